@@ -1,0 +1,48 @@
+# make demo    cameras, model and broker on this machine, detections on the terminal
+# make test    everything that CI runs
+# make install as root: the daemon as a systemd service
+PREFIX  ?= /usr/local
+DESTDIR ?=
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: help build demo test check lint install uninstall
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+build:
+	@.ci/packages
+	cargo build --release --locked
+
+demo: build
+	target/release/spotter demo
+
+test: lint
+	cargo test --locked
+	$(MAKE) --no-print-directory check
+
+lint:
+	@.ci/packages test
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+# Every shipped configuration and the unit file are valid.
+check:
+	cargo build --locked
+	for file in configs/*.toml; do target/debug/spotter check $$file || exit 1; done
+	.ci/verify-unit
+
+# Root often has no Rust, so what `make build` made as another user is installed as it is. The configuration is readable to
+# all, because the service's user is made at its start; secrets never stand in it.
+install:
+	@test -x target/release/spotter || $(MAKE) --no-print-directory build
+	install -D -m 755 target/release/spotter $(DESTDIR)$(PREFIX)/bin/spotter
+	install -D -m 644 systemd/spotter.service $(DESTDIR)/etc/systemd/system/spotter.service
+	sed -i 's|/usr/local/bin/spotter|$(PREFIX)/bin/spotter|' $(DESTDIR)/etc/systemd/system/spotter.service
+	@test -e $(DESTDIR)/etc/spotter/spotter.toml || install -D -m 644 configs/minimal.toml $(DESTDIR)/etc/spotter/spotter.toml
+	@echo "Edit /etc/spotter/spotter.toml, then: systemctl daemon-reload && systemctl enable --now spotter"
+
+uninstall:
+	@if test -z "$(DESTDIR)"; then systemctl disable --now spotter 2>/dev/null || true; fi
+	rm -f $(DESTDIR)$(PREFIX)/bin/spotter $(DESTDIR)/etc/systemd/system/spotter.service
+	@echo "Kept: /etc/spotter (your configuration) and /var/lib/spotter (state)"

@@ -1,0 +1,88 @@
+//! One readable line for each detection, for people who watch a terminal.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+};
+
+use crate::{
+    domain::{AnswerBody, WallTime},
+    publish::Sent,
+};
+
+/// Prints detections as they leave.
+#[derive(Clone, Copy, Debug)]
+pub struct Console;
+
+impl Console {
+    /// Explains the columns.
+    pub fn title(self) {
+        say(
+            "time (UTC)    camera   prompt      found                                           latency   topic",
+        );
+    }
+
+    /// One line; boxes are left, top, right, bottom in percent of the picture, with their score.
+    pub fn detection(self, sent: &Sent, now: WallTime) {
+        say(&line(sent, now));
+    }
+}
+
+/// A terminal that is gone is no reason to stop watching, so an error is nobody's business.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+fn line(sent: &Sent, now: WallTime) -> String {
+    let answer = sent.detection.answer();
+    let ms_of_day = now.unix_millis().rem_euclid(86_400_000);
+    let (s, ms) = (ms_of_day / 1000, ms_of_day % 1000);
+    format!(
+        "{:02}:{:02}:{:02}.{ms:03}  {:8} {:11} {:47} {:5.0} ms  {}",
+        s / 3600,
+        s / 60 % 60,
+        s % 60,
+        sent.detection.camera(),
+        answer.prompt.id,
+        found(&answer.body),
+        sent.latency.total_tenth_ms as f64 / 10.0,
+        sent.topic,
+    )
+}
+
+fn found(body: &AnswerBody) -> String {
+    let percent = |share: f64| (share * 100.0).round();
+    let mut text = String::new();
+    match body {
+        AnswerBody::Boxes(found) => {
+            for f in found {
+                let b = f.place;
+                let [x0, y0, x1, y1] = [b.x0, b.y0, b.x1, b.y1].map(percent);
+                // Writing to a String cannot fail.
+                let _ = write!(text, "[{x0} {y0} {x1} {y1}] {:.2}  ", f.score);
+            }
+        }
+        AnswerBody::Points(found) => {
+            for f in found {
+                let _ = write!(
+                    text,
+                    "({} {}) {:.2}  ",
+                    percent(f.place.x),
+                    percent(f.place.y),
+                    f.score
+                );
+            }
+        }
+        AnswerBody::Text {
+            text: answer,
+            score,
+        } => {
+            let _ = write!(text, "{answer:?} {score:.2}");
+        }
+    }
+    if text.is_empty() {
+        "nothing".into()
+    } else {
+        text.trim_end().to_owned()
+    }
+}

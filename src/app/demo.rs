@@ -1,0 +1,118 @@
+//! `spotter demo`: everything on this machine. The drawn street is an RTSP camera, mosquitto the broker.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+
+use super::{console::Console, daemon, load, runtime, start_logging};
+use crate::{
+    config::{Config, Source},
+    demo::{Street, broker, draw_i420, rtsp},
+    domain::{Clock, PixelFormat, SystemClock, WallTime},
+};
+
+/// Frames a second of the drawn street.
+const STREET_FPS: u32 = 15;
+/// Pixels of the drawn street.
+const STREET_SIZE: (u32, u32) = (640, 360);
+/// Bit rate of the drawn street.
+const STREET_KBIT_PER_S: u32 = 1000;
+
+/// What the command was asked for.
+#[derive(Clone, Debug)]
+pub struct DemoOptions {
+    /// The configuration.
+    pub config: PathBuf,
+    /// Which street.
+    pub seed: u64,
+    /// Draw the street of so many seconds later, or with a negative number earlier, than now.
+    pub ahead_s: i64,
+    /// Stop by itself after so long; `None` = at a signal.
+    pub seconds: Option<u64>,
+    /// Log more.
+    pub verbose: u8,
+}
+
+/// Runs the demo until Ctrl-C. Blocks.
+pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
+    let loaded = load(&options.config)?;
+    let secrets = start_logging(options.verbose, &loaded.config)?;
+    let config = &loaded.config;
+    let broker = broker::ensure(&config.mqtt.host, config.mqtt.port)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let street = start_street(config, options, clock)?;
+    println!(
+        "camera   {} (drawn street {}, {STREET_FPS} frames/s)",
+        street.url(),
+        options.seed
+    );
+    let origin = if broker.is_some() {
+        "started for this demo"
+    } else {
+        "already running"
+    };
+    println!(
+        "broker   {}:{} ({origin})",
+        config.mqtt.host, config.mqtt.port
+    );
+    println!(
+        "watch    mosquitto_sub -h {} -p {} -v -t '{}/#'",
+        config.mqtt.host, config.mqtt.port, config.mqtt.base
+    );
+    println!("stop     Ctrl-C\n");
+    let console = Console;
+    console.title();
+    let start = daemon::Start {
+        path: options.config.clone(),
+        loaded,
+        secrets,
+        console: Some(console),
+        seconds: options.seconds,
+    };
+    let report = runtime()?.block_on(daemon::run(start))?;
+    println!("\n{report}");
+    Ok(())
+}
+
+/// Serves the drawn street where the first RTSP camera of the configuration looks for it.
+fn start_street(
+    config: &Config,
+    asked: &DemoOptions,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<rtsp::RtspStreet> {
+    let urls = config
+        .cameras
+        .iter()
+        .filter_map(|camera| match &camera.source {
+            Source::Rtsp { url, .. } => Some(url),
+            _ => None,
+        });
+    let url = urls
+        .into_iter()
+        .next()
+        .context("the demo's configuration has no rtsp camera")?;
+    let url = url::Url::parse(url).with_context(|| format!("camera URL {url}"))?;
+    let host = url.host_str().unwrap_or_default();
+    if !matches!(host, "127.0.0.1" | "localhost") {
+        bail!("the demo serves its camera on 127.0.0.1, the configuration looks for it at {host}");
+    }
+    let street = Street::new(asked.seed);
+    let ahead_ns = asked.ahead_s.saturating_mul(1_000_000_000);
+    let (width, height) = STREET_SIZE;
+    let options = rtsp::StreetOptions {
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, url.port().unwrap_or(554))),
+        mount: url.path().to_owned(),
+        size: STREET_SIZE,
+        fps: STREET_FPS,
+        bitrate_kbps: STREET_KBIT_PER_S,
+        format: PixelFormat::I420,
+        login: None,
+    };
+    let draw = move |wall: WallTime| {
+        let shown = WallTime::from_unix_nanos(wall.unix_nanos().saturating_add(ahead_ns));
+        draw_i420(&street.at(shown), width, height)
+    };
+    Ok(rtsp::RtspStreet::start(options, clock, draw)?)
+}

@@ -1,0 +1,168 @@
+//! Where answers become news: filtering, presence, and what is handed to the publisher.
+
+use std::sync::Arc;
+
+use crate::{
+    config::Camera,
+    domain::{Answer, AnswerBody, CameraId, Clock, Found, Frame, Outcome, Repeats},
+    publish::{self, Detection, Publisher, Update},
+    sampler::Sampler,
+    track::{self, Change, Object, Tracker},
+};
+
+/// Owns what is believed of every prompt.
+pub struct Desk {
+    tracker: Tracker,
+    sampler: Arc<Sampler>,
+    publisher: Publisher,
+    model: Arc<str>,
+    clock: Arc<dyn Clock>,
+    failures: Repeats<CameraId>,
+}
+
+impl Desk {
+    /// Nothing is believed yet, and the world is told so.
+    pub fn new(
+        cameras: &[Camera],
+        sampler: Arc<Sampler>,
+        publisher: Publisher,
+        model: Arc<str>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let desk = Self {
+            tracker: Tracker::new(cameras),
+            sampler,
+            publisher,
+            model,
+            clock,
+            failures: Repeats::default(),
+        };
+        for camera in cameras {
+            for prompt in &camera.prompts {
+                desk.presence(Change {
+                    camera: camera.id.clone(),
+                    prompt: prompt.id.clone(),
+                    present: track::Presence::Unknown,
+                });
+            }
+        }
+        desk
+    }
+
+    /// A look ended. Never waits.
+    pub fn outcome(&mut self, outcome: Outcome) {
+        self.sampler.done(&outcome);
+        match outcome {
+            Outcome::Answered {
+                frame,
+                model_size,
+                answers,
+            } => {
+                for answer in answers {
+                    self.answer(&frame, model_size, answer);
+                }
+            }
+            // Counted in the books; a camera that is too slow for its budget would fill the log.
+            Outcome::Late(_) => {}
+            Outcome::Failed(look, reason) => {
+                let camera = &look.frame.camera;
+                if let Some(untold) = self.failures.tell(camera.clone(), self.clock.now()) {
+                    let untold = (untold > 0).then_some(untold);
+                    tracing::warn!(%camera, reason, untold, "a look failed");
+                }
+            }
+        }
+    }
+
+    /// Time passed: what nobody has looked at for too long is unknown.
+    pub fn tick(&mut self) {
+        for change in self.tracker.tick(self.clock.now()) {
+            self.presence(change);
+        }
+    }
+
+    /// The camera is off: what it saw is unknown at once.
+    pub fn stopped_looking(&mut self, camera: &CameraId) {
+        for change in self.tracker.stopped_looking(camera) {
+            self.presence(change);
+        }
+    }
+
+    fn answer(&mut self, frame: &Frame, model_size: (u32, u32), answer: Answer) {
+        let (camera, prompt) = (frame.camera.clone(), answer.prompt.id.clone());
+        let Some(sighting) = self.tracker.update(&camera, &answer, self.clock.now()) else {
+            return;
+        };
+        let zones = sighting
+            .objects
+            .iter()
+            .map(|object| object.zones.clone())
+            .collect();
+        let answer = Answer {
+            body: reported(answer.body, &sighting.objects),
+            ..answer
+        };
+        let since_last = self.sampler.take_since_last(&camera, &prompt);
+        let finished = self.clock.now();
+        let detection =
+            Detection::new(frame, Arc::clone(&self.model), model_size, answer, finished)
+                .in_zones(zones)
+                .after(since_last);
+        self.publisher
+            .publish(Update::Detection(Box::new(detection)));
+        if let Some(count) = sighting.count {
+            let (camera, prompt, count) = (camera.clone(), prompt.clone(), u64::from(count));
+            self.publisher.publish(Update::Count {
+                camera,
+                prompt,
+                count,
+            });
+        }
+        if let Some(present) = sighting.present {
+            self.presence(Change {
+                camera,
+                prompt,
+                present,
+            });
+        }
+    }
+
+    fn presence(&self, change: Change) {
+        let presence = match change.present {
+            track::Presence::On => publish::Presence::On,
+            track::Presence::Off => publish::Presence::Off,
+            track::Presence::Unknown => publish::Presence::Unknown,
+        };
+        let Change { camera, prompt, .. } = change;
+        self.publisher.publish(Update::Present {
+            camera,
+            prompt,
+            presence,
+        });
+    }
+}
+
+/// The answer with only the things that the prompt's filters let through.
+fn reported(body: AnswerBody, objects: &[Object]) -> AnswerBody {
+    match body {
+        AnswerBody::Boxes(_) => {
+            let found = |o: &Object| {
+                Some(Found {
+                    place: o.bounds?,
+                    score: o.score,
+                    source: o.score_source,
+                })
+            };
+            AnswerBody::Boxes(objects.iter().filter_map(found).collect())
+        }
+        AnswerBody::Points(_) => {
+            let found = |o: &Object| Found {
+                place: o.point,
+                score: o.score,
+                source: o.score_source,
+            };
+            AnswerBody::Points(objects.iter().map(found).collect())
+        }
+        text @ AnswerBody::Text { .. } => text,
+    }
+}

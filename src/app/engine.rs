@@ -1,0 +1,126 @@
+//! From the `[model]` section to an engine: which device, which files, how much it may hold.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    config,
+    cpu::{Capacity, CpuBackend},
+    domain::{Clock, Look, Outcome, Picture, Task},
+    engine::{Engine, Options, sequence::Bounds},
+    model,
+};
+
+/// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
+const ANSWER_MAX_TOKENS: usize = 128;
+/// Prompts that are decoded together; more are taken in turns.
+const ROWS: usize = 16;
+/// Steps in flight: one runs while the host settles the one before.
+const SLOTS: usize = 2;
+/// KV positions of a page.
+const PAGE_TOKENS: usize = 16;
+/// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
+/// a quarter of it; where every character is several tokens (byte pairs know few scripts well), a full group of such
+/// prompts may not fit.
+const PROMPT_MAX_TOKENS: usize = 216;
+
+/// Size of the picture that the engine is measured with: what most cameras are scaled to.
+const MEASURED_SIZE: (usize, usize) = (1280, 720);
+/// A look that takes longer is not repeated to know it better.
+const SLOW_LOOK: Duration = Duration::from_secs(2);
+
+/// What is told about a loaded model.
+#[derive(Clone, Debug)]
+pub struct ModelCard {
+    /// Name with the first digits of the weights' hash.
+    pub name: Arc<str>,
+    /// Hash of the weights, hex.
+    pub sha256: String,
+    /// `f32`, `bf16` or `fp8`.
+    pub precision: &'static str,
+    /// Where it runs and why there.
+    pub device: String,
+    /// Objects a prompt may return.
+    pub max_objects: u32,
+}
+
+/// Loads the model and puts it on its device. Blocks on the disk. The error says what to do.
+pub fn build_engine(
+    settings: &config::Model,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, ModelCard), String> {
+    let device = choose_device(settings.device)?;
+    let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
+    let card = ModelCard {
+        name: loaded.name.into(),
+        sha256: loaded.weights_sha256,
+        precision: "f32",
+        device,
+        max_objects: settings.max_objects,
+    };
+    let bounds = Bounds {
+        max_objects: settings.max_objects as usize,
+        max_tokens: ANSWER_MAX_TOKENS,
+    };
+    let capacity = capacity(&loaded.config, bounds);
+    let backend = CpuBackend::new(&loaded.config, loaded.weights, capacity, Arc::clone(&clock))
+        .map_err(|e| e.to_string())?;
+    let engine = Engine::new(
+        Box::new(backend),
+        (loaded.config, loaded.tokenizer),
+        (bounds, Options::default()),
+        clock,
+    );
+    Ok((engine, card))
+}
+
+/// How long the engine takes for a look with `tasks`; `None` when it cannot answer them. Blocks for one or two looks,
+/// the first of which also wakes the machine up.
+pub fn measured_look(engine: &mut Engine, tasks: &[Task], clock: &dyn Clock) -> Option<Duration> {
+    let (width, height) = MEASURED_SIZE;
+    let picture = Picture::from_rgb(width, height, vec![128; width * height * 3]).ok()?;
+    let mut looked = || {
+        let began = clock.now();
+        let look = Look::still(picture.clone(), tasks.iter().cloned()).ok()?;
+        match engine.look(look).ok()? {
+            Outcome::Answered { .. } => Some(clock.now().since(began)),
+            Outcome::Late(_) | Outcome::Failed(..) => None,
+        }
+    };
+    let first = looked()?;
+    if first < SLOW_LOOK {
+        looked()
+    } else {
+        Some(first)
+    }
+}
+
+/// This version computes on the CPU alone.
+fn choose_device(device: config::Device) -> Result<String, String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    match device {
+        config::Device::Cpu => Ok(format!("cpu, {threads} threads, as configured")),
+        config::Device::Auto => Ok(format!(
+            "cpu, {threads} threads: this version has no GPU engine"
+        )),
+        config::Device::Cuda => Err(
+            "model.device = \"cuda\": this version has no GPU engine; use \"auto\" or \"cpu\""
+                .into(),
+        ),
+    }
+}
+
+/// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
+fn capacity(config: &model::ModelConfig, bounds: Bounds) -> Capacity {
+    let objects = bounds.max_objects * 3;
+    let own = PROMPT_MAX_TOKENS + objects.max(bounds.max_tokens);
+    let own = own.min(config.text.max_context - config.prefix_positions());
+    let prefix = config.prefix_positions().div_ceil(PAGE_TOKENS);
+    let pages = 2 * prefix + ROWS * own.div_ceil(PAGE_TOKENS);
+    Capacity {
+        slots: SLOTS,
+        rows: ROWS,
+        images: 1,
+        pages,
+        page_tokens: PAGE_TOKENS,
+    }
+}

@@ -1,0 +1,273 @@
+//! What happens beside the looks: figures every ten seconds, the status page, systemd's watchdog.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{cameras::Cameras, report::Report};
+use crate::{
+    config::Http,
+    domain::{Books, CameraId, Clock, Mono},
+    ops::{
+        http::{Health, ListenError, StatusPage},
+        metrics::{Metrics, OfCamera, OfStage},
+        notify::{self, Vitality, Watchdog},
+        process::ProcessMeter,
+        window::Window,
+    },
+    publish::{Publisher, STAGES, Sent, Stats, Tally, Update},
+};
+
+/// `stats` is published so often.
+const STATS_EVERY: Duration = Duration::from_secs(10);
+/// Percentiles look back so far.
+const LATENCY_SPAN: Duration = Duration::from_secs(60);
+/// The report at the end looks back over a day.
+const REPORT_SPAN: Duration = Duration::from_secs(24 * 3600);
+/// Values that a window keeps.
+const WINDOW_VALUES: usize = 8192;
+/// Grace for answers of the status page that are under way at the end.
+const PAGE_LIMIT: Duration = Duration::from_millis(500);
+/// A look that takes so many times as long as at the start is one that hangs.
+const SLOWEST_LOOK: u32 = 10;
+
+/// Collects figures and shows them.
+pub struct Housekeeping {
+    clock: Arc<dyn Clock>,
+    started: Mono,
+    stats_at: Mono,
+    books_before: Books,
+    latency: [Window; 2],
+    whole_run: [Window; 2],
+    process: ProcessMeter,
+    metrics: Arc<Metrics>,
+    health: watch::Sender<Health>,
+    /// The status page with what stops it.
+    page: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    watchdog: Option<(Watchdog, Duration, Mono)>,
+}
+
+/// The status page with its address taken and nothing answered yet: an address in use is known before anything else is
+/// started, and free again when something else cannot start.
+pub struct BoundPage {
+    metrics: Arc<Metrics>,
+    health: watch::Sender<Health>,
+    page: Option<StatusPage>,
+}
+
+impl BoundPage {
+    /// Takes the address of `[http]`, when there is to be a page.
+    pub async fn bind(http: &Http) -> Result<Self, ListenError> {
+        let metrics = Arc::new(Metrics::new());
+        let (health, seen) = watch::channel(Health::default());
+        let page = match http.listen {
+            Some(address) => Some(StatusPage::bind(address, Arc::clone(&metrics), seen).await?),
+            None => None,
+        };
+        Ok(Self {
+            metrics,
+            health,
+            page,
+        })
+    }
+}
+
+impl Housekeeping {
+    /// Opens the status page. `look` is how long the engine was measured to take for one.
+    pub fn start(bound: BoundPage, look: Option<Duration>, clock: Arc<dyn Clock>) -> Self {
+        let page = bound.page.map(|page| {
+            let (stop, stopped) = oneshot::channel();
+            // An error means that its sender is gone, which is a stop too.
+            let serving = page.serve(async move { drop(stopped.await) });
+            (stop, tokio::spawn(serving))
+        });
+        let now = clock.now();
+        let window = |span| Window::new(span, WINDOW_VALUES);
+        let interval = notify::watchdog_interval();
+        Self {
+            started: now,
+            stats_at: now,
+            books_before: Books::default(),
+            latency: [window(LATENCY_SPAN), window(LATENCY_SPAN)],
+            whole_run: [window(REPORT_SPAN), window(REPORT_SPAN)],
+            process: ProcessMeter::default(),
+            metrics: bound.metrics,
+            health: bound.health,
+            page,
+            watchdog: interval.map(|interval| {
+                // The engine shows progress once a step. On a processor a step of a large model takes its time, but
+                // none longer than its look.
+                let engine = interval.max(look.unwrap_or_default() * SLOWEST_LOOK);
+                let loops = [("engine", engine), ("mqtt", interval)];
+                (Watchdog::new(&loops, now), interval / 4, now)
+            }),
+            clock,
+        }
+    }
+
+    /// A detection left: its latency counts.
+    pub fn on_sent(&mut self, sent: &Sent) {
+        let now = self.clock.now();
+        let latency = &sent.latency;
+        let total_ms = latency.total_tenth_ms as f64 / 10.0;
+        let end_to_end_ms = latency
+            .camera_tenth_ms
+            .map(|camera| camera as f64 / 10.0 + total_ms);
+        for windows in [&mut self.latency, &mut self.whole_run] {
+            windows[0].add(now, total_ms);
+            if let Some(ms) = end_to_end_ms {
+                windows[1].add(now, ms);
+            }
+        }
+        self.metrics.total_seconds.observe(total_ms / 1e3);
+        for (stage, tenth_ms) in STAGES.iter().zip(latency.stages_tenth_ms) {
+            self.metrics
+                .stage_seconds
+                .get_or_create(&OfStage { stage })
+                .observe(tenth_ms as f64 / 1e4);
+        }
+    }
+
+    /// Once a second. `loops` are the progress counters of the engine and of the broker's task.
+    pub fn tick(
+        &mut self,
+        publisher: &Publisher,
+        books: &[(CameraId, Books)],
+        cameras: &Cameras,
+        loops: &[u64],
+    ) {
+        let now = self.clock.now();
+        self.pet(loops, now);
+        self.show(publisher, books, cameras);
+        if now.since(self.stats_at) >= STATS_EVERY {
+            let stats = self.stats(publisher, books, cameras, now);
+            notify::status(&format!(
+                "{} of {} cameras online, {:.1} looks/s",
+                stats.cams_online, stats.cams_total, stats.frames_analysed_ps
+            ));
+            publisher.publish(Update::Stats(stats));
+            self.stats_at = now;
+        }
+    }
+
+    /// Tells systemd that we live, when every loop moved.
+    fn pet(&mut self, loops: &[u64], now: Mono) {
+        let Some((watchdog, every, petted)) = &mut self.watchdog else {
+            return;
+        };
+        match watchdog.check(loops, now) {
+            Vitality::Alive if now.since(*petted) >= *every => {
+                notify::alive();
+                *petted = now;
+            }
+            Vitality::Alive => {}
+            Vitality::Stuck(loops) => {
+                tracing::error!(?loops, "no progress; systemd will restart the daemon")
+            }
+        }
+    }
+
+    fn show(&self, publisher: &Publisher, books: &[(CameraId, Books)], cameras: &Cameras) {
+        for (camera, b) in books {
+            self.metrics.set_books(camera, b);
+        }
+        for (camera, online) in cameras.online() {
+            self.metrics
+                .camera_online
+                .get_or_create(&OfCamera::from(camera))
+                .set(i64::from(online));
+        }
+        let t = publisher.tally();
+        let dropped = [
+            ("offline", t.dropped_offline),
+            ("replaced", t.dropped_replaced),
+            ("full", t.dropped_full),
+            ("expired", t.dropped_expired),
+            ("refused", t.dropped_refused),
+        ];
+        self.metrics.set_messages(t.streams_sent, &dropped);
+        let broker = publisher.state().borrow().clone();
+        self.metrics
+            .broker_online
+            .set(i64::from(broker.is_online()));
+        let of_broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
+        self.health.send_replace(Health {
+            ready: true,
+            troubles: cameras.troubles().chain(of_broker).collect(),
+        });
+    }
+
+    fn stats(
+        &mut self,
+        publisher: &Publisher,
+        books: &[(CameraId, Books)],
+        cameras: &Cameras,
+        now: Mono,
+    ) -> Stats {
+        let total = sum(books);
+        let before = std::mem::replace(&mut self.books_before, total);
+        let seconds = now.since(self.stats_at).as_secs_f64();
+        let per_second =
+            |now: u64, before: u64| ((now - before) as f64 / seconds * 10.0).round() / 10.0;
+        let [totals, end_to_end] = &mut self.latency;
+        let [p50, p95, p99] = totals.percentiles(now, [0.5, 0.95, 0.99]);
+        let [e2e_p95] = end_to_end.percentiles(now, [0.95]);
+        let process = self.process.read(now);
+        let tally = publisher.tally();
+        Stats {
+            time_ms: self.clock.wall().unix_millis(),
+            uptime_s: now.since(self.started).as_secs(),
+            cams_online: cameras.online().filter(|(_, online)| *online).count() as u32,
+            cams_total: cameras.online().count() as u32,
+            frames_in_ps: per_second(total.arrived, before.arrived),
+            frames_analysed_ps: per_second(total.looked, before.looked),
+            frames_late_ps: per_second(total.late, before.late),
+            frames_gated_ps: per_second(total.gated, before.gated),
+            lat_total_p50_ms: p50,
+            lat_total_p95_ms: p95,
+            lat_total_p99_ms: p99,
+            lat_e2e_p95_ms: e2e_p95,
+            gpu: None,
+            batch_mean: None,
+            mqtt_puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
+            mqtt_dropped: tally.dropped(),
+            spool_msgs: 0,
+            rss_mib: process.rss_mib,
+            cpu_pct: process.cpu_pct,
+        }
+    }
+
+    /// Closes the status page, so that its address is free, and gives the whole run in figures.
+    pub async fn end(mut self, books: Vec<(CameraId, Books)>, messages: Tally) -> Report {
+        if let Some((stop, page)) = self.page.take() {
+            drop(stop);
+            let _ = timeout(PAGE_LIMIT, page).await;
+        }
+        let now = self.clock.now();
+        let [total_ms, end_to_end_ms] = self
+            .whole_run
+            .each_mut()
+            .map(|window| window.percentiles(now, [0.5, 0.95]));
+        Report {
+            books,
+            messages,
+            total_ms,
+            end_to_end_ms,
+        }
+    }
+}
+
+fn sum(books: &[(CameraId, Books)]) -> Books {
+    let mut all = Books::default();
+    for (_, b) in books {
+        all.arrived += b.arrived;
+        all.looked += b.looked;
+        all.late += b.late;
+        all.gated += b.gated;
+    }
+    all
+}

@@ -1,0 +1,89 @@
+//! The whole daemon: the only place that sees every stage.
+//!
+//! ```text
+//!  ingest ──Frame──▶ sampler ──Look──▶ engine ──Outcome──▶ desk ──Update──▶ publish
+//!  one task/camera   newest wins       one thread          track, books     one task
+//! ```
+//!
+//! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
+
+mod birth;
+mod cameras;
+mod console;
+mod daemon;
+mod demo;
+mod desk;
+mod engine;
+mod housekeeping;
+mod report;
+
+use std::path::Path;
+
+pub use demo::{DemoOptions, demo};
+pub use engine::{ModelCard, build_engine};
+
+use crate::{
+    config::{self, Config, Environment, Loaded, Source},
+    ingest,
+    ops::telemetry::{self, SecretList, Sink},
+};
+
+/// `spotter run`: watches the cameras until a signal stops it. Blocks.
+pub fn run(config: &Path, verbose: u8) -> anyhow::Result<()> {
+    let loaded = load(config)?;
+    let secrets = start_logging(verbose, &loaded.config)?;
+    let runtime = runtime()?;
+    let report = runtime.block_on(daemon::run(daemon::Start {
+        path: config.to_owned(),
+        loaded,
+        secrets,
+        console: None,
+        seconds: None,
+    }))?;
+    // A line each: the journal would give a second line neither a priority nor a name.
+    for line in report.to_string().lines() {
+        tracing::info!("{line}");
+    }
+    Ok(())
+}
+
+/// Log lines, GStreamer's too, go to stderr or the journal, and no secret of `config` appears in them, nor any that is
+/// added to the list later.
+pub fn start_logging(verbose: u8, config: &Config) -> anyhow::Result<SecretList> {
+    let secrets = SecretList::default();
+    remember_secrets(&secrets, config);
+    telemetry::init(Sink::of_stderr(), verbose, secrets.clone())?;
+    ingest::start_gstreamer()?;
+    Ok(secrets)
+}
+
+/// Keeps what `config` holds back out of the log.
+fn remember_secrets(secrets: &SecretList, config: &Config) {
+    let mqtt = &config.mqtt;
+    let client_key = mqtt.tls.as_ref().and_then(|tls| tls.client_key.as_ref());
+    let logins = config
+        .cameras
+        .iter()
+        .filter_map(|camera| match &camera.source {
+            Source::Rtsp { user, password, .. } => Some((user.as_deref(), password.as_ref()?)),
+            _ => None,
+        });
+    let of_broker = mqtt
+        .password
+        .as_ref()
+        .map(|password| (mqtt.user.as_deref(), password));
+    let of_tls = client_key.map(|key| (None, key));
+    for (user, secret) in logins.chain(of_broker).chain(of_tls) {
+        secrets.add(user, secret);
+    }
+}
+
+/// Reads a configuration to run with it.
+fn load(path: &Path) -> Result<Loaded, config::Problems> {
+    config::load(path, &Environment::process())
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(2).enable_all().build()?)
+}

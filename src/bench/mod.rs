@@ -1,0 +1,41 @@
+//! Measuring: how right the answers are (`spotter eval`, the demo's test) and how fast they come (`spotter bench`).
+//!
+//! ```text
+//!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      how right, over scenes of unseen seeds
+//!   looks   draw ─▶ ask ─▶ stages, work   ─▶ table       how fast, on one picture
+//!   live    published boxes and the street's truth ─▶ F1 over a run
+//! ```
+//!
+//! `score`, `scores`, `report`, `live` and `work` are pure. Belongs here: what is asked, how it is scored, what is
+//! printed. Not here: which model runs on which device (the caller builds the engine) and the scenes themselves (`demo`).
+
+mod ask;
+mod clip;
+mod eval;
+mod live;
+mod looks;
+mod machine;
+mod pipeline;
+mod progress;
+mod report;
+pub mod score;
+mod scores;
+mod stages;
+mod table;
+mod work;
+
+pub use ask::MeasureError;
+pub use eval::{EvalOptions, eval};
+pub use live::{LiveScore, named};
+pub use looks::{LooksOptions, looks};
+pub use machine::Machine;
+pub use pipeline::{PipelineReport, PipelineRow, pipeline};
+pub use progress::Progress;
+pub use report::{Figure, PartFigures, Report, Target};
+pub use scores::{Aspect, Origin, Scores, Setting};
+pub use stages::Spread;
+pub use table::{LooksReport, LooksRow};
+pub use work::{DetectWork, Work, look_work};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! How far long work is, on stderr: one line that is rewritten on a terminal, a line for every tenth elsewhere.
+
+use std::io::{self, IsTerminal, Write};
+
+/// Says how far the work is.
+#[derive(Debug)]
+pub struct Progress {
+    what: &'static str,
+    total: u64,
+    done: u64,
+    shown: Shown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// Every step, over the last line.
+    Rewritten,
+    /// Every tenth, line by line.
+    Tenths,
+    /// Not at all.
+    Never,
+}
+
+impl Progress {
+    /// For `total` steps, called `what` in the plural.
+    pub fn on_stderr(what: &'static str, total: u64) -> Self {
+        let shown = if io::stderr().is_terminal() {
+            Shown::Rewritten
+        } else {
+            Shown::Tenths
+        };
+        Self::new(what, total, shown)
+    }
+
+    /// Says nothing.
+    pub fn silent() -> Self {
+        Self::new("", 0, Shown::Never)
+    }
+
+    fn new(what: &'static str, total: u64, shown: Shown) -> Self {
+        Self {
+            what,
+            total,
+            done: 0,
+            shown,
+        }
+    }
+
+    /// One more step is done. Blocks as long as stderr does.
+    pub fn step(&mut self) {
+        self.done += 1;
+        if let Some(text) = self.text() {
+            // Progress that cannot be shown must not stop the work.
+            let _ = io::stderr().write_all(text.as_bytes());
+        }
+    }
+
+    /// What to write now.
+    fn text(&self) -> Option<String> {
+        let (done, total, what) = (self.done, self.total, self.what);
+        let last = done == total;
+        match self.shown {
+            Shown::Rewritten if last => Some(format!("\r{done} of {total} {what}\n")),
+            Shown::Rewritten => Some(format!("\r{done} of {total} {what}")),
+            Shown::Tenths => {
+                let tenths = |steps: u64| steps * 10 / total.max(1);
+                let passed = tenths(done) > tenths(done.saturating_sub(1));
+                passed.then(|| format!("{done} of {total} {what}\n"))
+            }
+            Shown::Never => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(total: u64, shown: Shown) -> Vec<String> {
+        let mut progress = Progress::new("scenes", total, shown);
+        let step = |_| {
+            progress.done += 1;
+            progress.text()
+        };
+        (0..total).filter_map(step).collect()
+    }
+
+    #[test]
+    fn ten_lines_at_most_without_a_terminal() {
+        let all = lines(500, Shown::Tenths);
+        assert_eq!(all.len(), 10);
+        assert_eq!(
+            (all[0].as_str(), all[9].as_str()),
+            ("50 of 500 scenes\n", "500 of 500 scenes\n")
+        );
+        assert_eq!(
+            lines(3, Shown::Tenths).last().map(String::as_str),
+            Some("3 of 3 scenes\n")
+        );
+    }
+
+    #[test]
+    fn one_line_on_a_terminal() {
+        assert_eq!(
+            lines(2, Shown::Rewritten),
+            ["\r1 of 2 scenes", "\r2 of 2 scenes\n"]
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! `spotter detect | point | query | caption`: one question about one picture.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+
+use super::args::{AskArgs, CaptionArgs};
+use super::{draw, still};
+use crate::domain::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task};
+use crate::{app, config};
+
+/// `spotter detect`
+pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
+    ask(
+        args,
+        Task::Detect {
+            object: words(args)?,
+        },
+    )
+}
+
+/// `spotter point`
+pub fn point(args: &AskArgs) -> anyhow::Result<()> {
+    ask(
+        args,
+        Task::Point {
+            object: words(args)?,
+        },
+    )
+}
+
+/// `spotter query`
+pub fn query(args: &AskArgs) -> anyhow::Result<()> {
+    ask(
+        args,
+        Task::Query {
+            question: words(args)?,
+        },
+    )
+}
+
+/// `spotter caption`
+pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
+    let picture = still::load(&args.media)?;
+    let length = args.length.into();
+    let answer = answer(args.model.source(), &picture, Task::Caption { length })?;
+    print(&answer, &picture, args.json);
+    Ok(())
+}
+
+fn words(args: &AskArgs) -> anyhow::Result<String> {
+    let words = args.prompt.trim();
+    if words.is_empty() {
+        bail!("the prompt is empty; say what to look for, e.g. \"red car\"");
+    }
+    Ok(words.to_owned())
+}
+
+fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
+    let picture = still::load(&args.media)?;
+    let answer = answer(args.model.source(), &picture, task)?;
+    print(&answer, &picture, args.json);
+    if let Some(path) = &args.draw {
+        draw::write(path, &picture, &answer.body)
+            .with_context(|| format!("writing {}", path.display()))?;
+        eprintln!("drawn: {}", path.display());
+    }
+    Ok(())
+}
+
+/// Loads the model and has it answer; blocks for all of it.
+fn answer(source: config::ModelSource, picture: &Picture, task: Task) -> anyhow::Result<Answer> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let settings = config::Model::of(source);
+    let (mut engine, _) = app::build_engine(&settings, clock).map_err(anyhow::Error::msg)?;
+    match engine.look(Look::still(picture.clone(), [task])?)? {
+        Outcome::Answered { mut answers, .. } => answers.pop().context("the engine gave no answer"),
+        Outcome::Late(_) => bail!("the engine took the look for a late one"),
+        Outcome::Failed(_, reason) => bail!(reason),
+    }
+}
+
+/// One line for each thing found; pixels beside shares, because both are asked for.
+fn print(answer: &Answer, picture: &Picture, as_json: bool) {
+    if as_json {
+        println!("{}", to_json(answer));
+        return;
+    }
+    let took = answer
+        .marks
+        .generated
+        .since(answer.marks.taken)
+        .as_secs_f64()
+        * 1e3;
+    let (width, height) = (picture.width() as f64, picture.height() as f64);
+    match &answer.body {
+        AnswerBody::Boxes(found) => {
+            for (i, f) in found.iter().enumerate() {
+                let b = f.place;
+                println!(
+                    "{:>3}  score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
+                    i + 1,
+                    f.score,
+                    b.x0,
+                    b.y0,
+                    b.x1,
+                    b.y1,
+                    b.x0 * width,
+                    b.y0 * height,
+                    b.x1 * width,
+                    b.y1 * height,
+                );
+            }
+        }
+        AnswerBody::Points(found) => {
+            for (i, f) in found.iter().enumerate() {
+                let p = f.place;
+                println!(
+                    "{:>3}  score {:.2}  point {:.3} {:.3}  ({:.0},{:.0} px)",
+                    i + 1,
+                    f.score,
+                    p.x,
+                    p.y,
+                    p.x * width,
+                    p.y * height,
+                );
+            }
+        }
+        AnswerBody::Text { text, score } => println!("{text}   (score {score:.2})"),
+    }
+    if let Some(count) = answer.body.count() {
+        println!("{count} found: {}", answer.prompt.task.text());
+    }
+    eprintln!(
+        "{took:.0} ms{}",
+        if answer.truncated {
+            ", stopped at the limit of objects or tokens"
+        } else {
+            ""
+        }
+    );
+}
+
+fn to_json(answer: &Answer) -> Value {
+    let found = match &answer.body {
+        AnswerBody::Boxes(found) => json!({"objects": found.iter().map(|f| json!({
+            "x_min": f.place.x0, "y_min": f.place.y0, "x_max": f.place.x1, "y_max": f.place.y1, "score": f.score,
+        })).collect::<Vec<_>>()}),
+        AnswerBody::Points(found) => json!({"points": found.iter().map(|f| json!({
+            "x": f.place.x, "y": f.place.y, "score": f.score,
+        })).collect::<Vec<_>>()}),
+        AnswerBody::Text { text, score } => json!({"answer": text, "score": score}),
+    };
+    let mut all = json!({
+        "kind": answer.prompt.task.kind(),
+        "prompt": answer.prompt.task.text(),
+        "truncated": answer.truncated,
+        "ms": answer.marks.generated.since(answer.marks.taken).as_secs_f64() * 1e3,
+    });
+    if let (Value::Object(all), Value::Object(found)) = (&mut all, found) {
+        all.extend(found);
+    }
+    all
+}

@@ -1,0 +1,140 @@
+//! `spotter check`: is this configuration right, and with `--probe`, do its cameras and broker answer?
+
+use std::net::ToSocketAddrs as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use super::args::CheckArgs;
+use crate::{
+    app,
+    config::{self, Camera, Environment},
+    domain::{Clock, SystemClock},
+    ingest::{self, ProbeReport},
+};
+
+/// Time for the broker to accept a connection.
+const BROKER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Prints every problem with its place, then one line of what was found. Fails when there is an error.
+pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
+    let loaded = config::check(&args.config, &Environment::process())?;
+    for warning in &loaded.warnings {
+        println!("{warning}");
+    }
+    let config = &loaded.config;
+    let prompts: usize = config
+        .cameras
+        .iter()
+        .map(|camera| camera.prompts.len())
+        .sum();
+    println!(
+        "{}: {} with {} on {}",
+        args.config.display(),
+        counted(config.cameras.len(), "camera"),
+        counted(prompts, "prompt"),
+        format_args!("{}:{}", config.mqtt.host, config.mqtt.port),
+    );
+    if args.probe {
+        app::start_logging(0, config)?;
+        probe(&args.config, config)
+    } else {
+        Ok(())
+    }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Connects to everything, one camera after the other, and says what is there.
+fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut failed = 0;
+    for camera in &config.cameras {
+        eprintln!("camera {}: connecting (up to half a minute)", camera.id);
+        match runtime.block_on(ingest::probe(camera, Arc::clone(&clock))) {
+            Ok(report) => println!("{}", described(camera, &report)),
+            Err(failure) => {
+                failed += 1;
+                println!(
+                    "camera {}: {}: {}",
+                    camera.id,
+                    failure.fault.code(),
+                    failure.text
+                );
+            }
+        }
+    }
+    let (host, port) = (&config.mqtt.host, config.mqtt.port);
+    match reach(host, port) {
+        Ok(()) => println!("broker {host}:{port}: answers"),
+        Err(reason) => {
+            failed += 1;
+            println!("broker {host}:{port}: {reason}");
+        }
+    }
+    if failed > 0 {
+        bail!(
+            "{}: {} did not answer",
+            path.display(),
+            counted(failed, "part")
+        );
+    }
+    Ok(())
+}
+
+fn reach(host: &str, port: u16) -> Result<(), String> {
+    let addresses = (host, port)
+        .to_socket_addrs()
+        .map_err(|e| format!("the name is not known: {e}"))?;
+    let mut last = "the name has no address".to_owned();
+    for address in addresses {
+        match std::net::TcpStream::connect_timeout(&address, BROKER_LIMIT) {
+            Ok(_) => return Ok(()),
+            Err(e) => last = format!("no connection: {e}"),
+        }
+    }
+    Err(last)
+}
+
+fn described(camera: &Camera, report: &ProbeReport) -> String {
+    let stream = &report.stream;
+    let number = |value: Option<f64>, unit: &str| {
+        value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.1}{unit}"))
+    };
+    let size = stream
+        .size
+        .map_or_else(|| "unknown size".to_owned(), |(w, h)| format!("{w}x{h}"));
+    let clock = match (report.clock.offset_ms, report.clock.note) {
+        (Some(ms), None) => format!("{:+} ms", ms.round() as i64),
+        (Some(ms), Some(note)) => format!("{:+} ms ({})", ms.round() as i64, note.as_str()),
+        (None, _) => "unknown (no sender reports)".to_owned(),
+    };
+    let mut text = format!(
+        "camera {}: {} {size}, {} measured ({} declared), a key frame every {}, {}, decoder {}, clock offset {clock}, \
+         first frame after {} ms",
+        camera.id,
+        stream.codec.unwrap_or("unknown codec"),
+        number(stream.fps_measured, " fps"),
+        number(stream.fps_declared, ""),
+        number(stream.gop_s, " s"),
+        stream.transport.unwrap_or("no network"),
+        stream.decoder.as_deref().unwrap_or("unknown"),
+        report.first_frame_after.as_millis(),
+    );
+    if camera.decode == config::Decode::KeyFrames
+        && let Some(warning) = stream
+            .gop_s
+            .and_then(|s| config::advice::key_frames_too_rare(camera.rate_hz, s))
+    {
+        text.push_str(&format!("\ncamera {}: warning: {warning}", camera.id));
+    }
+    text
+}

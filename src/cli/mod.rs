@@ -1,0 +1,68 @@
+//! The command line: what each command takes, and which part of the program runs it.
+//!
+//! Belongs here: arguments, exit codes, text for a person at a terminal. Not here: how anything is done.
+
+mod args;
+mod ask;
+mod check;
+mod draw;
+mod measure;
+mod still;
+
+use std::process::ExitCode;
+
+pub use args::Arguments;
+use args::Command;
+use clap::Parser as _;
+
+use crate::app;
+
+/// The command did what it was asked to.
+pub const EXIT_DONE: u8 = 0;
+/// It could not; the reason is on stderr.
+pub const EXIT_FAILED: u8 = 1;
+/// The configuration is wrong (`EX_CONFIG` of sysexits.h); systemd does not restart on it.
+pub const EXIT_CONFIG: u8 = 78;
+
+/// Parses the process's arguments, runs the command and says how it ended.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(help) => return explain(&help),
+    };
+    let result = match arguments.command {
+        Command::Run(run) => app::run(&run.config, run.verbose),
+        Command::Demo(demo) => app::demo(&demo.into()),
+        Command::Check(check) => check::check(&check),
+        Command::Detect(ask) => ask::detect(&ask),
+        Command::Point(ask) => ask::point(&ask),
+        Command::Query(ask) => ask::query(&ask),
+        Command::Caption(caption) => ask::caption(&caption),
+        Command::Bench(args) => measure::bench(&args),
+        Command::Eval(args) => measure::eval(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::from(EXIT_DONE),
+        Err(error) => {
+            let code = if error.is::<crate::config::Problems>() {
+                EXIT_CONFIG
+            } else {
+                EXIT_FAILED
+            };
+            eprintln!("spotter: {error:#}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Shows the help that was asked for, or what is wrong with the arguments. clap's own exit code for that, 2, would be
+/// one more to know.
+fn explain(help: &clap::Error) -> ExitCode {
+    // When the terminal is gone, nobody reads it.
+    let _ = help.print();
+    ExitCode::from(if help.use_stderr() {
+        EXIT_FAILED
+    } else {
+        EXIT_DONE
+    })
+}

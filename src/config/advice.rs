@@ -1,0 +1,77 @@
+//! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
+
+use super::{Camera, CameraTls, Commands, Config, Precision, Source};
+
+/// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
+pub fn asked_prompt_frames_hz(cameras: &[Camera]) -> f64 {
+    let prompts = cameras.iter().flat_map(|camera| &camera.prompts);
+    prompts.map(|prompt| prompt.rate_hz).sum()
+}
+
+/// A warning when the cameras ask for more than the machine did at its last measurement. `machine` is `GPU` or `CPU`;
+/// both rates are prompt-frames a second.
+pub fn impossible_load(cameras: &[Camera], machine: &str, measured_hz: f64) -> Option<String> {
+    let asked_hz = asked_prompt_frames_hz(cameras);
+    let count = match cameras.len() {
+        1 => "1 camera asks".to_owned(),
+        count => format!("{count} cameras ask"),
+    };
+    (asked_hz > measured_hz).then(|| {
+        let (asked, measured) = (shown(asked_hz), shown(measured_hz));
+        format!(
+            "{count} for {asked} prompt-frames/s; this {machine} measured {measured}/s at last start; \
+             frames will be dropped"
+        )
+    })
+}
+
+/// A warning when a camera whose key frames alone are decoded sends them more seldom than looks are asked for.
+pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<String> {
+    let needed_s = 1.0 / rate_hz;
+    // Cameras keep their distance only roughly.
+    (key_frame_distance_s > needed_s * 1.05).then(|| {
+        let (rate, needed, sent) = (shown(rate_hz), shown(needed_s), shown(key_frame_distance_s));
+        format!("rate {rate} needs a key frame every {needed} s, camera sends one every {sent} s")
+    })
+}
+
+/// What `info.features` tells about certificates that are not checked: `insecure_tls:mqtt`, `insecure_tls:cam/gate`.
+pub fn insecure_features(config: &Config) -> Vec<String> {
+    let broker = config.mqtt.tls.as_ref().is_some_and(|tls| tls.insecure);
+    let broker = broker.then(|| "insecure_tls:mqtt".to_owned());
+    let is_insecure = |camera: &&Camera| matches!(&camera.source, Source::Rtsp { tls, .. } if *tls == CameraTls::Insecure);
+    let cameras = config.cameras.iter().filter(is_insecure);
+    let cameras = cameras.map(|camera| format!("insecure_tls:cam/{}", camera.id));
+    broker.into_iter().chain(cameras).collect()
+}
+
+/// Keys that are accepted, because the configuration is agreed on, and that this version does not act on yet. Told only
+/// of those that ask for more than the default.
+pub fn without_effect(config: &Config) -> Vec<String> {
+    let mut keys = Vec::new();
+    if config.mqtt.commands == Commands::All {
+        keys.push("mqtt.commands".to_owned());
+    }
+    if config.model.precision == Precision::Fp8 {
+        keys.push("model.precision".to_owned());
+    }
+    for camera in &config.cameras {
+        for prompt in &camera.prompts {
+            let given = [
+                ("snapshot", prompt.snapshot),
+                ("verify", prompt.verify.is_some()),
+            ];
+            for (name, _) in given.into_iter().filter(|(_, given)| *given) {
+                keys.push(format!("camera.{}.prompt.{}.{name}", camera.id, prompt.id));
+            }
+        }
+    }
+    keys.into_iter()
+        .map(|key| format!("{key}: has no effect in this version"))
+        .collect()
+}
+
+/// At most two decimals, no zeros at the end.
+fn shown(number: f64) -> String {
+    format!("{}", (number * 100.0).round() / 100.0)
+}

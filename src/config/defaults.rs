@@ -1,0 +1,105 @@
+//! What holds when the file says nothing, and the range that each number may have.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    ops::RangeInclusive,
+    time::Duration,
+};
+
+/// Version of the file's shape (`schema`).
+pub const SCHEMA: u64 = 1;
+
+/// `node.state_dir` when it is `auto` and the surroundings name neither a state directory nor a home.
+pub const STATE_DIR: &str = "/var/lib/spotter";
+
+/// `http.listen`: metrics and health, for this machine only.
+pub const HTTP_LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9464));
+
+/// Port of `mqtt://`.
+pub const MQTT_PORT: u16 = 1883;
+/// Port of `mqtts://`.
+pub const MQTTS_PORT: u16 = 8883;
+/// `mqtt.base`: first level of all topics.
+pub const MQTT_BASE: &str = "spotter";
+/// `mqtt.ha.prefix`: where Home Assistant listens unless told otherwise.
+pub const HA_PREFIX: &str = "homeassistant";
+/// `mqtt.spool.events`: events kept while the broker is away.
+pub const SPOOL_EVENTS: u64 = 5000;
+/// Range of `mqtt.spool.events`.
+pub const SPOOL_EVENTS_RANGE: RangeInclusive<u64> = 0..=1_000_000;
+/// `mqtt.spool.max_age`: older events are forgotten.
+pub const SPOOL_MAX_AGE: Duration = hours(24);
+/// Range of `mqtt.spool.max_age`.
+pub const SPOOL_MAX_AGE_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=hours(24 * 30);
+/// `mqtt.spool.max_mb`: megabytes on disk.
+pub const SPOOL_MAX_MB: u64 = 20;
+/// Range of `mqtt.spool.max_mb`.
+pub const SPOOL_MAX_MB_RANGE: RangeInclusive<u64> = 1..=10_000;
+
+/// `model.gpus`: the first GPU.
+pub const GPUS: [u32; 1] = [0];
+/// Range of one index in `model.gpus`.
+pub const GPU_RANGE: RangeInclusive<u64> = 0..=63;
+/// `model.budget` with a model directory.
+pub const BUDGET: Duration = Duration::from_millis(250);
+/// `model.budget` with the embedded model, which runs on a small machine's CPU.
+pub const BUDGET_EMBEDDED: Duration = Duration::from_secs(1);
+/// Range of `model.budget`.
+pub const BUDGET_RANGE: RangeInclusive<Duration> = Duration::from_millis(10)..=minutes(1);
+/// `model.max_objects`: the limit of the published model's own code.
+pub const MAX_OBJECTS: u64 = 50;
+/// Range of `model.max_objects`.
+pub const MAX_OBJECTS_RANGE: RangeInclusive<u64> = 1..=1000;
+
+/// `rate`: looks a second.
+pub const RATE_HZ: f64 = 1.0;
+/// Range of every `rate`.
+pub const RATE_HZ_RANGE: RangeInclusive<f64> = 0.01..=30.0;
+/// `width`: pixels across after decoding.
+pub const WIDTH: u64 = 1280;
+/// Range of `width`.
+pub const WIDTH_RANGE: RangeInclusive<u64> = 64..=7680;
+/// `stall`: no frame for so long means that the camera is gone.
+pub const STALL: Duration = Duration::from_secs(5);
+/// Range of `stall`.
+pub const STALL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=minutes(10);
+/// `first_frame`: from connecting to the first frame.
+pub const FIRST_FRAME: Duration = Duration::from_secs(15);
+/// Range of `first_frame`.
+pub const FIRST_FRAME_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=minutes(10);
+
+/// `motion.threshold`: share of the picture that must change.
+pub const MOTION_THRESHOLD: f64 = 0.02;
+/// `motion.hold`: the gate stays open so long after motion.
+pub const MOTION_HOLD: Duration = Duration::from_secs(10);
+/// Range of `motion.hold`.
+pub const MOTION_HOLD_RANGE: RangeInclusive<Duration> = Duration::ZERO..=hours(1);
+/// `motion.at_least_every`: a look is taken so often, motion or not.
+pub const MOTION_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
+/// Range of `motion.at_least_every`.
+pub const MOTION_AT_LEAST_EVERY_RANGE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=hours(24);
+/// Range of scores, thresholds, coordinates and areas.
+pub const SHARE_RANGE: RangeInclusive<f64> = 0.0..=1.0;
+
+/// `events.confirm`: 2 of the last 3 looks must see it.
+pub const CONFIRM: (u32, u32) = (2, 3);
+/// The most looks that `events.confirm` may span.
+pub const CONFIRM_LOOKS_MAX: u32 = 100;
+/// `events.end_after`: unseen for so long means gone.
+pub const END_AFTER: Duration = Duration::from_secs(3);
+/// `events.still_after`: unmoved for so long means still.
+pub const STILL_AFTER: Duration = Duration::from_secs(30);
+/// Range of `events.end_after` and `events.still_after`.
+pub const EVENT_TIME_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=hours(24);
+
+/// The longest prompt text, in characters (mqtt-contract section 2).
+pub const PROMPT_TEXT_MAX_CHARS: usize = 200;
+
+const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(60 * count)
+}
+
+const fn hours(count: u64) -> Duration {
+    minutes(60 * count)
+}

@@ -1,0 +1,83 @@
+//! What the configuration takes from the process's surroundings, so that tests can give it by hand.
+
+use std::path::PathBuf;
+
+/// Gives the value of a named variable.
+type LookUp = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Environment variables and the host name. It has no `Debug`: variables may hold secrets.
+pub struct Environment {
+    host_name: String,
+    variable: LookUp,
+}
+
+impl Environment {
+    /// Surroundings of a test: a host name and a look-up of variables.
+    pub fn new(
+        host_name: &str,
+        variable: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            host_name: host_name.to_owned(),
+            variable: Box::new(variable),
+        }
+    }
+
+    /// The surroundings of this process.
+    pub fn process() -> Self {
+        let host_name = gethostname::gethostname();
+        Self::new(&host_name.to_string_lossy(), |name| {
+            std::env::var(name).ok()
+        })
+    }
+
+    /// Name of this machine.
+    pub fn host_name(&self) -> &str {
+        &self.host_name
+    }
+
+    /// A variable that is set and not empty.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        (self.variable)(name).filter(|value| !value.is_empty())
+    }
+
+    /// Where systemd put the unit's credentials.
+    pub fn credentials_dir(&self) -> Option<PathBuf> {
+        self.variable("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+    }
+
+    /// Where state is kept: systemd's `StateDirectory` (the first, when there are several), else the user's.
+    pub fn state_dir(&self) -> Option<PathBuf> {
+        if let Some(given) = self.variable("STATE_DIRECTORY") {
+            return given.split(':').next().map(PathBuf::from);
+        }
+        let user_state = self.variable("XDG_STATE_HOME").map(PathBuf::from);
+        let in_home = |home: String| PathBuf::from(home).join(".local/state");
+        user_state
+            .or_else(|| self.variable("HOME").map(in_home))
+            .map(|dir| dir.join("spotter"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(variables: &'static [(&str, &str)]) -> Environment {
+        Environment::new("edge1", move |name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn state_goes_where_systemd_says_then_where_the_user_says() {
+        let systemd = with(&[("STATE_DIRECTORY", "/var/lib/spotter:/x"), ("HOME", "/h")]);
+        assert_eq!(systemd.state_dir(), Some("/var/lib/spotter".into()));
+        let xdg = with(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]);
+        assert_eq!(xdg.state_dir(), Some("/s/spotter".into()));
+        let home = with(&[("HOME", "/h"), ("XDG_STATE_HOME", "")]);
+        assert_eq!(home.state_dir(), Some("/h/.local/state/spotter".into()));
+        assert_eq!(with(&[]).state_dir(), None);
+    }
+}

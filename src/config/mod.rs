@@ -1,0 +1,38 @@
+//! The configuration file: read, checked, and turned into [`Config`], which holds only valid values.
+//!
+//! Belongs here: keys, defaults, ranges, secrets, messages. Does not belong here: run-time changes over MQTT and the
+//! diff of a reload. The program sees [`Config`] alone.
+//!
+//! One mechanism does it all: a `Reader` goes through a table of the parsed file, typed getters note every problem
+//! with its place, and the keys that nobody asked for are unknown ones. So each key is named once, in the code that
+//! gives it a meaning (`sections`, `camera`), and [`load`] reports all problems of a file together.
+//!
+//! Secrets are named, not written: `{ env = ".." }`, `{ cred = ".." }` (systemd; `cred_file` for PEM keys) or
+//! `{ file = ".." }`. `allow_plain_secrets = true` at the top of the file lets them stand in it, with a warning.
+//! [`check`] differs from [`load`] in one thing: what the file names on its own machine (secrets, certificates, the
+//! model) may be absent, with a warning. Relative paths start at the file's directory.
+
+pub mod advice;
+pub mod defaults;
+
+mod address;
+mod camera;
+mod environment;
+mod load;
+mod parse;
+mod polygon;
+mod problem;
+mod reader;
+mod schedule;
+mod secret;
+mod sections;
+mod syntax;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+pub use environment::Environment;
+pub use load::{Loaded, check, load};
+pub use problem::{Place, Problem, Problems, Severity};
+pub use types::*;

@@ -1,0 +1,194 @@
+//! What is wrong with a configuration, in words an operator can act on, and where it stands in the file.
+
+use std::{cell::RefCell, fmt, ops::Range};
+
+/// Whether a problem forbids the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// Nothing starts.
+    Error,
+    /// Told at each start.
+    Warning,
+}
+
+/// A place in the file, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Line.
+    pub line: usize,
+    /// Column, in characters.
+    pub column: usize,
+}
+
+/// One thing that is wrong. No field ever holds a secret or the login of a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file as it was named on the command line.
+    pub file: String,
+    /// Where; `None` when the file could not be read at all.
+    pub place: Option<Place>,
+    /// The key with its tables, such as `camera.gate.rate`; empty when the problem is with the whole file.
+    pub key: String,
+    /// What is wrong and what to do.
+    pub text: String,
+    /// Error or warning.
+    pub severity: Severity,
+}
+
+/// `site.toml:14:1 camera.gate.promts: unknown key; did you mean "prompt"?`
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(place) = self.place {
+            write!(f, ":{}:{}", place.line, place.column)?;
+        }
+        match (self.place, self.key.as_str()) {
+            (_, "") => f.write_str(": ")?,
+            (_, key) => write!(f, " {key}: ")?,
+        }
+        if self.severity == Severity::Warning {
+            f.write_str("warning: ")?;
+        }
+        f.write_str(&self.text)
+    }
+}
+
+/// Everything that is wrong with one file, sorted by line; at least one is an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    file: String,
+    list: Vec<Problem>,
+}
+
+impl Problems {
+    /// Of `file`, in the order in which they are to be shown.
+    pub(super) fn new(file: &str, list: Vec<Problem>) -> Self {
+        Self {
+            file: file.to_owned(),
+            list,
+        }
+    }
+
+    /// Errors and warnings, sorted by line.
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.list.iter()
+    }
+}
+
+/// All lines, then how many errors there are and what to do next.
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.list {
+            writeln!(f, "{problem}")?;
+        }
+        let errors = self.list.iter();
+        let count = errors.filter(|p| p.severity == Severity::Error).count();
+        let noun = if count == 1 { "problem" } else { "problems" };
+        let file = &self.file;
+        write!(
+            f,
+            "{count} {noun}; `spotter check {file}` tests the file and starts nothing"
+        )
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Collects the problems of one file while it is read. Shared by all readers of the file, hence the cell.
+pub(super) struct Notes {
+    file: String,
+    text: String,
+    /// Byte offsets at which lines start.
+    lines: Vec<usize>,
+    list: RefCell<Vec<Problem>>,
+}
+
+impl Notes {
+    /// Of a file named `file` that holds `text`.
+    pub(super) fn new(file: &str, text: &str) -> Self {
+        let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Self {
+            file: file.to_owned(),
+            text: text.to_owned(),
+            lines: [0]
+                .into_iter()
+                .chain(breaks.map(|(at, _)| at + 1))
+                .collect(),
+            list: RefCell::default(),
+        }
+    }
+
+    /// The line of a byte offset, counted from 1.
+    pub(super) fn line_of(&self, offset: usize) -> usize {
+        self.lines.partition_point(|start| *start <= offset)
+    }
+
+    /// Notes an error about the bytes `span`.
+    pub(super) fn error(&self, span: &Range<usize>, key: &str, text: impl Into<String>) {
+        self.add(Severity::Error, span, key, text.into());
+    }
+
+    /// Notes something that does not forbid the start.
+    pub(super) fn warning(&self, span: &Range<usize>, key: &str, text: impl Into<String>) {
+        self.add(Severity::Warning, span, key, text.into());
+    }
+
+    /// Notes a problem about the bytes `span`.
+    pub(super) fn add(&self, severity: Severity, span: &Range<usize>, key: &str, text: String) {
+        self.list.borrow_mut().push(Problem {
+            file: self.file.clone(),
+            place: Some(self.place_of(span.start)),
+            key: key.to_owned(),
+            text,
+            severity,
+        });
+    }
+
+    /// The warnings when nothing forbids the start, else everything; sorted by place.
+    pub(super) fn judge(self) -> Result<Vec<Problem>, Problems> {
+        let mut list = self.list.into_inner();
+        list.sort_by_key(|problem| problem.place);
+        if list.iter().any(|p| p.severity == Severity::Error) {
+            Err(Problems::new(&self.file, list))
+        } else {
+            Ok(list)
+        }
+    }
+
+    fn place_of(&self, offset: usize) -> Place {
+        let line = self.line_of(offset);
+        let start = self.lines[line - 1];
+        let before = self.text.get(start..offset).unwrap_or_default();
+        Place {
+            line,
+            column: before.chars().count() + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_lines_and_characters_from_one() {
+        let notes = Notes::new("a.toml", "x = 1\ny = \"ä\" # z");
+        for offset in [0, 6, 13] {
+            notes.error(&(offset..offset), "key", "wrong");
+        }
+        let shown = notes.judge().unwrap_err().to_string();
+        assert_eq!(
+            shown,
+            "a.toml:1:1 key: wrong\na.toml:2:1 key: wrong\na.toml:2:7 key: wrong\n\
+             3 problems; `spotter check a.toml` tests the file and starts nothing"
+        );
+    }
+
+    #[test]
+    fn warnings_alone_do_not_forbid_the_start() {
+        let notes = Notes::new("a.toml", "x = 1");
+        notes.warning(&(4..5), "x", "odd");
+        let warnings = notes.judge().unwrap();
+        assert_eq!(warnings[0].to_string(), "a.toml:1:5 x: warning: odd");
+    }
+}

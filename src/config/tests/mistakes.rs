@@ -1,0 +1,317 @@
+//! One test for each row of the table of mistakes in configuration.md.
+
+use super::*;
+
+#[test]
+fn a_good_file_says_nothing() {
+    assert_eq!(said(&gate("")), [""; 0]);
+}
+
+#[test]
+fn unknown_key() {
+    let line = "site.toml:5:1 camera.gate.promts: unknown key; did you mean \"prompt\"?";
+    assert_eq!(said(&gate("promts = 1")), [line]);
+    let alone = gate("").replace("gate.prompt.person", "gate.promts.person");
+    let line = "site.toml:6:14 camera.gate.promts: unknown key; did you mean \"prompt\"?";
+    assert_eq!(
+        said(&alone),
+        [line],
+        "the missing prompt is explained by it"
+    );
+    let line = "site.toml:9:1 http.colour: unknown key; known here: listen";
+    assert_eq!(said(&person("[http]\ncolour = 1")), [line]);
+}
+
+#[test]
+fn wrong_type_or_unit() {
+    let line = "site.toml:9:9 defaults.stall: \"5\" has no unit; write \"5s\", \"500ms\" or \"1m\"";
+    assert_eq!(said(&person("[defaults]\nstall = \"5\"")), [line]);
+    let line = "site.toml:5:9 camera.gate.stall: 5 has no unit; write \"5s\", \"500ms\" or \"1m\"";
+    assert_eq!(said(&gate("stall = 5")), [line]);
+    let line = "site.toml:5:8 camera.gate.rate: needs a number, found a value of type string";
+    assert_eq!(said(&gate("rate = \"2\"")), [line]);
+    let line = "site.toml:5:9 camera.gate.width: needs a whole number, found a value of type float";
+    assert_eq!(said(&gate("width = 640.5")), [line]);
+    let line = "site.toml:5:13 camera.gate.transport: \"tpc\" is none of tcp, udp, auto; did you mean \"tcp\"?";
+    assert_eq!(said(&gate("transport = \"tpc\"")), [line]);
+    let line = "site.toml:1:8 http: needs a table, found a value of type integer";
+    assert_eq!(said(&format!("http = 3\n{}", gate(""))), [line]);
+}
+
+#[test]
+fn out_of_range() {
+    for (extra, said_of_it) in [
+        ("rate = 60", "5:8 camera.gate.rate: 60 is above 30"),
+        ("rate = 0", "5:8 camera.gate.rate: 0 is below 0.01"),
+        ("rate = nan", "5:8 camera.gate.rate: nan is not a number"),
+        ("width = -1", "5:9 camera.gate.width: -1 is below 64"),
+        ("stall = \"90m\"", "5:9 camera.gate.stall: 90m is above 10m"),
+        (
+            "motion.threshold = 2.5",
+            "5:20 camera.gate.motion.threshold: 2.5 is above 1",
+        ),
+        (
+            "width = 99999999999999999999",
+            "5:9 camera.gate.width: 99999999999999999999 is above 7680",
+        ),
+    ] {
+        assert_eq!(said(&gate(extra)), [format!("site.toml:{said_of_it}")]);
+    }
+}
+
+#[test]
+fn bad_urls() {
+    let with = |url: &str| said(&gate("").replace("rtsp://192.0.2.1/0", url));
+    let line = "site.toml:4:7 camera.gate.url: holds a user name or password; use \"user\" and \"password\"";
+    assert_eq!(with("rtsp://admin:canary@192.0.2.1/0"), [line]);
+    let line = "site.toml:4:7 camera.gate.url: scheme \"http\" is not supported here; rtsp, rtsps, file, usb, test";
+    assert_eq!(with("http://192.0.2.1/0"), [line]);
+}
+
+#[test]
+fn duplicate_ids_name_both_lines() {
+    let twice = person("[camera.gate]\nurl = \"rtsp://192.0.2.2/0\"\nrate = 60");
+    let expected = [
+        "site.toml:8:9 camera.gate: camera \"gate\" is defined at lines 3 and 8",
+        "site.toml:10:8 camera.gate.rate: 60 is above 30",
+    ];
+    assert_eq!(said(&twice), expected);
+    let twice = gate("rate = 1\nrate = 2");
+    let line = "site.toml:6:1 camera.gate.rate: key \"rate\" is defined at lines 5 and 6";
+    assert_eq!(said(&twice), [line]);
+    let twice = person("[camera.gate.prompt.person]\ndetect = \"man\"");
+    let key = "site.toml:8:21 camera.gate.prompt.person";
+    assert_eq!(
+        said(&twice),
+        [format!(
+            "{key}: prompt \"person\" is defined at lines 6 and 8"
+        )]
+    );
+}
+
+#[test]
+fn bad_ids() {
+    let file = gate("").replace("camera.gate", "camera.\"Front Door\"");
+    let line =
+        "site.toml:3:9 camera.\"Front Door\": ids use a-z 0-9 _ -; suggestion \"front_door\"";
+    assert_eq!(said(&file), [line]);
+    let long = "x".repeat(33);
+    let file = gate("").replace("prompt.person", &format!("prompt.{long}"));
+    assert!(
+        said(&file)[0].contains("33 characters, limit 32; suggestion"),
+        "{:?}",
+        said(&file)
+    );
+}
+
+#[test]
+fn zones() {
+    let zone = |polygon: &str| {
+        said(&person(&format!(
+            "[camera.gate.zone.drive]\npolygon = {polygon}"
+        )))
+    };
+    for (polygon, text) in [
+        (
+            "[[0, 0], [1, 0], [1.2, 0.5]]",
+            "point 3 is [1.2, 0.5]; values are 0 to 1",
+        ),
+        ("[[0, 0], [1, 0]]", "needs at least 3 points, has 2"),
+        (
+            "[[0, 0], [1, 1], [1, 0], [0, 1]]",
+            "edges cross: the ones that start at points 1 and 3; give the corners in order around the area",
+        ),
+    ] {
+        assert_eq!(
+            zone(polygon),
+            [format!(
+                "site.toml:9:11 camera.gate.zone.drive.polygon: {text}"
+            )]
+        );
+    }
+    let line =
+        "site.toml:9:28 camera.gate.zone.drive.polygon: a point is [x, y], this one has 3 numbers";
+    assert_eq!(zone("[[0, 0], [1, 0], [1, 1, 1]]"), [line]);
+    let unknown =
+        "zones = [\"driv\"]\n[camera.gate.zone.drive]\npolygon = [[0, 0], [1, 0], [1, 1]]";
+    let line = "site.toml:8:10 camera.gate.prompt.person.zones: \"driv\" is not a zone of camera gate; has: drive";
+    assert_eq!(said(&person(unknown)), [line]);
+}
+
+#[test]
+fn prompts() {
+    let prompt = |lines: &str| said(&gate("").replace("detect = \"person\"", lines));
+    let one = "camera.gate.prompt.person: give exactly one of detect, point, query";
+    assert_eq!(prompt(""), [format!("site.toml:6:1 {one}")]);
+    assert_eq!(
+        prompt("detect = \"a\"\npoint = \"b\""),
+        [format!("site.toml:6:1 {one}")]
+    );
+    let line =
+        "site.toml:7:1 camera.gate.prompt.person.detct: unknown key; did you mean \"detect\"?";
+    assert_eq!(prompt("detct = \"a\""), [line]);
+    let line = "site.toml:8:1 camera.gate.prompt.person.choices: unknown key";
+    assert!(prompt("query = \"Open?\"\nchoices = [\"yes\"]")[0].starts_with(line));
+    for (words, text) in [
+        (" ".to_owned(), "empty"),
+        ("x".repeat(240), "240 characters, limit 200"),
+        ("a\\tb".to_owned(), "holds a control character"),
+    ] {
+        let all = prompt(&format!("detect = \"{words}\""));
+        let start = format!("site.toml:7:10 camera.gate.prompt.person.detect: {text}");
+        assert!(all.len() == 1 && all[0].starts_with(&start), "{all:?}");
+    }
+    assert_eq!(
+        prompt(&format!("detect = \"{}\"", "ä".repeat(200))),
+        [""; 0]
+    );
+    let line = "site.toml:8:12 camera.gate.prompt.person.min_area: has no effect on an answer without boxes; it is for detect";
+    assert_eq!(prompt("query = \"Open?\"\nmin_area = 0.1"), [line]);
+}
+
+#[test]
+fn prompt_rate_above_camera_rate() {
+    let file = person("rate = 10").replace("[camera.gate]\n", "[camera.gate]\nrate = 2\n");
+    let line = "site.toml:9:8 camera.gate.prompt.person.rate: 10 is above the camera's 2; the camera rate is the ceiling";
+    assert_eq!(said(&file), [line]);
+}
+
+#[test]
+fn load_and_key_frames_are_judged_at_run_time() {
+    let file =
+        gate("rate = 18") + "[camera.a]\nurl = \"test://\"\n[camera.a.prompt.x]\nquery = \"x\"\n";
+    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let cameras = loaded.config.cameras;
+    assert_eq!(advice::asked_prompt_frames_hz(&cameras), 19.0);
+    assert_eq!(
+        advice::impossible_load(&cameras, "GPU", 12.0).unwrap(),
+        "2 cameras ask for 19 prompt-frames/s; this GPU measured 12/s at last start; frames will be dropped"
+    );
+    assert_eq!(advice::impossible_load(&cameras, "GPU", 19.0), None);
+    assert_eq!(
+        advice::key_frames_too_rare(0.5, 10.0).unwrap(),
+        "rate 0.5 needs a key frame every 2 s, camera sends one every 10 s"
+    );
+    assert_eq!(advice::key_frames_too_rare(0.5, 2.04), None);
+}
+
+#[test]
+fn keys_without_effect_are_told() {
+    let told = |text: &str| {
+        let loaded = read(text.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+        advice::without_effect(&loaded.config)
+    };
+    assert_eq!(told(&gate("")), [""; 0]);
+    let file = person("snapshot = true\nverify = \"Is it?\"\n[model]\nprecision = \"fp8\"")
+        .replace("mqtt://broker\"", "mqtt://broker\"\ncommands = \"all\"");
+    let keys: Vec<_> = told(&file)
+        .iter()
+        .map(|line| line.replace(": has no effect in this version", ""))
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            "mqtt.commands",
+            "model.precision",
+            "camera.gate.prompt.person.snapshot",
+            "camera.gate.prompt.person.verify"
+        ]
+    );
+}
+
+#[test]
+fn broker_tls() {
+    let mqtt = |lines: &str| said(&gate("").replace("url = \"mqtt://broker\"", lines));
+    let line = "site.toml:3:6 mqtt.ca: file not found: /nowhere/ca.pem";
+    assert_eq!(mqtt("url = \"mqtts://broker\"\nca = \"ca.pem\""), [line]);
+    let ca = "site.toml:3:6 mqtt.ca: file not found: /nowhere/ca.pem";
+    let line = "site.toml:2:7 mqtt.url: mqtt:// together with ca; did you mean mqtts://?";
+    assert_eq!(mqtt("url = \"mqtt://broker\"\nca = \"ca.pem\""), [line, ca]);
+    let line = "site.toml:1:1 mqtt: no broker is named; add url = \"mqtt://HOST\"";
+    assert_eq!(mqtt(""), [line]);
+    let line =
+        "site.toml:3:8 mqtt.base: \"a/b\" is not one topic level; use letters, digits, _ and -";
+    assert_eq!(mqtt("url = \"mqtt://broker\"\nbase = \"a/b\""), [line]);
+}
+
+#[test]
+fn insecure_works_but_warns_at_each_start() {
+    let file = gate("tls = { insecure = true }")
+        .replace("rtsp://", "rtsps://")
+        .replace(
+            "mqtt://broker\"",
+            "mqtts://broker\"\ntls = { insecure = true }",
+        );
+    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let keys: Vec<_> = loaded.warnings.iter().map(|w| w.key.as_str()).collect();
+    assert_eq!(keys, ["mqtt.tls", "camera.gate.tls"]);
+    let features = ["insecure_tls:mqtt", "insecure_tls:cam/gate"];
+    assert_eq!(advice::insecure_features(&loaded.config), features);
+    let line = "site.toml:4:7 camera.gate.url: rtsp:// together with tls; did you mean rtsps://?";
+    let plain = said(&gate("tls = { insecure = true }"));
+    assert!(plain.contains(&line.to_owned()), "{plain:?}");
+}
+
+#[test]
+fn time_zone() {
+    let line = "site.toml:5:12 camera.gate.schedule: unknown zone \"CEST\"; use names such as Europe/Berlin";
+    assert_eq!(
+        said(&gate("schedule = \"Mon-Fri 18:00-06:00 CEST\"")),
+        [line]
+    );
+}
+
+#[test]
+fn what_must_be_there() {
+    let expected = [
+        "site.toml:1:1: no broker is named; add [mqtt] with url = \"mqtt://HOST\"",
+        "site.toml:1:1: no camera; add [camera.NAME] with a url and a prompt",
+    ];
+    assert_eq!(said(""), expected);
+    let line = "site.toml:3:1 camera.gate: no url; add url = \"rtsp://HOST/PATH\"";
+    assert_eq!(
+        said(&gate("").replace("url = \"rtsp://192.0.2.1/0\"", "")),
+        [line]
+    );
+    let line = "site.toml:1:10 schema: this version reads schema 1 only";
+    assert_eq!(said(&format!("schema = 2\n{}", gate(""))), [line]);
+}
+
+#[test]
+fn syntax_errors_have_places_too() {
+    let all = said("[mqtt\nurl = \"mqtt://b\"\nx = = 3\n");
+    assert!(all.len() >= 2, "{all:?}");
+    assert!(
+        all[0].starts_with("site.toml:1:") && all[0].contains(": not TOML: "),
+        "{all:?}"
+    );
+    assert!(
+        all.iter().any(|line| line.starts_with("site.toml:3:")),
+        "{all:?}"
+    );
+    let bytes = b"x = 1\ny = \"\xff\"";
+    let problems = read(bytes, Purpose::Run, &environment(&[])).unwrap_err();
+    let first = problems.iter().next().unwrap().to_string();
+    assert_eq!(
+        first,
+        "site.toml:2:6: not TOML: holds bytes that are not UTF-8"
+    );
+}
+
+#[test]
+fn all_problems_of_a_file_are_told_in_its_order() {
+    let file = "[camera.gate]\nurl = \"http://x\"\nrate = 60\nstall = \"5\"\n[camera.gate.prompt.a]\n\
+                [mqtt]\nurl = \"mqtt://b\"\ncolour = 1\n";
+    let problems = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap_err();
+    let lines: Vec<_> = problems.iter().map(|p| p.place.unwrap().line).collect();
+    assert_eq!(lines, [2, 3, 4, 5, 8]);
+    let end = "5 problems; `spotter check site.toml` tests the file and starts nothing";
+    assert!(problems.to_string().ends_with(end));
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let problems = load(Path::new("/nowhere/a.toml"), &environment(&[])).unwrap_err();
+    let start = "/nowhere/a.toml: cannot be read: No such file or directory";
+    assert!(problems.to_string().starts_with(start), "{problems}");
+}

@@ -1,0 +1,151 @@
+//! Where secrets come from, and that they go nowhere else.
+
+use super::*;
+
+const CANARY: &str = "canary-7f3a";
+
+fn with_password(value: &str) -> String {
+    gate(&format!("user = \"viewer\"\npassword = {value}"))
+}
+
+/// The problems of a file with that password, by their text.
+fn texts(password: &str, environment: &Environment) -> Vec<String> {
+    let result = read(
+        with_password(password).as_bytes(),
+        Purpose::Run,
+        environment,
+    );
+    let problems = match result {
+        Ok(loaded) => loaded.warnings,
+        Err(problems) => problems.iter().cloned().collect(),
+    };
+    problems.into_iter().map(|problem| problem.text).collect()
+}
+
+fn camera_password(config: &Config) -> Option<&str> {
+    match &config.cameras[0].source {
+        Source::Rtsp { password, .. } => password.as_ref().map(Secret::reveal),
+        _ => None,
+    }
+}
+
+#[test]
+fn plain_text_is_refused_unless_allowed() {
+    let line = "site.toml:6:12 camera.gate.password: plain text is refused; \
+                use { env = \"NAME\" }, { cred = \"NAME\" } or { file = \"PATH\" }";
+    assert_eq!(said(&with_password("\"canary\"")), [line]);
+    let file = format!(
+        "allow_plain_secrets = true\n{}",
+        with_password("\"canary\"")
+    );
+    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    assert_eq!(camera_password(&loaded.config), Some("canary"));
+    assert!(
+        loaded.warnings[0]
+            .text
+            .starts_with("plain text, readable by all")
+    );
+}
+
+#[test]
+fn missing_secrets_stop_a_start_and_warn_in_a_check() {
+    let file = with_password("{ cred = \"gate_password\" }");
+    let text = "credential \"gate_password\" was not given by systemd; add LoadCredential=gate_password:PATH to the unit";
+    let line = format!("site.toml:6:12 camera.gate.password: {text}");
+    assert_eq!(said(&file), [line]);
+    let checked = read(file.as_bytes(), Purpose::Check, &environment(&[])).unwrap();
+    assert_eq!(checked.warnings[0].text, text);
+    assert_eq!(camera_password(&checked.config), None);
+    let texts = texts("{ env = \"DOCK\" }", &environment(&[]));
+    assert_eq!(texts, ["environment variable \"DOCK\" is not set or empty"]);
+}
+
+#[test]
+fn secrets_come_from_variables_credentials_and_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gate");
+    fs::write(&path, format!("{CANARY}\r\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let credentials = dir.path().to_str().unwrap();
+    let surroundings = environment(&[("DOCK", CANARY), ("CREDENTIALS_DIRECTORY", credentials)]);
+    for value in [
+        "{ env = \"DOCK\" }".to_owned(),
+        "{ cred = \"gate\" }".to_owned(),
+        format!("{{ file = {path:?} }}"),
+    ] {
+        let loaded = read(
+            with_password(&value).as_bytes(),
+            Purpose::Run,
+            &surroundings,
+        )
+        .unwrap();
+        assert_eq!(camera_password(&loaded.config), Some(CANARY), "{value}");
+        assert!(loaded.warnings.is_empty(), "{value}");
+        assert!(!format!("{loaded:?}").contains(CANARY), "{value}");
+    }
+}
+
+#[test]
+fn a_secret_file_that_all_can_read_is_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gate");
+    fs::write(&path, "x").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let shown = path.display();
+    let expected = format!("{shown} is readable by all (mode 0644); run `chmod 600 {shown}`");
+    assert_eq!(
+        texts(&format!("{{ file = {path:?} }}"), &environment(&[])),
+        [expected]
+    );
+}
+
+#[test]
+fn secrets_are_named_in_one_way_only() {
+    let nothing = environment(&[("A", "x")]);
+    assert!(texts("{}", &nothing)[0].starts_with("no secret is named"));
+    let several = texts("{ env = \"A\", file = \"b\" }", &nothing);
+    assert!(several[0].starts_with("several secrets are named"));
+    let unknown = texts("{ evn = \"A\" }", &nothing);
+    assert_eq!(unknown, ["unknown key; did you mean \"env\"?"]);
+    let user = gate("password = { env = \"A\" }");
+    assert_eq!(
+        said(&user).len(),
+        2,
+        "no user, no variable: {:?}",
+        said(&user)
+    );
+}
+
+/// A password in each wrong place that one can think of: it is in no message and in no debug output.
+#[test]
+fn no_secret_is_ever_shown() {
+    let files = [
+        with_password(&format!("\"{CANARY}\"")),
+        with_password(CANARY),
+        with_password(&format!("\"{CANARY}")),
+        with_password(&format!("[\"{CANARY}\"]")),
+        with_password(&format!("{{ env = \"{CANARY}\" }}")),
+        with_password(&format!("{{ cred = \"{CANARY}/\" }}")),
+        with_password(&format!("{{ env = [\"{CANARY}\"] }}")),
+        with_password(&format!("{{ plain = \"{CANARY}\" }}")),
+        with_password(&format!("\"{CANARY}\"\npassword = \"{CANARY}\"")),
+        gate("").replace("192.0.2.1", &format!("admin:{CANARY}@192.0.2.1")),
+        gate("").replace("192.0.2.1", &format!("admin:1#{CANARY}@192.0.2.1")),
+        gate("").replace("//broker", &format!("//me:{CANARY}@broker")),
+        format!(
+            "allow_plain_secrets = true\n{}",
+            with_password(&format!("\"{CANARY}\""))
+        ),
+        gate(&format!("tls = {{ fingerprint = \"{CANARY}\" }}")),
+    ];
+    for file in files {
+        for purpose in [Purpose::Run, Purpose::Check] {
+            let result = read(file.as_bytes(), purpose, &environment(&[]));
+            let shown = match &result {
+                Ok(loaded) => format!("{loaded:?}"),
+                Err(problems) => format!("{problems} {problems:?}"),
+            };
+            assert!(!shown.contains(CANARY), "{file}\n{shown}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+use super::*;
+
+#[test]
+fn the_coordinate_wins_a_tie_with_the_end() {
+    let bins = [0.0, 3.0, 0.0];
+    let Picked::Coord {
+        bin, probability, ..
+    } = coord_or_end(&bins, 1.5, 1.5)
+    else {
+        panic!("a tie ended the answer");
+    };
+    assert_eq!((bin, probability), (1, 0.5));
+    let Picked::End { probability } = coord_or_end(&bins, 1.0, 2.0) else {
+        panic!("the end's logit is larger");
+    };
+    assert!((probability - 0.731_058_6).abs() < 1e-6);
+}
+
+#[test]
+fn sharpness_is_the_mass_around_the_chosen_bin() {
+    // Equal logits: five of eight bins around the middle, three at the edge.
+    assert!((sharpness(&[1.0; 8], 4) - 5.0 / 8.0).abs() < 1e-6);
+    assert!((sharpness(&[1.0; 8], 0) - 3.0 / 8.0).abs() < 1e-6);
+    assert!((sharpness(&[1.0; 8], 7) - 3.0 / 8.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_size_is_as_sharp_as_its_worse_side() {
+    let mut logits = vec![0.0; 2 * BINS];
+    logits[17] = 30.0;
+    let Picked::Size {
+        width_bin,
+        height_bin,
+        sharpness,
+    } = size(&logits)
+    else {
+        panic!("a size is a size");
+    };
+    assert_eq!((width_bin, height_bin), (17, 0));
+    assert!((sharpness - 3.0 / BINS as f32).abs() < 1e-6);
+}
+
+#[test]
+fn greedy_takes_the_lowest_of_equals_that_is_not_banned() {
+    let logits = [0.5, 2.0, 2.0, 2.0];
+    assert_eq!(token(&logits, Allowed::AllBut(&[]), Sampling::Greedy), 1);
+    assert_eq!(token(&logits, Allowed::AllBut(&[1]), Sampling::Greedy), 2);
+}
+
+#[test]
+fn a_mask_leaves_the_largest_of_what_it_allows() {
+    let logits = [9.0, 2.0, 3.0, 3.0];
+    let mut mask = TokenMask::none(logits.len());
+    for id in [1, 3] {
+        mask.allow(id);
+    }
+    assert_eq!(token(&logits, Allowed::Only(&mask), Sampling::Greedy), 3);
+    mask.allow(2);
+    assert_eq!(token(&logits, Allowed::Only(&mask), Sampling::Greedy), 2);
+}
+
+#[test]
+fn sampling_draws_from_the_nucleus_by_its_mass() {
+    // 0.5, 0.25, 0.25.
+    let logits = [0.0, 2.0_f32.ln(), 0.0];
+    let drawn = |banned: &[u32], top_p: f32, uniform: f32| {
+        let sampling = Sampling::TopP {
+            temperature: 1.0,
+            top_p,
+            uniform,
+        };
+        token(&logits, Allowed::AllBut(banned), sampling)
+    };
+    assert_eq!(
+        [0.0, 0.49, 0.51, 0.74, 0.76, 1.0].map(|u| drawn(&[], 1.0, u)),
+        [1, 1, 0, 0, 2, 2]
+    );
+    assert_eq!(
+        [0.0, 0.999].map(|u| drawn(&[], 0.3, u)),
+        [1, 1],
+        "only the likeliest is in the nucleus"
+    );
+    assert_eq!(
+        [0.49, 0.51].map(|u| drawn(&[1], 1.0, u)),
+        [0, 2],
+        "a banned id has no mass"
+    );
+}

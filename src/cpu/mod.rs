@@ -1,0 +1,42 @@
+//! The backend on the CPU: plain, readable, f32. The oracle of every kernel, and what runs the embedded model.
+//!
+//! Belongs here: the arithmetic of a step and the memory of its cache. Not here: what the numbers mean outside of the
+//! network (`model`) and which step runs when (`engine`).
+//!
+//! ```text
+//!   the caller's thread                      the stream's thread
+//!   backend   every call: checked, sent      stream  commands in, results out, in order
+//!   check     is the step sound              device  a step: crops, images, rows, decisions
+//!   flights   is it the call's turn          tiles   crops that need not be encoded again
+//!
+//!   vision    crops to image tokens          text    positions to keys, values and hidden states
+//!   region    coordinates and sizes          decide  hidden states to decisions
+//!   attention, rope, ops, gemm               kv      the paged cache
+//! ```
+//!
+//! All values are row-major f32; shapes are written `[outermost, .., innermost]`. Rotated keys keep the two halves of a
+//! head apart (dimension j turns with j + 16), while the reference stores them interleaved; scores are the same.
+
+mod attention;
+mod backend;
+mod ceiling;
+mod check;
+mod decide;
+mod device;
+mod flights;
+mod gemm;
+mod kv;
+mod ops;
+mod region;
+mod rope;
+mod stream;
+mod text;
+mod tiles;
+mod vision;
+
+#[cfg(test)]
+mod tests;
+
+pub use backend::{Capacity, CpuBackend, Options};
+pub use ceiling::product_gflop_per_s;
+pub use tiles::TileReuse;

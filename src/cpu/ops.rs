@@ -1,0 +1,119 @@
+//! The plain operations of the network over row-major f32: layer norm, GELU, softmax, argmax, and dot products.
+
+use rayon::prelude::*;
+
+use super::gemm::Linear;
+use crate::model::{self, LAYER_NORM_EPS};
+
+/// Values that one task of an element-wise operation takes: enough to outweigh the hand-over to another thread.
+const TASK_VALUES: usize = 16 * 1024;
+
+/// Converts to f32 and drops the source.
+pub(super) fn linear(source: model::Linear) -> Linear {
+    Linear::new(&source.weight.into_f32(), source.bias.into_f32())
+}
+
+/// Scale and shift of a layer norm.
+#[derive(Debug)]
+pub(super) struct Norm {
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl Norm {
+    /// Converts to f32 and drops the source.
+    pub fn new(norm: model::Norm) -> Self {
+        Self {
+            weight: norm.weight.into_f32(),
+            bias: norm.bias.into_f32(),
+        }
+    }
+
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias` for every row: `[rows, width]` to the same.
+    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
+        let width = self.weight.len();
+        let task = width * rows_per_task(width);
+        let mut y = vec![0.0; x.len()];
+        y.par_chunks_mut(task)
+            .zip(x.par_chunks(task))
+            .for_each(|(y, x)| {
+                for (y, x) in y.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+                    self.row(y, x);
+                }
+            });
+        y
+    }
+
+    fn row(&self, y: &mut [f32], x: &[f32]) {
+        let width = x.len() as f32;
+        let mean = sum(x, |x| x) / width;
+        let variance = sum(x, |x| (x - mean) * (x - mean)) / width;
+        let scale = (variance + LAYER_NORM_EPS).sqrt().recip();
+        let affine = self.weight.iter().zip(&self.bias);
+        for ((y, x), (weight, bias)) in y.iter_mut().zip(x).zip(affine) {
+            *y = (x - mean) * scale * weight + bias;
+        }
+    }
+}
+
+/// Sum of `f` over `values` in eight partial sums: the compiler may then use vector instructions, and the rounding
+/// error is smaller than that of one long sum.
+fn sum(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let (blocks, rest) = values.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for block in blocks {
+        for (sum, &value) in sums.iter_mut().zip(block) {
+            *sum += f(value);
+        }
+    }
+    sums.iter().sum::<f32>() + rest.iter().map(|&value| f(value)).sum::<f32>()
+}
+
+/// Dot product of two vectors of one length, in eight partial sums as in [`sum`].
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let mut sums = [0.0; 8];
+    for (a, b) in a.iter().zip(b) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += a * b;
+        }
+    }
+    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f32>() + rest
+}
+
+/// Tanh GELU, `x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))`, in place.
+///
+/// Written as `x / (1 + e^(-2u))`, which is the same and needs one exponential, a third of tanh's time.
+pub(super) fn gelu(values: &mut [f32]) {
+    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+    values.par_chunks_mut(TASK_VALUES).for_each(|values| {
+        for x in values {
+            let u = SQRT_2_OVER_PI * (*x + 0.044_715 * *x * *x * *x);
+            *x /= 1.0 + (-2.0 * u).exp();
+        }
+    });
+}
+
+/// `e^(x - max) / sum` in place, for one row. The largest value is finite.
+pub(super) fn softmax(row: &mut [f32]) {
+    let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    row.iter_mut().for_each(|x| *x = (*x - max).exp());
+    let scale = sum(row, |x| x).recip();
+    row.iter_mut().for_each(|x| *x *= scale);
+}
+
+/// Index of the largest value, the lowest among equals; 0 when there is none.
+pub(super) fn argmax(values: &[f32]) -> usize {
+    let mut best = 0;
+    for (i, value) in values.iter().enumerate() {
+        if *value > values[best] {
+            best = i;
+        }
+    }
+    best
+}
+
+fn rows_per_task(width: usize) -> usize {
+    TASK_VALUES.div_ceil(width)
+}

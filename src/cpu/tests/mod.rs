@@ -1,0 +1,219 @@
+//! The arithmetic against golden data, stage by stage and as whole answers.
+
+mod cases;
+mod full;
+mod images;
+mod ops;
+mod pipelined;
+mod stages;
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use super::{Capacity, CpuBackend, Options, kv::KvCache};
+use crate::{
+    domain::{ManualClock, Picture},
+    engine::{
+        backend::{Backend, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step},
+        sequence::{Found, Sequence},
+    },
+    model::{ModelConfig, ROTARY_DIM, Weights, WeightsFile, picture_from_image},
+    testing::{self, Tensors},
+};
+
+/// Largest difference in parts of the root mean square of what is wanted; the reference differs from itself by a tenth.
+const TOLERANCE: f32 = 1e-4;
+
+pub(super) fn config(set: &Path) -> ModelConfig {
+    let path = set.join("config.json");
+    let json = String::from_utf8(testing::bytes(&path)).unwrap();
+    ModelConfig::from_json(&json, &path.display().to_string()).unwrap()
+}
+
+pub(super) fn weights(set: &Path, config: &ModelConfig) -> Weights {
+    let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
+    Weights::load(config, &mut file).unwrap()
+}
+
+pub(super) fn picture(set: &Path, image: &str) -> Picture {
+    let path = set.join("images").join(format!("{image}.png"));
+    picture_from_image(image::load_from_memory(&testing::bytes(&path)).unwrap()).unwrap()
+}
+
+/// Room for the prefix of one image and 32 rows of 160 positions of their own.
+pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> Capacity {
+    let pages =
+        config.prefix_positions().div_ceil(page_tokens) + 32 * 160_usize.div_ceil(page_tokens);
+    Capacity {
+        slots: 3,
+        rows: 32,
+        images: 4,
+        pages,
+        page_tokens,
+    }
+}
+
+pub(super) fn backend(set: &Path) -> CpuBackend {
+    backend_with(set, Options::default())
+}
+
+pub(super) fn backend_with(set: &Path, options: Options) -> CpuBackend {
+    let config = config(set);
+    let (weights, capacity) = (weights(set, &config), capacity(&config, 16));
+    let clock = Arc::new(ManualClock::default());
+    CpuBackend::with_options(&config, weights, capacity, options, clock).unwrap()
+}
+
+/// Pages of the image prefix, and of row `row`.
+pub(super) fn pages(backend: &CpuBackend, row: usize) -> (Vec<PageId>, Vec<PageId>) {
+    let limits = backend.limits();
+    let prefix = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
+    let own = 160_usize.div_ceil(limits.page_tokens) as u32;
+    let first = prefix + row as u32 * own;
+    (
+        (0..prefix).map(PageId).collect(),
+        (first..first + own).map(PageId).collect(),
+    )
+}
+
+/// Runs sequences to their ends, all that are not finished in every step, the image in the first.
+pub(super) fn run(
+    backend: &mut CpuBackend,
+    picture: Option<Picture>,
+    sequences: Vec<Sequence>,
+) -> Vec<Found> {
+    run_with(backend, picture, sequences, |pick| pick)
+}
+
+/// The same with other decisions than the sequences ask for.
+pub(super) fn run_with(
+    backend: &mut CpuBackend,
+    mut picture: Option<Picture>,
+    mut sequences: Vec<Sequence>,
+    instead: fn(Pick) -> Pick,
+) -> Vec<Found> {
+    let prefix_positions = picture
+        .as_ref()
+        .map_or(0, |_| backend.limits().prefix_positions);
+    let mut positions = vec![prefix_positions; sequences.len()];
+    loop {
+        let mut step = Step::default();
+        let mut running = Vec::new();
+        for (i, sequence) in sequences.iter().enumerate() {
+            let Some(feed) = sequence.feed() else {
+                continue;
+            };
+            let (prefix, own) = pages(backend, i);
+            let kv = KvTable {
+                prefix: if prefix_positions == 0 {
+                    Vec::new()
+                } else {
+                    prefix
+                },
+                prefix_positions,
+                own,
+            };
+            running.push((i, feed.inputs.len()));
+            step.rows.push(Row {
+                inputs: Feed::Host(feed.inputs),
+                position: positions[i],
+                kv,
+                picks: vec![instead(feed.pick)],
+            });
+        }
+        if running.is_empty() {
+            return sequences.into_iter().map(Sequence::into_found).collect();
+        }
+        step.images.extend(picture.take().map(|picture| ImageJob {
+            picture,
+            pages: pages(backend, 0).0,
+            camera: None,
+        }));
+        backend.launch(SlotId(0), step).unwrap();
+        let committed = backend.commit(SlotId(0)).unwrap();
+        for ((i, fed), picked) in running.into_iter().zip(committed.picked.concat()) {
+            positions[i] += fed;
+            sequences[i].advance(picked).unwrap();
+        }
+    }
+}
+
+/// Fails when a value of `got` differs too much, or is not a number.
+pub(super) fn assert_near(name: &str, got: &[f32], want: &[f32]) {
+    assert_eq!(got.len(), want.len(), "{name}: number of values");
+    let rms =
+        (want.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / want.len() as f64).sqrt() as f32;
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let near = (got - want).abs() <= TOLERANCE * rms;
+        assert!(near, "{name}: value {i} is {got}, wants {want}; rms {rms}");
+    }
+}
+
+/// Compares `got`, `[units, rows, width]`, with the tensor `name` of the image. The tensor may hold fewer units (the
+/// first ones), or be stored as `name.rows`: only the rows that the tensor `image.rows` lists.
+pub(super) fn check_stage(golden: &Tensors, image: &str, name: &str, got: &[f32], rows: usize) {
+    let key = format!("{image}.{name}");
+    if let Some((_, want)) = golden.get(&key) {
+        assert_near(&key, &got[..want.len()], want);
+        return;
+    }
+    let (shape, want) = &golden[&format!("{key}.rows")];
+    let picked = &golden[&format!("{image}.rows")].1;
+    let width = shape[shape.len() - 1];
+    let units = want.len() / (picked.len() * width);
+    let got: Vec<f32> = got
+        .chunks_exact(rows * width)
+        .take(units)
+        .flat_map(|unit| {
+            picked
+                .iter()
+                .flat_map(|&row| &unit[row as usize * width..][..width])
+        })
+        .copied()
+        .collect();
+    assert_near(&key, &got, want);
+}
+
+/// True when the set has this tensor of the image, whole or in part.
+pub(super) fn has_stage(golden: &Tensors, image: &str, name: &str) -> bool {
+    let key = format!("{image}.{name}");
+    golden.contains_key(&key) || golden.contains_key(&format!("{key}.rows"))
+}
+
+/// Width of a head in all golden sets.
+const HEAD_DIM: usize = 64;
+
+/// Keys and values of the prefix in some heads of a layer, `[heads, positions, 64]` each; keys in the reference's order,
+/// in which the halves that turn together are interleaved.
+pub(super) fn stored(
+    cache: &KvCache,
+    kv: &KvTable,
+    layer: usize,
+    heads: impl IntoIterator<Item = usize>,
+) -> (Vec<f32>, Vec<f32>) {
+    let segments: Vec<_> = heads
+        .into_iter()
+        .flat_map(|head| cache.segments(layer, head, kv, kv.prefix_positions))
+        .collect();
+    let interleaved = |key: &[f32]| {
+        let (turned, plain) = key.split_at(ROTARY_DIM);
+        let (first, second) = turned.split_at(ROTARY_DIM / 2);
+        let pairs = first.iter().zip(second).flat_map(|(a, b)| [*a, *b]);
+        pairs.chain(plain.iter().copied()).collect::<Vec<f32>>()
+    };
+    let keys = segments
+        .iter()
+        .flat_map(|segment| segment.keys.chunks_exact(HEAD_DIM));
+    let values = segments.iter().flat_map(|segment| segment.values);
+    (
+        keys.flat_map(interleaved).collect(),
+        values.copied().collect(),
+    )
+}
+
+/// The images of a set by `expected/preprocess.json`.
+pub(super) fn images(set: &Path) -> Vec<String> {
+    let preprocess = testing::json(&set.join("expected/preprocess.json"));
+    let names: BTreeMap<String, serde_json::Value> =
+        serde_json::from_value(preprocess["images"].clone()).unwrap();
+    names.into_keys().collect()
+}

@@ -1,0 +1,212 @@
+//! Single operations.
+
+use super::assert_near;
+use crate::{
+    cpu::{
+        attention::{Heads, Segment, attend_past, attend_within},
+        decide::nucleus,
+        ops::{Norm, gelu},
+        region::fourier,
+        rope::Rope,
+        vision::{FeatureMap, patches, pool, stitch},
+    },
+    model::{self, ModelConfig, Tensor, TensorData, Tiling, VisionConfig},
+    testing::{self, Tensors},
+};
+
+fn golden() -> (Tensors, serde_json::Value) {
+    let set = testing::golden_set("ops").unwrap();
+    (
+        testing::tensors(&set.join("ops.safetensors")),
+        testing::json(&set.join("ops.json")),
+    )
+}
+
+fn tensor((shape, values): &(Vec<usize>, Vec<f32>)) -> Tensor {
+    Tensor {
+        name: "golden".into(),
+        shape: shape.clone(),
+        data: TensorData::F32(values.clone()),
+    }
+}
+
+#[test]
+fn layer_norm_and_gelu() {
+    let (golden, _) = golden();
+    let norm = Norm::new(model::Norm {
+        weight: tensor(&golden["layer_norm.weight"]),
+        bias: tensor(&golden["layer_norm.bias"]),
+    });
+    assert_near(
+        "layer norm",
+        &norm.forward(&golden["layer_norm.in"].1),
+        &golden["layer_norm.out"].1,
+    );
+    let mut values = golden["gelu.in"].1.clone();
+    gelu(&mut values);
+    assert_near("gelu", &values, &golden["gelu.tanh"].1);
+}
+
+#[test]
+fn rope_turns_halves_and_leaves_values_alone() {
+    let (golden, _) = golden();
+    let positions: Vec<usize> = golden["rope.positions"]
+        .1
+        .iter()
+        .map(|&x| x as usize)
+        .collect();
+    let (shape, input) = &golden["rope.in"];
+    let want = &golden["rope.md2.out_half_split"].1;
+    let rope = Rope::new(positions.iter().max().unwrap() + 1);
+    let (heads, rows, dim) = (shape[0], shape[1], shape[2]);
+    for head in 0..heads {
+        // One head as q, k and v of every row.
+        let head = head * rows * dim..(head + 1) * rows * dim;
+        let mut qkv: Vec<f32> = input[head.clone()]
+            .chunks_exact(dim)
+            .flat_map(|row| row.repeat(3))
+            .collect();
+        rope.turn(&mut qkv, &positions, dim);
+        let rows = want[head.clone()]
+            .chunks_exact(dim)
+            .zip(input[head].chunks_exact(dim));
+        let expected: Vec<f32> = rows
+            .flat_map(|(turned, plain)| [turned, turned, plain].concat())
+            .collect();
+        assert_near("rope", &qkv, &expected);
+    }
+}
+
+#[test]
+fn attention_to_each_other_and_to_the_past() {
+    let (golden, _) = golden();
+    let (shape, q) = &golden["attention.q"];
+    let (k, v) = (&golden["attention.k"].1, &golden["attention.v"].1);
+    let heads = Heads {
+        count: shape[0],
+        dim: shape[2],
+    };
+    let positions = shape[1];
+    // Golden data is head by head, rows are position by position.
+    let by_position = |values: &[f32]| -> Vec<f32> {
+        (0..positions)
+            .flat_map(|row| (0..heads.count).map(move |head| (head * positions + row) * heads.dim))
+            .flat_map(|start| values[start..][..heads.dim].to_vec())
+            .collect()
+    };
+    let width = heads.width();
+    let (rows_q, rows_k, rows_v) = (by_position(q), by_position(k), by_position(v));
+    let qkv: Vec<f32> = (0..positions)
+        .flat_map(|row| {
+            [&rows_q, &rows_k, &rows_v]
+                .map(|part| part[row * width..][..width].to_vec())
+                .concat()
+        })
+        .collect();
+    let full = by_position(&golden["attention.full_out"].1);
+    assert_near(
+        "both directions",
+        &attend_within(&qkv, positions, heads),
+        &full,
+    );
+    let twice = attend_within(&[qkv.clone(), qkv].concat(), positions, heads);
+    assert_near("two sequences", &twice, &full.repeat(2));
+
+    let causal = by_position(&golden["attention.causal_out"].1);
+    for (page, rows) in [(4, positions), (3, 2), (11, 1)] {
+        let past = |head: usize| {
+            let head = head * positions * heads.dim..(head + 1) * positions * heads.dim;
+            let pairs = k[head.clone()]
+                .chunks(page * heads.dim)
+                .zip(v[head].chunks(page * heads.dim));
+            pairs
+                .map(|(keys, values)| Segment { keys, values })
+                .collect()
+        };
+        let first = (positions - rows) * width;
+        let out = attend_past(&rows_q[first..], positions, heads, past);
+        assert_near("past", &out, &causal[first..]);
+    }
+}
+
+#[test]
+fn patches_stitching_and_pooling() {
+    let (golden, about) = golden();
+    let (shape, planes) = &golden["patches.in"];
+    let size = shape[2];
+    // A number for every place, so that the order shows; the golden input is arbitrary floats.
+    let crop: Vec<u8> = (0..size * size * 3).map(|i| (i % 251) as u8).collect();
+    let order: Vec<usize> = golden["patches.out"]
+        .1
+        .iter()
+        .map(|x| planes.iter().position(|plane| plane == x).unwrap())
+        .collect();
+    let at = |place: usize| crop[place % (size * size) * 3 + place / (size * size)];
+    let expected: Vec<u8> = order.into_iter().map(at).collect();
+    assert_eq!(patches(&crop, size, 14).collect::<Vec<_>>(), expected);
+
+    for case in about["reconstruct"].as_array().unwrap() {
+        let key = case["key"].as_str().unwrap();
+        let number = |value: &serde_json::Value| value.as_u64().unwrap() as usize;
+        let (shape, tiles) = &golden[&format!("{key}.in")];
+        let config = VisionConfig {
+            enc_dim: shape[3],
+            enc_patch_size: 14,
+            crop_size: 14 * number(&case["grid"]),
+            overlap_margin: number(&case["overlap_margin"]),
+            ..ModelConfig::default().vision
+        };
+        let tiling = Tiling {
+            rows: number(&case["tiling"][0]),
+            cols: number(&case["tiling"][1]),
+        };
+        let (shape, want) = &golden[&format!("{key}.out")];
+        let map = stitch(tiles, tiling, &config);
+        assert_eq!(
+            (map.height, map.width, &map.values),
+            (shape[0], shape[1], want),
+            "{key}"
+        );
+    }
+
+    for (key, (shape, values)) in golden
+        .iter()
+        .filter(|(key, _)| key.starts_with("adaptive_pool") && key.ends_with(".in"))
+    {
+        let (out_shape, want) = &golden[&key.replace(".in", ".out")];
+        let map = FeatureMap {
+            height: shape[0],
+            width: shape[1],
+            values: values.clone(),
+        };
+        assert_near(key, &pool(&map, out_shape[0]), want);
+    }
+}
+
+#[test]
+fn fourier_features() {
+    let (golden, _) = golden();
+    for (key, values) in [("fourier1", 1), ("fourier2", 2)] {
+        let part = |name: &str| &golden[&format!("{key}.{name}")].1;
+        assert_near(key, &fourier(part("x"), part("w"), values), part("out"));
+    }
+}
+
+#[test]
+fn nucleus_keeps_what_the_reference_keeps() {
+    let (golden, about) = golden();
+    let (shape, logits) = &golden["top_p.logits"];
+    for case in about["top_p"].as_array().unwrap() {
+        let number = |key: &str| case[key].as_f64().unwrap() as f32;
+        let want = &golden[case["key"].as_str().unwrap()].1;
+        let mut got = vec![0.0; want.len()];
+        for (row, logits) in logits.chunks_exact(shape[1]).enumerate() {
+            for (id, probability) in nucleus(logits, number("temperature"), number("top_p")) {
+                got[row * shape[1] + id] = probability;
+            }
+        }
+        assert_near(&case["key"].to_string(), &got, want);
+        let kept = |values: &[f32]| values.iter().map(|&x| x > 0.0).collect::<Vec<_>>();
+        assert_eq!(kept(&got), kept(want));
+    }
+}

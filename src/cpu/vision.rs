@@ -1,0 +1,243 @@
+//! The vision encoder: crops in, image tokens out (moondream-model.md section 4).
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::{
+    attention::{Heads, attend_within},
+    gemm::Linear,
+    ops::{Norm, gelu, linear},
+};
+use crate::model::{self, Tiling, VisionConfig, VisionWeights, normalise_table};
+
+/// The encoder's weights in f32.
+#[derive(Debug)]
+pub(super) struct VisionModel {
+    config: VisionConfig,
+    /// What each byte of a crop becomes.
+    normalised: [f32; 256],
+    patch_emb: Linear,
+    /// `[tokens, width]`.
+    pos_emb: Vec<f32>,
+    blocks: Vec<Block>,
+    post_ln: Norm,
+    proj_fc1: Linear,
+    proj_fc2: Linear,
+}
+
+#[derive(Debug)]
+struct Block {
+    ln1: Norm,
+    qkv: Linear,
+    proj: Linear,
+    ln2: Norm,
+    fc1: Linear,
+    fc2: Linear,
+}
+
+impl VisionModel {
+    /// Converts the weights, dropping each source as soon as it is converted.
+    pub fn new(config: &VisionConfig, weights: VisionWeights) -> Self {
+        let block = |block: model::VisionBlock| Block {
+            ln1: Norm::new(block.ln1),
+            qkv: linear(block.qkv),
+            proj: linear(block.proj),
+            ln2: Norm::new(block.ln2),
+            fc1: linear(block.fc1),
+            fc2: linear(block.fc2),
+        };
+        Self {
+            config: config.clone(),
+            normalised: normalise_table(),
+            patch_emb: linear(weights.patch_emb),
+            pos_emb: weights.pos_emb.into_f32(),
+            blocks: weights.blocks.into_iter().map(block).collect(),
+            post_ln: Norm::new(weights.post_ln),
+            proj_fc1: linear(weights.proj_fc1),
+            proj_fc2: linear(weights.proj_fc2),
+        }
+    }
+
+    /// Features of crops of `[crop_size, crop_size, 3]` bytes, as one batch: `[crops, tokens, width]`. What a crop
+    /// becomes does not depend on the others, to the bit: it sees only itself, and a row of a product is summed in the
+    /// same order whatever stands beside it.
+    pub fn encode(&self, crops: &[&[u8]]) -> Vec<f32> {
+        if crops.is_empty() {
+            return Vec::new();
+        }
+        let mut hidden = self.tokens(crops);
+        for layer in 0..self.layers() {
+            self.block(layer, &mut hidden);
+        }
+        self.features(&hidden)
+    }
+
+    /// The image tokens of one picture, `[tokens, text width]`, from the features of its crops.
+    pub fn image_tokens(&self, features: &[f32], tiling: Tiling) -> Vec<f32> {
+        self.project(&self.combine(features, tiling))
+    }
+
+    /// Values of one crop's features.
+    pub fn crop_values(&self) -> usize {
+        self.pos_emb.len()
+    }
+
+    /// Number of blocks.
+    pub fn layers(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Embedded patches of crops with their places, `[crops * tokens, width]`.
+    pub fn tokens(&self, crops: &[&[u8]]) -> Vec<f32> {
+        let (size, patch) = (self.config.crop_size, self.config.enc_patch_size);
+        let patches: Vec<f32> = crops
+            .par_iter()
+            .flat_map_iter(|crop| patches(crop, size, patch))
+            .map(|byte| self.normalised[usize::from(byte)])
+            .collect();
+        let mut tokens = self.patch_emb.forward(&patches);
+        for crop in tokens.chunks_exact_mut(self.pos_emb.len()) {
+            crop.iter_mut()
+                .zip(&self.pos_emb)
+                .for_each(|(x, place)| *x += place);
+        }
+        tokens
+    }
+
+    /// Runs one block over `[crops * tokens, width]`, in place; a crop sees only itself.
+    pub fn block(&self, layer: usize, hidden: &mut [f32]) {
+        let block = &self.blocks[layer];
+        let tokens = self.config.grid() * self.config.grid();
+        let qkv = block.qkv.forward(&block.ln1.forward(hidden));
+        let heads = Heads {
+            count: self.config.enc_n_heads,
+            dim: self.config.head_dim(),
+        };
+        let attended = attend_within(&qkv, tokens, heads);
+        drop(qkv);
+        block.proj.add_to(hidden, &attended);
+        let mut inner = block.fc1.forward(&block.ln2.forward(hidden));
+        gelu(&mut inner);
+        block.fc2.add_to(hidden, &inner);
+    }
+
+    /// The final layer norm.
+    pub fn features(&self, hidden: &[f32]) -> Vec<f32> {
+        self.post_ln.forward(hidden)
+    }
+
+    /// Features of the whole picture beside the pooled features of its tiles: `[crops * tokens, width]` to
+    /// `[tokens, 2 * width]`. With one crop, that is also the only tile.
+    pub fn combine(&self, features: &[f32], tiling: Tiling) -> Vec<f32> {
+        let (grid, width) = (self.config.grid(), self.config.enc_dim);
+        let (global, tiles) = features.split_at(grid * grid * width);
+        let tiles = if tiles.is_empty() { global } else { tiles };
+        let pooled = pool(&stitch(tiles, tiling, &self.config), grid);
+        let pairs = global.chunks_exact(width).zip(pooled.chunks_exact(width));
+        pairs
+            .flat_map(|(global, local)| [global, local])
+            .flatten()
+            .copied()
+            .collect()
+    }
+
+    /// `[tokens, 2 * width]` to `[tokens, text width]`.
+    pub fn project(&self, combined: &[f32]) -> Vec<f32> {
+        let mut inner = self.proj_fc1.forward(combined);
+        gelu(&mut inner);
+        self.proj_fc2.forward(&inner)
+    }
+}
+
+/// Bytes of one crop, `[size, size, 3]`, patch by patch, and in a patch channel by channel, row by row.
+pub(super) fn patches(crop: &[u8], size: usize, patch: usize) -> impl Iterator<Item = u8> + '_ {
+    let grid = size / patch;
+    let corners = (0..grid * grid).map(move |i| (i / grid * patch, i % grid * patch));
+    corners.flat_map(move |(top, left)| {
+        (0..3 * patch * patch).map(move |i| {
+            let (channel, y, x) = (
+                i / (patch * patch),
+                top + i / patch % patch,
+                left + i % patch,
+            );
+            crop[(y * size + x) * 3 + channel]
+        })
+    })
+}
+
+/// Features of a picture's tiles laid side by side.
+#[derive(Debug, PartialEq)]
+pub(super) struct FeatureMap {
+    /// Cells down.
+    pub height: usize,
+    /// Cells across.
+    pub width: usize,
+    /// `[height, width, features]`.
+    pub values: Vec<f32>,
+}
+
+/// Lays the tiles' features, `[tiles, grid, grid, enc_dim]`, side by side. Where neighbours overlap, each gives up its
+/// margin, so every cell comes from one tile.
+pub(super) fn stitch(tiles: &[f32], tiling: Tiling, config: &VisionConfig) -> FeatureMap {
+    let (grid, margin, features) = (config.grid(), config.overlap_margin, config.enc_dim);
+    let step = grid - 2 * margin;
+    let (height, width) = (
+        tiling.rows * step + 2 * margin,
+        tiling.cols * step + 2 * margin,
+    );
+    let mut values = vec![0.0; height * width * features];
+    for (i, tile) in tiles.chunks_exact(grid * grid * features).enumerate() {
+        let (down, across) = (i / tiling.cols, i % tiling.cols);
+        let rows = kept(down, tiling.rows, grid, margin);
+        let cols = kept(across, tiling.cols, grid, margin);
+        for row in rows {
+            let source = (row * grid + cols.start) * features;
+            let target = ((down * step + row) * width + across * step + cols.start) * features;
+            let length = cols.len() * features;
+            values[target..][..length].copy_from_slice(&tile[source..][..length]);
+        }
+    }
+    FeatureMap {
+        height,
+        width,
+        values,
+    }
+}
+
+/// Cells of tile `index` of `count` along one axis that are not another tile's.
+fn kept(index: usize, count: usize, grid: usize, margin: usize) -> Range<usize> {
+    let start = if index == 0 { 0 } else { margin };
+    let end = if index + 1 == count {
+        grid
+    } else {
+        grid - margin
+    };
+    start..end
+}
+
+/// Adaptive average pooling: cell `i` of `grid` averages the cells `⌊i·n/grid⌋ .. ⌈(i+1)·n/grid⌉` of `n` along each
+/// axis. Returns `[grid, grid, features]`.
+pub(super) fn pool(map: &FeatureMap, grid: usize) -> Vec<f32> {
+    let features = map.values.len() / (map.height * map.width);
+    let window = |i: usize, n: usize| (i * n / grid)..((i + 1) * n).div_ceil(grid);
+    let mut pooled = vec![0.0; grid * grid * features];
+    pooled
+        .par_chunks_exact_mut(features)
+        .enumerate()
+        .for_each(|(cell, pooled)| {
+            let (rows, cols) = (
+                window(cell / grid, map.height),
+                window(cell % grid, map.width),
+            );
+            let count = (rows.len() * cols.len()) as f32;
+            for row in rows {
+                for col in cols.clone() {
+                    let source = &map.values[(row * map.width + col) * features..][..features];
+                    pooled.iter_mut().zip(source).for_each(|(sum, x)| *sum += x);
+                }
+            }
+            pooled.iter_mut().for_each(|sum| *sum /= count);
+        });
+    pooled
+}

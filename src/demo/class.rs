@@ -1,0 +1,168 @@
+//! The classes and colours that the truth names, with their words.
+
+/// The kinds of things that count as objects; everything else in the picture is scenery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// On foot or riding.
+    Person,
+    /// A passenger car.
+    Car,
+    /// A lorry.
+    Truck,
+    /// A city bus.
+    Bus,
+    /// With or without a rider.
+    Bicycle,
+    /// A dog.
+    Dog,
+    /// A cat.
+    Cat,
+    /// Flying or standing.
+    Bird,
+    /// A toy ball.
+    Ball,
+    /// A cardboard box.
+    Parcel,
+    /// The head with its three lamps; its pole does not count.
+    TrafficLight,
+    /// The red octagon; its pole does not count.
+    StopSign,
+}
+
+impl Class {
+    /// Every class; a class's place here is its index in records and captions.
+    pub const ALL: [Self; 12] = [
+        Self::Person,
+        Self::Car,
+        Self::Truck,
+        Self::Bus,
+        Self::Bicycle,
+        Self::Dog,
+        Self::Cat,
+        Self::Bird,
+        Self::Ball,
+        Self::Parcel,
+        Self::TrafficLight,
+        Self::StopSign,
+    ];
+
+    /// Place in [`Class::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// One of them, in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Person => "person",
+            Self::Car => "car",
+            Self::Truck => "truck",
+            Self::Bus => "bus",
+            Self::Bicycle => "bicycle",
+            Self::Dog => "dog",
+            Self::Cat => "cat",
+            Self::Bird => "bird",
+            Self::Ball => "ball",
+            Self::Parcel => "parcel",
+            Self::TrafficLight => "traffic light",
+            Self::StopSign => "stop sign",
+        }
+    }
+
+    /// Several of them.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Person => "people",
+            Self::Car => "cars",
+            Self::Truck => "trucks",
+            Self::Bus => "buses",
+            Self::Bicycle => "bicycles",
+            Self::Dog => "dogs",
+            Self::Cat => "cats",
+            Self::Bird => "birds",
+            Self::Ball => "balls",
+            Self::Parcel => "parcels",
+            Self::TrafficLight => "traffic lights",
+            Self::StopSign => "stop signs",
+        }
+    }
+
+    /// True when the truth names a [`Colour`] for it (of a person: the clothes).
+    pub fn coloured(self) -> bool {
+        use Class::*;
+        matches!(self, Person | Car | Truck | Bus | Bicycle | Ball | Bird)
+    }
+
+    /// How many shapes it is drawn in; `Object::variant` is below this.
+    pub fn variants(self) -> u8 {
+        match self {
+            Self::Person | Self::Car | Self::Truck => 4,
+            Self::TrafficLight => 2,
+            _ => 3,
+        }
+    }
+
+    /// True for what stands on a pole.
+    pub fn is_sign(self) -> bool {
+        matches!(self, Self::TrafficLight | Self::StopSign)
+    }
+
+    /// True for what drives on a road.
+    pub fn is_vehicle(self) -> bool {
+        matches!(self, Self::Car | Self::Truck | Self::Bus)
+    }
+}
+
+/// Colours that the truth names, well apart from each other also at night.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Colour {
+    /// Red.
+    Red,
+    /// Orange.
+    Orange,
+    /// Yellow.
+    Yellow,
+    /// Green.
+    Green,
+    /// Blue.
+    Blue,
+    /// Purple.
+    Purple,
+    /// White.
+    White,
+    /// Black.
+    Black,
+}
+
+impl Colour {
+    /// Every colour; a colour's place here is its index in records.
+    pub const ALL: [Self; 8] = [
+        Self::Red,
+        Self::Orange,
+        Self::Yellow,
+        Self::Green,
+        Self::Blue,
+        Self::Purple,
+        Self::White,
+        Self::Black,
+    ];
+
+    /// Place in [`Colour::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// In lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Red => "red",
+            Self::Orange => "orange",
+            Self::Yellow => "yellow",
+            Self::Green => "green",
+            Self::Blue => "blue",
+            Self::Purple => "purple",
+            Self::White => "white",
+            Self::Black => "black",
+        }
+    }
+}

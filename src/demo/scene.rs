@@ -1,0 +1,271 @@
+//! What is in the street: plain data, no drawing and no chance. Places are in **canvas units**: a canvas of
+//! [`CANVAS_WIDTH`] x [`CANVAS_HEIGHT`], origin top left, whatever the size of the picture that is drawn from it.
+
+pub use super::class::{Class, Colour};
+
+/// Canvas units across.
+pub const CANVAS_WIDTH: f32 = 640.0;
+/// Canvas units down.
+pub const CANVAS_HEIGHT: f32 = 360.0;
+
+/// [`Object::variant`] of a person on a bicycle: drawn to fit a bicycle of the same place and size.
+pub const RIDER: u8 = 3;
+
+/// Which way a thing looks or moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Facing {
+    /// To smaller x.
+    Left,
+    /// To larger x.
+    Right,
+}
+
+/// One thing that counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Object {
+    /// What it is.
+    pub class: Class,
+    /// Its colour, for classes that have one.
+    pub colour: Option<Colour>,
+    /// Middle of the thing, canvas units; may lie outside of the canvas.
+    pub x: f32,
+    /// Where it touches the ground (or would, were it not lifted), canvas units. Larger is nearer.
+    pub foot_y: f32,
+    /// Height above the ground, metres: a flying bird, a bouncing ball.
+    pub lift_m: f32,
+    /// Factor of the class's usual size.
+    pub size: f32,
+    /// Which way it looks.
+    pub facing: Facing,
+    /// Which of the class's shapes, below [`Class::variants`].
+    pub variant: u8,
+    /// Place in its cycle of movement, 0..1: gait, wing beat, lamp of a traffic light.
+    pub phase: f32,
+    /// Chooses among natural looks: hair, fur, trousers, patterns.
+    pub look: u32,
+}
+
+/// Scenery that stands on the ground and is none of the classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PropKind {
+    /// A round tree.
+    Tree,
+    /// A fir.
+    Fir,
+    /// A bush.
+    Bush,
+    /// A park bench.
+    Bench,
+    /// A litter bin.
+    Bin,
+    /// A street lamp, lit when it is dark.
+    Lamp,
+    /// A round or triangular road sign, or a square one.
+    Sign,
+    /// A piece of fence.
+    Fence,
+    /// A fire hydrant.
+    Hydrant,
+    /// A traffic cone.
+    Cone,
+    /// Water on the ground.
+    Puddle,
+}
+
+impl PropKind {
+    /// Every kind.
+    pub const ALL: [Self; 11] = [
+        Self::Tree,
+        Self::Fir,
+        Self::Bush,
+        Self::Bench,
+        Self::Bin,
+        Self::Lamp,
+        Self::Sign,
+        Self::Fence,
+        Self::Hydrant,
+        Self::Cone,
+        Self::Puddle,
+    ];
+}
+
+/// One piece of scenery.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prop {
+    /// What it is.
+    pub kind: PropKind,
+    /// Middle, canvas units.
+    pub x: f32,
+    /// Where it stands, canvas units.
+    pub foot_y: f32,
+    /// Factor of its usual size.
+    pub size: f32,
+    /// Chooses among its looks.
+    pub look: u32,
+}
+
+/// What kind of place it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// Houses behind a road that runs across the picture.
+    Street,
+    /// A road that runs away from the camera between houses.
+    Avenue,
+    /// Grass, a path, trees.
+    Park,
+    /// Marked bays on asphalt.
+    CarPark,
+    /// A paved square.
+    Square,
+}
+
+impl Layout {
+    /// Every layout.
+    pub const ALL: [Self; 5] = [
+        Self::Street,
+        Self::Avenue,
+        Self::Park,
+        Self::CarPark,
+        Self::Square,
+    ];
+
+    /// Its name without an article, as in "a dog in a park".
+    pub fn place(self) -> &'static str {
+        match self {
+            Self::Street => "street",
+            Self::Avenue => "avenue",
+            Self::Park => "park",
+            Self::CarPark => "car park",
+            Self::Square => "square",
+        }
+    }
+}
+
+/// The ground and what stands at its far end. Details (windows, roofs) follow from `seed` when it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backdrop {
+    /// What kind of place.
+    pub layout: Layout,
+    /// Where houses or trees meet the ground, canvas units.
+    pub ground_y: f32,
+    /// Upper and lower edge of the road or path, canvas units.
+    pub road_y: (f32, f32),
+    /// Decides the details.
+    pub seed: u64,
+}
+
+/// The camera's place, which decides how large a thing at a given foot is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct View {
+    /// The horizon, canvas units.
+    pub horizon_y: f32,
+    /// Height of the camera above the ground, metres.
+    pub camera_m: f32,
+}
+
+impl View {
+    /// Canvas units per metre for a thing that stands at `foot_y`: a pinhole camera that looks level over flat ground
+    /// sees a point that far below the horizon at a depth where its own height spans that distance.
+    pub fn units_per_m(&self, foot_y: f32) -> f32 {
+        ((foot_y - self.horizon_y) / self.camera_m).max(3.0)
+    }
+}
+
+/// Time of the day in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Light {
+    /// Full light.
+    Day,
+    /// Low, warm light.
+    Dusk,
+    /// Lamps are lit.
+    Night,
+}
+
+impl Light {
+    /// From [`Scene::darkness`].
+    pub fn from_darkness(darkness: f32) -> Self {
+        if darkness < 0.35 {
+            Self::Day
+        } else if darkness < 0.7 {
+            Self::Dusk
+        } else {
+            Self::Night
+        }
+    }
+}
+
+/// What the sky does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Weather {
+    /// Sun or stars.
+    Clear,
+    /// Grey sky, soft shadows.
+    Overcast,
+    /// Streaks, wet ground.
+    Rain,
+    /// Far things fade.
+    Fog,
+}
+
+impl Weather {
+    /// Every weather.
+    pub const ALL: [Self; 4] = [Self::Clear, Self::Overcast, Self::Rain, Self::Fog];
+}
+
+/// What the camera does to the picture.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lens {
+    /// Added to every sample, levels of 255.
+    pub brightness: f32,
+    /// Factor around the middle grey.
+    pub contrast: f32,
+    /// Standard deviation of the grain, levels of 255.
+    pub grain: f32,
+    /// A slight blur, as of a cheap lens.
+    pub soft: bool,
+    /// Loss of light in the corners, 0..1.
+    pub vignette: f32,
+    /// Decides the grain.
+    pub seed: u64,
+}
+
+impl Lens {
+    /// A perfect camera.
+    pub const IDEAL: Self = Self {
+        brightness: 0.0,
+        contrast: 1.0,
+        grain: 0.0,
+        soft: false,
+        vignette: 0.0,
+        seed: 0,
+    };
+}
+
+/// Everything that a picture is drawn from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scene {
+    /// Where the camera is.
+    pub view: View,
+    /// Where it looks.
+    pub backdrop: Backdrop,
+    /// 0 noon .. 1 midnight.
+    pub darkness: f32,
+    /// What the sky does.
+    pub weather: Weather,
+    /// How much of that, 0..1.
+    pub weather_strength: f32,
+    /// What the camera does.
+    pub lens: Lens,
+    /// Scenery, in no order.
+    pub props: Vec<Prop>,
+    /// What counts, in no order, at most [`super::records::MAX_OBJECTS`].
+    pub objects: Vec<Object>,
+}
+
+impl Scene {
+    /// Time of the day in words.
+    pub fn light(&self) -> Light {
+        Light::from_darkness(self.darkness)
+    }
+}

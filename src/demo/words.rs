@@ -1,0 +1,191 @@
+//! The truth in words: captions.
+
+use super::{
+    scene::{Class, Colour, Layout, Light, Weather},
+    truth::{Seen, Truth},
+};
+
+/// The longest caption, bytes.
+pub const CAPTION_BYTES_MAX: usize = 159;
+
+const NUMBERS: [&str; 10] = [
+    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
+];
+
+/// A class's name with its article.
+pub fn a(class: Class) -> String {
+    format!("a {}", class.name())
+}
+
+/// A short, a usual and a long caption, each at most [`CAPTION_BYTES_MAX`] bytes, decided by the truth alone. Ignored
+/// objects are not named.
+pub fn captions(truth: &Truth) -> [String; 3] {
+    let (by_light, by_weather) = (place_and_light(truth), place_and_weather(truth));
+    // With many classes only the first ones are named.
+    let fewer = (1..=Class::ALL.len()).rev();
+    let short =
+        first_that_fits(fewer.map(|most| sentence(&list(truth, Detail::Counts, most), &by_light)));
+    let coloured = list(truth, Detail::SingleColours, Class::ALL.len());
+    let usual = first_that_fits([sentence(&coloured, &by_weather), short.clone()]);
+    let details = [Detail::AllColours, Detail::SingleColours, Detail::Counts];
+    let long = details.map(|detail| two_sentences(truth, detail));
+    let long = first_that_fits(long.into_iter().chain([usual.clone()]));
+    [short, usual, long]
+}
+
+/// "It is a clear day. In the park there are two dogs."
+fn two_sentences(truth: &Truth, detail: Detail) -> String {
+    let (weather, place) = (weather_and_time(truth), at_the_place(truth.layout));
+    let things = list(truth, detail, Class::ALL.len());
+    let verb = if starts_plural(truth) { "are" } else { "is" };
+    let things = if things.is_empty() {
+        "nothing to see"
+    } else {
+        &things
+    };
+    format!("It is {weather}. {place} there {verb} {things}.")
+}
+
+fn first_that_fits(texts: impl IntoIterator<Item = String>) -> String {
+    texts
+        .into_iter()
+        .find(|text| text.len() <= CAPTION_BYTES_MAX)
+        .unwrap_or_default()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Counts,
+    /// The colour of a class of which there is exactly one.
+    SingleColours,
+    AllColours,
+}
+
+/// "two cars and a dog": the first `most` classes that are there, and a hint at the rest; empty when nothing is there.
+fn list(truth: &Truth, detail: Detail, most: usize) -> String {
+    let there = |class: &Class| {
+        let all: Vec<&Seen> = truth.present(*class).collect();
+        (!all.is_empty()).then(|| noun(*class, &all, detail))
+    };
+    let mut parts: Vec<String> = Class::ALL.iter().filter_map(there).collect();
+    if parts.len() > most {
+        parts.truncate(most);
+        parts.push("other things".into());
+    }
+    joined(&parts)
+}
+
+fn joined(parts: &[String]) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+fn noun(class: Class, all: &[&Seen], detail: Detail) -> String {
+    let colours: Vec<Colour> = all.iter().filter_map(|seen| seen.colour).collect();
+    let one_colour = colours
+        .first()
+        .filter(|first| colours.iter().all(|colour| colour == *first));
+    match (all.len(), detail, one_colour) {
+        (1, Detail::SingleColours | Detail::AllColours, Some(colour)) => {
+            with_colour(&a(class), class.name(), *colour)
+        }
+        (1, ..) => a(class),
+        (n, Detail::AllColours, Some(colour)) => {
+            let things = class.plural();
+            with_colour(&format!("{} {things}", number(n)), things, *colour)
+        }
+        (n, ..) => format!("{} {}", number(n), class.plural()),
+    }
+}
+
+/// Puts the colour before the noun of `phrase`; people are said to be in it.
+fn with_colour(phrase: &str, noun: &str, colour: Colour) -> String {
+    if noun == Class::Person.name() || noun == Class::Person.plural() {
+        return format!("{phrase} in {}", colour.name());
+    }
+    let article = phrase.strip_suffix(noun).unwrap_or_default();
+    let article = if article == "a " && colour == Colour::Orange {
+        "an "
+    } else {
+        article
+    };
+    format!("{article}{} {noun}", colour.name())
+}
+
+fn number(n: usize) -> &'static str {
+    NUMBERS.get(n).copied().unwrap_or("many")
+}
+
+fn starts_plural(truth: &Truth) -> bool {
+    let first = Class::ALL
+        .iter()
+        .find_map(|&class| match truth.present(class).count() {
+            0 => None,
+            n => Some(n),
+        });
+    first.is_some_and(|n| n > 1)
+}
+
+fn at_place(layout: Layout) -> String {
+    let preposition = match layout {
+        Layout::Street | Layout::Avenue | Layout::Square => "on",
+        Layout::Park | Layout::CarPark => "in",
+    };
+    let article = if layout == Layout::Avenue { "an" } else { "a" };
+    format!("{preposition} {article} {}", layout.place())
+}
+
+fn at_the_place(layout: Layout) -> String {
+    match layout {
+        Layout::Street | Layout::Avenue | Layout::Square => format!("On the {}", layout.place()),
+        Layout::Park | Layout::CarPark => format!("In the {}", layout.place()),
+    }
+}
+
+fn place_and_light(truth: &Truth) -> String {
+    let light = match truth.light {
+        Light::Day => "by day",
+        Light::Dusk => "at dusk",
+        Light::Night => "at night",
+    };
+    format!("{} {light}", at_place(truth.layout))
+}
+
+fn place_and_weather(truth: &Truth) -> String {
+    format!("{} on {}", at_place(truth.layout), weather_and_time(truth))
+}
+
+/// "a rainy night"
+fn weather_and_time(truth: &Truth) -> String {
+    let weather = match truth.weather {
+        Weather::Clear => "clear",
+        Weather::Overcast => "grey",
+        Weather::Rain => "rainy",
+        Weather::Fog => "foggy",
+    };
+    let light = match truth.light {
+        Light::Day => "day",
+        Light::Dusk => "evening",
+        Light::Night => "night",
+    };
+    format!("a {weather} {light}")
+}
+
+fn sentence(things: &str, setting: &str) -> String {
+    let text = if things.is_empty() {
+        format!("nothing {setting}.")
+    } else {
+        format!("{things} {setting}.")
+    };
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! What the engine is given and gives back.
+
+use std::sync::Arc;
+
+use super::{
+    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId,
+    Task, WallTime,
+};
+
+/// A frame with every prompt that is due on it. The image is encoded once for all of them.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The picture.
+    pub frame: Frame,
+    /// At least one.
+    pub prompts: Vec<Arc<Prompt>>,
+    /// A look that did not start by then is dropped and counted, never queued.
+    pub deadline: Mono,
+}
+
+impl Look {
+    /// A look at a picture that no camera sent, by somebody who waits for the answers: it is never late.
+    pub fn still(picture: Picture, tasks: impl IntoIterator<Item = Task>) -> Result<Self, IdError> {
+        let times = FrameTimes {
+            received: Mono::default(),
+            received_wall: WallTime::default(),
+            decoded: Mono::default(),
+            capture: None,
+            rtp: None,
+        };
+        let frame = Frame {
+            camera: CameraId::new("still")?,
+            number: 1,
+            camera_size: (picture.width() as u32, picture.height() as u32),
+            key: true,
+            times,
+            picture,
+        };
+        let prompt = |(index, task)| {
+            let id = PromptId::new(&format!("ask-{index}"))?;
+            Ok(Arc::new(Prompt {
+                id,
+                revision: 1,
+                task,
+            }))
+        };
+        let prompts = tasks.into_iter().enumerate().map(prompt);
+        Ok(Self {
+            frame,
+            prompts: prompts.collect::<Result<_, IdError>>()?,
+            deadline: Mono::from_nanos(u64::MAX),
+        })
+    }
+}
+
+/// What a score means (`score_src` of the contract).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScoreSource {
+    /// Probability of the model's own decision.
+    TokenProb,
+    /// A yes/no second look.
+    Verify,
+}
+
+/// One found thing with the model's confidence in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found<T> {
+    /// Where.
+    pub place: T,
+    /// 0..1.
+    pub score: f64,
+    /// What the score is.
+    pub source: ScoreSource,
+}
+
+/// The answer itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AnswerBody {
+    /// To `detect`, in the model's order.
+    Boxes(Vec<Found<NormBox>>),
+    /// To `point`, in the model's order.
+    Points(Vec<Found<NormPoint>>),
+    /// To `query` and `caption`.
+    Text {
+        /// Trimmed.
+        text: String,
+        /// Geometric mean of the tokens' probabilities, 0..1.
+        score: f64,
+    },
+}
+
+impl AnswerBody {
+    /// How many things were found; `None` for text.
+    pub fn count(&self) -> Option<usize> {
+        match self {
+            Self::Boxes(found) => Some(found.len()),
+            Self::Points(found) => Some(found.len()),
+            Self::Text { .. } => None,
+        }
+    }
+}
+
+/// Moments on the way of one prompt through the engine, in order. Stage times are their differences, so they add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Taken by the engine (end of waiting).
+    pub taken: Mono,
+    /// Scaled and cut into crops.
+    pub prepared: Mono,
+    /// Image encoded and its prefix in the KV cache (shared by the look's prompts).
+    pub encoded: Mono,
+    /// This prompt prefilled and its first decision made.
+    pub prefilled: Mono,
+    /// Last token decided.
+    pub generated: Mono,
+}
+
+/// The answer to one prompt of a look.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The question, as it was when it was asked.
+    pub prompt: Arc<Prompt>,
+    /// What the model said.
+    pub body: AnswerBody,
+    /// The object or token limit was reached before the model ended.
+    pub truncated: bool,
+    /// When.
+    pub marks: Marks,
+}
+
+/// How a look ended.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// One answer for each prompt, in the look's order.
+    Answered {
+        /// The look's frame.
+        frame: Frame,
+        /// Pixels across and down that the model saw (after tiling).
+        model_size: (u32, u32),
+        /// In the order of the look's prompts.
+        answers: Vec<Answer>,
+    },
+    /// The deadline had passed before the work began.
+    Late(Look),
+    /// The engine could not do it; the text says what was tried and what is wrong.
+    Failed(Look, String),
+}

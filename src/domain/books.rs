@@ -1,0 +1,126 @@
+//! Where every frame went. Nothing is lost without a name for it. The sampler keeps the books, metrics, messages and the
+//! last report read them.
+
+/// How a frame ended. Each frame ends once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameEnd {
+    /// It arrived when no prompt was due: by design, not a loss.
+    Skipped,
+    /// A newer frame took its place while the engine was busy.
+    Replaced,
+    /// The motion gate was closed.
+    Gated,
+    /// Older than the budget before the engine began.
+    Late,
+    /// Answered.
+    Looked,
+    /// The engine could not answer.
+    Failed,
+}
+
+/// The frames of one camera since the start of the process. `arrived` is the sum of all the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// Handed over by ingest.
+    pub arrived: u64,
+    /// Ended as [`FrameEnd::Skipped`].
+    pub skipped: u64,
+    /// Ended as [`FrameEnd::Replaced`].
+    pub replaced: u64,
+    /// Ended as [`FrameEnd::Gated`].
+    pub gated: u64,
+    /// Ended as [`FrameEnd::Late`].
+    pub late: u64,
+    /// Ended as [`FrameEnd::Looked`].
+    pub looked: u64,
+    /// Ended as [`FrameEnd::Failed`].
+    pub failed: u64,
+    /// In the slot now: 0 or 1.
+    pub waiting: u64,
+    /// Taken out of the slot and not ended: being judged or with the engine.
+    pub in_flight: u64,
+}
+
+impl Books {
+    /// A frame came from ingest and ended at once.
+    pub fn arrive_and_end(&mut self, end: FrameEnd) {
+        self.arrived += 1;
+        self.count(end);
+    }
+
+    /// A frame came from ingest and waits.
+    pub fn arrive(&mut self) {
+        self.arrived += 1;
+        self.waiting += 1;
+    }
+
+    /// The waiting frame ended without being taken.
+    pub fn end_waiting(&mut self, end: FrameEnd) {
+        self.waiting -= 1;
+        self.count(end);
+    }
+
+    /// The waiting frame was taken.
+    pub fn take(&mut self) {
+        self.waiting -= 1;
+        self.in_flight += 1;
+    }
+
+    /// A taken frame ended.
+    pub fn end(&mut self, end: FrameEnd) {
+        self.in_flight -= 1;
+        self.count(end);
+    }
+
+    /// Is every frame accounted for?
+    pub fn balanced(&self) -> bool {
+        let ended =
+            self.skipped + self.replaced + self.gated + self.late + self.looked + self.failed;
+        self.arrived == ended + self.waiting + self.in_flight
+    }
+
+    fn count(&mut self, end: FrameEnd) {
+        *match end {
+            FrameEnd::Skipped => &mut self.skipped,
+            FrameEnd::Replaced => &mut self.replaced,
+            FrameEnd::Gated => &mut self.gated,
+            FrameEnd::Late => &mut self.late,
+            FrameEnd::Looked => &mut self.looked,
+            FrameEnd::Failed => &mut self.failed,
+        } += 1;
+    }
+}
+
+/// Frames on which a prompt was due and not answered since its previous message (`since_last` of the contract).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinceLast {
+    /// The motion gate was closed.
+    pub gated: u64,
+    /// Older than the budget.
+    pub late: u64,
+    /// Replaced by a newer frame while the engine was busy.
+    pub busy: u64,
+    /// The engine could not answer.
+    pub error: u64,
+}
+
+impl SinceLast {
+    /// Adds the counts of a message that was never sent, so that its successor tells the whole story.
+    pub fn add(&mut self, other: Self) {
+        self.gated += other.gated;
+        self.late += other.late;
+        self.busy += other.busy;
+        self.error += other.error;
+    }
+
+    /// A frame on which the prompt was due ended like this. Skipped frames and answers are no losses.
+    pub fn count(&mut self, end: FrameEnd) {
+        match end {
+            FrameEnd::Gated => self.gated += 1,
+            FrameEnd::Late => self.late += 1,
+            FrameEnd::Replaced => self.busy += 1,
+            FrameEnd::Failed => self.error += 1,
+            FrameEnd::Skipped | FrameEnd::Looked => {}
+        }
+    }
+}

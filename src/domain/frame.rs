@@ -1,0 +1,225 @@
+//! One decoded picture and when it was seen. Cheap to clone: the pixels stay where the decoder put them.
+
+use std::{fmt, sync::Arc};
+
+use super::{CameraId, Capture, Mono, WallTime};
+
+/// Memory that holds the planes of a picture: a mapped GStreamer frame, a `Vec`, later a device handle.
+pub trait Planes: Send + Sync {
+    /// Bytes of plane `index` from its first pixel on. Never called with an index the format does not have.
+    fn plane(&self, index: usize) -> &[u8];
+}
+
+/// A packed picture in one vector (RGB, or an I420/NV12 frame cut into its planes).
+impl Planes for Vec<Vec<u8>> {
+    fn plane(&self, index: usize) -> &[u8] {
+        &self[index]
+    }
+}
+
+/// Layouts the decoder may hand over; 8 bits a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PixelFormat {
+    /// One plane, R G B.
+    Rgb,
+    /// Y plane, then interleaved U V at half size.
+    Nv12,
+    /// Y plane, U plane, V plane; chroma at half size.
+    I420,
+}
+
+impl PixelFormat {
+    /// Width in bytes and height in rows of plane `index` of a picture of `width` x `height` pixels.
+    pub fn plane_size(self, index: usize, width: usize, height: usize) -> Option<(usize, usize)> {
+        let half = (width.div_ceil(2), height.div_ceil(2));
+        match (self, index) {
+            (Self::Rgb, 0) => Some((width * 3, height)),
+            (Self::Nv12 | Self::I420, 0) => Some((width, height)),
+            (Self::Nv12, 1) => Some((half.0 * 2, half.1)),
+            (Self::I420, 1 | 2) => Some(half),
+            _ => None,
+        }
+    }
+}
+
+/// Which weights turned RGB into YUV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matrix {
+    /// ITU-R BT.601, standard definition.
+    Bt601,
+    /// ITU-R BT.709, high definition.
+    Bt709,
+}
+
+/// Which bytes mean black and white in YUV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColourRange {
+    /// Luma 16..235, the rule in video.
+    Limited,
+    /// 0..255, as in JPEG.
+    Full,
+}
+
+/// Why memory cannot be a picture.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PictureError {
+    /// Width or height is zero.
+    #[error("picture is {width}x{height}, needs at least one pixel")]
+    Empty {
+        /// Pixels.
+        width: usize,
+        /// Pixels.
+        height: usize,
+    },
+    /// The memory ends before the last row of a plane, or a row is shorter than the pixels in it.
+    #[error("plane {plane} has {found} bytes with rows {stride} bytes apart, needs {needed}")]
+    Short {
+        /// Index of the plane.
+        plane: usize,
+        /// Bytes there.
+        found: usize,
+        /// Bytes from row to row.
+        stride: usize,
+        /// Bytes needed.
+        needed: usize,
+    },
+}
+
+/// Pixels with their layout. Clones share the memory.
+#[derive(Clone)]
+pub struct Picture {
+    format: PixelFormat,
+    width: usize,
+    height: usize,
+    strides: [usize; 3],
+    matrix: Matrix,
+    range: ColourRange,
+    planes: Arc<dyn Planes>,
+}
+
+impl Picture {
+    /// Checks that every plane holds what the layout needs. `strides` are bytes from row to row, by plane.
+    pub fn new(
+        format: PixelFormat,
+        (width, height): (usize, usize),
+        strides: [usize; 3],
+        (matrix, range): (Matrix, ColourRange),
+        planes: Arc<dyn Planes>,
+    ) -> Result<Self, PictureError> {
+        if width == 0 || height == 0 {
+            return Err(PictureError::Empty { width, height });
+        }
+        for (plane, &stride) in strides.iter().enumerate() {
+            let Some((row_bytes, rows)) = format.plane_size(plane, width, height) else {
+                break;
+            };
+            let (found, needed) = (planes.plane(plane).len(), stride * (rows - 1) + row_bytes);
+            if found < needed || stride < row_bytes {
+                return Err(PictureError::Short {
+                    plane,
+                    found,
+                    stride,
+                    needed,
+                });
+            }
+        }
+        Ok(Self {
+            format,
+            width,
+            height,
+            strides,
+            matrix,
+            range,
+            planes,
+        })
+    }
+
+    /// A packed RGB picture, `width * height * 3` bytes.
+    pub fn from_rgb(width: usize, height: usize, bytes: Vec<u8>) -> Result<Self, PictureError> {
+        let colour = (Matrix::Bt601, ColourRange::Full);
+        Self::new(
+            PixelFormat::Rgb,
+            (width, height),
+            [width * 3, 0, 0],
+            colour,
+            Arc::new(vec![bytes]),
+        )
+    }
+
+    /// Layout of the bytes.
+    pub fn format(&self) -> PixelFormat {
+        self.format
+    }
+
+    /// Pixels across.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Pixels down.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// Weights of the YUV formats.
+    pub fn matrix(&self) -> Matrix {
+        self.matrix
+    }
+
+    /// Range of the YUV formats.
+    pub fn range(&self) -> ColourRange {
+        self.range
+    }
+
+    /// Row `y` of plane `index`, without padding.
+    pub fn row(&self, index: usize, y: usize) -> &[u8] {
+        let (row_bytes, _) = self
+            .format
+            .plane_size(index, self.width, self.height)
+            .unwrap_or((0, 0));
+        let start = y * self.strides[index];
+        &self.planes.plane(index)[start..start + row_bytes]
+    }
+}
+
+impl fmt::Debug for Picture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Picture({:?} {}x{})",
+            self.format, self.width, self.height
+        )
+    }
+}
+
+/// When a frame was seen, in the process's monotonic time and in the world's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FrameTimes {
+    /// Its first packet arrived.
+    pub received: Mono,
+    /// The same moment, UTC.
+    pub received_wall: WallTime,
+    /// The decoded picture was handed over.
+    pub decoded: Mono,
+    /// When light hit the sensor; `None` when nothing is known.
+    pub capture: Option<Capture>,
+    /// The RTP time stamp, when the source has one.
+    pub rtp: Option<u32>,
+}
+
+/// One picture of one camera.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// Whose picture.
+    pub camera: CameraId,
+    /// Counts every decoded frame of the camera since the process started, from 1, also over reconnects.
+    pub number: u64,
+    /// Size that the camera sent, pixels, before any scaling of ours.
+    pub camera_size: (u32, u32),
+    /// True for a key frame.
+    pub key: bool,
+    /// When.
+    pub times: FrameTimes,
+    /// The pixels.
+    pub picture: Picture,
+}

@@ -1,0 +1,106 @@
+//! Places in a picture, as shares of its width and height: 0..1, origin top left (mqtt-contract section 1).
+
+/// A point, x to the right and y down, shares of the full camera picture.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NormPoint {
+    /// Share of the width, 0..1.
+    pub x: f64,
+    /// Share of the height, 0..1.
+    pub y: f64,
+}
+
+impl NormPoint {
+    /// Clamped to the picture.
+    pub fn new(x: f64, y: f64) -> Self {
+        Self {
+            x: x.clamp(0.0, 1.0),
+            y: y.clamp(0.0, 1.0),
+        }
+    }
+}
+
+/// A box with `x0 <= x1` and `y0 <= y1`, shares of the full camera picture.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NormBox {
+    /// Left edge.
+    pub x0: f64,
+    /// Upper edge.
+    pub y0: f64,
+    /// Right edge.
+    pub x1: f64,
+    /// Lower edge.
+    pub y1: f64,
+}
+
+impl NormBox {
+    /// From two corners in any order, clamped to the picture.
+    pub fn from_corners(x0: f64, y0: f64, x1: f64, y1: f64) -> Self {
+        let (a, b) = (
+            NormPoint::new(x0.min(x1), y0.min(y1)),
+            NormPoint::new(x0.max(x1), y0.max(y1)),
+        );
+        Self {
+            x0: a.x,
+            y0: a.y,
+            x1: b.x,
+            y1: b.y,
+        }
+    }
+
+    /// From centre and size, clamped to the picture (moondream-model.md section 8.4).
+    pub fn from_centre(x: f64, y: f64, width: f64, height: f64) -> Self {
+        Self::from_corners(
+            x - width / 2.0,
+            y - height / 2.0,
+            x + width / 2.0,
+            y + height / 2.0,
+        )
+    }
+
+    /// Share of the picture's area.
+    pub fn area(&self) -> f64 {
+        (self.x1 - self.x0) * (self.y1 - self.y0)
+    }
+
+    /// The middle.
+    pub fn centre(&self) -> NormPoint {
+        NormPoint {
+            x: (self.x0 + self.x1) / 2.0,
+            y: (self.y0 + self.y1) / 2.0,
+        }
+    }
+
+    /// True when `point` lies inside or on the edge.
+    pub fn contains(&self, point: NormPoint) -> bool {
+        (self.x0..=self.x1).contains(&point.x) && (self.y0..=self.y1).contains(&point.y)
+    }
+
+    /// Intersection over union, 0..1; 0 for two empty boxes.
+    pub fn iou(&self, other: &Self) -> f64 {
+        let width = (self.x1.min(other.x1) - self.x0.max(other.x0)).max(0.0);
+        let height = (self.y1.min(other.y1) - self.y0.max(other.y0)).max(0.0);
+        let shared = width * height;
+        let union = self.area() + other.area() - shared;
+        if union > 0.0 { shared / union } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boxes_are_clamped_and_ordered() {
+        let b = NormBox::from_centre(0.95, 0.5, 0.2, 0.5);
+        assert_eq!((b.x1, b.y0, b.y1), (1.0, 0.25, 0.75));
+        assert!((b.x0 - 0.85).abs() < 1e-12);
+    }
+
+    #[test]
+    fn iou_of_halves() {
+        let a = NormBox::from_corners(0.0, 0.0, 0.5, 1.0);
+        let b = NormBox::from_corners(0.25, 0.0, 0.75, 1.0);
+        assert!((a.iou(&b) - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(a.iou(&NormBox::from_corners(0.6, 0.0, 0.7, 1.0)), 0.0);
+    }
+}

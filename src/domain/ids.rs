@@ -1,0 +1,122 @@
+//! Names of configured things. Each kind is a type of its own, so that a camera id is never taken for a prompt id.
+//! The alphabet is the one that MQTT topics and Home Assistant share (mqtt-contract section 1).
+
+use std::{fmt, sync::Arc};
+
+/// The longest id, in characters.
+pub const ID_MAX_CHARS: usize = 32;
+
+/// Why a text cannot be an id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// No character at all.
+    #[error("an id needs at least one character")]
+    Empty,
+    /// More than [`ID_MAX_CHARS`].
+    #[error("{0} characters, limit {ID_MAX_CHARS}")]
+    TooLong(usize),
+    /// A character outside of the alphabet.
+    #[error("ids use a-z 0-9 _ -")]
+    Character,
+}
+
+fn check(text: &str) -> Result<(), IdError> {
+    let n = text.chars().count();
+    if n == 0 {
+        return Err(IdError::Empty);
+    }
+    if !text
+        .bytes()
+        .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+    {
+        return Err(IdError::Character);
+    }
+    if n > ID_MAX_CHARS {
+        return Err(IdError::TooLong(n));
+    }
+    Ok(())
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks `text` (1 to 32 of a-z 0-9 _ -).
+            pub fn new(text: &str) -> Result<Self, IdError> {
+                check(text).map(|()| Self(text.into()))
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), &self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// One camera of this node.
+    CameraId
+);
+id!(
+    /// One prompt of a camera.
+    PromptId
+);
+id!(
+    /// One zone of a camera.
+    ZoneId
+);
+id!(
+    /// This box among others on the same broker.
+    NodeId
+);
+
+impl NodeId {
+    /// Makes an id out of a host name: lower case, foreign characters become `-`, cut to the limit; `node` when
+    /// nothing is left.
+    pub fn from_host_name(host: &str) -> Self {
+        let cleaned: String = host
+            .chars()
+            .map(|c| match c.to_ascii_lowercase() {
+                c @ ('a'..='z' | '0'..='9' | '_' | '-') => c,
+                _ => '-',
+            })
+            .take(ID_MAX_CHARS)
+            .collect();
+        Self::new(cleaned.trim_matches('-')).unwrap_or_else(|_| Self("node".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alphabet_and_length() {
+        assert!(CameraId::new("gate_2-b").is_ok());
+        assert_eq!(CameraId::new("Front Door"), Err(IdError::Character));
+        assert_eq!(CameraId::new(""), Err(IdError::Empty));
+        assert_eq!(CameraId::new(&"a".repeat(33)), Err(IdError::TooLong(33)));
+    }
+
+    #[test]
+    fn host_names_become_ids() {
+        assert_eq!(NodeId::from_host_name("Edge.Box 1").as_str(), "edge-box-1");
+        assert_eq!(NodeId::from_host_name("...").as_str(), "node");
+    }
+}

@@ -1,0 +1,26 @@
+//! The nouns of Spotter, shared by every stage: ids, time, frame, prompt, look, answer, geometry.
+//!
+//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O, wire formats (JSON is known
+//! to `publish` alone) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
+
+mod answer;
+mod books;
+mod frame;
+mod geometry;
+mod ids;
+mod polygon;
+mod prompt;
+mod repeats;
+mod time;
+
+pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource};
+pub use books::{Books, FrameEnd, SinceLast};
+pub use frame::{
+    ColourRange, Frame, FrameTimes, Matrix, Picture, PictureError, PixelFormat, Planes,
+};
+pub use geometry::{NormBox, NormPoint};
+pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
+pub use polygon::Polygon;
+pub use prompt::{CaptionLength, Prompt, Task};
+pub use repeats::{Repeats, TELL_AGAIN_AFTER};
+pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};

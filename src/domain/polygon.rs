@@ -1,0 +1,114 @@
+//! Areas of a picture that people draw: zones and masks.
+
+use super::NormPoint;
+
+/// Distance below which a point lies on an edge; a thousandth of a pixel in the largest picture.
+const ON_EDGE: f64 = 1e-7;
+
+/// A closed polygon in shares of the picture, even-odd rule. Fewer than three corners hold nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Polygon {
+    corners: Vec<NormPoint>,
+}
+
+impl Polygon {
+    /// From corners `(x, y)` in order, the last joined to the first; clamped to the picture.
+    pub fn new(corners: &[(f64, f64)]) -> Self {
+        Self {
+            corners: corners.iter().map(|&(x, y)| NormPoint::new(x, y)).collect(),
+        }
+    }
+
+    /// True when `point` lies inside or on an edge. The edge counts, because a box that leaves the picture at the
+    /// bottom has its lower edge exactly at 1.0, where zones end too.
+    pub fn contains(&self, point: NormPoint) -> bool {
+        if self.corners.len() < 3 {
+            return false;
+        }
+        if self.edges().any(|(a, b)| on_segment(a, b, point)) {
+            return true;
+        }
+        let to_the_right = self.crossings(point.y).filter(|&x| x > point.x).count();
+        to_the_right % 2 == 1
+    }
+
+    /// The stretches `(from, to)` of the horizontal line at `y` that lie inside, from left to right, in shares of
+    /// the width.
+    pub fn spans(&self, y: f64) -> Vec<(f64, f64)> {
+        let mut xs: Vec<f64> = self.crossings(y).collect();
+        xs.sort_by(f64::total_cmp);
+        xs.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+    }
+
+    /// Where edges cross the line at `y`. An edge owns its upper end and not its lower one, so that a corner between
+    /// two edges is crossed once and the number of crossings is even.
+    fn crossings(&self, y: f64) -> impl Iterator<Item = f64> {
+        self.edges()
+            .filter(move |(a, b)| (a.y <= y) != (b.y <= y))
+            .map(move |(a, b)| a.x + (y - a.y) / (b.y - a.y) * (b.x - a.x))
+    }
+
+    fn edges(&self) -> impl Iterator<Item = (NormPoint, NormPoint)> {
+        let next = self.corners.iter().cycle().skip(1);
+        self.corners.iter().copied().zip(next.copied())
+    }
+}
+
+fn on_segment(a: NormPoint, b: NormPoint, p: NormPoint) -> bool {
+    let (dx, dy) = (b.x - a.x, b.y - a.y);
+    let length_squared = dx * dx + dy * dy;
+    let along = if length_squared > 0.0 {
+        (((p.x - a.x) * dx + (p.y - a.y) * dy) / length_squared).clamp(0.0, 1.0)
+    } else {
+        0.0
+    };
+    let (nearest_x, nearest_y) = (a.x + along * dx, a.y + along * dy);
+    (p.x - nearest_x).hypot(p.y - nearest_y) <= ON_EDGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_and_corners_are_inside() {
+        let drive = Polygon::new(&[(0.05, 0.55), (0.95, 0.55), (0.95, 1.0), (0.05, 1.0)]);
+        for inside in [(0.5, 0.7), (0.5, 1.0), (0.05, 0.55), (0.95, 0.8)] {
+            assert!(
+                drive.contains(NormPoint::new(inside.0, inside.1)),
+                "{inside:?}"
+            );
+        }
+        for outside in [(0.5, 0.5499), (0.04, 0.7), (0.96, 1.0)] {
+            assert!(
+                !drive.contains(NormPoint::new(outside.0, outside.1)),
+                "{outside:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_notch_is_outside() {
+        // The letter U: between its arms there is nothing.
+        let u = Polygon::new(&[
+            (0.0, 0.0),
+            (0.2, 0.0),
+            (0.2, 0.8),
+            (0.8, 0.8),
+            (0.8, 0.0),
+            (1.0, 0.0),
+            (1.0, 1.0),
+            (0.0, 1.0),
+        ]);
+        assert!(!u.contains(NormPoint::new(0.5, 0.4)));
+        assert!(u.contains(NormPoint::new(0.1, 0.4)));
+        assert_eq!(u.spans(0.4), [(0.0, 0.2), (0.8, 1.0)]);
+        assert_eq!(u.spans(0.9), [(0.0, 1.0)]);
+    }
+
+    #[test]
+    fn too_few_corners_hold_nothing() {
+        let line = Polygon::new(&[(0.0, 0.0), (1.0, 1.0)]);
+        assert!(!line.contains(NormPoint::new(0.5, 0.5)));
+    }
+}

@@ -1,0 +1,73 @@
+//! What is asked of a frame.
+
+use super::PromptId;
+
+/// How long a caption may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CaptionLength {
+    /// One short sentence.
+    Short,
+    /// A sentence or two.
+    #[default]
+    Normal,
+    /// A paragraph.
+    Long,
+}
+
+/// One skill of the model with its words. The words are trimmed and not empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Task {
+    /// Boxes of every `object`.
+    Detect {
+        /// What to look for, in plain words.
+        object: String,
+    },
+    /// A point on every `object`.
+    Point {
+        /// What to look for, in plain words.
+        object: String,
+    },
+    /// A free question.
+    Query {
+        /// The question.
+        question: String,
+    },
+    /// A description of the picture.
+    Caption {
+        /// How long.
+        length: CaptionLength,
+    },
+}
+
+impl Task {
+    /// `detect`, `point`, `query` or `caption`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Detect { .. } => "detect",
+            Self::Point { .. } => "point",
+            Self::Query { .. } => "query",
+            Self::Caption { .. } => "caption",
+        }
+    }
+
+    /// The user's words; empty for a caption.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Detect { object } | Self::Point { object } => object,
+            Self::Query { question } => question,
+            Self::Caption { .. } => "",
+        }
+    }
+}
+
+/// A task with its name on a camera. `revision` rises by one at each accepted change of the words, so that an
+/// answer is never read with the wrong question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// Its name on the camera.
+    pub id: PromptId,
+    /// Starts at 1.
+    pub revision: u32,
+    /// What to do.
+    pub task: Task,
+}

@@ -1,0 +1,206 @@
+//! Two clocks that are never mixed: [`Mono`] for ages and deadlines, [`WallTime`] for what the world is told.
+//! Decisions take `now`; only shells hold a [`Clock`].
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// A point of the process's monotonic time, nanoseconds since its clock was made. It never jumps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mono(u64);
+
+impl Mono {
+    /// `ns` nanoseconds after the clock was made.
+    pub const fn from_nanos(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the clock was made.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time from `earlier` to `self`; zero when `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// `self` plus `by`.
+    #[must_use]
+    pub const fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(by)))
+    }
+
+    /// `self` minus `by`, not before the clock was made.
+    #[must_use]
+    pub const fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(by)))
+    }
+}
+
+/// The nanoseconds of a duration; of one that is longer than the clock can count, as many as it can.
+const fn nanos(duration: Duration) -> u64 {
+    let nanos = duration.as_nanos();
+    if nanos > u64::MAX as u128 {
+        u64::MAX
+    } else {
+        nanos as u64
+    }
+}
+
+/// A UTC time, nanoseconds since 1970. It may jump when the machine's clock is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WallTime(i64);
+
+impl WallTime {
+    /// From Unix nanoseconds.
+    pub const fn from_unix_nanos(ns: i64) -> Self {
+        Self(ns)
+    }
+
+    /// From Unix milliseconds.
+    pub const fn from_unix_millis(ms: i64) -> Self {
+        Self(ms * 1_000_000)
+    }
+
+    /// Unix nanoseconds.
+    pub const fn unix_nanos(self) -> i64 {
+        self.0
+    }
+
+    /// Unix milliseconds, rounded down.
+    pub const fn unix_millis(self) -> i64 {
+        self.0.div_euclid(1_000_000)
+    }
+
+    /// Signed seconds from `earlier` to `self`.
+    pub fn seconds_since(self, earlier: Self) -> f64 {
+        (self.0 - earlier.0) as f64 * 1e-9
+    }
+
+    /// `self` minus `by`.
+    #[must_use]
+    pub const fn before(self, by: Duration) -> Self {
+        Self(self.0 - by.as_nanos() as i64)
+    }
+}
+
+/// Where a capture time came from (`capture_src` of the contract).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureSource {
+    /// The camera's RTCP sender reports, found trustworthy.
+    Rtcp,
+    /// The arrival of the frame's first packet here.
+    Arrival,
+    /// The position in a file.
+    File,
+}
+
+/// The best estimate of when light hit the sensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capture {
+    /// When, UTC.
+    pub wall: WallTime,
+    /// How we know.
+    pub source: CaptureSource,
+    /// Estimated error, milliseconds; `None` when unknown.
+    pub error_ms: Option<f64>,
+}
+
+/// The only way to learn the time.
+pub trait Clock: Send + Sync {
+    /// Monotonic now.
+    fn now(&self) -> Mono;
+    /// UTC now.
+    fn wall(&self) -> WallTime;
+}
+
+/// The machine's clocks.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose monotonic time starts at zero now.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the machine's clock"
+    )]
+    pub fn new() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Mono {
+        Mono(self.start.elapsed().as_nanos() as u64)
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the machine's clock"
+    )]
+    fn wall(&self) -> WallTime {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => WallTime(since.as_nanos() as i64),
+            Err(before) => WallTime(-(before.duration().as_nanos() as i64)),
+        }
+    }
+}
+
+/// A clock that tests move by hand; clones share one time.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<Mutex<(Mono, WallTime)>>);
+
+impl ManualClock {
+    /// Starts at monotonic zero and the given UTC time.
+    pub fn at(wall: WallTime) -> Self {
+        Self(Arc::new(Mutex::new((Mono::default(), wall))))
+    }
+
+    /// Moves both clocks on.
+    pub fn advance(&self, by: Duration) {
+        let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        both.0 = both.0.after(by);
+        both.1 = WallTime(both.1.0 + by.as_nanos() as i64);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Mono {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn wall(&self) -> WallTime {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monotonic_time_ends_where_it_can_and_never_wraps() {
+        let second = Mono::from_nanos(1_000_000_000);
+        assert_eq!(second.after(Duration::MAX).as_nanos(), u64::MAX);
+        assert_eq!(second.before(Duration::MAX), Mono::default());
+        assert_eq!(Mono::default().since(second), Duration::ZERO);
+    }
+
+    #[test]
+    fn milliseconds_before_1970_are_rounded_down() {
+        assert_eq!(WallTime::from_unix_nanos(-1).unix_millis(), -1);
+        assert_eq!(WallTime::from_unix_nanos(1_999_999).unix_millis(), 1);
+    }
+}

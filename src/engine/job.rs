@@ -1,0 +1,193 @@
+//! One prompt of a look on its way through steps: a sequence with its place in the cache.
+//!
+//! ```text
+//!              launch: refs + 1          commit: refs - 1
+//!   Running ───────────────────────▶ ◀─────────────────────      refs = steps in flight that carry the row, 0..=depth
+//!      │ ended, cancelled, failed: Finalized     │ out of pages: Evicted
+//!      ▼                                         ▼
+//!   no further launches; at refs = 0 the pages go back, and an evicted job returns to the queue
+//! ```
+//!
+//! A step that was launched before its row was finalized carries a *zombie*: it computes, and its result is ignored. That
+//! is all there is to cancelling, to deadlines and to clients that went away: they finalize.
+
+use super::{
+    backend::{Feed, Input, KvTable, Pick, RowRef},
+    decision::Decision,
+    draft::DraftKey,
+    request::LookId,
+    sequence::Sequence,
+};
+use crate::domain::Marks;
+
+/// What a job is still good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Running,
+    /// Its pages are needed by an older one; it starts again when there is room.
+    Evicted,
+    /// Its answer is out, or nobody wants it.
+    Finalized,
+}
+
+/// The look and the prompt in it; smaller is older.
+pub(super) type JobId = (LookId, usize);
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub id: JobId,
+    pub standing: Standing,
+    pub sequence: Sequence,
+    pub draft_key: Option<DraftKey>,
+    pub kv: KvTable,
+    pub marks: Marks,
+    /// Objects that were shown already.
+    pub shown: usize,
+    /// The sequence before its first step.
+    fresh: Sequence,
+    /// Decisions to verify in the next prefill.
+    draft: Vec<Decision>,
+    /// Where the next input goes; everything before it is written, or will be by steps in flight.
+    position: usize,
+    refs: usize,
+    /// A draft is in flight: nobody knows where the next input goes.
+    verifying: bool,
+    last: Option<RowRef>,
+}
+
+/// What a job puts into a step.
+pub(super) struct Wish {
+    pub feed: Feed,
+    pub picks: Vec<Pick>,
+    pub position: usize,
+    /// Drafted decisions among the inputs.
+    pub draft: Vec<Decision>,
+}
+
+impl Job {
+    pub fn new(id: JobId, sequence: Sequence, draft_key: Option<DraftKey>) -> Self {
+        Self {
+            id,
+            standing: Standing::Running,
+            fresh: sequence.clone(),
+            sequence,
+            draft_key,
+            kv: KvTable::default(),
+            marks: Marks::default(),
+            shown: 0,
+            draft: Vec::new(),
+            position: 0,
+            refs: 0,
+            verifying: false,
+            last: None,
+        }
+    }
+
+    pub fn refs(&self) -> usize {
+        self.refs
+    }
+
+    /// No step carries it and none will.
+    pub fn is_gone(&self) -> bool {
+        self.standing != Standing::Running && self.refs == 0
+    }
+
+    /// The inputs of its prefill without a draft.
+    pub fn prompt(&self) -> Vec<Input> {
+        self.sequence.feed().map_or(Vec::new(), |next| next.inputs)
+    }
+
+    /// Its draft, unless it has one: an evicted job returns with its own decisions.
+    pub fn offer_draft(&mut self, draft: &[Decision]) {
+        if self.draft.is_empty() && self.sequence.takes_draft() {
+            self.draft = draft.to_vec();
+        }
+    }
+
+    /// Starts without a draft; true when it had one.
+    pub fn withdraw_draft(&mut self) -> bool {
+        self.draft_key = None;
+        !std::mem::take(&mut self.draft).is_empty()
+    }
+
+    /// Positions of the prefill, the draft included.
+    pub fn prefill_positions(&self) -> usize {
+        self.prompt().len() + self.draft.len()
+    }
+
+    /// The prefill, when the first `known` inputs of the prompt are in the cache.
+    pub fn prefill(&self, known: usize) -> Wish {
+        let mut picks = Vec::new();
+        for ahead in 0..=self.draft.len() {
+            match self.sequence.pick_ahead(ahead) {
+                Some(pick) => picks.push(pick),
+                None => break,
+            }
+        }
+        let draft = self.draft[..picks.len().saturating_sub(1)].to_vec();
+        let mut inputs = self.prompt().split_off(known);
+        inputs.extend(draft.iter().map(|decision| decision.input()));
+        Wish {
+            feed: Feed::Host(inputs),
+            picks,
+            position: self.kv.prefix_positions + known,
+            draft,
+        }
+    }
+
+    /// The next decode row. With `carry` the row may follow decisions that are still in flight.
+    pub fn decode(&self, carry: bool) -> Option<Wish> {
+        if self.standing != Standing::Running || self.verifying {
+            return None;
+        }
+        let (feed, pick) = match (self.refs, self.last) {
+            (0, _) => {
+                let next = self.sequence.feed()?;
+                (Feed::Host(next.inputs), next.pick)
+            }
+            (refs, Some(last)) if carry => (Feed::Carry(last), self.sequence.pick_ahead(refs)?),
+            _ => return None,
+        };
+        Some(Wish {
+            feed,
+            picks: vec![pick],
+            position: self.position,
+            draft: Vec::new(),
+        })
+    }
+
+    /// The wish goes into a step.
+    pub fn launched(&mut self, wish: &Wish, at: RowRef) {
+        self.position = wish.position + wish.feed.positions();
+        self.verifying = !wish.draft.is_empty();
+        self.draft.clear();
+        self.last = Some(at);
+        self.refs += 1;
+    }
+
+    /// A step that carried it is committed.
+    pub fn committed(&mut self) {
+        self.refs -= 1;
+    }
+
+    /// Of `drafted` decisions behind the prompt `accepted` were made: the next input replaces the first wrong one.
+    pub fn verified(&mut self, drafted: usize, accepted: usize) {
+        self.position -= drafted - accepted;
+        self.verifying = false;
+    }
+
+    /// Starts again, with the decisions so far as its draft. They were made by the model, so verifying them gives them
+    /// again.
+    pub fn restarted(mut self) -> Self {
+        let draft = self.sequence.decisions().to_vec();
+        self.sequence = self.fresh.clone();
+        if self.sequence.takes_draft() {
+            self.draft = draft;
+        }
+        self.standing = Standing::Running;
+        self.kv = KvTable::default();
+        self.verifying = false;
+        self.last = None;
+        self
+    }
+}

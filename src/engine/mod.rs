@@ -1,0 +1,65 @@
+//! The engine: looks go in, answers come out, and the device never waits for the host.
+//!
+//! A *look* is a picture with all prompts that are due on it. The picture is encoded once; each prompt is a short text
+//! behind it that the model continues one small decision at a time: is there one more, where, how large. Work is cut into
+//! *steps*, each one forward pass over many rows of many looks. While the device runs a step the host settles the one
+//! before and launches the one after:
+//!
+//! ```text
+//!   looks ─▶ front ─▶ schedule ── step ──▶ worker ── launch, finalize, commit ──▶ backend
+//!            words    plan, kv,            the loop                               cpu, sim, …
+//!   answers ◀─ front ◀── settle ◀─ results ──┘
+//!
+//!   device   ▓ forward 1 ▓ sample ▓ forward 2 ▓ sample ▓ forward 3 ▓ sample
+//!   host       commit 0, masks 1 ↑  commit 1, masks 2 ↑              the host's work lies under the forward passes
+//! ```
+//!
+//! Device independent: the worker drives a [`backend::Backend`] step by step and never learns which one it is. Read in this
+//! order; every file explains its mechanism with a drawing:
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | [`backend`] | the seam: a step, its slot, what a device may rely on |
+//! | [`pipeline`] | slots and phases, commit before finalize |
+//! | [`sequence`], [`decision`] | one prompt from its first token to its end; what is known of decisions still in flight |
+//! | `job` | a sequence with its row: steps in flight, zombies, eviction |
+//! | [`kv`] | pages and their holders, texts that are in the cache already |
+//! | [`plan`] | who goes into the next step |
+//! | [`schedule`], `start`, `room`, `settle` | all of these together: the next step, and what its results mean |
+//! | [`draft`] | the previous answer rides along and is verified |
+//! | [`constraint`] | answers that must be one of given texts |
+//! | [`worker`] | the loop |
+//! | [`cost`], [`timeline`] | what a step costs, what the pipeline gains, and where the time went |
+//! | [`front`], [`handle`] | looks with words; the thread and its permits |
+//! | [`sim`] | a device without tensors, in virtual time |
+//!
+//! All but `worker`, `front` and `handle` are pure: they hold no device, no thread and no clock.
+//!
+//! Not here: what a camera is, when a look is due, what an answer means to the world.
+
+pub mod backend;
+pub mod constraint;
+pub mod cost;
+pub mod decision;
+pub mod draft;
+pub mod front;
+pub mod handle;
+mod job;
+pub mod kv;
+pub mod pipeline;
+pub mod plan;
+pub mod request;
+mod room;
+pub mod schedule;
+pub mod sequence;
+mod settle;
+pub mod sim;
+mod start;
+pub mod timeline;
+pub mod worker;
+
+pub use front::{Engine, EngineError};
+pub use request::Options;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Pages for rows that grow: where they come from when none is free. A part of the scheduler; pure.
+//!
+//! ```text
+//!   free ─▶ texts that are only remembered ─▶ images that no row reads now ─▶ the youngest row, back to the queue
+//! ```
+//!
+//! The oldest row is never sent back, so it ends, and then its pages are there: nothing waits for ever. A row that does not
+//! fit although it is alone never will, and its look fails.
+
+use super::{
+    job::{Job, Standing},
+    kv::{OutOfPages, Root},
+    request::{LookId, Unfit},
+    schedule::Scheduler,
+};
+
+impl Scheduler {
+    /// Pages for the positions of job `i` up to `end`. When there are none, images that nobody reads now make room, then
+    /// the youngest job; false when the job has to wait.
+    pub(super) fn give_pages(&mut self, i: usize, end: usize) -> bool {
+        let kv = &self.jobs[i].kv;
+        let wanted = (end - kv.prefix_positions).div_ceil(self.limits.page_tokens);
+        let more = wanted.saturating_sub(kv.own.len());
+        if more == 0 {
+            return true;
+        }
+        loop {
+            let source = match self.memory.take(more) {
+                Ok(pages) => {
+                    self.jobs[i].kv.own.extend(pages);
+                    return true;
+                }
+                Err(short) => short,
+            };
+            if self.drop_idle_prefix(None) {
+                continue;
+            }
+            let leaving = |job: &Job| job.standing != Standing::Running && job.refs() > 0;
+            if self.jobs.iter().any(leaving) {
+                return false;
+            }
+            let running = |job: &Job| job.standing == Standing::Running;
+            let Some(youngest) = self.jobs.iter().rposition(running) else {
+                return false;
+            };
+            if youngest == i && !self.jobs[..i].iter().any(running) {
+                self.fail_for_pages(i, source);
+                return false;
+            }
+            self.evict(youngest);
+            if youngest == i {
+                return false;
+            }
+        }
+    }
+
+    fn fail_for_pages(&mut self, job: usize, source: OutOfPages) {
+        let (look, prompt) = self.jobs[job].id;
+        let pages = self.memory.count();
+        self.fail(
+            look,
+            Unfit::Pages {
+                prompt,
+                pages,
+                source,
+            },
+        );
+    }
+
+    fn evict(&mut self, job: usize) {
+        self.work.evicted += 1;
+        let job = &mut self.jobs[job];
+        job.standing = Standing::Evicted;
+        if job.is_gone() {
+            let kv = std::mem::take(&mut job.kv);
+            self.memory.release(kv.prefix.into_iter().chain(kv.own));
+        }
+    }
+
+    /// Lets go of the youngest image that no job reads, but not of the image of `keep`; false when there is none. It is
+    /// encoded again when its prompts get their turn.
+    pub(super) fn drop_idle_prefix(&mut self, keep: Option<LookId>) -> bool {
+        let in_use = |id: LookId| self.jobs.iter().any(|job| job.id.0 == id);
+        let mut idle = self.looks.iter_mut().rev();
+        let Some((&id, prefix)) = idle.find_map(|(id, look)| {
+            let may_go = Some(*id) != keep && !in_use(*id);
+            let prefix = may_go.then(|| look.prefix.take()).flatten()?;
+            Some((id, prefix))
+        }) else {
+            return false;
+        };
+        self.memory.release(prefix);
+        self.memory.forget(Root::Image(id.0));
+        true
+    }
+}

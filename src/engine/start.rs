@@ -1,0 +1,249 @@
+//! Waiting prompts into the next step: drafts, grants, pages, rows. A part of the scheduler; pure.
+//!
+//! ```text
+//!   look   image ─▶ prefix pages, written once        step   images: [image]
+//!          prompts ─▶ job, own pages, prefill row ─▶         rows:   [.. decodes .., prompt + draft, prompt + draft]
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::{
+    backend::{ImageJob, Step},
+    job::{Job, JobId, Standing},
+    kv::{OutOfPages, Root},
+    plan::{self, Budget, Candidate, Grant, IMAGES_WITH_DECODE},
+    request::{LookId, Unfit},
+    schedule::{Building, Look, Scheduler},
+};
+use crate::domain::CameraId;
+
+impl Scheduler {
+    pub(super) fn add_prefills(&mut self, building: &mut Building) {
+        self.offer_drafts();
+        loop {
+            let (ids, candidates) = self.candidates();
+            let grants = plan::grants(&candidates, self.budget(&building.step));
+            for grant in &grants {
+                if !self.start(building, ids[grant.candidate], grant) {
+                    return;
+                }
+            }
+            let stuck = self.jobs.is_empty() && self.pipeline.in_flight() == 0;
+            let first = plan::order(&candidates).first().map(|&i| ids[i]);
+            let Some(first) = first.filter(|_| stuck && grants.is_empty()) else {
+                return;
+            };
+            // Everything is free but images that wait for rows of their own, and drafts want room that answers do not. If
+            // that is not enough, nothing ever is.
+            if !self.drop_idle_prefix(Some(first)) && !self.withdraw_drafts(first) {
+                let wanted = self.pages_wanted(&candidates, &ids, first);
+                let source = OutOfPages {
+                    wanted,
+                    free: self.memory.available(),
+                };
+                let pages = self.memory.count();
+                self.fail(
+                    first,
+                    Unfit::Pages {
+                        prompt: 0,
+                        pages,
+                        source,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Gives every waiting prompt the last answer of its kind, as far as the context reaches.
+    fn offer_drafts(&mut self) {
+        if !self.options.draft {
+            return;
+        }
+        for look in self.looks.values_mut() {
+            let prefix = look
+                .picture
+                .as_ref()
+                .map_or(0, |_| self.limits.prefix_positions);
+            for job in &mut look.waiting {
+                if let Some(key) = &job.draft_key {
+                    let answer = self.drafts.of(key);
+                    let room = self.limits.context - prefix - job.prompt().len();
+                    job.offer_draft(&answer[..answer.len().min(room)]);
+                }
+            }
+        }
+    }
+
+    /// True when one of the look's prompts had a draft.
+    fn withdraw_drafts(&mut self, look: LookId) -> bool {
+        let jobs = self.looks.get_mut(&look).map(|look| &mut look.waiting);
+        let withdrawn = jobs.into_iter().flatten().map(Job::withdraw_draft);
+        withdrawn.fold(false, |any, had| any | had)
+    }
+
+    fn pages_wanted(&self, candidates: &[Candidate], ids: &[LookId], look: LookId) -> usize {
+        let found = ids.iter().position(|id| *id == look);
+        let pages = |c: &Candidate| c.image_pages.unwrap_or(0) + c.prompt_pages[0];
+        found.map_or(0, |i| pages(&candidates[i]))
+    }
+
+    /// What may go into the step beside its rows. Every running job may soon want a page more.
+    fn budget(&self, step: &Step) -> Budget {
+        let running = |job: &&Job| job.standing == Standing::Running;
+        let running = self.jobs.iter().filter(running).count();
+        let decoding = !step.rows.is_empty();
+        let images = match decoding {
+            true => self.limits.images.min(IMAGES_WITH_DECODE),
+            false => self.limits.images,
+        };
+        Budget {
+            rows: self.limits.rows - running.max(step.rows.len()),
+            images: images - step.images.len(),
+            pages: self.memory.available().saturating_sub(running),
+        }
+    }
+
+    fn candidates(&self) -> (Vec<LookId>, Vec<Candidate>) {
+        let mut of_camera: BTreeMap<&CameraId, usize> = BTreeMap::new();
+        let busy = |id: LookId| self.jobs.iter().any(|job| job.id.0 == id);
+        // Running looks come first, so that they count before those that only wait.
+        let (running, queued): (Vec<_>, Vec<_>) = self.looks.iter().partition(|(id, _)| busy(**id));
+        let pages = |positions: usize| positions.div_ceil(self.limits.page_tokens);
+        let mut all = Vec::new();
+        for (&id, look) in running.into_iter().chain(queued) {
+            let mut rank = 0;
+            if let Some(camera) = &look.camera {
+                let looks = of_camera.entry(camera).or_default();
+                rank = *looks;
+                *looks += 1;
+            }
+            if look.waiting.is_empty() {
+                continue;
+            }
+            let needs_image = look.picture.is_some() && look.prefix.is_none();
+            let candidate = Candidate {
+                rank,
+                deadline: look.deadline,
+                arrival: id.0,
+                image_pages: needs_image.then(|| pages(self.limits.prefix_positions)),
+                prompt_pages: look
+                    .waiting
+                    .iter()
+                    .map(|job| pages(job.prefill_positions()))
+                    .collect(),
+            };
+            all.push((id, candidate));
+        }
+        all.into_iter().unzip()
+    }
+
+    /// Puts the image (when it is not in the cache) and the granted prompts into the step; false when pages were fewer
+    /// than planned, because a known text was shared instead of making room.
+    fn start(&mut self, building: &mut Building, id: LookId, grant: &Grant) -> bool {
+        let Some(mut look) = self.looks.remove(&id) else {
+            return false;
+        };
+        let started = self.start_look(building, id, &mut look, grant.prompts);
+        self.looks.insert(id, look);
+        started
+    }
+
+    fn start_look(
+        &mut self,
+        building: &mut Building,
+        id: LookId,
+        look: &mut Look,
+        prompts: usize,
+    ) -> bool {
+        let mut encode = None;
+        if let (Some(picture), None) = (&look.picture, &look.prefix) {
+            let wanted = (self.limits.prefix_positions).div_ceil(self.limits.page_tokens);
+            let Ok(pages) = self.memory.take(wanted) else {
+                return false;
+            };
+            look.prefix = Some(pages.clone());
+            encode = Some(ImageJob {
+                picture: picture.clone(),
+                pages,
+                camera: look.camera.clone().filter(|_| self.options.tile_reuse),
+            });
+        }
+        let before = building.step.rows.len();
+        for _ in 0..prompts {
+            if !self.start_job(building, look) {
+                break;
+            }
+        }
+        if building.step.rows.len() == before {
+            // An image without a row is not encoded for nobody.
+            if let Some(image) = encode {
+                look.prefix = None;
+                self.memory.release(image.pages);
+            }
+            return false;
+        }
+        look.started.get_or_insert(building.flight.launched);
+        if let Some(image) = encode {
+            building.step.images.push(image);
+            building.flight.images.push(id);
+        }
+        true
+    }
+
+    /// Gives the look's next job its pages and puts its prefill into the step; false when there are too few.
+    fn start_job(&mut self, building: &mut Building, look: &mut Look) -> bool {
+        let Some(mut job) = look.waiting.pop_front() else {
+            return false;
+        };
+        let prompt = job.prompt();
+        let root = root(job.id.0, look);
+        let own = self.memory.find_text(root, &prompt);
+        let known = own.len() * self.limits.page_tokens;
+        job.kv.own = own;
+        if let Some(prefix) = &look.prefix {
+            self.memory.share(prefix);
+            job.kv.prefix = prefix.clone();
+            job.kv.prefix_positions = self.limits.prefix_positions;
+        }
+        let wish = job.prefill(known);
+        let end = wish.position + wish.feed.positions() - job.kv.prefix_positions;
+        let more = end.div_ceil(self.limits.page_tokens) - job.kv.own.len();
+        match self.memory.take(more) {
+            Ok(pages) => job.kv.own.extend(pages),
+            Err(_) => {
+                let kv = std::mem::take(&mut job.kv);
+                self.memory.release(kv.prefix.into_iter().chain(kv.own));
+                look.waiting.push_front(job);
+                return false;
+            }
+        }
+        self.work.prefills += 1;
+        self.work.prefill_positions += wish.feed.positions() as u64;
+        self.work.known_positions += known as u64;
+        self.work.drafted += wish.draft.len() as u64;
+        building.prefilled.push(job.id);
+        let place = self.jobs.partition_point(|other| other.id < job.id);
+        self.jobs.insert(place, job);
+        self.add_row(building, place, wish);
+        true
+    }
+
+    /// The texts that the step writes can be found from the next step on.
+    pub(super) fn know_texts(&mut self, prefilled: &[JobId]) {
+        for id in prefilled {
+            let (Some(job), Some(look)) = (self.job(*id), self.looks.get(&id.0)) else {
+                continue;
+            };
+            let job = &self.jobs[job];
+            let root = root(id.0, look);
+            self.memory.know_text(root, &job.prompt(), &job.kv.own);
+        }
+    }
+}
+
+fn root(id: LookId, look: &Look) -> Root {
+    match look.picture {
+        Some(_) => Root::Image(id.0),
+        None => Root::Nothing,
+    }
+}

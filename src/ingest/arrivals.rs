@@ -1,0 +1,175 @@
+//! What is known of a frame before it is decoded, kept until its picture comes out of the decoder: when its first
+//! packet arrived, its RTP and capture time, whether it is a key frame. Pure; memory is bounded.
+//!
+//! A packet is seen before the jitter buffer under its RTP time, then after it, where its RTP time gets a presentation
+//! time (PTS), and the picture carries the PTS alone.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::domain::{Mono, WallTime};
+
+/// Encoded frames under way at the same time, at most; older ones are forgotten.
+const KEPT: usize = 128;
+/// Depacketizers and parsers may move a PTS by less than this.
+const PTS_SLACK: Duration = Duration::from_millis(20);
+
+/// A frame that was not decoded yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Arrival {
+    /// Its first packet came.
+    pub received: Mono,
+    /// The same moment, UTC.
+    pub received_wall: WallTime,
+    /// Its RTP time stamp.
+    pub rtp: Option<u32>,
+    /// The sender's capture time.
+    pub ntp: Option<WallTime>,
+    /// It can be decoded alone.
+    pub key: bool,
+    pts: Option<Duration>,
+}
+
+impl Arrival {
+    /// Of which nothing is known but when it came.
+    pub fn at(now: (Mono, WallTime)) -> Self {
+        Self {
+            received: now.0,
+            received_wall: now.1,
+            ..Self::default()
+        }
+    }
+}
+
+/// Frames between the network and the decoder's end.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    packets: VecDeque<(u32, Mono, WallTime)>,
+    frames: VecDeque<Arrival>,
+}
+
+impl Arrivals {
+    /// A packet with the RTP time `rtp` came from the network.
+    pub fn packet(&mut self, rtp: u32, now: Mono, wall: WallTime) {
+        if self.packets.back().is_none_or(|last| last.0 != rtp)
+            && !self.packets.iter().any(|packet| packet.0 == rtp)
+        {
+            push_bounded(&mut self.packets, (rtp, now, wall));
+        }
+    }
+
+    /// A packet left the jitter buffer with the PTS `pts`. `now` counts as the arrival when it was not seen before.
+    pub fn timed(&mut self, rtp: u32, pts: Duration, ntp: Option<WallTime>, now: (Mono, WallTime)) {
+        if let Some(frame) = self.frames.back_mut().filter(|last| last.rtp == Some(rtp)) {
+            frame.ntp = frame.ntp.or(ntp);
+            return;
+        }
+        let seen = self.packets.iter().find(|packet| packet.0 == rtp);
+        let (received, received_wall) = seen.map_or(now, |packet| (packet.1, packet.2));
+        let arrival = Arrival {
+            received,
+            received_wall,
+            rtp: Some(rtp),
+            ntp,
+            key: false,
+            pts: Some(pts),
+        };
+        push_bounded(&mut self.frames, arrival);
+    }
+
+    /// A whole frame of a source without packets (a local camera) came with the PTS `pts`.
+    pub fn whole(&mut self, pts: Duration, now: (Mono, WallTime)) {
+        let arrival = Arrival {
+            pts: Some(pts),
+            ..Arrival::at(now)
+        };
+        push_bounded(&mut self.frames, arrival);
+    }
+
+    /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not.
+    pub fn mark_key(&mut self, pts: Option<Duration>, key: bool) {
+        if let Some(frame) = self.near(pts).and_then(|at| self.frames.get_mut(at)) {
+            frame.key = key;
+        }
+    }
+
+    /// The picture with the PTS `pts` came out of the decoder. `None` when nothing is known of it.
+    pub fn take(&mut self, pts: Option<Duration>) -> Option<Arrival> {
+        let at = self.near(pts)?;
+        let arrival = self.frames.get(at).copied();
+        // Pictures come out in the order of their PTS, so everything before this one is over.
+        self.frames.retain(|frame| frame.pts > pts);
+        let received = arrival.map(|arrival| arrival.received);
+        self.packets.retain(|packet| Some(packet.1) > received);
+        arrival
+    }
+
+    fn near(&self, pts: Option<Duration>) -> Option<usize> {
+        let pts = pts?;
+        let (at, distance) = self
+            .frames
+            .iter()
+            .enumerate()
+            .filter_map(|(at, frame)| Some((at, frame.pts?.abs_diff(pts))))
+            .min_by_key(|(_, distance)| *distance)?;
+        (distance <= PTS_SLACK).then_some(at)
+    }
+}
+
+fn push_bounded<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() == KEPT {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> (Mono, WallTime) {
+        (
+            Mono::from_nanos(ms * 1_000_000),
+            WallTime::from_unix_millis(1_790_000_000_000 + ms as i64),
+        )
+    }
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn a_frame_arrives_with_its_first_packet() {
+        let mut arrivals = Arrivals::default();
+        for ms in [10, 11, 15] {
+            arrivals.packet(900, at(ms).0, at(ms).1);
+        }
+        arrivals.packet(1800, at(20).0, at(20).1);
+        arrivals.timed(900, MS(100), None, at(16));
+        arrivals.timed(1800, MS(133), Some(at(5).1), at(21));
+        arrivals.mark_key(Some(MS(100)), true);
+        let first = arrivals.take(Some(MS(100))).unwrap();
+        assert_eq!(
+            (first.received, first.rtp, first.key),
+            (at(10).0, Some(900), true)
+        );
+        let second = arrivals.take(Some(MS(134))).unwrap();
+        assert_eq!(
+            (second.received_wall, second.ntp, second.key),
+            (at(20).1, Some(at(5).1), false)
+        );
+        assert_eq!(arrivals.take(Some(MS(134))), None);
+    }
+
+    #[test]
+    fn what_never_comes_out_is_forgotten() {
+        let mut arrivals = Arrivals::default();
+        for n in 0..10_000_u32 {
+            arrivals.packet(n, at(u64::from(n)).0, at(u64::from(n)).1);
+            arrivals.timed(n, MS(u64::from(n) * 40), None, at(u64::from(n)));
+        }
+        assert_eq!(
+            (arrivals.packets.len(), arrivals.frames.len()),
+            (KEPT, KEPT)
+        );
+        assert_eq!(arrivals.take(Some(MS(0))), None);
+        assert_eq!(arrivals.take(None), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! Nothing leaks, nothing is told that must not be, and what is stuck is left behind.
+
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+
+/// Entries of a folder of this process in /proc.
+fn count(what: &str) -> usize {
+    std::fs::read_dir(format!("/proc/self/{what}"))
+        .unwrap()
+        .count()
+}
+
+/// Other tests of this process use threads and files too, so this one runs itself again, alone.
+#[test]
+fn thirty_rebuilds_leak_no_thread_and_no_file() {
+    const ALONE: &str = "SPOTTER_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return tokio::runtime::Runtime::new()
+            .unwrap()
+            .block_on(rebuild_often());
+    }
+    let test = "ingest::camera::tests::life::thirty_rebuilds_leak_no_thread_and_no_file";
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(ALONE, "1")
+        .env("RUST_LOG", "trace")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("decoder chosen") && !text.contains(CANARY),
+        "{text}"
+    );
+}
+
+async fn rebuild_often() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .init();
+    let server = street(street_options(any_port()));
+    let mut counts = Vec::new();
+    for _ in 0..30 {
+        let mut watched = Watched::start(rtsp(server.url(), Transport::Tcp));
+        watched.frame().await;
+        watched.stop().await;
+        counts.push((count("task"), count("fd")));
+    }
+    // The first rounds fill pools (tokio's, the decoder's, the server's); from then on nothing grows but by the few
+    // threads that the server is still ending.
+    let (early, late) = (counts[9], counts[29]);
+    assert!(late.0 <= early.0 + 4 && late.1 <= early.1 + 8, "{counts:?}");
+}
+
+/// A source that plays by a script: it opens, and blocks for ever when it is to end.
+#[derive(Default)]
+struct Stuck {
+    opened: AtomicUsize,
+    held: Mutex<Vec<mpsc::Sender<SourceEvent>>>,
+}
+
+struct StuckSource(Mutex<Option<std::sync::mpsc::Receiver<()>>>);
+
+impl Source for StuckSource {
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+    fn rewind(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn stop(&self) {
+        let forever = self.0.lock().unwrap().take();
+        let _ = forever.map(|forever| forever.recv_timeout(LIMIT));
+    }
+}
+
+impl Opener for Stuck {
+    fn open(&self, _: u32, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        outlet.tell(SourceEvent::FirstFrame);
+        outlet.tell(SourceEvent::Failed(Failure::new(
+            Fault::Disconnected,
+            "gone",
+        )));
+        self.held.lock().unwrap().push(outlet.events);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // Never told anything, and never hung up.
+        std::mem::forget(sender);
+        Ok(Arc::new(StuckSource(Mutex::new(Some(receiver)))))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipeline_that_does_not_end_is_left_behind_and_counted() {
+    let opener = Arc::new(Stuck::default());
+    let camera = camera(Origin::Test);
+    let handle = spawn_with(
+        opener.clone(),
+        &camera,
+        Arc::new(SystemClock::new()),
+        Arc::new(|_| {}),
+    );
+    let mut health = handle.health();
+    let waited = timeout(LIMIT, health.wait_for(|health| health.abandoned == 1)).await;
+    assert_eq!(waited.unwrap().unwrap().frames, 0);
+    let again = health.wait_for(|health| health.reconnects_1h == 1);
+    assert!(timeout(LIMIT, again).await.is_ok());
+    assert_eq!(opener.opened.load(Ordering::SeqCst), 2);
+}

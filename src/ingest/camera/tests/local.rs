@@ -1,0 +1,107 @@
+//! Files, and what only looks like one; the test source.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::ingest::still_frames;
+
+/// A short video made by GStreamer itself: 15 frames at 15 frames a second.
+fn video_file(folder: &tempfile::TempDir) -> PathBuf {
+    use gstreamer::{self as gst, prelude::*};
+    gst::init().unwrap();
+    let path = folder.path().join("a \"b\" 'c'.mkv");
+    let text = "videotestsrc num-buffers=15 ! video/x-raw,format=I420,width=160,height=120,framerate=15/1 \
+                ! x264enc ! h264parse ! matroskamux ! filesink name=end";
+    let pipeline = gst::parse::launch(text)
+        .unwrap()
+        .downcast::<gst::Pipeline>()
+        .unwrap();
+    pipeline
+        .by_name("end")
+        .unwrap()
+        .set_property("location", &path);
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let ends = [gst::MessageType::Eos, gst::MessageType::Error];
+    let message = pipeline
+        .bus()
+        .unwrap()
+        .timed_pop_filtered(gst::ClockTime::from_seconds(20), &ends);
+    assert_eq!(message.unwrap().type_(), gst::MessageType::Eos);
+    pipeline.set_state(gst::State::Null).unwrap();
+    path
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_end_once_or_play_for_ever_and_the_rest_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = video_file(&folder);
+    let file = |path: &PathBuf, looped| {
+        camera(Origin::File {
+            path: path.clone(),
+            looped,
+        })
+    };
+    let mut once = Watched::start(file(&path, false));
+    let first = once.frame().await;
+    assert!(first.key);
+    assert_eq!(first.times.capture.unwrap().source, CaptureSource::File);
+    let health = once
+        .health_until(|health| health.phase == Phase::Ended)
+        .await;
+    assert_eq!((health.frames, health.next_retry), (15, None));
+    once.stop().await;
+
+    let mut looped = Watched::start(file(&path, true));
+    looped.frame_until(|frame| frame.number > 40).await;
+    let health = looped.handle.health().borrow().clone();
+    assert_eq!((health.attempts, health.reconnects_1h), (0, 0));
+    looped.stop().await;
+
+    let text = folder.path().join("text.mp4");
+    std::fs::write(&text, "this is no video\n".repeat(1000)).unwrap();
+    for (path, fault) in [
+        (text.clone(), Fault::NotVideo),
+        (folder.path().join("nothing.mp4"), Fault::NotFound),
+    ] {
+        let watched = Watched::start(file(&path, false));
+        let failure = watched.failure().await.failure.unwrap();
+        assert_eq!(failure.fault, fault, "{failure}");
+        watched.stop().await;
+    }
+
+    let clock = SystemClock::new();
+    let frames = still_frames(&path, 4, &clock).unwrap();
+    assert_eq!(frames.len(), 4);
+    assert_eq!((frames[3].number, frames[3].camera_size), (4, (160, 120)));
+    assert_eq!(still_frames(&path, 99, &clock).unwrap().len(), 15);
+    assert_eq!(
+        still_frames(&text, 1, &clock).unwrap_err().fault,
+        Fault::NotVideo
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_test_source_runs_and_reconnects_on_request() {
+    let mut watched = Watched::start(camera(Origin::Test));
+    let first = watched.frame().await;
+    assert_eq!((first.camera_size, first.key), ((640, 360), true));
+    watched
+        .health_until(|health| health.phase == Phase::Streaming)
+        .await;
+    watched.handle.reconnect().await;
+    let again = |health: &Health| health.reconnects_1h == 1 && health.phase == Phase::Streaming;
+    watched.health_until(again).await;
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_absent_device_is_named_and_tried_again() {
+    let device = PathBuf::from("/dev/video-that-is-not-there");
+    let watched = Watched::start(camera(Origin::Usb { device }));
+    let health = watched.failure().await;
+    let failure = health.failure.unwrap();
+    assert_eq!(failure.fault, Fault::Device, "{failure}");
+    assert!(failure.text.contains("/dev/video-that-is-not-there"));
+    assert!(health.next_retry.is_some());
+    watched.stop().await;
+}

@@ -1,0 +1,396 @@
+//! Where frames leave GStreamer: the probes along a pipeline and the appsink at its end.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use gstreamer::{self as gst, prelude::*};
+use gstreamer_app::{AppSink, AppSinkCallbacks};
+use gstreamer_video as video;
+use tracing::warn;
+
+use super::{
+    decoder::{Choice, Codec},
+    named,
+    packet::{capture_time, rtp_time, sender_report},
+    picture::{picture_from_sample, scaled_size},
+    tracker::{Kind, Tracker},
+};
+use crate::{
+    config::{Camera, Decode},
+    domain::{CameraId, Frame, Mono, WallTime},
+    ingest::{
+        health::Failure,
+        source::{Outlet, Progress, SourceEvent},
+    },
+};
+
+/// Watches one pipeline from the network to its end and hands its frames over.
+pub struct FrameTap {
+    outlet: Outlet,
+    kind: Kind,
+    width: u32,
+    keyframes_only: bool,
+    open: AtomicBool,
+    packet_told: AtomicBool,
+    failed: AtomicBool,
+    hardware: AtomicBool,
+    books: Mutex<Books>,
+}
+
+struct Books {
+    tracker: Tracker,
+    jitter_buffers: Vec<gst::glib::WeakRef<gst::Element>>,
+    rejected: Rejected,
+}
+
+/// What was refused while connecting, because GStreamer's error that follows does not say.
+#[derive(Clone, Debug, Default)]
+pub struct Rejected {
+    /// A video codec that cannot be decoded.
+    pub codec: Option<String>,
+    /// The certificate.
+    pub certificate: bool,
+}
+
+impl FrameTap {
+    /// For one pipeline of the camera.
+    pub fn new(outlet: Outlet, kind: Kind, camera: &Camera) -> Arc<Self> {
+        Arc::new(Self {
+            outlet,
+            kind,
+            width: camera.width,
+            keyframes_only: camera.decode == Decode::KeyFrames,
+            open: AtomicBool::new(true),
+            packet_told: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            hardware: AtomicBool::new(false),
+            books: Mutex::new(Books {
+                tracker: Tracker::new(kind),
+                jitter_buffers: Vec::new(),
+                rejected: Rejected::default(),
+            }),
+        })
+    }
+
+    /// Whose frames.
+    pub fn camera(&self) -> &CameraId {
+        &self.outlet.camera
+    }
+
+    /// What the frames' times are known from.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Tells an event while the pipeline is wanted.
+    pub fn tell(&self, event: SourceEvent) {
+        if self.open.load(Ordering::Acquire) {
+            self.outlet.tell(event);
+        }
+    }
+
+    /// Tells the first failure; what follows from it is not told.
+    pub fn fail(&self, failure: Failure) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            self.tell(SourceEvent::Failed(failure));
+        }
+    }
+
+    /// Nothing is told and no frame handed over from now on.
+    pub fn close(&self) {
+        self.open.store(false, Ordering::Release);
+    }
+
+    /// Notes which decoder works.
+    pub fn decoding_with(&self, codec: Codec, choice: &Choice) {
+        self.hardware.store(choice.hardware, Ordering::Relaxed);
+        let mut books = self.books();
+        books.tracker.stream.codec = Some(codec.as_str());
+        books.tracker.stream.decoder = Some(choice.element.to_owned());
+    }
+
+    /// Pictures are decoded outside of the CPU.
+    pub fn uses_hardware(&self) -> bool {
+        self.hardware.load(Ordering::Relaxed)
+    }
+
+    /// Notes how RTP travels.
+    pub fn travelling_by(&self, transport: &'static str) {
+        self.books().tracker.stream.transport = Some(transport);
+    }
+
+    /// Notes a video codec that cannot be decoded, for the message that follows.
+    pub fn reject_codec(&self, name: &str) {
+        self.books().rejected.codec = Some(name.to_owned());
+    }
+
+    /// Notes that the certificate was not accepted, for the message that follows.
+    pub fn reject_certificate(&self) {
+        self.books().rejected.certificate = true;
+    }
+
+    /// What was refused.
+    pub fn rejected(&self) -> Rejected {
+        self.books().rejected.clone()
+    }
+
+    /// What was done so far.
+    pub fn progress(&self) -> Progress {
+        let (progress, buffers) = {
+            let books = self.books();
+            let progress = books.tracker.progress(self.outlet.clock.now());
+            (progress, books.jitter_buffers.clone())
+        };
+        // Asked outside of our lock: the element takes one of its own, and its thread may be waiting for ours.
+        let lost = |buffer: &gst::glib::WeakRef<gst::Element>| {
+            let stats = buffer.upgrade()?.property::<gst::Structure>("stats");
+            stats.get::<u64>("num-lost").ok()
+        };
+        Progress {
+            rtp_lost: buffers.iter().filter_map(lost).sum(),
+            ..progress
+        }
+    }
+
+    /// Takes the end of a pipeline: its scaler learns the size, and its appsink calls us.
+    pub fn attach(self: &Arc<Self>, bin: &impl IsA<gst::Bin>) -> Result<(), Failure> {
+        let size = named(bin, "size")?.downgrade();
+        let tap = Arc::downgrade(self);
+        if let Some(pad) = named(bin, "scale")?.static_pad("sink") {
+            pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+                if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view())
+                    && let (Some(tap), Some(size)) = (tap.upgrade(), size.upgrade())
+                {
+                    tap.on_decoded_caps(caps.caps(), &size);
+                }
+                gst::PadProbeReturn::Ok
+            });
+        }
+        let tap = Arc::downgrade(self);
+        let on_sample = move |sink: &AppSink| {
+            let sample = sink.pull_sample().map_err(|_| gst::FlowError::Eos)?;
+            if let Some(tap) = tap.upgrade() {
+                tap.on_sample(&sample);
+            }
+            Ok(gst::FlowSuccess::Ok)
+        };
+        let sink = named(bin, "sink")?
+            .downcast::<AppSink>()
+            .map_err(|_| super::device("sink is no appsink".into()))?;
+        sink.set_callbacks(AppSinkCallbacks::builder().new_sample(on_sample).build());
+        Ok(())
+    }
+
+    /// Watches what goes into a decoder: key frames, codec, declared rate. With `decode = "keyframes"` the rest stays out.
+    pub fn watch_decoder(self: &Arc<Self>, decoder: &gst::Element) {
+        let Some(pad) = decoder.static_pad("sink") else {
+            return;
+        };
+        let tap = Arc::downgrade(self);
+        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_DOWNSTREAM;
+        pad.add_probe(kinds, move |_, info| {
+            let Some(tap) = tap.upgrade() else {
+                return gst::PadProbeReturn::Ok;
+            };
+            if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view()) {
+                tap.on_encoded_caps(caps.caps());
+            }
+            match info.buffer() {
+                Some(buffer) if tap.on_encoded(buffer) => gst::PadProbeReturn::Ok,
+                // Consumed, which here is the same as dropped; `Drop` makes GStreamer 1.22 complain of a buffer that is gone.
+                Some(_) => gst::PadProbeReturn::Handled,
+                None => gst::PadProbeReturn::Ok,
+            }
+        });
+    }
+
+    /// Watches the decoder that decodebin chooses.
+    pub fn watch_decodebin(self: &Arc<Self>, decodebin: &gst::Element) {
+        let Some(bin) = decodebin.downcast_ref::<gst::Bin>() else {
+            return;
+        };
+        let tap = Arc::downgrade(self);
+        bin.connect_deep_element_added(move |_, _, element| {
+            let Some(factory) = element.factory() else {
+                return;
+            };
+            let class = factory.metadata("klass").unwrap_or_default();
+            if class.contains("Decoder")
+                && (class.contains("Video") || class.contains("Image"))
+                && let Some(tap) = tap.upgrade()
+            {
+                tap.books().tracker.stream.decoder = Some(factory.name().into());
+                tap.watch_decoder(element);
+            }
+        });
+    }
+
+    /// Watches a source of this machine, whose frames come whole.
+    pub fn watch_local(self: &Arc<Self>, source: &gst::Element) {
+        self.books().tracker.stream.codec = Some("raw");
+        self.watch_buffers(source, "src", |tap, buffer| {
+            if let Some(pts) = buffer.pts() {
+                tap.books().tracker.arrivals.whole(pts.into(), tap.now());
+            }
+        });
+    }
+
+    /// Watches the packets as they come from the network, before they may wait for missing ones.
+    pub fn watch_jitter_buffer(self: &Arc<Self>, element: &gst::Element) {
+        self.books().jitter_buffers.push(element.downgrade());
+        self.watch_buffers(element, "sink", |tap, buffer| {
+            if let Some(rtp) = rtp_time(buffer) {
+                let (now, wall) = tap.now();
+                tap.books().tracker.arrivals.packet(rtp, now, wall);
+            }
+        });
+        let tap = Arc::downgrade(self);
+        element.connect("handle-sync", false, move |values| {
+            let structure = values.get(1)?.get::<gst::Structure>().ok()?;
+            let tap = tap.upgrade()?;
+            let report = sender_report(&structure, tap.now())?;
+            tap.books().tracker.clock.on_report(report);
+            None
+        });
+    }
+
+    /// Watches the packets as they leave the jitter buffer, where they have a PTS and perhaps a capture time.
+    pub fn watch_depayloader(self: &Arc<Self>, element: &gst::Element) {
+        self.watch_buffers(element, "sink", |tap, buffer| {
+            if !tap.packet_told.swap(true, Ordering::Relaxed) {
+                tap.tell(SourceEvent::FirstPacket);
+            }
+            if let (Some(rtp), Some(pts)) = (rtp_time(buffer), buffer.pts()) {
+                let (ntp, now) = (capture_time(buffer), tap.now());
+                let arrivals = &mut tap.books().tracker.arrivals;
+                arrivals.timed(rtp, pts.into(), ntp, now);
+            }
+        });
+    }
+
+    /// Calls `seen` for every buffer, single or in a list, that passes the pad. Closures hold the tap weakly.
+    fn watch_buffers(
+        self: &Arc<Self>,
+        element: &gst::Element,
+        pad: &str,
+        seen: impl Fn(&Self, &gst::BufferRef) + Send + Sync + 'static,
+    ) {
+        let Some(pad) = element.static_pad(pad) else {
+            return;
+        };
+        let tap = Arc::downgrade(self);
+        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
+        pad.add_probe(kinds, move |_, info| {
+            if let Some(tap) = tap.upgrade() {
+                match &info.data {
+                    Some(gst::PadProbeData::Buffer(buffer)) => seen(&tap, buffer),
+                    Some(gst::PadProbeData::BufferList(list)) => {
+                        list.iter().for_each(|buffer| seen(&tap, buffer));
+                    }
+                    _ => {}
+                }
+            }
+            gst::PadProbeReturn::Ok
+        });
+    }
+
+    /// False for a frame that is not to be decoded.
+    fn on_encoded(&self, buffer: &gst::BufferRef) -> bool {
+        if !self.packet_told.swap(true, Ordering::Relaxed) {
+            self.tell(SourceEvent::FirstPacket);
+        }
+        let key = !buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
+        let lost = buffer.flags().contains(gst::BufferFlags::DISCONT);
+        let pts = buffer.pts().map(Duration::from);
+        let whole = self.books().tracker.encoded(pts, key, lost);
+        key || (whole && !self.keyframes_only)
+    }
+
+    fn on_encoded_caps(&self, caps: &gst::CapsRef) {
+        let Some(structure) = caps.structure(0) else {
+            return;
+        };
+        let rate = structure.get::<gst::Fraction>("framerate").ok();
+        let stream = &mut self.books().tracker.stream;
+        if let Some(codec) = Codec::from_media_type(structure.name()) {
+            stream.codec = Some(codec.as_str());
+        }
+        stream.fps_declared = rate
+            .filter(|rate| rate.numer() > 0 && rate.denom() > 0)
+            .map(|rate| f64::from(rate.numer()) / f64::from(rate.denom()));
+    }
+
+    /// The camera's size is known: asks for a smaller one when it is wider than wanted.
+    fn on_decoded_caps(&self, caps: &gst::CapsRef, size: &gst::Element) {
+        let Ok(info) = video::VideoInfo::from_caps(caps) else {
+            return;
+        };
+        let camera_size = (info.width(), info.height());
+        self.books().tracker.stream.size = Some(camera_size);
+        let formats = gst::List::new(["NV12", "I420"]);
+        let mut wanted = gst::Caps::builder("video/x-raw").field("format", formats);
+        if let Some((width, height)) = scaled_size(camera_size, self.width) {
+            wanted = wanted
+                .field("width", width as i32)
+                .field("height", height as i32);
+        }
+        size.set_property("caps", wanted.build());
+    }
+
+    fn on_sample(&self, sample: &gst::Sample) {
+        if !self.open.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(buffer) = sample.buffer() else {
+            return;
+        };
+        if buffer.flags().contains(gst::BufferFlags::CORRUPTED) {
+            self.books().tracker.corrupt += 1;
+            return;
+        }
+        let picture = match picture_from_sample(sample) {
+            Ok(picture) => picture,
+            Err(text) => {
+                let mut books = self.books();
+                books.tracker.corrupt += 1;
+                if books.tracker.corrupt == 1 {
+                    warn!(camera = %self.outlet.camera, "a picture cannot be used: {text}");
+                }
+                return;
+            }
+        };
+        let pts = buffer.pts().map(Duration::from);
+        let (times, key, camera_size, first) = {
+            let mut books = self.books();
+            let (times, key) = books.tracker.decoded(pts, self.now());
+            let size = books.tracker.stream.size;
+            (times, key, size, books.tracker.frames == 1)
+        };
+        let shown_size = (picture.width() as u32, picture.height() as u32);
+        let frame = Frame {
+            camera: self.outlet.camera.clone(),
+            number: self.outlet.next_number(),
+            camera_size: camera_size.unwrap_or(shown_size),
+            key,
+            times,
+            picture,
+        };
+        (self.outlet.sink)(frame);
+        if first {
+            self.tell(SourceEvent::FirstFrame);
+        }
+    }
+
+    fn now(&self) -> (Mono, WallTime) {
+        (self.outlet.clock.now(), self.outlet.clock.wall())
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

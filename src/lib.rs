@@ -1,0 +1,69 @@
+//! Spotter watches cameras with a Moondream-class vision-language model and tells over MQTT what it sees.
+//!
+//! # How a frame becomes a message
+//!
+//! ```text
+//!  camera ──RTSP──▶ ingest ──Frame──▶ sampler ──Look──▶ engine ──Answer──▶ track ──Sighting──▶ publish ──MQTT──▶
+//!                   GStreamer's       newest wins,      one thread         pure: filters,     outbox, topics,
+//!                   threads           permit first                         presence, counts   payloads
+//! ```
+//!
+//! A [`Frame`](domain::Frame) is a decoded picture that nobody copies. A [`Look`](domain::Look) is a frame with every
+//! prompt that is due on it: the image is encoded once for all of them. An [`Answer`](domain::Answer) is what the model
+//! said to one prompt, with the moments it passed on its way.
+//!
+//! Follow one frame: GStreamer hands it to `ingest::gst::frames`, which maps it and gives it to the sampler's slot of
+//! the camera. `app::daemon` waits for a permit of the engine, *then* asks [`sampler::Sampler::next`] for the newest
+//! frame, and hands the look to [`engine::handle::Permit::look`]. The engine's thread cuts it into steps
+//! ([`engine::schedule`]), and [`engine::worker`] keeps [`cpu::CpuBackend`] busy with them: the next step is launched
+//! before the last one's results are read. `app::desk` passes the answers through
+//! [`track::Tracker`] and gives them to [`publish::Publisher`], whose outbox holds them until the client library takes
+//! them: there they become JSON, and the latency account is closed.
+//!
+//! # Rooms
+//!
+//! | room | what is in it | may import |
+//! | --- | --- | --- |
+//! | [`domain`] | the nouns: ids, time, frame, prompt, look, answer, geometry | nothing of ours |
+//! | [`config`] | the file: keys, defaults, messages | domain |
+//! | [`ingest`] | one camera for ever | domain, config |
+//! | [`sampler`] | which frame is looked at, and the books of all others | domain, config |
+//! | [`model`] | Moondream 2 without arithmetic: weights, crops, tokens, bins | domain, config |
+//! | [`engine`] | looks to answers, device independent; the seam [`engine::backend::Backend`] | domain, config, model |
+//! | [`cpu`] | the backend on the CPU, the oracle of every kernel to come | engine's seam, model |
+//! | [`track`] | answers to presence and counts | domain, config |
+//! | [`publish`] | wire schema, outbox, broker | domain, config |
+//! | [`ops`] | logs, metrics, status page, systemd | domain, config |
+//! | [`demo`] | the drawn street with its truth, its RTSP server, a broker of our own | domain, config |
+//! | [`mod@bench`] | `spotter bench` and `spotter eval` | engine, demo |
+//! | [`app`], [`cli`] | the only places that see all stages | everything |
+//!
+//! # Invariants
+//!
+//! - A stage never imports another stage; what two of them share is a noun in `domain`. A test holds this.
+//! - Decisions are pure and take `now`; only shells hold a [`Clock`](domain::Clock). Nothing else reads the time.
+//! - No backlog can form: the permit comes before the frame, every queue has a bound, and what is lost is counted with
+//!   its reason. Frames in = skipped + replaced + gated + late + looked + failed + waiting + in flight.
+//! - The engine's thread owns the model. Nothing on it is shared, so nothing on it is locked.
+//! - `publish` is the only stage that knows JSON and topics, `publish::broker` the only code that knows the MQTT client,
+//!   `ingest::gst` and `demo` the only ones that know GStreamer.
+//! - There is no `unsafe`. It will live in `cuda`, when there is one.
+//! - Secrets are of a type that cannot be printed, and the log masks them besides.
+
+pub mod app;
+pub mod bench;
+pub mod cli;
+pub mod config;
+pub mod cpu;
+pub mod demo;
+pub mod domain;
+pub mod engine;
+pub mod ingest;
+pub mod model;
+pub mod ops;
+pub mod publish;
+pub mod sampler;
+pub mod track;
+
+#[cfg(test)]
+pub mod testing;

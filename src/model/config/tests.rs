@@ -1,0 +1,100 @@
+use super::*;
+use crate::testing::{bytes, golden_set, golden_sets};
+
+fn problems(json: &str) -> Vec<String> {
+    match ModelConfig::from_json(json, "m/config.json") {
+        Err(ModelConfigError::Values { problems, .. }) => problems,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn plain_nested_and_empty_files() {
+    for set in golden_sets() {
+        let read = |file: &str| {
+            let text = String::from_utf8(bytes(&set.join(file))).unwrap();
+            ModelConfig::from_json(&text, file).unwrap()
+        };
+        assert_eq!(read("config.json"), read("config_hf.json"));
+        assert_ne!(read("config.json"), ModelConfig::default());
+    }
+    let released = r#"{"model_type": "moondream1", "config": {}}"#;
+    for json in ["{}", released] {
+        let config = ModelConfig::from_json(json, "config.json").unwrap();
+        assert_eq!(config, ModelConfig::default());
+    }
+}
+
+#[test]
+fn defaults_are_the_released_model() {
+    if let Some(set) = golden_set("md2-full") {
+        let text = String::from_utf8(bytes(&set.join("config.json"))).unwrap();
+        let config = ModelConfig::from_json(&text, "config.json").unwrap();
+        assert_eq!(config, ModelConfig::default());
+    }
+    let config = ModelConfig::default();
+    assert_eq!((config.vision.grid(), config.image_tokens()), (27, 729));
+    assert_eq!(
+        (config.prefix_positions(), config.text.head_dim()),
+        (730, 64)
+    );
+    assert_eq!(
+        (config.vision.head_dim(), config.vision.patch_values()),
+        (72, 588)
+    );
+    let pixels = (config.vision.margin_pixels(), config.vision.window_pixels());
+    assert_eq!(pixels, (56, 266));
+}
+
+#[test]
+fn all_wrong_values_are_named_together() {
+    let json = r#"{"text": {"dim": 0, "n_heads": 0}, "vision": {"crop_size": 380}}"#;
+    assert_eq!(
+        problems(json),
+        [
+            "text.dim = 0 must be from 1 to 16777216",
+            "text.dim = 0 must divide into text.n_heads = 0 heads of even width",
+            "text.n_kv_heads = 32 must equal text.n_heads = 0; grouped heads are not supported",
+            "vision.crop_size = 380 must be a multiple of vision.enc_patch_size = 14",
+        ]
+    );
+    let json = r#"{"text": {"vocab_size": 8}, "region": {"dim": 64}}"#;
+    let found = problems(json);
+    assert_eq!(found[0], "region.dim = 64 must equal text.dim = 2048");
+    assert_eq!(
+        found[1],
+        "tokenizer.end_ground_id has id 9, but text.vocab_size is 8"
+    );
+}
+
+#[test]
+fn other_models_are_refused_by_name() {
+    for (json, word) in [
+        (r#"{"text": {"moe": {"num_experts": 64}}}"#, "Moondream 3"),
+        (r#"{"region": {"decoder_arch": "linear"}}"#, "Moondream 3"),
+        (r#"{"text": {"group_size": 128}}"#, "int4"),
+        (
+            r#"{"text": {"n_heads": 128, "n_kv_heads": 128}}"#,
+            "32 or more",
+        ),
+        (
+            r#"{"vision": {"overlap_margin": 14}}"#,
+            "between two margins",
+        ),
+    ] {
+        let found = problems(json);
+        assert!(found.len() == 1 && found[0].contains(word), "{found:?}");
+    }
+}
+
+#[test]
+fn a_broken_file_says_where() {
+    let text = ModelConfig::from_json("{\n\"text\": 3}", "m/config.json")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.starts_with("cannot read m/config.json as a model configuration: "),
+        "{text}"
+    );
+    assert!(text.contains("line 2"), "{text}");
+}

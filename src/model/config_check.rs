@@ -1,0 +1,208 @@
+//! What must hold in a [`ModelConfig`] before the rest of the program may trust it.
+
+use super::{
+    config::{ModelConfig, ROTARY_DIM, RegionConfig, TextConfig, TokenizerConfig, VisionConfig},
+    region::BINS,
+};
+
+/// One sentence for each wrong key; empty when all is well.
+pub(super) fn problems(config: &ModelConfig) -> Vec<String> {
+    let mut found = Problems(Vec::new());
+    text(&mut found, &config.text);
+    vision(&mut found, &config.vision);
+    region(&mut found, &config.region);
+    // What follows divides by the sizes, so it waits until they are sound.
+    if found.0.is_empty() {
+        together(&mut found, config);
+        token_ids(&mut found, &config.tokenizer, config.text.vocab_size);
+    }
+    found.0
+}
+
+struct Problems(Vec<String>);
+
+impl Problems {
+    fn must(&mut self, holds: bool, message: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push(message());
+        }
+    }
+
+    fn sizes(&mut self, sizes: &[(&str, usize)]) {
+        // The bound keeps every product of two sizes far from overflow.
+        const MAX: usize = 1 << 24;
+        for &(key, size) in sizes {
+            self.must((1..=MAX).contains(&size), || {
+                format!("{key} = {size} must be from 1 to {MAX}")
+            });
+        }
+    }
+
+    fn heads(&mut self, (dim_key, dim): (&str, usize), (heads_key, heads): (&str, usize)) {
+        self.must(
+            heads > 0 && dim.is_multiple_of(heads) && (dim / heads).is_multiple_of(2),
+            || {
+                format!(
+                    "{dim_key} = {dim} must divide into {heads_key} = {heads} heads of even width"
+                )
+            },
+        );
+    }
+}
+
+fn text(found: &mut Problems, text: &TextConfig) {
+    found.must(text.moe.is_none(), || {
+        "text.moe is set: this is Moondream 3; only Moondream 2 models can be loaded".into()
+    });
+    found.must(text.group_size.is_none(), || {
+        "text.group_size is set: int4 weights cannot be loaded, use the bf16 file".into()
+    });
+    found.sizes(&[
+        ("text.dim", text.dim),
+        ("text.ff_dim", text.ff_dim),
+        ("text.n_layers", text.n_layers),
+        ("text.vocab_size", text.vocab_size),
+        ("text.max_context", text.max_context),
+    ]);
+    found.heads(("text.dim", text.dim), ("text.n_heads", text.n_heads));
+    found.must(
+        text.n_heads == 0 || text.head_dim() >= ROTARY_DIM,
+        || {
+            format!(
+                "text.dim / text.n_heads = {} must be {ROTARY_DIM} or more, the width of the rotary embedding",
+                text.head_dim()
+            )
+        },
+    );
+    found.must(text.n_kv_heads == text.n_heads, || {
+        format!(
+            "text.n_kv_heads = {} must equal text.n_heads = {}; grouped heads are not supported",
+            text.n_kv_heads, text.n_heads
+        )
+    });
+}
+
+fn vision(found: &mut Problems, vision: &VisionConfig) {
+    found.sizes(&[
+        ("vision.enc_dim", vision.enc_dim),
+        ("vision.enc_patch_size", vision.enc_patch_size),
+        ("vision.enc_n_layers", vision.enc_n_layers),
+        ("vision.enc_ff_dim", vision.enc_ff_dim),
+        ("vision.proj_out_dim", vision.proj_out_dim),
+        ("vision.proj_inner_dim", vision.proj_inner_dim),
+        ("vision.crop_size", vision.crop_size),
+        ("vision.max_crops", vision.max_crops),
+    ]);
+    found.heads(
+        ("vision.enc_dim", vision.enc_dim),
+        ("vision.enc_n_heads", vision.enc_n_heads),
+    );
+    found.must(vision.in_channels == 3, || {
+        format!("vision.in_channels = {} must be 3", vision.in_channels)
+    });
+    let (crop, patch) = (vision.crop_size, vision.enc_patch_size);
+    found.must(patch > 0 && crop.is_multiple_of(patch), || {
+        format!("vision.crop_size = {crop} must be a multiple of vision.enc_patch_size = {patch}")
+    });
+    let margin = vision
+        .overlap_margin
+        .saturating_mul(2)
+        .saturating_mul(patch);
+    found.must(margin < crop, || {
+        format!(
+            "vision.overlap_margin = {} patches must leave some of vision.crop_size = {crop} between two margins",
+            vision.overlap_margin
+        )
+    });
+}
+
+fn region(found: &mut Problems, region: &RegionConfig) {
+    let linear = region
+        .decoder_arch
+        .as_deref()
+        .is_some_and(|arch| arch != "mlp");
+    found.must(!linear && !region.use_ln, || {
+        "region.decoder_arch or region.use_ln is Moondream 3's; only Moondream 2 models can be loaded".into()
+    });
+    found.must(region.group_size.is_none(), || {
+        "region.group_size is set: int4 weights cannot be loaded, use the bf16 file".into()
+    });
+    found.sizes(&[
+        ("region.coord_feat_dim", region.coord_feat_dim),
+        ("region.size_feat_dim", region.size_feat_dim),
+        ("region.inner_dim", region.inner_dim),
+    ]);
+    for (key, features) in [
+        ("region.coord_feat_dim", region.coord_feat_dim),
+        ("region.size_feat_dim", region.size_feat_dim),
+    ] {
+        found.must(features.is_multiple_of(2), || {
+            format!("{key} = {features} must be even: cosines, then as many sines")
+        });
+    }
+    for (key, size, bins) in [
+        ("region.coord_out_dim", region.coord_out_dim, BINS),
+        ("region.size_out_dim", region.size_out_dim, 2 * BINS),
+    ] {
+        found.must(size == bins, || format!("{key} = {size} must be {bins}"));
+    }
+}
+
+fn together(found: &mut Problems, config: &ModelConfig) {
+    let dim = config.text.dim;
+    for (key, width) in [
+        ("vision.proj_out_dim", config.vision.proj_out_dim),
+        ("region.dim", config.region.dim),
+    ] {
+        found.must(width == dim, || {
+            format!("{key} = {width} must equal text.dim = {dim}")
+        });
+    }
+    let prefix = config.prefix_positions();
+    found.must(config.text.prefix_attn == prefix, || {
+        format!(
+            "text.prefix_attn = {} must be {prefix}: BOS and {} image tokens",
+            config.text.prefix_attn,
+            config.image_tokens()
+        )
+    });
+    found.must(config.text.max_context > prefix, || {
+        format!(
+            "text.max_context = {} must exceed the {prefix} positions of an image",
+            config.text.max_context
+        )
+    });
+}
+
+fn token_ids(found: &mut Problems, tokenizer: &TokenizerConfig, vocab_size: usize) {
+    let templates = &tokenizer.templates;
+    let single = [
+        ("bos_id", tokenizer.bos_id),
+        ("eos_id", tokenizer.eos_id),
+        ("answer_id", tokenizer.answer_id),
+        ("thinking_id", tokenizer.thinking_id),
+        ("coord_id", tokenizer.coord_id),
+        ("size_id", tokenizer.size_id),
+        ("start_ground_points_id", tokenizer.start_ground_points_id),
+        ("end_ground_id", tokenizer.end_ground_id),
+    ];
+    let lists = [
+        ("templates.caption.short", &templates.caption.short),
+        ("templates.caption.normal", &templates.caption.normal),
+        ("templates.caption.long", &templates.caption.long),
+        ("templates.query.prefix", &templates.query.prefix),
+        ("templates.query.suffix", &templates.query.suffix),
+        ("templates.detect.prefix", &templates.detect.prefix),
+        ("templates.detect.suffix", &templates.detect.suffix),
+        ("templates.point.prefix", &templates.point.prefix),
+        ("templates.point.suffix", &templates.point.suffix),
+    ];
+    let listed = lists
+        .iter()
+        .flat_map(|&(key, ids)| ids.iter().map(move |&id| (key, id)));
+    for (key, id) in single.into_iter().chain(listed) {
+        found.must((id as usize) < vocab_size, || {
+            format!("tokenizer.{key} has id {id}, but text.vocab_size is {vocab_size}")
+        });
+    }
+}

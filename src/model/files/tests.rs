@@ -1,0 +1,114 @@
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::testing::golden_set;
+
+/// A directory with the golden model's files.
+fn model_directory() -> TempDir {
+    let directory = TempDir::with_prefix("street").unwrap();
+    let golden = golden_set("md2-micro").unwrap();
+    for (file, _) in FILES {
+        // Not fs::copy: the golden files may be read-only, and the tests change their copies.
+        fs::write(
+            directory.path().join(file),
+            fs::read(golden.join(file)).unwrap(),
+        )
+        .unwrap();
+    }
+    directory
+}
+
+fn load(directory: &Path) -> Result<LoadedModel, ModelError> {
+    load_model(&ModelSource::Directory(directory.to_owned()))
+}
+
+#[test]
+fn a_directory_and_the_binary_load() {
+    let directory = model_directory();
+    let model = load(directory.path()).unwrap();
+    assert_eq!(model.weights.text.blocks.len(), model.config.text.n_layers);
+    let name = directory.path().file_name().unwrap().to_string_lossy();
+    let digits = &model.weights_sha256[..4];
+    assert_eq!(model.name, format!("{name}@{digits}"));
+    let embedded = load_model(&ModelSource::Embedded).unwrap();
+    assert!(embedded.name.starts_with("embedded@"));
+    assert_eq!(embedded.weights_sha256.len(), 64);
+}
+
+#[test]
+fn all_missing_files_are_named_with_what_to_do() {
+    let directory = model_directory();
+    fs::remove_file(directory.path().join("tokenizer.json")).unwrap();
+    fs::remove_file(directory.path().join("config.json")).unwrap();
+    let text = load(directory.path()).unwrap_err().to_string();
+    assert!(
+        text.starts_with(&format!(
+            "no model in {}: config.json is missing (copy it",
+            directory.path().display()
+        )),
+        "{text}"
+    );
+    assert!(
+        text.contains("; tokenizer.json is missing (download it from moondream/starmie-v1"),
+        "{text}"
+    );
+    assert!(!text.contains("model.safetensors"), "{text}");
+    let text = load(&directory.path().join("nothing"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("nothing: it is not a directory; model.path must name one"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_truncated_file_says_so() {
+    let directory = model_directory();
+    let path = directory.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    for length in [bytes.len() - 1, bytes.len() / 2, 100] {
+        fs::write(&path, &bytes[..length]).unwrap();
+        let text = load(directory.path()).unwrap_err().to_string();
+        let start = format!(
+            "{} has {length} bytes, its header announces ",
+            path.display()
+        );
+        assert!(text.starts_with(&start), "{text}");
+        assert!(
+            text.ends_with("it is cut off; copy or download it again"),
+            "{text}"
+        );
+    }
+    fs::write(&path, "<!DOCTYPE html>").unwrap();
+    let text = load(directory.path()).unwrap_err().to_string();
+    assert!(text.contains("is not a safetensors file"), "{text}");
+    fs::write(&path, b"").unwrap();
+    let text = load(directory.path()).unwrap_err().to_string();
+    assert!(text.contains("it has 0 bytes, needs 8 or more"), "{text}");
+}
+
+#[test]
+fn the_tokenizer_of_another_generation_is_refused() {
+    let directory = model_directory();
+    let path = directory.path().join("config.json");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, config.replace("\"eos_id\": 0", "\"eos_id\": 256")).unwrap();
+    let text = load(directory.path()).unwrap_err().to_string();
+    assert!(
+        text.contains(
+            "tokenizer.json is of another model: its <|endoftext|> is 0, config.json says 256"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_name_is_found_for_relative_directories() {
+    assert_eq!(label(Path::new("/models/moondream-2b/")), "moondream-2b");
+    let here = std::env::current_dir().unwrap();
+    assert_eq!(label(Path::new(".")), label(&here));
+    assert_eq!(label(Path::new("/")), "model");
+}

@@ -1,0 +1,133 @@
+//! systemd: ready, alive, stopping. Without systemd every call does nothing.
+
+use std::{pin::pin, time::Duration};
+
+use sd_notify::NotifyState;
+use tokio::time::timeout;
+
+use crate::domain::Mono;
+
+/// Tells systemd that the start is complete.
+pub fn ready(status: &str) {
+    send(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// One line for `systemctl status`.
+pub fn status(text: &str) {
+    send(&[NotifyState::Status(text)]);
+}
+
+/// Tells systemd that the stop has begun.
+pub fn stopping(why: &str) {
+    send(&[NotifyState::Stopping, NotifyState::Status(why)]);
+}
+
+/// Tells systemd's watchdog that the process makes progress. Call it when [`Watchdog::check`] says so, never from a
+/// plain timer; a start that comes after a reload has nothing to check yet and uses [`alive_while`].
+pub fn alive() {
+    send(&[NotifyState::Watchdog]);
+}
+
+/// Does `work`, which shows no progress until it is done, and keeps the watchdog calm for at most `limit`. After a reload
+/// systemd watches already while a model is loaded.
+pub async fn alive_while<T>(limit: Duration, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let every = watchdog_interval().map_or(limit, |interval| interval / 4);
+    let every = every.max(Duration::from_millis(100));
+    let mut left = limit;
+    while !left.is_zero() {
+        alive();
+        let pause = every.min(left);
+        if let Ok(done) = timeout(pause, &mut work).await {
+            return done;
+        }
+        left -= pause;
+    }
+    work.await
+}
+
+/// The unit's `WatchdogSec`; `None` when there is no watchdog. Check [`Watchdog`] a few times in it.
+pub fn watchdog_interval() -> Option<Duration> {
+    sd_notify::watchdog_enabled()
+}
+
+fn send(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "cannot reach systemd; it may think that the start or the watchdog failed");
+    }
+}
+
+/// Whether systemd may be told that we live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Vitality {
+    /// Every loop moved within the interval.
+    Alive,
+    /// These did not; be silent, and systemd will restart us.
+    Stuck(Vec<&'static str>),
+}
+
+/// Compares progress counters with what they were. Pure: a loop that stands for its whole limit is stuck, and one
+/// that stands less is only busy.
+#[derive(Clone, Debug)]
+pub struct Watchdog {
+    seen: Vec<Seen>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    name: &'static str,
+    limit: Duration,
+    counter: u64,
+    since: Mono,
+}
+
+impl Watchdog {
+    /// `loops` names the counters that [`check`](Self::check) gets, in order, and how long each may stand still.
+    pub fn new(loops: &[(&'static str, Duration)], now: Mono) -> Self {
+        let seen = loops.iter().map(|&(name, limit)| Seen {
+            name,
+            limit,
+            counter: 0,
+            since: now,
+        });
+        Self {
+            seen: seen.collect(),
+        }
+    }
+
+    /// `counters` rise while their loops live; one for each name.
+    pub fn check(&mut self, counters: &[u64], now: Mono) -> Vitality {
+        let mut stuck = Vec::new();
+        for (seen, &counter) in self.seen.iter_mut().zip(counters) {
+            if counter != seen.counter {
+                (seen.counter, seen.since) = (counter, now);
+            } else if now.since(seen.since) >= seen.limit {
+                stuck.push(seen.name);
+            }
+        }
+        if stuck.is_empty() {
+            Vitality::Alive
+        } else {
+            Vitality::Stuck(stuck)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stuck_loop_is_enough_and_recovery_counts() {
+        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+        let limit = Duration::from_secs(30);
+        let mut watchdog = Watchdog::new(&[("engine", limit), ("mqtt", limit)], at(0));
+        assert_eq!(watchdog.check(&[1, 1], at(10)), Vitality::Alive);
+        assert_eq!(watchdog.check(&[1, 2], at(39)), Vitality::Alive);
+        assert_eq!(
+            watchdog.check(&[1, 3], at(40)),
+            Vitality::Stuck(vec!["engine"])
+        );
+        assert_eq!(watchdog.check(&[2, 4], at(41)), Vitality::Alive);
+    }
+}

@@ -1,0 +1,94 @@
+//! What this process costs: memory and processor time, from `/proc/self` (proc(5)).
+
+use std::{fs, time::Duration};
+
+use crate::domain::Mono;
+
+/// Linux counts processor time in ticks of 10 ms towards user space, on every architecture (`USER_HZ`).
+const TICK_MS: u64 = 10;
+
+/// Remembers the last reading, because a share of time needs two.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessMeter {
+    last: Option<(Mono, Duration)>,
+}
+
+/// A reading; unknown where `/proc` is not readable.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessUse {
+    /// Resident memory.
+    pub rss_mib: Option<f64>,
+    /// Processor time since the last reading, percent of one core; unknown at the first.
+    pub cpu_pct: Option<f64>,
+}
+
+impl ProcessMeter {
+    /// Reads `/proc/self`; takes microseconds.
+    pub fn read(&mut self, now: Mono) -> ProcessUse {
+        let status = fs::read_to_string("/proc/self/status").ok();
+        let stat = fs::read_to_string("/proc/self/stat").ok();
+        ProcessUse {
+            rss_mib: status.as_deref().and_then(rss_mib),
+            cpu_pct: stat
+                .as_deref()
+                .and_then(cpu_time)
+                .and_then(|time| self.share(now, time)),
+        }
+    }
+
+    fn share(&mut self, now: Mono, time: Duration) -> Option<f64> {
+        let (last, last_time) = self.last.replace((now, time))?;
+        let elapsed = now.since(last).as_secs_f64();
+        (elapsed > 0.0).then(|| time.saturating_sub(last_time).as_secs_f64() / elapsed * 100.0)
+    }
+}
+
+/// The line `VmRSS` of status, which is in kibibytes whatever the size of a page (a Raspberry Pi 5 has pages of 16 KiB).
+fn rss_mib(status: &str) -> Option<f64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+/// Fields 14 and 15 of stat: user and system time. Counted after the last `)`, because the program's name, field 2, may
+/// hold spaces.
+fn cpu_time(stat: &str) -> Option<Duration> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    let ticks = user.checked_add(system)?;
+    Some(Duration::from_millis(ticks.checked_mul(TICK_MS)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_does_not_shift_the_fields() {
+        let stat = "1 (a) b c) S 2 3 4 5 6 7 8 9 10 11 150 50 0 0 20 0 1 0 5";
+        assert_eq!(cpu_time(stat), Some(Duration::from_secs(2)));
+        assert_eq!(cpu_time("nonsense"), None);
+        // Sixteen busy cores fill 32 bits of ticks in a month.
+        let old = "1 (a) S 2 3 4 5 6 7 8 9 10 11 4294967295 5 0 0 20 0 1 0 5";
+        assert_eq!(cpu_time(old), Some(Duration::from_millis(42_949_673_000)));
+    }
+
+    #[test]
+    fn resident_memory_is_read_by_its_name() {
+        let status = "Name:\tspotter\nVmHWM:\t  9000 kB\nVmRSS:\t    2048 kB\nRssAnon:\t 1 kB\n";
+        assert_eq!(rss_mib(status), Some(2.0));
+        assert_eq!(rss_mib("Name:\tspotter\n"), None);
+    }
+
+    #[test]
+    fn processor_share_needs_two_readings() {
+        let mut meter = ProcessMeter::default();
+        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+        assert_eq!(meter.share(at(0), Duration::from_secs(1)), None);
+        assert_eq!(meter.share(at(10), Duration::from_secs(6)), Some(50.0));
+        assert!(meter.read(at(20)).rss_mib.is_some_and(|mib| mib > 0.1));
+    }
+}

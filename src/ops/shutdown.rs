@@ -1,0 +1,151 @@
+//! Signals: the first SIGINT or SIGTERM asks for an orderly stop, the second for an end now; SIGHUP asks for a reload.
+
+use std::time::Duration;
+
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::timeout,
+};
+
+/// What the operator wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Read the configuration again.
+    Reload,
+    /// Finish what is under way, then end.
+    Stop,
+    /// End now; what is lost is logged.
+    StopNow,
+}
+
+/// Signals this soon after the first are copies of one wish: `timeout` signals its child and then the whole group, and so
+/// do some supervisors.
+const SAME_WISH: Duration = Duration::from_millis(200);
+
+/// The process's signals. While it lives they no longer kill the process.
+#[derive(Debug)]
+pub struct Signals {
+    stops: Stops,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Needs a tokio runtime. Fails when the system has no room for a handler.
+    pub fn listen() -> std::io::Result<Self> {
+        let stops = Stops {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            asked: Asked::Never,
+        };
+        let hangup = signal(SignalKind::hangup())?;
+        Ok(Self { stops, hangup })
+    }
+
+    /// Waits for the next wish. May be cancelled and called again.
+    pub async fn next(&mut self) -> Wish {
+        tokio::select! {
+            wish = self.stops.next() => wish,
+            _ = self.hangup.recv() => Wish::Reload,
+        }
+    }
+
+    /// Waits until a stop is asked for. A reload that is asked for meanwhile is kept for [`next`](Self::next).
+    pub async fn next_stop(&mut self) -> Wish {
+        self.stops.next().await
+    }
+
+    /// Waits until the end is wanted now, by somebody who is ending anyway.
+    pub async fn stop_now(&mut self) {
+        while self.stops.next().await != Wish::StopNow {}
+    }
+
+    /// A stop was asked for, be it while something else was waited for.
+    pub fn stop_asked(&self) -> bool {
+        self.stops.asked != Asked::Never
+    }
+}
+
+/// The two signals that ask for a stop, which mean the same.
+#[derive(Debug)]
+struct Stops {
+    interrupt: Signal,
+    terminate: Signal,
+    asked: Asked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Never,
+    /// The first wish is told; copies of its signal may still come.
+    JustNow,
+    Before,
+}
+
+impl Stops {
+    /// The first wish is told at once, however often a caller cancels this: only who waits for a second one waits for
+    /// the copies of the first to be over.
+    async fn next(&mut self) -> Wish {
+        if self.asked == Asked::JustNow {
+            self.pass_over_copies().await;
+        }
+        self.signal().await;
+        match self.asked {
+            Asked::Never => {
+                self.asked = Asked::JustNow;
+                Wish::Stop
+            }
+            Asked::JustNow | Asked::Before => Wish::StopNow,
+        }
+    }
+
+    async fn pass_over_copies(&mut self) {
+        let copies = async {
+            loop {
+                self.signal().await;
+            }
+        };
+        // The loop ends with the time alone.
+        let _ = timeout(SAME_WISH, copies).await;
+        self.asked = Asked::Before;
+    }
+
+    async fn signal(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Sends a signal to this very process, whose handlers are installed by then.
+    fn send(name: &str) {
+        let done = Command::new("kill")
+            .arg(name)
+            .arg(std::process::id().to_string())
+            .status();
+        assert!(done.unwrap().success());
+    }
+
+    #[tokio::test]
+    async fn hang_up_reloads_the_first_stops_the_second_ends_now() {
+        let mut signals = Signals::listen().unwrap();
+        send("-HUP");
+        assert_eq!(signals.next().await, Wish::Reload);
+        assert!(!signals.stop_asked());
+        send("-TERM");
+        assert_eq!(signals.next().await, Wish::Stop);
+        assert!(signals.stop_asked());
+        send("-INT");
+        signals.stops.pass_over_copies().await;
+        send("-HUP");
+        send("-INT");
+        signals.stop_now().await;
+        assert_eq!(signals.next().await, Wish::Reload, "kept for later");
+    }
+}

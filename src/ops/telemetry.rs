@@ -1,0 +1,332 @@
+//! Logs: to people on a terminal, to the journal under systemd, and never with a secret in them.
+//!
+//! Everything goes through one writer that knows the secrets. That is why the journal is reached through stderr with
+//! its priority prefixes (sd-daemon(3)) and not through its socket: a line is masked where it is written, whoever
+//! wrote it.
+
+use std::{
+    borrow::Cow,
+    fmt, fs, io,
+    io::IsTerminal,
+    os::unix::fs::MetadataExt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{
+        FmtContext, FormatEvent, FormatFields, MakeWriter,
+        format::{Format, Full, Writer},
+    },
+    registry::LookupSpan,
+};
+
+use crate::config::Secret;
+
+const MASK: &str = "***";
+
+/// The secrets that no log may show, in every form in which a library may print them. Clones share them.
+#[derive(Clone, Default)]
+pub struct SecretList(Arc<RwLock<Vec<String>>>);
+
+impl SecretList {
+    /// Adds a secret as it is, as `Debug` escapes it, percent-encoded and in base64, and with its user as in HTTP's basic
+    /// login.
+    pub fn add(&self, user: Option<&str>, secret: &Secret) {
+        let plain = secret.reveal();
+        if plain.is_empty() {
+            return;
+        }
+        let mut forms = vec![
+            plain.to_owned(),
+            plain.escape_debug().to_string(),
+            percent_encoded(plain),
+            base64(plain.as_bytes()),
+        ];
+        if let Some(user) = user {
+            forms.push(base64(format!("{user}:{plain}").as_bytes()));
+        }
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.extend(forms);
+        // The longest first: a form may hold another one, and half a secret is one too.
+        known.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        known.dedup();
+    }
+
+    /// `text` with `***` for every secret.
+    pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut masked = Cow::Borrowed(text);
+        for secret in known.iter() {
+            if masked.contains(secret.as_str()) {
+                masked = Cow::Owned(masked.replace(secret.as_str(), MASK));
+            }
+        }
+        masked
+    }
+}
+
+impl fmt::Debug for SecretList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretList(***)")
+    }
+}
+
+/// Where lines go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sink {
+    /// Colours, time of day.
+    Terminal,
+    /// The journal adds time and unit; lines begin with their priority.
+    Journal,
+    /// A file or pipe: time, no colours.
+    Plain,
+}
+
+impl Sink {
+    /// Looks at stderr and at `$JOURNAL_STREAM`, which systemd sets to the device and inode of the journal's socket.
+    pub fn of_stderr() -> Self {
+        if io::stderr().is_terminal() {
+            return Self::Terminal;
+        }
+        let stderr = fs::metadata("/proc/self/fd/2").ok();
+        let journal = std::env::var("JOURNAL_STREAM").ok();
+        match (stderr, journal) {
+            (Some(stderr), Some(journal))
+                if journal == format!("{}:{}", stderr.dev(), stderr.ino()) =>
+            {
+                Self::Journal
+            }
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// Why logging cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// `RUST_LOG` is not a filter.
+    #[error("RUST_LOG: {0}; for example RUST_LOG=spotter=debug")]
+    Filter(String),
+    /// Somebody set it up before.
+    #[error("logging is already set up")]
+    Twice,
+}
+
+/// Sets up logging for the process, once. `RUST_LOG` decides what is shown; else `verbose` 0 is info, 1 debug, 2 trace.
+/// Secrets added to `secrets` later are masked from then on.
+pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<(), TelemetryError> {
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(filter) if !filter.is_empty() => EnvFilter::try_new(filter),
+        _ => EnvFilter::try_new(match verbose {
+            0 => "info",
+            1 => "info,spotter=debug",
+            _ => "info,spotter=trace",
+        }),
+    };
+    let filter = filter.map_err(|error| TelemetryError::Filter(error.to_string()))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(sink == Sink::Terminal)
+        .with_writer(MaskedWriter {
+            secrets,
+            out: io::stderr,
+        });
+    let done = if sink == Sink::Journal {
+        let format = JournalFormat(
+            Format::default()
+                .without_time()
+                .with_level(false)
+                .with_target(false),
+        );
+        builder.event_format(format).try_init()
+    } else {
+        builder.try_init()
+    };
+    done.map_err(|_| TelemetryError::Twice)
+}
+
+/// A line with the priority that the journal reads from `<n>` at its start.
+struct JournalFormat(Format<Full, ()>);
+
+impl<S, N> FormatEvent<S, N> for JournalFormat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let priority = match *event.metadata().level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            _ => 7,
+        };
+        write!(writer, "<{priority}>")?;
+        self.0.format_event(context, writer, event)
+    }
+}
+
+/// Makes writers that mask. The formatter writes a whole line at once, so a secret is never cut in two.
+struct MaskedWriter<M> {
+    secrets: SecretList,
+    out: M,
+}
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for MaskedWriter<M> {
+    type Writer = MaskedLine<M::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        MaskedLine {
+            secrets: self.secrets.clone(),
+            out: self.out.make_writer(),
+        }
+    }
+}
+
+struct MaskedLine<W> {
+    secrets: SecretList,
+    out: W,
+}
+
+impl<W: io::Write> io::Write for MaskedLine<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        self.out.write_all(self.secrets.mask(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// RFC 3986: all but the unreserved characters.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte))
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+/// RFC 4648 section 4, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::new();
+    for chunk in bytes.chunks(3) {
+        let group = chunk
+            .iter()
+            .fold(0, |group, &byte| group << 8 | usize::from(byte))
+            << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            let digit = char::from(DIGITS[group >> (18 - 6 * place) & 63]);
+            encoded.push(if place <= chunk.len() { digit } else { '=' });
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Keeps what is written.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Kept {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn forms_are_the_standards() {
+        // RFC 4648 section 10.
+        for (plain, encoded) in [
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+        ] {
+            assert_eq!(base64(plain.as_bytes()), encoded);
+        }
+        assert_eq!(percent_encoded("p@ss w/ü"), "p%40ss%20w%2F%C3%BC");
+    }
+
+    #[test]
+    fn no_form_of_a_secret_is_written() {
+        let secrets = SecretList::default();
+        secrets.add(Some("admin"), &Secret::new("k@nary/7".into()));
+        secrets.add(None, &Secret::new(String::new()));
+        secrets.add(None, &Secret::new("quo\"nary".into()));
+        let out = Kept::default();
+        let kept = out.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(MaskedWriter {
+                secrets: secrets.clone(),
+                out: move || out.clone(),
+            })
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(url = "rtsp://admin:k%40nary%2F7@gate/main", "k@nary/7");
+            tracing::warn!(login = "quo\"nary", "escaped");
+            tracing::error!("Authorization: Basic YWRtaW46a0BuYXJ5Lzc= or a0BuYXJ5Lzc= alone");
+        });
+        let written = kept.text();
+        assert!(
+            !written.contains("nary") && !written.contains("a0Bu") && !written.contains("YWRtaW46"),
+            "{written}"
+        );
+        assert_eq!(written.matches(MASK).count(), 5, "{written}");
+        assert!(!format!("{secrets:?}").contains("nary"));
+    }
+
+    #[test]
+    fn journal_lines_begin_with_their_priority() {
+        let out = Kept::default();
+        let kept = out.clone();
+        let format = JournalFormat(
+            Format::default()
+                .without_time()
+                .with_level(false)
+                .with_target(false),
+        );
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || out.clone())
+            .event_format(format)
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::error!(camera = "gate", "no frame");
+            tracing::info!("back");
+        });
+        let written = kept.text();
+        assert_eq!(written, "<3>no frame camera=\"gate\"\n<6>back\n");
+    }
+}

@@ -1,0 +1,175 @@
+//! For tests: mosquitto as a child process on loopback, and a consumer with its own connection.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rumqttc::{AsyncClient, Event, MqttOptions, Packet, QoS};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+
+/// How long anything may take before a test gives up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A mosquitto that dies with the test.
+pub(super) struct Mosquitto {
+    child: Child,
+    pub(super) port: u16,
+    pub(super) directory: tempfile::TempDir,
+}
+
+impl Mosquitto {
+    /// `extra` is added to a configuration that listens on a free loopback port. `DIR` in it is the broker's directory,
+    /// which `prepare` may fill.
+    pub(super) fn start(extra: &str, prepare: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        prepare(directory.path());
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let extra = extra.replace("DIR", directory.path().to_str().unwrap());
+        let config = format!("listener {port} 127.0.0.1\npersistence false\nuser root\n{extra}\n");
+        fs::write(directory.path().join("broker.conf"), config).unwrap();
+        let child = spawn(directory.path());
+        let broker = Self {
+            child,
+            port,
+            directory,
+        };
+        broker.wait();
+        broker
+    }
+
+    pub(super) fn open() -> Self {
+        Self::start("allow_anonymous true", |_| {})
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.child = spawn(self.directory.path());
+        self.wait();
+    }
+
+    fn wait(&self) {
+        for _ in 0..400 {
+            if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        panic!("mosquitto does not listen on port {}", self.port);
+    }
+}
+
+impl Drop for Mosquitto {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+fn spawn(directory: &Path) -> Child {
+    // Debian puts it where a user's PATH does not look.
+    let paths = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto"];
+    let program = paths.iter().find(|path| Path::new(path).exists());
+    Command::new(program.unwrap_or(&"mosquitto"))
+        .arg("-c")
+        .arg(directory.join("broker.conf"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("tests need mosquitto: apt-get install mosquitto")
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Heard {
+    pub(super) topic: String,
+    pub(super) payload: String,
+    pub(super) qos: QoS,
+    pub(super) retain: bool,
+    pub(super) expiry_s: Option<u32>,
+    pub(super) content_type: Option<String>,
+}
+
+/// A consumer with its own connection, subscribed to `filter`.
+pub(super) struct Listener {
+    heard: mpsc::Receiver<Heard>,
+    pub(super) client: AsyncClient,
+    task: JoinHandle<()>,
+}
+
+impl Listener {
+    pub(super) async fn on(port: u16, filter: &str) -> Self {
+        let mut options = MqttOptions::new(
+            format!("listener-{filter}").replace(['/', '#'], "-"),
+            ("127.0.0.1", port),
+        );
+        options.set_keep_alive(30);
+        let (client, mut events) = AsyncClient::builder(options).capacity(16).build();
+        client.subscribe(filter, QoS::AtLeastOnce).await.unwrap();
+        let (sender, heard) = mpsc::channel(256);
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
+        let mut ready = Some(ready);
+        let task = tokio::spawn(async move {
+            while let Ok(event) = events.poll().await {
+                match event {
+                    Event::Incoming(Packet::SubAck(_)) => {
+                        ready.take().map(|ready| ready.send(()));
+                    }
+                    Event::Incoming(Packet::Publish(publish)) => {
+                        let properties = publish.properties.unwrap_or_default();
+                        let heard = Heard {
+                            topic: String::from_utf8(publish.topic.to_vec()).unwrap(),
+                            payload: String::from_utf8(publish.payload.to_vec()).unwrap(),
+                            qos: publish.qos,
+                            retain: publish.retain,
+                            expiry_s: properties.message_expiry_interval,
+                            content_type: properties.content_type,
+                        };
+                        if sender.send(heard).await.is_err() {
+                            return;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        });
+        timeout(PATIENCE, is_ready).await.unwrap().unwrap();
+        Self {
+            heard,
+            client,
+            task,
+        }
+    }
+
+    pub(super) async fn next(&mut self) -> Heard {
+        timeout(PATIENCE, self.heard.recv())
+            .await
+            .expect("no message came")
+            .unwrap()
+    }
+
+    pub(super) async fn until(&mut self, topic: &str, payload: &str) -> Heard {
+        loop {
+            let heard = self.next().await;
+            if heard.topic.ends_with(topic) && heard.payload == payload {
+                return heard;
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,31 @@
+//! What Spotter tells the world: topics, payloads, and the way to the broker (`mqtt-contract.md`).
+//!
+//! ```text
+//!   Update ──message──▶ Message ──outbox──▶ Outgoing ──broker──▶ MQTT
+//!   (plain facts)       topic, QoS,         what is due now,     the only code
+//!                       retain              pure, takes `now`    that knows a client library
+//! ```
+//!
+//! Belongs here: JSON, topic names, delivery rules. This is the only module that knows JSON on the wire. Does not
+//! belong here: what is present or how a camera feels (that comes in as an [`Update`]). A detection stays plain
+//! facts until the client takes it, so that its time of publication is true.
+
+mod broker;
+mod detection;
+mod message;
+mod outbox;
+mod publisher;
+mod rate;
+mod report;
+mod topic;
+
+pub use broker::{BrokerState, TlsError};
+pub use detection::{Detection, Latency, STAGES};
+pub use message::{Presence, Update};
+pub use outbox::{Limits, Tally};
+pub use publisher::{Identity, Publisher, Sent};
+pub use report::{
+    CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, Daemon, GpuStats, Info,
+    ModelInfo, Stats,
+};
+pub use topic::Topics;

@@ -1,0 +1,100 @@
+//! Topic names of the contract, section 2: pure functions from ids.
+
+use crate::domain::{CameraId, NodeId, PromptId};
+
+/// The topics of one node, all below `<base>/<node>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topics {
+    prefix: String,
+}
+
+impl Topics {
+    /// `base` is the configured first level, for example `spotter`.
+    pub fn new(base: &str, node: &NodeId) -> Self {
+        Self {
+            prefix: format!("{base}/{node}"),
+        }
+    }
+
+    /// `online` or `offline`; also the will.
+    pub fn status(&self) -> String {
+        self.below("status")
+    }
+
+    /// The birth message.
+    pub fn info(&self) -> String {
+        self.below("info")
+    }
+
+    /// How the last load of the configuration went.
+    pub fn config(&self) -> String {
+        self.below("config")
+    }
+
+    /// Figures of the node, every 10 s.
+    pub fn stats(&self) -> String {
+        self.below("stats")
+    }
+
+    /// `online` or `offline`.
+    pub fn camera_status(&self, camera: &CameraId) -> String {
+        self.of_camera(camera, "status")
+    }
+
+    /// How a camera is, with the reason.
+    pub fn camera_health(&self, camera: &CameraId) -> String {
+        self.of_camera(camera, "health")
+    }
+
+    /// Answers, one message a frame and prompt.
+    pub fn detections(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "det", prompt)
+    }
+
+    /// `ON`, `OFF` or `None`.
+    pub fn present(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "present", prompt)
+    }
+
+    /// How many, as an integer.
+    pub fn count(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "count", prompt)
+    }
+
+    fn below(&self, leaf: &str) -> String {
+        format!("{}/{leaf}", self.prefix)
+    }
+
+    fn of_camera(&self, camera: &CameraId, leaf: &str) -> String {
+        format!("{}/cam/{camera}/{leaf}", self.prefix)
+    }
+
+    fn of_prompt(&self, camera: &CameraId, kind: &str, prompt: &PromptId) -> String {
+        format!("{}/cam/{camera}/{kind}/{prompt}", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_camera_and_prompt_keep_their_levels() -> Result<(), crate::domain::IdError> {
+        let topics = Topics::new("spotter", &NodeId::new("edge1")?);
+        let (camera, prompt) = (CameraId::new("gate")?, PromptId::new("person")?);
+        assert_eq!(topics.status(), "spotter/edge1/status");
+        assert_eq!(
+            topics.camera_health(&camera),
+            "spotter/edge1/cam/gate/health"
+        );
+        assert_eq!(
+            topics.detections(&camera, &prompt),
+            "spotter/edge1/cam/gate/det/person"
+        );
+        assert_eq!(
+            topics.count(&camera, &prompt),
+            "spotter/edge1/cam/gate/count/person"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! One camera's place for a frame, with its pace and its books, so that one lock makes all of them exact.
+
+use std::{sync::Arc, time::Duration};
+
+use super::policy::Schedule;
+use crate::domain::{Books, Frame, FrameEnd, Mono, Prompt, PromptId, SinceLast};
+
+/// What became of an arriving frame. Frames that are no longer needed are handed back, so that the caller frees the
+/// decoder's memory outside of the lock.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Nothing was due; the frame itself.
+    Skipped(Frame),
+    /// It waits for the engine; with the older frame whose place it took.
+    Waiting(Option<Frame>),
+}
+
+/// A frame taken out of its slot.
+#[derive(Debug)]
+pub enum Taken {
+    /// Within its budget. It must end by [`Slot::gated`], or by [`Slot::look`] and then [`Slot::end`].
+    Fresh(Frame),
+    /// Older than its budget, and already counted.
+    Late(Frame),
+}
+
+/// One camera. The newest frame wins.
+#[derive(Debug)]
+pub struct Slot {
+    waiting: Option<Frame>,
+    schedule: Schedule,
+    prompts: Vec<Asked>,
+    books: Books,
+}
+
+#[derive(Debug)]
+struct Asked {
+    prompt: Arc<Prompt>,
+    since_last: SinceLast,
+}
+
+impl Slot {
+    /// A camera with its looks a second and its prompts with theirs.
+    pub fn new(camera_rate_hz: f64, prompts: Vec<(Arc<Prompt>, f64)>) -> Self {
+        let rates_hz = prompts.iter().map(|&(_, rate_hz)| rate_hz);
+        Self {
+            waiting: None,
+            schedule: Schedule::new(camera_rate_hz, rates_hz),
+            prompts: prompts
+                .into_iter()
+                .map(|(prompt, _)| Asked {
+                    prompt,
+                    since_last: SinceLast::default(),
+                })
+                .collect(),
+            books: Books::default(),
+        }
+    }
+
+    /// A frame came from ingest.
+    pub fn put(&mut self, frame: Frame, now: Mono) -> Arrival {
+        if self.schedule.due().is_none_or(|due| now < due) {
+            self.books.arrive_and_end(FrameEnd::Skipped);
+            return Arrival::Skipped(frame);
+        }
+        let replaced = self.waiting.replace(frame);
+        if replaced.is_some() {
+            self.books.end_waiting(FrameEnd::Replaced);
+            self.lost_on_due_prompts(FrameEnd::Replaced, now);
+        }
+        self.books.arrive();
+        Arrival::Waiting(replaced)
+    }
+
+    /// Since when the waiting frame's look has been due; `None` when no frame waits.
+    pub fn due_since(&self) -> Option<Mono> {
+        self.waiting.as_ref().and_then(|_| self.schedule.due())
+    }
+
+    /// Takes the waiting frame. It is late when more than `budget` has passed since its first packet.
+    pub fn take(&mut self, budget: Duration, now: Mono) -> Option<Taken> {
+        let frame = self.waiting.take()?;
+        self.books.take();
+        if frame.times.received.after(budget) < now {
+            self.books.end(FrameEnd::Late);
+            self.lost_on_due_prompts(FrameEnd::Late, now);
+            return Some(Taken::Late(frame));
+        }
+        Some(Taken::Fresh(frame))
+    }
+
+    /// The taken frame was held back by the motion gate. Its prompts stay due, so the next frame is judged again and
+    /// motion is noticed at the camera's own rate.
+    pub fn gated(&mut self, now: Mono) {
+        self.books.end(FrameEnd::Gated);
+        self.lost_on_due_prompts(FrameEnd::Gated, now);
+    }
+
+    /// The taken frame goes to the engine, with the prompts returned here (at least one). A frame that arrived while
+    /// the taken one was judged has nothing due on it any more, is counted as skipped and handed back.
+    pub fn look(&mut self, now: Mono) -> (Vec<Arc<Prompt>>, Option<Frame>) {
+        let due = self.schedule.due_prompts(now);
+        self.schedule.looked(&due, now);
+        let prompt = |&index: &usize| self.prompts[index].prompt.clone();
+        let prompts = due.iter().map(prompt).collect();
+        let skipped = self.waiting.take();
+        if skipped.is_some() {
+            self.books.end_waiting(FrameEnd::Skipped);
+        }
+        (prompts, skipped)
+    }
+
+    /// The engine is done with a frame; `prompts` are those of its look.
+    pub fn end<'a>(&mut self, end: FrameEnd, prompts: impl IntoIterator<Item = &'a PromptId>) {
+        self.books.end(end);
+        for id in prompts {
+            if let Some(asked) = self.prompts.iter_mut().find(|a| a.prompt.id == *id) {
+                asked.since_last.count(end);
+            }
+        }
+    }
+
+    /// What was lost for a prompt since this was last asked; it counts from zero again.
+    pub fn take_since_last(&mut self, prompt: &PromptId) -> SinceLast {
+        let asked = self.prompts.iter_mut().find(|a| a.prompt.id == *prompt);
+        asked.map_or_else(SinceLast::default, |a| std::mem::take(&mut a.since_last))
+    }
+
+    /// Where the camera's frames went.
+    pub fn books(&self) -> Books {
+        self.books
+    }
+
+    fn lost_on_due_prompts(&mut self, end: FrameEnd, now: Mono) {
+        for index in self.schedule.due_prompts(now) {
+            self.prompts[index].since_last.count(end);
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! What a bad model, camera, broker or configuration does to the daemon: one clear message, and nothing else breaks.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    sync::mpsc,
+};
+
+use serde_json::{Value, json};
+use support::{
+    DONE, Ended, FAILED, Program,
+    broker::{Consumer, broker},
+    checkout, command, file, free_address, get, metric, spotter, until,
+};
+
+/// A password that must not be seen anywhere.
+const CANARY: &str = "canary-Zq7+/x";
+
+/// A directory with a small model that is good, to be spoiled by `spoil`.
+fn model(spoil: impl FnOnce(&Path)) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        let good = checkout("tests/golden/md2-micro").join(name);
+        fs::copy(good, directory.path().join(name)).expect("a copy");
+    }
+    spoil(directory.path());
+    directory
+}
+
+fn cut_weights(model: &Path) {
+    let weights = model.join("model.safetensors");
+    let bytes = fs::read(&weights).expect("weights");
+    fs::write(weights, &bytes[..bytes.len() / 2]).expect("written");
+}
+
+/// Turns a matrix around in the header of the weights; the data stays.
+fn transpose(model: &Path, tensor: &str) {
+    let weights = model.join("model.safetensors");
+    let bytes = fs::read(&weights).expect("weights");
+    let (size, rest) = bytes.split_at(8);
+    let size = u64::from_le_bytes(size.try_into().expect("8 bytes")) as usize;
+    let (header, data) = rest.split_at(size);
+    let mut header: Value = serde_json::from_slice(header).expect("JSON");
+    let shape = header[tensor]["shape"].as_array_mut().expect("a tensor");
+    shape.reverse();
+    let header = header.to_string().into_bytes();
+    let size = (header.len() as u64).to_le_bytes();
+    fs::write(weights, [&size[..], &header, data].concat()).expect("written");
+}
+
+fn change_config(model: &Path, pointer: &str, value: Value) {
+    let path = model.join("config.json");
+    let text = fs::read_to_string(&path).expect("config.json");
+    let mut config: Value = serde_json::from_str(&text).expect("JSON");
+    *config.pointer_mut(pointer).expect("a key") = value;
+    fs::write(path, config.to_string()).expect("written");
+}
+
+#[track_caller]
+fn refused(model: &tempfile::TempDir, parts: &[&str]) {
+    let picture = checkout("tests/golden/md2-micro/images/small_50x40.png");
+    let arguments = ["detect".as_ref(), "--model".as_ref(), model.path()];
+    let ended = spotter(arguments.into_iter().chain([&*picture, "car".as_ref()]));
+    ended.fails_with(FAILED, parts);
+}
+
+#[test]
+fn a_bad_model_is_named_with_what_is_wrong() {
+    refused(
+        &model(cut_weights),
+        &["model.safetensors", "cut off", "948480 bytes", "1896960"],
+    );
+    let tensor = "text.blocks.0.mlp.fc1.weight";
+    refused(
+        &model(|path| transpose(path, &format!("model.{tensor}"))),
+        &["model.safetensors", tensor, "[192, 208]", "[208, 192]"],
+    );
+    refused(
+        &model(|path| fs::remove_file(path.join("tokenizer.json")).expect("removed")),
+        &["tokenizer.json is missing"],
+    );
+    refused(
+        &model(|path| fs::write(path.join("tokenizer.json"), "{}").expect("written")),
+        &["tokenizer.json"],
+    );
+    refused(
+        &model(|path| fs::write(path.join("config.json"), "{\"text\":").expect("written")),
+        &["config.json"],
+    );
+    refused(
+        &model(|path| change_config(path, "/text/n_heads", json!(5))),
+        &["config.json", "text.dim = 192", "text.n_heads = 5"],
+    );
+    refused(
+        &model(|path| change_config(path, "/text/ff_dim", json!(216))),
+        &["model.safetensors", "mlp.fc1", "[208, 192]", "[216, 192]"],
+    );
+    refused(
+        &model(|path| fs::remove_dir_all(path).expect("removed")),
+        &["no model in"],
+    );
+}
+
+/// A configuration with one good camera. `top` comes before all tables, `more` behind them.
+struct Site {
+    directory: tempfile::TempDir,
+    broker: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Site {
+    fn new(top: &str, more: &str) -> Self {
+        let site = Self {
+            directory: tempfile::tempdir().expect("a directory"),
+            broker: free_address(),
+            http: free_address(),
+        };
+        site.write(top, more);
+        site
+    }
+
+    fn write(&self, top: &str, more: &str) -> PathBuf {
+        let (broker, http) = (self.broker, self.http);
+        let text = format!(
+            "node.name = \"edge\"\nhttp.listen = \"{http}\"\nmqtt.url = \"mqtt://{broker}\"\n\
+             model.budget = \"20s\"\ndefaults.first_frame = \"2s\"\n{top}\n\
+             [camera.good]\nurl = \"test://\"\nrate = 5\nprompt.car.detect = \"car\"\n{more}\n"
+        );
+        file(self.directory.path(), "site.toml", text)
+    }
+
+    /// Starts the daemon, which says all it can say.
+    fn run(&self) -> Program {
+        let config = self.directory.path().join("site.toml");
+        let arguments = [
+            "run".as_ref(),
+            "-vv".as_ref(),
+            "--config".as_ref(),
+            &*config,
+        ];
+        let mut command = command(arguments);
+        command
+            .env("CANARY", CANARY)
+            .env("CREDENTIALS_DIRECTORY", self.directory.path());
+        Program::from_command(&mut command)
+    }
+
+    fn looked(&self) -> Option<f64> {
+        let name = r#"spotter_sampler_frames_total{camera="good",fate="looked"}"#;
+        metric(self.http, name)
+    }
+
+    /// The good camera goes on being looked at.
+    #[track_caller]
+    fn keeps_looking(&self) {
+        let before = until("a look", || self.looked().filter(|looked| *looked > 0.0));
+        until("more looks", || {
+            self.looked().filter(|looked| *looked >= before + 3.0)
+        });
+    }
+}
+
+/// Nothing was lost without a name, and nobody saw the password.
+#[track_caller]
+fn ends_well(daemon: Program) -> Ended {
+    let ended = daemon.terminate().expect(DONE);
+    assert!(ended.stderr.contains("the books balance"), "{ended:#?}");
+    for text in [&ended.stderr, &ended.stdout] {
+        assert!(!text.contains(CANARY), "{ended:#?}");
+    }
+    ended
+}
+
+/// A server that does `answer` to every connection; it ends with the test's process. The receiver hears of them.
+fn server(answer: fn(&mut TcpStream)) -> (SocketAddr, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    let (sender, connected) = mpsc::sync_channel(1);
+    let serve = move || {
+        let mut kept = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            // Full means that nobody listens any more.
+            let _ = sender.try_send(());
+            answer(&mut stream);
+            kept.push(stream);
+            kept.truncate(64);
+        }
+    };
+    let thread = std::thread::Builder::new().name("bad-server".into());
+    thread.spawn(serve).expect("a thread");
+    (address, connected)
+}
+
+fn like_http(stream: &mut TcpStream) {
+    // It may have hung up; that is its affair.
+    let _ = stream.read(&mut [0; 1024]);
+    let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+}
+
+fn like_noise(stream: &mut TcpStream) {
+    let noise: Vec<u8> = (0..65_536_u32).map(|i| (i * i % 251) as u8).collect();
+    let _ = stream.write_all(&noise);
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+}
+
+#[test]
+fn bad_cameras_are_told_and_leave_the_good_one_alone() {
+    let (http, _) = server(like_http);
+    let (noise, _) = server(like_noise);
+    let (silent, _) = server(|_| {});
+    let cameras = [
+        ("http", format!("rtsp://{http}/x"), "protocol: "),
+        ("noise", format!("rtsp://{noise}/x"), "protocol: "),
+        ("silent", format!("rtsp://{silent}/x"), "no_frame: "),
+        (
+            "refused",
+            format!("rtsp://{}/x", free_address()),
+            "unreachable: ",
+        ),
+        (
+            "text",
+            format!("file://{}", checkout("Cargo.toml").display()),
+            "not_video: ",
+        ),
+    ];
+    let mut more = String::new();
+    for (id, url, _) in &cameras {
+        more += &format!("[camera.{id}]\nurl = \"{url}\"\nprompt.car.detect = \"car\"\n");
+        if url.starts_with("rtsp") {
+            more += "user = \"viewer\"\npassword = { env = \"CANARY\" }\n";
+        }
+    }
+    let site = Site::new("", &more);
+    let _broker = broker(site.broker, "");
+    let consumer = Consumer::on(site.broker);
+    let daemon = site.run();
+    let mut unlike = Vec::new();
+    for (id, url, code) in &cameras {
+        let failed = |payload: &str| payload.contains("\"reason\":\"");
+        let health = consumer.wait_for(&format!("/cam/{id}/health"), failed);
+        assert_eq!(health.qos, 1);
+        let health = health.json();
+        let reason = health["reason"].as_str().expect("a reason").to_owned();
+        // What does not answer at all is named by the topic alone.
+        let place = url.trim_start_matches("file://");
+        let named = reason.contains(place) || *code == "no_frame: ";
+        if !reason.starts_with(code) || !named {
+            unlike.push(format!("{id}: {reason}"));
+        }
+        assert_ne!(health["state"], "streaming", "{id}");
+    }
+    assert!(unlike.is_empty(), "{unlike:#?}");
+    site.keeps_looking();
+    consumer.wait_for("/cam/good/det/car", |_| true);
+    for path in ["/metrics", "/healthz"] {
+        assert!(!get(site.http, path).expect("a page").contains(CANARY));
+    }
+    ends_well(daemon);
+    let heard = consumer.all();
+    assert!(!heard.iter().any(|heard| heard.payload.contains(CANARY)));
+}
+
+#[test]
+fn a_broker_that_refuses_is_told_and_the_cameras_are_looked_at() {
+    let site = Site::new(
+        "mqtt.user = \"edge\"\nmqtt.password = { env = \"CANARY\" }",
+        "",
+    );
+    let _broker = broker(site.broker, "allow_anonymous false");
+    let daemon = site.run();
+    let told = daemon.stderr.wait_for("refuse");
+    assert!(told.contains("WARN") || told.contains("ERROR"), "{told}");
+    site.keeps_looking();
+    let health = get(site.http, "/healthz").expect("a page");
+    assert!(health.contains("broker: "), "{health}");
+    ends_well(daemon);
+}
+
+#[test]
+fn a_broker_that_comes_back_is_told_everything_again() {
+    let site = Site::new("", "");
+    let first = broker(site.broker, "");
+    let daemon = site.run();
+    let consumer = Consumer::on(site.broker);
+    consumer.wait_for("/count/car", |_| true);
+    drop(consumer);
+    drop(first);
+    daemon.stderr.wait_for("broker away");
+    site.keeps_looking();
+
+    // It remembers nothing.
+    let _second = broker(site.broker, "");
+    let consumer = Consumer::on(site.broker);
+    for (topic, payload) in [
+        ("/edge/info", "\"cams\""),
+        ("/edge/config", "\"ok\""),
+        ("/cam/good/status", "online"),
+        ("/cam/good/health", "streaming"),
+        ("/cam/good/present/car", "O"),
+        ("/cam/good/count/car", ""),
+        ("/edge/status", "online"),
+    ] {
+        consumer.wait_for(topic, |told| told.contains(payload));
+    }
+    ends_well(daemon);
+    consumer.wait_for("/edge/status", |told| told == "offline");
+}
+
+#[test]
+fn a_stop_is_obeyed_whatever_is_going_on() {
+    // While the model is loaded.
+    let site = Site::new("", "");
+    let daemon = site.run();
+    daemon.wait_for_its_signal_handler();
+    daemon.terminate().expect(DONE);
+
+    // While a camera does not answer and no broker is there.
+    let (silent, connected) = server(|_| {});
+    let more = format!(
+        "[camera.silent]\nurl = \"rtsp://{silent}/x\"\nfirst_frame = \"60s\"\nprompt.car.detect = \"car\"\n"
+    );
+    let site = Site::new("", &more);
+    let daemon = site.run();
+    let connection = connected.recv_timeout(support::PATIENCE);
+    connection.expect("the daemon connects to the camera");
+    daemon.stderr.wait_for("broker away");
+    ends_well(daemon);
+
+    // While it looks.
+    let site = Site::new("", "");
+    let daemon = site.run();
+    site.keeps_looking();
+    ends_well(daemon);
+
+    // While it starts again with another configuration.
+    let site = Site::new("", "");
+    let daemon = site.run();
+    site.keeps_looking();
+    site.write("", "prompt.dog.detect = \"dog\"");
+    daemon.signal("HUP");
+    daemon.stderr.wait_for("configuration changed");
+    daemon.terminate().expect(DONE);
+}
+
+#[test]
+fn a_new_configuration_is_used_when_it_is_good() {
+    let top = "mqtt.user = \"edge\"\nmqtt.password = { cred = \"mqtt\" }";
+    let site = Site::new(top, "");
+    let _broker = broker(site.broker, "");
+    file(site.directory.path(), "mqtt", "old-secret-4711");
+    let consumer = Consumer::on(site.broker);
+    let daemon = site.run();
+    let first = consumer.wait_for("/edge/config", |_| true).json();
+    assert_eq!(first["state"], "ok");
+    site.keeps_looking();
+
+    // A mistake: told, and nothing changes.
+    site.write(top, "rate = 60");
+    let since = consumer.now();
+    daemon.signal("HUP");
+    let told = consumer.wait_after(since, "/edge/config", |_| true).json();
+    assert_eq!(told["state"], "rejected", "{told}");
+    assert_eq!(told["hash"], first["hash"], "{told}");
+    let errors = told["errors"].to_string();
+    assert!(
+        errors.contains("camera.good") && errors.contains("rate"),
+        "{errors}"
+    );
+    site.keeps_looking();
+
+    // A good change, with a new password.
+    file(site.directory.path(), "mqtt", CANARY);
+    site.write(top, "prompt.dog.detect = \"dog\"");
+    let since = consumer.now();
+    daemon.signal("HUP");
+    let ok = |payload: &str| payload.contains("\"ok\"");
+    let told = consumer.wait_after(since, "/edge/config", ok).json();
+    assert_ne!(told["hash"], first["hash"], "{told}");
+    let has_dog = |payload: &str| payload.contains("\"dog\"");
+    consumer.wait_after(since, "/edge/info", has_dog);
+    consumer.wait_after(since, "/cam/good/det/dog", |_| true);
+
+    // A model that turns out to be broken only when it is loaded: told as well, and the one before goes on.
+    let broken = model(cut_weights);
+    let path = format!("{top}\nmodel.path = \"{}\"", broken.path().display());
+    site.write(&path, "");
+    let since = consumer.now();
+    daemon.signal("HUP");
+    let rejected = |payload: &str| payload.contains("\"rejected\"");
+    let told = consumer.wait_after(since, "/edge/config", rejected).json();
+    assert!(told["errors"].to_string().contains("cut off"), "{told}");
+    consumer.wait_after(since, "/cam/good/det/dog", |_| true);
+    site.keeps_looking();
+    let ended = ends_well(daemon);
+    assert!(!ended.stderr.contains("old-secret-4711"));
+}

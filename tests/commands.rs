@@ -1,0 +1,307 @@
+//! The commands as a person at a terminal meets them: exit codes, help, answers about pictures, and what they say when
+//! they are given something else.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use gstreamer::prelude::*;
+use serde_json::Value;
+use spotter::{
+    demo::{
+        Scene, Street, Truth, draw,
+        scene::{Class, Colour},
+        truth::Seen,
+    },
+    domain::{NormBox, NormPoint, WallTime},
+};
+use support::{CONFIG, DONE, FAILED, checkout, file, spotter};
+
+#[test]
+fn every_command_explains_its_options() {
+    let commands: [(&str, &[&str]); 9] = [
+        ("run", &["--config", "--verbose"]),
+        ("check", &["<FILE>", "--probe"]),
+        (
+            "demo",
+            &["--config", "--seconds", "--seed", "--ahead", "--verbose"],
+        ),
+        ("detect", &["--json", "--draw", "--model", "<PROMPT>"]),
+        ("point", &["--json", "--draw", "--model", "<PROMPT>"]),
+        ("query", &["--json", "--model", "<PROMPT>"]),
+        ("caption", &["--json", "--length", "--model"]),
+        ("bench", &["--looks", "--json", "--model"]),
+        (
+            "eval",
+            &["--scenes", "--seed", "--bitrate", "--json", "--model"],
+        ),
+    ];
+    let overview = spotter(["--help"]).expect(DONE).stdout;
+    for (command, options) in commands {
+        assert!(overview.contains(command), "{overview}");
+        let help = spotter([command, "--help"]).expect(DONE).stdout;
+        for option in options {
+            assert!(help.contains(option), "{option} is not in\n{help}");
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_fails_with_a_hint() {
+    for arguments in [&["bogus"][..], &["run"], &["detect"], &[]] {
+        let ended = spotter(arguments).expect(FAILED);
+        assert!(ended.stderr.contains("Usage: spotter"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn every_shipped_configuration_is_valid() {
+    let mut checked = 0;
+    for entry in fs::read_dir(checkout("configs")).expect("configs") {
+        let path = entry.expect("a file").path();
+        let ended = spotter([Path::new("check"), &path]).expect(DONE);
+        assert!(ended.stdout.contains("camera"), "{ended:#?}");
+        checked += 1;
+    }
+    assert!(checked >= 4, "{checked}");
+}
+
+#[test]
+fn all_mistakes_of_a_configuration_are_told_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = "[mqtt]\nurl = \"mqtt://127.0.0.1\"\n\
+                [camera.gate]\nurl = \"rtsp://viewer:canary@192.0.2.1/x\"\nrate = 60\npromts = 1\n\
+                [camera.gate.prompt.person]\ndetect = \"\"\n";
+    let path = file(directory.path(), "site.toml", text);
+    let path = path.to_str().expect("a path in UTF-8");
+    for arguments in [
+        &["check", path][..],
+        &["run", "--config", path],
+        &["demo", "--config", path],
+    ] {
+        let ended = spotter(arguments).expect(CONFIG);
+        for mistake in [
+            "site.toml:4:7 camera.gate.url: holds a user name or password",
+            "site.toml:5:8 camera.gate.rate: 60 is above 30",
+            "site.toml:6:1 camera.gate.promts: unknown key; did you mean \"prompt\"?",
+            "site.toml:8:10 camera.gate.prompt.person.detect: ",
+        ] {
+            assert!(ended.stderr.contains(mistake), "{mistake}\n{ended:#?}");
+        }
+        assert!(!ended.stderr.contains("canary"), "{ended:#?}");
+        assert_eq!(ended.stdout, "", "{ended:#?}");
+    }
+    let missing = spotter(["check", "/nowhere/site.toml"]).expect(CONFIG);
+    assert!(
+        missing.stderr.contains("/nowhere/site.toml"),
+        "{missing:#?}"
+    );
+}
+
+/// A moment of the street with exactly one red car and one dog, in full view.
+struct Moment {
+    _directory: tempfile::TempDir,
+    png: PathBuf,
+    red_car: NormBox,
+    dog: NormBox,
+}
+
+const SIZE: (u32, u32) = (640, 360);
+
+impl Moment {
+    fn drawn() -> Self {
+        let street = Street::new(7);
+        let seconds = 1_780_318_235..;
+        let (scene, red_car, dog) = seconds
+            .map(|second| street.at(WallTime::from_unix_millis(second * 1000)))
+            .take(1000)
+            .find_map(|scene| {
+                let truth = spotter::demo::truth(&scene);
+                let red_car = only(&truth, Class::Car, |seen| seen.colour == Some(Colour::Red))?;
+                let dog = only(&truth, Class::Dog, |_| true)?;
+                Some((scene, red_car, dog))
+            })
+            .expect("red cars and dogs are common");
+        let directory = tempfile::tempdir().expect("a directory");
+        let png = directory.path().join("street.png");
+        save(&scene, &png);
+        Self {
+            _directory: directory,
+            png,
+            red_car,
+            dog,
+        }
+    }
+
+    fn ask(&self, command: &str, more: &[&str]) -> String {
+        let png = self.png.to_str().expect("a path in UTF-8");
+        let arguments = [&[command, png], more].concat();
+        spotter(arguments).expect(DONE).stdout
+    }
+
+    fn ask_json(&self, command: &str, prompt: &[&str]) -> Value {
+        let text = self.ask(command, &[prompt, &["--json"]].concat());
+        serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+/// The only one of its kind, when nothing hides it and it is the only thing of its class that may be taken for it.
+fn only(truth: &Truth, class: Class, which: impl Fn(&Seen) -> bool) -> Option<NormBox> {
+    let all: Vec<_> = truth
+        .seen
+        .iter()
+        .filter(|seen| seen.class == class)
+        .collect();
+    let [seen] = all[..] else { return None };
+    (which(seen) && seen.visible > 0.9).then_some(seen.box_in_frame)
+}
+
+fn save(scene: &Scene, path: &Path) {
+    let (width, height) = SIZE;
+    let rgb = draw(scene, width, height);
+    image::save_buffer(path, &rgb, width, height, image::ColorType::Rgb8).expect("a PNG");
+}
+
+#[test]
+fn pictures_are_answered() {
+    let moment = Moment::drawn();
+    let number = |value: &Value| value.as_f64().expect("a number");
+
+    let found = moment.ask_json("detect", &["red car"]);
+    assert_eq!(
+        (&found["kind"], &found["prompt"]),
+        (&"detect".into(), &"red car".into())
+    );
+    let objects = found["objects"].as_array().expect("objects");
+    assert_eq!(objects.len(), 1, "{found}");
+    let [x0, y0, x1, y1] = ["x_min", "y_min", "x_max", "y_max"].map(|key| {
+        let value = number(&objects[0][key]);
+        assert!((0.0..=1.0).contains(&value), "{found}");
+        value
+    });
+    let place = NormBox::from_corners(x0, y0, x1, y1);
+    assert!(place.iou(&moment.red_car) >= 0.5, "{found}");
+    assert!(
+        (0.0..=1.0).contains(&number(&objects[0]["score"])),
+        "{found}"
+    );
+
+    let found = moment.ask_json("point", &["dog"]);
+    let point = &found["points"][0];
+    let point = NormPoint::new(number(&point["x"]), number(&point["y"]));
+    assert!(moment.dog.contains(point), "{found}");
+
+    let answer = moment.ask_json("query", &["Is there a dog?"]);
+    assert_eq!(answer["answer"], "Yes", "{answer}");
+    let caption = moment.ask_json("caption", &["--length", "short"]);
+    assert!(!caption["answer"].as_str().unwrap_or_default().is_empty());
+
+    // The same for people.
+    assert!(
+        moment
+            .ask("detect", &["red car"])
+            .contains("1 found: red car")
+    );
+    assert!(moment.ask("query", &["Is there a dog?"]).contains("Yes"));
+}
+
+#[test]
+fn what_was_found_is_drawn_into_the_picture() {
+    let moment = Moment::drawn();
+    let drawn = moment.png.with_file_name("drawn.png");
+    moment.ask(
+        "detect",
+        &["red car", "--draw", drawn.to_str().expect("UTF-8")],
+    );
+    let [before, after] = [&moment.png, &drawn].map(|path| {
+        let picture = image::open(path).expect("a picture");
+        picture.into_rgb8()
+    });
+    assert_eq!(before.dimensions(), after.dimensions());
+    let changed = before
+        .enumerate_pixels()
+        .filter(|(x, y, pixel)| after.get_pixel(*x, *y) != *pixel);
+    let (w, h) = (f64::from(SIZE.0), f64::from(SIZE.1));
+    // All that changed lies around the car: within a twentieth of the picture of its edges.
+    let car = moment.red_car;
+    let around = NormBox::from_corners(car.x0 - 0.05, car.y0 - 0.05, car.x1 + 0.05, car.y1 + 0.05);
+    let mut count = 0;
+    for (x, y, _) in changed {
+        let place = NormPoint::new(f64::from(x) / w, f64::from(y) / h);
+        assert!(around.contains(place), "{x} {y}");
+        count += 1;
+    }
+    assert!(count > 100, "{count} pixels");
+}
+
+#[test]
+fn what_is_no_picture_is_said_in_one_message() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let inside = directory.path();
+    let moment = Moment::drawn();
+    let png = fs::read(&moment.png).expect("the picture");
+    let mp4 = fs::read(video(inside)).expect("the video");
+    file(inside, "text.txt", "This is no picture.\n");
+    file(inside, "cut.png", &png[..png.len() / 2]);
+    file(inside, "empty.png", "");
+    // The list of the frames stands at the end of the file.
+    file(inside, "cut.mp4", &mp4[..mp4.len() / 2]);
+    for (name, part) in [
+        ("missing.png", "No such file"),
+        ("text.txt", "is neither PNG, JPEG nor a video"),
+        ("cut.png", "is a damaged picture"),
+        ("empty.png", "is a damaged picture"),
+        ("cut.mp4", "cut.mp4: "),
+    ] {
+        let path = inside.join(name);
+        let ended = spotter([Path::new("detect"), &path, Path::new("car")]);
+        ended.fails_with(FAILED, &[name, part]);
+    }
+    let prompt = spotter([Path::new("detect"), &moment.png, Path::new(" ")]);
+    prompt.fails_with(FAILED, &["the prompt is empty"]);
+}
+
+#[test]
+fn of_a_video_the_first_frame_is_looked_at() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let video = video(directory.path());
+    let ended = spotter([
+        Path::new("detect"),
+        &video,
+        Path::new("car"),
+        Path::new("--json"),
+    ]);
+    let answer: Value = serde_json::from_str(&ended.expect(DONE).stdout).expect("JSON");
+    assert!(answer["objects"].is_array(), "{answer}");
+}
+
+/// Two seconds of a test picture as MP4.
+fn video(directory: &Path) -> PathBuf {
+    gstreamer::init().expect("GStreamer");
+    let path = directory.join("video.mp4");
+    let launch = format!(
+        "videotestsrc num-buffers=30 ! video/x-raw,width=320,height=240,framerate=15/1 ! x264enc tune=zerolatency \
+         ! mp4mux ! filesink location={}",
+        path.display()
+    );
+    let pipeline = gstreamer::parse::launch(&launch).expect("a pipeline");
+    pipeline
+        .set_state(gstreamer::State::Playing)
+        .expect("plays");
+    let limit = gstreamer::ClockTime::from_seconds(support::PATIENCE.as_secs());
+    let ends = [gstreamer::MessageType::Eos, gstreamer::MessageType::Error];
+    let bus = pipeline.bus().expect("a bus");
+    let end = bus.timed_pop_filtered(limit, &ends).expect("an end");
+    assert_eq!(end.type_(), gstreamer::MessageType::Eos);
+    pipeline.set_state(gstreamer::State::Null).expect("stops");
+    path
+}

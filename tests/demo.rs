@@ -1,0 +1,334 @@
+//! The demo as a user runs it, held against the truth of the street that it draws.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+};
+
+use serde_json::Value;
+use spotter::{
+    bench::score::{self, Tally},
+    demo::{
+        Street,
+        scene::{Class, Colour},
+        truth::{self, Standing, truth},
+    },
+    domain::{Clock as _, NormBox, SystemClock, WallTime},
+};
+use support::{
+    DONE, Program,
+    broker::{Consumer, Heard, broker, retained},
+    command, file, free_address,
+};
+
+/// The street, and its moment at which the run begins: 12:50:35 UTC on 1 June 2026. It was chosen by the truth alone,
+/// among all moments of two hours: half a minute of clear daylight in which people and cars are there nearly all of the
+/// time, and a red car and a dog about half of it, so that every prompt has something to find, something to leave
+/// alone, and a change to report.
+const SEED: u64 = 7;
+const MOMENT_S: i64 = 1_780_318_235;
+const SECONDS: i64 = 30;
+
+/// The prompts that are asked of every look, and what they mean. The traffic light is always there, so that there is a
+/// message about every look, also about one that shows nothing else.
+const PROMPTS: [(&str, &str, Class, Option<Colour>); 5] = [
+    ("person", "person", Class::Person, None),
+    ("car", "car", Class::Car, None),
+    ("red_car", "red car", Class::Car, Some(Colour::Red)),
+    ("dog", "dog", Class::Dog, None),
+    ("light", "traffic light", Class::TrafficLight, None),
+];
+
+/// What has to be reached over the run (IoU 0.5).
+const F1_MIN: f64 = 0.9;
+/// A run of 30 s at two looks a second, less the start.
+const FRAMES_MIN: usize = 40;
+/// What was so for this long has to be known: longer than presence needs to be confirmed or to end.
+const SETTLED_MS: i64 = 5000;
+
+fn config(directory: &tempfile::TempDir, broker: SocketAddr) -> PathBuf {
+    let camera = free_address();
+    // The budget is ten times the usual one: on a busy machine looks may be slow here, as long as they are right.
+    let mut text = format!(
+        "node.name = \"demo\"\nhttp.listen = \"off\"\nmqtt.url = \"mqtt://{broker}\"\nmodel.budget = \"10s\"\n\
+         [camera.street]\nurl = \"rtsp://{camera}/street\"\nrate = 2\n"
+    );
+    for (id, words, ..) in PROMPTS {
+        text += &format!("prompt.{id}.detect = \"{words}\"\n");
+    }
+    file(directory.path(), "demo.toml", text)
+}
+
+/// A published detection with what its checks need.
+struct Detection {
+    prompt: String,
+    captured: Option<WallTime>,
+    frame: u64,
+    boxes: Vec<NormBox>,
+    json: Value,
+}
+
+impl Detection {
+    fn from_heard(heard: &Heard) -> Option<Self> {
+        let (_, prompt) = heard.topic.split_once("/cam/street/det/")?;
+        let json = heard.json();
+        let trusted = json["time"]["capture_src"] == "rtcp";
+        let captured_ms = json["time"]["capture_ms"].as_i64().filter(|_| trusted);
+        let objects = json["objects"].as_array().expect("objects");
+        let boxes = objects.iter().map(|object| {
+            let corner = |i: usize| object["box"][i].as_f64().expect("a number");
+            NormBox::from_corners(corner(0), corner(1), corner(2), corner(3))
+        });
+        Some(Self {
+            prompt: prompt.to_owned(),
+            captured: captured_ms.map(WallTime::from_unix_millis),
+            frame: json["frame"]["n"].as_u64().expect("a number"),
+            boxes: boxes.collect(),
+            json,
+        })
+    }
+}
+
+/// What the street really shows.
+struct Truth {
+    street: Street,
+    ahead_s: i64,
+}
+
+impl Truth {
+    fn at(&self, wall: WallTime) -> truth::Truth {
+        let shown = wall.unix_nanos() + self.ahead_s * 1_000_000_000;
+        truth(&self.street.at(WallTime::from_unix_nanos(shown)))
+    }
+
+    /// The boxes that a prompt has to give.
+    fn of(&self, wall: WallTime, class: Class, colour: Option<Colour>) -> Vec<score::Thing> {
+        let seen = self.at(wall).seen.into_iter();
+        seen.filter(|seen| seen.class == class && (colour.is_none() || seen.colour == colour))
+            .map(|seen| score::Thing {
+                bounds: seen.box_in_frame,
+                ignored: seen.standing == Standing::Ignored,
+            })
+            .collect()
+    }
+
+    /// How many there were all the time until `end`; `None` when that changed or is unsure.
+    fn settled(&self, end: WallTime, class: Class, colour: Option<Colour>) -> Option<usize> {
+        let counts = (0..=SETTLED_MS / 250).map(|step| {
+            let wall = WallTime::from_unix_millis(end.unix_millis() - step * 250);
+            let there = self.of(wall, class, colour);
+            there.iter().all(|t| !t.ignored).then_some(there.len())
+        });
+        let counts: BTreeSet<_> = counts.collect();
+        counts
+            .first()
+            .copied()
+            .flatten()
+            .filter(|_| counts.len() == 1)
+    }
+}
+
+#[test]
+fn what_the_demo_publishes_is_true() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let address = free_address();
+    let _broker = broker(address, "");
+    let consumer = Consumer::on(address);
+    let ahead_s = MOMENT_S - SystemClock::new().wall().unix_millis() / 1000;
+    let truth = Truth {
+        street: Street::new(SEED),
+        ahead_s,
+    };
+    let config = config(&directory, address);
+    let arguments = [
+        format!("--config={}", config.display()),
+        format!("--seconds={SECONDS}"),
+        format!("--seed={SEED}"),
+        format!("--ahead={ahead_s}"),
+    ];
+    let demo = Program::start(["demo".to_owned()].into_iter().chain(arguments));
+    // Longer than a test's patience, so it is waited for in two steps.
+    consumer.wait_for("/det/light", |_| true);
+    consumer.wait_for("/demo/status", |payload| payload == "offline");
+    let ended = demo.end().expect(DONE);
+
+    let heard = consumer.all();
+    let detections: Vec<_> = heard.iter().filter_map(Detection::from_heard).collect();
+    the_boxes_are_true(&detections, &truth);
+    the_contract_is_kept(&heard, &detections);
+    the_states_are_true(&heard, &detections, &truth);
+    people_can_read_it(&ended.stdout, &heard);
+
+    assert!(ended.stdout.contains("the books balance"), "{ended:#?}");
+    assert!(!ended.stderr.contains("WARN"), "{ended:#?}");
+    assert!(!ended.stderr.contains("ERROR"), "{ended:#?}");
+    // What a consumer that comes later is told: all states, no streams.
+    let left = retained(address);
+    assert_eq!(left["spotter/demo/status"], "offline");
+    let kept: BTreeSet<_> = left
+        .keys()
+        .filter_map(|topic| topic.split('/').nth(4))
+        .collect();
+    assert_eq!(kept, ["count", "health", "present", "status"].into());
+    assert!(left.contains_key("spotter/demo/info"), "{left:?}");
+    assert!(!left.contains_key("spotter/demo/stats"), "{left:?}");
+}
+
+fn the_boxes_are_true(detections: &[Detection], truth: &Truth) {
+    let mut frames: BTreeMap<u64, (WallTime, BTreeMap<&str, &[NormBox]>)> = BTreeMap::new();
+    for detection in detections {
+        // Until the camera's first sender report its clock is unknown, and so is what the picture showed.
+        if let Some(captured) = detection.captured {
+            let (_, answers) = frames
+                .entry(detection.frame)
+                .or_insert((captured, BTreeMap::new()));
+            answers.insert(&detection.prompt, &detection.boxes);
+        }
+    }
+    let mut all = Tally::default();
+    let mut report = String::new();
+    for (id, _, class, colour) in PROMPTS {
+        let mut tally = Tally::default();
+        for (captured, answers) in frames.values() {
+            // No message about a frame of which there are other messages means that nothing was found.
+            let boxes = answers.get(id).copied().unwrap_or_default();
+            let things = truth.of(*captured, class, colour);
+            tally.add(score::match_boxes(boxes, &things).tally());
+        }
+        report += &format!("{id}: {tally:?}, F1 {:?}\n", tally.f1());
+        // What never moves would only flatter the sum.
+        if class != Class::TrafficLight {
+            all.add(tally);
+        }
+    }
+    let f1 = all.f1().unwrap_or_default();
+    println!("{report}{} frames, F1 {f1:.3}", frames.len());
+    assert!(
+        frames.len() >= FRAMES_MIN,
+        "{} frames\n{report}",
+        frames.len()
+    );
+    assert!(f1 >= F1_MIN, "F1 {f1:.3}\n{report}");
+}
+
+fn the_contract_is_kept(heard: &[Heard], detections: &[Detection]) {
+    let mut next_seq: BTreeMap<&str, u64> = BTreeMap::new();
+    for Detection { prompt, json, .. } in detections {
+        let seq = json["seq"].as_u64().expect("a number");
+        let expected = next_seq.insert(prompt, seq + 1).unwrap_or(seq);
+        assert_eq!(seq, expected, "a gap in {prompt}");
+
+        let lat = |stage: &str| json["lat_ms"][stage].as_f64().expect("a number");
+        let stages = [
+            "decode", "wait", "prep", "vision", "prompt", "generate", "post", "out",
+        ];
+        let sum: f64 = stages.iter().map(|stage| lat(stage)).sum();
+        assert!((sum - lat("total")).abs() <= 1.0, "{json}");
+        if json["time"]["capture_src"] == "rtcp" {
+            assert!(
+                (lat("camera") + sum - lat("end_to_end")).abs() <= 1.0,
+                "{json}"
+            );
+        }
+        assert_eq!(
+            json["count"].as_u64(),
+            json["objects"].as_array().map(|all| all.len() as u64)
+        );
+        assert_eq!(
+            (&json["frame"]["w"], &json["frame"]["h"]),
+            (&640.into(), &360.into())
+        );
+    }
+    let qos = |part: &str| {
+        let of_part = heard.iter().filter(|heard| heard.topic.contains(part));
+        of_part.map(|heard| heard.qos).collect::<BTreeSet<_>>()
+    };
+    for (part, expected) in [("/det/", 0), ("/stats", 0), ("/present/", 1), ("/info", 1)] {
+        assert_eq!(qos(part), [expected].into(), "{part}");
+    }
+}
+
+/// States stay with the broker after the end, and at the end they were true.
+fn the_states_are_true(heard: &[Heard], detections: &[Detection], truth: &Truth) {
+    let last: BTreeMap<&str, &str> = heard
+        .iter()
+        .map(|heard| (heard.topic.as_str(), heard.payload.as_str()))
+        .collect();
+    let info: Value = serde_json::from_str(last["spotter/demo/info"]).expect("JSON");
+    assert_eq!(info["cams"][0]["id"], "street");
+    assert_eq!(last["spotter/demo/status"], "offline");
+    assert!(last.contains_key("spotter/demo/cam/street/health"));
+    let online = |heard: &&Heard| heard.topic.ends_with("/cam/street/status");
+    let of_camera: Vec<_> = heard
+        .iter()
+        .filter(online)
+        .map(|heard| &heard.payload)
+        .collect();
+    assert!(
+        of_camera.iter().any(|payload| *payload == "online"),
+        "{of_camera:?}"
+    );
+
+    let stats = heard.iter().filter(|heard| heard.topic.ends_with("/stats"));
+    let stats: Vec<_> = stats.map(Heard::json).collect();
+    assert!(stats.len() >= 2, "{stats:?}");
+    assert!(
+        stats.iter().all(|stats| stats["cams_online"] == 1),
+        "{stats:?}"
+    );
+
+    let end = detections.iter().filter_map(|d| d.captured).max();
+    let end = end.expect("a frame whose time is known");
+    let mut compared = 0;
+    for (id, _, class, colour) in PROMPTS {
+        let Some(count) = truth.settled(end, class, colour) else {
+            continue;
+        };
+        compared += 1;
+        let (present, counted) = (
+            last[format!("spotter/demo/cam/street/present/{id}").as_str()],
+            last[format!("spotter/demo/cam/street/count/{id}").as_str()],
+        );
+        let expected = (if count > 0 { "ON" } else { "OFF" }, count.to_string());
+        assert_eq!((present, counted.to_owned()), expected, "{id}");
+    }
+    assert!(
+        compared >= 2,
+        "the moment was chosen so that two prompts are settled"
+    );
+}
+
+/// One line for each detection, with its topic at the end.
+fn people_can_read_it(stdout: &str, heard: &[Heard]) {
+    for (id, ..) in PROMPTS {
+        let topic = format!("spotter/demo/cam/street/det/{id}");
+        let published = heard.iter().filter(|heard| heard.topic == topic).count();
+        let shown = stdout.lines().filter(|line| line.ends_with(&topic));
+        assert_eq!(shown.count(), published, "{topic}\n{stdout}");
+    }
+}
+
+/// Without a broker the demo brings its own, and Ctrl-C, which a terminal sends to both, is an orderly end.
+#[test]
+fn ctrl_c_ends_the_demo_with_its_summary() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = config(&directory, free_address());
+    let arguments = ["demo".to_owned(), format!("--config={}", config.display())];
+    let demo = Program::from_command(command(arguments).process_group(0));
+    demo.stdout.wait_for("(started for this demo)");
+    demo.stdout.wait_for("/cam/street/det/");
+    demo.signal_group("INT");
+    let ended = demo.end().expect(DONE);
+    assert!(ended.stdout.contains("the books balance"), "{ended:#?}");
+    assert!(!ended.stderr.contains("WARN"), "{ended:#?}");
+}

@@ -1,0 +1,152 @@
+//! A broker for a test, and a consumer that is not made of our own code: mosquitto and its command-line clients.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+};
+
+use spotter::demo::broker::Broker;
+
+use super::lines::Lines;
+
+/// A retained message of this topic tells a consumer that its subscription stands.
+const READY: &str = "test/ready";
+
+/// Starts mosquitto at `address`; `more` is added to its configuration.
+pub fn broker(address: SocketAddr, more: &str) -> Broker {
+    // Tests may run as root, and then mosquitto would become another user.
+    Broker::start(address, &format!("user root\n{more}")).expect("mosquitto starts")
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// True when the broker kept it for us; false when it was published while we listened.
+    pub retained: bool,
+    /// As it came to us.
+    pub qos: u8,
+    /// Whole.
+    pub topic: String,
+    /// As text.
+    pub payload: String,
+}
+
+impl Heard {
+    /// A line of `mosquitto_sub -F '%r %q %t %p'`.
+    fn from_line(line: &str) -> Option<Self> {
+        let mut parts = line.splitn(4, ' ');
+        Some(Self {
+            retained: parts.next()? == "1",
+            qos: parts.next()?.parse().ok()?,
+            topic: parts.next()?.to_owned(),
+            payload: parts.next()?.to_owned(),
+        })
+    }
+
+    /// The payload as JSON; the test ends when it is none.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.payload)
+            .unwrap_or_else(|error| panic!("{}: {error}: {}", self.topic, self.payload))
+    }
+}
+
+/// Hears everything below `spotter/` from the moment it is made; comes back by itself when the broker does.
+pub struct Consumer {
+    child: Child,
+    lines: Lines,
+}
+
+impl Consumer {
+    /// Returns when the subscription stands.
+    pub fn on(broker: SocketAddr) -> Self {
+        publish_ready(broker);
+        let mut child = client("mosquitto_sub", broker)
+            .args([
+                "-t",
+                READY,
+                "-t",
+                "spotter/#",
+                "-q",
+                "1",
+                "-F",
+                "%r %q %t %p",
+            ])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("mosquitto_sub starts (package mosquitto-clients)");
+        let lines = Lines::follow(child.stdout.take().expect("stdout is piped"));
+        lines.wait_for(READY);
+        Self { child, lines }
+    }
+
+    /// Everything so far.
+    pub fn all(&self) -> Vec<Heard> {
+        let lines = self.lines.all();
+        let messages = lines.iter().filter_map(|line| Heard::from_line(line));
+        messages.filter(|heard| heard.topic != READY).collect()
+    }
+
+    /// How far it has heard, to wait for what comes later.
+    pub fn now(&self) -> usize {
+        self.lines.count()
+    }
+
+    /// Waits for a message of a topic that ends in `topic` and whose payload is as `wanted`.
+    #[track_caller]
+    pub fn wait_for(&self, topic: &str, wanted: impl Fn(&str) -> bool) -> Heard {
+        self.wait_after(0, topic, wanted)
+    }
+
+    /// The same, for messages that come after [`now`](Self::now) gave `from`.
+    #[track_caller]
+    pub fn wait_after(&self, from: usize, topic: &str, wanted: impl Fn(&str) -> bool) -> Heard {
+        self.lines.wait_after(from, topic, |line| {
+            Heard::from_line(line)
+                .filter(|heard| heard.topic.ends_with(topic) && wanted(&heard.payload))
+        })
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a consumer that comes now is told at once: topic and payload.
+pub fn retained(broker: SocketAddr) -> BTreeMap<String, String> {
+    let output = client("mosquitto_sub", broker)
+        .args(["-t", "spotter/#", "-q", "1", "-F", "%r %q %t %p"])
+        // It has no way to tell that all retained messages have come.
+        .args(["--retained-only", "-W", "2"])
+        .output()
+        .expect("mosquitto_sub starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let messages = text.lines().filter_map(Heard::from_line);
+    messages.map(|heard| (heard.topic, heard.payload)).collect()
+}
+
+fn publish_ready(broker: SocketAddr) {
+    let published = client("mosquitto_pub", broker)
+        .args(["-t", READY, "-m", "ready", "-r", "-q", "1"])
+        .status();
+    let published = published.expect("mosquitto_pub starts (package mosquitto-clients)");
+    assert!(
+        published.success(),
+        "the broker at {broker} takes no message"
+    );
+}
+
+fn client(program: &str, broker: SocketAddr) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(["-h", &broker.ip().to_string()])
+        .args(["-p", &broker.port().to_string()])
+        .args(["-V", "5"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}

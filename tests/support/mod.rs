@@ -1,0 +1,236 @@
+//! The program as a child process with a broker and a consumer beside it. Everything is on loopback and ends with the
+//! test that started it.
+//!
+//! Nothing here reads a clock: a test waits for what has to happen and gives up after [`PATIENCE`], which is generous
+//! because it says nothing about speed.
+
+pub mod broker;
+mod lines;
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use lines::Lines;
+
+/// How long anything may take before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// An asked-for stop has to be over by then; systemd would wait for twice as long before it kills.
+pub const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks at something that cannot be waited for.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Exit codes of the program.
+pub const DONE: i32 = 0;
+/// It could not; the reason is on stderr.
+pub const FAILED: i32 = 1;
+/// The configuration is wrong.
+pub const CONFIG: i32 = 78;
+
+/// Calls `attempt` until it gives something; `what` names it when patience ends.
+pub fn until<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    within(PATIENCE, what, attempt)
+}
+
+#[track_caller]
+fn within<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..limit.as_millis() / POLL.as_millis() {
+        if let Some(value) = attempt() {
+            return value;
+        }
+        std::thread::sleep(POLL);
+    }
+    panic!("{limit:?} went by without {what}")
+}
+
+/// A loopback address where nothing listens.
+pub fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("its number")
+}
+
+/// A folder of the checkout or a file in it.
+pub fn checkout(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Writes `text` to `directory/name`.
+pub fn file(directory: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = directory.join(name);
+    fs::write(&path, text).expect("a file in the test's directory");
+    path
+}
+
+/// `spotter` with `arguments`, to be changed before it starts.
+pub fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spotter"));
+    command
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// The program, running.
+pub struct Program {
+    child: Child,
+    /// What people read.
+    pub stdout: Lines,
+    /// The log.
+    pub stderr: Lines,
+}
+
+/// What is left of a run.
+#[derive(Debug)]
+pub struct Ended {
+    /// `None` when a signal killed it.
+    pub code: Option<i32>,
+    /// All it printed.
+    pub stdout: String,
+    /// All it logged.
+    pub stderr: String,
+}
+
+impl Program {
+    /// Starts `spotter` with `arguments`.
+    pub fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
+        Self::from_command(&mut command(arguments))
+    }
+
+    /// Starts what [`command`] gave.
+    pub fn from_command(command: &mut Command) -> Self {
+        let mut child = command.spawn().expect("the program starts");
+        let stdout = Lines::follow(child.stdout.take().expect("stdout is piped"));
+        let stderr = Lines::follow(child.stderr.take().expect("stderr is piped"));
+        Self {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Sends a signal, for example `TERM`.
+    pub fn signal(&self, name: &str) {
+        self.kill(name, &self.child.id().to_string());
+    }
+
+    /// Waits until it has taken over SIGTERM, which is before it loads the model.
+    pub fn wait_for_its_signal_handler(&self) {
+        const TERM_BIT: u64 = 1 << (15 - 1);
+        let status = format!("/proc/{}/status", self.child.id());
+        until("a handler of SIGTERM", || {
+            let text = fs::read_to_string(&status).ok()?;
+            let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+            let caught = u64::from_str_radix(caught.trim(), 16).ok()?;
+            (caught & TERM_BIT != 0).then_some(())
+        });
+    }
+
+    /// Sends it to the process group that the program leads, as a terminal does at Ctrl-C.
+    pub fn signal_group(&self, name: &str) {
+        self.kill(name, &format!("-{}", self.child.id()));
+    }
+
+    fn kill(&self, name: &str, whom: &str) {
+        let kill = Command::new("kill")
+            .args([&format!("-{name}"), "--", whom])
+            .status();
+        assert!(
+            kill.expect("kill is there").success(),
+            "the program is gone: {}",
+            self.stderr.text()
+        );
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn end(self) -> Ended {
+        self.end_within(PATIENCE)
+    }
+
+    /// Asks it to stop as systemd does, which it has to obey soon.
+    #[track_caller]
+    pub fn terminate(self) -> Ended {
+        self.signal("TERM");
+        self.end_within(STOP_LIMIT)
+    }
+
+    #[track_caller]
+    fn end_within(mut self, limit: Duration) -> Ended {
+        let status = within(limit, "the end of the program", || {
+            self.child.try_wait().expect("a child")
+        });
+        Ended {
+            code: status.code(),
+            stdout: self.stdout.to_end(),
+            stderr: self.stderr.to_end(),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Ended already, or ended now; there is nothing else to be done about it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// It ended so, or the test ends with all it said.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+
+    /// It failed with one message that holds all of `parts`, and without the words of a panic.
+    #[track_caller]
+    pub fn fails_with(self, code: i32, parts: &[&str]) {
+        let ended = self.expect(code);
+        for part in parts {
+            assert!(ended.stderr.contains(part), "{part:?} is not in {ended:#?}");
+        }
+        let messages = ended.stderr.matches("spotter: ").count();
+        assert_eq!(messages, 1, "one message is enough: {ended:#?}");
+        for alarm in ["panicked", "RUST_BACKTRACE", "unwrap"] {
+            assert!(!ended.stderr.contains(alarm), "{ended:#?}");
+        }
+    }
+}
+
+/// Runs `spotter` to its end.
+pub fn spotter<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Ended {
+    Program::start(arguments).end()
+}
+
+/// One figure of the status page at `address`, `None` while it is not there. `name` is everything before the value, for
+/// example `spotter_ingest_frames_total{camera="gate"}`.
+pub fn metric(address: SocketAddr, name: &str) -> Option<f64> {
+    let page = get(address, "/metrics")?;
+    let line = page.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().parse().ok()
+}
+
+/// The answer to a GET, `None` while nobody listens.
+pub fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
