@@ -212,7 +212,7 @@ fn push_when_due(
     let running = source.current_running_time().unwrap_or_default();
     let late_ns = u128::from(running.nseconds()) % interval.as_nanos();
     std::thread::sleep(interval - Duration::from_nanos(late_ns as u64));
-    let (running, wall) = (source.current_running_time(), clock.wall());
+    let (running, wall) = both_clocks(source, clock);
     let mut buffer = gst::Buffer::from_mut_slice(draw(wall));
     if let Some(buffer) = buffer.get_mut() {
         buffer.set_pts(running);
@@ -220,6 +220,23 @@ fn push_when_due(
     }
     // Refused only when the pipeline is ending.
     let _ = source.push_buffer(buffer);
+}
+
+/// The pipeline's time and the wall clock's at one moment. A thread that was held up between the two readings reads
+/// again: a picture would else show another time than the one it claims.
+fn both_clocks(source: &AppSrc, clock: &dyn Clock) -> (Option<gst::ClockTime>, WallTime) {
+    const TRIES: usize = 10;
+    const APART_MAX: gst::ClockTime = gst::ClockTime::from_mseconds(1);
+    let mut found = (None, clock.wall());
+    for _ in 0..TRIES {
+        let before = source.current_running_time();
+        found = (before, clock.wall());
+        let apart = source.current_running_time().zip(before);
+        if apart.is_none_or(|(after, before)| after.saturating_sub(before) < APART_MAX) {
+            break;
+        }
+    }
+    found
 }
 
 /// Sender reports map to the time of drawing; by default to that of sending, encoder delay included. They come every

@@ -27,6 +27,9 @@ const DRIFT_LIMIT_PPM: f64 = 500.0;
 const REPORTS_KEPT: usize = 256;
 /// RTP time may run off the sender's own NTP time by so much.
 const RTP_RATE_LIMIT: f64 = 0.005;
+/// Reports that rate is measured between are so far apart at least: a sender that is busy reads its two clocks some
+/// milliseconds apart, which is the limit itself within one second.
+const RTP_RATE_SPAN_S: f64 = 10.0;
 
 /// Why the camera's time is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +120,11 @@ impl CaptureClock {
                 (self.stepped, self.agreed, self.doubt) = (true, false, None);
             } else {
                 self.agreed |= (report.offset_s() - last.offset_s()).abs() < AGREE_S;
-                self.rate_wrong = rtp_rate_wrong(last, &report);
+                let far =
+                    |before: &&Report| report.ntp.seconds_since(before.ntp) >= RTP_RATE_SPAN_S;
+                if let Some(before) = self.reports.iter().rev().find(far) {
+                    self.rate_wrong = rtp_rate_wrong(before, &report);
+                }
             }
         }
         self.reports.push_back(report);
@@ -245,8 +252,8 @@ fn distrust(ntp: WallTime, received: WallTime) -> Option<ClockNote> {
 fn rtp_rate_wrong(before: &Report, after: &Report) -> bool {
     let ntp_s = after.ntp.seconds_since(before.ntp);
     let ticks = f64::from(after.rtp.0.wrapping_sub(before.rtp.0) as i32);
-    // Shorter spans measure the rounding of the reports, and longer ones may have wrapped.
-    if !(1.0..=600.0).contains(&ntp_s) || after.rtp.1 == 0 {
+    // Longer spans may have wrapped.
+    if !(RTP_RATE_SPAN_S..=600.0).contains(&ntp_s) || after.rtp.1 == 0 {
         return false;
     }
     let rtp_s = ticks / f64::from(after.rtp.1);
@@ -381,15 +388,29 @@ mod tests {
     #[test]
     fn a_wrong_rtp_rate_is_noted_and_wraps_are_not() {
         let mut fast = CaptureClock::default();
-        fast.on_report(report(0.0, 0.0, 1.19));
-        fast.on_report(report(5.0, 0.0, 1.19));
-        let _ = fast.capture(Some(wall(5.0)), wall(5.1));
+        for at_s in [0.0, 5.0, 10.0] {
+            fast.on_report(report(at_s, 0.0, 1.19));
+        }
+        let _ = fast.capture(Some(wall(10.0)), wall(10.1));
         assert_eq!(
             fast.health(Mono::default()).note,
             Some(ClockNote::RtpRateWrong)
         );
-        let (mut before, mut after) = (report(0.0, 0.0, 1.0), report(5.0, 0.0, 1.0));
-        (before.rtp.0, after.rtp.0) = (u32::MAX - 100_000, 349_999);
+        let (mut before, mut after) = (report(0.0, 0.0, 1.0), report(10.0, 0.0, 1.0));
+        (before.rtp.0, after.rtp.0) = (u32::MAX - 100_000, 799_999);
         assert!(!rtp_rate_wrong(&before, &after));
+    }
+
+    #[test]
+    fn a_busy_sender_s_clocks_are_not_called_wrong() {
+        let mut clock = CaptureClock::default();
+        for second in 0..30_u32 {
+            let mut report = report(f64::from(second), 0.0, 1.0);
+            // Every other report was stamped 10 ms after its RTP time was read.
+            report.rtp.0 += second % 2 * 900;
+            clock.on_report(report);
+        }
+        let _ = clock.capture(Some(wall(29.9)), wall(30.0));
+        assert_eq!(clock.health(Mono::default()).note, None);
     }
 }
