@@ -14,7 +14,7 @@
 //!
 //! Follow one frame: GStreamer hands it to `ingest::gst::frames`, which maps it and gives it to the sampler's slot of
 //! the camera. `app::daemon` waits for a permit of the engine, *then* asks [`sampler::Sampler::next`] for the newest
-//! frame, and hands the look to [`engine::handle::Permit::look`]. The engine's thread cuts it into steps
+//! frame, and hands the look to [`front::handle::Permit::look`]. The engine's thread cuts it into steps
 //! ([`engine::schedule`]), and [`engine::worker`] keeps [`cpu::CpuBackend`] busy with them: the next step is launched
 //! before the last one's results are read. `app::desk` passes the answers through
 //! [`track::Tracker`] and gives them to [`publish::Publisher`], whose outbox holds them until the client library takes
@@ -29,13 +29,15 @@
 //! | [`ingest`] | one camera for ever | domain, config |
 //! | [`sampler`] | which frame is looked at, and the books of all others | domain, config |
 //! | [`model`] | Moondream 2 without arithmetic: weights, crops, tokens, bins | domain, config |
-//! | [`engine`] | looks to answers, device independent; the seam [`engine::backend::Backend`] | domain, config, model |
+//! | [`engine`] | prompts to findings, device independent; the seam [`engine::backend::Backend`] | domain, model |
+//! | [`front`] | the engine with words: looks to answers, the thread, the permits | engine, model |
+//! | [`sim`] | the backend without tensors, in virtual time | engine's seam |
 //! | [`cpu`] | the backend on the CPU, the oracle of every kernel to come | engine's seam, model |
 //! | [`track`] | answers to presence and counts | domain, config |
 //! | [`publish`] | wire schema, outbox, broker | domain, config |
 //! | [`ops`] | logs, metrics, status page, systemd | domain, config |
 //! | [`demo`] | the drawn street with its truth, its RTSP server, a broker of our own | domain, config |
-//! | [`mod@bench`] | `spotter bench` and `spotter eval` | engine, demo |
+//! | [`mod@bench`] | `spotter bench` and `spotter eval` | front, engine, sim, demo |
 //! | [`app`], [`cli`] | the only places that see all stages | everything |
 //!
 //! # Invariants
@@ -58,11 +60,13 @@ pub mod cpu;
 pub mod demo;
 pub mod domain;
 pub mod engine;
+pub mod front;
 pub mod ingest;
 pub mod model;
 pub mod ops;
 pub mod publish;
 pub mod sampler;
+pub mod sim;
 pub mod track;
 
 #[cfg(test)]

@@ -18,10 +18,15 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("publish", &["domain", "config"]),
     ("ops", &["domain", "config"]),
     ("model", &["domain", "config"]),
-    ("engine", &["domain", "config", "model"]),
+    ("engine", &["domain", "model"]),
+    ("front", &["domain", "model", "engine"]),
+    ("sim", &["domain", "engine"]),
     ("cpu", &["domain", "config", "model", "engine"]),
     ("demo", &["domain", "config"]),
-    ("bench", &["domain", "model", "engine", "demo"]),
+    (
+        "bench",
+        &["domain", "model", "engine", "front", "sim", "demo"],
+    ),
 ];
 
 /// Longest source file, in lines.

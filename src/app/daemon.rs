@@ -31,7 +31,7 @@ use super::{
 use crate::{
     config::{self, Config, Environment, Loaded},
     domain::{Clock, Outcome, SystemClock},
-    engine::handle::{self, EngineStopped, Handle},
+    front::handle::{self, EngineStopped, Handle},
     ops::{
         notify,
         shutdown::{Signals, Wish},

@@ -6,7 +6,8 @@ use crate::{
     config,
     cpu::{Capacity, CpuBackend},
     domain::{Clock, Look, Outcome, Picture, Task},
-    engine::{Engine, Options, sequence::Bounds},
+    engine::{Options, sequence::Bounds},
+    front::Engine,
     model,
 };
 

@@ -3,7 +3,7 @@
 use crate::{
     demo::h264::CodecError,
     domain::{Answer, IdError, Look, Outcome, Picture, PictureError, Task},
-    engine::{Engine, EngineError},
+    front::{Engine, EngineError},
 };
 
 /// Why a measurement ended early.

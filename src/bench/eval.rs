@@ -10,7 +10,7 @@ use super::{
 use crate::{
     demo::{questions::questions, truth},
     domain::Task,
-    engine::Engine,
+    front::Engine,
 };
 
 /// Words for things that the street does not have and that the trainer of the embedded model holds back

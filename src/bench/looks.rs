@@ -14,7 +14,7 @@ use super::{
 use crate::{
     demo::{random, scene::Class, truth},
     domain::{Answer, Clock, Picture, Task},
-    engine::Engine,
+    front::Engine,
     model::{ModelConfig, Tokenizer, prompt_tokens},
 };
 

@@ -17,6 +17,7 @@ mod looks;
 mod machine;
 mod pipeline;
 mod progress;
+mod published;
 mod report;
 pub mod score;
 mod scores;

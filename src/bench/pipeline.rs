@@ -1,14 +1,12 @@
 //! What the pipeline gains over the blocking loop, in virtual time: the engine as it is, on a simulated device with
-//! published step costs (`engine::sim::published` names the source). It needs no GPU and takes a second.
+//! published step costs ([`super::published`] names the source). It needs no GPU and takes a second.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::engine::{
-    sim::published::{CONFIGURATIONS, Configuration, run},
-    worker::DeviceError,
-};
+use super::published::{CONFIGURATIONS, Configuration, run};
+use crate::engine::worker::DeviceError;
 
 /// One device under one number of streams, at depth 1 and 2. Times in milliseconds a step, gains in percent of tokens a
 /// second.

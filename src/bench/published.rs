@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{SimBackend, SimCosts, SimModel};
+use crate::model::TokenIds;
 use crate::{
     domain::{Clock as _, ManualClock, Mono, WallTime},
     engine::{
@@ -14,9 +14,10 @@ use crate::{
         constraint::Choices,
         cost::StepCost,
         request::{Ask, Event, LookId, Options, Request},
-        sequence::{Bounds, Sequence, Skill, TokenIds},
+        sequence::{Bounds, Sequence, Skill},
         worker::{DeviceError, Worker},
     },
+    sim::{SimBackend, SimCosts, SimModel},
 };
 
 /// A device under a number of streams, each always decoding one request.
@@ -210,3 +211,6 @@ fn request(stream: usize, number: usize) -> Request {
         objects: false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,8 @@ use crate::{
     config::ModelSource,
     cpu::{Capacity, CpuBackend},
     domain::{Clock, SystemClock},
-    engine::{Engine, Options, sequence::Bounds},
+    engine::{Options, sequence::Bounds},
+    front::Engine,
     model::load_model,
 };
 

@@ -11,7 +11,7 @@ use crate::{
     bench::{self, EvalOptions, LooksOptions, Progress},
     config, cpu,
     domain::{Clock, SystemClock},
-    engine::Engine,
+    front::Engine,
 };
 
 fn engine(

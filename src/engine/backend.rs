@@ -267,6 +267,34 @@ pub enum Picked {
     Nothing,
 }
 
+impl Picked {
+    /// Of the decision; 0 for none.
+    pub fn probability(&self) -> f32 {
+        match *self {
+            Self::End { probability } => probability,
+            Self::Coord { probability, .. } | Self::Token { probability, .. } => probability,
+            Self::Size { .. } => 1.0,
+            Self::Nothing => 0.0,
+        }
+    }
+
+    /// Of the bins; 1 where there are none.
+    pub fn sharpness(&self) -> f32 {
+        match *self {
+            Self::Coord { sharpness, .. } | Self::Size { sharpness, .. } => sharpness,
+            Self::End { .. } | Self::Token { .. } | Self::Nothing => 1.0,
+        }
+    }
+
+    /// Bin that goes with a token; 0 where there is none.
+    pub fn coord_bin(&self) -> u16 {
+        match *self {
+            Self::Token { coord_bin, .. } => coord_bin,
+            _ => 0,
+        }
+    }
+}
+
 /// Results of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Committed {

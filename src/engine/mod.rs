@@ -30,10 +30,9 @@
 //! | [`constraint`] | answers that must be one of given texts |
 //! | [`worker`] | the loop |
 //! | [`cost`], [`timeline`] | what a step costs, what the pipeline gains, and where the time went |
-//! | [`front`], [`handle`] | looks with words; the thread and its permits |
-//! | [`sim`] | a device without tensors, in virtual time |
 //!
-//! All but `worker`, `front` and `handle` are pure: they hold no device, no thread and no clock.
+//! All but `worker` are pure: they hold no device, no thread and no clock. Words, and the engine's thread with its permits,
+//! are the room `front`'s.
 //!
 //! Not here: what a camera is, when a look is due, what an answer means to the world.
 
@@ -42,8 +41,6 @@ pub mod constraint;
 pub mod cost;
 pub mod decision;
 pub mod draft;
-pub mod front;
-pub mod handle;
 mod job;
 pub mod kv;
 pub mod pipeline;
@@ -53,12 +50,10 @@ mod room;
 pub mod schedule;
 pub mod sequence;
 mod settle;
-pub mod sim;
 mod start;
 pub mod timeline;
 pub mod worker;
 
-pub use front::{Engine, EngineError};
 pub use request::Options;
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! What the scheduler is asked and what it tells.
 
-use super::{
-    draft::DraftKey,
-    kv::OutOfPages,
-    sequence::{Found, Object, Sequence},
+use super::{draft::DraftKey, kv::OutOfPages, sequence::Sequence};
+use crate::{
+    domain::{CameraId, Marks, Mono, Picture},
+    model::{Found, Object},
 };
-use crate::domain::{CameraId, Marks, Mono, Picture};
 
 /// A look in the engine; rises with each arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,7 +21,7 @@ use super::{
     constraint::{Choices, Cursor},
     decision::{Choosing, Decision},
 };
-use crate::model::ModelConfig;
+use crate::model::{Found, Object, Thought, TokenIds};
 
 /// The loop that a prompt runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,41 +35,6 @@ pub enum Skill {
         /// Think first. The prompt must end with the thinking id.
         reasoning: bool,
     },
-}
-
-/// The ids that steer a sequence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenIds {
-    /// Ends an answer.
-    pub eos: u32,
-    /// Ends the thinking; suppressed inside of an answer.
-    pub answer: u32,
-    /// A coordinate follows.
-    pub coord: u32,
-    /// A size follows.
-    pub size: u32,
-    /// Begins a grounded stretch of thinking.
-    pub start_ground: u32,
-    /// Ends it.
-    pub end_ground: u32,
-    /// Fed between thinking and answer.
-    pub answer_suffix: Vec<u32>,
-}
-
-impl TokenIds {
-    /// The ids of a model.
-    pub fn of(config: &ModelConfig) -> Self {
-        let ids = &config.tokenizer;
-        Self {
-            eos: ids.eos_id,
-            answer: ids.answer_id,
-            coord: ids.coord_id,
-            size: ids.size_id,
-            start_ground: ids.start_ground_points_id,
-            end_ground: ids.end_ground_id,
-            answer_suffix: ids.templates.query.suffix.clone(),
-        }
-    }
 }
 
 /// Where a sequence stops although the model goes on.
@@ -90,56 +55,13 @@ pub struct Next {
     pub pick: Pick,
 }
 
-/// A found object as the model's bins.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Object {
-    /// 0..1024; `model::coord_from_bin` gives the share of the width.
-    pub x_bin: u16,
-    /// The same for the height.
-    pub y_bin: u16,
-    /// Width and height bins of a box; `model::size_from_bin` gives the shares. `None` for a point.
-    pub size_bins: Option<(u16, u16)>,
-    /// Probability of going on instead of ending, when this object was begun.
-    pub probability: f32,
-}
-
-/// A stretch of the model's thinking with the points it looked at.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Thought {
-    /// Token ids.
-    pub tokens: Vec<u32>,
-    /// Coordinate bins in the order they came; two make a point (x, y).
-    pub coord_bins: Vec<u16>,
-}
-
-/// What was found so far.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
-    /// Of detect and point.
-    pub objects: Vec<Object>,
-    /// Token ids of the answer.
-    pub tokens: Vec<u32>,
-    /// Sum of the natural logarithms of the answer tokens' probabilities, the end included.
-    pub log_probability: f64,
-    /// Thinking before the answer; empty unless reasoning was asked for. A new stretch begins at each grounding mark.
-    pub thoughts: Vec<Thought>,
-    /// A bound ended it, not the model.
-    pub truncated: bool,
-}
-
 /// What the sequence waits for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     X,
-    Y {
-        x_bin: u16,
-        probability: f32,
-    },
-    Size {
-        x_bin: u16,
-        y_bin: u16,
-        probability: f32,
-    },
+    Y(Begun),
+    /// With the y bin.
+    Size(Begun, u16),
     Thinking {
         first: bool,
         count: usize,
@@ -148,6 +70,14 @@ enum State {
         first: bool,
     },
     Ended,
+}
+
+/// An object of which x is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Begun {
+    x_bin: u16,
+    probability: f32,
+    sharpness: f32,
 }
 
 /// A decision that the state cannot take: the backend broke its contract.
@@ -326,78 +256,49 @@ impl Sequence {
 
     /// Takes the next decision.
     pub fn advance(&mut self, picked: Picked) -> Result<(), Unexpected> {
-        self.decisions.extend(Decision::of(picked));
-        self.state = match (self.state, picked) {
-            (State::X, Picked::End { .. }) => State::Ended,
-            (
-                State::X,
-                Picked::Coord {
-                    bin, probability, ..
-                },
-            ) => {
-                self.next = vec![Decision::Coord(bin).input()];
-                State::Y {
-                    x_bin: bin,
-                    probability,
-                }
-            }
-            (State::Y { x_bin, probability }, Picked::Coord { bin, .. }) => {
-                self.next = vec![Decision::Coord(bin).input()];
+        let decision = Decision::of(picked);
+        if let Some(decision) = decision {
+            self.decisions.push(decision);
+            self.next = vec![decision.input()];
+        }
+        let (probability, sharpness) = (picked.probability(), picked.sharpness());
+        self.state = match (self.state, decision) {
+            (State::X, None) if matches!(picked, Picked::End { .. }) => State::Ended,
+            (State::X, Some(Decision::Coord(x_bin))) => State::Y(Begun {
+                x_bin,
+                probability,
+                sharpness,
+            }),
+            (State::Y(begun), Some(Decision::Coord(y_bin))) => {
+                let begun = begun.sharp_to(sharpness);
                 match self.skill {
-                    Skill::Point => self.object(Object {
-                        x_bin,
-                        y_bin: bin,
-                        size_bins: None,
-                        probability,
-                    }),
-                    _ => State::Size {
-                        x_bin,
-                        y_bin: bin,
-                        probability,
-                    },
+                    Skill::Point => self.object(begun, y_bin, None),
+                    _ => State::Size(begun, y_bin),
                 }
             }
-            (
-                State::Size {
-                    x_bin,
-                    y_bin,
-                    probability,
-                },
-                Picked::Size {
-                    width_bin,
-                    height_bin,
-                    ..
-                },
-            ) => {
-                self.next = vec![Decision::Size(width_bin, height_bin).input()];
-                self.object(Object {
-                    x_bin,
-                    y_bin,
-                    size_bins: Some((width_bin, height_bin)),
-                    probability,
-                })
+            (State::Size(begun, y_bin), Some(Decision::Size(width, height))) => {
+                self.object(begun.sharp_to(sharpness), y_bin, Some((width, height)))
             }
-            (State::Thinking { count, .. }, Picked::Token { id, coord_bin, .. }) => {
-                self.think(id, coord_bin, count)
+            (State::Thinking { count, .. }, Some(Decision::Token(id))) => {
+                self.think(id, picked.coord_bin(), count)
             }
-            (
-                State::Answering { .. },
-                Picked::Token {
-                    id, probability, ..
-                },
-            ) => self.answer(id, probability),
-            (state, got) => {
-                return Err(Unexpected {
-                    got,
-                    state: format!("{state:?}"),
-                });
+            (State::Answering { .. }, Some(Decision::Token(id))) => self.answer(id, probability),
+            (state, _) => {
+                let state = format!("{state:?}");
+                return Err(Unexpected { got: picked, state });
             }
         };
         Ok(())
     }
 
-    fn object(&mut self, object: Object) -> State {
-        self.found.objects.push(object);
+    fn object(&mut self, begun: Begun, y_bin: u16, size_bins: Option<(u16, u16)>) -> State {
+        self.found.objects.push(Object {
+            x_bin: begun.x_bin,
+            y_bin,
+            size_bins,
+            probability: begun.probability,
+            sharpness: begun.sharpness,
+        });
         if self.found.objects.len() < self.bounds.max_objects {
             return State::X;
         }
@@ -408,12 +309,8 @@ impl Sequence {
     /// One token of thinking. A coordinate id stands for the bin decoded from the same hidden state.
     fn think(&mut self, id: u32, coord_bin: u16, count: usize) -> State {
         if id == self.ids.answer || count == self.bounds.max_tokens {
-            self.next = self
-                .ids
-                .answer_suffix
-                .iter()
-                .map(|&id| Input::Token(id))
-                .collect();
+            let suffix = self.ids.answer_suffix.iter();
+            self.next = suffix.map(|&id| Input::Token(id)).collect();
             return State::Answering { first: true };
         }
         let mark = id == self.ids.start_ground || id == self.ids.end_ground;
@@ -421,16 +318,13 @@ impl Sequence {
             self.found.thoughts.push(Thought::default());
         }
         if let Some(thought) = self.found.thoughts.last_mut() {
-            match id == self.ids.coord {
-                true => thought.coord_bins.push(coord_bin),
-                false if !mark => thought.tokens.push(id),
-                false => {}
+            if id == self.ids.coord {
+                thought.coord_bins.push(coord_bin);
+                self.next = vec![Decision::Coord(coord_bin).input()];
+            } else if !mark {
+                thought.tokens.push(id);
             }
         }
-        self.next = match id == self.ids.coord {
-            true => vec![Decision::Coord(coord_bin).input()],
-            false => vec![Input::Token(id)],
-        };
         State::Thinking {
             first: false,
             count: count + 1,
@@ -452,7 +346,16 @@ impl Sequence {
             self.cursor = choices.after(self.cursor, id);
         }
         self.found.tokens.push(id);
-        self.next = vec![Input::Token(id)];
         State::Answering { first: false }
+    }
+}
+
+impl Begun {
+    /// An object is as sharp as its least sharp bin.
+    fn sharp_to(self, sharpness: f32) -> Self {
+        Self {
+            sharpness: self.sharpness.min(sharpness),
+            ..self
+        }
     }
 }

@@ -4,11 +4,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{
+use crate::engine::{
     backend::Backend,
     draft::DraftKey,
     request::{Ask, Event, Finding, LookId, Options, Request},
-    sequence::{Bounds, Found, Object, Sequence, Skill, TokenIds},
+    sequence::{Bounds, Sequence, Skill},
     worker::{DeviceError, Worker},
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         Answer, AnswerBody, Clock, Found as Scored, Look, NormBox, NormPoint, Outcome, Prompt,
         ScoreSource, Task,
     },
-    model::{self, ModelConfig, Tokenizer},
+    model::{self, Found, ModelConfig, Object, TokenIds, Tokenizer},
 };
 
 /// Why a look could not be answered.

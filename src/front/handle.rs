@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::{
-    front::{Engine, EngineError, News},
-    request::LookId,
+use super::engine::{Engine, EngineError, News};
+use crate::{
+    domain::{Look, Outcome},
+    engine::request::LookId,
 };
-use crate::domain::{Look, Outcome};
 
 /// Looks that may be inside the engine: while one decodes, the next is prefilled. More would only grow old.
 const PERMITS: usize = 2;

@@ -9,6 +9,8 @@ mod config_check;
 mod crops;
 mod embedded;
 mod files;
+mod found;
+mod ids;
 mod prompt;
 mod region;
 mod resize;
@@ -25,6 +27,8 @@ pub use config::{
 };
 pub use crops::{Crops, crops, normalise_table};
 pub use files::{LoadedModel, ModelError, load_model};
+pub use found::{Found, Object, Thought};
+pub use ids::TokenIds;
 pub use prompt::{Input, PromptError, SpatialRef, prompt_tokens, query_tokens, text_only_tokens};
 pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
 pub use source::{TensorSource, WeightsError, WeightsFile};

@@ -10,20 +10,18 @@
 //! So an answer is a function of image, prompt and what was decided before, like a model's, and every stale, foreign or
 //! missing page changes it. Cells of released pages are poisoned; reading one is an error.
 
-pub mod published;
-
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::{
+use crate::domain::{CameraId, Clock as _, ManualClock, Mono};
+use crate::engine::{
     backend::{
         Backend, BackendError, Committed, Feed, ImageJob, Input, KvTable, Limits, MaskSource,
         PageId, Pick, Picked, Row, RowMask, SlotId, Step, StepTimes, TokenMask,
     },
     decision::Decision,
 };
-use crate::domain::{CameraId, Clock as _, ManualClock, Mono};
 
 /// What a simulated device costs.
 #[derive(Clone)]

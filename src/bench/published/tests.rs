@@ -1,7 +1,7 @@
 //! The structure of the pipeline against published figures: given a device's step costs and nothing else, the engine's
 //! periods and gains must be those that were measured and predicted on that device.
 
-use crate::engine::sim::published::{CONFIGURATIONS, run};
+use super::{CONFIGURATIONS, run};
 
 /// Of the published figures; a published period holds some microseconds of launch that no published cost names.
 const POINTS: f64 = 2.0;

@@ -9,11 +9,11 @@ use crate::{
     domain::{CaptionLength, Task},
     engine::{
         backend::Input,
-        sequence::{Bounds, Found, Sequence, Skill, TokenIds},
+        sequence::{Bounds, Sequence, Skill},
     },
     model::{
-        ModelConfig, SpatialRef, Tokenizer, coord_from_bin, prompt_tokens, query_tokens,
-        size_from_bin, text_only_tokens,
+        Found, ModelConfig, SpatialRef, TokenIds, Tokenizer, coord_from_bin, prompt_tokens,
+        query_tokens, size_from_bin, text_only_tokens,
     },
     testing::{golden_sets, json},
 };

@@ -14,9 +14,12 @@ use crate::{
     domain::ManualClock,
     engine::{
         backend::{Backend, Feed, Input, KvTable, Pick, Picked, Row, SlotId, Step},
-        sequence::{Bounds, Found, Sequence, Skill, TokenIds},
+        sequence::{Bounds, Sequence, Skill},
     },
-    model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
+    model::{
+        FloatFormat, Found, ModelConfig, Tensor, TensorData, TensorSource, TokenIds, Weights,
+        WeightsError,
+    },
     testing::{Tensors, golden_set, json, tensors},
 };
 

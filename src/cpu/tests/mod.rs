@@ -14,9 +14,9 @@ use crate::{
     domain::{ManualClock, Picture},
     engine::{
         backend::{Backend, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step},
-        sequence::{Found, Sequence},
+        sequence::Sequence,
     },
-    model::{ModelConfig, ROTARY_DIM, Weights, WeightsFile, picture_from_image},
+    model::{Found, ModelConfig, ROTARY_DIM, Weights, WeightsFile, picture_from_image},
     testing::{self, Tensors},
 };
 

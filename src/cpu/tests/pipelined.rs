@@ -12,9 +12,9 @@ use crate::{
             Backend, Feed, ImageJob, Input, KvTable, MaskSource, PageId, Pick, Picked, Row,
             RowMask, RowRef, Sampling, SlotId, Step, TokenMask,
         },
-        sequence::{Bounds, Found, Sequence, Skill, TokenIds},
+        sequence::{Bounds, Sequence, Skill},
     },
-    model::{ModelConfig, coord_from_bin, size_from_bin},
+    model::{Found, ModelConfig, TokenIds, coord_from_bin, size_from_bin},
     testing::golden_set,
 };
 

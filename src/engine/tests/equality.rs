@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use proptest::prelude::*;
 
 use super::{BOUNDS, ids};
+use crate::model::Found;
 use crate::{
     domain::{CameraId, Clock as _, ManualClock, Mono, Picture, Prompt, PromptId, Task, WallTime},
     engine::{
@@ -13,10 +14,10 @@ use crate::{
         decision::Choosing,
         draft::DraftKey,
         request::{Ask, Decide, Event, LookId, Options, Request},
-        sequence::{Found, Sequence, Skill},
-        sim::{SimBackend, SimCosts, SimModel},
+        sequence::{Sequence, Skill},
         worker::Worker,
     },
+    sim::{SimBackend, SimCosts, SimModel},
 };
 
 pub(super) const LIMITS: Limits = Limits {

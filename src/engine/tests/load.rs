@@ -13,9 +13,9 @@ use crate::{
         backend::{Input, Limits},
         request::{Ask, Event, LookId, Options, Request},
         sequence::{Sequence, Skill},
-        sim::{SimBackend, SimCosts},
         worker::Worker,
     },
+    sim::{SimBackend, SimCosts},
 };
 
 const MS: Duration = Duration::from_millis(1);

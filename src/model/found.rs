@@ -1,0 +1,41 @@
+//! What a model found, in its own terms: bins and token ids.
+
+/// A found object as the model's bins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Object {
+    /// 0..1024; [`super::coord_from_bin`] gives the share of the width.
+    pub x_bin: u16,
+    /// The same for the height.
+    pub y_bin: u16,
+    /// Width and height bins of a box; [`super::size_from_bin`] gives the shares. `None` for a point.
+    pub size_bins: Option<(u16, u16)>,
+    /// Probability of going on instead of ending, when this object was begun.
+    pub probability: f32,
+    /// Probability mass within two bins of the chosen one, 0..1: the smallest of x, y, width and height. How sure the
+    /// model is of the place, as `probability` is of the object.
+    pub sharpness: f32,
+}
+
+/// A stretch of the model's thinking with the points it looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Thought {
+    /// Token ids.
+    pub tokens: Vec<u32>,
+    /// Coordinate bins in the order they came; two make a point (x, y).
+    pub coord_bins: Vec<u16>,
+}
+
+/// What was found so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Of detect and point.
+    pub objects: Vec<Object>,
+    /// Token ids of the answer.
+    pub tokens: Vec<u32>,
+    /// Sum of the natural logarithms of the answer tokens' probabilities, the end included.
+    pub log_probability: f64,
+    /// Thinking before the answer; empty unless reasoning was asked for. A new stretch begins at each grounding mark.
+    pub thoughts: Vec<Thought>,
+    /// A bound ended it, not the model.
+    pub truncated: bool,
+}
