@@ -1,11 +1,11 @@
 //! One prompt of a look on its way through steps: a sequence with its place in the cache.
 //!
 //! ```text
-//!              launch: refs + 1          commit: refs - 1
-//!   Running ───────────────────────▶ ◀─────────────────────      refs = steps in flight that carry the row, 0..=depth
+//!              launch: inflight_refs + 1    commit: inflight_refs - 1
+//!   Running ───────────────────────▶ ◀─────────────────────      0..=depth steps carry the row
 //!      │ ended, cancelled, failed: Finalized     │ out of pages: Evicted
 //!      ▼                                         ▼
-//!   no further launches; at refs = 0 the pages go back, and an evicted job returns to the queue
+//!   no further launches; at 0 the pages go back, and an evicted job returns to the queue
 //! ```
 //!
 //! A step that was launched before its row was finalized carries a *zombie*: it computes, and its result is ignored. That
@@ -43,15 +43,18 @@ pub(super) struct Job {
     pub marks: Marks,
     /// Objects that were shown already.
     pub shown: usize,
+    /// Steps that carry the row and are not committed, 0..=depth.
+    pub inflight_refs: usize,
     /// The sequence before its first step.
     fresh: Sequence,
-    /// Decisions to verify in the next prefill.
+    /// Decisions to verify in the next step.
     draft: Vec<Decision>,
-    /// Where the next input goes; everything before it is written, or will be by steps in flight.
-    position: usize,
-    refs: usize,
     /// A draft is in flight: nobody knows where the next input goes.
     verifying: bool,
+    /// What is left of a wrong draft is worth another try.
+    hopeful: bool,
+    /// Where the next input goes; everything before it is written, or will be by steps in flight.
+    position: usize,
     last: Option<RowRef>,
 }
 
@@ -60,7 +63,7 @@ pub(super) struct Wish {
     pub feed: Feed,
     pub picks: Vec<Pick>,
     pub position: usize,
-    /// Drafted decisions among the inputs.
+    /// Drafted decisions, the last of the inputs.
     pub draft: Vec<Decision>,
 }
 
@@ -75,24 +78,21 @@ impl Job {
             kv: KvTable::default(),
             marks: Marks::default(),
             shown: 0,
+            inflight_refs: 0,
             draft: Vec::new(),
-            position: 0,
-            refs: 0,
             verifying: false,
+            hopeful: true,
+            position: 0,
             last: None,
         }
     }
 
-    pub fn refs(&self) -> usize {
-        self.refs
-    }
-
     /// No step carries it and none will.
     pub fn is_gone(&self) -> bool {
-        self.standing != Standing::Running && self.refs == 0
+        self.standing != Standing::Running && self.inflight_refs == 0
     }
 
-    /// The inputs of its prefill without a draft.
+    /// What it feeds next without a draft; before its first step the whole prompt.
     pub fn prompt(&self) -> Vec<Input> {
         self.sequence.feed().map_or(Vec::new(), |next| next.inputs)
     }
@@ -102,6 +102,11 @@ impl Job {
         if self.draft.is_empty() && self.sequence.takes_draft() {
             self.draft = draft.to_vec();
         }
+    }
+
+    /// At most `length` decisions are verified next.
+    pub fn shorten_draft(&mut self, length: usize) {
+        self.draft.truncate(length);
     }
 
     /// Starts without a draft; true when it had one.
@@ -116,23 +121,9 @@ impl Job {
     }
 
     /// The prefill, when the first `known` inputs of the prompt are in the cache.
-    pub fn prefill(&self, known: usize) -> Wish {
-        let mut picks = Vec::new();
-        for ahead in 0..=self.draft.len() {
-            match self.sequence.pick_ahead(ahead) {
-                Some(pick) => picks.push(pick),
-                None => break,
-            }
-        }
-        let draft = self.draft[..picks.len().saturating_sub(1)].to_vec();
-        let mut inputs = self.prompt().split_off(known);
-        inputs.extend(draft.iter().map(|decision| decision.input()));
-        Wish {
-            feed: Feed::Host(inputs),
-            picks,
-            position: self.kv.prefix_positions + known,
-            draft,
-        }
+    pub fn prefill(&mut self, known: usize) -> Wish {
+        self.position = self.kv.prefix_positions + known;
+        self.from_host(known)
     }
 
     /// The next decode row. With `carry` the row may follow decisions that are still in flight.
@@ -140,20 +131,31 @@ impl Job {
         if self.standing != Standing::Running || self.verifying {
             return None;
         }
-        let (feed, pick) = match (self.refs, self.last) {
-            (0, _) => {
-                let next = self.sequence.feed()?;
-                (Feed::Host(next.inputs), next.pick)
-            }
-            (refs, Some(last)) if carry => (Feed::Carry(last), self.sequence.pick_ahead(refs)?),
-            _ => return None,
-        };
-        Some(Wish {
-            feed,
-            picks: vec![pick],
+        match (self.inflight_refs, self.last) {
+            (0, _) => Some(self.from_host(0)),
+            (refs, Some(last)) if carry => Some(Wish {
+                feed: Feed::Carry(last),
+                picks: vec![self.sequence.pick_ahead(refs)?],
+                position: self.position,
+                draft: Vec::new(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// What the sequence feeds next, without the first `known` of it, and the draft behind it.
+    fn from_host(&self, known: usize) -> Wish {
+        let mut inputs = self.prompt().split_off(known);
+        let picks = (0..=self.draft.len()).map_while(|ahead| self.sequence.pick_ahead(ahead));
+        let picks: Vec<Pick> = picks.collect();
+        let draft = self.draft[..picks.len().saturating_sub(1)].to_vec();
+        inputs.extend(draft.iter().map(|decision| decision.input()));
+        Wish {
+            feed: Feed::Host(inputs),
+            picks,
             position: self.position,
-            draft: Vec::new(),
-        })
+            draft,
+        }
     }
 
     /// The wish goes into a step.
@@ -162,18 +164,24 @@ impl Job {
         self.verifying = !wish.draft.is_empty();
         self.draft.clear();
         self.last = Some(at);
-        self.refs += 1;
+        self.inflight_refs += 1;
     }
 
     /// A step that carried it is committed.
     pub fn committed(&mut self) {
-        self.refs -= 1;
+        self.inflight_refs -= 1;
     }
 
-    /// Of `drafted` decisions behind the prompt `accepted` were made: the next input replaces the first wrong one.
-    pub fn verified(&mut self, drafted: usize, accepted: usize) {
+    /// Of `drafted` decisions `accepted` were made, and the one after them, which takes the place of the first wrong one.
+    /// What was decided behind that was fed a wrong element, often by a bin: it is the best guess there is, and the next
+    /// draft, until a pass accepts nothing.
+    pub fn verified(&mut self, drafted: usize, accepted: usize, guess: Vec<Decision>) {
         self.position -= drafted - accepted;
         self.verifying = false;
+        if accepted > 0 || self.hopeful {
+            self.draft = guess;
+        }
+        self.hopeful = accepted > 0;
     }
 
     /// Starts again, with the decisions so far as its draft. They were made by the model, so verifying them gives them
@@ -186,8 +194,7 @@ impl Job {
         }
         self.standing = Standing::Running;
         self.kv = KvTable::default();
-        self.verifying = false;
-        self.last = None;
+        (self.verifying, self.hopeful, self.last) = (false, true, None);
         self
     }
 }

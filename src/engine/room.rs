@@ -15,6 +15,19 @@ use super::{
 };
 
 impl Scheduler {
+    /// Leaves so much of job `i`'s draft as has room without taking it from anybody.
+    pub(super) fn fit_draft(&mut self, i: usize) {
+        let job = &self.jobs[i];
+        let Some(wish) = job.decode(false).filter(|wish| !wish.draft.is_empty()) else {
+            return;
+        };
+        let pages = job.kv.own.len() + self.memory.available();
+        let paged = job.kv.prefix_positions + pages * self.limits.page_tokens;
+        let needed = wish.position + wish.feed.positions() - wish.draft.len();
+        let room = self.limits.context.min(paged).saturating_sub(needed);
+        self.jobs[i].shorten_draft(room);
+    }
+
     /// Pages for the positions of job `i` up to `end`. When there are none, images that nobody reads now make room, then
     /// the youngest job; false when the job has to wait.
     pub(super) fn give_pages(&mut self, i: usize, end: usize) -> bool {
@@ -35,7 +48,7 @@ impl Scheduler {
             if self.drop_idle_prefix(None) {
                 continue;
             }
-            let leaving = |job: &Job| job.standing != Standing::Running && job.refs() > 0;
+            let leaving = |job: &Job| job.standing != Standing::Running && job.inflight_refs > 0;
             if self.jobs.iter().any(leaving) {
                 return false;
             }

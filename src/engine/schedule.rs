@@ -205,13 +205,14 @@ impl Scheduler {
     fn add_decodes(&mut self, building: &mut Building) {
         let carry = self.options.decide == Decide::Device;
         for i in 0..self.jobs.len() {
+            self.fit_draft(i);
             let Some(wish) = self.jobs[i].decode(carry) else {
                 continue;
             };
             let end = wish.position + wish.feed.positions();
             if end > self.limits.context {
                 // A row that runs ahead may turn out to have ended before.
-                if self.jobs[i].refs() == 0 {
+                if self.jobs[i].inflight_refs == 0 {
                     let (look, prompt) = self.jobs[i].id;
                     let why = Unfit::Context {
                         prompt,
@@ -224,6 +225,7 @@ impl Scheduler {
             }
             if self.give_pages(i, end) {
                 self.work.decodes += 1;
+                self.work.drafted += wish.draft.len() as u64;
                 self.add_row(building, i, wish);
             }
         }

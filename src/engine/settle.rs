@@ -76,7 +76,8 @@ impl Scheduler {
             }
         }
         if !row.draft.is_empty() {
-            job.verified(row.draft.len(), accepted);
+            let guess = decided.iter().skip(accepted + 1).map_while(|d| *d);
+            job.verified(row.draft.len(), accepted, guess.collect());
             self.work.accepted += accepted as u64;
         }
         if let Some(look) = self.looks.get(&row.job.0) {

@@ -66,9 +66,8 @@ impl Scheduler {
                 .map_or(0, |_| self.limits.prefix_positions);
             for job in &mut look.waiting {
                 if let Some(key) = &job.draft_key {
-                    let answer = self.drafts.of(key);
-                    let room = self.limits.context - prefix - job.prompt().len();
-                    job.offer_draft(&answer[..answer.len().min(room)]);
+                    job.offer_draft(self.drafts.of(key));
+                    job.shorten_draft(self.limits.context - prefix - job.prompt().len());
                 }
             }
         }
