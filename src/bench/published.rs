@@ -203,7 +203,8 @@ fn request(stream: usize, number: usize) -> Request {
     Request {
         camera: None,
         picture: None,
-        deadline: Mono::from_nanos(u64::MAX),
+        start_by: Mono::from_nanos(u64::MAX),
+        answer_by: Mono::from_nanos(u64::MAX),
         asks: vec![Ask {
             sequence,
             draft: None,

@@ -15,6 +15,7 @@
 //! *Nobody is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
 //! that a look with many prompts is not starved by small ones.
 
+use super::request::LookId;
 use crate::domain::Mono;
 
 /// Images in a step that also carries decoding rows: what a token waits for at most.
@@ -23,16 +24,28 @@ pub const IMAGES_WITH_DECODE: usize = 4;
 /// A look with prompts that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
+    /// Which; rises with each arrival.
+    pub look: LookId,
     /// Looks of the same camera that are running or before it in the queue.
     pub rank: usize,
     /// To be started by then.
-    pub deadline: Mono,
-    /// Rises with each arrival.
-    pub arrival: u64,
+    pub start_by: Mono,
     /// Pages that its image needs; `None` when it is encoded already, or there is none.
     pub image_pages: Option<usize>,
-    /// Pages that each waiting prompt needs, in their order.
+    /// Pages that each waiting prompt needs, in their order; at least one.
     pub prompt_pages: Vec<usize>,
+}
+
+impl Candidate {
+    /// Smaller is served first: round robin over cameras, earliest deadline first within a round.
+    pub fn order(&self) -> impl Ord + use<> {
+        (self.rank, self.start_by, self.look)
+    }
+
+    /// Pages without which nothing of it can start.
+    pub fn pages_wanted(&self) -> usize {
+        self.image_pages.unwrap_or(0) + self.prompt_pages[0]
+    }
 }
 
 /// What the step has left.
@@ -46,34 +59,23 @@ pub struct Budget {
     pub pages: usize,
 }
 
-/// The first `prompts` waiting prompts of a candidate go into the step.
+/// The first `prompts` waiting prompts of a look go into the step; at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Index of the candidate.
-    pub candidate: usize,
-    /// At least one.
+    /// Which look.
+    pub look: LookId,
+    /// How many.
     pub prompts: usize,
 }
 
-/// The order in which candidates are served: round robin over cameras, earliest deadline first within a round.
-pub fn order(candidates: &[Candidate]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..candidates.len()).collect();
-    let key = |c: &Candidate| (c.rank, c.deadline, c.arrival);
-    order.sort_by_key(|&i| key(&candidates[i]));
-    order
-}
-
-/// What goes into the step, in order.
+/// What goes into the step, in the order of the candidates.
 pub fn grants(candidates: &[Candidate], mut left: Budget) -> Vec<Grant> {
     let mut grants = Vec::new();
-    for i in order(candidates) {
-        let candidate = &candidates[i];
+    for candidate in candidates {
         if candidate.image_pages.is_some() && left.images == 0 {
             continue;
         }
-        let mut pages = left
-            .pages
-            .checked_sub(candidate.image_pages.unwrap_or_default());
+        let mut pages = left.pages.checked_sub(candidate.image_pages.unwrap_or(0));
         let mut prompts = 0;
         for &wanted in candidate.prompt_pages.iter().take(left.rows) {
             let Some(rest) = pages.and_then(|pages| pages.checked_sub(wanted)) else {
@@ -88,10 +90,8 @@ pub fn grants(candidates: &[Candidate], mut left: Budget) -> Vec<Grant> {
         left.pages = pages.unwrap_or_default();
         left.rows -= prompts;
         left.images -= usize::from(candidate.image_pages.is_some());
-        grants.push(Grant {
-            candidate: i,
-            prompts,
-        });
+        let look = candidate.look;
+        grants.push(Grant { look, prompts });
     }
     grants
 }
@@ -109,14 +109,16 @@ mod tests {
             prop::collection::vec(1_usize..5, 1..6),
         );
         prop::collection::vec(one, 0..10).prop_map(|all| {
-            let candidate = |(arrival, (rank, deadline, image_pages, prompt_pages))| Candidate {
+            let candidate = |(look, (rank, start_by, image_pages, prompt_pages))| Candidate {
+                look: LookId(look as u64),
                 rank,
-                deadline: Mono::from_nanos(deadline),
-                arrival: arrival as u64,
+                start_by: Mono::from_nanos(start_by),
                 image_pages,
                 prompt_pages,
             };
-            all.into_iter().enumerate().map(candidate).collect()
+            let mut all: Vec<_> = all.into_iter().enumerate().map(candidate).collect();
+            all.sort_by_key(Candidate::order);
+            all
         })
     }
 
@@ -126,7 +128,7 @@ mod tests {
             candidates in candidates(), rows in 0_usize..12, images in 0_usize..4, pages in 0_usize..40,
         ) {
             let grants = grants(&candidates, Budget { rows, images, pages });
-            let of = |grant: &Grant| &candidates[grant.candidate];
+            let of = |grant: &Grant| candidates.iter().find(|c| c.look == grant.look).expect("a candidate");
             prop_assert!(grants.iter().map(|g| g.prompts).sum::<usize>() <= rows);
             prop_assert!(grants.iter().filter(|g| of(g).image_pages.is_some()).count() <= images);
             let used = |g: &Grant| {
@@ -134,27 +136,27 @@ mod tests {
             };
             prop_assert!(grants.iter().map(used).sum::<usize>() <= pages);
             prop_assert!(grants.iter().all(|g| g.prompts > 0));
-            if let Some(&first) = order(&candidates).first() {
-                let c = &candidates[first];
+            if let Some(first) = candidates.first() {
                 let fits = rows > 0
-                    && (c.image_pages.is_none() || images > 0)
-                    && c.image_pages.unwrap_or(0) + c.prompt_pages[0] <= pages;
-                prop_assert_eq!(fits, grants.first().is_some_and(|g| g.candidate == first));
+                    && (first.image_pages.is_none() || images > 0)
+                    && first.pages_wanted() <= pages;
+                prop_assert_eq!(fits, grants.first().is_some_and(|g| g.look == first.look));
             }
         }
 
         #[test]
         fn a_flood_waits_behind_the_first_look_of_everybody_else(flood in 1_usize..30, late in 0_u64..100) {
-            let candidate = |rank, deadline, arrival| Candidate {
+            let candidate = |rank, start_by, look| Candidate {
+                look: LookId(look),
                 rank,
-                deadline: Mono::from_nanos(deadline),
-                arrival,
+                start_by: Mono::from_nanos(start_by),
                 image_pages: Some(1),
                 prompt_pages: vec![1],
             };
             let mut all: Vec<_> = (0..flood).map(|i| candidate(i, i as u64, i as u64)).collect();
             all.push(candidate(0, 1000 + late, flood as u64));
-            let place = order(&all).iter().position(|&i| i == flood);
+            all.sort_by_key(Candidate::order);
+            let place = all.iter().position(|c| c.look == LookId(flood as u64));
             prop_assert_eq!(place, Some(1));
         }
     }

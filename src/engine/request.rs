@@ -17,8 +17,10 @@ pub struct Request {
     pub camera: Option<CameraId>,
     /// `None`: text alone.
     pub picture: Option<Picture>,
-    /// To be started by then.
-    pub deadline: Mono,
+    /// To be started by then; later it is not begun.
+    pub start_by: Mono,
+    /// To be answered by then; later it is stopped.
+    pub answer_by: Mono,
     /// At least one.
     pub asks: Vec<Ask>,
     /// Tell every object as it is found.
@@ -89,7 +91,7 @@ pub enum Event {
         /// Pixels that the model saw; zeros without a picture.
         model_size: (u32, u32),
     },
-    /// Its deadline passed before it was started.
+    /// It was not started in time, or not answered in time.
     Late {
         /// Which look.
         look: LookId,

@@ -9,8 +9,8 @@
 
 use super::{
     job::{Job, Standing},
-    kv::{OutOfPages, Root},
-    request::{LookId, Unfit},
+    kv::Root,
+    request::LookId,
     schedule::Scheduler,
 };
 
@@ -57,7 +57,7 @@ impl Scheduler {
                 return false;
             };
             if youngest == i && !self.jobs[..i].iter().any(running) {
-                self.fail_for_pages(i, source);
+                self.fail_for_pages(self.jobs[i].id, source);
                 return false;
             }
             self.evict(youngest);
@@ -65,19 +65,6 @@ impl Scheduler {
                 return false;
             }
         }
-    }
-
-    fn fail_for_pages(&mut self, job: usize, source: OutOfPages) {
-        let (look, prompt) = self.jobs[job].id;
-        let pages = self.memory.count();
-        self.fail(
-            look,
-            Unfit::Pages {
-                prompt,
-                pages,
-                source,
-            },
-        );
     }
 
     fn evict(&mut self, job: usize) {

@@ -18,7 +18,7 @@ use super::{
     job::{Job, JobId, Wish},
     kv::Memory,
     pipeline::Pipeline,
-    request::{Decide, Event, Finding, LookId, Options, Request, Unfit, Work},
+    request::{Decide, Event, Finding, LookId, Options, Request, Work},
 };
 use crate::domain::{CameraId, Mono, Picture};
 
@@ -26,7 +26,8 @@ use crate::domain::{CameraId, Mono, Picture};
 pub(super) struct Look {
     pub camera: Option<CameraId>,
     pub picture: Option<Picture>,
-    pub deadline: Mono,
+    pub start_by: Mono,
+    pub answer_by: Mono,
     pub objects: bool,
     /// Pages of the image, from the step on that writes them. The look and each of its jobs hold them.
     pub prefix: Option<Vec<PageId>>,
@@ -36,6 +37,13 @@ pub(super) struct Look {
     pub image_times: Option<StepTimes>,
     pub model_size: (u32, u32),
     pub findings: Vec<Option<Finding>>,
+}
+
+impl Look {
+    /// Positions of its image in the cache.
+    pub fn prefix_positions(&self, limits: &Limits) -> usize {
+        self.picture.as_ref().map_or(0, |_| limits.prefix_positions)
+    }
 }
 
 /// What has to be known at a step's commit.
@@ -104,7 +112,8 @@ impl Scheduler {
         let look = Look {
             camera: request.camera,
             picture: request.picture,
-            deadline: request.deadline,
+            start_by: request.start_by,
+            answer_by: request.answer_by,
             objects: request.objects,
             prefix: None,
             findings: vec![None; waiting.len()],
@@ -113,24 +122,15 @@ impl Scheduler {
             image_times: None,
             model_size: (0, 0),
         };
-        let prefix = look
-            .picture
-            .as_ref()
-            .map_or(0, |_| self.limits.prefix_positions);
-        let end = |job: &Job| prefix + job.prompt().len();
-        let too_long = look
+        let prefix = look.prefix_positions(&self.limits);
+        let mut ends = look
             .waiting
             .iter()
-            .find(|job| end(job) > self.limits.context);
-        if let Some(job) = too_long {
-            let why = Unfit::Context {
-                prompt: job.id.1,
-                position: end(job),
-                context: self.limits.context,
-            };
-            self.events.push(Event::Failed { look: id, why });
-        } else {
-            self.looks.insert(id, look);
+            .map(|job| (job.id, prefix + job.prompt().len()));
+        let too_long = ends.find(|(_, end)| *end > self.limits.context);
+        self.looks.insert(id, look);
+        if let Some((job, end)) = too_long {
+            self.fail_for_context(job, end);
         }
         id
     }
@@ -194,11 +194,18 @@ impl Scheduler {
         Some((slot, step))
     }
 
+    /// A look that waits too long is not begun, one that runs too long is stopped.
     fn drop_late(&mut self, now: Mono) {
-        let late = |look: &Look| look.started.is_none() && now > look.deadline;
-        for (look, _) in self.looks.extract_if(.., |_, look| late(look)) {
+        let late = |look: &Look| match look.started {
+            Some(_) => now > look.answer_by,
+            None => now > look.start_by.min(look.answer_by),
+        };
+        let late = self.looks.iter().filter(|(_, look)| late(look));
+        for look in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.close(look);
             self.events.push(Event::Late { look });
         }
+        self.sweep();
     }
 
     /// Every job that can take a step does, the oldest first.
@@ -213,13 +220,7 @@ impl Scheduler {
             if end > self.limits.context {
                 // A row that runs ahead may turn out to have ended before.
                 if self.jobs[i].inflight_refs == 0 {
-                    let (look, prompt) = self.jobs[i].id;
-                    let why = Unfit::Context {
-                        prompt,
-                        position: end,
-                        context: self.limits.context,
-                    };
-                    self.fail(look, why);
+                    self.fail_for_context(self.jobs[i].id, end);
                 }
                 continue;
             }
@@ -245,6 +246,7 @@ impl Scheduler {
             job: job.id,
             draft: wish.draft,
         });
+        debug_assert!(job.inflight_refs <= self.options.depth);
         building.step.rows.push(Row {
             inputs: wish.feed,
             position: wish.position,

@@ -151,19 +151,9 @@ impl Sequence {
 
     /// The next step of this sequence; `None` once it has ended.
     pub fn feed(&self) -> Option<Next> {
-        let pick = match self.state {
-            State::X => Pick::CoordOrEnd,
-            State::Y { .. } => Pick::Coord,
-            State::Size { .. } => Pick::Size,
-            // The reference suppresses ids from the second token on.
-            State::Thinking { first: true, .. } => self.banning(vec![], 0),
-            State::Thinking { .. } => self.banning(vec![self.ids.eos, self.ids.size], 0),
-            State::Answering { first } => self.answer_pick(first, 0),
-            State::Ended => return None,
-        };
         Some(Next {
             inputs: self.next.clone(),
-            pick,
+            pick: self.pick_ahead(0)?,
         })
     }
 
@@ -175,26 +165,45 @@ impl Sequence {
     ///   x y size   x?     y?      ─▶  size
     /// ```
     pub fn pick_ahead(&self, ahead: usize) -> Option<Pick> {
-        if ahead == 0 {
-            return self.feed().map(|next| next.pick);
-        }
+        let phase = match self.state {
+            State::X => 0,
+            State::Y(_) => 1,
+            State::Size(..) => 2,
+            // The reference suppresses ids from the second token on.
+            State::Thinking { first, .. } => {
+                let banned = [self.ids.eos, self.ids.size];
+                let banned = if first { &[] } else { &banned[..] };
+                return (ahead == 0).then(|| self.token(banned, 0));
+            }
+            State::Answering { first } => {
+                let banned = [self.ids.answer];
+                let banned = if first && ahead == 0 {
+                    &[]
+                } else {
+                    &banned[..]
+                };
+                let may_go_on = self.found.tokens.len() + ahead <= self.bounds.max_tokens;
+                return may_go_on.then(|| self.token(banned, ahead));
+            }
+            State::Ended => return None,
+        };
         let cycle: &[Pick] = match self.skill {
             Skill::Point => &[Pick::CoordOrEnd, Pick::Coord],
             Skill::Detect | Skill::Text { .. } => &[Pick::CoordOrEnd, Pick::Coord, Pick::Size],
         };
-        let phase = match self.state {
-            State::X => 0,
-            State::Y { .. } => 1,
-            State::Size { .. } => 2,
-            State::Answering { .. } => {
-                let may_go_on = self.found.tokens.len() + ahead <= self.bounds.max_tokens;
-                return may_go_on.then(|| self.answer_pick(false, ahead));
-            }
-            State::Thinking { .. } | State::Ended => return None,
-        };
         let then = phase + ahead;
         let objects = self.found.objects.len() + then / cycle.len();
         (objects < self.bounds.max_objects).then(|| cycle[then % cycle.len()].clone())
+    }
+
+    fn token(&self, banned: &[u32], ahead: usize) -> Pick {
+        Pick::Token {
+            mask: match self.wants_mask() {
+                true => MaskSource::Host,
+                false => MaskSource::Banned(banned.to_vec()),
+            },
+            sampling: self.choosing.sampling(self.found.tokens.len() + ahead),
+        }
     }
 
     /// True when its decisions can be verified together with the prompt.
@@ -212,25 +221,6 @@ impl Sequence {
         match &self.choices {
             Some(choices) => choices.mask(self.cursor, self.ids.eos, vocab),
             None => TokenMask(vec![u32::MAX; vocab.div_ceil(32)]),
-        }
-    }
-
-    fn answer_pick(&self, first: bool, ahead: usize) -> Pick {
-        match (&self.choices, first) {
-            (Some(_), _) => self.token(MaskSource::Host, ahead),
-            (None, true) => self.banning(vec![], ahead),
-            (None, false) => self.banning(vec![self.ids.answer], ahead),
-        }
-    }
-
-    fn banning(&self, banned: Vec<u32>, ahead: usize) -> Pick {
-        self.token(MaskSource::Banned(banned), ahead)
-    }
-
-    fn token(&self, mask: MaskSource, ahead: usize) -> Pick {
-        Pick::Token {
-            mask,
-            sampling: self.choosing.sampling(self.found.tokens.len() + ahead),
         }
     }
 

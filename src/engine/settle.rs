@@ -5,7 +5,7 @@ use super::{
     decision::Decision,
     draft,
     job::{JobId, Standing},
-    kv::Root,
+    kv::{OutOfPages, Root},
     request::{Event, Finding, LookId, Unfit},
     schedule::{Flight, FlightRow, Scheduler},
     sequence::Unexpected,
@@ -153,12 +153,31 @@ impl Scheduler {
         here
     }
 
-    pub(super) fn fail(&mut self, look: LookId, why: Unfit) {
+    /// The prompt needs position `position`, and there is none.
+    pub(super) fn fail_for_context(&mut self, (look, prompt): JobId, position: usize) {
+        let context = self.limits.context;
+        let why = Unfit::Context {
+            prompt,
+            position,
+            context,
+        };
         self.close(look);
         self.events.push(Event::Failed { look, why });
     }
 
-    fn close(&mut self, id: LookId) {
+    /// The prompt needs more pages than there are when it has all of them.
+    pub(super) fn fail_for_pages(&mut self, (look, prompt): JobId, source: OutOfPages) {
+        let pages = self.memory.count();
+        let why = Unfit::Pages {
+            prompt,
+            pages,
+            source,
+        };
+        self.close(look);
+        self.events.push(Event::Failed { look, why });
+    }
+
+    pub(super) fn close(&mut self, id: LookId) {
         let Some(look) = self.looks.remove(&id) else {
             return;
         };

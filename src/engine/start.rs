@@ -12,7 +12,7 @@ use super::{
     job::{Job, JobId, Standing},
     kv::{OutOfPages, Root},
     plan::{self, Budget, Candidate, Grant, IMAGES_WITH_DECODE},
-    request::{LookId, Unfit},
+    request::LookId,
     schedule::{Building, Look, Scheduler},
 };
 use crate::domain::CameraId;
@@ -21,35 +21,22 @@ impl Scheduler {
     pub(super) fn add_prefills(&mut self, building: &mut Building) {
         self.offer_drafts();
         loop {
-            let (ids, candidates) = self.candidates();
+            let candidates = self.candidates();
             let grants = plan::grants(&candidates, self.budget(&building.step));
             for grant in &grants {
-                if !self.start(building, ids[grant.candidate], grant) {
+                if !self.start(building, grant) {
                     return;
                 }
             }
             let stuck = self.jobs.is_empty() && self.pipeline.in_flight() == 0;
-            let first = plan::order(&candidates).first().map(|&i| ids[i]);
-            let Some(first) = first.filter(|_| stuck && grants.is_empty()) else {
+            let Some(first) = candidates.first().filter(|_| stuck && grants.is_empty()) else {
                 return;
             };
             // Everything is free but images that wait for rows of their own, and drafts want room that answers do not. If
             // that is not enough, nothing ever is.
-            if !self.drop_idle_prefix(Some(first)) && !self.withdraw_drafts(first) {
-                let wanted = self.pages_wanted(&candidates, &ids, first);
-                let source = OutOfPages {
-                    wanted,
-                    free: self.memory.available(),
-                };
-                let pages = self.memory.count();
-                self.fail(
-                    first,
-                    Unfit::Pages {
-                        prompt: 0,
-                        pages,
-                        source,
-                    },
-                );
+            if !self.drop_idle_prefix(Some(first.look)) && !self.withdraw_drafts(first.look) {
+                let (wanted, free) = (first.pages_wanted(), self.memory.available());
+                self.fail_for_pages((first.look, 0), OutOfPages { wanted, free });
             }
         }
     }
@@ -60,10 +47,7 @@ impl Scheduler {
             return;
         }
         for look in self.looks.values_mut() {
-            let prefix = look
-                .picture
-                .as_ref()
-                .map_or(0, |_| self.limits.prefix_positions);
+            let prefix = look.prefix_positions(&self.limits);
             for job in &mut look.waiting {
                 if let Some(key) = &job.draft_key {
                     job.offer_draft(self.drafts.of(key));
@@ -78,12 +62,6 @@ impl Scheduler {
         let jobs = self.looks.get_mut(&look).map(|look| &mut look.waiting);
         let withdrawn = jobs.into_iter().flatten().map(Job::withdraw_draft);
         withdrawn.fold(false, |any, had| any | had)
-    }
-
-    fn pages_wanted(&self, candidates: &[Candidate], ids: &[LookId], look: LookId) -> usize {
-        let found = ids.iter().position(|id| *id == look);
-        let pages = |c: &Candidate| c.image_pages.unwrap_or(0) + c.prompt_pages[0];
-        found.map_or(0, |i| pages(&candidates[i]))
     }
 
     /// What may go into the step beside its rows. Every running job may soon want a page more.
@@ -102,7 +80,11 @@ impl Scheduler {
         }
     }
 
-    fn candidates(&self) -> (Vec<LookId>, Vec<Candidate>) {
+    /// Looks with waiting prompts, in order.
+    fn candidates(&self) -> Vec<Candidate> {
+        if self.looks.values().all(|look| look.waiting.is_empty()) {
+            return Vec::new();
+        }
         let mut of_camera: BTreeMap<&CameraId, usize> = BTreeMap::new();
         let busy = |id: LookId| self.jobs.iter().any(|job| job.id.0 == id);
         // Running looks come first, so that they count before those that only wait.
@@ -116,44 +98,33 @@ impl Scheduler {
                 rank = *looks;
                 *looks += 1;
             }
-            if look.waiting.is_empty() {
-                continue;
-            }
             let needs_image = look.picture.is_some() && look.prefix.is_none();
-            let candidate = Candidate {
+            let prompts = look.waiting.iter();
+            all.push(Candidate {
+                look: id,
                 rank,
-                deadline: look.deadline,
-                arrival: id.0,
+                start_by: look.start_by,
                 image_pages: needs_image.then(|| pages(self.limits.prefix_positions)),
-                prompt_pages: look
-                    .waiting
-                    .iter()
-                    .map(|job| pages(job.prefill_positions()))
-                    .collect(),
-            };
-            all.push((id, candidate));
+                prompt_pages: prompts.map(|job| pages(job.prefill_positions())).collect(),
+            });
         }
-        all.into_iter().unzip()
+        all.retain(|candidate| !candidate.prompt_pages.is_empty());
+        all.sort_by_key(Candidate::order);
+        all
     }
 
     /// Puts the image (when it is not in the cache) and the granted prompts into the step; false when pages were fewer
     /// than planned, because a known text was shared instead of making room.
-    fn start(&mut self, building: &mut Building, id: LookId, grant: &Grant) -> bool {
-        let Some(mut look) = self.looks.remove(&id) else {
+    fn start(&mut self, building: &mut Building, grant: &Grant) -> bool {
+        let Some(mut look) = self.looks.remove(&grant.look) else {
             return false;
         };
-        let started = self.start_look(building, id, &mut look, grant.prompts);
-        self.looks.insert(id, look);
+        let started = self.start_look(building, &mut look, grant);
+        self.looks.insert(grant.look, look);
         started
     }
 
-    fn start_look(
-        &mut self,
-        building: &mut Building,
-        id: LookId,
-        look: &mut Look,
-        prompts: usize,
-    ) -> bool {
+    fn start_look(&mut self, building: &mut Building, look: &mut Look, grant: &Grant) -> bool {
         let mut encode = None;
         if let (Some(picture), None) = (&look.picture, &look.prefix) {
             let wanted = (self.limits.prefix_positions).div_ceil(self.limits.page_tokens);
@@ -168,7 +139,7 @@ impl Scheduler {
             });
         }
         let before = building.step.rows.len();
-        for _ in 0..prompts {
+        for _ in 0..grant.prompts {
             if !self.start_job(building, look) {
                 break;
             }
@@ -184,7 +155,7 @@ impl Scheduler {
         look.started.get_or_insert(building.flight.launched);
         if let Some(image) = encode {
             building.step.images.push(image);
-            building.flight.images.push(id);
+            building.flight.images.push(grant.look);
         }
         true
     }

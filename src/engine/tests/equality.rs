@@ -46,7 +46,8 @@ pub(super) struct Plan {
     /// `None` for text alone.
     picture: Option<u8>,
     prompts: Vec<(u8, u8)>,
-    deadline_ms: Option<u64>,
+    /// To be started and to be answered in so many milliseconds.
+    limits_ms: [Option<u64>; 2],
     /// Cancelled after so many turns.
     cancel: Option<usize>,
 }
@@ -57,19 +58,20 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
         0_u8..3,
         prop::option::weighted(0.9, 0_u8..4),
         prop::collection::vec((0_u8..6, 0_u8..12), 1..5),
-        prop::option::weighted(0.2, 0_u64..60),
+        [
+            prop::option::weighted(0.2, 0_u64..60),
+            prop::option::weighted(0.2, 0_u64..150),
+        ],
         prop::option::weighted(0.1, 0_usize..12),
     )
-        .prop_map(
-            |(wait, camera, picture, prompts, deadline_ms, cancel)| Plan {
-                wait,
-                camera,
-                picture,
-                prompts,
-                deadline_ms,
-                cancel,
-            },
-        );
+        .prop_map(|(wait, camera, picture, prompts, limits_ms, cancel)| Plan {
+            wait,
+            camera,
+            picture,
+            prompts,
+            limits_ms,
+            cancel,
+        });
     prop::collection::vec(plan, 1..9)
 }
 
@@ -121,11 +123,15 @@ fn camera_id(camera: u8) -> CameraId {
 
 fn request(plan: &Plan, now: Mono) -> Request {
     let asks = plan.prompts.iter().enumerate();
-    let deadline = plan.deadline_ms.map(Duration::from_millis);
+    let [start_by, answer_by] = plan.limits_ms.map(|limit_ms| match limit_ms {
+        Some(ms) => now.after(Duration::from_millis(ms)),
+        None => Mono::from_nanos(u64::MAX),
+    });
     Request {
         camera: Some(camera_id(plan.camera)),
         picture: plan.picture.map(picture),
-        deadline: deadline.map_or(Mono::from_nanos(u64::MAX), |by| now.after(by)),
+        start_by,
+        answer_by,
         asks: asks.map(|(i, &kind)| ask(plan.camera, i, kind)).collect(),
         objects: true,
     }
@@ -153,7 +159,7 @@ fn alone(plan: &Plan, limits: Limits) -> Option<Vec<Found>> {
     };
     let (mut worker, clock) = worker(limits, options);
     let plan = Plan {
-        deadline_ms: None,
+        limits_ms: [None; 2],
         ..plan.clone()
     };
     worker.admit(request(&plan, clock.now()));
@@ -213,7 +219,7 @@ fn check(plans: &[Plan], limits: Limits, options: Options) -> Result<(), TestCas
                 }
                 Event::Late { look } => {
                     let (i, _) = inside.remove(&look).expect("a look that is inside");
-                    prop_assert!(plans[i].deadline_ms.is_some());
+                    prop_assert!(plans[i].limits_ms.iter().any(Option::is_some));
                     ended += 1;
                 }
                 Event::Failed { look, .. } => {

@@ -19,6 +19,7 @@ use crate::{
 };
 
 const MS: Duration = Duration::from_millis(1);
+const EVER: [Duration; 2] = [Duration::from_secs(1_000_000); 2];
 
 struct Rig {
     worker: Worker,
@@ -53,8 +54,8 @@ impl Rig {
         }
     }
 
-    /// A look at a frame received at `received`.
-    fn ask(&mut self, camera: u8, received: Mono, budget: Duration) {
+    /// A look at a frame received at `received`, to be started and to be answered so long after.
+    fn ask(&mut self, camera: u8, received: Mono, [start, answer]: [Duration; 2]) {
         let bytes = received.as_nanos().to_le_bytes().repeat(3);
         let sequence = Sequence::new(
             Skill::Detect,
@@ -65,7 +66,8 @@ impl Rig {
         let id = self.worker.admit(Request {
             camera: CameraId::new(&format!("c{camera}")).ok(),
             picture: Picture::from_rgb(2, 4, bytes).ok(),
-            deadline: received.after(budget),
+            start_by: received.after(start),
+            answer_by: received.after(answer),
             asks: vec![Ask {
                 sequence,
                 draft: None,
@@ -95,7 +97,7 @@ impl Rig {
         for at in 0..40 {
             let mut rig = Self::new();
             rig.clock.advance(at * MS);
-            rig.ask(0, rig.clock.now(), Duration::MAX / 4);
+            rig.ask(0, rig.clock.now(), EVER);
             while !rig.worker.is_idle() {
                 for (_, age, _) in rig.turn() {
                     longest = longest.max(age);
@@ -106,14 +108,16 @@ impl Rig {
     }
 }
 
-/// Cameras whose newest frame is taken when a permit is free, as the sampler does, at three times what the engine can.
+/// Cameras whose newest frame is taken when a permit is free, as the sampler does, at three times what the engine can:
+/// a look is begun within a service time or never, and stopped after two.
 #[test]
 fn at_three_times_the_capacity_answers_are_younger_than_two_service_times() {
     const CAMERAS: u8 = 6;
     const PERMITS: usize = 2;
     let service = Rig::service_time();
-    // The engine answers about a look in half a service time, so this is three times too many.
-    let every = service * u32::from(CAMERAS) / 6;
+    let answered_alone = saturated(service, PERMITS);
+    // So many looks in a service time that three times the capacity is asked for.
+    let every = service * u32::from(CAMERAS) * 100 / (3 * answered_alone) as u32;
     let mut rig = Rig::new();
     let (mut next_frame, mut waiting) = (vec![Mono::default(); CAMERAS as usize], HashMap::new());
     let (mut frames, mut replaced, mut ends) = (0, 0, Vec::new());
@@ -132,7 +136,7 @@ fn at_three_times_the_capacity_answers_are_younger_than_two_service_times() {
                 break;
             };
             waiting.remove(&camera);
-            rig.ask(camera, at, 2 * service);
+            rig.ask(camera, at, [service, 2 * service]);
         }
         match rig.asked.is_empty() {
             true => rig.clock.advance(MS),
@@ -146,18 +150,30 @@ fn at_three_times_the_capacity_answers_are_younger_than_two_service_times() {
         replaced + waiting.len() + rig.asked.len() + late + answered.len()
     );
     assert!(
-        replaced > frames / 3,
-        "{replaced} of {frames} frames: no overload"
+        frames > 5 * answered.len() / 2,
+        "{} of {frames} frames answered: no overload",
+        answered.len()
     );
-    let mut sorted = answered;
-    sorted.sort();
-    let oldest = sorted[sorted.len() - 1];
+    let oldest = answered.iter().max().expect("answers");
+    assert!(*oldest < 2 * service, "{oldest:?}, service {service:?}");
+    // What is dropped is dropped for freshness and not for want of order: the engine answers as many as it ever can.
     assert!(
-        oldest <= 2 * service + every,
-        "{oldest:?}, service {service:?}"
+        answered.len() * 10 > answered_alone * 8,
+        "{} of {answered_alone} answered, {late} late",
+        answered.len()
     );
-    let median = sorted[sorted.len() / 2];
-    assert!(median < 2 * service, "{median:?}, service {service:?}");
+}
+
+/// Looks answered in a hundred service times when there is always a fresh one.
+fn saturated(service: Duration, permits: usize) -> usize {
+    let (mut rig, mut answered) = (Rig::new(), 0);
+    while rig.clock.now() < Mono::default().after(100 * service) {
+        while rig.asked.len() < permits {
+            rig.ask(0, rig.clock.now(), EVER);
+        }
+        answered += rig.turn().len();
+    }
+    answered
 }
 
 #[test]
@@ -165,12 +181,12 @@ fn a_flood_of_one_camera_costs_another_no_more_than_its_share() {
     let service = Rig::service_time();
     let mut rig = Rig::new();
     for _ in 0..60 {
-        rig.ask(0, rig.clock.now(), Duration::MAX / 4);
+        rig.ask(0, rig.clock.now(), EVER);
     }
     for _ in 0..5 {
         rig.turn();
     }
-    rig.ask(1, rig.clock.now(), Duration::MAX / 4);
+    rig.ask(1, rig.clock.now(), EVER);
     let mut before = 0;
     loop {
         let ends = rig.turn();
@@ -191,7 +207,23 @@ fn a_look_that_starts_too_late_is_counted_and_not_begun() {
     let mut rig = Rig::new();
     let received = rig.clock.now();
     rig.clock.advance(10 * MS);
-    rig.ask(0, received, 5 * MS);
+    rig.ask(0, received, [5 * MS, EVER[1]]);
     assert_eq!(rig.turn(), [(0, 10 * MS, false)]);
     assert_eq!(rig.worker.work().steps, 0);
+}
+
+#[test]
+fn a_look_that_runs_too_long_is_stopped_and_gives_its_pages_back() {
+    let mut rig = Rig::new();
+    rig.ask(0, rig.clock.now(), [EVER[0], 12 * MS]);
+    let mut ends = Vec::new();
+    while ends.is_empty() {
+        ends = rig.turn();
+    }
+    assert!(!ends[0].2 && ends[0].1 > 12 * MS, "{ends:?}");
+    assert!(rig.worker.work().steps > 0, "it had begun");
+    while !rig.worker.is_idle() {
+        assert_eq!(rig.turn(), []);
+    }
+    assert_eq!(rig.worker.pages_in_use(), 0);
 }
