@@ -70,6 +70,14 @@ pub struct KvTable {
     pub own: Vec<PageId>,
 }
 
+impl KvTable {
+    /// All pages, which are the table's no more.
+    pub fn take_pages(&mut self) -> impl Iterator<Item = PageId> + use<> {
+        let Self { prefix, own, .. } = std::mem::take(self);
+        prefix.into_iter().chain(own)
+    }
+}
+
 /// An image to encode and prefill (bidirectional, positions `0..prefix_positions`).
 #[derive(Clone, Debug)]
 pub struct ImageJob {
@@ -206,15 +214,8 @@ pub struct Row {
 impl Row {
     /// True when [`Backend::finalize`] has to bring a mask. Such a row has one pick.
     pub fn wants_mask(&self) -> bool {
-        let host = |pick: &Pick| {
-            matches!(
-                pick,
-                Pick::Token {
-                    mask: MaskSource::Host,
-                    ..
-                }
-            )
-        };
+        let host =
+            |pick: &Pick| matches!(pick, Pick::Token { mask, .. } if *mask == MaskSource::Host);
         self.picks.iter().any(host)
     }
 }
@@ -330,14 +331,8 @@ pub struct StepTimes {
 impl StepTimes {
     /// When the results were there.
     pub fn ended(&self) -> Mono {
-        let parts = [
-            self.prepare,
-            self.encode,
-            self.rows,
-            self.mask_wait,
-            self.sampling,
-        ];
-        self.started.after(parts.iter().sum())
+        let forward = self.prepare + self.encode + self.rows;
+        self.started.after(forward + self.mask_wait + self.sampling)
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     backend::{Feed, Input, KvTable, Pick, RowRef},
     decision::Decision,
     draft::DraftKey,
-    request::LookId,
+    request::{Ask, LookId},
     sequence::Sequence,
 };
 use crate::domain::Marks;
@@ -68,13 +68,13 @@ pub(super) struct Wish {
 }
 
 impl Job {
-    pub fn new(id: JobId, sequence: Sequence, draft_key: Option<DraftKey>) -> Self {
+    pub fn new(id: JobId, ask: Ask) -> Self {
         Self {
             id,
             standing: Standing::Running,
-            fresh: sequence.clone(),
-            sequence,
-            draft_key,
+            fresh: ask.sequence.clone(),
+            sequence: ask.sequence,
+            draft_key: ask.draft,
             kv: KvTable::default(),
             marks: Marks::default(),
             shown: 0,
@@ -113,6 +113,11 @@ impl Job {
     pub fn withdraw_draft(&mut self) -> bool {
         self.draft_key = None;
         !std::mem::take(&mut self.draft).is_empty()
+    }
+
+    /// The position after what it feeds next, if a draft follows that.
+    pub fn end_without_draft(&self) -> Option<usize> {
+        (!self.draft.is_empty()).then(|| self.position + self.prompt().len())
     }
 
     /// Positions of the prefill, the draft included.

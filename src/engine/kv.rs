@@ -98,22 +98,15 @@ pub enum Root {
     Image(u64),
 }
 
-/// Full pages of text that are in the cache, found by a chained hash:
+/// A full page of text that is in the cache, found by a chained hash:
 ///
 /// ```text
 ///   h0 = hash(root)    h1 = hash(h0, page 0's inputs)    h2 = hash(h1, page 1's inputs) …
 /// ```
 ///
-/// A hit counts only when the inputs are equal, so a collision costs time and never an answer. Every entry holds its page.
+/// A hit counts only when the inputs are equal, so a collision costs time and never an answer.
 #[derive(Debug)]
-pub struct TextPrefixes {
-    entries: HashMap<u64, Entry>,
-    page_tokens: usize,
-    uses: u64,
-}
-
-#[derive(Debug)]
-struct Entry {
+struct KnownPage {
     root: Root,
     parent: u64,
     inputs: Vec<Input>,
@@ -121,85 +114,13 @@ struct Entry {
     last_use: u64,
 }
 
-impl TextPrefixes {
-    /// Knows nothing yet.
-    pub fn new(page_tokens: usize) -> Self {
-        Self {
-            entries: HashMap::new(),
-            page_tokens,
-            uses: 0,
-        }
-    }
-
-    /// Pages of the longest known beginning of `text`. At least one input is left over, because a row must feed one.
-    /// The caller becomes a holder of them.
-    pub fn find(&mut self, root: Root, text: &[Input], pool: &mut PagePool) -> Vec<PageId> {
-        self.uses += 1;
-        let mut pages = Vec::new();
-        let shareable = &text[..text.len().saturating_sub(1)];
-        let mut parent = hash(0, root, &[]);
-        for inputs in shareable.chunks_exact(self.page_tokens) {
-            let key = hash(parent, root, inputs);
-            let Some(entry) = self.entries.get_mut(&key) else {
-                break;
-            };
-            if entry.root != root || entry.parent != parent || entry.inputs != inputs {
-                break;
-            }
-            entry.last_use = self.uses;
-            pages.push(entry.page);
-            parent = key;
-        }
-        pool.share(&pages);
-        pages
-    }
-
-    /// Remembers the full pages of `text`, whose KV lies in `pages`. To be called once the step that writes them is
-    /// launched: steps run in order, so whoever finds them comes after.
-    pub fn insert(&mut self, root: Root, text: &[Input], pages: &[PageId], pool: &mut PagePool) {
-        let mut parent = hash(0, root, &[]);
-        for (inputs, &page) in text.chunks_exact(self.page_tokens).zip(pages) {
-            let key = hash(parent, root, inputs);
-            self.entries.entry(key).or_insert_with(|| {
-                pool.share(&[page]);
-                Entry {
-                    root,
-                    parent,
-                    inputs: inputs.to_vec(),
-                    page,
-                    last_use: self.uses,
-                }
-            });
-            parent = key;
-        }
-    }
-
-    /// Forgets everything behind an image that is gone; returns the pages to release.
-    pub fn forget(&mut self, root: Root) -> Vec<PageId> {
-        let gone = self.entries.extract_if(|_, entry| entry.root == root);
-        let mut pages: Vec<PageId> = gone.map(|(_, entry)| entry.page).collect();
-        // A map has no order, and runs should be alike.
-        pages.sort();
-        pages
-    }
-
-    /// Forgets the entry used longest ago; returns its page to release. Those behind it are forgotten in their turn: they
-    /// are not found any more.
-    pub fn forget_oldest(&mut self) -> Option<PageId> {
-        let oldest = self
-            .entries
-            .iter()
-            .min_by_key(|(key, e)| (e.last_use, **key));
-        let key = *oldest?.0;
-        self.entries.remove(&key).map(|entry| entry.page)
-    }
-}
-
-/// The cache's pages together with the texts that keep some of them.
+/// The cache's pages together with the texts that keep some of them; a known text is a holder of its pages.
 #[derive(Debug)]
 pub struct Memory {
     pool: PagePool,
-    texts: TextPrefixes,
+    page_tokens: usize,
+    texts: HashMap<u64, KnownPage>,
+    uses: u64,
     freed: Vec<PageId>,
 }
 
@@ -208,15 +129,17 @@ impl Memory {
     pub fn new(pages: usize, page_tokens: usize) -> Self {
         Self {
             pool: PagePool::new(pages),
-            texts: TextPrefixes::new(page_tokens),
+            page_tokens,
+            texts: HashMap::new(),
+            uses: 0,
             freed: Vec::new(),
         }
     }
 
     /// Pages that nobody holds, or known texts alone.
     pub fn available(&self) -> usize {
-        let known = self.texts.entries.values();
-        let idle = known.filter(|entry| self.pool.holders[entry.page.0 as usize] == 1);
+        let known = self.texts.values();
+        let idle = known.filter(|known| self.pool.holders[known.page.0 as usize] == 1);
         self.pool.free() + idle.count()
     }
 
@@ -225,20 +148,21 @@ impl Memory {
         self.pool.count()
     }
 
-    /// Takes `count` pages, or none. Known texts make room, those used longest ago first.
+    /// Takes `count` pages, or none. Known texts make room, those used longest ago first; what stands behind a forgotten
+    /// page is not found any more and is forgotten in its turn.
     pub fn take(&mut self, count: usize) -> Result<Vec<PageId>, OutOfPages> {
         loop {
-            match (self.pool.take(count), self.texts.entries.is_empty()) {
-                (Ok(pages), _) => {
+            let short = match self.pool.take(count) {
+                Ok(pages) => {
                     self.freed.retain(|page| !pages.contains(page));
                     return Ok(pages);
                 }
-                (Err(short), true) => return Err(short),
-                (Err(_), false) => {
-                    let page = self.texts.forget_oldest();
-                    self.release(page);
-                }
-            }
+                Err(short) => short,
+            };
+            let age = |(key, known): &(&u64, &KnownPage)| (known.last_use, **key);
+            let oldest = self.texts.iter().min_by_key(age).map(|(key, _)| *key);
+            let known = self.texts.remove(&oldest.ok_or(short)?);
+            self.release(known.map(|known| known.page));
         }
     }
 
@@ -257,19 +181,54 @@ impl Memory {
         std::mem::take(&mut self.freed)
     }
 
-    /// See [`TextPrefixes::find`].
+    /// Pages of the longest known beginning of `text`. At least one input is left over, because a row must feed one.
+    /// The caller becomes a holder of them.
     pub fn find_text(&mut self, root: Root, text: &[Input]) -> Vec<PageId> {
-        self.texts.find(root, text, &mut self.pool)
+        self.uses += 1;
+        let mut pages = Vec::new();
+        let shareable = &text[..text.len().saturating_sub(1)];
+        let mut parent = hash(0, root, &[]);
+        for inputs in shareable.chunks_exact(self.page_tokens) {
+            let key = hash(parent, root, inputs);
+            let same =
+                |k: &&mut KnownPage| k.root == root && k.parent == parent && k.inputs == inputs;
+            let Some(known) = self.texts.get_mut(&key).filter(same) else {
+                break;
+            };
+            known.last_use = self.uses;
+            pages.push(known.page);
+            parent = key;
+        }
+        self.pool.share(&pages);
+        pages
     }
 
-    /// See [`TextPrefixes::insert`].
+    /// Remembers the full pages of `text`, whose KV lies in `pages`. To be called once the step that writes them is
+    /// launched: steps run in order, so whoever finds them comes after.
     pub fn know_text(&mut self, root: Root, text: &[Input], pages: &[PageId]) {
-        self.texts.insert(root, text, pages, &mut self.pool);
+        let mut parent = hash(0, root, &[]);
+        for (inputs, &page) in text.chunks_exact(self.page_tokens).zip(pages) {
+            let key = hash(parent, root, inputs);
+            self.texts.entry(key).or_insert_with(|| {
+                self.pool.share(&[page]);
+                KnownPage {
+                    root,
+                    parent,
+                    inputs: inputs.to_vec(),
+                    page,
+                    last_use: self.uses,
+                }
+            });
+            parent = key;
+        }
     }
 
     /// The image of `root` is gone, and with it every text behind it.
     pub fn forget(&mut self, root: Root) {
-        let pages = self.texts.forget(root);
+        let gone = self.texts.extract_if(|_, known| known.root == root);
+        let mut pages: Vec<PageId> = gone.map(|(_, known)| known.page).collect();
+        // A map has no order, and runs should be alike.
+        pages.sort();
         self.release(pages);
     }
 }
@@ -335,21 +294,19 @@ mod tests {
         ) {
             let inputs = |ids: &[u32]| ids.iter().map(|&id| Input::Token(id)).collect::<Vec<_>>();
             let (a, b) = (inputs(&a), inputs(&b));
-            let mut pool = PagePool::new(8);
-            let mut prefixes = TextPrefixes::new(2);
-            let pages = pool.take(a.len().div_ceil(2)).expect("pages");
-            prefixes.insert(Root::Nothing, &a, &pages, &mut pool);
+            let mut memory = Memory::new(8, 2);
+            let pages = memory.take(a.len().div_ceil(2)).expect("pages");
+            memory.know_text(Root::Nothing, &a, &pages);
             let common = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
             let expected = (common / 2).min((b.len() - 1) / 2);
-            let found = prefixes.find(Root::Nothing, &b, &mut pool);
+            let found = memory.find_text(Root::Nothing, &b);
             prop_assert_eq!(&found, &pages[..expected]);
-            prop_assert!(prefixes.find(Root::Image(1), &b, &mut pool).is_empty());
-            pool.release(found);
-            pool.release(pages);
-            while let Some(page) = prefixes.forget_oldest() {
-                pool.release([page]);
-            }
-            prop_assert_eq!(pool.free(), 8);
+            prop_assert!(memory.find_text(Root::Image(1), &b).is_empty());
+            memory.release(found);
+            memory.release(pages);
+            prop_assert_eq!(memory.available(), 8);
+            prop_assert_eq!(memory.take(8).map(|pages| pages.len()), Ok(8), "texts make room");
+            prop_assert!(memory.find_text(Root::Nothing, &b).is_empty());
         }
     }
 }

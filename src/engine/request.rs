@@ -73,15 +73,8 @@ pub enum Unfit {
 /// What happened to a look.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// An object of prompt `index` is complete; more may follow.
-    Object {
-        /// Which look.
-        look: LookId,
-        /// Which prompt of it.
-        index: usize,
-        /// What was found.
-        object: Object,
-    },
+    /// An object of a prompt, given by its index in the look, is complete; more may follow.
+    Object(LookId, usize, Object),
     /// All prompts are answered, in their order.
     Answered {
         /// Which look.

@@ -18,14 +18,12 @@ impl Scheduler {
     /// Leaves so much of job `i`'s draft as has room without taking it from anybody.
     pub(super) fn fit_draft(&mut self, i: usize) {
         let job = &self.jobs[i];
-        let Some(wish) = job.decode(false).filter(|wish| !wish.draft.is_empty()) else {
-            return;
-        };
-        let pages = job.kv.own.len() + self.memory.available();
-        let paged = job.kv.prefix_positions + pages * self.limits.page_tokens;
-        let needed = wish.position + wish.feed.positions() - wish.draft.len();
-        let room = self.limits.context.min(paged).saturating_sub(needed);
-        self.jobs[i].shorten_draft(room);
+        if let Some(needed) = job.end_without_draft() {
+            let pages = job.kv.own.len() + self.memory.available();
+            let paged = job.kv.prefix_positions + pages * self.limits.page_tokens;
+            let room = self.limits.context.min(paged).saturating_sub(needed);
+            self.jobs[i].shorten_draft(room);
+        }
     }
 
     /// Pages for the positions of job `i` up to `end`. When there are none, images that nobody reads now make room, then
@@ -72,8 +70,7 @@ impl Scheduler {
         let job = &mut self.jobs[job];
         job.standing = Standing::Evicted;
         if job.is_gone() {
-            let kv = std::mem::take(&mut job.kv);
-            self.memory.release(kv.prefix.into_iter().chain(kv.own));
+            self.memory.release(job.kv.take_pages());
         }
     }
 

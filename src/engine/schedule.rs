@@ -20,15 +20,12 @@ use super::{
     pipeline::Pipeline,
     request::{Decide, Event, Finding, LookId, Options, Request, Work},
 };
-use crate::domain::{CameraId, Mono, Picture};
+use crate::domain::Mono;
 
 /// A look with prompts that are not answered yet.
 pub(super) struct Look {
-    pub camera: Option<CameraId>,
-    pub picture: Option<Picture>,
-    pub start_by: Mono,
-    pub answer_by: Mono,
-    pub objects: bool,
+    /// What was asked; its prompts are in `waiting`, in jobs or in `findings`.
+    pub asked: Request,
     /// Pages of the image, from the step on that writes them. The look and each of its jobs hold them.
     pub prefix: Option<Vec<PageId>>,
     /// In order; those that return from an eviction come first.
@@ -42,7 +39,10 @@ pub(super) struct Look {
 impl Look {
     /// Positions of its image in the cache.
     pub fn prefix_positions(&self, limits: &Limits) -> usize {
-        self.picture.as_ref().map_or(0, |_| limits.prefix_positions)
+        match self.asked.picture {
+            Some(_) => limits.prefix_positions,
+            None => 0,
+        }
     }
 }
 
@@ -102,19 +102,13 @@ impl Scheduler {
     }
 
     /// Takes a look; it ends with an event.
-    pub fn admit(&mut self, request: Request) -> LookId {
+    pub fn admit(&mut self, mut request: Request) -> LookId {
         let id = LookId(self.arrivals);
         self.arrivals += 1;
-        let asks = request.asks.into_iter().enumerate();
-        let waiting: VecDeque<Job> = asks
-            .map(|(index, ask)| Job::new((id, index), ask.sequence, ask.draft))
-            .collect();
+        let job = |(index, ask)| Job::new((id, index), ask);
+        let waiting: VecDeque<Job> = request.asks.drain(..).enumerate().map(job).collect();
         let look = Look {
-            camera: request.camera,
-            picture: request.picture,
-            start_by: request.start_by,
-            answer_by: request.answer_by,
-            objects: request.objects,
+            asked: request,
             prefix: None,
             findings: vec![None; waiting.len()],
             waiting,
@@ -123,10 +117,8 @@ impl Scheduler {
             model_size: (0, 0),
         };
         let prefix = look.prefix_positions(&self.limits);
-        let mut ends = look
-            .waiting
-            .iter()
-            .map(|job| (job.id, prefix + job.prompt().len()));
+        let end = |job: &Job| (job.id, prefix + job.prompt().len());
+        let mut ends = look.waiting.iter().map(end);
         let too_long = ends.find(|(_, end)| *end > self.limits.context);
         self.looks.insert(id, look);
         if let Some((job, end)) = too_long {
@@ -197,8 +189,8 @@ impl Scheduler {
     /// A look that waits too long is not begun, one that runs too long is stopped.
     fn drop_late(&mut self, now: Mono) {
         let late = |look: &Look| match look.started {
-            Some(_) => now > look.answer_by,
-            None => now > look.start_by.min(look.answer_by),
+            Some(_) => now > look.asked.answer_by,
+            None => now > look.asked.start_by.min(look.asked.answer_by),
         };
         let late = self.looks.iter().filter(|(_, look)| late(look));
         for look in late.map(|(id, _)| *id).collect::<Vec<_>>() {

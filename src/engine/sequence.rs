@@ -114,13 +114,10 @@ impl Sequence {
             },
             Skill::Text { reasoning: false } => State::Answering { first: true },
         };
-        let found = match state {
-            State::Thinking { .. } => Found {
-                thoughts: vec![Thought::default()],
-                ..Found::default()
-            },
-            _ => Found::default(),
-        };
+        let mut found = Found::default();
+        if matches!(state, State::Thinking { .. }) {
+            found.thoughts.push(Thought::default());
+        }
         Self {
             skill,
             bounds,
@@ -234,7 +231,7 @@ impl Sequence {
         self.state == State::Ended
     }
 
-    /// How many objects are complete: new ones may be shown before the sequence ends.
+    /// What was found so far; its objects are complete and may be shown before the sequence ends.
     pub fn found(&self) -> &Found {
         &self.found
     }

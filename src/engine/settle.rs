@@ -101,19 +101,17 @@ impl Scheduler {
     /// Tells the objects that are new.
     fn show_objects(&mut self, i: usize) {
         let job = &mut self.jobs[i];
-        let new = job.sequence.found().objects.get(job.shown..);
-        let new = new.unwrap_or_default();
-        self.work.objects += new.len() as u64;
-        job.shown += new.len();
-        if self.looks.get(&job.id.0).is_some_and(|look| look.objects) {
-            let (look, index) = job.id;
-            let event = |&object| Event::Object {
-                look,
-                index,
-                object,
-            };
-            self.events.extend(new.iter().map(event));
+        let (look, prompt) = job.id;
+        let shown = self.looks.get(&look).is_some_and(|look| look.asked.objects);
+        // An evicted job that starts again has shown more than it knows.
+        let found = &job.sequence.found().objects;
+        for &object in found.iter().skip(job.shown) {
+            self.work.objects += 1;
+            if shown {
+                self.events.push(Event::Object(look, prompt, object));
+            }
         }
+        job.shown = job.shown.max(found.len());
     }
 
     /// The answer is there; the row leaves when no step carries it any more.
@@ -199,8 +197,7 @@ impl Scheduler {
         for id in gone {
             let Some(i) = self.job(id) else { continue };
             let mut job = self.jobs.remove(i);
-            let kv = std::mem::take(&mut job.kv);
-            self.memory.release(kv.prefix.into_iter().chain(kv.own));
+            self.memory.release(job.kv.take_pages());
             if let (Standing::Evicted, Some(look)) = (job.standing, self.looks.get_mut(&id.0)) {
                 let place = look.waiting.partition_point(|other| other.id < id);
                 look.waiting.insert(place, job.restarted());

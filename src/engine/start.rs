@@ -93,17 +93,17 @@ impl Scheduler {
         let mut all = Vec::new();
         for (&id, look) in running.into_iter().chain(queued) {
             let mut rank = 0;
-            if let Some(camera) = &look.camera {
+            if let Some(camera) = &look.asked.camera {
                 let looks = of_camera.entry(camera).or_default();
                 rank = *looks;
                 *looks += 1;
             }
-            let needs_image = look.picture.is_some() && look.prefix.is_none();
+            let needs_image = look.asked.picture.is_some() && look.prefix.is_none();
             let prompts = look.waiting.iter();
             all.push(Candidate {
                 look: id,
                 rank,
-                start_by: look.start_by,
+                start_by: look.asked.start_by,
                 image_pages: needs_image.then(|| pages(self.limits.prefix_positions)),
                 prompt_pages: prompts.map(|job| pages(job.prefill_positions())).collect(),
             });
@@ -126,7 +126,7 @@ impl Scheduler {
 
     fn start_look(&mut self, building: &mut Building, look: &mut Look, grant: &Grant) -> bool {
         let mut encode = None;
-        if let (Some(picture), None) = (&look.picture, &look.prefix) {
+        if let (Some(picture), None) = (&look.asked.picture, &look.prefix) {
             let wanted = (self.limits.prefix_positions).div_ceil(self.limits.page_tokens);
             let Ok(pages) = self.memory.take(wanted) else {
                 return false;
@@ -135,7 +135,11 @@ impl Scheduler {
             encode = Some(ImageJob {
                 picture: picture.clone(),
                 pages,
-                camera: look.camera.clone().filter(|_| self.options.tile_reuse),
+                camera: look
+                    .asked
+                    .camera
+                    .clone()
+                    .filter(|_| self.options.tile_reuse),
             });
         }
         let before = building.step.rows.len();
@@ -181,8 +185,7 @@ impl Scheduler {
         match self.memory.take(more) {
             Ok(pages) => job.kv.own.extend(pages),
             Err(_) => {
-                let kv = std::mem::take(&mut job.kv);
-                self.memory.release(kv.prefix.into_iter().chain(kv.own));
+                self.memory.release(job.kv.take_pages());
                 look.waiting.push_front(job);
                 return false;
             }
@@ -212,7 +215,7 @@ impl Scheduler {
 }
 
 fn root(id: LookId, look: &Look) -> Root {
-    match look.picture {
+    match look.asked.picture {
         Some(_) => Root::Image(id.0),
         None => Root::Nothing,
     }

@@ -155,11 +155,7 @@ impl Engine {
 
     fn news(&mut self, event: Event) -> Option<(LookId, News)> {
         Some(match event {
-            Event::Object {
-                look,
-                index,
-                object,
-            } => {
+            Event::Object(look, index, object) => {
                 let prompt = Arc::clone(self.inside.get(&look)?.prompts.get(index)?);
                 let body = objects(&prompt.task, &[object])?;
                 (look, News::Object(prompt, body))

@@ -170,7 +170,7 @@ fn alone(plan: &Plan, limits: Limits) -> Option<Vec<Found>> {
                     return Some(findings.into_iter().map(|f| f.found).collect());
                 }
                 Event::Failed { .. } => return None,
-                Event::Late { .. } | Event::Object { .. } => {}
+                Event::Late { .. } | Event::Object(..) => {}
             }
         }
     }
@@ -204,7 +204,7 @@ fn check(plans: &[Plan], limits: Limits, options: Options) -> Result<(), TestCas
         let events = events.map_err(|e| TestCaseError::fail(e.to_string()))?;
         for event in events {
             match event {
-                Event::Object { look, index, .. } => *shown.entry((look, index)).or_default() += 1,
+                Event::Object(look, index, _) => *shown.entry((look, index)).or_default() += 1,
                 Event::Answered { look, findings, .. } => {
                     let Some((i, _)) = inside.remove(&look) else {
                         return Err(TestCaseError::fail("answered twice, or after a cancel"));
