@@ -128,7 +128,7 @@ impl Job {
     /// The prefill, when the first `known` inputs of the prompt are in the cache.
     pub fn prefill(&mut self, known: usize) -> Wish {
         self.position = self.kv.prefix_positions + known;
-        self.from_host(known)
+        self.fed_by_host(known)
     }
 
     /// The next decode row. With `carry` the row may follow decisions that are still in flight.
@@ -137,7 +137,7 @@ impl Job {
             return None;
         }
         match (self.inflight_refs, self.last) {
-            (0, _) => Some(self.from_host(0)),
+            (0, _) => Some(self.fed_by_host(0)),
             (refs, Some(last)) if carry => Some(Wish {
                 feed: Feed::Carry(last),
                 picks: vec![self.sequence.pick_ahead(refs)?],
@@ -149,7 +149,7 @@ impl Job {
     }
 
     /// What the sequence feeds next, without the first `known` of it, and the draft behind it.
-    fn from_host(&self, known: usize) -> Wish {
+    fn fed_by_host(&self, known: usize) -> Wish {
         let mut inputs = self.prompt().split_off(known);
         let picks = (0..=self.draft.len()).map_while(|ahead| self.sequence.pick_ahead(ahead));
         let picks: Vec<Pick> = picks.collect();
