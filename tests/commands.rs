@@ -190,10 +190,9 @@ fn pictures_are_answered() {
     });
     let place = NormBox::from_corners(x0, y0, x1, y1);
     assert!(place.iou(&moment.red_car) >= 0.5, "{found}");
-    assert!(
-        (0.0..=1.0).contains(&number(&objects[0]["score"])),
-        "{found}"
-    );
+    for key in ["score", "sharpness"] {
+        assert!((0.0..=1.0).contains(&number(&objects[0][key])), "{found}");
+    }
 
     let found = moment.ask_json("point", &["dog"]);
     let point = &found["points"][0];

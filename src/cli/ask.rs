@@ -145,10 +145,11 @@ fn print(answer: &Answer, picture: &Picture, as_json: bool) {
 fn to_json(answer: &Answer) -> Value {
     let found = match &answer.body {
         AnswerBody::Boxes(found) => json!({"objects": found.iter().map(|f| json!({
-            "x_min": f.place.x0, "y_min": f.place.y0, "x_max": f.place.x1, "y_max": f.place.y1, "score": f.score,
+            "x_min": f.place.x0, "y_min": f.place.y0, "x_max": f.place.x1, "y_max": f.place.y1,
+            "score": f.score, "sharpness": f.sharpness,
         })).collect::<Vec<_>>()}),
         AnswerBody::Points(found) => json!({"points": found.iter().map(|f| json!({
-            "x": f.place.x, "y": f.place.y, "score": f.score,
+            "x": f.place.x, "y": f.place.y, "score": f.score, "sharpness": f.sharpness,
         })).collect::<Vec<_>>()}),
         AnswerBody::Text { text, score } => json!({"answer": text, "score": score}),
     };

@@ -67,10 +67,13 @@ pub enum ScoreSource {
 pub struct Found<T> {
     /// Where.
     pub place: T,
-    /// 0..1.
+    /// How sure the model is that the thing is there, 0..1.
     pub score: f64,
     /// What the score is.
     pub source: ScoreSource,
+    /// How sure the model is of the place, 0..1: the probability that it gave to the place it chose and its nearest
+    /// neighbours, for the least sure of x, y, width and height.
+    pub sharpness: f64,
 }
 
 /// The answer itself.

@@ -259,5 +259,6 @@ fn scored<T>(place: T, object: &Object) -> Scored<T> {
         place,
         score: f64::from(object.probability),
         source: ScoreSource::TokenProb,
+        sharpness: f64::from(object.sharpness),
     }
 }
