@@ -50,6 +50,10 @@ pub const BUDGET_RANGE: RangeInclusive<Duration> = Duration::from_millis(10)..=m
 pub const MAX_OBJECTS: u64 = 50;
 /// Range of `model.max_objects`.
 pub const MAX_OBJECTS_RANGE: RangeInclusive<u64> = 1..=1000;
+/// `model.tile_difference`: only a tile of the same bytes is unchanged.
+pub const TILE_DIFFERENCE: f64 = 0.0;
+/// Range of `model.tile_difference`, in steps of a byte.
+pub const TILE_DIFFERENCE_RANGE: RangeInclusive<f64> = 0.0..=255.0;
 
 /// `rate`: looks a second.
 pub const RATE_HZ: f64 = 1.0;

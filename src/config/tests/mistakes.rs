@@ -170,6 +170,30 @@ fn prompts() {
 }
 
 #[test]
+fn tiles_that_are_only_similar_are_warned_about() {
+    let model = |line: &str| said(&person(&format!("[model]\n{line}")));
+    assert_eq!(model("tile_difference = 0"), [""; 0]);
+    let key = "site.toml:9:19 model.tile_difference";
+    let text =
+        "a tile that changed by less keeps its old features, which changes answers; 0 is exact";
+    assert_eq!(
+        model("tile_difference = 1.5"),
+        [format!("{key}: warning: {text}")]
+    );
+    assert_eq!(
+        model("tile_difference = 256"),
+        [format!("{key}: 256 is above 255")]
+    );
+    assert_eq!(
+        model("tile_difference = -1"),
+        [format!("{key}: -1 is below 0")]
+    );
+    let file = person("[model]\ntile_difference = 1.5");
+    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    assert_eq!(loaded.config.model.tile_difference, 1.5);
+}
+
+#[test]
 fn prompt_rate_above_camera_rate() {
     let file = person("rate = 10").replace("[camera.gate]\n", "[camera.gate]\nrate = 2\n");
     let line = "site.toml:9:8 camera.gate.prompt.person.rate: 10 is above the camera's 2; the camera rate is the ceiling";
