@@ -1,6 +1,6 @@
 //! `spotter detect | point | query | caption`: one question about one picture.
 
-use std::sync::Arc;
+use std::{io::Write as _, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::args::{AskArgs, CaptionArgs};
 use super::{draw, still};
 use crate::domain::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task};
-use crate::{app, config};
+use crate::{app, config, front::News};
 
 /// `spotter detect`
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
@@ -44,9 +44,9 @@ pub fn query(args: &AskArgs) -> anyhow::Result<()> {
 pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
     let picture = still::load(&args.media)?;
     let length = args.length.into();
-    let answer = answer(args.model.source(), &picture, Task::Caption { length })?;
-    print(&answer, &picture, args.json);
-    Ok(())
+    let task = Task::Caption { length };
+    let answer = answer(args.model.source(), &picture, task, |_| Ok(()))?;
+    print(&answer, &picture, args.json)
 }
 
 fn words(args: &AskArgs) -> anyhow::Result<String> {
@@ -59,8 +59,15 @@ fn words(args: &AskArgs) -> anyhow::Result<String> {
 
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     let picture = still::load(&args.media)?;
-    let answer = answer(args.model.source(), &picture, task)?;
-    print(&answer, &picture, args.json);
+    let mut shown = 0;
+    let answer = answer(args.model.source(), &picture, task, |found| {
+        if !args.json {
+            show(found, shown, &picture)?;
+            shown += found.count().unwrap_or_default();
+        }
+        Ok(())
+    })?;
+    print(&answer, &picture, args.json)?;
     if let Some(path) = &args.draw {
         draw::write(path, &picture, &answer.body)
             .with_context(|| format!("writing {}", path.display()))?;
@@ -69,38 +76,46 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads the model and has it answer; blocks for all of it.
-fn answer(source: config::ModelSource, picture: &Picture, task: Task) -> anyhow::Result<Answer> {
+/// Loads the model and has it answer; `found` gets every object as soon as it is known. Blocks for all of it.
+fn answer(
+    source: config::ModelSource,
+    picture: &Picture,
+    task: Task,
+    mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,
+) -> anyhow::Result<Answer> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = config::Model::of(source);
     let (mut engine, _) = app::build_engine(&settings, clock).map_err(anyhow::Error::msg)?;
-    match engine.look(Look::still(picture.clone(), [task])?)? {
+    engine.submit(Look::still(picture.clone(), [task])?, true)?;
+    loop {
+        for (_, news) in engine.turn()? {
+            match news {
+                News::Object(_, object) => found(&object)?,
+                News::Ended(outcome) => return answered(outcome),
+            }
+        }
+    }
+}
+
+fn answered(outcome: Outcome) -> anyhow::Result<Answer> {
+    match outcome {
         Outcome::Answered { mut answers, .. } => answers.pop().context("the engine gave no answer"),
         Outcome::Late(_) => bail!("the engine took the look for a late one"),
         Outcome::Failed(_, reason) => bail!(reason),
     }
 }
 
-/// One line for each thing found; pixels beside shares, because both are asked for.
-fn print(answer: &Answer, picture: &Picture, as_json: bool) {
-    if as_json {
-        println!("{}", to_json(answer));
-        return;
-    }
-    let took = answer
-        .marks
-        .generated
-        .since(answer.marks.taken)
-        .as_secs_f64()
-        * 1e3;
+/// One line for each thing found, at once; pixels beside shares, because both are asked for. `before` of them were shown
+/// already.
+fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<()> {
     let (width, height) = (picture.width() as f64, picture.height() as f64);
-    match &answer.body {
+    match found {
         AnswerBody::Boxes(found) => {
             for (i, f) in found.iter().enumerate() {
                 let b = f.place;
                 println!(
                     "{:>3}  score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
-                    i + 1,
+                    before + i + 1,
                     f.score,
                     b.x0,
                     b.y0,
@@ -118,7 +133,7 @@ fn print(answer: &Answer, picture: &Picture, as_json: bool) {
                 let p = f.place;
                 println!(
                     "{:>3}  score {:.2}  point {:.3} {:.3}  ({:.0},{:.0} px)",
-                    i + 1,
+                    before + i + 1,
                     f.score,
                     p.x,
                     p.y,
@@ -129,8 +144,24 @@ fn print(answer: &Answer, picture: &Picture, as_json: bool) {
         }
         AnswerBody::Text { text, score } => println!("{text}   (score {score:.2})"),
     }
-    if let Some(count) = answer.body.count() {
-        println!("{count} found: {}", answer.prompt.task.text());
+    Ok(std::io::stdout().flush()?)
+}
+
+/// The answer as JSON, or what is left to say for people when its objects have been shown.
+fn print(answer: &Answer, picture: &Picture, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        println!("{}", to_json(answer));
+        return Ok(());
+    }
+    let took = answer
+        .marks
+        .generated
+        .since(answer.marks.taken)
+        .as_secs_f64()
+        * 1e3;
+    match answer.body.count() {
+        Some(count) => println!("{count} found: {}", answer.prompt.task.text()),
+        None => show(&answer.body, 0, picture)?,
     }
     eprintln!(
         "{took:.0} ms{}",
@@ -140,6 +171,7 @@ fn print(answer: &Answer, picture: &Picture, as_json: bool) {
             ""
         }
     );
+    Ok(())
 }
 
 fn to_json(answer: &Answer) -> Value {
