@@ -5,7 +5,7 @@ use std::{io::Write as _, sync::Arc};
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use super::args::{AskArgs, CaptionArgs};
+use super::args::{AskArgs, CaptionArgs, QueryArgs};
 use super::{draw, still};
 use crate::domain::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task};
 use crate::{app, config, front::News};
@@ -31,11 +31,12 @@ pub fn point(args: &AskArgs) -> anyhow::Result<()> {
 }
 
 /// `spotter query`
-pub fn query(args: &AskArgs) -> anyhow::Result<()> {
+pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
     ask(
-        args,
+        &args.ask,
         Task::Query {
-            question: words(args)?,
+            question: words(&args.ask)?,
+            choices: choices(&args.choices)?,
         },
     )
 }
@@ -55,6 +56,20 @@ fn words(args: &AskArgs) -> anyhow::Result<String> {
         bail!("the prompt is empty; say what to look for, e.g. \"red car\"");
     }
     Ok(words.to_owned())
+}
+
+/// The texts of `--choice`, by the rules of the configuration's key; none is a free answer.
+fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
+    if given.is_empty() {
+        return Ok(Vec::new());
+    }
+    config::choices(given).map_err(|wrong| {
+        let said = wrong.into_iter().map(|wrong| match wrong.index {
+            Some(index) => format!("--choice {:?}: {}", given[index], wrong.text),
+            None => format!("--choice: {}", wrong.text),
+        });
+        anyhow::Error::msg(said.collect::<Vec<_>>().join("; "))
+    })
 }
 
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {

@@ -99,6 +99,10 @@ pub const EVENT_TIME_RANGE: RangeInclusive<Duration> = Duration::from_millis(100
 
 /// The longest prompt text, in characters (mqtt-contract section 2).
 pub const PROMPT_TEXT_MAX_CHARS: usize = 200;
+/// How many texts `choices` may have.
+pub const CHOICES_RANGE: RangeInclusive<usize> = 2..=16;
+/// The longest text of `choices`, in characters.
+pub const CHOICE_MAX_CHARS: usize = 40;
 
 const fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)

@@ -87,7 +87,8 @@ pub enum AnswerBody {
     Text {
         /// Trimmed.
         text: String,
-        /// Geometric mean of the tokens' probabilities, 0..1.
+        /// Geometric mean of the probabilities of its tokens and of its end, 0..1. They are the model's own, before any
+        /// token was forbidden: one of several `choices` that the model would not have given by itself has a low score.
         score: f64,
     },
 }
