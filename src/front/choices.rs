@@ -1,8 +1,9 @@
 //! The texts that an answer may be, as the model writes them.
 //!
 //! A word has two spellings in tokens: as it begins a text, and with the space before it that it has after another word.
-//! Models mostly begin an answer with the second, because the prompt stands before it. Which one is up to the model, so
-//! both are allowed:
+//! With which of them an answer begins is the habit of a model's training, and a model that must break its habit chooses
+//! badly: the embedded model has the first, and held to the second it prefers "a pineapple" to its own "No". So both are
+//! allowed:
 //!
 //! ```text
 //!   "open", "shut"      root ── open ──▶ ● end       root ── ␣open ──▶ ● end
