@@ -37,7 +37,7 @@ fn every_command_explains_its_options() {
         ),
         ("detect", &["--json", "--draw", "--model", "<PROMPT>"]),
         ("point", &["--json", "--draw", "--model", "<PROMPT>"]),
-        ("query", &["--json", "--model", "<PROMPT>"]),
+        ("query", &["--choice", "--json", "--model", "<PROMPT>"]),
         ("caption", &["--json", "--length", "--model"]),
         ("bench", &["--looks", "--json", "--model"]),
         (
@@ -190,10 +190,9 @@ fn pictures_are_answered() {
     });
     let place = NormBox::from_corners(x0, y0, x1, y1);
     assert!(place.iou(&moment.red_car) >= 0.5, "{found}");
-    assert!(
-        (0.0..=1.0).contains(&number(&objects[0]["score"])),
-        "{found}"
-    );
+    for key in ["score", "sharpness"] {
+        assert!((0.0..=1.0).contains(&number(&objects[0][key])), "{found}");
+    }
 
     let found = moment.ask_json("point", &["dog"]);
     let point = &found["points"][0];
@@ -212,6 +211,40 @@ fn pictures_are_answered() {
             .contains("1 found: red car")
     );
     assert!(moment.ask("query", &["Is there a dog?"]).contains("Yes"));
+}
+
+#[test]
+fn an_answer_is_one_of_the_choices() {
+    let moment = Moment::drawn();
+    let choices = |choices: &[&str]| {
+        let question = "Is there a dog?".to_owned();
+        let choices = choices
+            .iter()
+            .flat_map(|choice| ["--choice".to_owned(), (*choice).to_owned()]);
+        [question].into_iter().chain(choices).collect::<Vec<_>>()
+    };
+    for (given, answers) in [
+        (["no", " Yes "], &["Yes"][..]),
+        (["a teapot", "teapots"], &["a teapot", "teapots"]),
+    ] {
+        let arguments = choices(&given);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let found = moment.ask_json("query", &arguments);
+        let answer = found["answer"].as_str().expect("a text");
+        assert!(answers.contains(&answer), "{found}");
+    }
+    for (given, part) in [
+        (&["yes"][..], "--choice: has 1 texts; give 2 to 16"),
+        (
+            &["yes", "Yes"],
+            "--choice \"Yes\": \"Yes\" is \"yes\" again",
+        ),
+        (&["yes", "<|endoftext|>"], "the model can write the choice"),
+    ] {
+        let png = moment.png.to_str().expect("a path in UTF-8").to_owned();
+        let arguments = ["query".to_owned(), png].into_iter().chain(choices(given));
+        spotter(arguments).fails_with(FAILED, &[part]);
+    }
 }
 
 #[test]

@@ -151,6 +151,7 @@ fn reported(body: AnswerBody, objects: &[Object]) -> AnswerBody {
                     place: o.bounds?,
                     score: o.score,
                     source: o.score_source,
+                    sharpness: o.sharpness,
                 })
             };
             AnswerBody::Boxes(objects.iter().filter_map(found).collect())
@@ -160,9 +161,53 @@ fn reported(body: AnswerBody, objects: &[Object]) -> AnswerBody {
                 place: o.point,
                 score: o.score,
                 source: o.score_source,
+                sharpness: o.sharpness,
             };
             AnswerBody::Points(objects.iter().map(found).collect())
         }
         text @ AnswerBody::Text { .. } => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        domain::{Marks, Mono, NormBox, NormPoint, Prompt, ScoreSource},
+        testing,
+    };
+
+    fn found<T>(place: T) -> Found<T> {
+        Found {
+            place,
+            score: 0.75,
+            source: ScoreSource::Verify,
+            sharpness: 0.25,
+        }
+    }
+
+    #[test]
+    fn what_passes_the_filters_is_reported_as_it_was_found() {
+        let person = testing::prompt("person");
+        let prompt = Arc::new(Prompt {
+            id: person.id.clone(),
+            revision: 1,
+            task: person.task.clone(),
+        });
+        let camera = testing::camera("gate", vec![person]);
+        let mut tracker = Tracker::new(std::slice::from_ref(&camera));
+        for body in [
+            AnswerBody::Boxes(vec![found(NormBox::from_corners(0.1, 0.2, 0.3, 0.4))]),
+            AnswerBody::Points(vec![found(NormPoint::new(0.5, 0.25))]),
+        ] {
+            let answer = Answer {
+                prompt: Arc::clone(&prompt),
+                body: body.clone(),
+                truncated: false,
+                marks: Marks::default(),
+            };
+            let sighting = tracker.update(&camera.id, &answer, Mono::default());
+            assert_eq!(reported(body.clone(), &sighting.unwrap().objects), body);
+        }
     }
 }

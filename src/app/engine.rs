@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     config,
-    cpu::{Capacity, CpuBackend},
+    cpu::{self, Capacity, CpuBackend, TileReuse},
     domain::{Clock, Look, Outcome, Picture, Task},
     engine::{Options, sequence::Bounds},
     front::Engine,
@@ -63,8 +63,19 @@ pub fn build_engine(
         max_tokens: ANSWER_MAX_TOKENS,
     };
     let capacity = capacity(&loaded.config, bounds);
-    let backend = CpuBackend::new(&loaded.config, loaded.weights, capacity, Arc::clone(&clock))
-        .map_err(|e| e.to_string())?;
+    let options = cpu::Options {
+        tile_reuse: TileReuse::up_to(settings.tile_difference as f32),
+        ..cpu::Options::default()
+    };
+    let backend_clock = Arc::clone(&clock);
+    let backend = CpuBackend::with_options(
+        &loaded.config,
+        loaded.weights,
+        capacity,
+        options,
+        backend_clock,
+    )
+    .map_err(|e| e.to_string())?;
     let engine = Engine::new(
         Box::new(backend),
         (loaded.config, loaded.tokenizer),
@@ -123,5 +134,39 @@ fn capacity(config: &model::ModelConfig, bounds: Bounds) -> Capacity {
         images: 1,
         pages,
         page_tokens: PAGE_TOKENS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ManualClock;
+
+    /// Crops that are not encoded again of a picture whose every byte differs from the one before by `step`.
+    fn reused(tile_difference: f64, step: u8) -> u64 {
+        let settings = config::Model {
+            tile_difference,
+            ..config::Model::of(config::ModelSource::Embedded)
+        };
+        let clock = Arc::new(ManualClock::default());
+        let (mut engine, _) = build_engine(&settings, clock).unwrap();
+        for grey in [100, 100 + step] {
+            let picture = Picture::from_rgb(64, 48, vec![grey; 64 * 48 * 3]).unwrap();
+            let object = "car".to_owned();
+            let look = Look::still(picture, [Task::Point { object }]).unwrap();
+            engine.submit(look, false).unwrap();
+            while !engine.is_idle() {
+                engine.turn().unwrap();
+            }
+        }
+        engine.worker().work().crops_reused
+    }
+
+    #[test]
+    fn the_configured_difference_decides_whether_a_tile_changed() {
+        assert_eq!(reused(0.0, 0), 1);
+        assert_eq!(reused(0.0, 2), 0);
+        assert_eq!(reused(2.5, 2), 1);
+        assert_eq!(reused(2.5, 4), 0);
     }
 }

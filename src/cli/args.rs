@@ -29,7 +29,7 @@ pub enum Command {
     /// Find things in a picture: one point each
     Point(AskArgs),
     /// Ask a question about a picture
-    Query(AskArgs),
+    Query(QueryArgs),
     /// Describe a picture
     Caption(CaptionArgs),
     /// Measure looks on this machine: time of each stage, cost of further prompts
@@ -115,7 +115,18 @@ impl ModelArgs {
     }
 }
 
-/// `spotter detect|point|query`
+/// `spotter query`
+#[derive(Debug, Args)]
+pub struct QueryArgs {
+    /// The question and the picture
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// A text that the answer may be; give two or more, and it is one of them
+    #[arg(long = "choice", value_name = "TEXT")]
+    pub choices: Vec<String>,
+}
+
+/// `spotter detect|point`, and most of `spotter query`
 #[derive(Debug, Args)]
 pub struct AskArgs {
     /// A picture (PNG, JPEG) or a video; of a video the first frame is taken

@@ -1,14 +1,14 @@
 //! `spotter detect | point | query | caption`: one question about one picture.
 
-use std::sync::Arc;
+use std::{io::Write as _, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use super::args::{AskArgs, CaptionArgs};
+use super::args::{AskArgs, CaptionArgs, QueryArgs};
 use super::{draw, still};
 use crate::domain::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task};
-use crate::{app, config};
+use crate::{app, config, front::News};
 
 /// `spotter detect`
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
@@ -31,11 +31,12 @@ pub fn point(args: &AskArgs) -> anyhow::Result<()> {
 }
 
 /// `spotter query`
-pub fn query(args: &AskArgs) -> anyhow::Result<()> {
+pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
     ask(
-        args,
+        &args.ask,
         Task::Query {
-            question: words(args)?,
+            question: words(&args.ask)?,
+            choices: choices(&args.choices)?,
         },
     )
 }
@@ -44,9 +45,9 @@ pub fn query(args: &AskArgs) -> anyhow::Result<()> {
 pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
     let picture = still::load(&args.media)?;
     let length = args.length.into();
-    let answer = answer(args.model.source(), &picture, Task::Caption { length })?;
-    print(&answer, &picture, args.json);
-    Ok(())
+    let task = Task::Caption { length };
+    let answer = answer(args.model.source(), &picture, task, |_| Ok(()))?;
+    print(&answer, &picture, args.json)
 }
 
 fn words(args: &AskArgs) -> anyhow::Result<String> {
@@ -57,10 +58,31 @@ fn words(args: &AskArgs) -> anyhow::Result<String> {
     Ok(words.to_owned())
 }
 
+/// The texts of `--choice`, by the rules of the configuration's key; none is a free answer.
+fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
+    if given.is_empty() {
+        return Ok(Vec::new());
+    }
+    config::choices(given).map_err(|wrong| {
+        let said = wrong.into_iter().map(|wrong| match wrong.index {
+            Some(index) => format!("--choice {:?}: {}", given[index], wrong.text),
+            None => format!("--choice: {}", wrong.text),
+        });
+        anyhow::Error::msg(said.collect::<Vec<_>>().join("; "))
+    })
+}
+
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     let picture = still::load(&args.media)?;
-    let answer = answer(args.model.source(), &picture, task)?;
-    print(&answer, &picture, args.json);
+    let mut shown = 0;
+    let answer = answer(args.model.source(), &picture, task, |found| {
+        if !args.json {
+            show(found, shown, &picture)?;
+            shown += found.count().unwrap_or_default();
+        }
+        Ok(())
+    })?;
+    print(&answer, &picture, args.json)?;
     if let Some(path) = &args.draw {
         draw::write(path, &picture, &answer.body)
             .with_context(|| format!("writing {}", path.display()))?;
@@ -69,38 +91,46 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads the model and has it answer; blocks for all of it.
-fn answer(source: config::ModelSource, picture: &Picture, task: Task) -> anyhow::Result<Answer> {
+/// Loads the model and has it answer; `found` gets every object as soon as it is known. Blocks for all of it.
+fn answer(
+    source: config::ModelSource,
+    picture: &Picture,
+    task: Task,
+    mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,
+) -> anyhow::Result<Answer> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = config::Model::of(source);
     let (mut engine, _) = app::build_engine(&settings, clock).map_err(anyhow::Error::msg)?;
-    match engine.look(Look::still(picture.clone(), [task])?)? {
+    engine.submit(Look::still(picture.clone(), [task])?, true)?;
+    loop {
+        for (_, news) in engine.turn()? {
+            match news {
+                News::Object(_, object) => found(&object)?,
+                News::Ended(outcome) => return answered(outcome),
+            }
+        }
+    }
+}
+
+fn answered(outcome: Outcome) -> anyhow::Result<Answer> {
+    match outcome {
         Outcome::Answered { mut answers, .. } => answers.pop().context("the engine gave no answer"),
         Outcome::Late(_) => bail!("the engine took the look for a late one"),
         Outcome::Failed(_, reason) => bail!(reason),
     }
 }
 
-/// One line for each thing found; pixels beside shares, because both are asked for.
-fn print(answer: &Answer, picture: &Picture, as_json: bool) {
-    if as_json {
-        println!("{}", to_json(answer));
-        return;
-    }
-    let took = answer
-        .marks
-        .generated
-        .since(answer.marks.taken)
-        .as_secs_f64()
-        * 1e3;
+/// One line for each thing found, at once; pixels beside shares, because both are asked for. `before` of them were shown
+/// already.
+fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<()> {
     let (width, height) = (picture.width() as f64, picture.height() as f64);
-    match &answer.body {
+    match found {
         AnswerBody::Boxes(found) => {
             for (i, f) in found.iter().enumerate() {
                 let b = f.place;
                 println!(
                     "{:>3}  score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
-                    i + 1,
+                    before + i + 1,
                     f.score,
                     b.x0,
                     b.y0,
@@ -118,7 +148,7 @@ fn print(answer: &Answer, picture: &Picture, as_json: bool) {
                 let p = f.place;
                 println!(
                     "{:>3}  score {:.2}  point {:.3} {:.3}  ({:.0},{:.0} px)",
-                    i + 1,
+                    before + i + 1,
                     f.score,
                     p.x,
                     p.y,
@@ -129,8 +159,24 @@ fn print(answer: &Answer, picture: &Picture, as_json: bool) {
         }
         AnswerBody::Text { text, score } => println!("{text}   (score {score:.2})"),
     }
-    if let Some(count) = answer.body.count() {
-        println!("{count} found: {}", answer.prompt.task.text());
+    Ok(std::io::stdout().flush()?)
+}
+
+/// The answer as JSON, or what is left to say for people when its objects have been shown.
+fn print(answer: &Answer, picture: &Picture, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        println!("{}", to_json(answer));
+        return Ok(());
+    }
+    let took = answer
+        .marks
+        .generated
+        .since(answer.marks.taken)
+        .as_secs_f64()
+        * 1e3;
+    match answer.body.count() {
+        Some(count) => println!("{count} found: {}", answer.prompt.task.text()),
+        None => show(&answer.body, 0, picture)?,
     }
     eprintln!(
         "{took:.0} ms{}",
@@ -140,15 +186,17 @@ fn print(answer: &Answer, picture: &Picture, as_json: bool) {
             ""
         }
     );
+    Ok(())
 }
 
 fn to_json(answer: &Answer) -> Value {
     let found = match &answer.body {
         AnswerBody::Boxes(found) => json!({"objects": found.iter().map(|f| json!({
-            "x_min": f.place.x0, "y_min": f.place.y0, "x_max": f.place.x1, "y_max": f.place.y1, "score": f.score,
+            "x_min": f.place.x0, "y_min": f.place.y0, "x_max": f.place.x1, "y_max": f.place.y1,
+            "score": f.score, "sharpness": f.sharpness,
         })).collect::<Vec<_>>()}),
         AnswerBody::Points(found) => json!({"points": found.iter().map(|f| json!({
-            "x": f.place.x, "y": f.place.y, "score": f.score,
+            "x": f.place.x, "y": f.place.y, "score": f.score, "sharpness": f.sharpness,
         })).collect::<Vec<_>>()}),
         AnswerBody::Text { text, score } => json!({"answer": text, "score": score}),
     };

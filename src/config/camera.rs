@@ -4,7 +4,7 @@ use super::{
     Camera, CameraPrompt, CameraTls, Decode, Events, Motion, Schedule, Source, Transport, Zone,
     ZonePoint,
     address::{self, CameraUrl},
-    defaults as d,
+    choices, defaults as d,
     load::Scope,
     parse, polygon,
     reader::{Reader, Value},
@@ -340,20 +340,31 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
     })
 }
 
-/// Exactly one of detect, point, query.
+/// Exactly one of detect, point, query; with query also the choices.
 fn task(table: &mut Reader<'_>) -> Option<Task> {
     const ONE: &str = "give exactly one of detect, point, query";
     const KEYS: [&str; 3] = ["detect", "point", "query"];
     let given = KEYS.map(|key| table.get(key));
+    let choices = table.get("choices");
     if given.iter().flatten().count() > 1 {
         table.error(ONE);
         return None;
+    }
+    if let ([Some(_), ..] | [_, Some(_), _], Some(choices)) = (&given, &choices) {
+        choices.error("has no effect on an answer that is no text; it is for query");
     }
     let words = |value: Value<'_>| value.parsed(parse::prompt_text);
     match given {
         [Some(value), _, _] => words(value).map(|object| Task::Detect { object }),
         [_, Some(value), _] => words(value).map(|object| Task::Point { object }),
-        [_, _, Some(value)] => words(value).map(|question| Task::Query { question }),
+        [_, _, Some(value)] => {
+            let choices = choices.map_or(Some(Vec::new()), |value| choices::read(&value));
+            let question = words(value);
+            Some(Task::Query {
+                question: question?,
+                choices: choices?,
+            })
+        }
         [None, None, None] => {
             table.missing(&KEYS, ONE);
             None

@@ -50,6 +50,10 @@ pub const BUDGET_RANGE: RangeInclusive<Duration> = Duration::from_millis(10)..=m
 pub const MAX_OBJECTS: u64 = 50;
 /// Range of `model.max_objects`.
 pub const MAX_OBJECTS_RANGE: RangeInclusive<u64> = 1..=1000;
+/// `model.tile_difference`: only a tile of the same bytes is unchanged.
+pub const TILE_DIFFERENCE: f64 = 0.0;
+/// Range of `model.tile_difference`, in steps of a byte.
+pub const TILE_DIFFERENCE_RANGE: RangeInclusive<f64> = 0.0..=255.0;
 
 /// `rate`: looks a second.
 pub const RATE_HZ: f64 = 1.0;
@@ -95,6 +99,10 @@ pub const EVENT_TIME_RANGE: RangeInclusive<Duration> = Duration::from_millis(100
 
 /// The longest prompt text, in characters (mqtt-contract section 2).
 pub const PROMPT_TEXT_MAX_CHARS: usize = 200;
+/// How many texts `choices` may have.
+pub const CHOICES_RANGE: RangeInclusive<usize> = 2..=16;
+/// The longest text of `choices`, in characters.
+pub const CHOICE_MAX_CHARS: usize = 40;
 
 const fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)

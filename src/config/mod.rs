@@ -17,6 +17,7 @@ pub mod defaults;
 
 mod address;
 mod camera;
+mod choices;
 mod environment;
 mod load;
 mod parse;
@@ -32,6 +33,7 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use choices::{WrongChoice, choices};
 pub use environment::Environment;
 pub use load::{Loaded, check, load};
 pub use problem::{Place, Problem, Problems, Severity};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::defaults::{CONFIRM_LOOKS_MAX, PROMPT_TEXT_MAX_CHARS};
+use super::defaults::{CHOICE_MAX_CHARS, CONFIRM_LOOKS_MAX, PROMPT_TEXT_MAX_CHARS};
 use crate::domain::ID_MAX_CHARS;
 
 /// The units of durations with their milliseconds, the smallest first.
@@ -62,13 +62,24 @@ pub(super) fn confirm(text: &str) -> Result<(u32, u32), String> {
 
 /// The words of a prompt or a question, trimmed.
 pub(super) fn prompt_text(text: &str) -> Result<String, String> {
+    let hint = "say in plain words what to look for";
+    line(text, PROMPT_TEXT_MAX_CHARS, hint)
+}
+
+/// One of the texts that an answer may be, trimmed.
+pub(super) fn choice(text: &str) -> Result<String, String> {
+    line(text, CHOICE_MAX_CHARS, "write what the answer may be")
+}
+
+/// A plain line that says something, trimmed; `hint` helps who wrote nothing.
+fn line(text: &str, max_chars: usize, hint: &str) -> Result<String, String> {
     let text = text.trim();
     let count = text.chars().count();
     if text.is_empty() {
-        return Err("empty; say in plain words what to look for".to_owned());
+        return Err(format!("empty; {hint}"));
     }
-    if count > PROMPT_TEXT_MAX_CHARS {
-        return Err(format!("{count} characters, limit {PROMPT_TEXT_MAX_CHARS}"));
+    if count > max_chars {
+        return Err(format!("{count} characters, limit {max_chars}"));
     }
     if text.chars().any(char::is_control) {
         return Err(

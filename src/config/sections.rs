@@ -113,7 +113,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
     })
 }
 
-/// `[model]`: path, device, gpus, precision, budget, max_objects.
+/// `[model]`: path, device, gpus, precision, budget, max_objects, tile_difference.
 pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
     let mut model = Model::of(ModelSource::Embedded);
     let Some(mut table) = table else {
@@ -155,9 +155,21 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
     {
         model.max_objects = limit as u32;
     }
+    if let Some(value) = table.get("tile_difference")
+        && let Some(difference) = value.number(d::TILE_DIFFERENCE_RANGE)
+    {
+        if difference > 0.0 {
+            value.warning(INEXACT);
+        }
+        model.tile_difference = difference;
+    }
     table.finish();
     model
 }
+
+/// What is said at each start about tiles that are only similar.
+const INEXACT: &str =
+    "a tile that changed by less keeps its old features, which changes answers; 0 is exact";
 
 /// `user` and `password` of a table; a password without a user is an error.
 pub(super) fn login(

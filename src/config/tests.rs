@@ -11,6 +11,7 @@ use super::{
 };
 use crate::domain::Task;
 
+mod choices;
 mod examples;
 mod mistakes;
 mod secrets;

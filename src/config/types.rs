@@ -164,6 +164,9 @@ pub struct Model {
     pub budget: Duration,
     /// Objects a prompt may return; default 50.
     pub max_objects: u32,
+    /// Mean absolute difference of two tiles' bytes, 0..=255, up to which a tile counts as unchanged and is not encoded
+    /// again. Default 0: answers are exact. Warned at each start when it is more.
+    pub tile_difference: f64,
 }
 
 impl Model {
@@ -180,6 +183,7 @@ impl Model {
             precision: Precision::Bf16,
             budget,
             max_objects: defaults::MAX_OBJECTS as u32,
+            tile_difference: defaults::TILE_DIFFERENCE,
         }
     }
 }

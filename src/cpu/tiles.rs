@@ -29,12 +29,19 @@ pub enum TileReuse {
     },
 }
 
-impl Default for TileReuse {
-    fn default() -> Self {
+impl TileReuse {
+    /// The usual reuse with this [`TileReuse::On::max_difference`].
+    pub fn up_to(max_difference: f32) -> Self {
         Self::On {
             kept_images: 16,
-            max_difference: 0.0,
+            max_difference,
         }
+    }
+}
+
+impl Default for TileReuse {
+    fn default() -> Self {
+        Self::up_to(0.0)
     }
 }
 

@@ -174,6 +174,7 @@ fn query(kind: Kind, form: &str, class: Class, answer: &str) -> Question {
         class,
         task: Task::Query {
             question: filled(form, class, None),
+            choices: Vec::new(),
         },
         expected: Expected::Text(answer.into()),
     }

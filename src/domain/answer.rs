@@ -67,10 +67,13 @@ pub enum ScoreSource {
 pub struct Found<T> {
     /// Where.
     pub place: T,
-    /// 0..1.
+    /// How sure the model is that the thing is there, 0..1.
     pub score: f64,
     /// What the score is.
     pub source: ScoreSource,
+    /// How sure the model is of the place, 0..1: the probability that it gave to the place it chose and its nearest
+    /// neighbours, for the least sure of x, y, width and height.
+    pub sharpness: f64,
 }
 
 /// The answer itself.
@@ -84,7 +87,8 @@ pub enum AnswerBody {
     Text {
         /// Trimmed.
         text: String,
-        /// Geometric mean of the tokens' probabilities, 0..1.
+        /// Geometric mean of the probabilities of its tokens and of its end, 0..1. They are the model's own, before any
+        /// token was forbidden: one of several `choices` that the model would not have given by itself has a low score.
         score: f64,
     },
 }

@@ -27,10 +27,12 @@ pub enum Task {
         /// What to look for, in plain words.
         object: String,
     },
-    /// A free question.
+    /// A question.
     Query {
         /// The question.
         question: String,
+        /// The texts that the answer must be one of, each trimmed and not empty; empty: the answer is free.
+        choices: Vec<String>,
     },
     /// A description of the picture.
     Caption {
@@ -54,7 +56,7 @@ impl Task {
     pub fn text(&self) -> &str {
         match self {
             Self::Detect { object } | Self::Point { object } => object,
-            Self::Query { question } => question,
+            Self::Query { question, .. } => question,
             Self::Caption { .. } => "",
         }
     }

@@ -4,6 +4,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use super::choices;
 use crate::engine::{
     backend::Backend,
     draft::DraftKey,
@@ -147,8 +148,23 @@ impl Engine {
             Task::Point { .. } => Skill::Point,
             Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
         };
+        let allowed = match &prompt.task {
+            Task::Query { choices, .. } => {
+                choices::allowed(choices, &self.tokenizer).map_err(|e| prompt_error(prompt, &e))?
+            }
+            _ => None,
+        };
+        let mut bounds = self.bounds;
+        if let Some(allowed) = &allowed {
+            // A choice ends where its text ends; the limit is for answers that may go on for ever.
+            bounds.max_tokens = allowed.longest;
+        }
+        let mut sequence = Sequence::new(skill, tokens, TokenIds::of(&self.config), bounds);
+        if let Some(allowed) = allowed {
+            sequence = sequence.choices(Arc::new(allowed.tree));
+        }
         Ok(Ask {
-            sequence: Sequence::new(skill, tokens, TokenIds::of(&self.config), self.bounds),
+            sequence,
             draft: Some(DraftKey::new(&look.frame.camera, prompt)),
         })
     }
@@ -256,5 +272,6 @@ fn scored<T>(place: T, object: &Object) -> Scored<T> {
         place,
         score: f64::from(object.probability),
         source: ScoreSource::TokenProb,
+        sharpness: f64::from(object.sharpness),
     }
 }

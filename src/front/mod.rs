@@ -7,6 +7,7 @@
 //! Belongs here: the engine's thread with its permits, prompts to sequences, findings to answers. Not here: when a step runs
 //! (`engine`), which model runs where (`app`), what an answer means (`track`).
 
+mod choices;
 mod engine;
 pub mod handle;
 

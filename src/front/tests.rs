@@ -1,16 +1,16 @@
 //! The engine with words, against a backend that decides by a script and checks the contract of every step.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, News};
 use crate::{
     domain::{
-        AnswerBody, Clock as _, Look, ManualClock, Mono, Outcome, Picture, Prompt, PromptId, Task,
-        WallTime,
+        AnswerBody, Clock as _, Found, Look, ManualClock, Mono, NormBox, Outcome, Picture, Prompt,
+        PromptId, Task, WallTime,
     },
     engine::{
         Options,
@@ -117,7 +117,8 @@ impl Backend for Scripted {
             .iter()
             .map(|row| match row.picks[0] {
                 Pick::CoordOrEnd if row.position % 3 == 0 && follows_a_size(row) => END,
-                Pick::CoordOrEnd | Pick::Coord => coord(100),
+                // Objects of different rows are told apart by their places.
+                Pick::CoordOrEnd | Pick::Coord => coord((row.position * 13 % 1000) as u16),
                 Pick::Size => size(900, 900),
                 _ => token(0),
             })
@@ -229,6 +230,38 @@ fn prompts_share_steps() {
         seen.rows,
         seen.steps
     );
+}
+
+#[test]
+fn objects_are_told_as_they_are_found_and_are_those_of_the_answer() {
+    let (mut engine, clock, _) = engine(LIMITS, None);
+    let asked = engine.submit(look(3, clock.now()), true).expect("a prompt");
+    let mut told: HashMap<PromptId, Vec<Found<NormBox>>> = HashMap::new();
+    let mut turns_with_objects = Vec::new();
+    for turn in 0.. {
+        for (id, news) in engine.turn().expect("a device") {
+            assert_eq!(id, asked);
+            match news {
+                News::Object(prompt, AnswerBody::Boxes(found)) => {
+                    assert_eq!(found.len(), 1);
+                    told.entry(prompt.id.clone()).or_default().extend(found);
+                    turns_with_objects.push(turn);
+                }
+                News::Ended(Outcome::Answered { answers, .. }) => {
+                    assert!(answers.iter().any(|a| a.body.count() > Some(2)));
+                    for answer in answers {
+                        let told = told.remove(&answer.prompt.id).expect("an object");
+                        assert_eq!(answer.body, AnswerBody::Boxes(told));
+                    }
+                    assert!(told.is_empty(), "{told:?}");
+                    assert!(turns_with_objects[0] + 2 < turn, "{turns_with_objects:?}");
+                    assert!(engine.is_idle());
+                    return;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
 
 #[test]

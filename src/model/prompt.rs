@@ -52,7 +52,7 @@ pub fn prompt_tokens(
     match task {
         Task::Detect { object } => object_tokens(&templates.detect, object, tokenizer),
         Task::Point { object } => object_tokens(&templates.point, object, tokenizer),
-        Task::Query { question } => {
+        Task::Query { question, .. } => {
             let words = tokenizer.encode(question)?;
             Ok(query_tokens(&words, &[], config, reasoning))
         }

@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use crate::domain::{
-    Answer, AnswerBody, CameraId, CaptureSource, Frame, FrameTimes, Mono, NormBox, NormPoint,
-    ScoreSource, SinceLast, WallTime, ZoneId,
+    Answer, AnswerBody, CameraId, CaptureSource, Found, Frame, FrameTimes, Mono, NormBox,
+    NormPoint, ScoreSource, SinceLast, WallTime, ZoneId,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
@@ -184,7 +184,7 @@ impl Detection {
                 .iter()
                 .enumerate()
                 .map(|(index, found)| {
-                    let mut object = self.object(index, found.score, found.source);
+                    let mut object = self.object(index, found);
                     object["box"] = json!(corners(&found.place));
                     object["point"] = json!(pair(found.place.centre()));
                     object["area"] = json!(rounded(found.place.area(), 4));
@@ -195,7 +195,7 @@ impl Detection {
                 .iter()
                 .enumerate()
                 .map(|(index, found)| {
-                    let mut object = self.object(index, found.score, found.source);
+                    let mut object = self.object(index, found);
                     object["point"] = json!(pair(found.place));
                     object
                 })
@@ -205,18 +205,19 @@ impl Detection {
     }
 
     /// What points and boxes have in common. Nothing follows objects yet, so `track` and `age_s` are unknown.
-    fn object(&self, index: usize, score: f64, source: ScoreSource) -> Value {
+    fn object<T>(&self, index: usize, found: &Found<T>) -> Value {
         let zones: Vec<&str> = self
             .zones
             .get(index)
             .map(|zones| zones.iter().map(ZoneId::as_str).collect())
             .unwrap_or_default();
         json!({
-            "score": rounded(score, 3),
-            "score_src": match source {
+            "score": rounded(found.score, 3),
+            "score_src": match found.source {
                 ScoreSource::TokenProb => "token_prob",
                 ScoreSource::Verify => "verify",
             },
+            "sharpness": rounded(found.sharpness, 3),
             "track": null,
             "age_s": null,
             "zones": zones,

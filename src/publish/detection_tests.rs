@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::domain::{Capture, Found, Marks, Picture, Prompt, PromptId, Task};
+use crate::domain::{Capture, Marks, Picture, Prompt, PromptId, Task};
 
 fn ms(ms: f64) -> Mono {
     Mono::from_nanos((ms * 1e6) as u64)
@@ -55,6 +55,7 @@ fn boxes(places: &[NormBox]) -> AnswerBody {
         place,
         score: 0.831_23,
         source: ScoreSource::TokenProb,
+        sharpness: 0.912_67,
     });
     AnswerBody::Boxes(found.collect())
 }
@@ -131,7 +132,8 @@ fn the_payload_is_the_contracts_field_by_field() {
         "count": 1, "truncated": false,
         "objects": [{
             "box": [0.412, 0.205, 0.488, 0.731], "point": [0.45, 0.468], "score": 0.831,
-            "score_src": "token_prob", "track": null, "age_s": null, "zones": ["drive"], "area": 0.04
+            "score_src": "token_prob", "sharpness": 0.913, "track": null, "age_s": null, "zones": ["drive"],
+            "area": 0.04
         }]
     });
     assert_eq!(
@@ -170,11 +172,13 @@ fn points_have_no_box_and_texts_no_count() {
         place: NormPoint::new(0.25, 0.5),
         score: 0.5,
         source: ScoreSource::Verify,
+        sharpness: 0.25,
     }];
     let points = payload(&of("gate", AnswerBody::Points(found)));
     assert!(points["objects"][0].get("box").is_none());
     assert_eq!(points["objects"][0]["point"], json!([0.25, 0.5]));
     assert_eq!(points["objects"][0]["score_src"], "verify");
+    assert_eq!(points["objects"][0]["sharpness"], 0.25);
     for (text, value) in [
         ("Yes.", json!(true)),
         ("no", json!(false)),

@@ -25,6 +25,8 @@ pub struct Object {
     pub score: f64,
     /// What the score is.
     pub score_source: ScoreSource,
+    /// How sure the model is of the place, 0..1.
+    pub sharpness: f64,
     /// The camera's zones that it is in, in the order of the configuration.
     pub zones: Vec<ZoneId>,
 }
@@ -111,6 +113,7 @@ fn distinct_boxes(found: &[Found<NormBox>]) -> Vec<Object> {
         point: f.place.centre(),
         score: f.score,
         score_source: f.source,
+        sharpness: f.sharpness,
         zones: vec![],
     };
     distinct.into_iter().map(object).collect()
@@ -127,6 +130,7 @@ fn distinct_points(found: &[Found<NormPoint>]) -> Vec<Object> {
         point: f.place,
         score: f.score,
         score_source: f.source,
+        sharpness: f.sharpness,
         zones: vec![],
     };
     best_of_doubles(&all, same)
@@ -171,6 +175,7 @@ pub(super) mod tests {
             place: NormBox::from_corners(x0, y0, x1, y1),
             score,
             source: ScoreSource::TokenProb,
+            sharpness: 0.5,
         }
     }
 
@@ -206,6 +211,7 @@ pub(super) mod tests {
             place: NormPoint::new(0.5, 0.25),
             score: 0.5,
             source: ScoreSource::TokenProb,
+            sharpness: 0.5,
         };
         let objects = filter
             .objects(&AnswerBody::Points(vec![stuck; 50]))

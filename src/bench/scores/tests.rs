@@ -28,6 +28,7 @@ fn found<T>(place: T) -> Found<T> {
         place,
         score: 0.9,
         source: ScoreSource::TokenProb,
+        sharpness: 0.5,
     }
 }
 

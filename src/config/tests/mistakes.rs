@@ -150,8 +150,6 @@ fn prompts() {
     let line =
         "site.toml:7:1 camera.gate.prompt.person.detct: unknown key; did you mean \"detect\"?";
     assert_eq!(prompt("detct = \"a\""), [line]);
-    let line = "site.toml:8:1 camera.gate.prompt.person.choices: unknown key";
-    assert!(prompt("query = \"Open?\"\nchoices = [\"yes\"]")[0].starts_with(line));
     for (words, text) in [
         (" ".to_owned(), "empty"),
         ("x".repeat(240), "240 characters, limit 200"),
@@ -167,6 +165,30 @@ fn prompts() {
     );
     let line = "site.toml:8:12 camera.gate.prompt.person.min_area: has no effect on an answer without boxes; it is for detect";
     assert_eq!(prompt("query = \"Open?\"\nmin_area = 0.1"), [line]);
+}
+
+#[test]
+fn tiles_that_are_only_similar_are_warned_about() {
+    let model = |line: &str| said(&person(&format!("[model]\n{line}")));
+    assert_eq!(model("tile_difference = 0"), [""; 0]);
+    let key = "site.toml:9:19 model.tile_difference";
+    let text =
+        "a tile that changed by less keeps its old features, which changes answers; 0 is exact";
+    assert_eq!(
+        model("tile_difference = 1.5"),
+        [format!("{key}: warning: {text}")]
+    );
+    assert_eq!(
+        model("tile_difference = 256"),
+        [format!("{key}: 256 is above 255")]
+    );
+    assert_eq!(
+        model("tile_difference = -1"),
+        [format!("{key}: -1 is below 0")]
+    );
+    let file = person("[model]\ntile_difference = 1.5");
+    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    assert_eq!(loaded.config.model.tile_difference, 1.5);
 }
 
 #[test]

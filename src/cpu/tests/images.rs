@@ -182,13 +182,12 @@ fn cameras_are_forgotten_after_so_many_pictures() {
 
 #[test]
 fn with_a_threshold_small_changes_do_not_count_until_they_add_up() {
-    let reuse = TileReuse::On {
-        kept_images: 4,
-        max_difference: 0.1,
-    };
     let pictures = [100, 106, 112].map(|value| (street(value), camera("gate")));
-    let (_, counts) = show(&mut backend_of(reuse), &pictures);
-    let all = counts[0].0;
+    let (_, exact) = show(&mut backend_of(TileReuse::up_to(0.0)), &pictures);
+    let all = exact[0].0;
+    // The corner is in the whole picture and in one tile.
+    assert_eq!(exact[1..], [(2, all - 2); 2], "zero is exact");
+    let (_, counts) = show(&mut backend_of(TileReuse::up_to(0.1)), &pictures);
     assert_eq!(counts[1], (0, all), "the corner by six");
     // By six again, which is twelve from what was encoded; in the whole picture the corner is small.
     assert_eq!(counts[2], (1, all - 1));

@@ -39,6 +39,7 @@ fn inputs_of(case: &serde_json::Value, config: &ModelConfig, words: &Tokenizer) 
         },
         _ => Task::Query {
             question: text("question"),
+            choices: Vec::new(),
         },
     };
     if case["image"].is_null() {

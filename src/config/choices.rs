@@ -1,0 +1,68 @@
+//! `choices`: the texts that the answer to a question may be. Pure but for noting problems at their places.
+
+use super::{defaults::CHOICES_RANGE, parse, reader::Value};
+
+/// What is wrong with a list of choices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongChoice {
+    /// Which text; `None`: all of them together.
+    pub index: Option<usize>,
+    /// What is wrong with it.
+    pub text: String,
+}
+
+/// The texts, trimmed, or everything that is wrong with them. Two texts that differ in case alone are one to a reader,
+/// and two answers to a program.
+pub fn choices(texts: &[impl AsRef<str>]) -> Result<Vec<String>, Vec<WrongChoice>> {
+    let mut wrong = Vec::new();
+    let (fewest, most) = (CHOICES_RANGE.start(), CHOICES_RANGE.end());
+    if !CHOICES_RANGE.contains(&texts.len()) {
+        let count = texts.len();
+        wrong.push(WrongChoice {
+            index: None,
+            text: format!("has {count} texts; give {fewest} to {most}"),
+        });
+    }
+    let mut good: Vec<String> = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        match another(text.as_ref(), &good) {
+            Ok(text) => good.push(text),
+            Err(text) => wrong.push(WrongChoice {
+                index: Some(index),
+                text,
+            }),
+        }
+    }
+    if wrong.is_empty() {
+        Ok(good)
+    } else {
+        Err(wrong)
+    }
+}
+
+/// A text that is not among `others` yet.
+fn another(text: &str, others: &[String]) -> Result<String, String> {
+    let text = parse::choice(text)?;
+    let lower = text.to_lowercase();
+    match others.iter().find(|other| other.to_lowercase() == lower) {
+        Some(other) => Err(format!(
+            "{text:?} is {other:?} again; capitals do not count"
+        )),
+        None => Ok(text),
+    }
+}
+
+/// The value of the key, or `None` after noting what is wrong.
+pub(super) fn read(value: &Value<'_>) -> Option<Vec<String>> {
+    let elements = value.list()?;
+    // Every element is read before the first problem ends it, so that all of them are told.
+    let texts: Vec<_> = elements.iter().map(Value::text).collect();
+    let texts: Vec<_> = texts.into_iter().collect::<Option<_>>()?;
+    let note = |wrong: WrongChoice| {
+        let place = wrong.index.and_then(|index| elements.get(index));
+        place.unwrap_or(value).error(wrong.text);
+    };
+    choices(&texts)
+        .map_err(|all| all.into_iter().for_each(note))
+        .ok()
+}
