@@ -32,6 +32,7 @@
 //! | [`engine`] | prompts to findings, device independent; the seam [`engine::backend::Backend`] | domain, model |
 //! | [`front`] | the engine with words: looks to answers, the thread, the permits | engine, model |
 //! | [`sim`] | the backend without tensors, in virtual time | engine's seam |
+//! | [`contract`] | what every device checks before it believes a step | engine's seam |
 //! | [`cpu`] | the backend on the CPU, the oracle of every kernel to come | engine's seam, model |
 //! | [`track`] | answers to presence and counts | domain, config |
 //! | [`publish`] | wire schema, outbox, broker | domain, config |
@@ -56,6 +57,7 @@ pub mod app;
 pub mod bench;
 pub mod cli;
 pub mod config;
+pub mod contract;
 pub mod cpu;
 pub mod demo;
 pub mod domain;

@@ -21,7 +21,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("engine", &["domain", "model"]),
     ("front", &["domain", "model", "engine"]),
     ("sim", &["domain", "engine"]),
-    ("cpu", &["domain", "config", "model", "engine"]),
+    ("contract", &["engine"]),
+    ("cpu", &["domain", "config", "contract", "model", "engine"]),
+    ("cuda", &["domain", "config", "contract", "model", "engine"]),
     ("demo", &["domain", "config"]),
     (
         "bench",

@@ -140,6 +140,7 @@ fn worker(configuration: &Configuration, depth: usize, clock: ManualClock) -> Wo
         context: 128,
         prefix_positions: 0,
         images: 1,
+        positions: configuration.streams * 128,
     };
     let model = SimModel {
         vocab: 32,

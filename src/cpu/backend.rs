@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    check::check,
     device::{Device, Place},
-    flights::Flights,
     kv::KvCache,
     region::RegionModel,
     stream::{Command, Stream},
@@ -14,6 +12,7 @@ use super::{
     vision::VisionModel,
 };
 use crate::{
+    contract::{Flights, check},
     domain::Clock,
     engine::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
     model::{ModelConfig, Weights},
@@ -179,6 +178,7 @@ fn limits(config: &ModelConfig, capacity: Capacity) -> Result<Limits, BackendErr
         context: config.text.max_context,
         prefix_positions: config.prefix_positions(),
         images: capacity.images,
+        positions: usize::MAX,
     })
 }
 

@@ -6,8 +6,8 @@
 //! ```text
 //!   the caller's thread                      the stream's thread
 //!   backend   every call: checked, sent      stream  commands in, results out, in order
-//!   check     is the step sound              device  a step: crops, images, rows, decisions
-//!   flights   is it the call's turn          tiles   crops that need not be encoded again
+//!   contract  is the step sound, is it       device  a step: crops, images, rows, decisions
+//!             the call's turn                tiles   crops that need not be encoded again
 //!
 //!   vision    crops to image tokens          text    positions to keys, values and hidden states
 //!   region    coordinates and sizes          decide  hidden states to decisions
@@ -20,10 +20,8 @@
 mod attention;
 mod backend;
 mod ceiling;
-mod check;
 mod decide;
 mod device;
-mod flights;
 mod gemm;
 mod kv;
 mod ops;

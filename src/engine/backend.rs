@@ -53,6 +53,8 @@ pub struct Limits {
     pub prefix_positions: usize,
     /// Images in one step.
     pub images: usize,
+    /// Positions of rows in one step; at least the context, so that every row fits alone.
+    pub positions: usize,
 }
 
 /// Where a row's KV lies. Positions `0..prefix_positions` are in `prefix`, shared by all rows of the image; the rest in

@@ -32,8 +32,8 @@ pub struct Candidate {
     pub start_by: Mono,
     /// Pages that its image needs; `None` when it is encoded already, or there is none.
     pub image_pages: Option<usize>,
-    /// Pages that each waiting prompt needs, in their order; at least one.
-    pub prompt_pages: Vec<usize>,
+    /// What each waiting prompt needs, in their order; at least one.
+    pub prompts: Vec<Need>,
 }
 
 impl Candidate {
@@ -44,8 +44,17 @@ impl Candidate {
 
     /// Pages without which nothing of it can start.
     pub fn pages_wanted(&self) -> usize {
-        self.image_pages.unwrap_or(0) + self.prompt_pages[0]
+        self.image_pages.unwrap_or(0) + self.prompts[0].pages
     }
+}
+
+/// What a prompt's prefill needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// KV pages.
+    pub pages: usize,
+    /// Positions, the draft's included.
+    pub positions: usize,
 }
 
 /// What the step has left.
@@ -57,6 +66,18 @@ pub struct Budget {
     pub images: usize,
     /// KV pages.
     pub pages: usize,
+    /// Positions of rows.
+    pub positions: usize,
+}
+
+impl Budget {
+    fn without(self, pages: usize, positions: usize) -> Option<Self> {
+        Some(Self {
+            pages: self.pages.checked_sub(pages)?,
+            positions: self.positions.checked_sub(positions)?,
+            ..self
+        })
+    }
 }
 
 /// The first `prompts` waiting prompts of a look go into the step; at least one.
@@ -75,21 +96,23 @@ pub fn grants(candidates: &[Candidate], mut left: Budget) -> Vec<Grant> {
         if candidate.image_pages.is_some() && left.images == 0 {
             continue;
         }
-        let mut pages = left.pages.checked_sub(candidate.image_pages.unwrap_or(0));
+        let mut rest = left.without(candidate.image_pages.unwrap_or(0), 0);
         let mut prompts = 0;
-        for &wanted in candidate.prompt_pages.iter().take(left.rows) {
-            let Some(rest) = pages.and_then(|pages| pages.checked_sub(wanted)) else {
+        for need in candidate.prompts.iter().take(left.rows) {
+            let Some(less) = rest.and_then(|rest| rest.without(need.pages, need.positions)) else {
                 break;
             };
-            pages = Some(rest);
+            rest = Some(less);
             prompts += 1;
         }
-        if prompts == 0 {
+        let Some(rest) = rest.filter(|_| prompts > 0) else {
             break;
-        }
-        left.pages = pages.unwrap_or_default();
-        left.rows -= prompts;
-        left.images -= usize::from(candidate.image_pages.is_some());
+        };
+        left = Budget {
+            rows: left.rows - prompts,
+            images: left.images - usize::from(candidate.image_pages.is_some()),
+            ..rest
+        };
         let look = candidate.look;
         grants.push(Grant { look, prompts });
     }
@@ -101,20 +124,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn prompts(needs: Vec<(usize, usize)>) -> Vec<Need> {
+        let need = |(pages, positions)| Need { pages, positions };
+        needs.into_iter().map(need).collect()
+    }
+
     fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
         let one = (
             0_usize..4,
             0_u64..50,
             prop::option::of(1_usize..6),
-            prop::collection::vec(1_usize..5, 1..6),
+            prop::collection::vec((1_usize..5, 1_usize..9), 1..6),
         );
         prop::collection::vec(one, 0..10).prop_map(|all| {
-            let candidate = |(look, (rank, start_by, image_pages, prompt_pages))| Candidate {
+            let candidate = |(look, (rank, start_by, image_pages, needs))| Candidate {
                 look: LookId(look as u64),
                 rank,
                 start_by: Mono::from_nanos(start_by),
                 image_pages,
-                prompt_pages,
+                prompts: prompts(needs),
             };
             let mut all: Vec<_> = all.into_iter().enumerate().map(candidate).collect();
             all.sort_by_key(Candidate::order);
@@ -125,21 +153,24 @@ mod tests {
     proptest! {
         #[test]
         fn grants_stay_within_the_budget_and_the_first_is_never_passed_over(
-            candidates in candidates(), rows in 0_usize..12, images in 0_usize..4, pages in 0_usize..40,
+            candidates in candidates(), rows in 0_usize..12, images in 0_usize..4, pages in 0_usize..40, positions in 0_usize..40,
         ) {
-            let grants = grants(&candidates, Budget { rows, images, pages });
+            let grants = grants(&candidates, Budget { rows, images, pages, positions });
             let of = |grant: &Grant| candidates.iter().find(|c| c.look == grant.look).expect("a candidate");
             prop_assert!(grants.iter().map(|g| g.prompts).sum::<usize>() <= rows);
             prop_assert!(grants.iter().filter(|g| of(g).image_pages.is_some()).count() <= images);
             let used = |g: &Grant| {
-                of(g).image_pages.unwrap_or(0) + of(g).prompt_pages[..g.prompts].iter().sum::<usize>()
+                of(g).image_pages.unwrap_or(0) + of(g).prompts[..g.prompts].iter().map(|n| n.pages).sum::<usize>()
             };
             prop_assert!(grants.iter().map(used).sum::<usize>() <= pages);
+            let fed = |g: &Grant| of(g).prompts[..g.prompts].iter().map(|n| n.positions).sum::<usize>();
+            prop_assert!(grants.iter().map(fed).sum::<usize>() <= positions);
             prop_assert!(grants.iter().all(|g| g.prompts > 0));
             if let Some(first) = candidates.first() {
                 let fits = rows > 0
                     && (first.image_pages.is_none() || images > 0)
-                    && first.pages_wanted() <= pages;
+                    && first.pages_wanted() <= pages
+                    && first.prompts[0].positions <= positions;
                 prop_assert_eq!(fits, grants.first().is_some_and(|g| g.look == first.look));
             }
         }
@@ -151,7 +182,7 @@ mod tests {
                 rank,
                 start_by: Mono::from_nanos(start_by),
                 image_pages: Some(1),
-                prompt_pages: vec![1],
+                prompts: prompts(vec![(1, 1)]),
             };
             let mut all: Vec<_> = (0..flood).map(|i| candidate(i, i as u64, i as u64)).collect();
             all.push(candidate(0, 1000 + late, flood as u64));

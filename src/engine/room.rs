@@ -22,7 +22,9 @@ impl Scheduler {
             let pages = job.kv.own.len() + self.memory.available();
             let paged = job.kv.prefix_positions + pages * self.limits.page_tokens;
             let room = self.limits.context.min(paged).saturating_sub(needed);
-            self.jobs[i].shorten_draft(room);
+            // Every row may have a draft, and all of them go into one step.
+            let share = self.limits.positions / self.limits.rows;
+            self.jobs[i].shorten_draft(room.min(share.saturating_sub(1)));
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     backend::{ImageJob, Step},
     job::{Job, JobId, Standing},
     kv::{OutOfPages, Root},
-    plan::{self, Budget, Candidate, Grant, IMAGES_WITH_DECODE},
+    plan::{self, Budget, Candidate, Grant, IMAGES_WITH_DECODE, Need},
     request::LookId,
     schedule::{Building, Look, Scheduler},
 };
@@ -73,7 +73,9 @@ impl Scheduler {
             true => self.limits.images.min(IMAGES_WITH_DECODE),
             false => self.limits.images,
         };
+        let positions = step.rows.iter().map(|row| row.inputs.positions());
         Budget {
+            positions: self.limits.positions - positions.sum::<usize>(),
             rows: self.limits.rows - running.max(step.rows.len()),
             images: images - step.images.len(),
             pages: self.memory.available().saturating_sub(running),
@@ -99,16 +101,20 @@ impl Scheduler {
                 *looks += 1;
             }
             let needs_image = look.asked.picture.is_some() && look.prefix.is_none();
-            let prompts = look.waiting.iter();
+            let need = |positions| Need {
+                pages: pages(positions),
+                positions,
+            };
+            let prompts = look.waiting.iter().map(Job::prefill_positions);
             all.push(Candidate {
                 look: id,
                 rank,
                 start_by: look.asked.start_by,
                 image_pages: needs_image.then(|| pages(self.limits.prefix_positions)),
-                prompt_pages: prompts.map(|job| pages(job.prefill_positions())).collect(),
+                prompts: prompts.map(need).collect(),
             });
         }
-        all.retain(|candidate| !candidate.prompt_pages.is_empty());
+        all.retain(|candidate| !candidate.prompts.is_empty());
         all.sort_by_key(Candidate::order);
         all
     }

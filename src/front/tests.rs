@@ -179,6 +179,7 @@ const LIMITS: Limits = Limits {
     context: 200,
     prefix_positions: 37,
     images: 1,
+    positions: 400,
 };
 
 fn look(prompts: usize, deadline: Mono) -> Look {

@@ -249,9 +249,14 @@ impl SimBackend {
                 return Err(BackendError(format!("{page:?} is written by two")));
             }
         }
-        match step.rows.len() > self.limits.rows || step.images.len() > self.limits.images {
+        let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
+        let Limits { rows, images, .. } = self.limits;
+        match step.rows.len() > rows
+            || step.images.len() > images
+            || positions > self.limits.positions
+        {
             true => Err(BackendError(
-                "more rows or images than the device takes".into(),
+                "more rows, images or positions than the device takes".into(),
             )),
             false => Ok(()),
         }

@@ -28,6 +28,7 @@ pub(super) const LIMITS: Limits = Limits {
     context: 60,
     prefix_positions: 6,
     images: 2,
+    positions: 400,
 };
 
 pub(super) const MODEL: SimModel = SimModel {
@@ -252,7 +253,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_answer_is_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7) {
-        check(&plans, Limits { pages, rows, ..LIMITS }, options)?;
+    fn every_answer_is_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200) {
+        check(&plans, Limits { pages, rows, positions, ..LIMITS }, options)?;
     }
 }

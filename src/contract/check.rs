@@ -5,9 +5,11 @@ use crate::engine::backend::{
 };
 
 /// `Err` names the first violation. A step that passes reads and writes inside of the cache and the tables only.
-pub(super) fn check(step: &Step, limits: &Limits, vocab: usize) -> Result<(), BackendError> {
+pub fn check(step: &Step, limits: &Limits, vocab: usize) -> Result<(), BackendError> {
     at_most("images", step.images.len(), limits.images)?;
     at_most("rows", step.rows.len(), limits.rows)?;
+    let positions = step.rows.iter().map(|row| row.inputs.positions());
+    at_most("positions of rows", positions.sum(), limits.positions)?;
     let mut written = WrittenPages(vec![false; limits.pages]);
     for (i, image) in step.images.iter().enumerate() {
         let who = format!("image {i} of the step");

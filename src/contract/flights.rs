@@ -7,7 +7,7 @@ use crate::engine::backend::{BackendError, Feed, Row, RowMask, RowRef, SlotId};
 
 /// All slots, and the launched ones from the oldest to the newest.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub struct Flights {
     slots: Vec<Slot>,
     order: VecDeque<SlotId>,
     vocab: usize,
