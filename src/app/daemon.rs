@@ -38,7 +38,7 @@ use crate::{
         telemetry::SecretList,
     },
     publish::{ConfigReport, Identity, Publisher, Sent, Update},
-    sampler::Sampler,
+    sampler::{Sampler, TimeLimits},
 };
 
 /// Loading a model may take so long; also the unit's `TimeoutStartSec`.
@@ -181,7 +181,8 @@ impl Daemon {
         publisher.publish(Update::Info(info));
         let accepted = ConfigReport::new(config.hash.clone(), clock.wall(), Vec::new());
         publisher.publish(Update::Config(accepted));
-        let sampler = Sampler::new(&config.cameras, config.model.budget, Arc::clone(&clock));
+        let limits = TimeLimits::new(config.model.budget, look);
+        let sampler = Sampler::new(&config.cameras, limits, Arc::clone(&clock));
         let desk = Desk::new(
             &config.cameras,
             Arc::clone(&sampler),

@@ -115,7 +115,8 @@ impl Engine {
         Ok(Request {
             camera: Some(look.frame.camera.clone()),
             picture: Some(look.frame.picture.clone()),
-            deadline: look.deadline,
+            deadline: look.start_by,
+            // MERGE: the engine's Request gets its second limit here: answer_by: look.answer_by,
             asks,
             objects,
         })

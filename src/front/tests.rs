@@ -180,7 +180,7 @@ const LIMITS: Limits = Limits {
     images: 1,
 };
 
-fn look(prompts: usize, deadline: Mono) -> Look {
+fn look(prompts: usize, start_by: Mono) -> Look {
     let picture = Picture::from_rgb(4, 4, vec![0; 48]).expect("a small picture");
     let prompt = |i: usize| Prompt {
         id: PromptId::new(&format!("p{i}")).expect("id"),
@@ -191,7 +191,7 @@ fn look(prompts: usize, deadline: Mono) -> Look {
     };
     Look {
         prompts: (0..prompts).map(|i| Arc::new(prompt(i))).collect(),
-        deadline,
+        start_by,
         ..Look::still(picture, []).expect("valid ids")
     }
 }
@@ -234,10 +234,10 @@ fn prompts_share_steps() {
 #[test]
 fn a_late_look_is_not_begun() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
-    let deadline = clock.now();
+    let start_by = clock.now();
     clock.advance(Duration::from_millis(1));
     assert!(matches!(
-        engine.look(look(1, deadline)),
+        engine.look(look(1, start_by)),
         Ok(Outcome::Late(_))
     ));
     assert_eq!(seen.lock().expect("one thread").steps, 0);
