@@ -17,6 +17,9 @@ const ANSWER_MAX_TOKENS: usize = 128;
 const ROWS: usize = 16;
 /// Steps in flight: one runs while the host settles the one before.
 const SLOTS: usize = 2;
+/// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
+/// because a row more costs a processor nearly what a row alone does. On a GPU it costs next to nothing: eight, there.
+const CPU_PERMITS: usize = 2;
 /// KV positions of a page.
 const PAGE_TOKENS: usize = 16;
 /// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
@@ -42,6 +45,8 @@ pub struct ModelCard {
     pub device: String,
     /// Objects a prompt may return.
     pub max_objects: u32,
+    /// Looks that may be inside the engine at once.
+    pub permits: usize,
 }
 
 /// Loads the model and puts it on its device. Blocks on the disk. The error says what to do.
@@ -57,6 +62,7 @@ pub fn build_engine(
         precision: "f32",
         device,
         max_objects: settings.max_objects,
+        permits: CPU_PERMITS,
     };
     let bounds = Bounds {
         max_objects: settings.max_objects as usize,

@@ -1,12 +1,15 @@
 //! The engine with words, against a backend that decides by a script and checks the contract of every step.
 
 use std::collections::HashSet;
+use std::future::Future as _;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, handle};
 use crate::{
     domain::{
         AnswerBody, Clock as _, Look, ManualClock, Mono, Outcome, Picture, Prompt, PromptId, Task,
@@ -283,4 +286,23 @@ fn a_broken_device_is_fatal() {
         .expect_err("the device failed");
     assert!(matches!(error, EngineError::Device(_)));
     assert!(error.to_string().contains("fell off the bus"), "{error}");
+}
+
+#[tokio::test]
+async fn as_many_looks_may_be_inside_as_the_builder_says() {
+    let build = || Ok((engine(LIMITS, None).0, 3));
+    let (handle, _) = handle::start(build).await.expect("an engine");
+    let mut permits = vec![handle.permit().await, handle.permit().await];
+    permits.push(handle.permit().await);
+    let mut fourth = pin!(handle.permit());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(fourth.as_mut().poll(&mut context).is_pending());
+    // A permit is free again when its look is answered.
+    let permit = permits.pop().expect("three");
+    let outcome = permit.look(look(1, Mono::from_nanos(u64::MAX))).await;
+    assert!(
+        matches!(outcome, Ok(Outcome::Answered { .. })),
+        "{outcome:?}"
+    );
+    assert!(fourth.poll(&mut context).is_ready());
 }
