@@ -245,8 +245,8 @@ impl Daemon {
     }
 
     async fn on_second(&mut self) {
-        for camera in self.cameras.tick(&self.publisher, &self.clock).await {
-            self.desk.stopped_looking(&camera);
+        for switched in self.cameras.tick(&self.publisher, &self.clock).await {
+            self.desk.switched(&switched);
         }
         self.desk.tick();
         let loops = [self.engine.beats(), self.publisher.progress()];
