@@ -30,7 +30,7 @@ use super::{
     report::Report,
 };
 use crate::{
-    config::{self, Config, Environment, Loaded},
+    config::{self, Config, Environment, Loaded, Problems, Severity},
     domain::{Clock, SystemClock},
     front::handle::{self, EngineStopped, Handle},
     ops::{
@@ -270,9 +270,7 @@ impl Daemon {
                 Some(loaded)
             }
             Err(problems) => {
-                tracing::error!(
-                    "the new configuration is refused, the old one keeps running\n{problems}"
-                );
+                log_refused(&problems);
                 self.refuse(problems.iter().map(ToString::to_string).collect());
                 None
             }
@@ -312,6 +310,21 @@ impl Daemon {
         }
         self.publisher.stop();
         let _ = timeout(BROKER_LIMIT, &mut self.broker_task).await;
+    }
+}
+
+/// An event each, because a journal shows a second line without priority and name.
+fn log_refused(problems: &Problems) {
+    let errors = problems.errors();
+    tracing::error!(
+        errors,
+        "the new configuration is refused, the old one keeps running"
+    );
+    for problem in problems.iter() {
+        match problem.severity {
+            Severity::Error => tracing::error!("{problem}"),
+            Severity::Warning => tracing::warn!("{problem}"),
+        }
     }
 }
 
