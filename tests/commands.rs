@@ -24,7 +24,7 @@ use spotter::{
     },
     domain::{NormBox, NormPoint, WallTime},
 };
-use support::{CONFIG, DONE, FAILED, checkout, file, spotter};
+use support::{CONFIG, DONE, FAILED, checkout, command, file, spotter};
 
 #[test]
 fn every_command_explains_its_options() {
@@ -212,6 +212,39 @@ fn pictures_are_answered() {
             .contains("1 found: red car")
     );
     assert!(moment.ask("query", &["Is there a dog?"]).contains("Yes"));
+}
+
+/// `spotter … | head -0`.
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let moment = Moment::drawn();
+    let png = moment.png.to_str().expect("a path in UTF-8");
+    let commands: [&[&str]; 8] = [
+        &["check", "configs/minimal.toml"],
+        &["detect", png, "car"],
+        &["detect", png, "car", "--json"],
+        &["point", png, "dog"],
+        &["query", png, "Is there a dog?"],
+        &["caption", png],
+        &["bench", "engine"],
+        &["eval", "--scenes", "1", "--json"],
+    ];
+    for arguments in commands {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = command(arguments).stdout(writer).output();
+        let ended = ended.expect("the program starts");
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(DONE), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("spotter: "), "{arguments:?}: {stderr}");
+    }
+    // Nor is it worth a panic that nobody reads the complaint.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let ended = command(["detect", "missing.png", "car"])
+        .stderr(writer)
+        .output();
+    assert_eq!(ended.expect("it starts").status.code(), Some(FAILED));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::args::{AskArgs, CaptionArgs};
+use super::out::{remark, say};
 use super::{draw, still};
 use crate::domain::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task};
 use crate::{app, config};
@@ -45,8 +46,7 @@ pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
     let picture = still::load(&args.media)?;
     let length = args.length.into();
     let answer = answer(args.model.source(), &picture, Task::Caption { length })?;
-    print(&answer, &picture, args.json);
-    Ok(())
+    print(&answer, &picture, args.json)
 }
 
 fn words(args: &AskArgs) -> anyhow::Result<String> {
@@ -60,11 +60,11 @@ fn words(args: &AskArgs) -> anyhow::Result<String> {
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     let picture = still::load(&args.media)?;
     let answer = answer(args.model.source(), &picture, task)?;
-    print(&answer, &picture, args.json);
+    print(&answer, &picture, args.json)?;
     if let Some(path) = &args.draw {
         draw::write(path, &picture, &answer.body)
             .with_context(|| format!("writing {}", path.display()))?;
-        eprintln!("drawn: {}", path.display());
+        remark(format_args!("drawn: {}", path.display()));
     }
     Ok(())
 }
@@ -82,23 +82,17 @@ fn answer(source: config::ModelSource, picture: &Picture, task: Task) -> anyhow:
 }
 
 /// One line for each thing found; pixels beside shares, because both are asked for.
-fn print(answer: &Answer, picture: &Picture, as_json: bool) {
+fn print(answer: &Answer, picture: &Picture, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        println!("{}", to_json(answer));
-        return;
+        return Ok(say(to_json(answer))?);
     }
-    let took = answer
-        .marks
-        .generated
-        .since(answer.marks.taken)
-        .as_secs_f64()
-        * 1e3;
+    let took = answer.marks.generated.since(answer.marks.taken);
     let (width, height) = (picture.width() as f64, picture.height() as f64);
     match &answer.body {
         AnswerBody::Boxes(found) => {
             for (i, f) in found.iter().enumerate() {
                 let b = f.place;
-                println!(
+                say(format_args!(
                     "{:>3}  score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
                     i + 1,
                     f.score,
@@ -110,13 +104,13 @@ fn print(answer: &Answer, picture: &Picture, as_json: bool) {
                     b.y0 * height,
                     b.x1 * width,
                     b.y1 * height,
-                );
+                ))?;
             }
         }
         AnswerBody::Points(found) => {
             for (i, f) in found.iter().enumerate() {
                 let p = f.place;
-                println!(
+                say(format_args!(
                     "{:>3}  score {:.2}  point {:.3} {:.3}  ({:.0},{:.0} px)",
                     i + 1,
                     f.score,
@@ -124,22 +118,23 @@ fn print(answer: &Answer, picture: &Picture, as_json: bool) {
                     p.y,
                     p.x * width,
                     p.y * height,
-                );
+                ))?;
             }
         }
-        AnswerBody::Text { text, score } => println!("{text}   (score {score:.2})"),
+        AnswerBody::Text { text, score } => say(format_args!("{text}   (score {score:.2})"))?,
     }
     if let Some(count) = answer.body.count() {
-        println!("{count} found: {}", answer.prompt.task.text());
+        let what = answer.prompt.task.text();
+        say(format_args!("{count} found: {what}"))?;
     }
-    eprintln!(
-        "{took:.0} ms{}",
-        if answer.truncated {
-            ", stopped at the limit of objects or tokens"
-        } else {
-            ""
-        }
-    );
+    let truncated = if answer.truncated {
+        ", stopped at the limit of objects or tokens"
+    } else {
+        ""
+    };
+    let took_ms = took.as_secs_f64() * 1e3;
+    remark(format_args!("{took_ms:.0} ms{truncated}"));
+    Ok(())
 }
 
 fn to_json(answer: &Answer) -> Value {
