@@ -11,7 +11,9 @@ mod support;
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use gstreamer::prelude::*;
@@ -245,6 +247,46 @@ fn a_reader_that_goes_away_is_no_failure() {
         .stderr(writer)
         .output();
     assert_eq!(ended.expect("it starts").status.code(), Some(FAILED));
+}
+
+#[test]
+fn uninstalling_tells_systemd() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path();
+    // Found first, because the Makefile looks into ~/.cargo/bin first.
+    let tools = root.join(".cargo/bin");
+    let told = root.join("told");
+    fs::create_dir_all(&tools).expect("a directory");
+    let script = format!("#!/bin/sh\necho \"$@\" >> '{}'\n", told.display());
+    let systemctl = file(&tools, "systemctl", script);
+    fs::set_permissions(systemctl, fs::Permissions::from_mode(0o755)).expect("executable");
+    let uninstall = |more: &[String]| {
+        for part in ["usr/bin/spotter", "units/spotter.service"] {
+            let path = root.join(part);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a directory");
+            fs::write(path, "").expect("a file");
+        }
+        let done = Command::new("make")
+            .args(["--silent", "uninstall"])
+            .args(more)
+            .current_dir(checkout(""))
+            .env("HOME", root)
+            .output();
+        let done = done.expect("make is there");
+        assert!(done.status.success(), "{done:?}");
+        for part in ["usr/bin/spotter", "units/spotter.service"] {
+            assert!(!root.join(part).exists(), "{part}");
+        }
+    };
+    let place = |name: &str, path: &str| format!("{name}={}{path}", root.display());
+    uninstall(&[place("PREFIX", "/usr"), place("UNITS", "/units")]);
+    let told_by_hand = fs::read_to_string(&told).expect("systemctl was called");
+    assert_eq!(told_by_hand, "disable --now spotter\ndaemon-reload\n");
+    // A package is taken apart on a machine whose systemd knows nothing of it.
+    fs::remove_file(&told).expect("removed");
+    let staged = ["PREFIX=/usr", "UNITS=/units"].map(str::to_owned);
+    uninstall(&[staged.as_slice(), &[place("DESTDIR", "")]].concat());
+    assert!(!told.exists());
 }
 
 #[test]
