@@ -23,7 +23,7 @@ use super::{
     cameras::Cameras,
     console::Console,
     desk::Desk,
-    engine::measured_look,
+    engine::{measured_look, permits},
     housekeeping::{BoundPage, Housekeeping},
     looks::Looks,
     remember_secrets,
@@ -344,7 +344,7 @@ async fn start_engine(
     let build = move || {
         let (mut engine, card) = build_engine(&model, Arc::clone(&engine_clock))?;
         let look = measured_look(&mut engine, &tasks, engine_clock.as_ref());
-        let permits = card.permits;
+        let permits = permits(&card, look, model.budget);
         // The receiver waits below.
         let _ = card_out.send((card, look.map(|took| (took, tasks.len()))));
         Ok((engine, permits))

@@ -45,7 +45,7 @@ pub struct ModelCard {
     pub device: String,
     /// Objects a prompt may return.
     pub max_objects: u32,
-    /// Looks that may be inside the engine at once.
+    /// Looks that may be inside the engine at once, on a machine that is fast enough ([`permits`]).
     pub permits: usize,
 }
 
@@ -101,6 +101,16 @@ pub fn measured_look(engine: &mut Engine, tasks: &[Task], clock: &dyn Clock) -> 
     }
 }
 
+/// How many looks may be inside the engine at once, when it takes `look` for one. A look that is begun beside others waits
+/// for the step that is running. Where even a whole look takes longer than `budget`, that wait alone makes it late, and it
+/// would have used up its camera's turn; so there a look is taken only when nothing else is inside.
+pub fn permits(card: &ModelCard, look: Option<Duration>, budget: Duration) -> usize {
+    match look {
+        Some(look) if look > budget => 1,
+        _ => card.permits,
+    }
+}
+
 /// This version computes on the CPU alone.
 fn choose_device(device: config::Device) -> Result<String, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -129,5 +139,31 @@ fn capacity(config: &model::ModelConfig, bounds: Bounds) -> Capacity {
         images: 1,
         pages,
         page_tokens: PAGE_TOKENS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_share_an_engine_only_when_they_can_begin_in_time() {
+        let card = ModelCard {
+            name: "test".into(),
+            sha256: String::new(),
+            precision: "f32",
+            device: String::new(),
+            max_objects: 50,
+            permits: 8,
+        };
+        let ms = Duration::from_millis;
+        for (look, expected) in [
+            (None, 8),
+            (Some(ms(60)), 8),
+            (Some(ms(250)), 8),
+            (Some(ms(20_000)), 1),
+        ] {
+            assert_eq!(permits(&card, look, ms(250)), expected, "{look:?}");
+        }
     }
 }
