@@ -3,6 +3,7 @@
 # make install as root: the daemon as a systemd service
 PREFIX  ?= /usr/local
 DESTDIR ?=
+UNITS   ?= /etc/systemd/system
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .PHONY: help build demo test check lint install uninstall
@@ -32,17 +33,22 @@ check:
 	for file in configs/*.toml; do target/debug/spotter check $$file || exit 1; done
 	.ci/verify-unit
 
+# Not for a package that is put together in DESTDIR, and a machine without systemd has nothing to be told.
+tell_systemd = if test -z "$(DESTDIR)"; then systemctl $(1) 2>/dev/null || true; fi
+
 # Root often has no Rust, so what `make build` made as another user is installed as it is. The configuration is readable to
 # all, because the service's user is made at its start; secrets never stand in it.
 install:
 	@test -x target/release/spotter || $(MAKE) --no-print-directory build
 	install -D -m 755 target/release/spotter $(DESTDIR)$(PREFIX)/bin/spotter
-	install -D -m 644 systemd/spotter.service $(DESTDIR)/etc/systemd/system/spotter.service
-	sed -i 's|/usr/local/bin/spotter|$(PREFIX)/bin/spotter|' $(DESTDIR)/etc/systemd/system/spotter.service
+	install -D -m 644 systemd/spotter.service $(DESTDIR)$(UNITS)/spotter.service
+	sed -i 's|/usr/local/bin/spotter|$(PREFIX)/bin/spotter|' $(DESTDIR)$(UNITS)/spotter.service
 	@test -e $(DESTDIR)/etc/spotter/spotter.toml || install -D -m 644 configs/minimal.toml $(DESTDIR)/etc/spotter/spotter.toml
-	@echo "Edit /etc/spotter/spotter.toml, then: systemctl daemon-reload && systemctl enable --now spotter"
+	@$(call tell_systemd,daemon-reload)
+	@echo "Edit /etc/spotter/spotter.toml, then: systemctl enable --now spotter"
 
 uninstall:
-	@if test -z "$(DESTDIR)"; then systemctl disable --now spotter 2>/dev/null || true; fi
-	rm -f $(DESTDIR)$(PREFIX)/bin/spotter $(DESTDIR)/etc/systemd/system/spotter.service
+	@$(call tell_systemd,disable --now spotter)
+	rm -f $(DESTDIR)$(PREFIX)/bin/spotter $(DESTDIR)$(UNITS)/spotter.service
+	@$(call tell_systemd,daemon-reload)
 	@echo "Kept: /etc/spotter (your configuration) and /var/lib/spotter (state)"

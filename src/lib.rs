@@ -13,12 +13,13 @@
 //! said to one prompt, with the moments it passed on its way.
 //!
 //! Follow one frame: GStreamer hands it to `ingest::gst::frames`, which maps it and gives it to the sampler's slot of
-//! the camera. `app::daemon` waits for a permit of the engine, *then* asks [`sampler::Sampler::next`] for the newest
-//! frame, and hands the look to [`front::handle::Permit::look`]. The engine's thread cuts it into steps
-//! ([`engine::schedule`]), and [`engine::worker`] keeps [`cpu::CpuBackend`] busy with them: the next step is launched
-//! before the last one's results are read. `app::desk` passes the answers through
-//! [`track::Tracker`] and gives them to [`publish::Publisher`], whose outbox holds them until the client library takes
-//! them: there they become JSON, and the latency account is closed.
+//! the camera. `app::looks` waits for a permit of the engine, *then* asks [`sampler::Sampler::next`] for the newest
+//! frame, and hands the look to [`front::handle::Permit::look`]; as many looks are under way as there are permits. The
+//! engine's thread cuts them into steps ([`engine::schedule`]), and [`engine::worker`] keeps [`cpu::CpuBackend`] busy:
+//! the next step is launched before the last one's results are read. `app::in_order` hands the outcomes of a camera on
+//! in the order of its looks, `app::desk` passes the answers through [`track::Tracker`] and gives them to
+//! [`publish::Publisher`], whose outbox holds them until the client library takes them: there they become JSON, and the
+//! latency account is closed.
 //!
 //! # Rooms
 //!

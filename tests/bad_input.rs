@@ -366,7 +366,7 @@ fn a_new_configuration_is_used_when_it_is_good() {
     site.keeps_looking();
 
     // A mistake: told, and nothing changes.
-    site.write(top, "rate = 60");
+    site.write(top, "rate = 60\npromts = 1");
     let since = consumer.now();
     daemon.signal("HUP");
     let told = consumer.wait_after(since, "/edge/config", |_| true).json();
@@ -404,4 +404,16 @@ fn a_new_configuration_is_used_when_it_is_good() {
     site.keeps_looking();
     let ended = ends_well(daemon);
     assert!(!ended.stderr.contains("old-secret-4711"));
+    // A journal takes lines: each has to say by itself how bad it is.
+    let refused = ended.stderr.lines().filter(|line| {
+        ["is refused, the old one", "site.toml:"]
+            .iter()
+            .any(|part| line.contains(part))
+    });
+    let refused: Vec<_> = refused.collect();
+    assert_eq!(refused.len(), 3, "{refused:#?}");
+    assert!(
+        refused.iter().all(|line| line.contains("ERROR")),
+        "{refused:#?}"
+    );
 }

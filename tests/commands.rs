@@ -11,7 +11,9 @@ mod support;
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use gstreamer::prelude::*;
@@ -24,7 +26,7 @@ use spotter::{
     },
     domain::{NormBox, NormPoint, WallTime},
 };
-use support::{CONFIG, DONE, FAILED, checkout, file, spotter};
+use support::{CONFIG, DONE, FAILED, checkout, command, file, spotter};
 
 #[test]
 fn every_command_explains_its_options() {
@@ -211,6 +213,79 @@ fn pictures_are_answered() {
             .contains("1 found: red car")
     );
     assert!(moment.ask("query", &["Is there a dog?"]).contains("Yes"));
+}
+
+/// `spotter … | head -0`.
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let moment = Moment::drawn();
+    let png = moment.png.to_str().expect("a path in UTF-8");
+    let commands: [&[&str]; 8] = [
+        &["check", "configs/minimal.toml"],
+        &["detect", png, "car"],
+        &["detect", png, "car", "--json"],
+        &["point", png, "dog"],
+        &["query", png, "Is there a dog?"],
+        &["caption", png],
+        &["bench", "engine"],
+        &["eval", "--scenes", "1", "--json"],
+    ];
+    for arguments in commands {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = command(arguments).stdout(writer).output();
+        let ended = ended.expect("the program starts");
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(DONE), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("spotter: "), "{arguments:?}: {stderr}");
+    }
+    // Nor is it worth a panic that nobody reads the complaint.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let ended = command(["detect", "missing.png", "car"])
+        .stderr(writer)
+        .output();
+    assert_eq!(ended.expect("it starts").status.code(), Some(FAILED));
+}
+
+#[test]
+fn uninstalling_tells_systemd() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path();
+    // Found first, because the Makefile looks into ~/.cargo/bin first.
+    let tools = root.join(".cargo/bin");
+    let told = root.join("told");
+    fs::create_dir_all(&tools).expect("a directory");
+    let script = format!("#!/bin/sh\necho \"$@\" >> '{}'\n", told.display());
+    let systemctl = file(&tools, "systemctl", script);
+    fs::set_permissions(systemctl, fs::Permissions::from_mode(0o755)).expect("executable");
+    let uninstall = |more: &[String]| {
+        for part in ["usr/bin/spotter", "units/spotter.service"] {
+            let path = root.join(part);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a directory");
+            fs::write(path, "").expect("a file");
+        }
+        let done = Command::new("make")
+            .args(["--silent", "uninstall"])
+            .args(more)
+            .current_dir(checkout(""))
+            .env("HOME", root)
+            .output();
+        let done = done.expect("make is there");
+        assert!(done.status.success(), "{done:?}");
+        for part in ["usr/bin/spotter", "units/spotter.service"] {
+            assert!(!root.join(part).exists(), "{part}");
+        }
+    };
+    let place = |name: &str, path: &str| format!("{name}={}{path}", root.display());
+    uninstall(&[place("PREFIX", "/usr"), place("UNITS", "/units")]);
+    let told_by_hand = fs::read_to_string(&told).expect("systemctl was called");
+    assert_eq!(told_by_hand, "disable --now spotter\ndaemon-reload\n");
+    // A package is taken apart on a machine whose systemd knows nothing of it.
+    fs::remove_file(&told).expect("removed");
+    let staged = ["PREFIX=/usr", "UNITS=/units"].map(str::to_owned);
+    uninstall(&[staged.as_slice(), &[place("DESTDIR", "")]].concat());
+    assert!(!told.exists());
 }
 
 #[test]

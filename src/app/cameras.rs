@@ -15,6 +15,15 @@ use crate::{
 /// Health is told again after so long, changed or not.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
+/// A camera was switched off or on, by its schedule, or is a file that is over. One that is lost is neither.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Switched {
+    /// It is watched again.
+    On(CameraId),
+    /// It is not watched any more.
+    Off(CameraId),
+}
+
 /// The running cameras.
 pub struct Cameras(Vec<Watched>);
 
@@ -24,6 +33,7 @@ struct Watched {
     health: watch::Receiver<Health>,
     schedule: Option<Schedule>,
     enabled: bool,
+    watched: bool,
     rate_hz: f64,
     keyframes_only: bool,
     warned_of_gop: bool,
@@ -37,6 +47,8 @@ struct Essence {
     failure: Option<&'static str>,
     attempts: u32,
     size: Option<(u32, u32)>,
+    /// Counted, because a camera may go and come back between two looks at its health.
+    losses: u64,
     trusted: bool,
     note: Option<&'static str>,
 }
@@ -51,38 +63,22 @@ impl Cameras {
         let watched = cameras.iter().filter_map(|camera| {
             let sink = sampler.camera_sink(&camera.id)?;
             let handle = ingest::spawn(camera.clone(), Arc::clone(clock), Arc::new(sink));
-            Some(Watched {
-                id: camera.id.clone(),
-                health: handle.health(),
-                handle,
-                schedule: camera.schedule.clone(),
-                enabled: true,
-                rate_hz: camera.rate_hz,
-                keyframes_only: camera.decode == config::Decode::KeyFrames,
-                warned_of_gop: false,
-                told: None,
-            })
+            Some(Watched::new(camera, handle))
         });
         Self(watched.collect())
     }
 
-    /// Follows the schedules and tells what changed. Returns the cameras that stopped being watched.
-    pub async fn tick(&mut self, publisher: &Publisher, clock: &Arc<dyn Clock>) -> Vec<CameraId> {
-        let mut stopped = Vec::new();
+    /// Follows the schedules and tells what changed.
+    pub async fn tick(&mut self, publisher: &Publisher, clock: &Arc<dyn Clock>) -> Vec<Switched> {
+        let mut switched = Vec::new();
         for camera in &mut self.0 {
-            let wanted = camera
-                .schedule
-                .as_ref()
-                .is_none_or(|schedule| schedule.covers(clock.wall()));
-            if wanted != camera.enabled {
-                camera.enabled = wanted;
-                camera.handle.set_enabled(wanted).await;
-            }
-            if camera.tell(publisher, clock.now()) {
-                stopped.push(camera.id.clone());
-            }
+            let schedule = camera.schedule.as_ref();
+            let wanted = schedule.is_none_or(|schedule| schedule.covers(clock.wall()));
+            camera.enable(wanted).await;
+            camera.tell(publisher, clock.now());
+            switched.extend(camera.switched());
         }
-        stopped
+        switched
     }
 
     /// Ids of the cameras, and whether each delivers.
@@ -97,10 +93,7 @@ impl Cameras {
     pub fn troubles(&self) -> impl Iterator<Item = String> {
         self.0.iter().filter_map(|camera| {
             let health = camera.health.borrow();
-            let well = matches!(
-                health.phase,
-                Phase::Streaming | Phase::Disabled | Phase::Ended
-            );
+            let well = health.phase == Phase::Streaming || !is_on(health.phase);
             let why = reason(&health).unwrap_or_else(|| health.phase.to_string());
             (!well).then(|| format!("camera {}: {why}", camera.id))
         })
@@ -121,15 +114,46 @@ impl Cameras {
 }
 
 impl Watched {
-    /// Publishes status and health when there is something new. True when the camera has just stopped being watched.
-    fn tell(&mut self, publisher: &Publisher, now: Mono) -> bool {
+    fn new(camera: &config::Camera, handle: CameraHandle) -> Self {
+        Self {
+            id: camera.id.clone(),
+            health: handle.health(),
+            handle,
+            schedule: camera.schedule.clone(),
+            enabled: true,
+            watched: true,
+            rate_hz: camera.rate_hz,
+            keyframes_only: camera.decode == config::Decode::KeyFrames,
+            warned_of_gop: false,
+            told: None,
+        }
+    }
+
+    async fn enable(&mut self, wanted: bool) {
+        if wanted != self.enabled {
+            self.enabled = wanted;
+            self.handle.set_enabled(wanted).await;
+        }
+    }
+
+    /// Whether it was switched since this was last asked. Off is known at once, on when the camera has heard of it.
+    fn switched(&mut self) -> Option<Switched> {
+        let watched = self.enabled && is_on(self.health.borrow().phase);
+        if watched == self.watched {
+            return None;
+        }
+        self.watched = watched;
+        let switched = if watched { Switched::On } else { Switched::Off };
+        Some(switched(self.id.clone()))
+    }
+
+    /// Publishes status and health when there is something new.
+    fn tell(&mut self, publisher: &Publisher, now: Mono) {
         let health = self.health.borrow_and_update().clone();
         let essence = Essence::of(&health);
-        let before = self.told.as_ref();
-        if before.is_some_and(|(told, at)| *told == essence && now.since(*at) < TELL_EVERY) {
-            return false;
+        if !essence.is_news(self.told.as_ref(), now) {
+            return;
         }
-        let phase_before = before.map(|(told, _)| told.phase);
         let (camera, online) = (self.id.clone(), health.phase == Phase::Streaming);
         publisher.publish(Update::CameraStatus {
             camera: camera.clone(),
@@ -141,10 +165,7 @@ impl Watched {
             health: message,
         });
         self.warn_of_rare_key_frames(health.stream.gop_s);
-        let off = |phase: Phase| matches!(phase, Phase::Disabled | Phase::Ended);
-        let stopped = off(health.phase) && !phase_before.is_some_and(off);
         self.told = Some((essence, now));
-        stopped
     }
 
     fn warn_of_rare_key_frames(&mut self, gop_s: Option<f64>) {
@@ -167,10 +188,21 @@ impl Essence {
             failure: health.failure.as_ref().map(|failure| failure.fault.code()),
             attempts: health.attempts,
             size: health.stream.size,
+            losses: health.losses,
             trusted: health.clock.trusted,
             note: health.clock.note.map(|note| note.as_str()),
         }
     }
+
+    /// Is it worth a message, after what was told when?
+    fn is_news(&self, told: Option<&(Self, Mono)>, now: Mono) -> bool {
+        told.is_none_or(|(told, at)| told != self || now.since(*at) >= TELL_EVERY)
+    }
+}
+
+/// Is a camera in this phase meant to deliver?
+fn is_on(phase: Phase) -> bool {
+    !matches!(phase, Phase::Disabled | Phase::Ended)
 }
 
 /// A short code and a text, without any login.
@@ -211,4 +243,77 @@ fn message(health: &Health) -> CameraHealth {
 /// To a hundredth: more digits are noise that makes every message another one.
 fn rounded(value: Option<f64>) -> Option<f64> {
     value.map(|value| (value * 100.0).round() / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        domain::{SystemClock, WallTime},
+        ingest::{Failure, Fault, Opener, Outlet, Source},
+        testing,
+    };
+
+    /// A camera that does not answer.
+    struct Absent;
+
+    impl Opener for Absent {
+        fn open(&self, _: u32, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
+            Err(Failure::new(Fault::Unreachable, "test"))
+        }
+    }
+
+    #[tokio::test]
+    async fn switching_is_told_once_off_at_once_and_on_when_it_is_tried_again() {
+        let camera = testing::camera("gate", Vec::new());
+        let clock = Arc::new(SystemClock::new());
+        let handle = ingest::spawn_with(Arc::new(Absent), &camera, clock, Arc::new(|_| {}));
+        let mut health = handle.health();
+        let mut watched = Watched::new(&camera, handle);
+        watched.enable(true).await;
+        assert_eq!(watched.switched(), None, "absent is not off");
+
+        watched.enable(false).await;
+        let off = Switched::Off(camera.id.clone());
+        assert_eq!(watched.switched(), Some(off));
+        let heard = health.wait_for(|health| health.phase == Phase::Disabled);
+        assert!(heard.await.is_ok());
+        assert_eq!(watched.switched(), None);
+
+        watched.enable(true).await;
+        let heard = health.wait_for(|health| health.phase != Phase::Disabled);
+        assert!(heard.await.is_ok());
+        assert_eq!(watched.switched(), Some(Switched::On(camera.id.clone())));
+        assert_eq!(watched.switched(), None);
+    }
+
+    fn streaming(losses: u64, frames: u64) -> Health {
+        Health {
+            phase: Phase::Streaming,
+            failure: None,
+            since: WallTime::default(),
+            attempts: 0,
+            next_retry: None,
+            stream: ingest::StreamInfo::default(),
+            frames,
+            rtp_lost: 0,
+            frames_corrupt: 0,
+            losses,
+            reconnects_1h: 0,
+            stalls_1h: 0,
+            abandoned: 0,
+            clock: ingest::ClockHealth::default(),
+        }
+    }
+
+    #[test]
+    fn a_camera_that_was_away_between_two_ticks_is_told() {
+        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+        let told = (Essence::of(&streaming(4, 100)), at(100));
+        let is_news = |health: &Health, now| Essence::of(health).is_news(Some(&told), now);
+        assert!(Essence::of(&streaming(4, 100)).is_news(None, at(100)));
+        assert!(!is_news(&streaming(4, 115), at(101)), "only frames came");
+        assert!(is_news(&streaming(5, 115), at(101)), "it streams again");
+        assert!(is_news(&streaming(4, 900), at(160)), "once a minute");
+    }
 }

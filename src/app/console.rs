@@ -1,7 +1,7 @@
 //! One readable line for each detection, for people who watch a terminal.
 
 use std::{
-    fmt::Write as _,
+    fmt::{self, Write as _},
     io::{self, Write as _},
 };
 
@@ -24,12 +24,12 @@ impl Console {
 
     /// One line; boxes are left, top, right, bottom in percent of the picture, with their score.
     pub fn detection(self, sent: &Sent, now: WallTime) {
-        say(&line(sent, now));
+        say(line(sent, now));
     }
 }
 
 /// A terminal that is gone is no reason to stop watching, so an error is nobody's business.
-fn say(line: &str) {
+pub fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 

@@ -3,7 +3,7 @@
 use std::{
     future::pending,
     path::{Path, PathBuf},
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -23,14 +23,15 @@ use super::{
     cameras::Cameras,
     console::Console,
     desk::Desk,
-    engine::measured_look,
+    engine::{measured_look, permits},
     housekeeping::{BoundPage, Housekeeping},
+    looks::Looks,
     remember_secrets,
     report::Report,
 };
 use crate::{
-    config::{self, Config, Environment, Loaded},
-    domain::{Clock, Outcome, SystemClock},
+    config::{self, Config, Environment, Loaded, Problems, Severity},
+    domain::{Clock, SystemClock},
     front::handle::{self, EngineStopped, Handle},
     ops::{
         notify,
@@ -38,12 +39,12 @@ use crate::{
         telemetry::SecretList,
     },
     publish::{ConfigReport, Identity, Publisher, Sent, Update},
-    sampler::Sampler,
+    sampler::{Sampler, TimeLimits},
 };
 
 /// Loading a model may take so long; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
-/// Grace for the look under way when the daemon stops.
+/// Grace for the looks under way when the daemon stops.
 const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
 /// Grace for goodbyes to the cameras.
 const CAMERAS_LIMIT: Duration = Duration::from_secs(6);
@@ -144,9 +145,6 @@ enum End {
     Reload(Box<Loaded>),
 }
 
-/// The look that the engine has, or the wait for the next one.
-type LookUnderWay = Pin<Box<dyn Future<Output = Result<Outcome, EngineStopped>> + Send>>;
-
 /// All stages, running.
 struct Daemon {
     config: Config,
@@ -157,7 +155,7 @@ struct Daemon {
     engine: Handle,
     engine_end: oneshot::Receiver<Result<(), EngineStopped>>,
     sampler: Arc<Sampler>,
-    look: LookUnderWay,
+    looks: Looks,
     cameras: Cameras,
     desk: Desk,
     housekeeping: Housekeeping,
@@ -181,7 +179,8 @@ impl Daemon {
         publisher.publish(Update::Info(info));
         let accepted = ConfigReport::new(config.hash.clone(), clock.wall(), Vec::new());
         publisher.publish(Update::Config(accepted));
-        let sampler = Sampler::new(&config.cameras, config.model.budget, Arc::clone(&clock));
+        let limits = TimeLimits::new(config.model.budget, look);
+        let sampler = Sampler::new(&config.cameras, limits, Arc::clone(&clock));
         let desk = Desk::new(
             &config.cameras,
             Arc::clone(&sampler),
@@ -196,7 +195,7 @@ impl Daemon {
             card.name
         ));
         Ok(Self {
-            look: one_look(&engine, &sampler),
+            looks: Looks::new(engine.clone(), Arc::clone(&sampler)),
             config,
             publisher,
             broker_task,
@@ -217,9 +216,10 @@ impl Daemon {
         let mut second = interval(Duration::from_secs(1));
         loop {
             tokio::select! {
-                outcome = &mut self.look => {
-                    self.look = one_look(&self.engine, &self.sampler);
-                    self.desk.outcome(outcome.context("engine")?);
+                outcomes = self.looks.outcomes() => {
+                    for outcome in outcomes.context("engine")? {
+                        self.desk.outcome(outcome);
+                    }
                 }
                 Ok(sent) = self.sent.recv() => self.on_sent(&sent),
                 _ = second.tick() => self.on_second().await,
@@ -245,8 +245,8 @@ impl Daemon {
     }
 
     async fn on_second(&mut self) {
-        for camera in self.cameras.tick(&self.publisher, &self.clock).await {
-            self.desk.stopped_looking(&camera);
+        for switched in self.cameras.tick(&self.publisher, &self.clock).await {
+            self.desk.switched(&switched);
         }
         self.desk.tick();
         let loops = [self.engine.beats(), self.publisher.progress()];
@@ -270,9 +270,7 @@ impl Daemon {
                 Some(loaded)
             }
             Err(problems) => {
-                tracing::error!(
-                    "the new configuration is refused, the old one keeps running\n{problems}"
-                );
+                log_refused(&problems);
                 self.refuse(problems.iter().map(ToString::to_string).collect());
                 None
             }
@@ -285,7 +283,7 @@ impl Daemon {
         self.publisher.publish(Update::Config(report));
     }
 
-    /// Stops from left to right: no more frames, the last answer, the last messages. The second wish to stop cuts it
+    /// Stops from left to right: no more frames, the last answers, the last messages. The second wish to stop cuts it
     /// short.
     async fn stop(mut self, signals: &mut Signals) -> Report {
         tokio::select! {
@@ -307,16 +305,26 @@ impl Daemon {
 
     async fn wind_up(&mut self) {
         self.cameras.stop(CAMERAS_LIMIT).await;
-        let books = self.sampler.books();
-        // A look that has not begun waits for a frame that will not come.
-        if books.iter().any(|(_, books)| books.in_flight > 0)
-            && let Ok(Ok(outcome)) = timeout(LAST_LOOK_LIMIT, &mut self.look).await
-        {
+        for outcome in self.looks.finish(LAST_LOOK_LIMIT).await {
             self.desk.outcome(outcome);
-            self.look = Box::pin(pending());
         }
         self.publisher.stop();
         let _ = timeout(BROKER_LIMIT, &mut self.broker_task).await;
+    }
+}
+
+/// An event each, because a journal shows a second line without priority and name.
+fn log_refused(problems: &Problems) {
+    let errors = problems.errors();
+    tracing::error!(
+        errors,
+        "the new configuration is refused, the old one keeps running"
+    );
+    for problem in problems.iter() {
+        match problem.severity {
+            Severity::Error => tracing::error!("{problem}"),
+            Severity::Warning => tracing::warn!("{problem}"),
+        }
     }
 }
 
@@ -336,9 +344,10 @@ async fn start_engine(
     let build = move || {
         let (mut engine, card) = build_engine(&model, Arc::clone(&engine_clock))?;
         let look = measured_look(&mut engine, &tasks, engine_clock.as_ref());
+        let permits = permits(&card, look, model.budget);
         // The receiver waits below.
         let _ = card_out.send((card, look.map(|took| (took, tasks.len()))));
-        Ok(engine)
+        Ok((engine, permits))
     };
     let (engine, engine_end) = handle::start(build).await.context("model")?;
     let (card, measured) = card.await.context("model")?;
@@ -353,14 +362,4 @@ async fn start_engine(
         tracing::warn!("{warning}");
     }
     Ok((engine, engine_end, card, measured.map(|(took, _)| took)))
-}
-
-/// Permit first, then the newest frame: what the engine gets is never old.
-fn one_look(engine: &Handle, sampler: &Arc<Sampler>) -> LookUnderWay {
-    let (engine, sampler) = (engine.clone(), Arc::clone(sampler));
-    Box::pin(async move {
-        let permit = engine.permit().await;
-        let look = sampler.next().await;
-        permit.look(look).await
-    })
 }

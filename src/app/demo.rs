@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 
-use super::{console::Console, daemon, load, runtime, start_logging};
+use super::{
+    console::{Console, say},
+    daemon, load, runtime, start_logging,
+};
 use crate::{
     config::{Config, Source},
     demo::{Street, broker, draw_i420, rtsp},
@@ -43,25 +46,23 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     let broker = broker::ensure(&config.mqtt.host, config.mqtt.port)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let street = start_street(config, options, clock)?;
-    println!(
+    say(format_args!(
         "camera   {} (drawn street {}, {STREET_FPS} frames/s)",
         street.url(),
         options.seed
-    );
+    ));
     let origin = if broker.is_some() {
         "started for this demo"
     } else {
         "already running"
     };
-    println!(
-        "broker   {}:{} ({origin})",
-        config.mqtt.host, config.mqtt.port
-    );
-    println!(
-        "watch    mosquitto_sub -h {} -p {} -v -t '{}/#'",
-        config.mqtt.host, config.mqtt.port, config.mqtt.base
-    );
-    println!("stop     Ctrl-C\n");
+    let (host, port) = (&config.mqtt.host, config.mqtt.port);
+    say(format_args!("broker   {host}:{port} ({origin})"));
+    let base = &config.mqtt.base;
+    say(format_args!(
+        "watch    mosquitto_sub -h {host} -p {port} -v -t '{base}/#'"
+    ));
+    say("stop     Ctrl-C\n");
     let console = Console;
     console.title();
     let start = daemon::Start {
@@ -72,7 +73,7 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
         seconds: options.seconds,
     };
     let report = runtime()?.block_on(daemon::run(start))?;
-    println!("\n{report}");
+    say(format_args!("\n{report}"));
     Ok(())
 }
 

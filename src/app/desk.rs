@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cameras::Switched;
 use crate::{
     config::Camera,
     domain::{Answer, AnswerBody, CameraId, Clock, Found, Frame, Outcome, Repeats},
@@ -81,10 +82,16 @@ impl Desk {
         }
     }
 
-    /// The camera is off: what it saw is unknown at once.
-    pub fn stopped_looking(&mut self, camera: &CameraId) {
-        for change in self.tracker.stopped_looking(camera) {
-            self.presence(change);
+    /// A camera that is off has seen nothing that is still known, and what it is asked about at this moment is not to be
+    /// told either.
+    pub fn switched(&mut self, switched: &Switched) {
+        match switched {
+            Switched::On(camera) => self.tracker.looks_again(camera),
+            Switched::Off(camera) => {
+                for change in self.tracker.stopped_looking(camera) {
+                    self.presence(change);
+                }
+            }
         }
     }
 

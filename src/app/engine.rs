@@ -17,6 +17,9 @@ const ANSWER_MAX_TOKENS: usize = 128;
 const ROWS: usize = 16;
 /// Steps in flight: one runs while the host settles the one before.
 const SLOTS: usize = 2;
+/// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
+/// because a row more costs a processor nearly what a row alone does. On a GPU it costs next to nothing: eight, there.
+const CPU_PERMITS: usize = 2;
 /// KV positions of a page.
 const PAGE_TOKENS: usize = 16;
 /// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
@@ -42,6 +45,8 @@ pub struct ModelCard {
     pub device: String,
     /// Objects a prompt may return.
     pub max_objects: u32,
+    /// Looks that may be inside the engine at once, on a machine that is fast enough ([`permits`]).
+    pub permits: usize,
 }
 
 /// Loads the model and puts it on its device. Blocks on the disk. The error says what to do.
@@ -57,6 +62,7 @@ pub fn build_engine(
         precision: "f32",
         device,
         max_objects: settings.max_objects,
+        permits: CPU_PERMITS,
     };
     let bounds = Bounds {
         max_objects: settings.max_objects as usize,
@@ -103,6 +109,16 @@ pub fn measured_look(engine: &mut Engine, tasks: &[Task], clock: &dyn Clock) -> 
         looked()
     } else {
         Some(first)
+    }
+}
+
+/// How many looks may be inside the engine at once, when it takes `look` for one. A look that is begun beside others waits
+/// for the step that is running. Where even a whole look takes longer than `budget`, that wait alone makes it late, and it
+/// would have used up its camera's turn; so there a look is taken only when nothing else is inside.
+pub fn permits(card: &ModelCard, look: Option<Duration>, budget: Duration) -> usize {
+    match look {
+        Some(look) if look > budget => 1,
+        _ => card.permits,
     }
 }
 
@@ -168,5 +184,26 @@ mod tests {
         assert_eq!(reused(0.0, 2), 0);
         assert_eq!(reused(2.5, 2), 1);
         assert_eq!(reused(2.5, 4), 0);
+    }
+
+    #[test]
+    fn looks_share_an_engine_only_when_they_can_begin_in_time() {
+        let card = ModelCard {
+            name: "test".into(),
+            sha256: String::new(),
+            precision: "f32",
+            device: String::new(),
+            max_objects: 50,
+            permits: 8,
+        };
+        let ms = Duration::from_millis;
+        for (look, expected) in [
+            (None, 8),
+            (Some(ms(60)), 8),
+            (Some(ms(250)), 8),
+            (Some(ms(20_000)), 1),
+        ] {
+            assert_eq!(permits(&card, look, ms(250)), expected, "{look:?}");
+        }
     }
 }

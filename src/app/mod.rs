@@ -15,6 +15,8 @@ mod demo;
 mod desk;
 mod engine;
 mod housekeeping;
+mod in_order;
+mod looks;
 mod report;
 
 use std::path::Path;

@@ -1,11 +1,12 @@
 //! `spotter detect | point | query | caption`: one question about one picture.
 
-use std::{io::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::args::{AskArgs, CaptionArgs, QueryArgs};
+use super::out::{remark, say};
 use super::{draw, still};
 use crate::domain::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task};
 use crate::{app, config, front::News};
@@ -86,7 +87,7 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     if let Some(path) = &args.draw {
         draw::write(path, &picture, &answer.body)
             .with_context(|| format!("writing {}", path.display()))?;
-        eprintln!("drawn: {}", path.display());
+        remark(format_args!("drawn: {}", path.display()));
     }
     Ok(())
 }
@@ -128,7 +129,7 @@ fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<
         AnswerBody::Boxes(found) => {
             for (i, f) in found.iter().enumerate() {
                 let b = f.place;
-                println!(
+                say(format_args!(
                     "{:>3}  score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
                     before + i + 1,
                     f.score,
@@ -140,13 +141,13 @@ fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<
                     b.y0 * height,
                     b.x1 * width,
                     b.y1 * height,
-                );
+                ))?;
             }
         }
         AnswerBody::Points(found) => {
             for (i, f) in found.iter().enumerate() {
                 let p = f.place;
-                println!(
+                say(format_args!(
                     "{:>3}  score {:.2}  point {:.3} {:.3}  ({:.0},{:.0} px)",
                     before + i + 1,
                     f.score,
@@ -154,38 +155,34 @@ fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<
                     p.y,
                     p.x * width,
                     p.y * height,
-                );
+                ))?;
             }
         }
-        AnswerBody::Text { text, score } => println!("{text}   (score {score:.2})"),
+        AnswerBody::Text { text, score } => say(format_args!("{text}   (score {score:.2})"))?,
     }
-    Ok(std::io::stdout().flush()?)
+    Ok(())
 }
 
 /// The answer as JSON, or what is left to say for people when its objects have been shown.
 fn print(answer: &Answer, picture: &Picture, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        println!("{}", to_json(answer));
-        return Ok(());
+        return Ok(say(to_json(answer))?);
     }
-    let took = answer
-        .marks
-        .generated
-        .since(answer.marks.taken)
-        .as_secs_f64()
-        * 1e3;
+    let took = answer.marks.generated.since(answer.marks.taken);
     match answer.body.count() {
-        Some(count) => println!("{count} found: {}", answer.prompt.task.text()),
+        Some(count) => {
+            let what = answer.prompt.task.text();
+            say(format_args!("{count} found: {what}"))?;
+        }
         None => show(&answer.body, 0, picture)?,
     }
-    eprintln!(
-        "{took:.0} ms{}",
-        if answer.truncated {
-            ", stopped at the limit of objects or tokens"
-        } else {
-            ""
-        }
-    );
+    let truncated = if answer.truncated {
+        ", stopped at the limit of objects or tokens"
+    } else {
+        ""
+    };
+    let took_ms = took.as_secs_f64() * 1e3;
+    remark(format_args!("{took_ms:.0} ms{truncated}"));
     Ok(())
 }
 

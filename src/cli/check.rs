@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::args::CheckArgs;
+use super::out::{remark, say};
 use crate::{
     app,
     config::{self, Camera, Environment},
@@ -22,7 +23,7 @@ const BROKER_LIMIT: Duration = Duration::from_secs(5);
 pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let loaded = config::check(&args.config, &Environment::process())?;
     for warning in &loaded.warnings {
-        println!("{warning}");
+        say(warning)?;
     }
     let config = &loaded.config;
     let prompts: usize = config
@@ -30,13 +31,14 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
         .iter()
         .map(|camera| camera.prompts.len())
         .sum();
-    println!(
-        "{}: {} with {} on {}",
+    say(format_args!(
+        "{}: {} with {} on {}:{}",
         args.config.display(),
         counted(config.cameras.len(), "camera"),
         counted(prompts, "prompt"),
-        format_args!("{}:{}", config.mqtt.host, config.mqtt.port),
-    );
+        config.mqtt.host,
+        config.mqtt.port,
+    ))?;
     if args.probe {
         app::start_logging(0, config)?;
         probe(&args.config, config)
@@ -58,26 +60,29 @@ fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut failed = 0;
     for camera in &config.cameras {
-        eprintln!("camera {}: connecting (up to half a minute)", camera.id);
+        remark(format_args!(
+            "camera {}: connecting (up to half a minute)",
+            camera.id
+        ));
         match runtime.block_on(ingest::probe(camera, Arc::clone(&clock))) {
-            Ok(report) => println!("{}", described(camera, &report)),
+            Ok(report) => say(described(camera, &report))?,
             Err(failure) => {
                 failed += 1;
-                println!(
+                say(format_args!(
                     "camera {}: {}: {}",
                     camera.id,
                     failure.fault.code(),
                     failure.text
-                );
+                ))?;
             }
         }
     }
     let (host, port) = (&config.mqtt.host, config.mqtt.port);
     match reach(host, port) {
-        Ok(()) => println!("broker {host}:{port}: answers"),
+        Ok(()) => say(format_args!("broker {host}:{port}: answers"))?,
         Err(reason) => {
             failed += 1;
-            println!("broker {host}:{port}: {reason}");
+            say(format_args!("broker {host}:{port}: {reason}"))?;
         }
     }
     if failed > 0 {

@@ -6,6 +6,7 @@ use anyhow::bail;
 use serde::Serialize;
 
 use super::args::{BenchArgs, BenchWhat, EvalArgs};
+use super::out::say;
 use crate::{
     app::{self, ModelCard},
     bench::{self, EvalOptions, LooksOptions, Progress},
@@ -59,9 +60,9 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
 
 fn print(report: &(impl fmt::Display + Serialize), as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        println!("{}", serde_json::to_string_pretty(report)?);
+        say(serde_json::to_string_pretty(report)?)?;
     } else {
-        println!("{report}");
+        say(report)?;
     }
     Ok(())
 }

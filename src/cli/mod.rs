@@ -7,6 +7,7 @@ mod ask;
 mod check;
 mod draw;
 mod measure;
+mod out;
 mod still;
 
 use std::process::ExitCode;
@@ -43,13 +44,16 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::from(EXIT_DONE),
+        Err(error) if matches!(error.downcast_ref(), Some(out::OutputError::Closed)) => {
+            ExitCode::from(EXIT_DONE)
+        }
         Err(error) => {
             let code = if error.is::<crate::config::Problems>() {
                 EXIT_CONFIG
             } else {
                 EXIT_FAILED
             };
-            eprintln!("spotter: {error:#}");
+            out::remark(format_args!("spotter: {error:#}"));
             ExitCode::from(code)
         }
     }

@@ -73,6 +73,12 @@ impl Problems {
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()
     }
+
+    /// How many of them forbid the start.
+    pub fn errors(&self) -> usize {
+        let errors = self.list.iter();
+        errors.filter(|p| p.severity == Severity::Error).count()
+    }
 }
 
 /// All lines, then how many errors there are and what to do next.
@@ -81,8 +87,7 @@ impl fmt::Display for Problems {
         for problem in &self.list {
             writeln!(f, "{problem}")?;
         }
-        let errors = self.list.iter();
-        let count = errors.filter(|p| p.severity == Severity::Error).count();
+        let count = self.errors();
         let noun = if count == 1 { "problem" } else { "problems" };
         let file = &self.file;
         write!(

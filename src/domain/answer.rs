@@ -14,12 +14,14 @@ pub struct Look {
     pub frame: Frame,
     /// At least one.
     pub prompts: Vec<Arc<Prompt>>,
-    /// A look that did not start by then is dropped and counted, never queued.
-    pub deadline: Mono,
+    /// A look that was not begun by then is dropped and counted, never queued.
+    pub start_by: Mono,
+    /// One that is not answered by then is stopped and counted: others wait for its place.
+    pub answer_by: Mono,
 }
 
 impl Look {
-    /// A look at a picture that no camera sent, by somebody who waits for the answers: it is never late.
+    /// A look at a picture that no camera sent, by somebody who waits for the answers, however long: it has neither limit.
     pub fn still(picture: Picture, tasks: impl IntoIterator<Item = Task>) -> Result<Self, IdError> {
         let times = FrameTimes {
             received: Mono::default(),
@@ -48,7 +50,8 @@ impl Look {
         Ok(Self {
             frame,
             prompts: prompts.collect::<Result<_, IdError>>()?,
-            deadline: Mono::from_nanos(u64::MAX),
+            start_by: Mono::from_nanos(u64::MAX),
+            answer_by: Mono::from_nanos(u64::MAX),
         })
     }
 }
@@ -144,7 +147,7 @@ pub enum Outcome {
         /// In the order of the look's prompts.
         answers: Vec<Answer>,
     },
-    /// The deadline had passed before the work began.
+    /// It was not begun by [`Look::start_by`], or not answered by [`Look::answer_by`].
     Late(Look),
     /// The engine could not do it; the text says what was tried and what is wrong.
     Failed(Look, String),

@@ -10,7 +10,7 @@ pub enum FrameEnd {
     Replaced,
     /// The motion gate was closed.
     Gated,
-    /// Older than the budget before the engine began.
+    /// Older than the budget before the engine began, or the engine had not answered when its time was over.
     Late,
     /// Answered.
     Looked,
@@ -96,7 +96,7 @@ impl Books {
 pub struct SinceLast {
     /// The motion gate was closed.
     pub gated: u64,
-    /// Older than the budget.
+    /// Not begun, or not answered, in time.
     pub late: u64,
     /// Replaced by a newer frame while the engine was busy.
     pub busy: u64,

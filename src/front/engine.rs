@@ -14,8 +14,8 @@ use crate::engine::{
 };
 use crate::{
     domain::{
-        Answer, AnswerBody, Clock, Found as Scored, Look, Mono, NormBox, NormPoint, Outcome,
-        Prompt, ScoreSource, Task,
+        Answer, AnswerBody, Clock, Found as Scored, Look, NormBox, NormPoint, Outcome, Prompt,
+        ScoreSource, Task,
     },
     model::{self, Found, ModelConfig, Object, TokenIds, Tokenizer},
 };
@@ -116,8 +116,8 @@ impl Engine {
         Ok(Request {
             camera: Some(look.frame.camera.clone()),
             picture: Some(look.frame.picture.clone()),
-            start_by: look.deadline,
-            answer_by: Mono::from_nanos(u64::MAX),
+            start_by: look.start_by,
+            answer_by: look.answer_by,
             asks,
             objects,
         })

@@ -19,9 +19,6 @@ use crate::{
     engine::request::LookId,
 };
 
-/// Looks that may be inside the engine: while one decodes, the next is prefilled. More would only grow old.
-const PERMITS: usize = 2;
-
 /// How often an idle engine shows that it is alive.
 const IDLE_BEAT: Duration = Duration::from_secs(1);
 
@@ -50,23 +47,24 @@ pub struct Permit {
 }
 
 /// Starts the thread `engine`, builds the engine on it (a device's types may be bound to their thread) and waits until it
-/// is ready. The second value resolves when the engine ends: `Ok` after the last handle went, else the reason.
+/// is ready. `build` says with the engine how many permits there are, 1 or more: the looks that may be inside of it at
+/// once. Every one more keeps the device busier and grows older. The second value resolves when the engine ends: `Ok` after the last handle went, else the reason.
 pub async fn start<B>(
     build: B,
 ) -> Result<(Handle, oneshot::Receiver<Result<(), EngineStopped>>), EngineStopped>
 where
-    B: FnOnce() -> Result<Engine, String> + Send + 'static,
+    B: FnOnce() -> Result<(Engine, usize), String> + Send + 'static,
 {
-    let (requests, inbox) = mpsc::sync_channel(PERMITS);
     let (ready, is_ready) = oneshot::channel();
     let (ended, has_ended) = oneshot::channel();
     let beats = Arc::new(AtomicU64::new(0));
     let thread_beats = Arc::clone(&beats);
     let body = move || match build() {
         Err(reason) => drop(ready.send(Err(EngineStopped(reason)))),
-        Ok(engine) => {
+        Ok((engine, permits)) => {
+            let (requests, inbox) = mpsc::sync_channel(permits);
             // The receiver waits below; it cannot be gone unless the caller was dropped.
-            let _ = ready.send(Ok(()));
+            let _ = ready.send(Ok((permits, requests)));
             let _ = ended.send(serve(engine, &inbox, &thread_beats));
         }
     };
@@ -74,11 +72,11 @@ where
         .name("engine".into())
         .spawn(body)
         .map_err(|e| EngineStopped(format!("starting the engine thread: {e}")))?;
-    is_ready
+    let (permits, requests) = is_ready
         .await
         .map_err(|_| EngineStopped("the engine thread ended while it was starting".into()))??;
     let handle = Handle {
-        permits: Arc::new(Semaphore::new(PERMITS)),
+        permits: Arc::new(Semaphore::new(permits)),
         requests,
         beats,
     };

@@ -1,12 +1,15 @@
 //! The engine with words, against a backend that decides by a script and checks the contract of every step.
 
 use std::collections::{HashMap, HashSet};
+use std::future::Future as _;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError, News};
+use super::{Engine, EngineError, News, handle};
 use crate::{
     domain::{
         AnswerBody, Clock as _, Found, Look, ManualClock, Mono, NormBox, Outcome, Picture, Prompt,
@@ -182,7 +185,7 @@ const LIMITS: Limits = Limits {
     positions: 400,
 };
 
-fn look(prompts: usize, deadline: Mono) -> Look {
+fn look(prompts: usize, start_by: Mono) -> Look {
     let picture = Picture::from_rgb(4, 4, vec![0; 48]).expect("a small picture");
     let prompt = |i: usize| Prompt {
         id: PromptId::new(&format!("p{i}")).expect("id"),
@@ -193,7 +196,7 @@ fn look(prompts: usize, deadline: Mono) -> Look {
     };
     Look {
         prompts: (0..prompts).map(|i| Arc::new(prompt(i))).collect(),
-        deadline,
+        start_by,
         ..Look::still(picture, []).expect("valid ids")
     }
 }
@@ -268,10 +271,10 @@ fn objects_are_told_as_they_are_found_and_are_those_of_the_answer() {
 #[test]
 fn a_late_look_is_not_begun() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
-    let deadline = clock.now();
+    let start_by = clock.now();
     clock.advance(Duration::from_millis(1));
     assert!(matches!(
-        engine.look(look(1, deadline)),
+        engine.look(look(1, start_by)),
         Ok(Outcome::Late(_))
     ));
     assert_eq!(seen.lock().expect("one thread").steps, 0);
@@ -317,4 +320,23 @@ fn a_broken_device_is_fatal() {
         .expect_err("the device failed");
     assert!(matches!(error, EngineError::Device(_)));
     assert!(error.to_string().contains("fell off the bus"), "{error}");
+}
+
+#[tokio::test]
+async fn as_many_looks_may_be_inside_as_the_builder_says() {
+    let build = || Ok((engine(LIMITS, None).0, 3));
+    let (handle, _) = handle::start(build).await.expect("an engine");
+    let mut permits = vec![handle.permit().await, handle.permit().await];
+    permits.push(handle.permit().await);
+    let mut fourth = pin!(handle.permit());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(fourth.as_mut().poll(&mut context).is_pending());
+    // A permit is free again when its look is answered.
+    let permit = permits.pop().expect("three");
+    let outcome = permit.look(look(1, Mono::from_nanos(u64::MAX))).await;
+    assert!(
+        matches!(outcome, Ok(Outcome::Answered { .. })),
+        "{outcome:?}"
+    );
+    assert!(fourth.poll(&mut context).is_ready());
 }

@@ -101,6 +101,7 @@ pub struct Session {
     attempts: u32,
     last_start: Option<Mono>,
     streamed_before: bool,
+    losses: u64,
     reconnects: VecDeque<Mono>,
     stalls: VecDeque<Mono>,
 }
@@ -116,6 +117,7 @@ impl Session {
             attempts: 0,
             last_start: None,
             streamed_before: false,
+            losses: 0,
             reconnects: VecDeque::new(),
             stalls: VecDeque::new(),
         }
@@ -125,6 +127,7 @@ impl Session {
     #[must_use]
     pub fn on(&mut self, input: Input, now: Mono, random: f64) -> Vec<Action> {
         let mut actions = Vec::new();
+        let streamed = self.phase() == Phase::Streaming;
         match input {
             Input::Enable => {
                 if matches!(self.state, State::Disabled | State::Ended) {
@@ -156,6 +159,7 @@ impl Session {
             Input::Failed(failure) => self.fail(failure, now, random, &mut actions),
             Input::Ended => self.ended(now, random, &mut actions),
         }
+        self.losses += u64::from(streamed && self.phase() != Phase::Streaming);
         self.start_when_due(now, &mut actions);
         actions
     }
@@ -199,6 +203,11 @@ impl Session {
     /// Failed tries since the last good time.
     pub fn attempts(&self) -> u32 {
         self.attempts
+    }
+
+    /// Times it ceased to stream.
+    pub fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// When the next try is planned.

@@ -5,6 +5,22 @@ use super::{
     region::BINS,
 };
 
+// The largest sizes that are believed, many times those of every Moondream. A larger one is a mistake or worse, and memory
+// would be taken for it before a tensor could disprove it. They also keep every product of three sizes far from overflow.
+
+/// Blocks of a network; Moondream 2 has 24 and 27.
+const LAYERS_MAX: usize = 1024;
+/// Values of a position, anywhere in a network; Moondream 2 has up to 8192.
+const WIDTH_MAX: usize = 65_536;
+/// Rows of the embedding table; Moondream 2 has 51 200.
+const VOCABULARY_MAX: usize = 1 << 20;
+/// Positions of a sequence; Moondream 2 has 2048.
+const CONTEXT_MAX: usize = 1 << 17;
+/// Pixels along the side of a crop; Moondream 2 has 378.
+const CROP_MAX_PIXELS: usize = 4096;
+/// Local crops of a picture; Moondream 2 has 12.
+const CROPS_MAX: usize = 256;
+
 /// One sentence for each wrong key; empty when all is well.
 pub(super) fn problems(config: &ModelConfig) -> Vec<String> {
     let mut found = Problems(Vec::new());
@@ -28,12 +44,10 @@ impl Problems {
         }
     }
 
-    fn sizes(&mut self, sizes: &[(&str, usize)]) {
-        // The bound keeps every product of two sizes far from overflow.
-        const MAX: usize = 1 << 24;
+    fn sizes(&mut self, max: usize, sizes: &[(&str, usize)]) {
         for &(key, size) in sizes {
-            self.must((1..=MAX).contains(&size), || {
-                format!("{key} = {size} must be from 1 to {MAX}")
+            self.must((1..=max).contains(&size), || {
+                format!("{key} = {size} must be from 1 to {max}")
             });
         }
     }
@@ -57,13 +71,13 @@ fn text(found: &mut Problems, text: &TextConfig) {
     found.must(text.group_size.is_none(), || {
         "text.group_size is set: int4 weights cannot be loaded, use the bf16 file".into()
     });
-    found.sizes(&[
-        ("text.dim", text.dim),
-        ("text.ff_dim", text.ff_dim),
-        ("text.n_layers", text.n_layers),
-        ("text.vocab_size", text.vocab_size),
-        ("text.max_context", text.max_context),
-    ]);
+    found.sizes(
+        WIDTH_MAX,
+        &[("text.dim", text.dim), ("text.ff_dim", text.ff_dim)],
+    );
+    found.sizes(LAYERS_MAX, &[("text.n_layers", text.n_layers)]);
+    found.sizes(VOCABULARY_MAX, &[("text.vocab_size", text.vocab_size)]);
+    found.sizes(CONTEXT_MAX, &[("text.max_context", text.max_context)]);
     found.heads(("text.dim", text.dim), ("text.n_heads", text.n_heads));
     found.must(
         text.n_heads == 0 || text.head_dim() >= ROTARY_DIM,
@@ -83,16 +97,24 @@ fn text(found: &mut Problems, text: &TextConfig) {
 }
 
 fn vision(found: &mut Problems, vision: &VisionConfig) {
-    found.sizes(&[
-        ("vision.enc_dim", vision.enc_dim),
-        ("vision.enc_patch_size", vision.enc_patch_size),
-        ("vision.enc_n_layers", vision.enc_n_layers),
-        ("vision.enc_ff_dim", vision.enc_ff_dim),
-        ("vision.proj_out_dim", vision.proj_out_dim),
-        ("vision.proj_inner_dim", vision.proj_inner_dim),
-        ("vision.crop_size", vision.crop_size),
-        ("vision.max_crops", vision.max_crops),
-    ]);
+    found.sizes(
+        WIDTH_MAX,
+        &[
+            ("vision.enc_dim", vision.enc_dim),
+            ("vision.enc_ff_dim", vision.enc_ff_dim),
+            ("vision.proj_out_dim", vision.proj_out_dim),
+            ("vision.proj_inner_dim", vision.proj_inner_dim),
+        ],
+    );
+    found.sizes(LAYERS_MAX, &[("vision.enc_n_layers", vision.enc_n_layers)]);
+    found.sizes(
+        CROP_MAX_PIXELS,
+        &[
+            ("vision.enc_patch_size", vision.enc_patch_size),
+            ("vision.crop_size", vision.crop_size),
+        ],
+    );
+    found.sizes(CROPS_MAX, &[("vision.max_crops", vision.max_crops)]);
     found.heads(
         ("vision.enc_dim", vision.enc_dim),
         ("vision.enc_n_heads", vision.enc_n_heads),
@@ -127,11 +149,14 @@ fn region(found: &mut Problems, region: &RegionConfig) {
     found.must(region.group_size.is_none(), || {
         "region.group_size is set: int4 weights cannot be loaded, use the bf16 file".into()
     });
-    found.sizes(&[
-        ("region.coord_feat_dim", region.coord_feat_dim),
-        ("region.size_feat_dim", region.size_feat_dim),
-        ("region.inner_dim", region.inner_dim),
-    ]);
+    found.sizes(
+        WIDTH_MAX,
+        &[
+            ("region.coord_feat_dim", region.coord_feat_dim),
+            ("region.size_feat_dim", region.size_feat_dim),
+            ("region.inner_dim", region.inner_dim),
+        ],
+    );
     for (key, features) in [
         ("region.coord_feat_dim", region.coord_feat_dim),
         ("region.size_feat_dim", region.size_feat_dim),

@@ -5,8 +5,9 @@
 //!
 //! - A **state** is kept for ever, one a topic, the newest. It is sent until the broker acknowledges it, and again
 //!   after every connect: `info` first, `status` last.
-//! - A **stream** message is kept for at most [`STREAM_MAX_AGE`], one a topic, the newest. What is replaced, comes too
-//!   late, or finds the broker away is dropped and counted; an old frame is never sent late.
+//! - A **stream** message is kept for at most [`STREAM_MAX_AGE`]. Answers that come at once are all sent; over the rates
+//!   a newer one takes the place of the last of its topic. What is replaced, comes too late, or finds the broker away is
+//!   dropped and counted; an old frame is never sent late.
 //! - States go before streams and are not held back by the rate limits, only counted in them.
 
 use std::{
@@ -342,7 +343,7 @@ impl Outbox {
     }
 
     fn push_stream(&mut self, topic: String, camera: Option<CameraId>, body: Body, now: Mono) {
-        let place = self.waiting.iter().position(|item| item.topic == topic);
+        let place = self.waiting.iter().rposition(|item| item.topic == topic);
         let label = match &body {
             Body::Bytes(_) => None,
             Body::Detection(detection) => {
@@ -350,7 +351,8 @@ impl Outbox {
                 let recent = line
                     .empty_since
                     .is_some_and(|at| now.since(at) < EMPTY_EVERY);
-                if detection.is_empty() && recent && place.is_none() {
+                let follows_empty = place.map_or(recent, |place| self.waiting[place].is_empty());
+                if detection.is_empty() && follows_empty {
                     line.carried.add(detection.since_last);
                     self.tally.empties_skipped += 1;
                     return;
@@ -378,7 +380,9 @@ impl Outbox {
         if !self.connected {
             self.tally.dropped_offline += 1;
             self.carry(&item.topic, &item.body);
-        } else if let Some(place) = place {
+        } else if let Some(place) =
+            place.filter(|&place| self.ready_at(&self.waiting[place], now) > now)
+        {
             // It keeps the place in the queue, so a busy topic does not fall behind for ever.
             let replaced = std::mem::replace(&mut self.waiting[place], item);
             self.tally.dropped_replaced += 1;
@@ -477,6 +481,12 @@ impl Outbox {
             let line = self.lines.entry(topic.to_owned()).or_default();
             line.carried.add(detection.since_last);
         }
+    }
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        matches!(&self.body, Body::Detection(detection) if detection.is_empty())
     }
 }
 

@@ -225,6 +225,35 @@ fn a_flood_is_held_to_the_cameras_rate_and_the_newest_wins() {
 }
 
 #[test]
+fn answers_that_come_at_once_are_all_sent_in_their_order() {
+    let mut outbox = outbox();
+    outbox.connected();
+    // The engine may end several looks of a camera in one step.
+    for found in [
+        empty("gate"),
+        detection("gate"),
+        detection("gate"),
+        empty("gate"),
+    ] {
+        push(&mut outbox, Update::Detection(Box::new(found)), ms(0));
+    }
+    // Saying "nothing" twice in a row is not worth a message, however it comes.
+    push(
+        &mut outbox,
+        Update::Detection(Box::new(empty("gate"))),
+        ms(1),
+    );
+    let sent = drain(&mut outbox, ms(2));
+    let sent = sent.into_iter().filter_map(|sent| sent.label);
+    assert_eq!(
+        sent.map(|label| label.seq).collect::<Vec<_>>(),
+        [1, 2, 3, 4]
+    );
+    let tally = outbox.tally();
+    assert_eq!((tally.empties_skipped, tally.dropped()), (1, 0));
+}
+
+#[test]
 fn old_frames_are_never_sent_late() {
     let mut outbox = outbox();
     push(

@@ -18,12 +18,14 @@
 
 mod cadence;
 mod gate;
+mod limits;
 mod mask;
 mod motion;
 mod policy;
 mod slot;
 mod stage;
 
+pub use limits::TimeLimits;
 pub use stage::Sampler;
 
 #[cfg(test)]

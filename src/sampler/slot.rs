@@ -1,8 +1,8 @@
 //! One camera's place for a frame, with its pace and its books, so that one lock makes all of them exact.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use super::policy::Schedule;
+use super::{limits::TimeLimits, policy::Schedule};
 use crate::domain::{Books, Frame, FrameEnd, Mono, Prompt, PromptId, SinceLast};
 
 /// What became of an arriving frame. Frames that are no longer needed are handed back, so that the caller frees the
@@ -77,11 +77,11 @@ impl Slot {
         self.waiting.as_ref().and_then(|_| self.schedule.due())
     }
 
-    /// Takes the waiting frame. It is late when more than `budget` has passed since its first packet.
-    pub fn take(&mut self, budget: Duration, now: Mono) -> Option<Taken> {
+    /// Takes the waiting frame. It is late when work on it should have begun by now.
+    pub fn take(&mut self, limits: TimeLimits, now: Mono) -> Option<Taken> {
         let frame = self.waiting.take()?;
         self.books.take();
-        if frame.times.received.after(budget) < now {
+        if limits.start_by(frame.times.received) < now {
             self.books.end(FrameEnd::Late);
             self.lost_on_due_prompts(FrameEnd::Late, now);
             return Some(Taken::Late(frame));

@@ -3,13 +3,13 @@
 use std::{
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use tokio::sync::Notify;
 
 use super::{
     gate::{Gate, Verdict},
+    limits::TimeLimits,
     mask::Mask,
     motion::{Grid, MotionMeter},
     policy::longest_overdue,
@@ -30,7 +30,7 @@ pub struct Sampler {
     /// take two frames of a camera for the same due time; it is never held while waiting.
     judges: Mutex<Vec<Judge>>,
     arrived: Notify,
-    budget: Duration,
+    limits: TimeLimits,
     clock: Arc<dyn Clock>,
 }
 
@@ -49,14 +49,13 @@ struct Judge {
 }
 
 impl Sampler {
-    /// The cameras with all prompts at revision 1. `budget` is the age, counted from a frame's first packet, at which
-    /// work on it must have begun.
-    pub fn new(cameras: &[Camera], budget: Duration, clock: Arc<dyn Clock>) -> Arc<Self> {
+    /// The cameras with all prompts at revision 1.
+    pub fn new(cameras: &[Camera], limits: TimeLimits, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             lanes: cameras.iter().map(Lane::new).collect(),
             judges: Mutex::new(cameras.iter().map(Judge::new).collect()),
             arrived: Notify::new(),
-            budget,
+            limits,
             clock,
         })
     }
@@ -93,7 +92,7 @@ impl Sampler {
             // Every round takes a frame out of a slot, so this ends.
             let due = self.lanes.iter().map(|lane| lane.slot().due_since());
             let index = longest_overdue(due)?;
-            let look = self.lanes[index].take(&mut judges[index], self.budget, self.clock.now());
+            let look = self.lanes[index].take(&mut judges[index], self.limits, self.clock.now());
             if look.is_some() {
                 return look;
             }
@@ -166,8 +165,8 @@ impl Lane {
     }
 
     /// Takes the waiting frame; `None` when it was late or gated, which is then in the books.
-    fn take(&self, judge: &mut Judge, budget: Duration, now: Mono) -> Option<Look> {
-        let taken = self.slot().take(budget, now)?;
+    fn take(&self, judge: &mut Judge, limits: TimeLimits, now: Mono) -> Option<Look> {
+        let taken = self.slot().take(limits, now)?;
         let mut frame = match taken {
             Taken::Fresh(frame) => frame,
             Taken::Late(unneeded) => {
@@ -184,7 +183,8 @@ impl Lane {
         let (prompts, _) = self.slot().look(now);
         frame.picture = judge.mask.paint(&frame.picture);
         Some(Look {
-            deadline: frame.times.received.after(budget),
+            start_by: limits.start_by(frame.times.received),
+            answer_by: limits.answer_by(frame.times.received),
             frame,
             prompts,
         })

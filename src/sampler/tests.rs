@@ -24,6 +24,12 @@ use crate::{
 };
 
 const BUDGET: Duration = Duration::from_millis(250);
+/// A look of the machine that these tests think of.
+const MEASURED: Duration = Duration::from_millis(200);
+
+fn limits() -> TimeLimits {
+    TimeLimits::new(BUDGET, Some(MEASURED))
+}
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -55,7 +61,7 @@ impl Bench {
         Self {
             cameras: cameras.iter().map(|c| c.id.clone()).collect(),
             put: vec![0; cameras.len()],
-            sampler: Sampler::new(cameras, BUDGET, Arc::new(clock.clone())),
+            sampler: Sampler::new(cameras, limits(), Arc::new(clock.clone())),
             clock,
         }
     }
@@ -131,7 +137,9 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
     }
     let look = bench.sampler.try_next().unwrap();
     assert_eq!((look.frame.number, look.prompts.len()), (3, 2));
-    assert_eq!(look.deadline, look.frame.times.received.after(BUDGET));
+    let received = look.frame.times.received;
+    assert_eq!(look.start_by, received.after(BUDGET));
+    assert_eq!(look.answer_by, received.after(BUDGET + 2 * MEASURED));
     assert!(bench.sampler.try_next().is_none());
     bench.put(0);
     let expected = Books {
@@ -254,7 +262,7 @@ fn a_frame_that_comes_while_another_is_judged_is_not_looked_at_too() {
     let (first, second) = (bench.frame(0, ms(20), 0), bench.frame(0, ms(20), 0));
     let now = bench.clock.now();
     assert!(matches!(slot.put(first, now), Arrival::Waiting(None)));
-    assert!(matches!(slot.take(BUDGET, now), Some(Taken::Fresh(_))));
+    assert!(matches!(slot.take(limits(), now), Some(Taken::Fresh(_))));
     assert!(matches!(slot.put(second, now), Arrival::Waiting(None)));
     let (prompts, skipped) = slot.look(now);
     assert_eq!((prompts.len(), skipped.unwrap().number), (1, 2));

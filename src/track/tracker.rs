@@ -1,6 +1,9 @@
 //! All prompts of all cameras: answers in, sightings out.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     filter::{Filter, Object},
@@ -42,6 +45,8 @@ pub struct Change {
 #[derive(Clone, Debug)]
 pub struct Tracker {
     prompts: BTreeMap<(CameraId, PromptId), Tracked>,
+    /// Cameras that are not watched.
+    off: BTreeSet<CameraId>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,21 +68,32 @@ impl Tracker {
             .flat_map(|camera| camera.prompts.iter().map(move |prompt| (camera, prompt)));
         Self {
             prompts: all.map(entry).collect(),
+            off: BTreeSet::new(),
         }
     }
 
-    /// An answer came. `now` must not run backwards for one prompt. `None` for a prompt that is not ours and for an
-    /// answer to words that were changed since.
+    /// An answer came. `now` must not run backwards for one prompt. `None` for a prompt that is not ours, for an
+    /// answer to words that were changed since, and for one that was under way when its camera was switched off.
     pub fn update(&mut self, camera: &CameraId, answer: &Answer, now: Mono) -> Option<Sighting> {
+        if self.off.contains(camera) {
+            return None;
+        }
         let key = (camera.clone(), answer.prompt.id.clone());
         let tracked = self.prompts.get_mut(&key)?;
         tracked.update(answer, now)
     }
 
-    /// The camera is offline, disabled or outside of its schedule: what it saw is no longer known. Returns the prompts
-    /// of which something was.
+    /// The camera is disabled, outside of its schedule or over: what it saw is no longer known, until
+    /// [`looks_again`](Self::looks_again). Returns the prompts of which something was. One that is lost and comes back
+    /// is not switched off: it is waited for until [`tick`](Self::tick) finds its answers too old.
     pub fn stopped_looking(&mut self, camera: &CameraId) -> Vec<Change> {
+        self.off.insert(camera.clone());
         self.unknown_where(|(of, _), tracked| of == camera && tracked.hysteresis.forget())
+    }
+
+    /// The camera is switched on again.
+    pub fn looks_again(&mut self, camera: &CameraId) {
+        self.off.remove(camera);
     }
 
     /// Time passed. Returns the prompts that nobody has answered for too long. Call it every few seconds.
@@ -227,7 +243,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_lost_camera_makes_its_prompts_unknown_once() {
+    fn a_camera_that_is_switched_off_makes_its_prompts_unknown_once() {
         let mut tracker = Tracker::new(&[camera()]);
         let gate = CameraId::new("gate").unwrap();
         changes(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
@@ -238,7 +254,13 @@ pub(super) mod tests {
             ("person", Presence::Unknown)
         );
         assert_eq!(tracker.stopped_looking(&gate), []);
+        // Answers that were under way change nothing.
+        for second in 3..6 {
+            assert_eq!(tracker.update(&gate, &people(1, 1), at(second)), None);
+        }
+        assert_eq!(tracker.stopped_looking(&gate), []);
         // When it is back, the first confirmed look is told again.
+        tracker.looks_again(&gate);
         let seen = changes(&mut tracker, 10, &[people(1, 1), people(1, 1)]);
         assert_eq!(seen[1], (Some(Presence::On), Some(1)));
     }

@@ -131,6 +131,24 @@ fn an_operator_cannot_make_it_spin() {
     assert_eq!(session.next_deadline(), Some(at(1.0)));
 }
 
+#[test]
+fn every_end_of_streaming_is_counted_once() {
+    let mut session = streaming(POLICY, 0.0);
+    let _ = session.on(Input::Tick(Some(at(1.0))), at(1.0), 0.5);
+    assert_eq!(session.losses(), 0);
+    // Lost, and back before anybody looked: the phase is the same, the count is not.
+    let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
+    let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
+    let _ = session.on(Input::Stopped, at(3.5), 0.5);
+    let _ = session.on(Input::FirstFrame, at(3.6), 0.5);
+    assert_eq!((session.phase(), session.losses()), (Phase::Streaming, 1));
+    // Switched off is an end too.
+    let _ = session.on(Input::Disable, at(4.0), 0.5);
+    assert_eq!(session.losses(), 2);
+    let _ = session.on(Input::Disable, at(5.0), 0.5);
+    assert_eq!(session.losses(), 2);
+}
+
 fn any_input() -> impl Strategy<Value = Input> {
     prop_oneof![
         Just(Input::Enable),

@@ -52,7 +52,7 @@ fn all_wrong_values_are_named_together() {
     assert_eq!(
         problems(json),
         [
-            "text.dim = 0 must be from 1 to 16777216",
+            "text.dim = 0 must be from 1 to 65536",
             "text.dim = 0 must divide into text.n_heads = 0 heads of even width",
             "text.n_kv_heads = 32 must equal text.n_heads = 0; grouped heads are not supported",
             "vision.crop_size = 380 must be a multiple of vision.enc_patch_size = 14",
@@ -65,6 +65,39 @@ fn all_wrong_values_are_named_together() {
         found[1],
         "tokenizer.end_ground_id has id 9, but text.vocab_size is 8"
     );
+}
+
+#[test]
+fn sizes_that_no_model_has_are_refused_before_anything_is_made_of_them() {
+    for (section, key, max) in [
+        ("text", "n_layers", 1024),
+        ("text", "dim", 65_536),
+        ("text", "ff_dim", 65_536),
+        ("text", "vocab_size", 1 << 20),
+        ("text", "max_context", 1 << 17),
+        ("vision", "enc_n_layers", 1024),
+        ("vision", "enc_dim", 65_536),
+        ("vision", "enc_ff_dim", 65_536),
+        ("vision", "proj_out_dim", 65_536),
+        ("vision", "proj_inner_dim", 65_536),
+        ("vision", "enc_patch_size", 4096),
+        ("vision", "crop_size", 4096),
+        ("vision", "max_crops", 256),
+        ("region", "coord_feat_dim", 65_536),
+        ("region", "size_feat_dim", 65_536),
+        ("region", "inner_dim", 65_536),
+    ] {
+        for size in [0, max + 1, 1 << 24, u64::MAX] {
+            let found = problems(&format!(r#"{{"{section}": {{"{key}": {size}}}}}"#));
+            let expected = format!("{section}.{key} = {size} must be from 1 to {max}");
+            assert!(found.contains(&expected), "{found:?}");
+        }
+        // At the limit, something else may not fit, but the size itself is believed.
+        let json = format!(r#"{{"{section}": {{"{key}": {max}}}}}"#);
+        if let Err(error) = ModelConfig::from_json(&json, "m/config.json") {
+            assert!(!error.to_string().contains("must be from 1"), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,206 @@
+//! Looks against a real engine whose device waits at a gate.
+
+use std::sync::mpsc;
+
+use super::*;
+use crate::{
+    config::Camera,
+    domain::{
+        Books, CameraId, Clock as _, Frame, FrameTimes, ManualClock, Mono, Picture, WallTime,
+    },
+    engine::{
+        Options,
+        backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+        sequence::Bounds,
+    },
+    front::{Engine, handle},
+    sampler::TimeLimits,
+    sim::{SimBackend, SimCosts, SimModel},
+    testing,
+};
+
+const PERMITS: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A device whose every step waits until the gate is opened, which is for ever.
+struct Gated {
+    device: SimBackend,
+    gate: mpsc::Receiver<()>,
+}
+
+impl Backend for Gated {
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        let _ = self.gate.recv();
+        self.device.launch(slot, step)
+    }
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        self.device.finalize(slot, masks)
+    }
+    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+        self.device.commit(slot)
+    }
+    fn release(&mut self, pages: &[PageId]) {
+        self.device.release(pages);
+    }
+}
+
+fn engine(gate: mpsc::Receiver<()>, clock: ManualClock) -> Engine {
+    let (config, tokenizer) = testing::micro_model();
+    let limits = Limits {
+        slots: 2,
+        rows: 4,
+        pages: 64,
+        page_tokens: 16,
+        context: 200,
+        prefix_positions: config.prefix_positions(),
+        images: 1,
+        positions: 400,
+    };
+    let model = SimModel {
+        vocab: config.text.vocab_size,
+        objects: 1,
+        crops: 1,
+        memory: false,
+    };
+    let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let device = SimBackend::new(limits, model, costs, clock.clone());
+    let bounds = Bounds {
+        max_objects: 5,
+        max_tokens: 8,
+    };
+    Engine::new(
+        Box::new(Gated { device, gate }),
+        (config, tokenizer),
+        (bounds, Options::default()),
+        Arc::new(clock),
+    )
+}
+
+/// Two cameras and an engine of [`PERMITS`] permits, whose device waits until the sender is dropped.
+struct Site {
+    clock: ManualClock,
+    cameras: Vec<Camera>,
+    sampler: Arc<Sampler>,
+    looks: Looks,
+    gate: mpsc::Sender<()>,
+    frames: u64,
+}
+
+impl Site {
+    async fn open() -> Self {
+        let clock = ManualClock::default();
+        clock.advance(PATIENCE);
+        let cameras = ["gate", "yard"]
+            .map(|id| testing::camera(id, vec![testing::prompt("person")]))
+            .to_vec();
+        let limits = TimeLimits::new(Duration::from_secs(3600), None);
+        let sampler = Sampler::new(&cameras, limits, Arc::new(clock.clone()));
+        let (gate, closed) = mpsc::channel();
+        let engine_clock = clock.clone();
+        let build = move || Ok((engine(closed, engine_clock), PERMITS));
+        let (engine, _) = handle::start(build).await.unwrap();
+        Self {
+            looks: Looks::new(engine, Arc::clone(&sampler)),
+            clock,
+            cameras,
+            sampler,
+            gate,
+            frames: 0,
+        }
+    }
+
+    /// A frame of the camera, on which its prompt is due; then the looks go on as far as they can.
+    async fn frame(&mut self, camera: usize) {
+        self.clock.advance(Duration::from_secs(2));
+        self.frames += 1;
+        let camera = &self.cameras[camera].id;
+        let now = self.clock.now();
+        self.sampler.camera_sink(camera).unwrap()(frame(camera, self.frames, now));
+        tokio::select! {
+            biased;
+            outcomes = self.looks.outcomes() => panic!("the gate is closed: {outcomes:?}"),
+            () = async {} => {}
+        }
+    }
+
+    fn sum(&self, of: impl Fn(&Books) -> u64) -> u64 {
+        self.sampler
+            .books()
+            .iter()
+            .map(|(_, books)| of(books))
+            .sum()
+    }
+}
+
+fn frame(camera: &CameraId, number: u64, now: Mono) -> Frame {
+    Frame {
+        camera: camera.clone(),
+        number,
+        camera_size: (2, 2),
+        key: false,
+        times: FrameTimes {
+            received: now,
+            received_wall: WallTime::default(),
+            decoded: now,
+            capture: None,
+            rtp: None,
+        },
+        picture: Picture::from_rgb(2, 2, vec![0; 12]).unwrap(),
+    }
+}
+
+/// Camera and number of the answered frame.
+fn answered(outcome: &Outcome) -> (String, u64) {
+    match outcome {
+        Outcome::Answered { frame, .. } => (frame.camera.to_string(), frame.number),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn as_many_looks_are_under_way_as_there_are_permits() {
+    let mut site = Site::open().await;
+    for camera in [0, 1, 0, 0, 1] {
+        site.frame(camera).await;
+    }
+    assert_eq!(site.sum(|books| books.in_flight), PERMITS as u64);
+    assert_eq!(site.sum(|books| books.waiting), 2);
+
+    drop(site.gate);
+    let mut seen = Vec::new();
+    while seen.len() < 5 {
+        let outcomes = timeout(PATIENCE, site.looks.outcomes()).await;
+        for outcome in outcomes.unwrap().unwrap() {
+            site.sampler.done(&outcome);
+            seen.push(answered(&outcome));
+        }
+    }
+    for (camera, frames) in [("gate", vec![1, 3, 4]), ("yard", vec![2, 5])] {
+        let of_camera = seen.iter().filter(|(of, _)| of == camera);
+        assert_eq!(of_camera.map(|(_, n)| *n).collect::<Vec<_>>(), frames);
+    }
+    let books = site.sampler.books();
+    assert!(books.iter().all(|(_, books)| books.balanced()), "{books:?}");
+    assert!(books.iter().all(|(_, b)| b.in_flight == 0), "{books:?}");
+}
+
+#[tokio::test]
+async fn at_the_end_those_that_have_begun_are_waited_for_and_no_other_begins() {
+    let mut site = Site::open().await;
+    for camera in [0, 1, 0, 0] {
+        site.frame(camera).await;
+    }
+    drop(site.gate);
+    let last = site.looks.finish(PATIENCE).await;
+    let mut seen: Vec<_> = last.iter().map(answered).collect();
+    seen.sort();
+    let expected = [("gate", 1), ("gate", 3), ("yard", 2)];
+    assert_eq!(seen, expected.map(|(camera, n)| (camera.to_owned(), n)));
+    last.iter().for_each(|outcome| site.sampler.done(outcome));
+    let books = site.sampler.books();
+    assert!(books.iter().all(|(_, b)| b.balanced() && b.in_flight == 0));
+    assert_eq!(books[0].1.waiting, 1);
+}
