@@ -41,7 +41,7 @@ fn every_command_explains_its_options() {
         ("point", &["--json", "--draw", "--model", "<PROMPT>"]),
         ("query", &["--choice", "--json", "--model", "<PROMPT>"]),
         ("caption", &["--json", "--length", "--model"]),
-        ("bench", &["--looks", "--json", "--model"]),
+        ("bench", &["--looks", "--json", "--model", "engine"]),
         (
             "eval",
             &["--scenes", "--seed", "--bitrate", "--json", "--model"],
@@ -63,6 +63,26 @@ fn wrong_usage_fails_with_a_hint() {
         let ended = spotter(arguments).expect(FAILED);
         assert!(ended.stderr.contains("Usage: spotter"), "{ended:#?}");
     }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_stops_the_measurement_before_it_begins() {
+    let engine = ["bench", "engine", "--trace", "/nowhere/trace.json"];
+    let ended = spotter(engine).expect(FAILED);
+    let told = "--trace /nowhere/trace.json: cannot write: No such file";
+    assert!(ended.stderr.contains(told), "{ended:#?}");
+    let other_part = engine.into_iter().chain(["--part", "step"]);
+    let ended = spotter(other_part).expect(FAILED);
+    assert!(ended.stderr.contains("--part cameras"), "{ended:#?}");
+}
+
+#[test]
+fn the_host_s_work_for_a_step_is_printed_as_json() {
+    let engine = ["bench", "engine", "--part", "step", "--json"];
+    let ended = spotter(engine).expect(DONE);
+    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!(report["step"]["step_rows"], 32, "{ended:#?}");
+    assert!(report.get("street").is_none(), "{ended:#?}");
 }
 
 #[test]

@@ -54,6 +54,15 @@ pub fn build_engine(
     settings: &config::Model,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
+    build_engine_with(settings, Options::default(), clock)
+}
+
+/// The same, working in another way: for measurements.
+pub fn build_engine_with(
+    settings: &config::Model,
+    engine_options: Options,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, ModelCard), String> {
     let device = choose_device(settings.device)?;
     let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
     let card = ModelCard {
@@ -85,7 +94,7 @@ pub fn build_engine(
     let engine = Engine::new(
         Box::new(backend),
         (loaded.config, loaded.tokenizer),
-        (bounds, Options::default()),
+        (bounds, engine_options),
         clock,
     );
     Ok((engine, card))

@@ -22,7 +22,7 @@ mod report;
 use std::path::Path;
 
 pub use demo::{DemoOptions, demo};
-pub use engine::{ModelCard, build_engine};
+pub use engine::{ModelCard, build_engine, build_engine_with};
 
 use crate::{
     config::{self, Config, Environment, Loaded, Source},

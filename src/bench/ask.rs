@@ -38,6 +38,9 @@ pub enum MeasureError {
     /// A name that is no id: a mistake in this program.
     #[error("naming a prompt: {0}")]
     Id(#[from] IdError),
+    /// An engine for the measurement cannot be built.
+    #[error("building an engine: {0}")]
+    Build(String),
     /// The engine.
     #[error("answering: {0}")]
     Engine(#[from] EngineError),

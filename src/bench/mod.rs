@@ -3,6 +3,7 @@
 //! ```text
 //!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      how right, over scenes of unseen seeds
 //!   looks   draw ─▶ ask ─▶ stages, work   ─▶ table       how fast, on one picture
+//!   engine  sim, the street ─▶ engine      ─▶ its tables     what the pipeline gains, saves and costs
 //!   live    published boxes and the street's truth ─▶ F1 over a run
 //! ```
 //!
@@ -11,13 +12,12 @@
 
 mod ask;
 mod clip;
+pub mod engine;
 mod eval;
 mod live;
 mod looks;
 mod machine;
-mod pipeline;
 mod progress;
-mod published;
 mod report;
 pub mod score;
 mod scores;
@@ -30,7 +30,6 @@ pub use eval::{EvalOptions, eval};
 pub use live::{LiveScore, named};
 pub use looks::{LooksOptions, looks};
 pub use machine::Machine;
-pub use pipeline::{PipelineReport, PipelineRow, pipeline};
 pub use progress::Progress;
 pub use report::{Figure, PartFigures, Report, Target};
 pub use scores::{Aspect, Origin, Scores, Setting};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{app::DemoOptions, config::ModelSource, domain::CaptionLength};
+use crate::{app::DemoOptions, bench::engine::Part, config::ModelSource, domain::CaptionLength};
 
 /// Watches cameras with a vision-language model and tells over MQTT what it sees.
 #[derive(Debug, Parser)]
@@ -32,7 +32,7 @@ pub enum Command {
     Query(QueryArgs),
     /// Describe a picture
     Caption(CaptionArgs),
-    /// Measure looks on this machine: time of each stage, cost of further prompts
+    /// Measure looks on this machine: time of each stage, cost of further prompts; or the engine
     Bench(BenchArgs),
     /// Measure the accuracy of a model on drawn street scenes with known truth
     Eval(EvalArgs),
@@ -99,7 +99,7 @@ impl From<DemoArgs> for DemoOptions {
 }
 
 /// Which model answers.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ModelArgs {
     /// A model directory (config.json, model.safetensors, tokenizer.json); the embedded demonstration model when absent
     #[arg(long, value_name = "DIR")]
@@ -185,6 +185,7 @@ impl From<Length> for CaptionLength {
 
 /// `spotter bench`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
     /// What is measured; looks when absent
     #[command(subcommand)]
@@ -203,12 +204,52 @@ pub struct BenchArgs {
 /// What `spotter bench` can measure besides looks.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchWhat {
-    /// What the pipelined engine gains over a blocking one, on a simulated device with published step costs
-    Engine {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    /// Measure the pipelined engine: what it gains over a blocking one, what it saves, what it costs (two minutes)
+    Engine(BenchEngineArgs),
+}
+
+/// `spotter bench engine`
+#[derive(Clone, Debug, Args)]
+pub struct BenchEngineArgs {
+    /// Measure this part only; may be given several times
+    #[arg(long, value_enum, value_name = "PART")]
+    pub part: Vec<BenchPart>,
+    /// Looks to measure for each row of `street` and `cameras`
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub looks: usize,
+    /// Write a timeline of host and device (four cameras, depth 2) for ui.perfetto.dev
+    #[arg(long, value_name = "JSON")]
+    pub trace: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which model
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// Parts of `spotter bench engine`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum BenchPart {
+    /// Depth 2 against depth 1 on a simulated device with published step costs
+    Published,
+    /// The host's work for a step of 32 rows, on a simulated device
+    Step,
+    /// Work saved on the demo's street, each feature off and on
+    Street,
+    /// Looks a second by prompts, cameras and depth, with the cost model's figures
+    Cameras,
+}
+
+impl From<BenchPart> for Part {
+    fn from(part: BenchPart) -> Self {
+        match part {
+            BenchPart::Published => Self::Published,
+            BenchPart::Step => Self::Step,
+            BenchPart::Street => Self::Street,
+            BenchPart::Cameras => Self::Cameras,
+        }
+    }
 }
 
 /// `spotter eval`

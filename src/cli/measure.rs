@@ -1,17 +1,27 @@
 //! `spotter bench` and `spotter eval`: builds the engine and prints what the measuring room found.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    fs::File,
+    io::{self, BufWriter, Write as _},
+    path::Path,
+    sync::Arc,
+};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use super::args::{BenchArgs, BenchWhat, EvalArgs};
+use super::args::{BenchArgs, BenchEngineArgs, BenchWhat, EvalArgs};
 use super::out::say;
 use crate::{
     app::{self, ModelCard},
-    bench::{self, EvalOptions, LooksOptions, Progress},
+    bench::{
+        self, EvalOptions, LooksOptions, Progress,
+        engine::{EngineOptions, Part},
+    },
     config, cpu,
     domain::{Clock, SystemClock},
+    engine::timeline::Timeline,
     front::Engine,
 };
 
@@ -25,8 +35,8 @@ fn engine(
 
 /// `spotter bench`
 pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
-    if let Some(BenchWhat::Engine { json }) = args.what {
-        return print(&bench::pipeline()?, json);
+    if let Some(BenchWhat::Engine(args)) = &args.what {
+        return bench_engine(args);
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let (mut engine, card) = engine(args.model.source(), &clock)?;
@@ -38,6 +48,60 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     let mut progress = Progress::on_stderr("looks", options.steps());
     let report = bench::looks(&mut engine, &options, clock.as_ref(), &mut progress)?;
     print(&report, args.json)
+}
+
+/// `spotter bench engine`
+fn bench_engine(args: &BenchEngineArgs) -> anyhow::Result<()> {
+    if args.looks == 0 {
+        bail!("--looks 0: at least one look is needed");
+    }
+    let parts = match args.part.as_slice() {
+        [] => Part::ALL.to_vec(),
+        some => some.iter().map(|&part| part.into()).collect(),
+    };
+    if args.trace.is_some() && !parts.contains(&Part::Cameras) {
+        bail!("--trace shows a run of the part `cameras`; add `--part cameras`");
+    }
+    // Opened now: who waited for the measurement should not learn at its end that the path is wrong.
+    let trace = args.trace.as_deref().map(Trace::create).transpose()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let settings = config::Model::of(args.model.source());
+    let mut build = |options| {
+        let built = app::build_engine_with(&settings, options, Arc::clone(&clock));
+        built.map(|(engine, card)| (engine, card.name.to_string()))
+    };
+    let options = EngineOptions {
+        parts,
+        looks: args.looks,
+    };
+    let mut progress = Progress::on_stderr("looks", options.steps());
+    let report = bench::engine::engine(&mut build, &options, &clock, &mut progress)?;
+    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
+        trace.write(timeline)?;
+    }
+    print(&report, args.json)
+}
+
+/// The file of a timeline.
+struct Trace<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Trace<'a> {
+    fn create(path: &'a Path) -> anyhow::Result<Self> {
+        let file = File::create(path);
+        let file = file.with_context(|| format!("--trace {}: cannot write", path.display()))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(self, timeline: &Timeline) -> anyhow::Result<()> {
+        let mut file = BufWriter::new(self.file);
+        serde_json::to_writer(&mut file, &timeline.chrome_trace())
+            .map_err(io::Error::from)
+            .and_then(|()| file.flush())
+            .with_context(|| format!("--trace {}: cannot write", self.path.display()))
+    }
 }
 
 /// `spotter eval`

@@ -45,6 +45,13 @@ impl Timeline {
         }
     }
 
+    /// The host's spans of one kind, in order.
+    pub fn host_spans(&self, what: Host) -> impl Iterator<Item = Span> + '_ {
+        let host = self.spans.iter().filter(|(row, ..)| *row == HOST);
+        let named = host.filter(move |(_, name, ..)| *name == what.name());
+        named.map(|(.., span, _)| *span)
+    }
+
     fn add(&mut self, row: u32, name: &'static str, span: Span, slot: Option<SlotId>) {
         if self.spans.len() < SPANS_MAX {
             self.spans.push((row, name, span, slot));

@@ -1,0 +1,29 @@
+//! `spotter bench engine`: what the pipelined engine gains, what it saves, and what it costs.
+//!
+//! ```text
+//!   published   published step costs ─▶ simulated device, virtual time ─▶ depth 2 against depth 1
+//!   step        32 rows              ─▶ simulated device, real time    ─▶ the host's work for a step
+//!   street      the demo's camera    ─▶ the model, each feature off and on ─▶ work that was saved
+//!   cameras     many of them         ─▶ the model, depth 1 and 2       ─▶ looks a second, where the time went
+//! ```
+//!
+//! Each part is a file, with a report that prints itself; `watch` has the cameras of the last two. Not here: how an engine
+//! is built (the caller brings that).
+
+mod cameras;
+mod host;
+mod pipeline;
+mod published;
+mod report;
+mod street;
+mod watch;
+
+pub use cameras::{CamerasReport, CamerasRow, DepthRun};
+pub use host::{HostReport, HostRow};
+pub use pipeline::{PipelineReport, PipelineRow, pipeline};
+pub use report::{EngineOptions, EngineReport, Part, engine};
+pub use street::{StreetReport, StreetRow};
+pub use watch::Build;
+
+#[cfg(test)]
+mod tests;
