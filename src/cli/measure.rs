@@ -17,7 +17,7 @@ use crate::{
     app::{self, ModelCard},
     bench::{
         self, EvalOptions, LooksOptions, Progress,
-        engine::{EngineOptions, Part},
+        engine::{EngineOptions, Part, chrome_trace},
     },
     config, cpu,
     domain::{Clock, SystemClock},
@@ -97,7 +97,7 @@ impl<'a> Trace<'a> {
 
     fn write(self, timeline: &Timeline) -> anyhow::Result<()> {
         let mut file = BufWriter::new(self.file);
-        serde_json::to_writer(&mut file, &timeline.chrome_trace())
+        serde_json::to_writer(&mut file, &chrome_trace(timeline))
             .map_err(io::Error::from)
             .and_then(|()| file.flush())
             .with_context(|| format!("--trace {}: cannot write", self.path.display()))

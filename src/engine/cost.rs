@@ -46,19 +46,6 @@ pub enum Host {
     Commit,
 }
 
-impl Host {
-    /// For tables and timelines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Plan => "plan",
-            Self::Launch => "launch",
-            Self::Finalize => "finalize",
-            Self::Wait => "wait for device",
-            Self::Commit => "commit",
-        }
-    }
-}
-
 /// Time of the device between its steps, and inside of them, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idle {

@@ -9,6 +9,8 @@
 //!                             └─ the answer goes on from here, y1's place in the cache is written again
 //! ```
 //!
+//! An answer that found nothing is a draft too: the end is expected right behind the prompt, so no row runs ahead of it.
+//!
 //! A draft is never believed: each position decides by itself what should stand at the next one, and only decisions that
 //! were fed what was decided count. So answers are the same with and without it.
 
@@ -46,9 +48,9 @@ pub struct Drafts {
 }
 
 impl Drafts {
-    /// The last answer; empty when there is none.
-    pub fn of(&self, key: &DraftKey) -> &[Decision] {
-        self.answers.get(key).map_or(&[], Vec::as_slice)
+    /// The last answer; `None` when there is none, which is less than one that found nothing.
+    pub fn of(&self, key: &DraftKey) -> Option<&[Decision]> {
+        self.answers.get(key).map(Vec::as_slice)
     }
 
     /// Remembers an answer in place of the one before it. Prompts that went away are forgotten together, when there are

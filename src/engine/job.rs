@@ -47,8 +47,9 @@ pub(super) struct Job {
     pub inflight_refs: usize,
     /// The sequence before its first step.
     fresh: Sequence,
-    /// Decisions to verify in the next step.
-    draft: Vec<Decision>,
+    /// Decisions to verify in the next step, and behind them the end, or what replaces them. Without a draft nothing is
+    /// expected, and rows run ahead.
+    draft: Option<Vec<Decision>>,
     /// A draft is in flight: nobody knows where the next input goes.
     verifying: bool,
     /// What is left of a wrong draft is worth another try.
@@ -63,8 +64,15 @@ pub(super) struct Wish {
     pub feed: Feed,
     pub picks: Vec<Pick>,
     pub position: usize,
-    /// Drafted decisions, the last of the inputs.
-    pub draft: Vec<Decision>,
+    /// Drafted decisions, the last of the inputs; `None` when nothing is expected.
+    pub draft: Option<Vec<Decision>>,
+}
+
+impl Wish {
+    /// Decisions among the inputs that may turn out otherwise.
+    pub fn drafted(&self) -> usize {
+        self.draft.as_ref().map_or(0, Vec::len)
+    }
 }
 
 impl Job {
@@ -79,7 +87,7 @@ impl Job {
             marks: Marks::default(),
             shown: 0,
             inflight_refs: 0,
-            draft: Vec::new(),
+            draft: None,
             verifying: false,
             hopeful: true,
             position: 0,
@@ -99,30 +107,36 @@ impl Job {
 
     /// Its draft, unless it has one: an evicted job returns with its own decisions.
     pub fn offer_draft(&mut self, draft: &[Decision]) {
-        if self.draft.is_empty() && self.sequence.takes_draft() {
-            self.draft = draft.to_vec();
+        if self.draft.is_none() && self.sequence.takes_draft() {
+            self.draft = Some(draft.to_vec());
         }
     }
 
     /// At most `length` decisions are verified next.
     pub fn shorten_draft(&mut self, length: usize) {
-        self.draft.truncate(length);
+        self.draft
+            .iter_mut()
+            .for_each(|draft| draft.truncate(length));
     }
 
-    /// Starts without a draft; true when it had one.
+    /// Starts without a draft; true when it had one that takes room.
     pub fn withdraw_draft(&mut self) -> bool {
         self.draft_key = None;
-        !std::mem::take(&mut self.draft).is_empty()
+        self.draft.take().is_some_and(|draft| !draft.is_empty())
+    }
+
+    fn drafted(&self) -> &[Decision] {
+        self.draft.as_deref().unwrap_or_default()
     }
 
     /// The position after what it feeds next, if a draft follows that.
     pub fn end_without_draft(&self) -> Option<usize> {
-        (!self.draft.is_empty()).then(|| self.position + self.prompt().len())
+        (!self.drafted().is_empty()).then(|| self.position + self.prompt().len())
     }
 
     /// Positions of the prefill, the draft included.
     pub fn prefill_positions(&self) -> usize {
-        self.prompt().len() + self.draft.len()
+        self.prompt().len() + self.drafted().len()
     }
 
     /// The prefill, when the first `known` inputs of the prompt are in the cache.
@@ -142,7 +156,7 @@ impl Job {
                 feed: Feed::Carry(last),
                 picks: vec![self.sequence.pick_ahead(refs)?],
                 position: self.position,
-                draft: Vec::new(),
+                draft: None,
             }),
             _ => None,
         }
@@ -151,10 +165,11 @@ impl Job {
     /// What the sequence feeds next, without the first `known` of it, and the draft behind it.
     fn fed_by_host(&self, known: usize) -> Wish {
         let mut inputs = self.prompt().split_off(known);
-        let picks = (0..=self.draft.len()).map_while(|ahead| self.sequence.pick_ahead(ahead));
+        let picks = (0..=self.drafted().len()).map_while(|ahead| self.sequence.pick_ahead(ahead));
         let picks: Vec<Pick> = picks.collect();
-        let draft = self.draft[..picks.len().saturating_sub(1)].to_vec();
-        inputs.extend(draft.iter().map(|decision| decision.input()));
+        let drafted = &self.drafted()[..picks.len().saturating_sub(1)];
+        inputs.extend(drafted.iter().map(|decision| decision.input()));
+        let draft = self.draft.is_some().then(|| drafted.to_vec());
         Wish {
             feed: Feed::Host(inputs),
             picks,
@@ -166,8 +181,8 @@ impl Job {
     /// The wish goes into a step.
     pub fn launched(&mut self, wish: &Wish, at: RowRef) {
         self.position = wish.position + wish.feed.positions();
-        self.verifying = !wish.draft.is_empty();
-        self.draft.clear();
+        self.verifying = wish.draft.is_some();
+        self.draft = None;
         self.last = Some(at);
         self.inflight_refs += 1;
     }
@@ -183,8 +198,8 @@ impl Job {
     pub fn verified(&mut self, drafted: usize, accepted: usize, guess: Vec<Decision>) {
         self.position -= drafted - accepted;
         self.verifying = false;
-        if accepted > 0 || self.hopeful {
-            self.draft = guess;
+        if (accepted > 0 || self.hopeful) && !guess.is_empty() {
+            self.draft = Some(guess);
         }
         self.hopeful = accepted > 0;
     }
@@ -195,7 +210,7 @@ impl Job {
         let draft = self.sequence.decisions().to_vec();
         self.sequence = self.fresh.clone();
         if self.sequence.takes_draft() {
-            self.draft = draft;
+            self.draft = Some(draft);
         }
         self.standing = Standing::Running;
         self.kv = KvTable::default();

@@ -1,6 +1,6 @@
 //! What the scheduler is asked and what it tells.
 
-use super::{draft::DraftKey, kv::OutOfPages, sequence::Sequence};
+use super::{draft::DraftKey, sequence::Sequence};
 use crate::{
     domain::{CameraId, Marks, Mono, Picture},
     model::{Found, Object},
@@ -47,27 +47,12 @@ pub struct Finding {
 
 /// Why a look cannot be answered, however long it waits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// More memory than there is.
-    #[error("prompt {prompt} does not fit into the {pages} KV pages: {source}; shorten it")]
-    Pages {
-        /// Index in the look.
-        prompt: usize,
-        /// All pages.
-        pages: usize,
-        /// What was short.
-        source: OutOfPages,
-    },
-    /// A position beyond the model's context.
-    #[error("prompt {prompt} needs position {position}, the model's context ends at {context}")]
-    Context {
-        /// Index in the look.
-        prompt: usize,
-        /// Wanted.
-        position: usize,
-        /// There.
-        context: usize,
-    },
+#[error("prompt {prompt} {what}")]
+pub struct Unfit {
+    /// Index in the look.
+    pub prompt: usize,
+    /// What it wants and what there is.
+    pub what: String,
 }
 
 /// What happened to a look.

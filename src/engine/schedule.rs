@@ -55,7 +55,7 @@ pub struct Flight {
 
 pub(super) struct FlightRow {
     pub job: JobId,
-    pub draft: Vec<Decision>,
+    pub draft: Option<Vec<Decision>>,
 }
 
 /// See the module.
@@ -218,7 +218,7 @@ impl Scheduler {
             }
             if self.give_pages(i, end) {
                 self.work.decodes += 1;
-                self.work.drafted += wish.draft.len() as u64;
+                self.work.drafted += wish.drafted() as u64;
                 self.add_row(building, i, wish);
             }
         }

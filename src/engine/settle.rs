@@ -68,16 +68,17 @@ impl Scheduler {
             return Ok(());
         }
         let decided: Vec<_> = picked.iter().map(|picked| Decision::of(*picked)).collect();
-        let accepted = draft::accepted(&row.draft, &decided);
+        let drafted = row.draft.as_deref().unwrap_or_default();
+        let accepted = draft::accepted(drafted, &decided);
         for picked in &picked[..(accepted + 1).min(picked.len())] {
             job.sequence.advance(*picked)?;
             if job.sequence.has_ended() {
                 break;
             }
         }
-        if !row.draft.is_empty() {
+        if row.draft.is_some() {
             let guess = decided.iter().skip(accepted + 1).map_while(|d| *d);
-            job.verified(row.draft.len(), accepted, guess.collect());
+            job.verified(drafted.len(), accepted, guess.collect());
             self.work.accepted += accepted as u64;
         }
         if let Some(look) = self.looks.get(&row.job.0) {
@@ -151,28 +152,25 @@ impl Scheduler {
         here
     }
 
-    /// The prompt needs position `position`, and there is none.
-    pub(super) fn fail_for_context(&mut self, (look, prompt): JobId, position: usize) {
-        let context = self.limits.context;
-        let why = Unfit::Context {
-            prompt,
-            position,
-            context,
-        };
+    /// The look can never be answered, because of this prompt.
+    pub(super) fn fail(&mut self, (look, prompt): JobId, what: String) {
+        let why = Unfit { prompt, what };
         self.close(look);
         self.events.push(Event::Failed { look, why });
     }
 
-    /// The prompt needs more pages than there are when it has all of them.
-    pub(super) fn fail_for_pages(&mut self, (look, prompt): JobId, source: OutOfPages) {
+    /// It needs position `position`, and there is none.
+    pub(super) fn fail_for_context(&mut self, job: JobId, position: usize) {
+        let context = self.limits.context;
+        let what = format!("needs position {position}, the model's context ends at {context}");
+        self.fail(job, what);
+    }
+
+    /// It needs more pages than there are when it has all of them.
+    pub(super) fn fail_for_pages(&mut self, job: JobId, short: OutOfPages) {
         let pages = self.memory.count();
-        let why = Unfit::Pages {
-            prompt,
-            pages,
-            source,
-        };
-        self.close(look);
-        self.events.push(Event::Failed { look, why });
+        let what = format!("does not fit into the {pages} KV pages: {short}; shorten it");
+        self.fail(job, what);
     }
 
     pub(super) fn close(&mut self, id: LookId) {

@@ -49,8 +49,9 @@ impl Scheduler {
         for look in self.looks.values_mut() {
             let prefix = look.prefix_positions(&self.limits);
             for job in &mut look.waiting {
-                if let Some(key) = &job.draft_key {
-                    job.offer_draft(self.drafts.of(key));
+                let answer = job.draft_key.as_ref().and_then(|key| self.drafts.of(key));
+                if let Some(answer) = answer {
+                    job.offer_draft(answer);
                     job.shorten_draft(self.limits.context - prefix - job.prompt().len());
                 }
             }
@@ -199,7 +200,7 @@ impl Scheduler {
         self.work.prefills += 1;
         self.work.prefill_positions += wish.feed.positions() as u64;
         self.work.known_positions += known as u64;
-        self.work.drafted += wish.draft.len() as u64;
+        self.work.drafted += wish.drafted() as u64;
         building.prefilled.push(job.id);
         let place = self.jobs.partition_point(|other| other.id < job.id);
         self.jobs.insert(place, job);

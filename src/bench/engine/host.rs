@@ -162,7 +162,7 @@ struct Spans {
 
 impl Spans {
     fn add(&mut self, timeline: &Timeline) {
-        let of = |what| timeline.host_spans(what).map(ms);
+        let of = |what| host_spans(timeline, what).map(ms);
         self.plan.extend(of(Host::Plan));
         self.launch.extend(of(Host::Launch));
         self.finalize.extend(of(Host::Finalize));
@@ -182,6 +182,11 @@ impl Spans {
             plan_commit: Spread::of(both.map(|(plan, commit)| plan + commit)),
         }
     }
+}
+
+fn host_spans(timeline: &Timeline, what: Host) -> impl Iterator<Item = Span> + '_ {
+    let named = timeline.host.iter().filter(move |(kind, _)| *kind == what);
+    named.map(|(_, span)| *span)
 }
 
 fn ms(span: Span) -> f64 {
@@ -298,7 +303,7 @@ mod tests {
             let mut worker = worker(kind, clock);
             let timeline = round(kind, &mut worker).expect("a sound device");
             let work = worker.work();
-            let count = |what| timeline.host_spans(what).count();
+            let count = |what| host_spans(&timeline, what).count();
             assert_eq!(count(Host::Plan), STEPS, "{kind:?}");
             assert!(count(Host::Commit).abs_diff(STEPS) <= 1, "{kind:?}");
             let masks = if kind == Kind::HostMasks { STEPS } else { 0 };

@@ -7,7 +7,7 @@
 //!   cameras     many of them         ─▶ the model, depth 1 and 2       ─▶ looks a second, where the time went
 //! ```
 //!
-//! Each part is a file, with a report that prints itself; `watch` has the cameras of the last two. Not here: how an engine
+//! Each part is a file, with a report that prints itself; `watch` has the cameras of the last two, `trace` draws a timeline. Not here: how an engine
 //! is built (the caller brings that).
 
 mod cameras;
@@ -16,6 +16,7 @@ mod pipeline;
 mod published;
 mod report;
 mod street;
+mod trace;
 mod watch;
 
 pub use cameras::{CamerasReport, CamerasRow, DepthRun};
@@ -23,6 +24,7 @@ pub use host::{HostReport, HostRow};
 pub use pipeline::{PipelineReport, PipelineRow, pipeline};
 pub use report::{EngineOptions, EngineReport, Part, engine};
 pub use street::{StreetReport, StreetRow};
+pub use trace::chrome_trace;
 pub use watch::Build;
 
 #[cfg(test)]

