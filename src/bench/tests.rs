@@ -23,7 +23,7 @@ pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Eng
     let capacity = Capacity {
         slots: 2,
         rows: 8,
-        images: 1,
+        images: 4,
         pages: 256,
         page_tokens: 16,
     };
