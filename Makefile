@@ -18,6 +18,8 @@ build:
 demo: build
 	target/release/spotter demo
 
+# Where .ci/packages put the compiler of the CUDA kernels.
+test: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test: lint
 	cargo test --locked
 	$(MAKE) --no-print-directory check

@@ -35,6 +35,7 @@
 //! | [`sim`] | the backend without tensors, in virtual time | engine's seam |
 //! | [`contract`] | what every device checks before it believes a step | engine's seam |
 //! | [`cpu`] | the backend on the CPU, the oracle of every kernel to come | engine's seam, model |
+//! | [`cuda`] | the backend on an NVIDIA GPU; all `unsafe` of the crate | engine's seam, model |
 //! | [`track`] | answers to presence and counts | domain, config |
 //! | [`publish`] | wire schema, outbox, broker | domain, config |
 //! | [`ops`] | logs, metrics, status page, systemd | domain, config |
@@ -51,7 +52,7 @@
 //! - The engine's thread owns the model. Nothing on it is shared, so nothing on it is locked.
 //! - `publish` is the only stage that knows JSON and topics, `publish::broker` the only code that knows the MQTT client,
 //!   `ingest::gst` and `demo` the only ones that know GStreamer.
-//! - There is no `unsafe`. It will live in `cuda`, when there is one.
+//! - `unsafe` lives in `cuda` alone, each block with the argument why it is sound.
 //! - Secrets are of a type that cannot be printed, and the log masks them besides.
 
 pub mod app;
@@ -60,6 +61,11 @@ pub mod cli;
 pub mod config;
 pub mod contract;
 pub mod cpu;
+#[expect(
+    unsafe_code,
+    reason = "the room of the GPU; each block argues why it is sound"
+)]
+pub mod cuda;
 pub mod demo;
 pub mod domain;
 pub mod engine;

@@ -4,6 +4,8 @@
 //! A small part of the golden data is in `tests/golden`. The whole is used when `SPOTTER_GOLDEN` names it or `../shared/golden` lies
 //! beside the checkout; what needs it says on stdout when it is not there.
 
+pub mod rule;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},

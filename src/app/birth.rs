@@ -42,7 +42,7 @@ pub fn info(config: &Config, identity: &Identity, card: &ModelCard, started: Wal
         boot: identity.boot.to_string(),
         started_ms: started.unix_millis(),
         host: Environment::process().host_name().to_owned(),
-        gpus: Vec::new(),
+        gpus: card.gpu.iter().cloned().collect(),
         model: Some(ModelInfo {
             name: card.name.to_string(),
             sha256: card.sha256.clone(),

@@ -1,10 +1,10 @@
-//! From the `[model]` section to an engine: which device, which files, how much it may hold.
+//! From the `[model]` section to an engine: the files, the device, and what is told of both.
 
 use std::{sync::Arc, time::Duration};
 
+use super::device;
 use crate::{
     config,
-    cpu::{self, Capacity, CpuBackend, TileReuse},
     domain::{Clock, Look, Outcome, Picture, Task},
     engine::{Options, sequence::Bounds},
     front::Engine,
@@ -13,20 +13,6 @@ use crate::{
 
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
 const ANSWER_MAX_TOKENS: usize = 128;
-/// Prompts that are decoded together; more are taken in turns.
-const ROWS: usize = 16;
-/// Steps in flight: one runs while the host settles the one before.
-const SLOTS: usize = 2;
-/// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
-/// because a row more costs a processor nearly what a row alone does. On a GPU it costs next to nothing: eight, there.
-const CPU_PERMITS: usize = 2;
-/// KV positions of a page.
-const PAGE_TOKENS: usize = 16;
-/// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
-/// a quarter of it; where every character is several tokens (byte pairs know few scripts well), a full group of such
-/// prompts may not fit.
-const PROMPT_MAX_TOKENS: usize = 216;
-
 /// Size of the picture that the engine is measured with: what most cameras are scaled to.
 const MEASURED_SIZE: (usize, usize) = (1280, 720);
 /// A look that takes longer is not repeated to know it better.
@@ -43,6 +29,8 @@ pub struct ModelCard {
     pub precision: &'static str,
     /// Where it runs and why there.
     pub device: String,
+    /// The GPU, if it runs on one.
+    pub gpu: Option<String>,
     /// Objects a prompt may return.
     pub max_objects: u32,
     /// Looks that may be inside the engine at once, on a machine that is fast enough ([`permits`]).
@@ -63,36 +51,25 @@ pub fn build_engine_with(
     engine_options: Options,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
-    let device = choose_device(settings.device)?;
+    let device = device::choose(settings)?;
     let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-    let card = ModelCard {
-        name: loaded.name.into(),
-        sha256: loaded.weights_sha256,
-        precision: "f32",
-        device,
-        max_objects: settings.max_objects,
-        permits: CPU_PERMITS,
-    };
     let bounds = Bounds {
         max_objects: settings.max_objects as usize,
         max_tokens: ANSWER_MAX_TOKENS,
     };
-    let capacity = capacity(&loaded.config, bounds);
-    let options = cpu::Options {
-        tile_reuse: TileReuse::up_to(settings.tile_difference as f32),
-        ..cpu::Options::default()
+    let parts = (&loaded.config, loaded.weights);
+    let placed = device.place(settings, parts, bounds, Arc::clone(&clock))?;
+    let card = ModelCard {
+        name: loaded.name.into(),
+        sha256: loaded.weights_sha256,
+        precision: placed.precision,
+        device: placed.device,
+        gpu: placed.gpu,
+        max_objects: settings.max_objects,
+        permits: placed.permits,
     };
-    let backend_clock = Arc::clone(&clock);
-    let backend = CpuBackend::with_options(
-        &loaded.config,
-        loaded.weights,
-        capacity,
-        options,
-        backend_clock,
-    )
-    .map_err(|e| e.to_string())?;
     let engine = Engine::new(
-        Box::new(backend),
+        placed.backend,
         (loaded.config, loaded.tokenizer),
         (bounds, engine_options),
         clock,
@@ -128,37 +105,6 @@ pub fn permits(card: &ModelCard, look: Option<Duration>, budget: Duration) -> us
     match look {
         Some(look) if look > budget => 1,
         _ => card.permits,
-    }
-}
-
-/// This version computes on the CPU alone.
-fn choose_device(device: config::Device) -> Result<String, String> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    match device {
-        config::Device::Cpu => Ok(format!("cpu, {threads} threads, as configured")),
-        config::Device::Auto => Ok(format!(
-            "cpu, {threads} threads: this version has no GPU engine"
-        )),
-        config::Device::Cuda => Err(
-            "model.device = \"cuda\": this version has no GPU engine; use \"auto\" or \"cpu\""
-                .into(),
-        ),
-    }
-}
-
-/// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
-fn capacity(config: &model::ModelConfig, bounds: Bounds) -> Capacity {
-    let objects = bounds.max_objects * 3;
-    let own = PROMPT_MAX_TOKENS + objects.max(bounds.max_tokens);
-    let own = own.min(config.text.max_context - config.prefix_positions());
-    let prefix = config.prefix_positions().div_ceil(PAGE_TOKENS);
-    let pages = 2 * prefix + ROWS * own.div_ceil(PAGE_TOKENS);
-    Capacity {
-        slots: SLOTS,
-        rows: ROWS,
-        images: 1,
-        pages,
-        page_tokens: PAGE_TOKENS,
     }
 }
 
@@ -202,6 +148,7 @@ mod tests {
             sha256: String::new(),
             precision: "f32",
             device: String::new(),
+            gpu: None,
             max_objects: 50,
             permits: 8,
         };

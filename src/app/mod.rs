@@ -13,6 +13,7 @@ mod console;
 mod daemon;
 mod demo;
 mod desk;
+mod device;
 mod engine;
 mod housekeeping;
 mod in_order;

@@ -4,7 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{app::DemoOptions, bench::engine::Part, config::ModelSource, domain::CaptionLength};
+use crate::{
+    app::DemoOptions,
+    bench::engine::Part,
+    config::{self, ModelSource},
+    domain::CaptionLength,
+};
 
 /// Watches cameras with a vision-language model and tells over MQTT what it sees.
 #[derive(Debug, Parser)]
@@ -104,14 +109,40 @@ pub struct ModelArgs {
     /// A model directory (config.json, model.safetensors, tokenizer.json); the embedded demonstration model when absent
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
+    /// What it runs on; auto takes the GPU when it works
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceChoice,
+}
+
+/// Devices on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum DeviceChoice {
+    /// The GPU when it works, else the CPU
+    Auto,
+    /// The CPU
+    Cpu,
+    /// The GPU or nothing
+    Cuda,
+}
+
+impl From<DeviceChoice> for config::Device {
+    fn from(device: DeviceChoice) -> Self {
+        match device {
+            DeviceChoice::Auto => Self::Auto,
+            DeviceChoice::Cpu => Self::Cpu,
+            DeviceChoice::Cuda => Self::Cuda,
+        }
+    }
 }
 
 impl ModelArgs {
-    /// The directory that was named, else the embedded model.
-    pub fn source(&self) -> ModelSource {
-        self.model
-            .clone()
-            .map_or(ModelSource::Embedded, ModelSource::Directory)
+    /// The directory that was named, else the embedded model, with every other setting at its default.
+    pub fn settings(&self) -> config::Model {
+        let source = self.model.clone();
+        config::Model {
+            device: self.device.into(),
+            ..config::Model::of(source.map_or(ModelSource::Embedded, ModelSource::Directory))
+        }
     }
 }
 

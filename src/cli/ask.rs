@@ -47,7 +47,7 @@ pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
     let picture = still::load(&args.media)?;
     let length = args.length.into();
     let task = Task::Caption { length };
-    let answer = answer(args.model.source(), &picture, task, |_| Ok(()))?;
+    let answer = answer(args.model.settings(), &picture, task, |_| Ok(()))?;
     print(&answer, &picture, args.json)
 }
 
@@ -76,7 +76,7 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     let picture = still::load(&args.media)?;
     let mut shown = 0;
-    let answer = answer(args.model.source(), &picture, task, |found| {
+    let answer = answer(args.model.settings(), &picture, task, |found| {
         if !args.json {
             show(found, shown, &picture)?;
             shown += found.count().unwrap_or_default();
@@ -94,13 +94,12 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
 
 /// Loads the model and has it answer; `found` gets every object as soon as it is known. Blocks for all of it.
 fn answer(
-    source: config::ModelSource,
+    settings: config::Model,
     picture: &Picture,
     task: Task,
     mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,
 ) -> anyhow::Result<Answer> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = config::Model::of(source);
     let (mut engine, _) = app::build_engine(&settings, clock).map_err(anyhow::Error::msg)?;
     engine.submit(Look::still(picture.clone(), [task])?, true)?;
     loop {

@@ -25,11 +25,7 @@ use crate::{
     front::Engine,
 };
 
-fn engine(
-    source: config::ModelSource,
-    clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(Engine, ModelCard)> {
-    let settings = config::Model::of(source);
+fn engine(settings: config::Model, clock: &Arc<dyn Clock>) -> anyhow::Result<(Engine, ModelCard)> {
     app::build_engine(&settings, Arc::clone(clock)).map_err(anyhow::Error::msg)
 }
 
@@ -39,7 +35,7 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         return bench_engine(args);
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (mut engine, card) = engine(args.model.source(), &clock)?;
+    let (mut engine, card) = engine(args.model.settings(), &clock)?;
     let options = LooksOptions {
         looks: args.looks,
         model: card.name.to_string(),
@@ -65,7 +61,7 @@ fn bench_engine(args: &BenchEngineArgs) -> anyhow::Result<()> {
     // Opened now: who waited for the measurement should not learn at its end that the path is wrong.
     let trace = args.trace.as_deref().map(Trace::create).transpose()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = config::Model::of(args.model.source());
+    let settings = args.model.settings();
     let mut build = |options| {
         let built = app::build_engine_with(&settings, options, Arc::clone(&clock));
         built.map(|(engine, card)| (engine, card.name.to_string()))
@@ -110,7 +106,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
         bail!("--scenes 0: at least one scene is needed");
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (mut engine, card) = engine(args.model.source(), &clock)?;
+    let (mut engine, card) = engine(args.model.settings(), &clock)?;
     let options = EvalOptions {
         model: card.name.to_string(),
         scenes: args.scenes,

@@ -55,6 +55,9 @@ pub fn without_effect(config: &Config) -> Vec<String> {
     if config.model.precision == Precision::Fp8 {
         keys.push("model.precision".to_owned());
     }
+    if config.model.gpus.len() > 1 {
+        keys.push("model.gpus beyond the first".to_owned());
+    }
     for camera in &config.cameras {
         for prompt in &camera.prompts {
             let given = [

@@ -42,6 +42,19 @@ pub fn rgb_from_picture(picture: &Picture) -> Vec<u8> {
     rgb
 }
 
+/// Black, luma, red from V, green from U, green from V, blue from U: what turns YUV into RGB, with 16 fractional bits.
+pub fn yuv_coefficients(matrix: Matrix, range: ColourRange) -> [i32; 6] {
+    let yuv = Yuv::new(matrix, range);
+    [
+        yuv.black,
+        yuv.luma,
+        yuv.red_from_v,
+        yuv.green_from_u,
+        yuv.green_from_v,
+        yuv.blue_from_u,
+    ]
+}
+
 /// Fixed-point coefficients of one matrix and range.
 struct Yuv {
     black: i32,

@@ -20,7 +20,7 @@ mod tiling;
 mod tokenizer;
 mod weights;
 
-pub use colour::{picture_from_image, rgb_from_picture};
+pub use colour::{picture_from_image, rgb_from_picture, yuv_coefficients};
 pub use config::{
     CaptionTemplates, LAYER_NORM_EPS, ModelConfig, ModelConfigError, ROPE_THETA, ROTARY_DIM,
     RegionConfig, Template, Templates, TextConfig, TokenizerConfig, VisionConfig,
@@ -31,6 +31,7 @@ pub use found::{Found, Object, Thought};
 pub use ids::TokenIds;
 pub use prompt::{Input, PromptError, SpatialRef, prompt_tokens, query_tokens, text_only_tokens};
 pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
+pub use resize::{Taps, is_down_first, taps};
 pub use source::{TensorSource, WeightsError, WeightsFile};
 pub use tensor::{FloatFormat, Tensor, TensorData};
 pub use tiling::{Tiling, tiling};

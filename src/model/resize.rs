@@ -22,16 +22,19 @@ pub(super) fn resize_rgb(rgb: &[u8], from: (usize, usize), to: (usize, usize)) -
 }
 
 /// Since version 13, Pillow begins with the rows when more than twice as many of them go as of the columns.
-fn is_down_first(from: (usize, usize), to: (usize, usize)) -> bool {
+pub fn is_down_first(from: (usize, usize), to: (usize, usize)) -> bool {
     let lost_columns = from.0 as i64 - to.0 as i64;
     let lost_rows = from.1 as i64 - to.1 as i64;
     lost_rows > 0 && lost_rows > 2 * lost_columns
 }
 
-/// Which source pixels make an output pixel, and how much of each.
-struct Taps {
-    first: usize,
-    weights: Vec<i32>,
+/// Which source pixels make an output pixel, and how much of each, with 22 fractional bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taps {
+    /// The first of them.
+    pub first: usize,
+    /// One for each.
+    pub weights: Vec<i32>,
 }
 
 /// Scales each row; gives the pixels back as they are when the width stays.
@@ -101,7 +104,7 @@ fn to_byte(sum: i32) -> u8 {
 }
 
 /// The taps of every output pixel. When shrinking, the filter is stretched by the scale.
-fn taps(from: usize, to: usize) -> Vec<Taps> {
+pub fn taps(from: usize, to: usize) -> Vec<Taps> {
     let scale = from as f64 / to as f64;
     let stretch = scale.max(1.0);
     let reach = LOBES * stretch;

@@ -1,0 +1,195 @@
+// Attention of new positions to what is in the cache: prompts, drafts and decode rows. Two kernels.
+//
+//   attend_prefix   rows of one image read its prefix once: up to 16 of them are a tile, a tile is one tensor-core operand
+//   attend_own      each position, its own pages up to itself; merges what the prefix gave and writes the result
+//
+//   qkv        [positions, 3 * heads * 64] bf16, turned (rope_scatter.cu)
+//   keys, values   the cache of this layer (common.cuh)
+//   pages      all page tables of the step, one after the other
+//   tile_row   [tiles][16] positions of a tile, -1 where it has fewer
+//   tile_table, tile_length   [tiles] its prefix's first entry in pages, and its positions
+//   part, part_mass   [tiles][heads][splits][16][64] and [..][16][2] f32: what a split gives, not divided by its mass, and
+//              its maximum (times scale, base 2) and mass
+// Up to 32 splits. Both softmaxes are f32; the parts are merged by their maxima. scale = 1/8.
+// CPU twin: cpu::attention::attend_past.
+#include "common.cuh"
+
+#define SCALE2 (0.125f * LOG2_E)
+
+// grid (tiles, heads, splits), 128 threads. Warps take the pages of their split in turn. No shared memory on the way in:
+// which dimension stands in which column of a fragment does not matter as long as q and k agree, and which key in which
+// column as long as p and v do, so every lane loads 16 (keys) or 8 (values) neighbouring bytes. Lane (g, t) takes
+// dimensions 8t.. and 32+8t.. of the keys, and column c of key block b stands for key 4 (c/2) + 2b + c % 2.
+extern "C" __global__ void __launch_bounds__(128) attend_prefix(const bf16* qkv, const bf16* keys, const bf16* values, const int* pages, const int* tile_row, const int* tile_table, const int* tile_length, float* part, float* part_mass, int heads) {
+    __shared__ float merged[4][16][TEXT_HEAD];
+    __shared__ float tops[4][16], masses[4][16];
+    const int tile = blockIdx.x, head = blockIdx.y, split = blockIdx.z, splits = gridDim.z;
+    const int length = tile_length[tile];
+    if (length == 0) return;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int width = heads * TEXT_HEAD;
+    uint4 q[2][2];
+    for (int half = 0; half < 2; half++) {
+        int row = tile_row[tile * 16 + g + half * 8];
+        const uint4* from = reinterpret_cast<const uint4*>(qkv + size_t(row < 0 ? 0 : row) * 3 * width + head * TEXT_HEAD);
+        for (int c = 0; c < 2; c++) q[half][c] = row < 0 ? make_uint4(0, 0, 0, 0) : from[c * 4 + t];
+    }
+    float o[TEXT_HEAD / 8][4] = {}, top[2] = {NEG_INF, NEG_INF}, mass[2] = {};
+    const int count = (length + PAGE - 1) / PAGE;
+    const int from_page = count * split / splits, to_page = count * (split + 1) / splits;
+    for (int index = from_page + warp; index < to_page; index += 4) {
+        size_t page = size_t(pages[tile_table[tile] + index]) * heads + head;
+        const bf16* k = keys + page * PAGE * TEXT_HEAD;
+        const bf16* v = values + page * PAGE * TEXT_HEAD;
+        uint2 vf[TEXT_HEAD / 8];
+#pragma unroll
+        for (int n = 0; n < TEXT_HEAD / 8; n++) vf[n] = *reinterpret_cast<const uint2*>(v + (n * 8 + g) * PAGE + t * 4);
+        // The rest of the last page was never written, and 0 times what is no number is none.
+        int left = length - index * PAGE - t * 4;
+        if (left < 4) {
+#pragma unroll
+            for (int n = 0; n < TEXT_HEAD / 8; n++) {
+                vf[n].x = left >= 2 ? vf[n].x : left == 1 ? vf[n].x & 0xffffu : 0;
+                vf[n].y = left == 3 ? vf[n].y & 0xffffu : 0;
+            }
+        }
+        float s[2][4] = {};
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            const uint4* row = reinterpret_cast<const uint4*>(k + (g / 2 * 4 + b * 2 + g % 2) * TEXT_HEAD);
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                uint4 kf = row[c * 4 + t];
+                u32 low[4] = {q[0][c].x, q[1][c].x, q[0][c].y, q[1][c].y};
+                u32 high[4] = {q[0][c].z, q[1][c].z, q[0][c].w, q[1][c].w};
+                mma_16_8_16(s[b], low, kf.x, kf.y);
+                mma_16_8_16(s[b], high, kf.z, kf.w);
+            }
+        }
+        // Of lane t, s[b][0] and s[b][1] are keys 4t+2b and 4t+2b+1.
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                s[b][c] = index * PAGE + t * 4 + b * 2 + c % 2 < length ? s[b][c] * SCALE2 : NEG_INF;
+            }
+        }
+        u32 p[4];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float high = fmaxf(fmaxf(s[0][half * 2], s[0][half * 2 + 1]), fmaxf(s[1][half * 2], s[1][half * 2 + 1]));
+            high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 1));
+            high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 2));
+            high = fmaxf(high, top[half]);
+            float fade = exp2_fast(top[half] - high);
+            top[half] = high;
+            float e0 = exp2_fast(s[0][half * 2] - high), e1 = exp2_fast(s[0][half * 2 + 1] - high);
+            float e2 = exp2_fast(s[1][half * 2] - high), e3 = exp2_fast(s[1][half * 2 + 1] - high);
+            mass[half] = mass[half] * fade + e0 + e1 + e2 + e3;
+            p[half] = bf16_pair(e0, e1);
+            p[half + 2] = bf16_pair(e2, e3);
+#pragma unroll
+            for (int n = 0; n < TEXT_HEAD / 8; n++) {
+                o[n][half * 2] *= fade;
+                o[n][half * 2 + 1] *= fade;
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < TEXT_HEAD / 8; n++) mma_16_8_16(o[n], p, vf[n].x, vf[n].y);
+    }
+    for (int half = 0; half < 2; half++) {
+        mass[half] += __shfl_xor_sync(WARP_ALL, mass[half], 1);
+        mass[half] += __shfl_xor_sync(WARP_ALL, mass[half], 2);
+        int row = g + half * 8;
+        if (t == 0) {
+            tops[warp][row] = top[half];
+            masses[warp][row] = mass[half];
+        }
+        for (int n = 0; n < TEXT_HEAD / 8; n++) {
+            merged[warp][row][n * 8 + t * 2] = o[n][half * 2];
+            merged[warp][row][n * 8 + t * 2 + 1] = o[n][half * 2 + 1];
+        }
+    }
+    __syncthreads();
+    size_t at = (size_t(tile) * heads + head) * splits + split;
+    for (int i = threadIdx.x; i < 16 * TEXT_HEAD; i += 128) {
+        int row = i / TEXT_HEAD;
+        float high = fmaxf(fmaxf(tops[0][row], tops[1][row]), fmaxf(tops[2][row], tops[3][row]));
+        float sum = 0.0f, all = 0.0f;
+        for (int w = 0; w < 4; w++) {
+            // A warp without a page has no maximum, and nothing to give.
+            float share = tops[w][row] == NEG_INF ? 0.0f : exp2_fast(tops[w][row] - high);
+            sum += merged[w][row][i % TEXT_HEAD] * share;
+            all += masses[w][row] * share;
+        }
+        part[at * 16 * TEXT_HEAD + i] = sum;
+        if (i % TEXT_HEAD == 0) {
+            part_mass[(at * 16 + row) * 2] = high;
+            part_mass[(at * 16 + row) * 2 + 1] = all;
+        }
+    }
+}
+
+//   own_table, own_length   [positions] a position's own first entry in pages, and how many own positions it sees
+//   place      [positions] its tile * 16 + row, or -1 without a prefix
+//   out        [positions, out_stride] bf16, heads * 64 values
+// grid (positions, heads / 4 rounded up), 128 threads, one warp a position and head. For a page of scores lane i takes
+// position i % 16 and half i / 16 of the dimensions; for the values it takes dimensions 2i and 2i + 1.
+extern "C" __global__ void __launch_bounds__(128) attend_own(const bf16* qkv, const bf16* keys, const bf16* values, const int* pages, const int* own_table, const int* own_length, const int* place, const float* part, const float* part_mass, bf16* out, int heads, int splits, int out_stride) {
+    const int row = blockIdx.x, head = blockIdx.y * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (head >= heads) return;
+    const int width = heads * TEXT_HEAD, length = own_length[row], table = own_table[row];
+    const uint4* q4 = reinterpret_cast<const uint4*>(qkv + size_t(row) * 3 * width + head * TEXT_HEAD + lane / 16 * 32);
+    Eight q[4];
+    for (int i = 0; i < 4; i++) q[i] = eight_from(q4[i]);
+    float top = NEG_INF, mass = 0.0f, low = 0.0f, high = 0.0f;
+    for (int first = 0; first < length; first += PAGE) {
+        size_t page = size_t(pages[table + first / PAGE]) * heads + head;
+        const uint4* k4 = reinterpret_cast<const uint4*>(keys + (page * PAGE + lane % 16) * TEXT_HEAD + lane / 16 * 32);
+        float dot = 0.0f;
+        for (int i = 0; i < 4; i++) {
+            Eight k = eight_from(k4[i]);
+            for (int j = 0; j < 8; j++) dot += q[i].x[j] * k.x[j];
+        }
+        dot += __shfl_xor_sync(WARP_ALL, dot, 16);
+        dot = first + lane % 16 < length ? dot * SCALE2 : NEG_INF;
+        float best = fmaxf(top, warp_max(dot)), fade = exp2_fast(top - best), p = exp2_fast(dot - best);
+        // Both halves hold every score.
+        mass = mass * fade + 0.5f * warp_sum(p);
+        low *= fade;
+        high *= fade;
+        top = best;
+        const uint4* v4 = reinterpret_cast<const uint4*>(values + (page * TEXT_HEAD + lane * 2) * PAGE);
+        for (int i = 0; i < 2; i++) {
+            Eight a = eight_from(v4[i]), b = eight_from(v4[i + 2]);
+            for (int j = 0; j < 8; j++) {
+                float share = __shfl_sync(WARP_ALL, p, i * 8 + j);
+                // What was never written may be no number, and 0 times that is none.
+                if (first + i * 8 + j < length) {
+                    low += share * a.x[j];
+                    high += share * b.x[j];
+                }
+            }
+        }
+    }
+    if (place[row] >= 0) {
+        // Every split has written its part; one without pages has no maximum and no mass. Lane i knows split i.
+        const size_t first = ((size_t(place[row] / 16) * heads + head) * splits) * 16 + place[row] % 16;
+        const bool knows = lane < splits;
+        float part_top = knows ? part_mass[(first + lane * 16) * 2] : NEG_INF;
+        float part_sum = knows ? part_mass[(first + lane * 16) * 2 + 1] : 0.0f;
+        float best = fmaxf(top, warp_max(part_top)), fade = exp2_fast(top - best);
+        float share = part_top == NEG_INF ? 0.0f : exp2_fast(part_top - best);
+        mass = mass * fade + warp_sum(part_sum * share);
+        low *= fade;
+        high *= fade;
+#pragma unroll 4
+        for (int split = 0; split < splits; split++) {
+            float2 o = *reinterpret_cast<const float2*>(part + (first + split * 16) * TEXT_HEAD + lane * 2);
+            float s = __shfl_sync(WARP_ALL, share, split);
+            low += o.x * s;
+            high += o.y * s;
+        }
+    }
+    *reinterpret_cast<u32*>(out + size_t(row) * out_stride + head * TEXT_HEAD + lane * 2) = bf16_pair(low / mass, high / mass);
+}

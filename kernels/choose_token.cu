@@ -1,0 +1,145 @@
+// Chooses tokens from the vocabulary's logits: greedily, or from the nucleus, among those that are allowed.
+//
+//   logits    [rows][vocab] f32
+//   choice    [rows][8]: pick, where its decision goes in `carried` (-1: nowhere), how many ids are banned (-1: a mask says
+//             what is allowed), bits of temperature (0: greedy), of top_p and of the uniform number, position, 0
+//   banned    [rows][4] ids
+//   mask      [rows][mask_words] packed bits: id i is bit i % 32 of word i / 32
+//   dead      [positions] zombies decide nothing
+//   out, carried   as in decide.cu; the coordinate bin is there already
+// Greedy is the largest logit, the lowest id among equals. The nucleus of softmax(logits / T) leaves out an id when the mass
+// of the likelier ones (and of equal ones with lower ids) exceeds top_p; the uniform number picks a place in the rest.
+// Masses are counted in integers, 2^40 for 1, so that the order of adding does not matter: a place is found digit by digit of
+// the probability's bits, four passes of 256 counters. The reported probability is that of softmax(logits), of all ids.
+// A block decides one row: grid (rows), 1024 threads.
+// CPU twin: cpu::decide::token, cpu::decide::nucleus.
+#include "decision.cuh"
+
+#define THREADS 1024
+
+struct Allowed {
+    int count;
+    const int* banned;
+    const u32* mask;
+    DEVICE bool operator()(int id) const {
+        if (count < 0) return mask[id / 32] >> (id % 32) & 1;
+        for (int i = 0; i < count; i++) {
+            if (banned[i] == id) return false;
+        }
+        return true;
+    }
+};
+
+struct Place {
+    int id;
+    u64 before;    // mass of the likelier ones
+    u64 mass;      // its own
+};
+
+struct Shared {
+    float scratch[32];
+    u64 counters[256];
+    u64 before;
+    u32 digits;
+    int counts[THREADS];
+    int id;
+};
+
+DEVICE float probability(const float* logits, int id, const Allowed& allowed, float high, float sharp, float share) {
+    return allowed(id) ? expf((logits[id] - high) * sharp) * share : 0.0f;
+}
+DEVICE u64 mass_of(float p) { return u64(p * 1099511627776.0f); }
+
+// The id at which the mass, counted from the likeliest on, passes `target`.
+DEVICE Place find(const float* logits, int vocab, const Allowed& allowed, float high, float sharp, float share, u64 target, Shared& s) {
+    u64 before = 0;
+    u32 digits = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        if (threadIdx.x < 256) s.counters[threadIdx.x] = 0;
+        __syncthreads();
+        for (int id = threadIdx.x; id < vocab; id += THREADS) {
+            float p = probability(logits, id, allowed, high, sharp, share);
+            u32 bits = __float_as_uint(p);
+            bool same = shift == 24 || bits >> (shift + 8) == digits >> (shift + 8);
+            if (same && p > 0.0f) atomicAdd(&s.counters[bits >> shift & 255], mass_of(p));
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            u64 passed = before;
+            int last = 0;
+            bool found = false;
+            for (int digit = 255; digit >= 0 && !found; digit--) {
+                if (s.counters[digit] == 0) continue;
+                last = digit;
+                s.before = passed;
+                found = passed + s.counters[digit] > target;
+                passed += s.counters[digit];
+            }
+            s.digits = digits | u32(last) << shift;
+        }
+        __syncthreads();
+        before = s.before;
+        digits = s.digits;
+        __syncthreads();
+    }
+    // All whose probability has these bits are equal; the lowest ids come first.
+    u64 mass = mass_of(__uint_as_float(digits));
+    int chunk = (vocab + THREADS - 1) / THREADS, from = threadIdx.x * chunk, count = 0;
+    for (int id = from; id < min(from + chunk, vocab); id++) {
+        count += __float_as_uint(probability(logits, id, allowed, high, sharp, share)) == digits;
+    }
+    s.counts[threadIdx.x] = count;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int equal = 0;
+        for (int i = 0; i < THREADS; i++) equal += s.counts[i];
+        u64 wanted = mass == 0 || target < before ? 0 : (target - before) / mass;
+        int nth = int(wanted < u64(equal) ? wanted : u64(equal - 1)), seen = 0, thread = 0;
+        while (seen + s.counts[thread] <= nth) seen += s.counts[thread++];
+        int id = thread * chunk - 1;
+        for (int left = nth - seen + 1; left > 0;) {
+            id++;
+            left -= __float_as_uint(probability(logits, id, allowed, high, sharp, share)) == digits;
+        }
+        s.id = id;
+        s.before = before + u64(nth) * mass;
+    }
+    __syncthreads();
+    return {s.id, s.before, mass};
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) choose_token(const float* all_logits, const int* choice, const int* banned, const u32* mask, const int* dead, Decision* out, Decision* carried, int vocab, int mask_words) {
+    __shared__ Shared s;
+    const int* c = choice + blockIdx.x * 8;
+    const float* logits = all_logits + size_t(blockIdx.x) * vocab;
+    const Allowed allowed = {c[2], banned + blockIdx.x * 4, mask + size_t(blockIdx.x) * mask_words};
+    if (dead[c[6]]) return;
+    float best = NEG_INF, top = NEG_INF;
+    int at = vocab;
+    for (int id = threadIdx.x; id < vocab; id += THREADS) {
+        top = fmaxf(top, logits[id]);
+        if (logits[id] > best && allowed(id)) best = logits[id], at = id;
+    }
+    const float high = block_max(best, s.scratch);
+    top = block_max(top, s.scratch);
+    int id = -int(block_max(best == high ? -float(at) : NEG_INF, s.scratch));
+    const float temperature = __int_as_float(c[3]);
+    // Nothing is allowed: the row got no mask, and stays undecided.
+    if (high == NEG_INF) return;
+    if (temperature > 0.0f) {
+        float sharp = 1.0f / temperature, sum = 0.0f;
+        for (int i = threadIdx.x; i < vocab; i += THREADS) sum += probability(logits, i, allowed, high, sharp, 1.0f);
+        float share = 1.0f / block_sum(sum, s.scratch);
+        Place last = find(logits, vocab, allowed, high, sharp, share, mass_of(__int_as_float(c[4])), s);
+        float kept = float(last.before + last.mass);
+        id = find(logits, vocab, allowed, high, sharp, share, u64(__int_as_float(c[5]) * kept), s).id;
+    }
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < vocab; i += THREADS) sum += expf(logits[i] - top);
+    sum = block_sum(sum, s.scratch);
+    if (threadIdx.x == 0) {
+        Decision d = {TOKEN, id, out[c[0]].second, expf(logits[id] - top) / sum, 1.0f, {0, 0, 0}};
+        out[c[0]] = d;
+        if (c[1] >= 0) carried[c[1]] = d;
+    }
+}

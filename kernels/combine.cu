@@ -1,0 +1,50 @@
+// Between the vision encoder and the decoder: features of the whole picture beside the pooled features of its tiles.
+//
+//   features  [crops][grid * grid][width] bf16, of an image the whole picture first, then its tiles row by row
+//   image     [images][3]: first crop, tiles down, tiles across; one tile is the whole picture itself
+//   out       [images * grid * grid][2 * width] bf16
+// Tiles are laid side by side; where two overlap, each gives up `margin` cells. Cell i of the grid then averages cells
+// floor(i n / grid) .. ceil((i + 1) n / grid) of the n laid out along each axis, in f32.
+// Grid (images * grid * grid), 128 threads, eight features a thread at a time; width a multiple of 8.
+// CPU twin: cpu::vision::VisionModel::combine.
+#include "common.cuh"
+
+extern "C" __global__ void combine(const bf16* features, const int* image, bf16* out, int grid, int margin, int width) {
+    const int tokens = grid * grid, which = blockIdx.x / tokens, cell = blockIdx.x % tokens;
+    const int crop = image[which * 3], down = image[which * 3 + 1], across = image[which * 3 + 2];
+    const int step = grid - 2 * margin, single = down * across == 1;
+    const int height = down * step + 2 * margin, length = across * step + 2 * margin;
+    const int row = cell / grid, column = cell % grid;
+    const int top = row * height / grid, bottom = ((row + 1) * height + grid - 1) / grid;
+    const int left = column * length / grid, right = ((column + 1) * length + grid - 1) / grid;
+    const float share = 1.0f / ((bottom - top) * (right - left));
+    bf16* to = out + size_t(blockIdx.x) * 2 * width;
+    const bf16* whole = features + (size_t(crop) * tokens + cell) * width;
+    for (int i = threadIdx.x * 8; i < width; i += blockDim.x * 8) {
+        *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(whole + i);
+        Eight sum = {};
+        for (int y = top; y < bottom; y++) {
+            int tile_y = min(max(y - margin, 0) / step, down - 1);
+            for (int x = left; x < right; x++) {
+                int tile_x = min(max(x - margin, 0) / step, across - 1);
+                int tile = single ? crop : crop + 1 + tile_y * across + tile_x;
+                int inside = (y - tile_y * step) * grid + x - tile_x * step;
+                Eight e = eight_from(*reinterpret_cast<const uint4*>(features + (size_t(tile) * tokens + inside) * width + i));
+                for (int j = 0; j < 8; j++) sum.x[j] += e.x[j];
+            }
+        }
+        for (int j = 0; j < 8; j++) sum.x[j] *= share;
+        *reinterpret_cast<uint4*>(to + width + i) = raw_from(sum);
+    }
+}
+
+// x += places, row by row, again for each crop: x [rows][width], places [tokens][width]. Grid (rows), 128 threads.
+extern "C" __global__ void add_places(bf16* x, const bf16* places, int tokens, int width) {
+    uint4* to = reinterpret_cast<uint4*>(x + size_t(blockIdx.x) * width);
+    const uint4* from = reinterpret_cast<const uint4*>(places + size_t(blockIdx.x % tokens) * width);
+    for (int i = threadIdx.x; i < width / 8; i += blockDim.x) {
+        Eight a = eight_from(to[i]), b = eight_from(from[i]);
+        for (int j = 0; j < 8; j++) a.x[j] += b.x[j];
+        to[i] = raw_from(a);
+    }
+}

@@ -1,0 +1,129 @@
+// What all kernels share. No CUDA header is included, so that NVRTC compiles a kernel anywhere, in a moment: bf16 is raw
+// bits with conversions, and everything else that C++ does not say is inline PTX for sm_80 and newer.
+#pragma once
+
+typedef unsigned short bf16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define WARP_ALL 0xffffffffu
+#define DEVICE __device__ __forceinline__
+
+DEVICE float f32_from_bf16(bf16 x) { return __uint_as_float(u32(x) << 16); }
+DEVICE float f32_from_low(u32 pair) { return __uint_as_float(pair << 16); }
+DEVICE float f32_from_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+// Rounds to nearest, ties to even.
+DEVICE u32 bf16_pair(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+DEVICE bf16 bf16_from_f32(float x) { return bf16(bf16_pair(x, 0.0f)); }
+
+// Eight values from one 16-byte load.
+struct Eight {
+    float x[8];
+};
+DEVICE Eight eight_from(uint4 raw) {
+    return {{f32_from_low(raw.x), f32_from_high(raw.x), f32_from_low(raw.y), f32_from_high(raw.y),
+             f32_from_low(raw.z), f32_from_high(raw.z), f32_from_low(raw.w), f32_from_high(raw.w)}};
+}
+DEVICE uint4 raw_from(const Eight& e) {
+    return make_uint4(bf16_pair(e.x[0], e.x[1]), bf16_pair(e.x[2], e.x[3]), bf16_pair(e.x[4], e.x[5]),
+                      bf16_pair(e.x[6], e.x[7]));
+}
+
+// GELU in the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+DEVICE float gelu_tanh(float x) {
+    return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+}
+
+DEVICE float warp_sum(float x) {
+    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(WARP_ALL, x, step);
+    return x;
+}
+DEVICE float warp_max(float x) {
+    for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(WARP_ALL, x, step));
+    return x;
+}
+
+// Sum and maximum over a block of up to 32 warps; every thread gets it. `scratch` holds 32 floats. Ends with a barrier,
+// so that the scratch can be used again.
+DEVICE float block_sum(float x, float* scratch) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = (blockDim.x + 31) / 32;
+    x = warp_sum(x);
+    if (lane == 0) scratch[warp] = x;
+    __syncthreads();
+    x = warp_sum(lane < warps ? scratch[lane] : 0.0f);
+    __syncthreads();
+    return x;
+}
+DEVICE float block_max(float x, float* scratch) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = (blockDim.x + 31) / 32;
+    x = warp_max(x);
+    if (lane == 0) scratch[warp] = x;
+    __syncthreads();
+    x = warp_max(lane < warps ? scratch[lane] : -__int_as_float(0x7f800000));
+    __syncthreads();
+    return x;
+}
+
+// Copies 16 bytes from global to shared memory without registers; zeros when `there` is false (then `from` is not read).
+DEVICE void copy_async_16(void* to_shared, const void* from, bool there) {
+    u32 to = u32(__cvta_generic_to_shared(to_shared));
+    int bytes = there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING> DEVICE void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+
+// Four (two) 8x8 matrices of bf16 from shared memory into the fragments of a tensor-core product. Lane i gives the
+// address of row i % 8 of matrix i / 8.
+DEVICE void load_matrix_x4(u32 (&r)[4], const bf16* row) {
+    u32 at = u32(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+DEVICE void load_matrix_x2(u32 (&r)[2], const bf16* row) {
+    u32 at = u32(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+}
+DEVICE void load_matrix_x4_transposed(u32 (&r)[4], const bf16* row) {
+    u32 at = u32(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+DEVICE void load_matrix_x2_transposed(u32 (&r)[2], const bf16* row) {
+    u32 at = u32(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+}
+
+// c += a b with a 16x16, b 16x8, c 16x8. With g = lane / 4 and t = lane % 4:
+//   a[0], a[2]: row g, columns 2t.. and 2t+8..; a[1], a[3]: row g+8    b[0], b[1]: rows 2t.. and 2t+8.., column g
+//   c[0], c[1]: row g, columns 2t, 2t+1;        c[2], c[3]: row g+8
+DEVICE void mma_16_8_16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// The same with a 16x8 and b 8x8.
+DEVICE void mma_16_8_8(float (&c)[4], const u32 (&a)[2], u32 b0) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+
+DEVICE float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#define LOG2_E 1.4426950408889634f
+#define NEG_INF (-__int_as_float(0x7f800000))
+
+// The KV cache, bf16. A page holds 16 positions of all layers:
+//   keys    [layer][page][head][16 positions][64]
+//   values  [layer][page][head][64][16 positions]     transposed, so that a lane finds neighbouring positions together
+// A slot names a position: page * 16 + place in the page. Slot -1 writes nothing.
+#define PAGE 16
+#define TEXT_HEAD 64

@@ -1,0 +1,84 @@
+// Decisions of point and detect, the automaton's part of a step: x or the end, y, width and height.
+//
+//   hidden    [positions, width] bf16, after the last block
+//   pick      [picks][4]: kind (0 x or the end, 1 coordinate, 2 size, 3 token), position, row of its logits, and where its
+//             decision goes in `carried` (-1: nowhere)
+//   dead      [positions] zombies decide nothing
+//   ln_weight, ln_bias [width]; on_end_weight [2][width] bf16, on_end_bias [2] f32: the vocabulary's rows of the coordinate and
+//             of the end
+//   coords    [rows][1024] f32, sizes [rows][2048] f32: width bins, then height bins
+//   out       [picks], carried: what a later step embeds
+// x goes on unless the end's logit is larger. The largest bin is chosen, the lowest among equals; sharpness is the mass of it
+// and two neighbours on each side. A block decides one pick: grid (picks), 256 threads. Sums in f32.
+// A token's coordinate bin is chosen here, its id by choose_token.
+// CPU twin: cpu::decide::Outputs::decide.
+#include "decision.cuh"
+
+#define BINS 1024
+
+struct Chosen {
+    int bin;
+    float sharpness;
+};
+
+// Of BINS logits, by the whole block; `scratch` holds 32 floats.
+DEVICE Chosen choose_bin(const float* logits, float* scratch) {
+    float best = NEG_INF;
+    int at = 0;
+    for (int i = threadIdx.x; i < BINS; i += 256) {
+        if (logits[i] > best) best = logits[i], at = i;
+    }
+    float high = block_max(best, scratch);
+    // The lowest index among equals: as a float it is exact.
+    int bin = -int(block_max(best == high ? -float(at) : NEG_INF, scratch));
+    float all = 0.0f, near = 0.0f;
+    for (int i = threadIdx.x; i < BINS; i += 256) {
+        float p = expf(logits[i] - high);
+        all += p;
+        if (abs(i - bin) <= 2) near += p;
+    }
+    all = block_sum(all, scratch);
+    near = block_sum(near, scratch);
+    return {bin, near / all};
+}
+
+extern "C" __global__ void __launch_bounds__(256) decide(const bf16* hidden, const int4* pick, const int* dead, const bf16* ln_weight, const bf16* ln_bias, const bf16* on_end_weight, const float* on_end_bias, const float* coords, const float* sizes, Decision* out, Decision* carried, int width) {
+    __shared__ float scratch[32];
+    const int4 p = pick[blockIdx.x];
+    Decision d = {NOTHING, 0, 0, 0.0f, 1.0f, {0, 0, 0}};
+    if (!dead[p.y]) {
+        if (p.x == 2) {
+            Chosen w = choose_bin(sizes + size_t(p.z) * 2 * BINS, scratch);
+            Chosen h = choose_bin(sizes + size_t(p.z) * 2 * BINS + BINS, scratch);
+            d = {SIZE, w.bin, h.bin, 1.0f, fminf(w.sharpness, h.sharpness), {0, 0, 0}};
+        } else {
+            Chosen c = choose_bin(coords + size_t(p.z) * BINS, scratch);
+            d = {COORD, c.bin, 0, 1.0f, c.sharpness, {0, 0, 0}};
+            if (p.x == 3) d = {NOTHING, 0, c.bin, 0.0f, 1.0f, {0, 0, 0}};
+        }
+        if (p.x == 0) {
+            const bf16* x = hidden + size_t(p.y) * width;
+            float sum = 0.0f, squares = 0.0f, on = 0.0f, end = 0.0f;
+            for (int i = threadIdx.x; i < width; i += 256) sum += f32_from_bf16(x[i]);
+            float mean = block_sum(sum, scratch) / width;
+            for (int i = threadIdx.x; i < width; i += 256) {
+                float c = f32_from_bf16(x[i]) - mean;
+                squares += c * c;
+            }
+            float scale = rsqrtf(block_sum(squares, scratch) / width + 1e-5f);
+            for (int i = threadIdx.x; i < width; i += 256) {
+                float n = (f32_from_bf16(x[i]) - mean) * scale * f32_from_bf16(ln_weight[i]) + f32_from_bf16(ln_bias[i]);
+                on += n * f32_from_bf16(on_end_weight[i]);
+                end += n * f32_from_bf16(on_end_weight[width + i]);
+            }
+            on = block_sum(on, scratch) + on_end_bias[0];
+            end = block_sum(end, scratch) + on_end_bias[1];
+            d.probability = 1.0f / (1.0f + expf(end - on));
+            if (end > on) d = {END, 0, 0, 1.0f - d.probability, 1.0f, {0, 0, 0}};
+        }
+    }
+    if (threadIdx.x == 0) {
+        out[blockIdx.x] = d;
+        if (p.w >= 0) carried[p.w] = d;
+    }
+}

@@ -1,0 +1,65 @@
+// out = (x - mean(x)) / sqrt(var(x) + 1e-5) * weight + bias, row by row.
+//
+//   x, out   [rows, width] bf16, rows width values apart; width a multiple of 8, 16-byte aligned
+//   weight, bias [width] bf16
+// A warp computes a row, a lane every 32nd group of 8 values; sums in f32, the variance from the centred values.
+// layer_norm_few is for few rows: a block of 256 threads computes a row, and no value is read twice; width up to 4096.
+// CPU twin: cpu::ops::Norm::forward.
+#include "common.cuh"
+
+extern "C" __global__ void layer_norm(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width) {
+    int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (row >= rows) return;
+    const uint4* in = reinterpret_cast<const uint4*>(x + size_t(row) * width);
+    int groups = width / 8;
+    float sum = 0.0f;
+    for (int i = lane; i < groups; i += 32) {
+        Eight e = eight_from(in[i]);
+        for (int j = 0; j < 8; j++) sum += e.x[j];
+    }
+    float mean = warp_sum(sum) / width;
+    float squares = 0.0f;
+    for (int i = lane; i < groups; i += 32) {
+        Eight e = eight_from(in[i]);
+        for (int j = 0; j < 8; j++) squares += (e.x[j] - mean) * (e.x[j] - mean);
+    }
+    float scale = rsqrtf(warp_sum(squares) / width + 1e-5f);
+    uint4* to = reinterpret_cast<uint4*>(out + size_t(row) * width);
+    for (int i = lane; i < groups; i += 32) {
+        Eight e = eight_from(in[i]);
+        Eight w = eight_from(reinterpret_cast<const uint4*>(weight)[i]);
+        Eight b = eight_from(reinterpret_cast<const uint4*>(bias)[i]);
+        for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean) * scale * w.x[j] + b.x[j];
+        to[i] = raw_from(e);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) layer_norm_few(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width) {
+    __shared__ float scratch[32];
+    const uint4* in = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * width);
+    uint4* to = reinterpret_cast<uint4*>(out + size_t(blockIdx.x) * width);
+    const int groups = width / 8;
+    Eight e[2];
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        int i = threadIdx.x + k * 256;
+        e[k] = eight_from(i < groups ? in[i] : make_uint4(0, 0, 0, 0));
+        for (int j = 0; j < 8; j++) sum += e[k].x[j];
+    }
+    float mean = block_sum(sum, scratch) / width, squares = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        for (int j = 0; j < 8 && int(threadIdx.x) + k * 256 < groups; j++) squares += (e[k].x[j] - mean) * (e[k].x[j] - mean);
+    }
+    float scale = rsqrtf(block_sum(squares, scratch) / width + 1e-5f);
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        int i = threadIdx.x + k * 256;
+        if (i >= groups) continue;
+        Eight w = eight_from(reinterpret_cast<const uint4*>(weight)[i]);
+        Eight b = eight_from(reinterpret_cast<const uint4*>(bias)[i]);
+        for (int j = 0; j < 8; j++) e[k].x[j] = (e[k].x[j] - mean) * scale * w.x[j] + b.x[j];
+        to[i] = raw_from(e[k]);
+    }
+}

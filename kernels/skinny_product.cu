@@ -1,0 +1,102 @@
+// Products of few rows with a large weight: out = epilogue(x w^T + bias), bound by reading w once.
+//
+//   x      [rows, inner] bf16, rows up to 8 or 16; inner a multiple of 64; x rows `x_stride` values apart
+//   w      [outputs, inner] bf16; outputs a multiple of 16
+//   bias   [outputs] bf16
+//   out    rows `out_stride` values apart
+// A block computes 16 outputs of all rows: grid (outputs / 16), 256 threads; its eight warps share the inner dimension and
+// add up in shared memory. The weights are the 16-row operand of the tensor core and x the 8-column one. Which inner
+// index stands in which column of a fragment does not matter as long as both agree, so a lane loads 16 neighbouring bytes
+// of each straight into registers: lane (g, t) takes indices 8t.. and 32+8t.. of weight rows g and g+8 and of x row g.
+// Sums in f32. CPU twin: cpu::gemm::Linear::forward.
+#include "common.cuh"
+
+enum Epilogue { TO_BF16, TO_F32, ADD_TO, GELU_FROM };
+
+DEVICE uint4 stream_16(const bf16* from) {
+    uint4 r;
+    // Not volatile: the compiler may load the next ones while these are multiplied.
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(from));
+    return r;
+}
+
+template <int BLOCKS, Epilogue EPILOGUE>
+DEVICE void skinny(const bf16* x, const bf16* w, const bf16* bias, void* out, void* gelu_out, int rows, int inner, int x_stride, int out_stride, int gelu_stride, int gelu_from) {
+    __shared__ float sums[8][16][BLOCKS * 8 + 1];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, first = blockIdx.x * 16;
+    const bf16* upper = w + size_t(first + g) * inner + t * 8;
+    const bf16* lower = upper + size_t(8) * inner;
+    const bf16* column[BLOCKS];
+    bool there[BLOCKS];
+    for (int n = 0; n < BLOCKS; n++) {
+        there[n] = n * 8 + g < rows;
+        column[n] = x + size_t(there[n] ? n * 8 + g : 0) * x_stride + t * 8;
+    }
+    float c[BLOCKS][4] = {};
+    // All loads of a stage come before its products, so that a warp has 4 KB of weights on their way.
+    constexpr int STAGE = 4;
+    for (int from = warp * 64; from < inner; from += STAGE * 512) {
+        uint4 a[STAGE][2], b[STAGE][2], v[STAGE][BLOCKS][2];
+#pragma unroll
+        for (int stage = 0; stage < STAGE; stage++) {
+            int at = from + stage * 512;
+            bool inside = at < inner;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint4 none = make_uint4(0, 0, 0, 0);
+                a[stage][i] = inside ? stream_16(upper + at + i * 32) : none;
+                b[stage][i] = inside ? stream_16(lower + at + i * 32) : none;
+#pragma unroll
+                for (int n = 0; n < BLOCKS; n++) {
+                    v[stage][n][i] = inside && there[n] ? *reinterpret_cast<const uint4*>(column[n] + at + i * 32) : none;
+                }
+            }
+        }
+#pragma unroll
+        for (int stage = 0; stage < STAGE; stage++) {
+#pragma unroll
+            for (int n = 0; n < BLOCKS; n++) {
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const uint4 x4 = v[stage][n][i], wa = a[stage][i], wb = b[stage][i];
+                    u32 low[4] = {wa.x, wb.x, wa.y, wb.y}, high[4] = {wa.z, wb.z, wa.w, wb.w};
+                    mma_16_8_16(c[n], low, x4.x, x4.y);
+                    mma_16_8_16(c[n], high, x4.z, x4.w);
+                }
+            }
+        }
+    }
+    for (int n = 0; n < BLOCKS; n++) {
+        for (int i = 0; i < 4; i++) sums[warp][g + i / 2 * 8][n * 8 + t * 2 + i % 2] = c[n][i];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 16 * rows; i += 256) {
+        int output = i % 16, row = i / 16, index = first + output;
+        float sum = f32_from_bf16(bias[index]);
+        for (int from = 0; from < 8; from++) sum += sums[from][output][row];
+        size_t at = size_t(row) * out_stride + index;
+        if (EPILOGUE == TO_F32) {
+            static_cast<float*>(out)[at] = sum;
+        } else if (EPILOGUE == ADD_TO) {
+            bf16* to = static_cast<bf16*>(out) + at;
+            *to = bf16_from_f32(f32_from_bf16(*to) + sum);
+        } else if (EPILOGUE == GELU_FROM && index >= gelu_from) {
+            static_cast<bf16*>(gelu_out)[size_t(row) * gelu_stride + index - gelu_from] = bf16_from_f32(gelu_tanh(sum));
+        } else {
+            static_cast<bf16*>(out)[at] = bf16_from_f32(sum);
+        }
+    }
+}
+
+#define ARGUMENTS const bf16 *x, const bf16 *w, const bf16 *bias, void *out, void *gelu_out, int rows, int inner, int x_stride, int out_stride, int gelu_stride, int gelu_from
+#define PASS x, w, bias, out, gelu_out, rows, inner, x_stride, out_stride, gelu_stride, gelu_from
+// to_bf16: out is bf16. to_f32: out is f32. add_to: out += in bf16. gelu_from: outputs below `gelu_from` to out, the others
+// through GELU to gelu_out, counted from 0, rows `gelu_stride` apart.
+extern "C" __global__ void __launch_bounds__(256) skinny_8_to_bf16(ARGUMENTS) { skinny<1, TO_BF16>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_8_to_f32(ARGUMENTS) { skinny<1, TO_F32>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_8_add_to(ARGUMENTS) { skinny<1, ADD_TO>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_8_gelu_from(ARGUMENTS) { skinny<1, GELU_FROM>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_16_to_bf16(ARGUMENTS) { skinny<2, TO_BF16>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_16_to_f32(ARGUMENTS) { skinny<2, TO_F32>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_16_add_to(ARGUMENTS) { skinny<2, ADD_TO>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_16_gelu_from(ARGUMENTS) { skinny<2, GELU_FROM>(PASS); }

@@ -1,0 +1,155 @@
+//! Which device a model runs on, and how much it may hold there.
+//!
+//! `device = "auto"` takes the GPU when it works, else the CPU, and says which and why; `cuda` takes the GPU or fails.
+
+use std::{path::PathBuf, sync::Arc};
+
+use crate::{
+    config,
+    cpu::{self, CpuBackend, TileReuse},
+    cuda::{self, CudaBackend},
+    domain::Clock,
+    engine::{backend::Backend, sequence::Bounds},
+    model::{ModelConfig, Weights},
+};
+
+/// Prompts that are decoded together; more are taken in turns.
+const CPU_ROWS: usize = 16;
+/// The same on a GPU, where a row more costs next to nothing.
+const GPU_ROWS: usize = 32;
+/// Images whose prefix is made in one step of a GPU: crops of several pictures fill it better than those of one.
+const GPU_IMAGES: usize = 4;
+/// Prefixes that a GPU has room for: those that are read, and those that are made.
+const GPU_PREFIXES: usize = 24;
+/// Steps in flight: one runs while the host settles the one before.
+const SLOTS: usize = 2;
+/// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
+/// because a row more costs a processor nearly what a row alone does.
+const CPU_PERMITS: usize = 2;
+/// The same on a GPU, where looks share steps.
+const GPU_PERMITS: usize = 8;
+/// KV positions of a page.
+const PAGE_TOKENS: usize = 16;
+/// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
+/// a quarter of it; where every character is several tokens (byte pairs know few scripts well), a full group of such
+/// prompts may not fit.
+const PROMPT_MAX_TOKENS: usize = 216;
+
+/// A device with a model on it.
+pub struct Placed {
+    /// The device.
+    pub backend: Box<dyn Backend>,
+    /// `f32` or `bf16`.
+    pub precision: &'static str,
+    /// Where it is and why there.
+    pub device: String,
+    /// The GPU, if it is one.
+    pub gpu: Option<String>,
+    /// Looks that may be inside the engine at once.
+    pub permits: usize,
+}
+
+/// What a model runs on.
+pub enum Device {
+    /// The processor, and why.
+    Cpu(String),
+    /// A GPU by its index, and its name.
+    Gpu(u32, String),
+}
+
+/// Chooses by the settings and by what is there. The error says what is missing.
+pub fn choose(settings: &config::Model) -> Result<Device, String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpu = |why: String| Device::Cpu(format!("cpu, {threads} threads, {why}"));
+    let index = settings.gpus.first().copied().unwrap_or_default();
+    match settings.device {
+        config::Device::Cpu => Ok(cpu("as configured".into())),
+        config::Device::Auto => Ok(match cuda::open(index) {
+            Ok(gpu) => Device::Gpu(index, gpu.name),
+            Err(error) => cpu(error.to_string()),
+        }),
+        config::Device::Cuda => cuda::open(index)
+            .map(|gpu| Device::Gpu(index, gpu.name))
+            .map_err(|error| format!("model.device = \"cuda\": {error}")),
+    }
+}
+
+impl Device {
+    /// Puts the model there. Blocks while weights are converted or copied.
+    pub fn place(
+        self,
+        settings: &config::Model,
+        (config, weights): (&ModelConfig, Weights),
+        bounds: Bounds,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Placed, String> {
+        match self {
+            Self::Cpu(device) => {
+                let options = cpu::Options {
+                    tile_reuse: TileReuse::up_to(settings.tile_difference as f32),
+                    ..cpu::Options::default()
+                };
+                let capacity = cpu_capacity(config, bounds);
+                let backend = CpuBackend::with_options(config, weights, capacity, options, clock);
+                Ok(Placed {
+                    backend: Box::new(backend.map_err(|e| e.to_string())?),
+                    precision: "f32",
+                    device,
+                    gpu: None,
+                    permits: CPU_PERMITS,
+                })
+            }
+            Self::Gpu(index, name) => {
+                let capacity = gpu_capacity(config, bounds);
+                let at = (index, &*kernel_cache());
+                let backend = CudaBackend::new(at, config, weights, capacity, clock);
+                Ok(Placed {
+                    backend: Box::new(backend.map_err(|e| e.to_string())?),
+                    precision: "bf16",
+                    device: format!("cuda {index}, {name}"),
+                    gpu: Some(name),
+                    permits: GPU_PERMITS,
+                })
+            }
+        }
+    }
+}
+
+/// Pages of an image's prefix, and of the longest row behind it.
+fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
+    let objects = bounds.max_objects * 3;
+    let own = PROMPT_MAX_TOKENS + objects.max(bounds.max_tokens);
+    let own = own.min(config.text.max_context - config.prefix_positions());
+    let prefix = config.prefix_positions().div_ceil(PAGE_TOKENS);
+    (prefix, own.div_ceil(PAGE_TOKENS))
+}
+
+/// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
+fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::Capacity {
+    let (prefix, own) = pages(config, bounds);
+    cpu::Capacity {
+        slots: SLOTS,
+        rows: CPU_ROWS,
+        images: 1,
+        pages: 2 * prefix + CPU_ROWS * own,
+        page_tokens: PAGE_TOKENS,
+    }
+}
+
+fn gpu_capacity(config: &ModelConfig, bounds: Bounds) -> cuda::Capacity {
+    let (prefix, own) = pages(config, bounds);
+    cuda::Capacity {
+        slots: SLOTS,
+        rows: GPU_ROWS,
+        images: GPU_IMAGES,
+        pages: GPU_PREFIXES * prefix + GPU_ROWS * own,
+    }
+}
+
+/// Where compiled kernels are kept: the user's cache folder, which systemd's unit names too.
+fn kernel_cache() -> PathBuf {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(home).unwrap_or_else(std::env::temp_dir);
+    cache.join("spotter/kernels")
+}

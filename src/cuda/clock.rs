@@ -1,0 +1,76 @@
+//! The GPU's moments in the program's time.
+//!
+//! Events measure the time between two of them exactly, over seconds. Each step's end is placed behind the end of the step
+//! before it; when the host really waited for a step, it ended just now, and that corrects what has drifted.
+
+use std::{sync::Arc, time::Duration};
+
+use cudarc::driver::CudaEvent;
+
+use super::{error::CudaError, error::tried, slot::Moments};
+use crate::{
+    domain::{Clock, Mono},
+    engine::backend::StepTimes,
+};
+
+/// Errors below it are not corrected: a wait ends some microseconds after the GPU does.
+const DRIFT: Duration = Duration::from_millis(1);
+
+/// Places steps in time.
+pub struct StepClock {
+    clock: Arc<dyn Clock>,
+    ended: Option<Mono>,
+}
+
+impl StepClock {
+    /// In the time of `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ended: None }
+    }
+
+    /// Times of the step with `moments`, which has just been waited for; `before` is the end of the step before it.
+    pub fn times(
+        &mut self,
+        moments: &Moments,
+        before: Option<&CudaEvent>,
+        masked: bool,
+    ) -> Result<StepTimes, CudaError> {
+        let now = self.clock.now();
+        let total = between(&moments.began, &moments.computed)?;
+        let ended = match (self.ended, before) {
+            (Some(ended), Some(before)) => {
+                let placed = ended.after(between(before, &moments.computed)?).min(now);
+                if now.since(placed) > DRIFT && now.since(placed) > total {
+                    now
+                } else {
+                    placed
+                }
+            }
+            _ => now,
+        };
+        self.ended = Some(ended);
+        let started = Mono::from_nanos(ended.as_nanos().saturating_sub(total.as_nanos() as u64));
+        let prepare = between(&moments.began, &moments.prepared)?;
+        let encode = between(&moments.prepared, &moments.encoded)?;
+        let rows = between(&moments.encoded, &moments.forwarded)?;
+        let mask_wait = match masked {
+            true => between(&moments.forwarded, &moments.masked)?,
+            false => Duration::ZERO,
+        };
+        Ok(StepTimes {
+            started,
+            prepare,
+            encode,
+            rows,
+            mask_wait,
+            sampling: total.saturating_sub(prepare + encode + rows + mask_wait),
+        })
+    }
+}
+
+fn between(from: &CudaEvent, to: &CudaEvent) -> Result<Duration, CudaError> {
+    let ms = from
+        .elapsed_ms(to)
+        .map_err(tried("measuring a step of the GPU"))?;
+    Ok(Duration::from_secs_f64(f64::from(ms.max(0.0)) * 1e-3))
+}

@@ -1,0 +1,92 @@
+//! What can go wrong on the way to a GPU and on it.
+
+use std::path::PathBuf;
+
+use cudarc::{cublaslt::result::CublasError, driver::DriverError, nvrtc::result::NvrtcError};
+
+use crate::engine::backend::BackendError;
+
+/// Why the GPU does not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum CudaError {
+    /// A library is not on this machine.
+    #[error("no GPU: {library} is not there; install {package}")]
+    Missing {
+        /// Its file.
+        library: &'static str,
+        /// What brings it.
+        package: &'static str,
+    },
+    /// No tensor cores for bf16.
+    #[error(
+        "the GPU {name} has compute capability {major}.{minor}, 8.0 or newer is needed; use device = \"cpu\""
+    )]
+    TooOld {
+        /// Its name.
+        name: String,
+        /// Capability.
+        major: i32,
+        /// Capability.
+        minor: i32,
+    },
+    /// Too little memory is left.
+    #[error(
+        "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end what else uses it, or use device = \"cpu\""
+    )]
+    Memory {
+        /// There.
+        free_mib: usize,
+        /// Wanted.
+        needed_mib: usize,
+    },
+    /// The driver refused.
+    #[error("{what}: {source}")]
+    Driver {
+        /// What was tried.
+        what: &'static str,
+        /// The driver's word.
+        source: DriverError,
+    },
+    /// cuBLASLt refused.
+    #[error("{what}: {source}")]
+    Product {
+        /// What was tried.
+        what: String,
+        /// Its word.
+        source: CublasError,
+    },
+    /// A kernel does not compile.
+    #[error("compiling kernel {file} for {arch}: {source}\n{log}")]
+    Compile {
+        /// Source file.
+        file: &'static str,
+        /// For what.
+        arch: String,
+        /// NVRTC's word.
+        source: NvrtcError,
+        /// NVRTC's log.
+        log: String,
+    },
+    /// The cache of compiled kernels.
+    #[error("writing the compiled kernel {path}: {source}")]
+    Cache {
+        /// File.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The model has a shape that the kernels do not take.
+    #[error("this model does not run on the GPU: {0}; use device = \"cpu\"")]
+    Shape(String),
+}
+
+impl From<CudaError> for BackendError {
+    fn from(error: CudaError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// For `map_err`: names what was tried.
+pub fn tried(what: &'static str) -> impl Fn(DriverError) -> CudaError {
+    move |source| CudaError::Driver { what, source }
+}

@@ -1,0 +1,293 @@
+//! Decoded frames to patches, on the GPU: the host copies bytes and touches no pixel.
+//!
+//! ```text
+//!   planes ─▶ pinned ─▶ GPU ─▶ rgb ─┬─▶ 378 x 378 ─────────────▶ patches of crop 0
+//!                                   └─▶ tiles' size, once ─────▶ patches of crops 1 …
+//! ```
+//!
+//! Tables of a size (which source pixels make which pixel) are made when the size first comes, and kept; so are larger
+//! scratch buffers. After that nothing is allocated.
+
+use std::{collections::HashMap, sync::Arc};
+
+use cudarc::driver::CudaStream;
+use half::bf16;
+
+use super::{
+    error::CudaError,
+    kernels::{Coefficients, Kernels, Rows, TapsAt},
+    memory::{Buffer, Pinned, Pointer, upload},
+};
+use crate::{
+    domain::{Picture, PixelFormat},
+    model::{Tiling, VisionConfig, is_down_first, normalise_table, taps, tiling, yuv_coefficients},
+};
+
+/// Room that frames of one slot have on their way: host memory and its image on the GPU.
+pub struct FrameStage {
+    host: Pinned<u8>,
+    device: Buffer<u8>,
+    used: usize,
+}
+
+/// A frame on the GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged {
+    planes: [Pointer<u8>; 3],
+    format: PixelFormat,
+    strides: [usize; 2],
+    yuv: Coefficients,
+    size: (usize, usize),
+}
+
+impl FrameStage {
+    /// Room for `bytes` of frames; it grows when more come.
+    pub fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            host: Pinned::zeros(bytes)?,
+            device: Buffer::zeros(stream, bytes)?,
+            used: 0,
+        })
+    }
+
+    /// Copies the pictures of a step to the GPU, on the stream `copies`. Nothing of the slot's last step is under way.
+    pub fn put(
+        &mut self,
+        copies: &Arc<CudaStream>,
+        pictures: &[&Picture],
+    ) -> Result<Vec<Staged>, CudaError> {
+        let needed: usize = pictures.iter().map(|picture| bytes(picture)).sum();
+        if needed > self.host.as_slice().len() {
+            *self = Self::new(copies, needed.next_power_of_two())?;
+        }
+        self.used = 0;
+        let staged = pictures.iter().map(|picture| self.copy(picture)).collect();
+        upload(copies, &self.host, self.device.start(), self.used)?;
+        Ok(staged)
+    }
+
+    fn copy(&mut self, picture: &Picture) -> Staged {
+        let (format, size) = (picture.format(), (picture.width(), picture.height()));
+        let mut planes = [self.device.start(); 3];
+        let mut strides = [0; 2];
+        for (index, plane) in planes.iter_mut().enumerate() {
+            let Some((row_bytes, rows)) = format.plane_size(index, size.0, size.1) else {
+                break;
+            };
+            *plane = self.device.start().at(self.used);
+            strides[index.min(1)] = row_bytes;
+            for y in 0..rows {
+                let to = &mut self.host.as_mut_slice()[self.used..][..row_bytes];
+                to.copy_from_slice(picture.row(index, y));
+                self.used += row_bytes;
+            }
+            self.used = self.used.next_multiple_of(ALIGNED);
+        }
+        Staged {
+            planes,
+            format,
+            strides,
+            yuv: Coefficients(yuv_coefficients(picture.matrix(), picture.range())),
+            size,
+        }
+    }
+}
+
+/// Planes begin at multiples of it.
+const ALIGNED: usize = 256;
+
+fn bytes(picture: &Picture) -> usize {
+    let plane = |index| {
+        let size = picture
+            .format()
+            .plane_size(index, picture.width(), picture.height());
+        size.map_or(0, |(row_bytes, rows)| {
+            (row_bytes * rows).next_multiple_of(ALIGNED)
+        })
+    };
+    (0..3).map(plane).sum()
+}
+
+/// Scales and cuts frames.
+pub struct Frames {
+    stream: Arc<CudaStream>,
+    config: VisionConfig,
+    /// What each byte becomes.
+    table: Buffer<bf16>,
+    taps: HashMap<(usize, usize), Taps>,
+    corners: HashMap<(usize, usize), Buffer<i32>>,
+    rgb: Buffer<u8>,
+    between: Buffer<u8>,
+    scaled: Buffer<u8>,
+}
+
+struct Taps {
+    first: Buffer<i32>,
+    count: Buffer<i32>,
+    weights: Buffer<i32>,
+    most: usize,
+}
+
+impl Taps {
+    fn at(&self) -> TapsAt {
+        TapsAt {
+            first: self.first.start(),
+            count: self.count.start(),
+            weights: self.weights.start(),
+            most: self.most,
+        }
+    }
+}
+
+impl Frames {
+    /// For pictures of up to `pixels` pixels; larger ones make it grow.
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        config: &VisionConfig,
+        pixels: usize,
+    ) -> Result<Self, CudaError> {
+        let table = normalise_table().map(bf16::from_f32);
+        let bytes = || Buffer::zeros(stream, pixels * 3);
+        Ok(Self {
+            stream: Arc::clone(stream),
+            config: config.clone(),
+            table: Buffer::from_host(stream, &table)?,
+            taps: HashMap::new(),
+            corners: HashMap::new(),
+            rgb: bytes()?,
+            between: bytes()?,
+            scaled: bytes()?,
+        })
+    }
+
+    /// How a picture is cut, and its crops.
+    pub fn tiling(&self, picture: &Picture) -> (Tiling, usize) {
+        let tiling = tiling(picture.width(), picture.height(), &self.config);
+        let tiles = if tiling.is_single() {
+            0
+        } else {
+            tiling.rows * tiling.cols
+        };
+        (tiling, 1 + tiles)
+    }
+
+    /// Queues everything up to the patches of all crops, the whole picture first. `out` has a row for each patch.
+    pub fn patches(
+        &mut self,
+        kernels: &Kernels,
+        frame: &Staged,
+        tiling: Tiling,
+        out: Rows,
+    ) -> Result<(), CudaError> {
+        let (width, height) = frame.size;
+        grow(&mut self.rgb, &self.stream, width * height * 3)?;
+        let format = match frame.format {
+            PixelFormat::Rgb => 0,
+            PixelFormat::Nv12 => 1,
+            PixelFormat::I420 => 2,
+        };
+        kernels.rgb_from_planes(
+            frame.planes,
+            format,
+            frame.strides,
+            frame.yuv,
+            self.rgb.start(),
+            frame.size,
+        )?;
+        let size = self.config.crop_size;
+        self.cut(kernels, frame.size, (size, size), (1, 1), out)?;
+        if !tiling.is_single() {
+            let tokens = self.config.grid() * self.config.grid();
+            let tiled = tiling.resized(&self.config);
+            let tiles = (tiling.rows, tiling.cols);
+            self.cut(kernels, frame.size, tiled, tiles, out.from(tokens))?;
+        }
+        Ok(())
+    }
+
+    /// Scales the picture in `rgb` to the size `to` and makes patches of `(down, across)` tiles of it.
+    fn cut(
+        &mut self,
+        kernels: &Kernels,
+        from: (usize, usize),
+        to: (usize, usize),
+        tiles: (usize, usize),
+        out: Rows,
+    ) -> Result<(), CudaError> {
+        self.know(from, to, tiles)?;
+        let most = from.0.max(to.0) * from.1.max(to.1) * 3;
+        grow(&mut self.between, &self.stream, most)?;
+        grow(&mut self.scaled, &self.stream, most)?;
+        let (across, down) = (&self.taps[&(from.0, to.0)], &self.taps[&(from.1, to.1)]);
+        let (rgb, between, scaled) = (self.rgb.start(), self.between.start(), self.scaled.start());
+        if is_down_first(from, to) {
+            kernels.scale_down(rgb, down.at(), between, (from.0 * 3, from.1, to.1))?;
+            kernels.scale_across(between, across.at(), scaled, (from.0, to.0, to.1))?;
+        } else {
+            kernels.scale_across(rgb, across.at(), between, (from.0, to.0, from.1))?;
+            kernels.scale_down(between, down.at(), scaled, (to.0 * 3, from.1, to.1))?;
+        }
+        let corner = self.corners[&tiles].start();
+        let (grid, patch) = (self.config.grid(), self.config.enc_patch_size);
+        let crops = tiles.0 * tiles.1;
+        kernels.patches(
+            scaled,
+            corner,
+            self.table.start(),
+            out,
+            (crops, to.0),
+            (grid, patch),
+        )
+    }
+
+    /// Makes the tables that are not there yet.
+    fn know(
+        &mut self,
+        from: (usize, usize),
+        to: (usize, usize),
+        tiles: (usize, usize),
+    ) -> Result<(), CudaError> {
+        for pair in [(from.0, to.0), (from.1, to.1)] {
+            if !self.taps.contains_key(&pair) {
+                let made = self.taps_of(pair)?;
+                self.taps.insert(pair, made);
+            }
+        }
+        if !self.corners.contains_key(&tiles) {
+            let window = self.config.window_pixels();
+            let corner = |tile| [tile % tiles.1 * window, tile / tiles.1 * window];
+            let corners: Vec<i32> = (0..tiles.0 * tiles.1)
+                .flat_map(corner)
+                .map(|pixels| pixels as i32)
+                .collect();
+            let made = Buffer::from_host(&self.stream, &corners)?;
+            self.corners.insert(tiles, made);
+        }
+        Ok(())
+    }
+
+    fn taps_of(&self, (from, to): (usize, usize)) -> Result<Taps, CudaError> {
+        let taps = taps(from, to);
+        let most = taps.iter().map(|tap| tap.weights.len()).max().unwrap_or(1);
+        let first: Vec<i32> = taps.iter().map(|tap| tap.first as i32).collect();
+        let count: Vec<i32> = taps.iter().map(|tap| tap.weights.len() as i32).collect();
+        let mut weights = vec![0; most * taps.len()];
+        for (row, tap) in weights.chunks_exact_mut(most).zip(&taps) {
+            row[..tap.weights.len()].copy_from_slice(&tap.weights);
+        }
+        Ok(Taps {
+            first: Buffer::from_host(&self.stream, &first)?,
+            count: Buffer::from_host(&self.stream, &count)?,
+            weights: Buffer::from_host(&self.stream, &weights)?,
+            most,
+        })
+    }
+}
+
+/// Makes room for `bytes`. The old buffer is freed on its stream, after what still uses it.
+fn grow(buffer: &mut Buffer<u8>, stream: &Arc<CudaStream>, bytes: usize) -> Result<(), CudaError> {
+    if buffer.start().len() < bytes {
+        *buffer = Buffer::zeros(stream, bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! One safe function for each kernel: it checks what the kernel's header asks for, computes the grid, and launches.
+//!
+//! All launches go to one stream, so a kernel sees what the one before it wrote. Pointers are places in buffers that live as
+//! long as the backend (`memory`). The argument lists are those of `kernels/*.cu`, in their order.
+
+use std::{ffi::c_void, path::Path, sync::Arc};
+
+use cudarc::{
+    driver::{
+        CudaFunction, CudaStream, result,
+        sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+    },
+    nvrtc::Ptx,
+};
+use half::bf16;
+
+use super::{
+    compile::{SOURCES, cached_cubin},
+    error::{CudaError, tried},
+    library::Gpu,
+    memory::Pointer,
+};
+
+/// Positions of a page of the cache (`kernels/common.cuh`).
+pub const PAGE: usize = 16;
+/// Values of a head of the decoder.
+pub const TEXT_HEAD: usize = 64;
+/// Rows of a tile of `attend_prefix`.
+pub const TILE: usize = 16;
+/// Shared memory of `attend_dense`: 128 queries and two stages of 64 keys and values, 72 values each.
+const DENSE_SHARED_BYTES: u32 = ((128 + 4 * 64) * 72 * 2) as u32;
+
+mod attention;
+mod decisions;
+mod frames;
+mod layers;
+mod skinny;
+
+pub use attention::{LayerCache, OwnTables, Parts, PrefixTables};
+pub use decisions::PickTables;
+pub use frames::{Coefficients, TapsAt};
+pub use layers::{EncoderAt, InputTables, NormAt};
+pub use skinny::SkinnyTo;
+
+/// All kernels, loaded, with the stream that they run on.
+pub struct Kernels {
+    stream: Arc<CudaStream>,
+    attend_dense_64: CudaFunction,
+    attend_dense_72: CudaFunction,
+    attend_dense_any: CudaFunction,
+    attend_prefix: CudaFunction,
+    attend_own: CudaFunction,
+    choose_token: CudaFunction,
+    combine: CudaFunction,
+    add_places: CudaFunction,
+    decide: CudaFunction,
+    embed: CudaFunction,
+    place_images: CudaFunction,
+    gather_rows: CudaFunction,
+    rgb_from_planes: CudaFunction,
+    scale_across: CudaFunction,
+    scale_down: CudaFunction,
+    patches: CudaFunction,
+    layer_norm: CudaFunction,
+    layer_norm_few: CudaFunction,
+    rope_scatter: CudaFunction,
+    /// By rows (up to 8, up to 16), then by epilogue.
+    skinny: [[CudaFunction; 4]; 2],
+}
+
+/// Rows of values, `stride` apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// The first row.
+    pub start: Pointer<bf16>,
+    /// Values from row to row.
+    pub stride: usize,
+}
+
+impl Rows {
+    /// Rows without gaps.
+    pub fn packed(start: Pointer<bf16>, width: usize) -> Self {
+        Self {
+            start,
+            stride: width,
+        }
+    }
+
+    /// From row `row` on.
+    pub fn from(self, row: usize) -> Self {
+        Self {
+            start: self.start.at(row * self.stride),
+            ..self
+        }
+    }
+}
+
+fn address<T>(argument: &T) -> *mut c_void {
+    std::ptr::from_ref(argument).cast_mut().cast()
+}
+
+/// Launches `$function`; the arguments must be those of the kernel, in order and type.
+macro_rules! launch {
+    (@push $arguments:ident, $pointers:ident, [] [$($rest:tt)*]) => {};
+    (@push $arguments:ident, $pointers:ident, [$head:expr $(, $tail:expr)*] [$index:tt $($rest:tt)*]) => {
+        $pointers.push($crate::cuda::kernels::address(&$arguments.$index));
+        launch!(@push $arguments, $pointers, [$($tail),*] [$($rest)*]);
+    };
+    ($kernels:expr, $function:ident, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {
+        launch!(@on $kernels, &$kernels.$function, stringify!($function), $grid, $threads, $shared, [$($argument),*])
+    };
+    (@on $kernels:expr, $function:expr, $name:expr, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {{
+        let arguments = ($($argument,)*);
+        let mut pointers: Vec<*mut std::ffi::c_void> = Vec::with_capacity(20);
+        launch!(@push arguments, pointers, [$($argument),*] [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19]);
+        let blocks = $crate::cuda::kernels::Blocks {
+            grid: $grid,
+            threads: $threads,
+            shared_bytes: $shared,
+        };
+        // SAFETY: the arguments have the order and the C types of the kernel's declaration, and stay alive for the call,
+        // which copies them. What they point to was checked by the caller of this macro, lives as long as the backend, and
+        // is only used on this stream or behind an event.
+        unsafe { $kernels.launch($function, $name, blocks, &mut pointers) }
+    }};
+}
+
+pub(crate) use launch;
+
+/// The blocks of a launch.
+pub(crate) struct Blocks {
+    pub grid: (usize, usize, usize),
+    pub threads: u32,
+    pub shared_bytes: u32,
+}
+
+/// Says which need of which kernel is not met.
+fn need(met: bool, what: &'static str) -> Result<(), CudaError> {
+    match met {
+        true => Ok(()),
+        false => Err(CudaError::Shape(what.into())),
+    }
+}
+
+impl Kernels {
+    /// # Safety
+    /// `arguments` are the function's, in their order, and what they point to is good for it.
+    unsafe fn launch(
+        &self,
+        function: &CudaFunction,
+        name: &'static str,
+        blocks: Blocks,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), CudaError> {
+        let (x, y, z) = blocks.grid;
+        // SAFETY: the function belongs to a module that is loaded as long as it is; the rest is the caller's promise.
+        unsafe {
+            result::launch_kernel(
+                function.cu_function(),
+                (x as u32, y as u32, z as u32),
+                (blocks.threads, 1, 1),
+                blocks.shared_bytes,
+                self.stream.cu_stream(),
+                arguments,
+            )
+        }
+        .map_err(tried(name))
+    }
+
+    /// Compiles (or finds compiled) and loads all of them. Blocks for some seconds the first time.
+    pub fn load(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
+        let mut modules = Vec::with_capacity(SOURCES.len());
+        for source in &SOURCES {
+            let code = cached_cubin(source, &gpu.arch, gpu.driver_version, cache)?;
+            let module = gpu.context.load_module(Ptx::from_binary(code));
+            modules.push(module.map_err(tried("loading a kernel into the GPU"))?);
+        }
+        let function = |name: &str| {
+            let mut found = modules.iter().map(|module| module.load_function(name));
+            let found = found.find_map(Result::ok);
+            found.ok_or_else(|| CudaError::Shape(format!("kernel {name} is in no file")))
+        };
+        let skinny = |rows: usize| -> Result<[CudaFunction; 4], CudaError> {
+            let named = |epilogue| function(&format!("skinny_{rows}_{epilogue}"));
+            Ok([
+                named("to_bf16")?,
+                named("to_f32")?,
+                named("add_to")?,
+                named("gelu_from")?,
+            ])
+        };
+        let kernels = Self {
+            stream,
+            attend_dense_64: function("attend_dense_64")?,
+            attend_dense_72: function("attend_dense_72")?,
+            attend_dense_any: function("attend_dense_any")?,
+            attend_prefix: function("attend_prefix")?,
+            attend_own: function("attend_own")?,
+            choose_token: function("choose_token")?,
+            combine: function("combine")?,
+            add_places: function("add_places")?,
+            decide: function("decide")?,
+            embed: function("embed")?,
+            place_images: function("place_images")?,
+            gather_rows: function("gather_rows")?,
+            rgb_from_planes: function("rgb_from_planes")?,
+            scale_across: function("scale_across")?,
+            scale_down: function("scale_down")?,
+            patches: function("patches")?,
+            layer_norm: function("layer_norm")?,
+            layer_norm_few: function("layer_norm_few")?,
+            rope_scatter: function("rope_scatter")?,
+            skinny: [skinny(8)?, skinny(16)?],
+        };
+        for dense in [&kernels.attend_dense_64, &kernels.attend_dense_72] {
+            dense
+                .set_attribute(
+                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    DENSE_SHARED_BYTES as i32,
+                )
+                .map_err(tried("asking for shared memory"))?;
+        }
+        Ok(kernels)
+    }
+}

@@ -1,0 +1,240 @@
+//! Norms, embeddings, and what stands between the vision encoder and the decoder.
+
+use half::bf16;
+
+use super::{Kernels, launch, need};
+use crate::cuda::{error::CudaError, memory::Pointer, record::Record};
+
+/// Up to so many rows get a block each, which would leave a large GPU idle with a warp each.
+const FEW_ROWS: usize = 256;
+/// Widest row of a block.
+const FEW_WIDTH: usize = 4096;
+
+/// Scale and shift.
+#[derive(Clone, Copy, Debug)]
+pub struct NormAt {
+    /// `[width]`.
+    pub weight: Pointer<bf16>,
+    /// `[width]`.
+    pub bias: Pointer<bf16>,
+}
+
+/// An encoder of coordinates or sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct EncoderAt {
+    /// Frequencies, f32.
+    pub frequencies: Pointer<f32>,
+    /// `[width, 2 * half]`.
+    pub weight: Pointer<bf16>,
+    /// `[width]`.
+    pub bias: Pointer<bf16>,
+    /// Frequencies of one value.
+    pub half: usize,
+}
+
+/// Tables of `embed`.
+#[derive(Clone, Copy, Debug)]
+pub struct InputTables {
+    /// What it is.
+    pub kind: Pointer<i32>,
+    /// First value.
+    pub a: Pointer<i32>,
+    /// Second value.
+    pub b: Pointer<i32>,
+}
+
+impl Kernels {
+    /// `layer_norm.cu`.
+    pub fn layer_norm(
+        &self,
+        x: Pointer<bf16>,
+        norm: NormAt,
+        out: Pointer<bf16>,
+        (rows, width): (usize, usize),
+    ) -> Result<(), CudaError> {
+        need(
+            width.is_multiple_of(8),
+            "layer norm: widths are multiples of 8",
+        )?;
+        need(
+            x.len() >= rows * width && out.len() >= rows * width,
+            "layer norm: rows beyond a buffer",
+        )?;
+        let (x, out) = (x.address(), out.address());
+        let (weight, bias) = (norm.weight.address(), norm.bias.address());
+        let (count, wide) = (rows as i32, width as i32);
+        if rows <= FEW_ROWS && width <= FEW_WIDTH {
+            return launch!(
+                self,
+                layer_norm_few,
+                (rows, 1, 1),
+                256,
+                0,
+                [x, weight, bias, out, count, wide]
+            );
+        }
+        launch!(
+            self,
+            layer_norm,
+            (rows.div_ceil(8), 1, 1),
+            256,
+            0,
+            [x, weight, bias, out, count, wide]
+        )
+    }
+
+    /// `embed.cu`: rows.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the kernel's own, grouped where they belong together"
+    )]
+    pub fn embed(
+        &self,
+        inputs: &InputTables,
+        decided: Pointer<Record>,
+        wte: Pointer<bf16>,
+        (coord, size): (EncoderAt, EncoderAt),
+        (out, dead): (Pointer<bf16>, Pointer<i32>),
+        (rows, width): (usize, usize),
+    ) -> Result<(), CudaError> {
+        need(
+            coord.half <= 256 && size.half <= 256,
+            "embedding: up to 256 frequencies of a coordinate or size",
+        )?;
+        need(
+            out.len() >= rows * width && dead.len() >= rows,
+            "embedding: rows beyond a buffer",
+        )?;
+        launch!(
+            self,
+            embed,
+            (rows, width.div_ceil(64), 1),
+            256,
+            0,
+            [
+                inputs.kind.address(),
+                inputs.a.address(),
+                inputs.b.address(),
+                decided.address(),
+                wte.address(),
+                coord.frequencies.address(),
+                coord.weight.address(),
+                coord.bias.address(),
+                coord.half as i32,
+                size.frequencies.address(),
+                size.weight.address(),
+                size.bias.address(),
+                size.half as i32,
+                out.address(),
+                dead.address(),
+                width as i32,
+            ]
+        )
+    }
+
+    /// `embed.cu`: images.
+    pub fn place_images(
+        &self,
+        tokens_in: Pointer<bf16>,
+        bos: Pointer<bf16>,
+        out: Pointer<bf16>,
+        (images, tokens, width): (usize, usize, usize),
+    ) -> Result<(), CudaError> {
+        need(
+            tokens_in.len() >= images * tokens * width
+                && out.len() >= images * (tokens + 1) * width,
+            "images: beyond a buffer",
+        )?;
+        launch!(
+            self,
+            place_images,
+            (images * (tokens + 1), 1, 1),
+            256,
+            0,
+            [
+                tokens_in.address(),
+                bos.address(),
+                out.address(),
+                tokens as i32,
+                width as i32,
+            ]
+        )
+    }
+
+    /// `embed.cu`: rows by index.
+    pub fn gather_rows(
+        &self,
+        x: Pointer<bf16>,
+        index: Pointer<i32>,
+        out: Pointer<bf16>,
+        (rows, width): (usize, usize),
+    ) -> Result<(), CudaError> {
+        need(
+            out.len() >= rows * width && index.len() >= rows,
+            "rows: beyond a buffer",
+        )?;
+        launch!(
+            self,
+            gather_rows,
+            (rows, 1, 1),
+            256,
+            0,
+            [x.address(), index.address(), out.address(), width as i32,]
+        )
+    }
+
+    /// `combine.cu`: features to the projection's input.
+    pub fn combine(
+        &self,
+        features: Pointer<bf16>,
+        image: Pointer<i32>,
+        out: Pointer<bf16>,
+        images: usize,
+        (grid, margin, width): (usize, usize, usize),
+    ) -> Result<(), CudaError> {
+        need(
+            width.is_multiple_of(8),
+            "combining: widths are multiples of 8",
+        )?;
+        need(
+            out.len() >= images * grid * grid * 2 * width,
+            "combining: beyond a buffer",
+        )?;
+        launch!(
+            self,
+            combine,
+            (images * grid * grid, 1, 1),
+            128,
+            0,
+            [
+                features.address(),
+                image.address(),
+                out.address(),
+                grid as i32,
+                margin as i32,
+                width as i32,
+            ]
+        )
+    }
+
+    /// `combine.cu`: places of the patches.
+    pub fn add_places(
+        &self,
+        x: Pointer<bf16>,
+        places: Pointer<bf16>,
+        (rows, tokens, width): (usize, usize, usize),
+    ) -> Result<(), CudaError> {
+        need(
+            x.len() >= rows * width && places.len() >= tokens * width,
+            "places: beyond a buffer",
+        )?;
+        launch!(
+            self,
+            add_places,
+            (rows, 1, 1),
+            128,
+            0,
+            [x.address(), places.address(), tokens as i32, width as i32,]
+        )
+    }
+}

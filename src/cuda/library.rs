@@ -1,0 +1,96 @@
+//! What has to be on the machine: the driver with a GPU, NVRTC and cuBLASLt. Nothing is linked; they are found at run time.
+
+use std::sync::Arc;
+
+use cudarc::{
+    cublaslt,
+    driver::{self, CudaContext, sys::CUdevice_attribute as Attribute},
+    nvrtc,
+};
+
+use super::error::{CudaError, tried};
+
+/// A GPU that kernels can be compiled for.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    /// The driver's context; one for the whole process.
+    pub context: Arc<CudaContext>,
+    /// Marketing name.
+    pub name: String,
+    /// What NVRTC compiles for, e.g. `sm_90a`.
+    pub arch: String,
+    /// Of CUDA, as the driver supports it: 13000 is 13.0.
+    pub driver_version: i32,
+    /// Multiprocessors.
+    pub multiprocessors: usize,
+    /// Bytes of its memory.
+    pub memory_bytes: usize,
+}
+
+/// Opens GPU `index`, or says what is missing and what to do.
+pub fn open(index: u32) -> Result<Gpu, CudaError> {
+    libraries()?;
+    let context = CudaContext::new(index as usize).map_err(tried("opening the GPU"))?;
+    // SAFETY: nothing was allocated in the context yet. Without tracking the crate does not order streams by itself; this
+    // room orders them with events, see `slot`.
+    unsafe { context.disable_event_tracking() };
+    let (major, minor) = context
+        .compute_capability()
+        .map_err(tried("asking the GPU for its capability"))?;
+    if major < 8 {
+        return Err(CudaError::TooOld {
+            name: context.name().unwrap_or_default(),
+            major,
+            minor,
+        });
+    }
+    let attribute = |which| context.attribute(which).unwrap_or_default();
+    Ok(Gpu {
+        name: context.name().unwrap_or_default(),
+        // Only the `a` variants have a generation's own tensor instructions; kernels are made for the GPU that is there.
+        arch: match (major, minor) {
+            (9, 0) => "sm_90a".into(),
+            (10, 0) => "sm_100a".into(),
+            _ => format!("sm_{major}{minor}"),
+        },
+        driver_version: driver_version(),
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
+        memory_bytes: context.total_mem().unwrap_or_default(),
+        context,
+    })
+}
+
+/// The crate panics when it calls into a library that is not there, so each is looked for first.
+fn libraries() -> Result<(), CudaError> {
+    // SAFETY: these only try to load the library; loading has no preconditions.
+    let found = unsafe {
+        [
+            (
+                driver::sys::is_culib_present(),
+                "libcuda.so.1",
+                "the NVIDIA driver",
+            ),
+            (
+                nvrtc::sys::is_culib_present(),
+                "libnvrtc.so",
+                "NVRTC (package cuda-nvrtc or nvidia-cuda-nvrtc)",
+            ),
+            (
+                cublaslt::sys::is_culib_present(),
+                "libcublasLt.so",
+                "cuBLAS (package libcublas or nvidia-cublas)",
+            ),
+        ]
+    };
+    match found.into_iter().find(|(there, ..)| !there) {
+        Some((_, library, package)) => Err(CudaError::Missing { library, package }),
+        None => Ok(()),
+    }
+}
+
+fn driver_version() -> i32 {
+    let mut version = 0;
+    // SAFETY: the driver is loaded, and the pointer is to a local that outlives the call.
+    let status = unsafe { driver::sys::cuDriverGetVersion(&mut version) };
+    status.result().map_or(0, |()| version)
+}

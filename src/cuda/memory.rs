@@ -1,0 +1,180 @@
+//! Memory of the GPU and memory that it can copy from and to.
+//!
+//! Everything is allocated while a backend is built and freed when it is dropped, after its streams have ended. A
+//! [`Pointer`] is therefore good for as long as the backend's parts that hold it, and nothing here borrows.
+
+use std::{marker::PhantomData, ptr::NonNull, slice, sync::Arc};
+
+use cudarc::driver::{CudaSlice, CudaStream, DeviceRepr, DriverError, ValidAsZeroBits, result};
+
+use super::error::{CudaError, tried};
+
+/// Memory of the GPU.
+#[derive(Debug)]
+pub struct Buffer<T> {
+    slice: CudaSlice<T>,
+    address: u64,
+}
+
+/// A place in a [`Buffer`] with what is left of it.
+#[derive(Debug)]
+pub struct Pointer<T> {
+    address: u64,
+    len: usize,
+    of: PhantomData<T>,
+}
+
+impl<T> Clone for Pointer<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Pointer<T> {}
+
+impl<T> Pointer<T> {
+    /// As the driver names it.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Values from here to the buffer's end.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// `values` further on; at most at the end.
+    pub fn at(&self, values: usize) -> Self {
+        let values = values.min(self.len);
+        Self {
+            address: self.address + (values * size_of::<T>()) as u64,
+            len: self.len - values,
+            of: PhantomData,
+        }
+    }
+}
+
+impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
+    /// `len` zeros. Waits until they are written.
+    pub fn zeros(stream: &Arc<CudaStream>, len: usize) -> Result<Self, CudaError> {
+        let slice = stream
+            .alloc_zeros(len.max(1))
+            .map_err(tried("allocating memory of the GPU"))?;
+        Self::ready(stream, slice)
+    }
+
+    /// A copy of `values`. Waits for it.
+    pub fn from_host(stream: &Arc<CudaStream>, values: &[T]) -> Result<Self, CudaError> {
+        let slice = stream
+            .clone_htod(values)
+            .map_err(tried("copying to the GPU"))?;
+        Self::ready(stream, slice)
+    }
+
+    fn ready(stream: &Arc<CudaStream>, slice: CudaSlice<T>) -> Result<Self, CudaError> {
+        use cudarc::driver::DevicePtr as _;
+        stream
+            .synchronize()
+            .map_err(tried("waiting for the GPU's memory"))?;
+        let address = slice.device_ptr(stream).0;
+        Ok(Self { slice, address })
+    }
+
+    /// Its beginning.
+    pub fn start(&self) -> Pointer<T> {
+        Pointer {
+            address: self.address,
+            len: self.slice.len(),
+            of: PhantomData,
+        }
+    }
+
+    /// A copy of it. Waits for everything on the stream.
+    #[cfg(test)]
+    pub fn to_host(&self, stream: &Arc<CudaStream>) -> Result<Vec<T>, CudaError> {
+        stream
+            .clone_dtoh(&self.slice)
+            .map_err(tried("copying from the GPU"))
+    }
+}
+
+/// Memory of the host that the GPU copies from and to by itself. Not write-combined: the host reads it too.
+#[derive(Debug)]
+pub struct Pinned<T> {
+    start: NonNull<T>,
+    len: usize,
+}
+
+impl<T: DeviceRepr + ValidAsZeroBits> Pinned<T> {
+    /// `len` zeros. The calling thread must have a context.
+    pub fn zeros(len: usize) -> Result<Self, CudaError> {
+        let failed = tried("allocating memory that the GPU can copy");
+        let bytes = len.max(1) * size_of::<T>();
+        // SAFETY: the size is not zero; the memory is freed once, in `drop`.
+        let start = unsafe { result::malloc_host(bytes, 0) }.map_err(&failed)?;
+        // SAFETY: the driver gave `bytes` bytes, aligned for every type.
+        unsafe { start.cast::<u8>().write_bytes(0, bytes) };
+        let start = NonNull::new(start.cast()).ok_or_else(|| {
+            failed(DriverError(
+                cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+            ))
+        })?;
+        Ok(Self { start, len })
+    }
+}
+
+impl<T> Pinned<T> {
+    /// To be read after the copy into it has ended.
+    pub fn as_slice(&self) -> &[T] {
+        // SAFETY: `len` values of a type for which zeros are valid were allocated and set to zero. A copy of the GPU into them
+        // ends before anybody reads: `slot` waits for its event first.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// To be written before a copy from it begins, or after it has ended.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as above, and `self` is borrowed alone.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `zeros`, freed once; the backend waits for its streams before its parts are dropped. A failure
+        // means that the context is gone, and the memory with it.
+        let _ = unsafe { result::free_host(self.start.as_ptr().cast()) };
+    }
+}
+
+/// Queues a copy of the first `len` values to the GPU.
+pub fn upload<T>(
+    stream: &CudaStream,
+    from: &Pinned<T>,
+    to: Pointer<T>,
+    len: usize,
+) -> Result<(), CudaError> {
+    let len = len.min(to.len()).min(from.len);
+    // SAFETY: both have `len` values. The host writes `from` again only after the event behind this copy (`slot`), and
+    // every kernel that reads `to` waits for that event.
+    unsafe { result::memcpy_htod_async(to.address(), &from.as_slice()[..len], stream.cu_stream()) }
+        .map_err(tried("copying a step to the GPU"))
+}
+
+/// Queues a copy of the first `len` values to the host.
+pub fn download<T>(
+    stream: &CudaStream,
+    from: Pointer<T>,
+    to: &mut Pinned<T>,
+    len: usize,
+) -> Result<(), CudaError> {
+    let len = len.min(from.len()).min(to.len);
+    // SAFETY: both have `len` values. The host reads `to` only after the event behind this copy (`slot`).
+    unsafe {
+        result::memcpy_dtoh_async(
+            &mut to.as_mut_slice()[..len],
+            from.address(),
+            stream.cu_stream(),
+        )
+    }
+    .map_err(tried("copying results from the GPU"))
+}

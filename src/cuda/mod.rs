@@ -1,0 +1,43 @@
+//! The backend on an NVIDIA GPU: Moondream 2 in bf16, kernels from `kernels/`, products by cuBLASLt.
+//!
+//! ```text
+//!   Step ─▶ program ─▶ slot ─▶ frames ─▶ network ─▶ records ─▶ Committed
+//!           tables     copies  patches   products, kernels
+//! ```
+//!
+//! Belongs here: everything that knows CUDA, and all `unsafe` of the crate; each block of it argues why it is sound. Not
+//! here: when a step runs (`engine`), what stands in it (`model`). Nothing is linked: driver, NVRTC and cuBLASLt are found
+//! at run time, and what is missing is said ([`library`]).
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | [`library`], [`error`] | what has to be on the machine |
+//! | [`compile`] | kernels to machine code, cached |
+//! | [`memory`] | buffers of the GPU, pinned memory, copies |
+//! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
+//! | [`weights`] | the model on the GPU |
+//! | [`program`] | a step as tables; pure |
+//! | [`frames`], [`network`] | frames to patches; the forward pass |
+//! | [`slot`], [`clock`], [`backend`] | steps in flight, and when they ran |
+
+mod backend;
+mod clock;
+pub mod compile;
+mod error;
+mod frames;
+mod kernels;
+mod library;
+mod memory;
+mod network;
+mod products;
+mod program;
+mod record;
+mod slot;
+mod weights;
+
+pub use backend::{Capacity, CudaBackend};
+pub use error::CudaError;
+pub use library::{Gpu, open};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! What a step in flight needs, and the order of its copies and kernels.
+//!
+//! ```text
+//!   copies up    ─ tables, frames ─┐ uploaded                masks ─┐ masked
+//!   compute                        └▶ forward, decisions ───────────┴▶ tokens ─┐ computed
+//!   copies down                                                                └▶ records ─▶ copied ◀ commit waits here
+//! ```
+//!
+//! Three streams, ordered by events alone. Everything is allocated when the backend is built, so addresses stay.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
+
+use super::{
+    error::{CudaError, tried},
+    frames::FrameStage,
+    memory::{Buffer, Pinned, download, upload},
+    program::{Counts, Layout},
+    record::Record,
+};
+
+/// The three streams.
+pub struct Streams {
+    /// Copies to the GPU.
+    pub up: Arc<CudaStream>,
+    /// All kernels and products.
+    pub compute: Arc<CudaStream>,
+    /// Copies from the GPU.
+    pub down: Arc<CudaStream>,
+}
+
+impl Streams {
+    /// New ones; none is the default stream, which waits for all others.
+    pub fn new(context: &Arc<CudaContext>) -> Result<Self, CudaError> {
+        let stream = || context.new_stream().map_err(tried("making a stream"));
+        Ok(Self {
+            up: stream()?,
+            compute: stream()?,
+            down: stream()?,
+        })
+    }
+
+    /// Waits until nothing runs.
+    pub fn drain(&self) -> Result<(), CudaError> {
+        for stream in [&self.up, &self.compute, &self.down] {
+            stream.synchronize().map_err(tried("waiting for the GPU"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Moments of a step on the compute stream.
+pub struct Moments {
+    /// It began.
+    pub began: CudaEvent,
+    /// Its frames are patches.
+    pub prepared: CudaEvent,
+    /// Its images are tokens.
+    pub encoded: CudaEvent,
+    /// Its hidden states are there.
+    pub forwarded: CudaEvent,
+    /// Its masks are there.
+    pub masked: CudaEvent,
+    /// Its decisions are there.
+    pub computed: CudaEvent,
+}
+
+/// A step in flight: what its commit has to know.
+#[derive(Clone, Debug, Default)]
+pub struct Flight {
+    /// Its numbers.
+    pub counts: Counts,
+    /// Pixels that the model sees of each image.
+    pub model_sizes: Vec<(u32, u32)>,
+    /// Crops that were encoded.
+    pub crops: usize,
+}
+
+/// One of the slots.
+pub struct Slot {
+    host_block: Pinned<i32>,
+    /// The step's tables.
+    pub block: Buffer<i32>,
+    /// Frames on their way.
+    pub frames: FrameStage,
+    host_masks: Pinned<u32>,
+    /// `[tokens, words]`.
+    pub masks: Buffer<u32>,
+    mask_words: usize,
+    /// Decisions.
+    pub records: Buffer<Record>,
+    host_records: Pinned<Record>,
+    uploaded: CudaEvent,
+    /// On the compute stream. Two sets in turn: the end of a step is still read when its slot's next step is launched.
+    moments: [Moments; 2],
+    turn: usize,
+    copied: CudaEvent,
+    /// What is in flight.
+    pub flight: Flight,
+}
+
+impl Slot {
+    /// Room for one step.
+    pub fn new(
+        context: &Arc<CudaContext>,
+        streams: &Streams,
+        layout: &Layout,
+        vocab: usize,
+        frame_bytes: usize,
+    ) -> Result<Self, CudaError> {
+        let event = |flags| {
+            context
+                .new_event(Some(flags))
+                .map_err(tried("making an event"))
+        };
+        let order = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
+        let moment = || event(CUevent_flags::CU_EVENT_DEFAULT);
+        let moments = || {
+            Ok(Moments {
+                began: moment()?,
+                prepared: moment()?,
+                encoded: moment()?,
+                forwarded: moment()?,
+                masked: moment()?,
+                computed: moment()?,
+            })
+        };
+        let mask_words = vocab.div_ceil(32);
+        let masks = layout.token_rows.len * mask_words;
+        Ok(Self {
+            host_block: Pinned::zeros(layout.words)?,
+            block: Buffer::zeros(&streams.compute, layout.words)?,
+            frames: FrameStage::new(&streams.up, frame_bytes)?,
+            host_masks: Pinned::zeros(masks)?,
+            masks: Buffer::zeros(&streams.compute, masks)?,
+            mask_words,
+            records: Buffer::zeros(&streams.compute, layout.picks)?,
+            host_records: Pinned::zeros(layout.picks)?,
+            uploaded: order()?,
+            moments: [moments()?, moments()?],
+            turn: 0,
+            copied: order()?,
+            flight: Flight::default(),
+        })
+    }
+
+    /// Moments of the step in flight, or of the last one.
+    pub fn moments(&self) -> &Moments {
+        &self.moments[self.turn]
+    }
+
+    /// A new step begins.
+    pub fn next_turn(&mut self) {
+        self.turn = 1 - self.turn;
+    }
+
+    /// Which set [`Slot::moments`] is.
+    pub fn turn(&self) -> usize {
+        self.turn
+    }
+
+    /// The end of the step that had that set.
+    pub fn end_of(&self, turn: usize) -> &CudaEvent {
+        &self.moments[turn].computed
+    }
+
+    /// The block that the host fills before [`Slot::uploaded`].
+    pub fn block_mut(&mut self) -> &mut [i32] {
+        self.host_block.as_mut_slice()
+    }
+
+    /// Queues the block's copy; kernels queued from now on see it and all copies before it.
+    pub fn upload(&mut self, streams: &Streams) -> Result<(), CudaError> {
+        let words = self.host_block.as_slice().len();
+        upload(&streams.up, &self.host_block, self.block.start(), words)?;
+        self.behind_uploads(streams)
+    }
+
+    /// Queues the masks' copy: for each token a mask, or `None`, which allows nothing.
+    pub fn upload_masks<'a>(
+        &mut self,
+        streams: &Streams,
+        masks: impl Iterator<Item = Option<&'a [u32]>>,
+    ) -> Result<(), CudaError> {
+        let mut used = 0;
+        for mask in masks {
+            let words = &mut self.host_masks.as_mut_slice()[used..][..self.mask_words];
+            match mask {
+                Some(mask) => words.copy_from_slice(mask),
+                None => words.fill(0),
+            }
+            used += self.mask_words;
+        }
+        upload(&streams.up, &self.host_masks, self.masks.start(), used)?;
+        self.behind_uploads(streams)
+    }
+
+    fn behind_uploads(&self, streams: &Streams) -> Result<(), CudaError> {
+        record(&self.uploaded, &streams.up)?;
+        wait(&streams.compute, &self.uploaded)
+    }
+
+    /// Queues the copy of the decisions behind everything that computes them.
+    pub fn download(&mut self, streams: &Streams) -> Result<(), CudaError> {
+        let computed = &self.moments[self.turn].computed;
+        record(computed, &streams.compute)?;
+        wait(&streams.down, computed)?;
+        let picks = self.flight.counts.picks;
+        download(
+            &streams.down,
+            self.records.start(),
+            &mut self.host_records,
+            picks,
+        )?;
+        record(&self.copied, &streams.down)
+    }
+
+    /// Waits for that copy.
+    pub fn results(&self) -> Result<&[Record], CudaError> {
+        self.copied
+            .synchronize()
+            .map_err(tried("waiting for a step of the GPU"))?;
+        Ok(&self.host_records.as_slice()[..self.flight.counts.picks])
+    }
+}
+
+/// Marks the stream's present end.
+pub fn record(event: &CudaEvent, stream: &CudaStream) -> Result<(), CudaError> {
+    event.record(stream).map_err(tried("recording an event"))
+}
+
+fn wait(stream: &CudaStream, event: &CudaEvent) -> Result<(), CudaError> {
+    stream.wait(event).map_err(tried("ordering two streams"))
+}

@@ -1,0 +1,105 @@
+//! On a GPU; where there is none, each test says so and ends. Every kernel against the same formula in plain f32 on random
+//! values, then the whole network against the CPU and the golden data.
+
+mod attention;
+mod choices;
+mod frames;
+mod layers;
+mod whole;
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use half::bf16;
+use rand_pcg::{Pcg64, rand_core::Rng as _};
+
+use super::{kernels::Kernels, library, memory::Buffer, products::Products};
+
+/// A GPU with everything loaded.
+pub(super) struct Rig {
+    pub stream: Arc<CudaStream>,
+    pub kernels: Kernels,
+    pub products: Products,
+}
+
+/// `None`, with a word, where there is no GPU.
+pub(super) fn rig() -> Option<Rig> {
+    let gpu = match library::open(0) {
+        Ok(gpu) => gpu,
+        Err(error) => {
+            println!("left out: {error}");
+            return None;
+        }
+    };
+    let stream = gpu.context.new_stream().unwrap();
+    let cache = std::env::temp_dir().join("spotter-test-kernels");
+    Some(Rig {
+        kernels: Kernels::load(&gpu, Arc::clone(&stream), &cache).unwrap(),
+        products: Products::new(Arc::clone(&stream)).unwrap(),
+        stream,
+    })
+}
+
+/// Random values, much alike a normal distribution of width 1, as bf16 can hold them.
+pub(super) struct Random(Pcg64);
+
+impl Random {
+    pub fn new(seed: u128) -> Self {
+        Self(Pcg64::new(seed, 1))
+    }
+
+    pub fn unit(&mut self) -> f32 {
+        (self.0.next_u32() >> 8) as f32 / (1 << 24) as f32
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0.next_u32() as usize % bound
+    }
+
+    pub fn values(&mut self, count: usize) -> Vec<bf16> {
+        let one = |_| {
+            let sum: f32 = (0..4).map(|_| self.unit() - 0.5).sum();
+            bf16::from_f32(sum * 1.7)
+        };
+        (0..count).map(one).collect()
+    }
+}
+
+impl Rig {
+    pub fn up(&self, values: &[bf16]) -> Buffer<bf16> {
+        Buffer::from_host(&self.stream, values).unwrap()
+    }
+
+    pub fn ints(&self, values: &[i32]) -> Buffer<i32> {
+        Buffer::from_host(&self.stream, values).unwrap()
+    }
+
+    pub fn floats(&self, values: &[f32]) -> Buffer<f32> {
+        Buffer::from_host(&self.stream, values).unwrap()
+    }
+
+    pub fn room(&self, count: usize) -> Buffer<bf16> {
+        // Not zeros, so that what is not written shows.
+        self.up(&vec![bf16::from_f32(77.0); count])
+    }
+
+    pub fn down(&self, buffer: &Buffer<bf16>) -> Vec<f32> {
+        let values = buffer.to_host(&self.stream).unwrap();
+        values.iter().map(|x| x.to_f32()).collect()
+    }
+}
+
+pub(super) fn f32s(values: &[bf16]) -> Vec<f32> {
+    values.iter().map(|x| x.to_f32()).collect()
+}
+
+/// `|got - want| / |want|` over all values; NaN never passes.
+#[track_caller]
+pub(super) fn assert_close(what: &str, got: &[f32], want: &[f32], most: f32) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let norm = |x: &mut dyn Iterator<Item = f32>| x.map(|x| x * x).sum::<f32>().sqrt();
+    let off = norm(&mut got.iter().zip(want).map(|(g, w)| g - w));
+    let share = off / norm(&mut want.iter().copied());
+    println!("{what}: error {share:.2e}");
+    assert!(share <= most, "{what}: error {share}, at most {most}");
+}

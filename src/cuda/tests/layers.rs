@@ -1,0 +1,382 @@
+//! Norms, products, features between encoder and decoder, embeddings.
+
+use half::bf16;
+
+use super::{Random, Rig, assert_close, f32s, rig};
+use crate::cuda::{
+    kernels::{EncoderAt, InputTables, Kernels, NormAt, Rows, SkinnyTo},
+    memory::Buffer,
+    products::{Epilogue, LinearAt, bucket},
+    record::Record,
+};
+
+#[test]
+fn layer_norms_are_those_of_the_formula() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(1);
+    for (rows, width) in [(1, 64), (37, 1152), (3, 2048), (740, 2048)] {
+        let (x, w, b) = (
+            random.values(rows * width),
+            random.values(width),
+            random.values(width),
+        );
+        let (xs, ws, bs, out) = (rig.up(&x), rig.up(&w), rig.up(&b), rig.room(rows * width));
+        let norm = NormAt {
+            weight: ws.start(),
+            bias: bs.start(),
+        };
+        rig.kernels
+            .layer_norm(xs.start(), norm, out.start(), (rows, width))
+            .unwrap();
+        let (w, b) = (f32s(&w), f32s(&b));
+        let x = f32s(&x);
+        let want = x.chunks_exact(width).flat_map(|row| {
+            let mean = row.iter().sum::<f32>() / width as f32;
+            let var = row.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / width as f32;
+            let scale = (var + 1e-5).sqrt().recip();
+            (0..width)
+                .map(|i| (row[i] - mean) * scale * w[i] + b[i])
+                .collect::<Vec<_>>()
+        });
+        assert_close(
+            "layer norm",
+            &rig.down(&out),
+            &want.collect::<Vec<_>>(),
+            4e-3,
+        );
+    }
+}
+
+fn gelu(x: f32) -> f32 {
+    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
+}
+
+#[test]
+fn products_with_every_epilogue_are_those_of_the_formula() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(2);
+    for (rows, outputs, inner) in [(1, 96, 64), (8, 1152, 592), (13, 208, 192), (100, 144, 72)] {
+        let (x, w) = (random.values(rows * inner), random.values(outputs * inner));
+        let (b, before) = (random.values(outputs), random.values(rows * (outputs + 8)));
+        let mut padded = x.clone();
+        padded.resize(bucket(rows) * inner, bf16::ZERO);
+        let (xs, ws, bs) = (rig.up(&padded), rig.up(&w), rig.up(&b));
+        let bias_f32 = rig.floats(&f32s(&b));
+        let linear = LinearAt {
+            weight: ws.start(),
+            bias: bs.start(),
+            bias_f32: Some(bias_f32.start()),
+            outputs,
+            inner,
+        };
+        let (x, w, b, before) = (f32s(&x), f32s(&w), f32s(&b), f32s(&before));
+        let sum = |row: usize, out: usize| {
+            let (x, w) = (&x[row * inner..][..inner], &w[out * inner..][..inner]);
+            x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>() + b[out]
+        };
+        let stride = outputs + 8;
+        for epilogue in [Epilogue::Bias, Epilogue::BiasGelu, Epilogue::BiasAdd] {
+            let mut room: Vec<bf16> = before.iter().map(|&x| bf16::from_f32(x)).collect();
+            room.resize(bucket(rows) * stride, bf16::ZERO);
+            let out = rig.up(&room);
+            let rows_out = Rows {
+                start: out.start(),
+                stride,
+            };
+            rig.products
+                .run(
+                    &linear,
+                    Rows::packed(xs.start(), inner),
+                    rows_out,
+                    rows,
+                    epilogue,
+                )
+                .unwrap();
+            let got = rig.down(&out);
+            let (mut wanted, mut found) = (Vec::new(), Vec::new());
+            for row in 0..rows {
+                for o in 0..outputs {
+                    wanted.push(match epilogue {
+                        Epilogue::Bias => sum(row, o),
+                        Epilogue::BiasGelu => gelu(sum(row, o)),
+                        Epilogue::BiasAdd => sum(row, o) + before[row * stride + o],
+                    });
+                    found.push(got[row * stride + o]);
+                }
+            }
+            assert_close(
+                &format!("{epilogue:?} {rows} {outputs} {inner}"),
+                &found,
+                &wanted,
+                4e-3,
+            );
+        }
+        let out = rig.floats(&vec![77.0; bucket(rows) * outputs]);
+        rig.products
+            .run_to_f32(&linear, Rows::packed(xs.start(), inner), out.start(), rows)
+            .unwrap();
+        let got = out.to_host(&rig.stream).unwrap();
+        let wanted: Vec<f32> = (0..rows * outputs)
+            .map(|i| sum(i / outputs, i % outputs))
+            .collect();
+        assert_close("to f32", &got[..rows * outputs], &wanted, 1e-5);
+    }
+}
+
+#[test]
+fn products_of_few_rows_are_those_of_the_formula() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(11);
+    for (rows, outputs, inner) in [
+        (1, 96, 64),
+        (3, 2048, 10_240),
+        (8, 6144, 2048),
+        (9, 1024, 8192),
+        (16, 144, 192),
+    ] {
+        let (x, w) = (
+            random.values(rows * (inner + 8)),
+            random.values(outputs * inner),
+        );
+        let (b, before) = (random.values(outputs), random.values(rows * (outputs + 8)));
+        let (xs, ws, bs) = (rig.up(&x), rig.up(&w), rig.up(&b));
+        let linear = LinearAt {
+            weight: ws.start(),
+            bias: bs.start(),
+            bias_f32: None,
+            outputs,
+            inner,
+        };
+        assert!(Kernels::is_skinny(&linear, rows));
+        let x_rows = Rows {
+            start: xs.start(),
+            stride: inner + 8,
+        };
+        let (x, w, b) = (f32s(&x), f32s(&w), f32s(&b));
+        let sum = |i: usize| {
+            let (x, w) = (
+                &x[i / outputs * (inner + 8)..][..inner],
+                &w[i % outputs * inner..][..inner],
+            );
+            x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>() + b[i % outputs]
+        };
+        let sums: Vec<f32> = (0..rows * outputs).map(sum).collect();
+        let stride = outputs + 8;
+        let place = |i: usize| i / outputs * stride + i % outputs;
+        for which in 0..3 {
+            let out = rig.up(&before);
+            let to = Rows {
+                start: out.start(),
+                stride,
+            };
+            let to = [SkinnyTo::Bf16(to), SkinnyTo::Gelu(to), SkinnyTo::Add(to)][which];
+            rig.kernels.skinny(&linear, x_rows, to, rows).unwrap();
+            let got = rig.down(&out);
+            let found: Vec<f32> = (0..sums.len()).map(|i| got[place(i)]).collect();
+            let want = sums.iter().enumerate().map(|(i, &sum)| match which {
+                0 => sum,
+                1 => gelu(sum),
+                _ => sum + before[place(i)].to_f32(),
+            });
+            assert_close(
+                &format!("few rows {which} {rows} {outputs} {inner}"),
+                &found,
+                &want.collect::<Vec<_>>(),
+                4e-3,
+            );
+        }
+        let out = rig.floats(&vec![77.0; rows * outputs]);
+        rig.kernels
+            .skinny(&linear, x_rows, SkinnyTo::F32(out.start()), rows)
+            .unwrap();
+        assert_close(
+            "few rows to f32",
+            &out.to_host(&rig.stream).unwrap(),
+            &sums,
+            1e-5,
+        );
+    }
+}
+
+#[test]
+fn tiles_are_stitched_and_pooled() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(3);
+    for (grid, margin, width) in [(6, 1, 64), (27, 4, 1152)] {
+        let tokens = grid * grid;
+        for (down, across) in [(1, 1), (2, 4), (3, 1)] {
+            let crops = if down * across == 1 {
+                1
+            } else {
+                1 + down * across
+            };
+            // One crop of another image lies before.
+            let features = random.values((1 + crops) * tokens * width);
+            let up = rig.up(&features);
+            let image = rig.ints(&[1, down as i32, across as i32]);
+            let out = rig.room(tokens * 2 * width);
+            rig.kernels
+                .combine(
+                    up.start(),
+                    image.start(),
+                    out.start(),
+                    1,
+                    (grid, margin, width),
+                )
+                .unwrap();
+            let features = f32s(&features);
+            let at = |crop: usize, y: usize, x: usize, f: usize| {
+                features[((1 + crop) * tokens + y * grid + x) * width + f]
+            };
+            let step = grid - 2 * margin;
+            let (height, length) = (down * step + 2 * margin, across * step + 2 * margin);
+            let tile =
+                |place: usize, count: usize| (place.saturating_sub(margin) / step).min(count - 1);
+            let mut wanted = Vec::new();
+            for cell in 0..tokens {
+                wanted.extend((0..width).map(|f| at(0, cell / grid, cell % grid, f)));
+                let window = |i: usize, n: usize| i * n / grid..((i + 1) * n).div_ceil(grid);
+                let (ys, xs) = (window(cell / grid, height), window(cell % grid, length));
+                let count = (ys.len() * xs.len()) as f32;
+                wanted.extend((0..width).map(|f| {
+                    let sum = ys
+                        .clone()
+                        .flat_map(|y| xs.clone().map(move |x| (y, x)))
+                        .map(|(y, x)| {
+                            let (ty, tx) = (tile(y, down), tile(x, across));
+                            let crop = if crops == 1 { 0 } else { 1 + ty * across + tx };
+                            at(crop, y - ty * step, x - tx * step, f)
+                        });
+                    sum.sum::<f32>() / count
+                }));
+            }
+            assert_close("combine", &rig.down(&out), &wanted, 4e-3);
+        }
+    }
+}
+
+#[test]
+fn inputs_are_embedded_by_their_kind_and_zombies_are_dead() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(4);
+    let (width, vocab, coord_half, size_half) = (192, 10, 8, 12);
+    let wte = random.values(vocab * width);
+    let encoder = |random: &mut Random, half: usize, inputs: usize| {
+        let frequencies: Vec<f32> = (0..half * inputs).map(|_| random.unit() * 3.0).collect();
+        (
+            frequencies,
+            random.values(width * half * 2),
+            random.values(width),
+        )
+    };
+    let coord = encoder(&mut random, coord_half, 1);
+    let size = encoder(&mut random, size_half, 2);
+    let bits = |x: f32| x.to_bits() as i32;
+    let kinds = [0, 1, 2, 3, 3, 3, 3];
+    let a = [7, bits(0.3), bits(0.25), 0, 1, 2, 3];
+    let b = [0, 0, bits(0.7), 0, 0, 0, 0];
+    let record = |kind, first, second| Record {
+        kind,
+        first,
+        second,
+        ..Record::default()
+    };
+    let decided = [
+        record(3, 4, 0),
+        record(1, 512, 0),
+        record(2, 1023, 0),
+        record(0, 0, 0),
+    ];
+    let (kind, a, b) = (rig.ints(&kinds), rig.ints(&a), rig.ints(&b));
+    let decided = Buffer::from_host(&rig.stream, &decided).unwrap();
+    let table = rig.up(&wte);
+    let up = |(f, w, b): &(Vec<f32>, Vec<bf16>, Vec<bf16>)| (rig.floats(f), rig.up(w), rig.up(b));
+    let (c, s) = (up(&coord), up(&size));
+    let at = |(f, w, b): &(Buffer<f32>, Buffer<bf16>, Buffer<bf16>), half| EncoderAt {
+        frequencies: f.start(),
+        weight: w.start(),
+        bias: b.start(),
+        half,
+    };
+    let (out, dead) = (rig.room(7 * width), rig.ints(&[9; 7]));
+    let inputs = InputTables {
+        kind: kind.start(),
+        a: a.start(),
+        b: b.start(),
+    };
+    let encoders = (at(&c, coord_half), at(&s, size_half));
+    rig.kernels
+        .embed(
+            &inputs,
+            decided.start(),
+            table.start(),
+            encoders,
+            (out.start(), dead.start()),
+            (7, width),
+        )
+        .unwrap();
+    assert_eq!(dead.to_host(&rig.stream).unwrap(), [0, 0, 0, 0, 0, 0, 1]);
+    let encode = |x: &[f32], (f, w, b): &(Vec<f32>, Vec<bf16>, Vec<bf16>)| -> Vec<f32> {
+        let half = f.len() / x.len();
+        let angle = |i: usize| {
+            std::f32::consts::TAU
+                * x.iter()
+                    .enumerate()
+                    .map(|(j, x)| x * f[j * half + i])
+                    .sum::<f32>()
+        };
+        let features: Vec<f32> = (0..half)
+            .map(|i| angle(i).cos())
+            .chain((0..half).map(|i| angle(i).sin()))
+            .collect();
+        let (w, b) = (f32s(w), f32s(b));
+        (0..width)
+            .map(|o| {
+                features
+                    .iter()
+                    .enumerate()
+                    .map(|(i, x)| x * w[o * half * 2 + i])
+                    .sum::<f32>()
+                    + b[o]
+            })
+            .collect()
+    };
+    let token = |id: usize| f32s(&wte[id * width..][..width]);
+    let want = [
+        token(7),
+        encode(&[0.3], &coord),
+        encode(&[0.25, 0.7], &size),
+        token(4),
+        encode(&[0.5], &coord),
+        encode(&[1.0, 1.0 / 1024.0], &size),
+        vec![0.0; width],
+    ];
+    assert_close("embed", &rig.down(&out), &want.concat(), 4e-3);
+    places(&rig, &mut random);
+}
+
+fn places(rig: &Rig, random: &mut Random) {
+    let (images, tokens, width) = (2, 5, 64);
+    let (x, bos) = (random.values(images * tokens * width), random.values(width));
+    let (xs, bs, out) = (
+        rig.up(&x),
+        rig.up(&bos),
+        rig.room(images * (tokens + 1) * width),
+    );
+    rig.kernels
+        .place_images(xs.start(), bs.start(), out.start(), (images, tokens, width))
+        .unwrap();
+    let want = x
+        .chunks_exact(tokens * width)
+        .flat_map(|image| [&bos[..], image].concat());
+    assert_eq!(rig.down(&out), f32s(&want.collect::<Vec<_>>()));
+    let index = rig.ints(&[3, 0, 3]);
+    let gathered = rig.room(3 * width);
+    rig.kernels
+        .gather_rows(xs.start(), index.start(), gathered.start(), (3, width))
+        .unwrap();
+    let want = [3, 0, 3]
+        .map(|i: usize| f32s(&x[i * width..][..width]))
+        .concat();
+    assert_eq!(rig.down(&gathered), want);
+}
