@@ -247,7 +247,7 @@ fn a_reader_that_goes_away_is_no_failure() {
         &["point", png, "dog"],
         &["query", png, "Is there a dog?"],
         &["caption", png],
-        &["bench", "engine"],
+        &["bench", "engine", "--part", "published"],
         &["eval", "--scenes", "1", "--json"],
     ];
     for arguments in commands {

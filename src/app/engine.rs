@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::device;
+use super::device::{self, Placed};
 use crate::{
     config,
     domain::{Clock, Look, Outcome, Picture, Task},
     engine::{Options, sequence::Bounds},
     front::Engine,
-    model,
+    model::{self, ModelConfig},
 };
 
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
@@ -75,6 +75,34 @@ pub fn build_engine_with(
         clock,
     );
     Ok((engine, card))
+}
+
+/// A device alone, with the configured model or, as `random`, with noise in the shape of Moondream 2; the name says which.
+/// Blocks as [`build_engine`] does.
+pub fn build_backend(
+    settings: &config::Model,
+    random: bool,
+    clock: Arc<dyn Clock>,
+) -> Result<(Placed, ModelConfig, String), String> {
+    let device = device::choose(settings)?;
+    let (config, weights, name) = if random {
+        let config = ModelConfig::default();
+        let weights = model::random_weights(&config).map_err(|e| e.to_string())?;
+        (
+            config,
+            weights,
+            "random weights of Moondream 2's shape".into(),
+        )
+    } else {
+        let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
+        (loaded.config, loaded.weights, loaded.name)
+    };
+    let bounds = Bounds {
+        max_objects: settings.max_objects as usize,
+        max_tokens: ANSWER_MAX_TOKENS,
+    };
+    let placed = device.place(settings, (&config, weights), bounds, clock)?;
+    Ok((placed, config, name))
 }
 
 /// How long the engine takes for a look with `tasks`; `None` when it cannot answer them. Blocks for one or two looks,

@@ -23,7 +23,8 @@ mod report;
 use std::path::Path;
 
 pub use demo::{DemoOptions, demo};
-pub use engine::{ModelCard, build_engine, build_engine_with};
+pub use device::Placed;
+pub use engine::{ModelCard, build_backend, build_engine, build_engine_with};
 
 use crate::{
     config::{self, Config, Environment, Loaded, Source},

@@ -4,6 +4,7 @@
 //!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      how right, over scenes of unseen seeds
 //!   looks   draw ─▶ ask ─▶ stages, work   ─▶ table       how fast, on one picture
 //!   engine  sim, the street ─▶ engine      ─▶ its tables     what the pipeline gains, saves and costs
+//!   steps   backend alone ─▶ periods      ─▶ table        how fast a device is, step by step
 //!   live    published boxes and the street's truth ─▶ F1 over a run
 //! ```
 //!
@@ -22,6 +23,7 @@ mod report;
 pub mod score;
 mod scores;
 mod stages;
+mod steps;
 mod table;
 mod work;
 
@@ -34,6 +36,7 @@ pub use progress::Progress;
 pub use report::{Figure, PartFigures, Report, Target};
 pub use scores::{Aspect, Origin, Scores, Setting};
 pub use stages::Spread;
+pub use steps::{Steps, StepsReport, StepsRow};
 pub use table::{LooksReport, LooksRow};
 pub use work::{DetectWork, Work, look_work};
 

@@ -6,9 +6,9 @@ use crate::{
     config::ModelSource,
     cpu::{Capacity, CpuBackend},
     domain::{Clock, SystemClock},
-    engine::{Options, sequence::Bounds},
+    engine::{Options, backend::Backend, sequence::Bounds},
     front::Engine,
-    model::load_model,
+    model::{ModelConfig, Tokenizer, load_model},
 };
 
 pub(super) fn micro_engine() -> (Engine, Arc<dyn Clock>) {
@@ -17,7 +17,13 @@ pub(super) fn micro_engine() -> (Engine, Arc<dyn Clock>) {
     (engine, clock)
 }
 
-pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Engine {
+/// The smallest golden model on the CPU.
+pub(super) fn micro_backend(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig) {
+    let (backend, config, _) = micro(clock);
+    (backend, config)
+}
+
+fn micro(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
     let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/md2-micro");
     let model = load_model(&ModelSource::Directory(set)).expect("the golden model");
     let capacity = Capacity {
@@ -27,12 +33,21 @@ pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Eng
         pages: 256,
         page_tokens: 16,
     };
-    let backend = CpuBackend::new(&model.config, model.weights, capacity, Arc::clone(clock));
+    let backend = CpuBackend::new(&model.config, model.weights, capacity, clock);
     let backend = Box::new(backend.expect("a backend"));
+    (backend, model.config, model.tokenizer)
+}
+
+pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Engine {
+    let (backend, config, tokenizer) = micro(Arc::clone(clock));
     let bounds = Bounds {
         max_objects: 2,
         max_tokens: 4,
     };
-    let model = (model.config, model.tokenizer);
-    Engine::new(backend, model, (bounds, options), Arc::clone(clock))
+    Engine::new(
+        backend,
+        (config, tokenizer),
+        (bounds, options),
+        Arc::clone(clock),
+    )
 }

@@ -237,6 +237,32 @@ pub struct BenchArgs {
 pub enum BenchWhat {
     /// Measure the pipelined engine: what it gains over a blocking one, what it saves, what it costs (two minutes)
     Engine(BenchEngineArgs),
+    /// Measure the device alone: images by size, rows by number, one step after the other and two in flight
+    Steps(BenchStepsArgs),
+}
+
+/// `spotter bench steps`
+#[derive(Clone, Debug, Args)]
+pub struct BenchStepsArgs {
+    /// Noise in the shape of a model instead of a model: speed does not depend on what weights say
+    #[arg(long, value_enum, conflicts_with = "model")]
+    pub shape: Option<Shape>,
+    /// Seconds of load for each figure; a card that gets hot is slower after some
+    #[arg(long, value_name = "N", default_value_t = 5.0)]
+    pub seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which model
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// Shapes of models.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Shape {
+    /// Moondream 2
+    Moondream2,
 }
 
 /// `spotter bench engine`

@@ -6,17 +6,18 @@ use std::{
     io::{self, BufWriter, Write as _},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use super::args::{BenchArgs, BenchEngineArgs, BenchWhat, EvalArgs};
+use super::args::{BenchArgs, BenchEngineArgs, BenchStepsArgs, BenchWhat, EvalArgs};
 use super::out::say;
 use crate::{
     app::{self, ModelCard},
     bench::{
-        self, EvalOptions, LooksOptions, Progress,
+        self, EvalOptions, LooksOptions, Machine, Progress, Steps, StepsReport,
         engine::{EngineOptions, Part, chrome_trace},
     },
     config, cpu,
@@ -31,8 +32,10 @@ fn engine(settings: config::Model, clock: &Arc<dyn Clock>) -> anyhow::Result<(En
 
 /// `spotter bench`
 pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
-    if let Some(BenchWhat::Engine(args)) = &args.what {
-        return bench_engine(args);
+    match &args.what {
+        Some(BenchWhat::Engine(args)) => return bench_engine(args),
+        Some(BenchWhat::Steps(args)) => return bench_steps(args),
+        None => {}
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let (mut engine, card) = engine(args.model.settings(), &clock)?;
@@ -43,6 +46,31 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     };
     let mut progress = Progress::on_stderr("looks", options.steps());
     let report = bench::looks(&mut engine, &options, clock.as_ref(), &mut progress)?;
+    print(&report, args.json)
+}
+
+/// `spotter bench steps`
+fn bench_steps(args: &BenchStepsArgs) -> anyhow::Result<()> {
+    let load = Duration::try_from_secs_f64(args.seconds);
+    let load = load.with_context(|| format!("--seconds {}: no length of time", args.seconds))?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let settings = args.model.settings();
+    let built = app::build_backend(&settings, args.shape.is_some(), Arc::clone(&clock));
+    let (mut placed, model_config, model) = built.map_err(anyhow::Error::msg)?;
+    let mut steps = Steps {
+        backend: placed.backend.as_mut(),
+        config: &model_config,
+        load,
+        clock: clock.as_ref(),
+    };
+    let mut progress = Progress::on_stderr("kinds of steps", steps.kinds() as u64);
+    let rows = steps.run(|| progress.step())?;
+    let report = StepsReport {
+        machine: Machine::now(),
+        device: placed.device,
+        model,
+        rows,
+    };
     print(&report, args.json)
 }
 

@@ -112,8 +112,9 @@ pub(super) fn listed(names: &[String]) -> String {
 /// Gives tensors by name.
 pub trait TensorSource {
     /// The tensor `name`, a published Moondream 2 name without the `model.` prefix (`text.blocks.0.ln.weight`), or
-    /// [`WeightsError::NotFound`]. May block on the disk.
-    fn tensor(&mut self, name: &str) -> Result<Tensor, WeightsError>;
+    /// [`WeightsError::NotFound`]. `expected` is the shape that the configuration asks for; the caller checks it. May block on
+    /// the disk.
+    fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError>;
 
     /// Names the source in messages.
     fn origin(&self) -> String {
@@ -218,7 +219,7 @@ impl WeightsFile {
 }
 
 impl TensorSource for WeightsFile {
-    fn tensor(&mut self, name: &str) -> Result<Tensor, WeightsError> {
+    fn tensor(&mut self, name: &str, _: &[usize]) -> Result<Tensor, WeightsError> {
         let Some(entry) = self.tensors.get_mut(name) else {
             return Err(WeightsError::NotFound {
                 name: name.to_owned(),

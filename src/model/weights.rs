@@ -152,7 +152,7 @@ struct Loader<'a> {
 impl Loader<'_> {
     /// A missing tensor is noted and stands in empty, so that all of them can be named together.
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError> {
-        let tensor = match self.source.tensor(name) {
+        let tensor = match self.source.tensor(name, expected) {
             Err(WeightsError::NotFound { name }) => {
                 self.missing.push(name.clone());
                 return Ok(Tensor {

@@ -30,7 +30,7 @@ impl Rule {
 }
 
 impl TensorSource for Rule {
-    fn tensor(&mut self, name: &str) -> Result<Tensor, WeightsError> {
+    fn tensor(&mut self, name: &str, _: &[usize]) -> Result<Tensor, WeightsError> {
         let full_name = format!("model.{name}");
         let rule = &self.tensors[&full_name];
         let shape: Vec<usize> = serde_json::from_value(rule["shape"].clone()).unwrap();
