@@ -346,6 +346,7 @@ mod tests {
         // Eight rows and four images are what the small backend takes.
         assert_eq!((rows.len(), kinds, done), (8, 8, 8));
         assert!(rows.iter().all(|row| row.gflop > 0.0 && row.read_mb > 0.0));
-        assert!(rows[0].encode_ms > 0.0 && rows[5].encode_ms == 0.0);
+        let encoded = rows.iter().filter(|row| !row.what.starts_with("decode"));
+        assert!(encoded.clone().count() > 0 && encoded.clone().all(|row| row.encode_ms > 0.0));
     }
 }
