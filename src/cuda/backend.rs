@@ -6,6 +6,7 @@ use super::{
     clock::StepClock,
     error::CudaError,
     frames::Frames,
+    graphs::{Graphs, Part, Shape},
     kernels::{Kernels, PAGE, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
@@ -51,6 +52,8 @@ pub struct CudaBackend {
     flights: Flights,
     layout: Layout,
     streams: Streams,
+    // Before the network, whose kernels and buffers they name.
+    graphs: Graphs,
     network: Network,
     frames: Frames,
     slots: Vec<Slot>,
@@ -98,6 +101,7 @@ impl CudaBackend {
             flights: Flights::new(limits.slots, vocab),
             frames: Frames::new(stream, &config.vision, FRAME_PIXELS)?,
             carried: Buffer::zeros(stream, limits.slots * limits.rows)?,
+            graphs: Graphs::new(Arc::clone(stream)),
             layout,
             network,
             slots,
@@ -169,9 +173,15 @@ impl CudaBackend {
         };
         let results = (place.records.start(), self.carried.start());
         let counts = &place.flight.counts;
-        self.network.forward(tables, counts, self.carried.start())?;
+        let (network, carried) = (&self.network, self.carried.start());
+        self.graphs
+            .run(Shape::of(Part::Forward, slot, counts), || {
+                network.forward(tables, counts, carried)
+            })?;
         record(&place.moments().forwarded, &self.streams.compute)?;
-        self.network.decide(tables, counts, results)?;
+        self.graphs.run(Shape::of(Part::Decide, slot, counts), || {
+            network.decide(tables, counts, results)
+        })?;
         if counts.wants_masks {
             return Ok(());
         }

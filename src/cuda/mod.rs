@@ -17,7 +17,7 @@
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
 //! | [`weights`] | the model on the GPU |
 //! | [`program`] | a step as tables; pure |
-//! | [`frames`], [`network`] | frames to patches; the forward pass |
+//! | [`frames`], [`network`], [`graphs`] | frames to patches; the forward pass; what is recorded of it |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, and when they ran |
 
 mod backend;
@@ -25,6 +25,7 @@ mod clock;
 pub mod compile;
 mod error;
 mod frames;
+mod graphs;
 mod kernels;
 mod library;
 mod memory;
