@@ -59,7 +59,7 @@ pub struct CudaBackend {
     slots: Vec<Slot>,
     /// What rows in flight decided, `[slots, rows]`.
     carried: Buffer<Record>,
-    /// For each image the crops that are its.
+    /// When the steps ran.
     clock: StepClock,
     /// Slot and set of moments of the step committed last.
     last: Option<(SlotId, usize)>,
