@@ -1,10 +1,13 @@
-//! What tests of several rooms share: golden data (where it lies and how it is read), and a configured camera. Panics
+//! What tests of several rooms share: golden data (where it lies and how it is read), models of it on a
+//! backend, scripted decisions, and a configured camera. Panics
 //! name what is wrong, as tests do.
 //!
 //! A small part of the golden data is in `tests/golden`. The whole is used when `SPOTTER_GOLDEN` names it or `../shared/golden` lies
 //! beside the checkout; what needs it says on stdout when it is not there.
 
+pub mod golden_model;
 pub mod rule;
+pub mod script;
 
 use std::{
     collections::BTreeMap,

@@ -4,7 +4,10 @@ use super::{
     backend::{Input, MaskSource, Pick, Picked},
     sequence::{Bounds, Sequence, Skill},
 };
-use crate::model::{Found, TokenIds};
+use crate::{
+    model::{Found, TokenIds},
+    testing::script::{END, coord, size, token},
+};
 
 mod equality;
 mod load;
@@ -25,32 +28,6 @@ fn ids() -> TokenIds {
         answer_suffix: vec![3],
     }
 }
-
-fn coord(bin: u16) -> Picked {
-    Picked::Coord {
-        bin,
-        probability: 0.9,
-        sharpness: 1.0,
-    }
-}
-
-fn size(width_bin: u16, height_bin: u16) -> Picked {
-    Picked::Size {
-        width_bin,
-        height_bin,
-        sharpness: 1.0,
-    }
-}
-
-fn token(id: u32) -> Picked {
-    Picked::Token {
-        id,
-        probability: 0.5,
-        coord_bin: 512,
-    }
-}
-
-const END: Picked = Picked::End { probability: 0.8 };
 
 /// Runs a sequence over scripted decisions; returns what it asked for and found.
 fn play(skill: Skill, script: &[Picked]) -> (Vec<Pick>, Vec<Vec<Input>>, Found) {

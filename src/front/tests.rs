@@ -18,44 +18,21 @@ use crate::{
     engine::{
         Options,
         backend::{
-            Backend, BackendError, Committed, Feed, Input, Limits, PageId, Pick, Picked, Row,
-            RowMask, SlotId, Step, StepTimes,
+            Backend, BackendError, Committed, Feed, Input, Limits, PageId, Pick, Row, RowMask,
+            SlotId, Step, StepTimes,
         },
         sequence::Bounds,
     },
-    testing,
+    testing::{
+        self,
+        script::{END, coord, size, token},
+    },
 };
 
 const BOUNDS: Bounds = Bounds {
     max_objects: 5,
     max_tokens: 8,
 };
-
-const END: Picked = Picked::End { probability: 0.8 };
-
-fn coord(bin: u16) -> Picked {
-    Picked::Coord {
-        bin,
-        probability: 0.9,
-        sharpness: 1.0,
-    }
-}
-
-fn size(width_bin: u16, height_bin: u16) -> Picked {
-    Picked::Size {
-        width_bin,
-        height_bin,
-        sharpness: 1.0,
-    }
-}
-
-fn token(id: u32) -> Picked {
-    Picked::Token {
-        id,
-        probability: 0.5,
-        coord_bin: 512,
-    }
-}
 
 /// What the scripted backend saw.
 #[derive(Default)]

@@ -8,6 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
+use super::simulated_ids;
 use crate::{
     bench::{ask::MeasureError, stages::Spread},
     domain::{Clock, ManualClock, Mono, Picture, WallTime},
@@ -22,7 +23,6 @@ use crate::{
         worker::{DeviceError, Worker},
     },
     front::EngineError,
-    model::TokenIds,
     sim::{SimBackend, SimCosts, SimModel},
 };
 
@@ -225,15 +225,7 @@ fn request(kind: Kind) -> Request {
 }
 
 fn sequence(kind: Kind) -> Sequence {
-    let ids = TokenIds {
-        eos: 0,
-        answer: 1,
-        coord: 2,
-        size: 3,
-        start_ground: 4,
-        end_ground: 5,
-        answer_suffix: Vec::new(),
-    };
+    let ids = simulated_ids();
     let bounds = Bounds {
         max_objects: OBJECTS,
         max_tokens: 3 * OBJECTS,

@@ -27,5 +27,18 @@ pub use street::{StreetReport, StreetRow};
 pub use trace::chrome_trace;
 pub use watch::Build;
 
+/// Ids for models that exist only as costs: any will do that differ.
+fn simulated_ids() -> crate::model::TokenIds {
+    crate::model::TokenIds {
+        eos: 0,
+        answer: 1,
+        coord: 2,
+        size: 3,
+        start_ground: 4,
+        end_ground: 5,
+        answer_suffix: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::model::TokenIds;
+use super::simulated_ids;
 use crate::{
     domain::{Clock as _, ManualClock, Mono, WallTime},
     engine::{
@@ -183,15 +183,7 @@ fn ms(ms: f64) -> Duration {
 fn request(stream: usize, number: usize) -> Request {
     let spread = TOKENS.end() - TOKENS.start() + 1;
     let tokens = TOKENS.start() + (stream * 5 + number * 7) % spread;
-    let ids = TokenIds {
-        eos: 0,
-        answer: 1,
-        coord: 2,
-        size: 3,
-        start_ground: 4,
-        end_ground: 5,
-        answer_suffix: Vec::new(),
-    };
+    let ids = simulated_ids();
     let bounds = Bounds {
         max_objects: 1,
         max_tokens: TOKENS.end() * 2,

@@ -1,11 +1,14 @@
 use super::*;
 use crate::{
-    cpu::tests::{backend, backend_with, capacity, config, pages, picture, weights},
+    cpu::tests::{backend, backend_with, capacity},
     domain::ManualClock,
     engine::backend::{
         Feed, ImageJob, Input, KvTable, MaskSource, PageId, Pick, Picked, Row, Sampling, StepTimes,
     },
-    testing::golden_set,
+    testing::{
+        golden_model::{config, pages, picture, weights},
+        golden_set,
+    },
 };
 
 const IMAGE: &str = "gray_200x200";

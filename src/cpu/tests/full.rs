@@ -10,12 +10,9 @@ use super::{
 use crate::{
     cpu::{Capacity, CpuBackend},
     domain::ManualClock,
-    engine::{
-        backend::{Backend, Feed, Input, KvTable, Pick, Picked, Row, SlotId, Step},
-        sequence::{Bounds, Sequence, Skill},
-    },
-    model::{Found, ModelConfig, TokenIds, Weights},
-    testing::{Tensors, golden_set, json, rule::Rule, tensors},
+    engine::backend::{Backend, Feed, Input, KvTable, Pick, Picked, Row, SlotId, Step},
+    model::{Found, Weights},
+    testing::{Tensors, golden_model::sequence, golden_set, json, rule::Rule, tensors},
 };
 
 #[test]
@@ -54,23 +51,6 @@ fn true_widths() {
         let positions: Vec<usize> = serde_json::from_value(full["text_positions"].clone()).unwrap();
         compare_prefix(&mut backend, image, &positions, &golden);
     }
-}
-
-/// The set has ids instead of words.
-fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
-    let skill = match case["case"]["skill"].as_str().unwrap() {
-        "detect" => Skill::Detect,
-        "point" => Skill::Point,
-        _ => Skill::Text { reasoning: false },
-    };
-    let ids: Vec<u32> = serde_json::from_value(case["expected"]["prompt_ids"].clone()).unwrap();
-    let setting = |key: &str| case["case"]["settings"][key].as_u64().unwrap_or(50) as usize;
-    let bounds = Bounds {
-        max_objects: setting("max_objects"),
-        max_tokens: setting("max_tokens"),
-    };
-    let prompt = ids.into_iter().map(Input::Token).collect();
-    Sequence::new(skill, prompt, TokenIds::of(config), bounds)
 }
 
 fn compare(name: &str, expected: &Value, found: &Found) {

@@ -11,33 +11,17 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{Capacity, CpuBackend, Options, kv::KvCache};
 use crate::{
-    domain::{ManualClock, Picture},
-    engine::{
-        backend::{Backend, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step},
-        sequence::Sequence,
+    domain::ManualClock,
+    engine::backend::KvTable,
+    model::{ModelConfig, ROTARY_DIM},
+    testing::{
+        self, Tensors,
+        golden_model::{config, pages, picture, run, run_with, weights},
     },
-    model::{Found, ModelConfig, ROTARY_DIM, Weights, WeightsFile, picture_from_image},
-    testing::{self, Tensors},
 };
 
 /// Largest difference in parts of the root mean square of what is wanted; the reference differs from itself by a tenth.
 const TOLERANCE: f32 = 1e-4;
-
-pub(super) fn config(set: &Path) -> ModelConfig {
-    let path = set.join("config.json");
-    let json = String::from_utf8(testing::bytes(&path)).unwrap();
-    ModelConfig::from_json(&json, &path.display().to_string()).unwrap()
-}
-
-pub(super) fn weights(set: &Path, config: &ModelConfig) -> Weights {
-    let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
-    Weights::load(config, &mut file).unwrap()
-}
-
-pub(super) fn picture(set: &Path, image: &str) -> Picture {
-    let path = set.join("images").join(format!("{image}.png"));
-    picture_from_image(image::load_from_memory(&testing::bytes(&path)).unwrap()).unwrap()
-}
 
 /// Room for the prefix of one image and 32 rows of 160 positions of their own.
 pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> Capacity {
@@ -61,80 +45,6 @@ pub(super) fn backend_with(set: &Path, options: Options) -> CpuBackend {
     let (weights, capacity) = (weights(set, &config), capacity(&config, 16));
     let clock = Arc::new(ManualClock::default());
     CpuBackend::with_options(&config, weights, capacity, options, clock).unwrap()
-}
-
-/// Pages of the image prefix, and of row `row`.
-pub(super) fn pages(backend: &CpuBackend, row: usize) -> (Vec<PageId>, Vec<PageId>) {
-    let limits = backend.limits();
-    let prefix = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
-    let own = 160_usize.div_ceil(limits.page_tokens) as u32;
-    let first = prefix + row as u32 * own;
-    (
-        (0..prefix).map(PageId).collect(),
-        (first..first + own).map(PageId).collect(),
-    )
-}
-
-/// Runs sequences to their ends, all that are not finished in every step, the image in the first.
-pub(super) fn run(
-    backend: &mut CpuBackend,
-    picture: Option<Picture>,
-    sequences: Vec<Sequence>,
-) -> Vec<Found> {
-    run_with(backend, picture, sequences, |pick| pick)
-}
-
-/// The same with other decisions than the sequences ask for.
-pub(super) fn run_with(
-    backend: &mut CpuBackend,
-    mut picture: Option<Picture>,
-    mut sequences: Vec<Sequence>,
-    instead: fn(Pick) -> Pick,
-) -> Vec<Found> {
-    let prefix_positions = picture
-        .as_ref()
-        .map_or(0, |_| backend.limits().prefix_positions);
-    let mut positions = vec![prefix_positions; sequences.len()];
-    loop {
-        let mut step = Step::default();
-        let mut running = Vec::new();
-        for (i, sequence) in sequences.iter().enumerate() {
-            let Some(feed) = sequence.feed() else {
-                continue;
-            };
-            let (prefix, own) = pages(backend, i);
-            let kv = KvTable {
-                prefix: if prefix_positions == 0 {
-                    Vec::new()
-                } else {
-                    prefix
-                },
-                prefix_positions,
-                own,
-            };
-            running.push((i, feed.inputs.len()));
-            step.rows.push(Row {
-                inputs: Feed::Host(feed.inputs),
-                position: positions[i],
-                kv,
-                picks: vec![instead(feed.pick)],
-            });
-        }
-        if running.is_empty() {
-            return sequences.into_iter().map(Sequence::into_found).collect();
-        }
-        step.images.extend(picture.take().map(|picture| ImageJob {
-            picture,
-            pages: pages(backend, 0).0,
-            camera: None,
-        }));
-        backend.launch(SlotId(0), step).unwrap();
-        let committed = backend.commit(SlotId(0)).unwrap();
-        for ((i, fed), picked) in running.into_iter().zip(committed.picked.concat()) {
-            positions[i] += fed;
-            sequences[i].advance(picked).unwrap();
-        }
-    }
 }
 
 /// Fails when a value of `got` differs too much, or is not a number.

@@ -1,6 +1,6 @@
 //! The whole network: golden answers, and the CPU beside it.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -8,14 +8,13 @@ use crate::{
     cpu::{self, CpuBackend},
     cuda::{Capacity, CudaBackend, library},
     domain::{ManualClock, SystemClock},
-    engine::{
-        backend::{
-            Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Picked, Row, SlotId, Step,
-        },
-        sequence::{Bounds, Sequence, Skill},
+    engine::backend::{Backend, Feed, ImageJob, Input, KvTable, Pick, Picked, Row, SlotId, Step},
+    model::{Found, ModelConfig, Weights},
+    testing::{
+        golden_model::{config, pages, picture, run_with, sequence, weights},
+        golden_set, golden_sets, json,
+        rule::Rule,
     },
-    model::{Found, ModelConfig, TokenIds, Weights, WeightsFile, picture_from_image},
-    testing::{self, golden_set, golden_sets, json, rule::Rule},
 };
 
 fn gpu() -> bool {
@@ -26,11 +25,6 @@ fn gpu() -> bool {
             false
         }
     }
-}
-
-fn config(set: &Path) -> ModelConfig {
-    let text = String::from_utf8(testing::bytes(&set.join("config.json"))).unwrap();
-    ModelConfig::from_json(&text, "golden").unwrap()
 }
 
 fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
@@ -45,64 +39,6 @@ fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
     CudaBackend::new((0, &cache), config, weights, capacity, clock).unwrap()
 }
 
-fn picture(set: &Path, image: &str) -> crate::domain::Picture {
-    let path = set.join("images").join(format!("{image}.png"));
-    picture_from_image(image::load_from_memory(&testing::bytes(&path)).unwrap()).unwrap()
-}
-
-/// Pages of the image prefix, and of row `row`: 160 positions.
-fn table(backend: &dyn Backend, row: usize) -> KvTable {
-    let limits = backend.limits();
-    let prefix = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
-    let own = 160_usize.div_ceil(limits.page_tokens) as u32;
-    let first = prefix + row as u32 * own;
-    KvTable {
-        prefix: (0..prefix).map(PageId).collect(),
-        prefix_positions: limits.prefix_positions,
-        own: (first..first + own).map(PageId).collect(),
-    }
-}
-
-fn run(
-    backend: &mut dyn Backend,
-    picture: crate::domain::Picture,
-    mut sequences: Vec<Sequence>,
-    instead: fn(Pick) -> Pick,
-) -> Vec<Found> {
-    let mut picture = Some(picture);
-    let mut positions = vec![backend.limits().prefix_positions; sequences.len()];
-    loop {
-        let (mut step, mut running) = (Step::default(), Vec::new());
-        for (i, sequence) in sequences.iter().enumerate() {
-            let Some(feed) = sequence.feed() else {
-                continue;
-            };
-            running.push((i, feed.inputs.len()));
-            step.rows.push(Row {
-                inputs: Feed::Host(feed.inputs),
-                position: positions[i],
-                kv: table(backend, i),
-                picks: vec![instead(feed.pick)],
-            });
-        }
-        if running.is_empty() {
-            return sequences.into_iter().map(Sequence::into_found).collect();
-        }
-        let pages = table(backend, 0).prefix;
-        step.images.extend(picture.take().map(|picture| ImageJob {
-            picture,
-            pages,
-            camera: None,
-        }));
-        backend.launch(SlotId(0), step).unwrap();
-        let committed = backend.commit(SlotId(0)).unwrap();
-        for ((i, fed), picked) in running.into_iter().zip(committed.picked.concat()) {
-            positions[i] += fed;
-            sequences[i].advance(picked).unwrap();
-        }
-    }
-}
-
 /// The first decision of `ids` behind `image` on both.
 fn first(
     backend: &mut dyn Backend,
@@ -110,7 +46,12 @@ fn first(
     ids: &[u32],
     pick: Pick,
 ) -> Picked {
-    let kv = table(backend, 0);
+    let (prefix, own) = pages(backend, 0);
+    let kv = KvTable {
+        prefix,
+        prefix_positions: backend.limits().prefix_positions,
+        own,
+    };
     let row = Row {
         inputs: Feed::Host(ids.iter().copied().map(Input::Token).collect()),
         position: kv.prefix_positions,
@@ -142,14 +83,7 @@ fn small_models_decide_as_on_the_cpu() {
     let (mut near, mut all) = (0, 0);
     for set in golden_sets() {
         let config = config(&set);
-        let weights = || {
-            Weights::load(
-                &config,
-                &mut WeightsFile::open(&set.join("model.safetensors")).unwrap(),
-            )
-            .unwrap()
-        };
-        let mut gpu = cuda(&config, weights());
+        let mut gpu = cuda(&config, weights(&set, &config));
         let capacity = cpu::Capacity {
             slots: 1,
             rows: 4,
@@ -159,7 +93,7 @@ fn small_models_decide_as_on_the_cpu() {
         };
         let mut cpu = CpuBackend::new(
             &config,
-            weights(),
+            weights(&set, &config),
             capacity,
             Arc::new(ManualClock::default()),
         )
@@ -244,7 +178,7 @@ fn true_widths_find_what_the_reference_finds() {
             Pick::CoordOrEnd => Pick::Coord,
             other => other,
         };
-        let found = run(&mut backend, picture(&set, image), sequences, go_on);
+        let found = run_with(&mut backend, Some(picture(&set, image)), sequences, go_on);
         for ((name, case), found) in cases.iter().zip(found) {
             equal += compare(&format!("{image} {name}"), &case["expected"], &found);
         }
@@ -254,22 +188,6 @@ fn true_widths_find_what_the_reference_finds() {
         equal > 40,
         "{equal} decisions equal before the first that could go either way"
     );
-}
-
-fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
-    let skill = match case["case"]["skill"].as_str().unwrap() {
-        "detect" => Skill::Detect,
-        "point" => Skill::Point,
-        _ => Skill::Text { reasoning: false },
-    };
-    let ids: Vec<u32> = serde_json::from_value(case["expected"]["prompt_ids"].clone()).unwrap();
-    let setting = |key: &str| case["case"]["settings"][key].as_u64().unwrap_or(50) as usize;
-    let bounds = Bounds {
-        max_objects: setting("max_objects"),
-        max_tokens: setting("max_tokens"),
-    };
-    let prompt = ids.into_iter().map(Input::Token).collect();
-    Sequence::new(skill, prompt, TokenIds::of(config), bounds)
 }
 
 /// Where the reference's two best are nearer than this, bf16 may choose the other: logits of some ten are rounded to 0.06.

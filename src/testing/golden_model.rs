@@ -1,0 +1,124 @@
+//! Golden models on any backend: what a set holds, and its cases run to their ends without the engine.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::{
+    domain::Picture,
+    engine::{
+        backend::{Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step},
+        sequence::{Bounds, Sequence, Skill},
+    },
+    model::{Found, ModelConfig, TokenIds, Weights, WeightsFile, picture_from_image},
+};
+
+/// Dimensions of the model of a set.
+pub fn config(set: &Path) -> ModelConfig {
+    let path = set.join("config.json");
+    let json = String::from_utf8(super::bytes(&path)).unwrap();
+    ModelConfig::from_json(&json, &path.display().to_string()).unwrap()
+}
+
+/// Its weights.
+pub fn weights(set: &Path, config: &ModelConfig) -> Weights {
+    let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
+    Weights::load(config, &mut file).unwrap()
+}
+
+/// One of its pictures.
+pub fn picture(set: &Path, image: &str) -> Picture {
+    let path = set.join("images").join(format!("{image}.png"));
+    picture_from_image(image::load_from_memory(&super::bytes(&path)).unwrap()).unwrap()
+}
+
+/// Pages of the image prefix, and of row `row`: 160 positions.
+pub fn pages(backend: &dyn Backend, row: usize) -> (Vec<PageId>, Vec<PageId>) {
+    let limits = backend.limits();
+    let prefix = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
+    let own = 160_usize.div_ceil(limits.page_tokens) as u32;
+    let first = prefix + row as u32 * own;
+    (
+        (0..prefix).map(PageId).collect(),
+        (first..first + own).map(PageId).collect(),
+    )
+}
+
+/// Runs sequences to their ends, all that are not finished in every step, the image in the first.
+pub fn run(
+    backend: &mut dyn Backend,
+    picture: Option<Picture>,
+    sequences: Vec<Sequence>,
+) -> Vec<Found> {
+    run_with(backend, picture, sequences, |pick| pick)
+}
+
+/// The same with other decisions than the sequences ask for.
+pub fn run_with(
+    backend: &mut dyn Backend,
+    mut picture: Option<Picture>,
+    mut sequences: Vec<Sequence>,
+    instead: fn(Pick) -> Pick,
+) -> Vec<Found> {
+    let prefix_positions = picture
+        .as_ref()
+        .map_or(0, |_| backend.limits().prefix_positions);
+    let mut positions = vec![prefix_positions; sequences.len()];
+    loop {
+        let mut step = Step::default();
+        let mut running = Vec::new();
+        for (i, sequence) in sequences.iter().enumerate() {
+            let Some(feed) = sequence.feed() else {
+                continue;
+            };
+            let (prefix, own) = pages(backend, i);
+            let kv = KvTable {
+                prefix: if prefix_positions == 0 {
+                    Vec::new()
+                } else {
+                    prefix
+                },
+                prefix_positions,
+                own,
+            };
+            running.push((i, feed.inputs.len()));
+            step.rows.push(Row {
+                inputs: Feed::Host(feed.inputs),
+                position: positions[i],
+                kv,
+                picks: vec![instead(feed.pick)],
+            });
+        }
+        if running.is_empty() {
+            return sequences.into_iter().map(Sequence::into_found).collect();
+        }
+        step.images.extend(picture.take().map(|picture| ImageJob {
+            picture,
+            pages: pages(backend, 0).0,
+            camera: None,
+        }));
+        backend.launch(SlotId(0), step).unwrap();
+        let committed = backend.commit(SlotId(0)).unwrap();
+        for ((i, fed), picked) in running.into_iter().zip(committed.picked.concat()) {
+            positions[i] += fed;
+            sequences[i].advance(picked).unwrap();
+        }
+    }
+}
+
+/// A case of `md2-full`, which has ids instead of words.
+pub fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
+    let skill = match case["case"]["skill"].as_str().unwrap() {
+        "detect" => Skill::Detect,
+        "point" => Skill::Point,
+        _ => Skill::Text { reasoning: false },
+    };
+    let ids: Vec<u32> = serde_json::from_value(case["expected"]["prompt_ids"].clone()).unwrap();
+    let setting = |key: &str| case["case"]["settings"][key].as_u64().unwrap_or(50) as usize;
+    let bounds = Bounds {
+        max_objects: setting("max_objects"),
+        max_tokens: setting("max_tokens"),
+    };
+    let prompt = ids.into_iter().map(Input::Token).collect();
+    Sequence::new(skill, prompt, TokenIds::of(config), bounds)
+}
