@@ -44,12 +44,7 @@ pub fn look_work(
     (width, height): (usize, usize),
     prompts: &[DetectWork],
 ) -> Work {
-    let tiling = tiling(width, height, &config.vision);
-    let crops = if tiling.is_single() {
-        1
-    } else {
-        1 + tiling.rows * tiling.cols
-    };
+    let crops = tiling(width, height, &config.vision).crops();
     let start = config.prefix_positions();
     let sum = |work: &dyn Fn(&DetectWork) -> f64| prompts.iter().map(work).sum::<f64>() / GIGA;
     Work {

@@ -119,7 +119,7 @@ impl CudaBackend {
         let counts = program::write(step, slot, &self.limits, &self.layout, place.block_mut())?;
         let pictures: Vec<&Picture> = step.images.iter().map(|image| &image.picture).collect();
         let tilings: Vec<_> = pictures.iter().map(|p| self.frames.tiling(p)).collect();
-        let crops = tilings.iter().map(|(_, crops)| crops).sum();
+        let crops = tilings.iter().map(|tiling| tiling.crops()).sum::<usize>();
         if crops > self.network.crops_max() {
             return Err(BackendError(format!(
                 "a step of {crops} crops is more than the GPU's {}; use pictures that are less long",
@@ -127,11 +127,11 @@ impl CudaBackend {
             )));
         }
         let mut first = 0;
-        for (i, (tiling, crops)) in tilings.iter().enumerate() {
+        for (i, tiling) in tilings.iter().enumerate() {
             let words = [first, tiling.rows, tiling.cols].map(|word| word as i32);
             let start = self.layout.image.start + i * 3;
             place.block_mut()[start..start + 3].copy_from_slice(&words);
-            first += crops;
+            first += tiling.crops();
         }
         let staged = place.frames.put(&self.streams.up, &pictures)?;
         place.upload(&self.streams)?;
@@ -139,7 +139,7 @@ impl CudaBackend {
             counts,
             model_sizes: tilings
                 .iter()
-                .map(|(tiling, _)| {
+                .map(|tiling| {
                     let (width, height) = tiling.resized(&self.config.vision);
                     (width as u32, height as u32)
                 })
@@ -150,11 +150,11 @@ impl CudaBackend {
         record(&place.moments().began, compute)?;
         let rows = self.network.patch_rows();
         let mut crop = 0;
-        for (frame, (tiling, crops)) in staged.iter().zip(&tilings) {
+        for (frame, tiling) in staged.iter().zip(&tilings) {
             let out = rows.from(crop * self.config.image_tokens());
             self.frames
                 .patches(self.network.kernels(), frame, *tiling, out)?;
-            crop += crops;
+            crop += tiling.crops();
         }
         record(&place.moments().prepared, compute)?;
         if crops > 0 {

@@ -160,15 +160,9 @@ impl Frames {
         })
     }
 
-    /// How a picture is cut, and its crops.
-    pub fn tiling(&self, picture: &Picture) -> (Tiling, usize) {
-        let tiling = tiling(picture.width(), picture.height(), &self.config);
-        let tiles = if tiling.is_single() {
-            0
-        } else {
-            tiling.rows * tiling.cols
-        };
-        (tiling, 1 + tiles)
+    /// How a picture is cut.
+    pub fn tiling(&self, picture: &Picture) -> Tiling {
+        tiling(picture.width(), picture.height(), &self.config)
     }
 
     /// Queues everything up to the patches of all crops, the whole picture first. `out` has a row for each patch.

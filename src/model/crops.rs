@@ -42,7 +42,7 @@ pub fn crops(picture: &Picture, vision: &VisionConfig) -> Crops {
             tiling,
             crop_size: size,
             bytes,
-            encoded: 1,
+            encoded: tiling.crops(),
         };
     }
     let tiled = tiling.resized(vision);
@@ -58,7 +58,7 @@ pub fn crops(picture: &Picture, vision: &VisionConfig) -> Crops {
         tiling,
         crop_size: size,
         bytes,
-        encoded: 1 + tiling.rows * tiling.cols,
+        encoded: tiling.crops(),
     }
 }
 

@@ -17,6 +17,15 @@ impl Tiling {
         self.rows == 1 && self.cols == 1
     }
 
+    /// Crops that are encoded: the whole picture and its tiles. A single tile equals the whole picture and is not encoded.
+    pub fn crops(self) -> usize {
+        if self.is_single() {
+            1
+        } else {
+            1 + self.rows * self.cols
+        }
+    }
+
     /// Width and height in pixels to which the picture is scaled before the local crops are cut.
     pub fn resized(self, vision: &VisionConfig) -> (usize, usize) {
         let (window, margins) = (vision.window_pixels(), 2 * vision.margin_pixels());

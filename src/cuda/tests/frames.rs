@@ -51,7 +51,8 @@ fn frames_become_the_patches_of_the_cpu() {
         );
         let staged = stage.put(&rig.stream, &[&a, &b]).unwrap();
         for (picture, staged) in [&a, &b].into_iter().zip(&staged) {
-            let (tiling, count) = frames.tiling(picture);
+            let tiling = frames.tiling(picture);
+            let count = tiling.crops();
             let row = config.patch_values().next_multiple_of(8);
             let out = rig.room(count * config.grid() * config.grid() * row);
             frames
