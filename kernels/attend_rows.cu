@@ -12,120 +12,38 @@
 //              its maximum (times scale, base 2) and mass
 // Up to 32 splits. Both softmaxes are f32; the parts are merged by their maxima. scale = 1/8.
 // CPU twin: cpu::attention::attend_past.
-#include "common.cuh"
+#include "attend_page.cuh"
 
-#define SCALE2 (0.125f * LOG2_E)
-
-// grid (tiles, heads, splits), 128 threads. Warps take the pages of their split in turn. No shared memory on the way in:
-// which dimension stands in which column of a fragment does not matter as long as q and k agree, and which key in which
-// column as long as p and v do, so every lane loads 16 (keys) or 8 (values) neighbouring bytes. Lane (g, t) takes
-// dimensions 8t.. and 32+8t.. of the keys, and column c of key block b stands for key 4 (c/2) + 2b + c % 2.
+// grid (tiles, heads, splits), 128 threads. Warps take the pages of their split in turn.
 extern "C" __global__ void __launch_bounds__(128) attend_prefix(const bf16* qkv, const bf16* keys, const bf16* values, const int* pages, const int* tile_row, const int* tile_table, const int* tile_length, float* part, float* part_mass, int heads) {
-    __shared__ float merged[4][16][TEXT_HEAD];
-    __shared__ float tops[4][16], masses[4][16];
+    __shared__ FourSeen all;
     const int tile = blockIdx.x, head = blockIdx.y, split = blockIdx.z, splits = gridDim.z;
     const int length = tile_length[tile];
     if (length == 0) return;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int width = heads * TEXT_HEAD;
-    uint4 q[2][2];
+    Seen seen;
+    see_nothing(seen);
     for (int half = 0; half < 2; half++) {
         int row = tile_row[tile * 16 + g + half * 8];
         const uint4* from = reinterpret_cast<const uint4*>(qkv + size_t(row < 0 ? 0 : row) * 3 * width + head * TEXT_HEAD);
-        for (int c = 0; c < 2; c++) q[half][c] = row < 0 ? make_uint4(0, 0, 0, 0) : from[c * 4 + t];
+        for (int c = 0; c < 2; c++) seen.q[half][c] = row < 0 ? make_uint4(0, 0, 0, 0) : from[c * 4 + t];
     }
-    float o[TEXT_HEAD / 8][4] = {}, top[2] = {NEG_INF, NEG_INF}, mass[2] = {};
     const int count = (length + PAGE - 1) / PAGE;
     const int from_page = count * split / splits, to_page = count * (split + 1) / splits;
     for (int index = from_page + warp; index < to_page; index += 4) {
-        size_t page = size_t(pages[tile_table[tile] + index]) * heads + head;
-        const bf16* k = keys + page * PAGE * TEXT_HEAD;
-        const bf16* v = values + page * PAGE * TEXT_HEAD;
-        uint2 vf[TEXT_HEAD / 8];
-#pragma unroll
-        for (int n = 0; n < TEXT_HEAD / 8; n++) vf[n] = *reinterpret_cast<const uint2*>(v + (n * 8 + g) * PAGE + t * 4);
-        // The rest of the last page was never written, and 0 times what is no number is none.
-        int left = length - index * PAGE - t * 4;
-        if (left < 4) {
-#pragma unroll
-            for (int n = 0; n < TEXT_HEAD / 8; n++) {
-                vf[n].x = left >= 2 ? vf[n].x : left == 1 ? vf[n].x & 0xffffu : 0;
-                vf[n].y = left == 3 ? vf[n].y & 0xffffu : 0;
-            }
-        }
-        float s[2][4] = {};
-#pragma unroll
-        for (int b = 0; b < 2; b++) {
-            const uint4* row = reinterpret_cast<const uint4*>(k + (g / 2 * 4 + b * 2 + g % 2) * TEXT_HEAD);
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                uint4 kf = row[c * 4 + t];
-                u32 low[4] = {q[0][c].x, q[1][c].x, q[0][c].y, q[1][c].y};
-                u32 high[4] = {q[0][c].z, q[1][c].z, q[0][c].w, q[1][c].w};
-                mma_16_8_16(s[b], low, kf.x, kf.y);
-                mma_16_8_16(s[b], high, kf.z, kf.w);
-            }
-        }
-        // Of lane t, s[b][0] and s[b][1] are keys 4t+2b and 4t+2b+1.
-#pragma unroll
-        for (int b = 0; b < 2; b++) {
-#pragma unroll
-            for (int c = 0; c < 4; c++) {
-                s[b][c] = index * PAGE + t * 4 + b * 2 + c % 2 < length ? s[b][c] * SCALE2 : NEG_INF;
-            }
-        }
-        u32 p[4];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float high = fmaxf(fmaxf(s[0][half * 2], s[0][half * 2 + 1]), fmaxf(s[1][half * 2], s[1][half * 2 + 1]));
-            high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 1));
-            high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 2));
-            high = fmaxf(high, top[half]);
-            float fade = exp2_fast(top[half] - high);
-            top[half] = high;
-            float e0 = exp2_fast(s[0][half * 2] - high), e1 = exp2_fast(s[0][half * 2 + 1] - high);
-            float e2 = exp2_fast(s[1][half * 2] - high), e3 = exp2_fast(s[1][half * 2 + 1] - high);
-            mass[half] = mass[half] * fade + e0 + e1 + e2 + e3;
-            p[half] = bf16_pair(e0, e1);
-            p[half + 2] = bf16_pair(e2, e3);
-#pragma unroll
-            for (int n = 0; n < TEXT_HEAD / 8; n++) {
-                o[n][half * 2] *= fade;
-                o[n][half * 2 + 1] *= fade;
-            }
-        }
-#pragma unroll
-        for (int n = 0; n < TEXT_HEAD / 8; n++) mma_16_8_16(o[n], p, vf[n].x, vf[n].y);
+        size_t at = (size_t(pages[tile_table[tile] + index]) * heads + head) * PAGE * TEXT_HEAD;
+        see_page(seen, keys + at, values + at, length - index * PAGE, -1);
     }
-    for (int half = 0; half < 2; half++) {
-        mass[half] += __shfl_xor_sync(WARP_ALL, mass[half], 1);
-        mass[half] += __shfl_xor_sync(WARP_ALL, mass[half], 2);
-        int row = g + half * 8;
-        if (t == 0) {
-            tops[warp][row] = top[half];
-            masses[warp][row] = mass[half];
-        }
-        for (int n = 0; n < TEXT_HEAD / 8; n++) {
-            merged[warp][row][n * 8 + t * 2] = o[n][half * 2];
-            merged[warp][row][n * 8 + t * 2 + 1] = o[n][half * 2 + 1];
-        }
-    }
+    put_seen(all, warp, seen);
     __syncthreads();
     size_t at = (size_t(tile) * heads + head) * splits + split;
     for (int i = threadIdx.x; i < 16 * TEXT_HEAD; i += 128) {
-        int row = i / TEXT_HEAD;
-        float high = fmaxf(fmaxf(tops[0][row], tops[1][row]), fmaxf(tops[2][row], tops[3][row]));
-        float sum = 0.0f, all = 0.0f;
-        for (int w = 0; w < 4; w++) {
-            // A warp without a page has no maximum, and nothing to give.
-            float share = tops[w][row] == NEG_INF ? 0.0f : exp2_fast(tops[w][row] - high);
-            sum += merged[w][row][i % TEXT_HEAD] * share;
-            all += masses[w][row] * share;
-        }
-        part[at * 16 * TEXT_HEAD + i] = sum;
+        Merged m = merge_seen(all, i / TEXT_HEAD, i % TEXT_HEAD);
+        part[at * 16 * TEXT_HEAD + i] = m.value;
         if (i % TEXT_HEAD == 0) {
-            part_mass[(at * 16 + row) * 2] = high;
-            part_mass[(at * 16 + row) * 2 + 1] = all;
+            part_mass[(at * 16 + i / TEXT_HEAD) * 2] = m.top;
+            part_mass[(at * 16 + i / TEXT_HEAD) * 2 + 1] = m.mass;
         }
     }
 }

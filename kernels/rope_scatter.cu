@@ -5,53 +5,71 @@
 //   slot       [positions] where each lies in the cache (common.cuh); -1 writes nothing there
 //   turns      [context][16] (cos, sin) of position * 10000^(-j/16)
 //   keys, values   the cache of this layer (common.cuh)
-// Dimension j < 16 of a head pairs with j + 16: (a, b) -> (a cos - b sin, a sin + b cos); 32..63 stay. f32 arithmetic.
-// A block takes 16 consecutive positions of one head: grid (ceil(positions / 16), heads), 128 threads, a warp turns four of
-// them. Values go through shared memory, because the cache has them transposed; 16 positions that fill a page are
-// written 16 bytes at a time.
+// Angle j turns (a, b) -> (a cos - b sin, a sin + b cos), in f32. In the model these are dimensions j and j + 16 of a head; here
+// they lie 8 apart (cuda::weights puts the outputs of q and k so): 0..7 with 8..15, angles 0..7; 16..23 with 24..31, angles 8..15;
+// 32..63 stay. Attention does not see the order of dimensions.
+// A block takes 16 consecutive positions of one head: grid (ceil(positions / 16), heads), 128 threads. A thread has 8
+// neighbouring dimensions of one position, of q, k and v: unit u of 8, whose pairs are in unit u ^ 1, the next lane's. Values
+// go through shared memory, because the cache has them transposed; 16 positions that fill a page are written 16 bytes at
+// a time.
 // CPU twins: cpu::rope::Rope::turn, cpu::kv::KvCache::write.
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const int* position, const int* slot, const float2* turns, bf16* keys, bf16* values, int positions, int heads) {
-    __shared__ bf16 transposed[TEXT_HEAD][PAGE];
+#define UNITS (TEXT_HEAD / 8)
+#define TURNED_UNITS 4
+
+// Two values more than a page: the 16 positions of neighbouring dimensions lie in different banks.
+#define PITCH (PAGE + 2)
+
+// Unit u < 4 of a head by angles 8 (u / 2)..; all lanes of the warp take part.
+DEVICE uint4 turned(uint4 raw, const float4* turns, int unit) {
+    uint4 pair = make_uint4(__shfl_xor_sync(WARP_ALL, raw.x, 1), __shfl_xor_sync(WARP_ALL, raw.y, 1),
+                            __shfl_xor_sync(WARP_ALL, raw.z, 1), __shfl_xor_sync(WARP_ALL, raw.w, 1));
+    if (unit >= TURNED_UNITS) return raw;
+    Eight x = eight_from(raw), other = eight_from(pair);
+    const float sign = unit % 2 == 0 ? -1.0f : 1.0f;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float4 two = turns[j];
+        x.x[j * 2] = x.x[j * 2] * two.x + sign * other.x[j * 2] * two.y;
+        x.x[j * 2 + 1] = x.x[j * 2 + 1] * two.z + sign * other.x[j * 2 + 1] * two.w;
+    }
+    return raw_from(x);
+}
+
+extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const int* position, const int* slot, const float4* turns, bf16* keys, bf16* values, int positions, int heads) {
+    __shared__ bf16 transposed[TEXT_HEAD * PITCH];
     __shared__ int slots[PAGE];
     const int first = blockIdx.x * PAGE, head = blockIdx.y, width = heads * TEXT_HEAD;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (threadIdx.x < PAGE) slots[threadIdx.x] = first + threadIdx.x < positions ? slot[first + threadIdx.x] : -1;
-    __syncthreads();
-    for (int i = warp * 4; i < warp * 4 + 4; i++) {
-        if (first + i >= positions) break;
-        bf16* q = qkv + size_t(first + i) * 3 * width + head * TEXT_HEAD;
-        bf16* k = q + width;
-        const bf16* v = k + width;
-        float2 turn = turns[position[first + i] * 16 + lane % 16];
-        auto turned = [&](const bf16* row) {
-            float x = f32_from_bf16(row[lane]), pair = __shfl_xor_sync(WARP_ALL, x, 16);
-            return bf16_from_f32(lane < 16 ? x * turn.x - pair * turn.y : pair * turn.y + x * turn.x);
-        };
-        bf16 low_q = turned(q), low_k = turned(k), high_k = k[lane + 32];
-        q[lane] = low_q;
-        k[lane] = low_k;
-        transposed[lane][i] = v[lane];
-        transposed[lane + 32][i] = v[lane + 32];
-        int at = slots[i];
-        if (at >= 0) {
-            bf16* to = keys + ((size_t(at / PAGE) * heads + head) * PAGE + at % PAGE) * TEXT_HEAD;
-            to[lane] = low_k;
-            to[lane + 32] = high_k;
-        }
+    const int i = threadIdx.x / UNITS, unit = threadIdx.x % UNITS, row = first + i;
+    const bool there = row < positions;
+    const int at = there ? slot[row] : -1;
+    uint4* q = reinterpret_cast<uint4*>(qkv + size_t(row) * 3 * width + head * TEXT_HEAD) + unit;
+    uint4* k = q + width / 8;
+    const uint4 none = make_uint4(0, 0, 0, 0), value = there ? k[width / 8] : none;
+    const float4* angles = turns + (there ? position[row] : 0) * 8 + unit / 2 % 2 * 4;
+    const uint4 query = turned(there ? *q : none, angles, unit), key = turned(there ? *k : none, angles, unit);
+    if (there && unit < TURNED_UNITS) *q = query, *k = key;
+    if (at >= 0) {
+        bf16* to = keys + ((size_t(at / PAGE) * heads + head) * PAGE + at % PAGE) * TEXT_HEAD;
+        reinterpret_cast<uint4*>(to)[unit] = key;
     }
+    if (unit == 0) slots[i] = at;
+    const u32 raw[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+    for (int j = 0; j < 8; j++) transposed[(unit * 8 + j) * PITCH + i] = bf16(raw[j / 2] >> (j % 2 * 16));
     __syncthreads();
     bool whole = slots[0] >= 0 && slots[0] % PAGE == 0;
-    for (int i = 1; i < PAGE; i++) whole = whole && slots[i] == slots[0] + i;
+    for (int j = 1; j < PAGE; j++) whole = whole && slots[j] == slots[0] + j;
     if (whole) {
-        int d = threadIdx.x / 2, half = threadIdx.x % 2 * 8;
+        const int d = threadIdx.x / 2, half = threadIdx.x % 2 * 8;
+        const u32* words = reinterpret_cast<const u32*>(transposed + d * PITCH + half);
         bf16* to = values + ((size_t(slots[0] / PAGE) * heads + head) * TEXT_HEAD + d) * PAGE + half;
-        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(&transposed[d][half]);
+        *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
         return;
     }
     for (int j = threadIdx.x; j < TEXT_HEAD * PAGE; j += 128) {
-        int d = j / PAGE, at = slots[j % PAGE];
-        if (at >= 0) values[((size_t(at / PAGE) * heads + head) * TEXT_HEAD + d) * PAGE + at % PAGE] = transposed[d][j % PAGE];
+        const int d = j / PAGE, to = slots[j % PAGE];
+        if (to >= 0) values[((size_t(to / PAGE) * heads + head) * TEXT_HEAD + d) * PAGE + to % PAGE] = transposed[d * PITCH + j % PAGE];
     }
 }

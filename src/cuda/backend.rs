@@ -90,7 +90,7 @@ impl CudaBackend {
         let layout = Layout::new(&limits, limits.positions);
         let crops =
             (capacity.images * (config.vision.max_crops + 1)).max(config.vision.max_crops * 2);
-        let network = Network::new(stream, config, parts, &limits, &layout, crops)?;
+        let network = Network::new((&gpu, stream), config, parts, &limits, &layout, crops)?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
         let slot = |_| Slot::new(&gpu.context, &streams, &layout, vocab, frame_bytes);
@@ -174,10 +174,13 @@ impl CudaBackend {
         let results = (place.records.start(), self.carried.start());
         let counts = &place.flight.counts;
         let (network, carried) = (&self.network, self.carried.start());
+        // What is one launch already is nothing to record.
+        let forward = match network.is_one_launch(counts) {
+            true => None,
+            false => Shape::of(Part::Forward, slot, counts),
+        };
         self.graphs
-            .run(Shape::of(Part::Forward, slot, counts), || {
-                network.forward(tables, counts, carried)
-            })?;
+            .run(forward, || network.forward(tables, counts, carried))?;
         record(&place.moments().forwarded, &self.streams.compute)?;
         self.graphs.run(Shape::of(Part::Decide, slot, counts), || {
             network.decide(tables, counts, results)
@@ -331,4 +334,23 @@ fn limits(
         images: capacity.images,
         positions: (capacity.rows * POSITIONS_PER_ROW).max(text.max_context),
     })
+}
+
+#[cfg(test)]
+impl CudaBackend {
+    /// Without the decoder in one launch.
+    pub(super) fn without_one_launch(mut self) -> Self {
+        self.network.forget_decoder();
+        self
+    }
+
+    /// True with it.
+    pub(super) fn has_one_launch(&self) -> bool {
+        self.network.has_decoder()
+    }
+
+    /// Hidden states of the last step's first positions.
+    pub(super) fn hidden(&self, positions: usize) -> Vec<f32> {
+        self.network.hidden(&self.streams.compute, positions)
+    }
 }

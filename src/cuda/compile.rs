@@ -5,7 +5,7 @@
 //! architecture, NVRTC's version and the driver's.
 
 use std::{
-    ffi::{CString, c_char, c_int},
+    ffi::{CString, c_int},
     fs,
     path::{Path, PathBuf},
 };
@@ -37,12 +37,13 @@ macro_rules! source {
 }
 
 /// All kernel files.
-pub const SOURCES: [Source; 10] = [
+pub const SOURCES: [Source; 11] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("choose_token.cu"),
     source!("combine.cu"),
     source!("decide.cu"),
+    source!("decode_step.cu"),
     source!("embed.cu"),
     source!("frame.cu"),
     source!("layer_norm.cu"),
@@ -51,7 +52,12 @@ pub const SOURCES: [Source; 10] = [
 ];
 
 /// What they include.
-const HEADERS: [Source; 2] = [source!("common.cuh"), source!("decision.cuh")];
+const HEADERS: [Source; 4] = [
+    source!("attend_page.cuh"),
+    source!("common.cuh"),
+    source!("decision.cuh"),
+    source!("decode_ring.cuh"),
+];
 
 const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
@@ -129,8 +135,8 @@ impl Program {
         // A kernel has no zero byte; if one had, its text would end there and not compile.
         let c_text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let headers = HEADERS.map(|header| (c_text(header.text), c_text(header.file)));
-        let texts: [*const c_char; 2] = [0, 1].map(|i: usize| headers[i].0.as_ptr());
-        let names: [*const c_char; 2] = [0, 1].map(|i: usize| headers[i].1.as_ptr());
+        let texts = headers.each_ref().map(|(text, _)| text.as_ptr());
+        let names = headers.each_ref().map(|(_, name)| name.as_ptr());
         let (text, file) = (c_text(source.text), c_text(source.file));
         let mut program = std::ptr::null_mut();
         // SAFETY: all strings end with a zero and outlive the call, which copies them; the counts are those of the arrays.

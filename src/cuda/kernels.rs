@@ -32,12 +32,17 @@ const DENSE_SHARED_BYTES: u32 = ((128 + 4 * 64) * 72 * 2) as u32;
 
 mod attention;
 mod decisions;
+mod decode;
 mod frames;
 mod layers;
 mod skinny;
 
 pub use attention::{LayerCache, OwnTables, Parts, PrefixTables};
 pub use decisions::PickTables;
+pub use decode::{
+    DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GROUPS, ROWS_MAX, SPLITS_MAX, UNIT,
+    WIDTH,
+};
 pub use frames::{Coefficients, TapsAt};
 pub use layers::{EncoderAt, InputTables, NormAt};
 pub use skinny::SkinnyTo;
@@ -66,6 +71,8 @@ pub struct Kernels {
     rope_scatter: CudaFunction,
     /// By rows (up to 8, up to 16), then by epilogue.
     skinny: [[CudaFunction; 4]; 2],
+    /// By rows (up to 8, 16, 32), where the GPU can run it.
+    decode_step: Option<[CudaFunction; 3]>,
 }
 
 /// Rows of values, `stride` apart.
@@ -109,7 +116,13 @@ macro_rules! launch {
     ($kernels:expr, $function:ident, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {
         launch!(@on $kernels, &$kernels.$function, stringify!($function), $grid, $threads, $shared, [$($argument),*])
     };
-    (@on $kernels:expr, $function:expr, $name:expr, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {{
+    (@on $kernels:expr, $($rest:tt)*) => {
+        launch!(@by launch, $kernels, $($rest)*)
+    };
+    (@together $kernels:expr, $($rest:tt)*) => {
+        launch!(@by launch_together, $kernels, $($rest)*)
+    };
+    (@by $launch:ident, $kernels:expr, $function:expr, $name:expr, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {{
         let arguments = ($($argument,)*);
         let mut pointers: Vec<*mut std::ffi::c_void> = Vec::with_capacity(20);
         launch!(@push arguments, pointers, [$($argument),*] [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19]);
@@ -121,7 +134,7 @@ macro_rules! launch {
         // SAFETY: the arguments have the order and the C types of the kernel's declaration, and stay alive for the call,
         // which copies them. What they point to was checked by the caller of this macro, lives as long as the backend, and
         // is only used on this stream or behind an event.
-        unsafe { $kernels.launch($function, $name, blocks, &mut pointers) }
+        unsafe { $kernels.$launch($function, $name, blocks, &mut pointers) }
     }};
 }
 
@@ -167,6 +180,32 @@ impl Kernels {
         .map_err(tried(name))
     }
 
+    /// The same for a kernel whose blocks wait for each other: all run at once, or the launch is refused.
+    ///
+    /// # Safety
+    /// As for [`Kernels::launch`].
+    unsafe fn launch_together(
+        &self,
+        function: &CudaFunction,
+        name: &'static str,
+        blocks: Blocks,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), CudaError> {
+        let (x, y, z) = blocks.grid;
+        // SAFETY: the function belongs to a module that is loaded as long as it is; the rest is the caller's promise.
+        unsafe {
+            result::launch_cooperative_kernel(
+                function.cu_function(),
+                (x as u32, y as u32, z as u32),
+                (blocks.threads, 1, 1),
+                blocks.shared_bytes,
+                self.stream.cu_stream(),
+                arguments,
+            )
+        }
+        .map_err(tried(name))
+    }
+
     /// Compiles (or finds compiled) and loads all of them. Blocks for some seconds the first time.
     pub fn load(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
         let mut modules = Vec::with_capacity(SOURCES.len());
@@ -189,10 +228,19 @@ impl Kernels {
                 named("gelu_from")?,
             ])
         };
-        let kernels = Self {
+        let decode_step = match gpu.cooperative && gpu.shared_bytes >= decode::SHARED_BYTES {
+            true => Some([
+                with_shared(function("decode_step_8")?, decode::shared_bytes(1))?,
+                with_shared(function("decode_step_16")?, decode::shared_bytes(2))?,
+                with_shared(function("decode_step_32")?, decode::shared_bytes(4))?,
+            ]),
+            false => None,
+        };
+        let dense = |name| with_shared(function(name)?, DENSE_SHARED_BYTES as usize);
+        Ok(Self {
             stream,
-            attend_dense_64: function("attend_dense_64")?,
-            attend_dense_72: function("attend_dense_72")?,
+            attend_dense_64: dense("attend_dense_64")?,
+            attend_dense_72: dense("attend_dense_72")?,
             attend_dense_any: function("attend_dense_any")?,
             attend_prefix: function("attend_prefix")?,
             attend_own: function("attend_own")?,
@@ -211,15 +259,16 @@ impl Kernels {
             layer_norm_few: function("layer_norm_few")?,
             rope_scatter: function("rope_scatter")?,
             skinny: [skinny(8)?, skinny(16)?],
-        };
-        for dense in [&kernels.attend_dense_64, &kernels.attend_dense_72] {
-            dense
-                .set_attribute(
-                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                    DENSE_SHARED_BYTES as i32,
-                )
-                .map_err(tried("asking for shared memory"))?;
-        }
-        Ok(kernels)
+            decode_step,
+        })
     }
+}
+
+/// Lets a block have so much shared memory; more than 48 KB must be asked for.
+fn with_shared(function: CudaFunction, bytes: usize) -> Result<CudaFunction, CudaError> {
+    let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    function
+        .set_attribute(attribute, bytes as i32)
+        .map_err(tried("asking for shared memory"))?;
+    Ok(function)
 }

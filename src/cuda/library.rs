@@ -23,6 +23,10 @@ pub struct Gpu {
     pub driver_version: i32,
     /// Multiprocessors.
     pub multiprocessors: usize,
+    /// Shared memory that a block may have, bytes.
+    pub shared_bytes: usize,
+    /// All blocks of a kernel may wait for each other.
+    pub cooperative: bool,
     /// Bytes of its memory.
     pub memory_bytes: usize,
 }
@@ -55,6 +59,9 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
         },
         driver_version: driver_version(),
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
+        shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+            as usize,
+        cooperative: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0,
         memory_bytes: context.total_mem().unwrap_or_default(),
         context,
     })

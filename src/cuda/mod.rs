@@ -17,12 +17,14 @@
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
 //! | [`weights`] | the model on the GPU |
 //! | [`program`] | a step as tables; pure |
-//! | [`frames`], [`network`], [`graphs`] | frames to patches; the forward pass; what is recorded of it |
+//! | [`frames`], [`network`] | frames to patches; the forward pass |
+//! | [`decode`], [`graphs`] | steps of few positions in one launch; what is recorded of others |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, and when they ran |
 
 mod backend;
 mod clock;
 pub mod compile;
+mod decode;
 mod error;
 mod frames;
 mod graphs;

@@ -8,13 +8,15 @@ use cudarc::driver::CudaStream;
 use half::bf16;
 
 use super::{
+    decode::Decoder,
     error::CudaError,
     kernels::{
-        InputTables, Kernels, LayerCache, OwnTables, PAGE, Parts, PickTables, PrefixTables, Rows,
-        SkinnyTo, TEXT_HEAD, TILE,
+        DecodeStates, DecodeTables, InputTables, Kernels, LayerCache, OwnTables, PAGE, Parts,
+        PickTables, PrefixTables, Rows, SkinnyTo, TEXT_HEAD, TILE,
     },
+    library::Gpu,
     memory::{Buffer, Pointer},
-    products::{Epilogue, Products, bucket},
+    products::{Epilogue, LinearAt, Products, bucket},
     program::{Counts, Layout, Table},
     record::Record,
     weights::Weights,
@@ -52,6 +54,8 @@ pub struct Network {
     keys: Buffer<bf16>,
     values: Buffer<bf16>,
     layer_values: usize,
+    /// For steps of few positions, where the GPU and the model allow it.
+    decoder: Option<Decoder>,
     /// Cosine and sine of each position's angles, `[context][16][2]`.
     turns: Buffer<f32>,
     vision: VisionScratch,
@@ -103,6 +107,24 @@ impl Tables<'_> {
         self.block.at(table.start)
     }
 
+    fn prefix(&self) -> PrefixTables {
+        PrefixTables {
+            pages: self.at(self.layout.pages),
+            tile_row: self.at(self.layout.tile_row),
+            tile_table: self.at(self.layout.tile_table),
+            tile_length: self.at(self.layout.tile_length),
+        }
+    }
+
+    fn own(&self) -> OwnTables {
+        OwnTables {
+            pages: self.at(self.layout.pages),
+            own_table: self.at(self.layout.own_table),
+            own_length: self.at(self.layout.own_length),
+            place: self.at(self.layout.place),
+        }
+    }
+
     fn picks(&self, dead: Pointer<i32>) -> PickTables {
         PickTables {
             pick: self.at(self.layout.pick),
@@ -116,7 +138,7 @@ impl Tables<'_> {
 impl Network {
     /// Allocates everything that steps within `limits` and `layout` need.
     pub fn new(
-        stream: &Arc<CudaStream>,
+        (gpu, stream): (&Gpu, &Arc<CudaStream>),
         config: &ModelConfig,
         (weights, kernels, products): (Weights, Kernels, Products),
         limits: &Limits,
@@ -133,6 +155,7 @@ impl Network {
         let tile_parts = parts_max(layout.tiles) * text.n_heads * TILE;
         let picks = bucket(layout.picks);
         Ok(Self {
+            decoder: Decoder::new(stream, gpu, &kernels, text, &weights.text, layer_values)?,
             keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
             values: Buffer::zeros(stream, text.n_layers * layer_values)?,
             layer_values,
@@ -173,13 +196,12 @@ impl Network {
     /// `out = epilogue(x w^T + bias)`: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
     fn product(
         &self,
-        linear: &super::weights::Linear,
+        linear: LinearAt,
         x: Rows,
         out: Rows,
         rows: usize,
         epilogue: Epilogue,
     ) -> Result<(), CudaError> {
-        let linear = linear.at();
         if !Kernels::is_skinny(&linear, rows) {
             return self.products.run(&linear, x, out, rows, epilogue);
         }
@@ -315,10 +337,60 @@ impl Network {
             self.kernels
                 .place_images(self.vision.tokens.start(), bos, to, shape)?;
         }
+        if let Some(decoder) = self.decoder.as_ref().filter(|d| d.takes(counts)) {
+            return self.decode(decoder, tables, counts);
+        }
         for layer in 0..self.weights.text.len() {
             self.block(layer, tables, counts)?;
         }
         Ok(())
+    }
+
+    /// True when the step's blocks are one launch.
+    pub fn is_one_launch(&self, counts: &Counts) -> bool {
+        self.decoder.as_ref().is_some_and(|d| d.takes(counts))
+    }
+
+    /// All blocks in one launch.
+    fn decode(
+        &self,
+        decoder: &Decoder,
+        tables: Tables<'_>,
+        counts: &Counts,
+    ) -> Result<(), CudaError> {
+        let scratch = &self.text;
+        let states = DecodeStates {
+            hidden: scratch.hidden.start(),
+            queries: scratch.qkv.start(),
+            mix: scratch.mix.start(),
+        };
+        let cache = LayerCache {
+            keys: self.keys.start(),
+            values: self.values.start(),
+        };
+        let tables = DecodeTables {
+            position: tables.at(tables.layout.position),
+            slot: tables.at(tables.layout.slot),
+            turns: self.turns.start(),
+            prefix: tables.prefix(),
+            own: tables.own(),
+        };
+        decoder.run(
+            &self.kernels,
+            states,
+            cache,
+            &tables,
+            self.parts(counts),
+            counts,
+        )
+    }
+
+    fn parts(&self, counts: &Counts) -> Parts {
+        Parts {
+            values: self.text.part_values.start(),
+            masses: self.text.part_masses.start(),
+            splits: splits(counts.tiles),
+        }
     }
 
     /// One block: `hidden += attention(n) + mlp(n)` with `n = norm(hidden)`. Of the last one, images need keys and values
@@ -344,7 +416,7 @@ impl Network {
         };
         self.kernels
             .layer_norm(hidden.start, block.ln.at(), normed.start, (all, width))?;
-        self.product(&block.qkv, normed, qkv, all, Epilogue::Bias)?;
+        self.product(block.qkv(), normed, qkv, all, Epilogue::Bias)?;
         let places = (tables.at(layout.position), tables.at(layout.slot));
         self.kernels
             .rope_scatter(qkv.start, places, self.turns.start(), cache, (all, heads))?;
@@ -364,8 +436,8 @@ impl Network {
             start: mix.start.at(width),
             ..mix
         };
-        self.product(&block.fc1, normed, inner, deep, Epilogue::BiasGelu)?;
-        self.product(&block.out, mix, hidden, deep, Epilogue::BiasAdd)
+        self.product(block.fc1(), normed, inner, deep, Epilogue::BiasGelu)?;
+        self.product(block.out.at(), mix, hidden, deep, Epilogue::BiasAdd)
     }
 
     /// Rows to the cache: their images' prefixes, and themselves.
@@ -377,31 +449,15 @@ impl Network {
         tables: Tables<'_>,
         counts: &Counts,
     ) -> Result<(), CudaError> {
-        let (layout, heads) = (tables.layout, self.config.text.n_heads);
-        let parts = Parts {
-            values: self.text.part_values.start(),
-            masses: self.text.part_masses.start(),
-            splits: splits(counts.tiles),
-        };
-        let prefix = PrefixTables {
-            pages: tables.at(layout.pages),
-            tile_row: tables.at(layout.tile_row),
-            tile_table: tables.at(layout.tile_table),
-            tile_length: tables.at(layout.tile_length),
-        };
+        let (heads, parts) = (self.config.text.n_heads, self.parts(counts));
         if counts.tiles > 0 {
             let shape = (counts.tiles, heads);
             self.kernels
-                .attend_prefix(qkv, cache, &prefix, parts, shape)?;
+                .attend_prefix(qkv, cache, &tables.prefix(), parts, shape)?;
         }
-        let own = OwnTables {
-            pages: prefix.pages,
-            own_table: tables.at(layout.own_table),
-            own_length: tables.at(layout.own_length),
-            place: tables.at(layout.place),
-        };
         let shape = (counts.row_positions, heads);
-        self.kernels.attend_own(qkv, cache, &own, parts, out, shape)
+        self.kernels
+            .attend_own(qkv, cache, &tables.own(), parts, out, shape)
     }
 
     /// Queues the heads and all decisions but those of tokens; the tokens' logits are made.
@@ -433,7 +489,7 @@ impl Network {
                 let index = tables.at(index);
                 self.kernels
                     .gather_rows(hidden, index, gathered.start, (rows, width))?;
-                self.product(fc1, gathered, inner, rows, Epilogue::BiasGelu)?;
+                self.product(fc1.at(), gathered, inner, rows, Epilogue::BiasGelu)?;
                 self.product_to_f32(fc2, inner, out, rows)?;
             }
         }
@@ -448,6 +504,9 @@ impl Network {
                 .layer_norm(gathered.start, norm, normed.start, shape)?;
             let logits = scratch.logits.start();
             self.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
+        }
+        if counts.picks == 0 {
+            return Ok(());
         }
         let on_end = weights.on_end.at();
         let on_end_bias = on_end.bias_f32.unwrap_or(scratch.coords.start());
@@ -488,4 +547,21 @@ fn turns(context: usize) -> Vec<f32> {
         .flat_map(|position| (0..pairs).map(move |j| angle(position, j)))
         .flat_map(|angle| [angle.cos(), angle.sin()])
         .collect()
+}
+
+#[cfg(test)]
+impl Network {
+    pub fn forget_decoder(&mut self) {
+        self.decoder = None;
+    }
+
+    pub fn has_decoder(&self) -> bool {
+        self.decoder.is_some()
+    }
+
+    pub fn hidden(&self, stream: &Arc<CudaStream>, positions: usize) -> Vec<f32> {
+        let values = self.text.hidden.to_host(stream).unwrap();
+        let values = values[..positions * self.config.text.dim].iter();
+        values.map(|x| x.to_f32()).collect()
+    }
 }

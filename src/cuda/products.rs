@@ -6,7 +6,7 @@
 //! A plan (descriptors and an algorithm) is made once for each shape and kept. Rows are rounded up to a bucket, so that
 //! there are few shapes; the rows behind the last are computed and never read.
 
-use std::{cell::RefCell, collections::HashMap, ffi::c_void, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, ffi::c_void, ops::Range, sync::Arc};
 
 use cudarc::{
     cublaslt::{result, sys},
@@ -47,6 +47,19 @@ pub struct LinearAt {
     pub outputs: usize,
     /// Inputs.
     pub inner: usize,
+}
+
+impl LinearAt {
+    /// Some of its outputs, as a layer of its own.
+    pub fn outputs_in(&self, range: Range<usize>) -> Self {
+        Self {
+            weight: self.weight.at(range.start * self.inner),
+            bias: self.bias.at(range.start),
+            bias_f32: self.bias_f32.map(|bias| bias.at(range.start)),
+            outputs: range.len(),
+            inner: self.inner,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -135,6 +135,8 @@ pub struct Counts {
     pub images: usize,
     /// Tiles.
     pub tiles: usize,
+    /// Positions of rows that are in no tile, because there is no image in front of them.
+    pub alone: usize,
     /// Decisions.
     pub picks: usize,
     /// Of these, with a coordinate.
@@ -263,6 +265,7 @@ impl Writer<'_> {
     /// The tile that reads the row's prefix for position `at`: its number times 16 plus the row in it; -1 without a prefix.
     fn place(&mut self, kv: &KvTable, at: usize) -> Result<i32, BackendError> {
         let Some(first) = kv.prefix.first().filter(|_| kv.prefix_positions > 0) else {
+            self.counts.alone += 1;
             return Ok(-1);
         };
         let known = self

@@ -3,6 +3,7 @@
 
 mod attention;
 mod choices;
+mod decode;
 mod frames;
 mod layers;
 mod whole;

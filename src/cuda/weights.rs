@@ -10,7 +10,7 @@ use half::bf16;
 
 use super::{
     error::CudaError,
-    kernels::{EncoderAt, NormAt},
+    kernels::{EncoderAt, NormAt, TEXT_HEAD},
     memory::Buffer,
     products::LinearAt,
 };
@@ -58,10 +58,9 @@ pub struct VisionBlock {
 pub struct TextBlock {
     /// Before both.
     pub ln: Norm,
-    /// Queries, keys, values.
-    pub qkv: Linear,
-    /// Into the MLP.
-    pub fc1: Linear,
+    /// Queries, keys and values, then what goes into the MLP, `[3 * width + ff, width]`. Of each head of queries and keys the
+    /// outputs that are turned together lie eight apart (`kernels/rope_scatter.cu`).
+    pub enter: Linear,
     /// Attention's projection beside the MLP's second layer, `[width, width + ff]`.
     pub out: Linear,
 }
@@ -110,6 +109,20 @@ impl Linear {
             outputs: self.outputs,
             inner: self.inner,
         }
+    }
+}
+
+impl TextBlock {
+    /// Queries, keys, values.
+    pub fn qkv(&self) -> LinearAt {
+        let enter = self.enter.at();
+        enter.outputs_in(0..3 * enter.inner)
+    }
+
+    /// Into the MLP.
+    pub fn fc1(&self) -> LinearAt {
+        let enter = self.enter.at();
+        enter.outputs_in(3 * enter.inner..enter.outputs)
     }
 }
 
@@ -176,8 +189,7 @@ impl Weights {
             text: loader.each(text.blocks, |block| {
                 Ok(TextBlock {
                     ln: loader.norm(block.ln)?,
-                    qkv: loader.linear(block.qkv)?,
-                    fc1: loader.linear(block.fc1)?,
+                    enter: loader.stacked(block.qkv, block.fc1)?,
                     out: loader.side_by_side(block.proj, block.fc2)?,
                 })
             })?,
@@ -247,6 +259,17 @@ impl Loader<'_> {
         self.layer(&wide, &linear.bias.into_f32())
     }
 
+    /// Queries, keys and values with the pairs of each head together, then `b`.
+    fn stacked(&self, qkv: model::Linear, b: model::Linear) -> Result<Linear, CudaError> {
+        let mut bias = with_pairs_together(&qkv.bias.into_f32(), 1);
+        let outputs = bias.len();
+        let weight = values(qkv.weight);
+        let mut weight = with_pairs_together(&weight, weight.len() / outputs);
+        weight.extend(values(b.weight));
+        bias.extend(b.bias.into_f32());
+        self.layer(&weight, &bias)
+    }
+
     fn side_by_side(&self, a: model::Linear, b: model::Linear) -> Result<Linear, CudaError> {
         let outputs = a.bias.len();
         let (wa, wb) = (values(a.weight), values(b.weight));
@@ -277,6 +300,22 @@ impl Loader<'_> {
     }
 }
 
+/// Rows of `width` values for q, k and v: of each head of q and k, rows that are turned by the same angle (j and j + 16) are put
+/// eight apart. Attention does not see the order.
+fn with_pairs_together<T: Copy>(rows: &[T], width: usize) -> Vec<T> {
+    let heads = rows.len() / width / TEXT_HEAD;
+    let source = |row: usize| match (row / TEXT_HEAD < heads / 3 * 2, row % TEXT_HEAD) {
+        (true, 8..16) => row + 8,
+        (true, 16..24) => row - 8,
+        _ => row,
+    };
+    let rows_in_order = (0..rows.len() / width).map(source);
+    rows_in_order
+        .flat_map(|row| &rows[row * width..][..width])
+        .copied()
+        .collect()
+}
+
 /// As bf16, rounded to nearest.
 fn values(tensor: Tensor) -> Vec<bf16> {
     match tensor.data {
@@ -291,5 +330,29 @@ fn values(tensor: Tensor) -> Vec<bf16> {
                 .collect()
         }
         _ => tensor.into_f32().into_iter().map(bf16::from_f32).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_turned_together_lies_eight_apart() {
+        // One head each of q, k and v; a row is two values.
+        let rows: Vec<usize> = (0..3 * TEXT_HEAD).flat_map(|row| [row, row]).collect();
+        let put: Vec<usize> = with_pairs_together(&rows, 2)
+            .chunks(2)
+            .map(|row| row[0])
+            .collect();
+        let (q, k) = (&put[..64], &put[64..128]);
+        for first in [0, 16] {
+            for j in first..first + 8 {
+                assert_eq!(q[j] + 16, q[j + 8]);
+                assert_eq!(k[j], q[j] + 64);
+            }
+        }
+        assert_eq!(q[32..], (32..64).collect::<Vec<_>>());
+        assert_eq!(put[128..], (128..192).collect::<Vec<_>>());
     }
 }

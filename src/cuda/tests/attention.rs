@@ -133,16 +133,19 @@ fn row(fed: &Fed) -> Row {
     }
 }
 
-/// Turned by its position, as the kernel does it, rounded to bf16.
+/// Turned by its position, rounded to bf16; pairs lie eight apart.
 fn turned(x: &[f32], position: usize) -> Vec<f32> {
     let mut out = x.to_vec();
     for j in 0..16 {
         let angle = position as f32 * 10_000_f32.powf(-(j as f32) / 16.0);
-        let (sin, cos) = angle.sin_cos();
-        out[j] = x[j] * cos - x[j + 16] * sin;
-        out[j + 16] = x[j] * sin + x[j + 16] * cos;
+        let a = j / 8 * 16 + j % 8;
+        let b = a + 8;
+        out[a] = x[a] * angle.cos() - x[b] * angle.sin();
+        out[b] = x[a] * angle.sin() + x[b] * angle.cos();
     }
-    out.iter().map(|&x| bf16::from_f32(x).to_f32()).collect()
+    out.into_iter()
+        .map(|x| bf16::from_f32(x).to_f32())
+        .collect()
 }
 
 /// What is in the cache, by look or row: (position, key, value) of each head.
