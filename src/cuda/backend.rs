@@ -69,7 +69,7 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// Opens the GPU, compiles what is not in `cache`, and copies the weights. Blocks for some seconds.
+    /// Opens the GPU, compiles and times what is not in `cache`, and copies the weights. Blocks for some seconds.
     pub fn new(
         (index, cache): (u32, &Path),
         config: &ModelConfig,
@@ -84,13 +84,14 @@ impl CudaBackend {
         let parts = (
             Weights::upload(stream, config, weights)?,
             Kernels::load(&gpu, Arc::clone(stream), cache)?,
-            Products::new(Arc::clone(stream))?,
+            Products::new(&gpu, Arc::clone(stream), cache)?,
         );
         let limits = limits(config, capacity, free_bytes(&gpu)?)?;
         let layout = Layout::new(&limits, limits.positions);
         let crops =
             (capacity.images * (config.vision.max_crops + 1)).max(config.vision.max_crops * 2);
         let network = Network::new(stream, config, parts, &limits, &layout, crops)?;
+        network.prepare()?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
         let slot = |_| Slot::new(&gpu.context, &streams, &layout, vocab, frame_bytes);

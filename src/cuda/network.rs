@@ -14,15 +14,18 @@ use super::{
         SkinnyTo, TEXT_HEAD, TILE,
     },
     memory::{Buffer, Pointer},
-    products::{Epilogue, Products, bucket},
+    products::{Epilogue, Product, Products, bucket},
     program::{Counts, Layout, Table},
     record::Record,
-    weights::Weights,
+    weights::{Linear, TextBlock, Weights},
 };
 use crate::{
     engine::backend::Limits,
     model::{BINS, ModelConfig, ROPE_THETA, ROTARY_DIM},
 };
+
+mod prepare;
+mod vision;
 
 /// Parts that each prefix is read in: few tiles are split, so that all multiprocessors read.
 fn splits(tiles: usize) -> usize {
@@ -48,6 +51,8 @@ pub struct Network {
     weights: Weights,
     kernels: Kernels,
     products: Products,
+    /// Images in a step, at most.
+    images: usize,
     /// `[layers][pages, heads, 16, 64]`.
     keys: Buffer<bf16>,
     values: Buffer<bf16>,
@@ -167,21 +172,21 @@ impl Network {
             weights,
             kernels,
             products,
+            images,
         })
     }
 
-    /// `out = epilogue(x w^T + bias)`: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
-    fn product(
-        &self,
-        linear: &super::weights::Linear,
-        x: Rows,
-        out: Rows,
-        rows: usize,
-        epilogue: Epilogue,
-    ) -> Result<(), CudaError> {
-        let linear = linear.at();
+    /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
+    fn product(&self, product: &Product) -> Result<(), CudaError> {
+        let &Product {
+            linear,
+            x,
+            out,
+            rows,
+            epilogue,
+        } = product;
         if !Kernels::is_skinny(&linear, rows) {
-            return self.products.run(&linear, x, out, rows, epilogue);
+            return self.products.run(product);
         }
         let to = match epilogue {
             Epilogue::Bias => SkinnyTo::Bf16(out),
@@ -191,10 +196,10 @@ impl Network {
         self.kernels.skinny(&linear, x, to, rows)
     }
 
-    /// The same with a result in f32.
+    /// Queues `out = x w^T + bias` in f32, `[rows, outputs]`.
     fn product_to_f32(
         &self,
-        linear: &super::weights::Linear,
+        linear: &Linear,
         x: Rows,
         out: Pointer<f32>,
         rows: usize,
@@ -220,68 +225,6 @@ impl Network {
     /// Crops that fit into a step.
     pub fn crops_max(&self) -> usize {
         self.vision.crops
-    }
-
-    /// Queues the vision encoder over the patches of `crops` crops, and the tokens of `images` images from them; `image`
-    /// says which crops are whose.
-    pub fn encode(
-        &self,
-        crops: usize,
-        images: usize,
-        image: Pointer<i32>,
-    ) -> Result<(), CudaError> {
-        let (config, scratch, weights) = (&self.config.vision, &self.vision, &self.weights);
-        let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
-        let rows = crops * tokens;
-        let heads = (config.enc_n_heads, config.head_dim());
-        let packed = Rows::packed;
-        let hidden = packed(scratch.hidden.start(), width);
-        let normed = packed(scratch.normed.start(), width);
-        let qkv = packed(scratch.qkv.start(), 3 * width);
-        let attended = packed(scratch.attended.start(), width);
-        let inner = packed(scratch.inner.start(), config.enc_ff_dim);
-        let product = |linear: &super::weights::Linear, x, out, epilogue| {
-            self.products.run(&linear.at(), x, out, rows, epilogue)
-        };
-        product(
-            &weights.patch_emb,
-            self.patch_rows(),
-            hidden,
-            Epilogue::Bias,
-        )?;
-        self.kernels
-            .add_places(hidden.start, weights.places.start(), (rows, tokens, width))?;
-        for block in &weights.vision {
-            self.kernels
-                .layer_norm(hidden.start, block.ln1.at(), normed.start, (rows, width))?;
-            product(&block.qkv, normed, qkv, Epilogue::Bias)?;
-            self.kernels
-                .attend_dense(qkv, attended, (crops, tokens), heads)?;
-            product(&block.proj, attended, hidden, Epilogue::BiasAdd)?;
-            self.kernels
-                .layer_norm(hidden.start, block.ln2.at(), normed.start, (rows, width))?;
-            product(&block.fc1, normed, inner, Epilogue::BiasGelu)?;
-            product(&block.fc2, inner, hidden, Epilogue::BiasAdd)?;
-        }
-        let norm = weights.vision_post_ln.at();
-        self.kernels
-            .layer_norm(hidden.start, norm, normed.start, (rows, width))?;
-        let shape = (config.grid(), config.overlap_margin, width);
-        let combined = packed(scratch.combined.start(), 2 * width);
-        self.kernels
-            .combine(normed.start, image, combined.start, images, shape)?;
-        let projected = packed(scratch.projected.start(), config.proj_inner_dim);
-        let out = packed(scratch.tokens.start(), config.proj_out_dim);
-        let rows = images * tokens;
-        self.products.run(
-            &weights.proj_fc1.at(),
-            combined,
-            projected,
-            rows,
-            Epilogue::BiasGelu,
-        )?;
-        self.products
-            .run(&weights.proj_fc2.at(), projected, out, rows, Epilogue::Bias)
     }
 
     /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.
@@ -324,7 +267,7 @@ impl Network {
     /// One block: `hidden += attention(n) + mlp(n)` with `n = norm(hidden)`. Of the last one, images need keys and values
     /// only.
     fn block(&self, layer: usize, tables: Tables<'_>, counts: &Counts) -> Result<(), CudaError> {
-        let (layout, scratch, config) = (tables.layout, &self.text, &self.config.text);
+        let (layout, config) = (tables.layout, &self.config.text);
         let (width, heads) = (config.dim, config.n_heads);
         let prefix = self.config.prefix_positions();
         let (rows, all) = (
@@ -334,17 +277,17 @@ impl Network {
         let last = layer + 1 == self.weights.text.len();
         let deep = if last { rows } else { all };
         let block = &self.weights.text[layer];
-        let hidden = Rows::packed(scratch.hidden.start(), width);
-        let normed = Rows::packed(scratch.normed.start(), width);
-        let qkv = Rows::packed(scratch.qkv.start(), 3 * width);
-        let mix = Rows::packed(scratch.mix.start(), width + config.ff_dim);
+        let [qkv, fc1, out] = self.text_products(block, (all, deep));
+        let mix = out.x;
         let cache = LayerCache {
             keys: self.keys.start().at(layer * self.layer_values),
             values: self.values.start().at(layer * self.layer_values),
         };
+        let (hidden, normed) = (out.out.start, qkv.x.start);
         self.kernels
-            .layer_norm(hidden.start, block.ln.at(), normed.start, (all, width))?;
-        self.product(&block.qkv, normed, qkv, all, Epilogue::Bias)?;
+            .layer_norm(hidden, block.ln.at(), normed, (all, width))?;
+        self.product(&qkv)?;
+        let qkv = qkv.out;
         let places = (tables.at(layout.position), tables.at(layout.slot));
         self.kernels
             .rope_scatter(qkv.start, places, self.turns.start(), cache, (all, heads))?;
@@ -360,12 +303,34 @@ impl Network {
         if rows > 0 {
             self.attend(qkv.start, mix, cache, tables, counts)?;
         }
+        self.product(&fc1)?;
+        self.product(&out)
+    }
+
+    /// The products of a block: queries, keys and values of `all` positions; into the MLP of the `deep` ones; attention's
+    /// projection and the MLP's second layer at once.
+    fn text_products(&self, block: &TextBlock, (all, deep): (usize, usize)) -> [Product; 3] {
+        let (scratch, config) = (&self.text, &self.config.text);
+        let hidden = Rows::packed(scratch.hidden.start(), config.dim);
+        let normed = Rows::packed(scratch.normed.start(), config.dim);
+        let qkv = Rows::packed(scratch.qkv.start(), 3 * config.dim);
+        let mix = Rows::packed(scratch.mix.start(), config.dim + config.ff_dim);
         let inner = Rows {
-            start: mix.start.at(width),
+            start: mix.start.at(config.dim),
             ..mix
         };
-        self.product(&block.fc1, normed, inner, deep, Epilogue::BiasGelu)?;
-        self.product(&block.out, mix, hidden, deep, Epilogue::BiasAdd)
+        [
+            (&block.qkv, normed, qkv, all, Epilogue::Bias),
+            (&block.fc1, normed, inner, deep, Epilogue::BiasGelu),
+            (&block.out, mix, hidden, deep, Epilogue::BiasAdd),
+        ]
+        .map(|(linear, x, out, rows, epilogue)| Product {
+            linear: linear.at(),
+            x,
+            out,
+            rows,
+            epilogue,
+        })
     }
 
     /// Rows to the cache: their images' prefixes, and themselves.
@@ -433,7 +398,13 @@ impl Network {
                 let index = tables.at(index);
                 self.kernels
                     .gather_rows(hidden, index, gathered.start, (rows, width))?;
-                self.product(fc1, gathered, inner, rows, Epilogue::BiasGelu)?;
+                self.product(&Product {
+                    linear: fc1.at(),
+                    x: gathered,
+                    out: inner,
+                    rows,
+                    epilogue: Epilogue::BiasGelu,
+                })?;
                 self.product_to_f32(fc2, inner, out, rows)?;
             }
         }

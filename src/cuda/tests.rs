@@ -5,6 +5,7 @@ mod attention;
 mod choices;
 mod frames;
 mod layers;
+mod products;
 mod whole;
 
 use std::sync::Arc;
@@ -13,10 +14,16 @@ use cudarc::driver::CudaStream;
 use half::bf16;
 use rand_pcg::{Pcg64, rand_core::Rng as _};
 
-use super::{kernels::Kernels, library, memory::Buffer, products::Products};
+use super::{
+    kernels::Kernels,
+    library::{self, Gpu},
+    memory::Buffer,
+    products::Products,
+};
 
 /// A GPU with everything loaded.
 pub(super) struct Rig {
+    pub gpu: Gpu,
     pub stream: Arc<CudaStream>,
     pub kernels: Kernels,
     pub products: Products,
@@ -35,8 +42,9 @@ pub(super) fn rig() -> Option<Rig> {
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     Some(Rig {
         kernels: Kernels::load(&gpu, Arc::clone(&stream), &cache).unwrap(),
-        products: Products::new(Arc::clone(&stream)).unwrap(),
+        products: Products::new(&gpu, Arc::clone(&stream), &cache).unwrap(),
         stream,
+        gpu,
     })
 }
 

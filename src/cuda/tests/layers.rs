@@ -6,7 +6,7 @@ use super::{Random, Rig, assert_close, f32s, rig};
 use crate::cuda::{
     kernels::{EncoderAt, InputTables, Kernels, NormAt, Rows, SkinnyTo},
     memory::Buffer,
-    products::{Epilogue, LinearAt, bucket},
+    products::{Epilogue, LinearAt, Product, bucket},
     record::Record,
 };
 
@@ -84,13 +84,13 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
                 stride,
             };
             rig.products
-                .run(
-                    &linear,
-                    Rows::packed(xs.start(), inner),
-                    rows_out,
+                .run(&Product {
+                    linear,
+                    x: Rows::packed(xs.start(), inner),
+                    out: rows_out,
                     rows,
                     epilogue,
-                )
+                })
                 .unwrap();
             let got = rig.down(&out);
             let (mut wanted, mut found) = (Vec::new(), Vec::new());
