@@ -37,7 +37,7 @@ macro_rules! source {
 }
 
 /// All kernel files.
-pub const SOURCES: [Source; 10] = [
+pub const SOURCES: [Source; 11] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("choose_token.cu"),
@@ -46,6 +46,7 @@ pub const SOURCES: [Source; 10] = [
     source!("embed.cu"),
     source!("frame.cu"),
     source!("layer_norm.cu"),
+    source!("quantise.cu"),
     source!("rope_scatter.cu"),
     source!("skinny_product.cu"),
 ];

@@ -9,21 +9,23 @@ use half::bf16;
 
 use super::{
     error::CudaError,
+    fp8::{Fp8, Watch},
     kernels::{
         InputTables, Kernels, LayerCache, OwnTables, PAGE, Parts, PickTables, PrefixTables, Rows,
-        SkinnyTo, TEXT_HEAD, TILE,
+        SkinnyTo, TEXT_HEAD, TILE, Values,
     },
     memory::{Buffer, Pointer},
     products::{Epilogue, Product, Products, bucket},
     program::{Counts, Layout, Table},
     record::Record,
-    weights::{Linear, TextBlock, Weights},
+    weights::{Linear, Weights},
 };
 use crate::{
     engine::backend::Limits,
     model::{BINS, ModelConfig, ROPE_THETA, ROTARY_DIM},
 };
 
+mod fp8;
 mod prepare;
 mod vision;
 
@@ -51,6 +53,10 @@ pub struct Network {
     weights: Weights,
     kernels: Kernels,
     products: Products,
+    /// Where products of many rows are in fp8.
+    fp8: Option<Fp8>,
+    /// While the layers' inputs are watched.
+    watch: Option<Watch>,
     /// Images in a step, at most.
     images: usize,
     /// `[layers][pages, heads, 16, 64]`.
@@ -172,28 +178,28 @@ impl Network {
             weights,
             kernels,
             products,
+            fp8: None,
+            watch: None,
             images,
         })
     }
 
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
     fn product(&self, product: &Product) -> Result<(), CudaError> {
-        let &Product {
-            linear,
-            x,
-            out,
-            rows,
-            epilogue,
-        } = product;
-        if !Kernels::is_skinny(&linear, rows) {
+        self.note(product)?;
+        let (Values::Bf16(x), Values::Bf16(out)) = (product.x, product.out) else {
+            return self.product_of_e4m3(product);
+        };
+        let (linear, rows) = (&product.linear, product.rows);
+        if !Kernels::is_skinny(linear, rows) {
             return self.products.run(product);
         }
-        let to = match epilogue {
+        let to = match product.epilogue {
             Epilogue::Bias => SkinnyTo::Bf16(out),
             Epilogue::BiasGelu => SkinnyTo::Gelu(out),
             Epilogue::BiasAdd => SkinnyTo::Add(out),
         };
-        self.kernels.skinny(&linear, x, to, rows)
+        self.kernels.skinny(linear, x, to, rows)
     }
 
     /// Queues `out = x w^T + bias` in f32, `[rows, outputs]`.
@@ -277,17 +283,16 @@ impl Network {
         let last = layer + 1 == self.weights.text.len();
         let deep = if last { rows } else { all };
         let block = &self.weights.text[layer];
-        let [qkv, fc1, out] = self.text_products(block, (all, deep));
-        let mix = out.x;
+        let [qkv, fc1, out] = self.text_products(layer, (all, deep));
+        let (hidden, mix) = (self.text.hidden.start(), out.x);
         let cache = LayerCache {
             keys: self.keys.start().at(layer * self.layer_values),
             values: self.values.start().at(layer * self.layer_values),
         };
-        let (hidden, normed) = (out.out.start, qkv.x.start);
         self.kernels
-            .layer_norm(hidden, block.ln.at(), normed, (all, width))?;
+            .layer_norm(hidden, block.ln.at(), qkv.x, (all, width))?;
         self.product(&qkv)?;
-        let qkv = qkv.out;
+        let qkv = Rows::packed(self.text.qkv.start(), 3 * width);
         let places = (tables.at(layout.position), tables.at(layout.slot));
         self.kernels
             .rope_scatter(qkv.start, places, self.turns.start(), cache, (all, heads))?;
@@ -309,20 +314,16 @@ impl Network {
 
     /// The products of a block: queries, keys and values of `all` positions; into the MLP of the `deep` ones; attention's
     /// projection and the MLP's second layer at once.
-    fn text_products(&self, block: &TextBlock, (all, deep): (usize, usize)) -> [Product; 3] {
-        let (scratch, config) = (&self.text, &self.config.text);
-        let hidden = Rows::packed(scratch.hidden.start(), config.dim);
-        let normed = Rows::packed(scratch.normed.start(), config.dim);
-        let qkv = Rows::packed(scratch.qkv.start(), 3 * config.dim);
-        let mix = Rows::packed(scratch.mix.start(), config.dim + config.ff_dim);
-        let inner = Rows {
-            start: mix.start.at(config.dim),
-            ..mix
-        };
+    fn text_products(&self, layer: usize, (all, deep): (usize, usize)) -> [Product; 3] {
+        let width = self.config.text.dim;
+        let hidden = Values::bf16(self.text.hidden.start(), width);
+        let attention = Values::bf16(self.text.qkv.start(), 3 * width);
+        let [normed, mix] = self.text_inputs(layer, all);
+        let [qkv, fc1, out] = self.weights.text[layer].linears();
         [
-            (&block.qkv, normed, qkv, all, Epilogue::Bias),
-            (&block.fc1, normed, inner, deep, Epilogue::BiasGelu),
-            (&block.out, mix, hidden, deep, Epilogue::BiasAdd),
+            (qkv, normed, attention, all, Epilogue::Bias),
+            (fc1, normed, mix.behind(width), deep, Epilogue::BiasGelu),
+            (out, mix, hidden, deep, Epilogue::BiasAdd),
         ]
         .map(|(linear, x, out, rows, epilogue)| Product {
             linear: linear.at(),
@@ -337,7 +338,7 @@ impl Network {
     fn attend(
         &self,
         qkv: Pointer<bf16>,
-        out: Rows,
+        out: Values,
         cache: LayerCache,
         tables: Tables<'_>,
         counts: &Counts,
@@ -400,8 +401,8 @@ impl Network {
                     .gather_rows(hidden, index, gathered.start, (rows, width))?;
                 self.product(&Product {
                     linear: fc1.at(),
-                    x: gathered,
-                    out: inner,
+                    x: Values::Bf16(gathered),
+                    out: Values::Bf16(inner),
                     rows,
                     epilogue: Epilogue::BiasGelu,
                 })?;
@@ -416,7 +417,7 @@ impl Network {
             let normed = Rows::packed(scratch.normed.start(), width);
             let norm = weights.text_post_ln.at();
             self.kernels
-                .layer_norm(gathered.start, norm, normed.start, shape)?;
+                .layer_norm(gathered.start, norm, Values::Bf16(normed), shape)?;
             let logits = scratch.logits.start();
             self.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
         }

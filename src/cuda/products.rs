@@ -9,8 +9,10 @@
 //! at an earlier start (`kept`). Equal shapes have one plan, so equal steps give equal results.
 
 mod choice;
+mod handles;
 mod kept;
 mod plan;
+mod product;
 mod trial;
 
 use std::{
@@ -20,15 +22,11 @@ use std::{
     sync::Arc,
 };
 
-use cudarc::{
-    cublaslt::{result::CublasError, sys},
-    driver::CudaStream,
-};
-use half::bf16;
-
 use self::{
+    handles::Handle,
     kept::Kept,
-    plan::{ALIGNED_BYTES, Algorithm, Descriptors, Handle, Operands, Shape},
+    plan::{Algorithm, Descriptors, Numbers, Operands, Shape},
+    product::ToF32,
     trial::Trial,
 };
 use super::{
@@ -37,50 +35,15 @@ use super::{
     library::Gpu,
     memory::{Buffer, Pointer},
 };
+use cudarc::{
+    cublaslt::{result::CublasError, sys},
+    driver::CudaStream,
+};
+
+pub use product::{Epilogue, LinearAt, Product};
 
 /// NVIDIA's advice for Hopper; smaller GPUs take what they need of it.
 const WORKSPACE_BYTES: usize = 32 << 20;
-
-/// What is done with a sum before it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Epilogue {
-    /// Plus bias.
-    Bias,
-    /// Plus bias, through GELU (tanh).
-    BiasGelu,
-    /// Plus bias, plus what is there.
-    BiasAdd,
-}
-
-/// Weights and bias of a linear layer.
-#[derive(Clone, Copy, Debug)]
-pub struct LinearAt {
-    /// `[outputs, inner]`.
-    pub weight: Pointer<bf16>,
-    /// `[outputs]`.
-    pub bias: Pointer<bf16>,
-    /// The same in f32, for results in f32.
-    pub bias_f32: Option<Pointer<f32>>,
-    /// Outputs.
-    pub outputs: usize,
-    /// Inputs.
-    pub inner: usize,
-}
-
-/// A product in bf16: `out = epilogue(x w^T + bias)` for `rows` rows. `x` and `out` have room for [`bucket`] rows.
-#[derive(Clone, Copy, Debug)]
-pub struct Product {
-    /// w and bias.
-    pub linear: LinearAt,
-    /// `[rows, inner]`.
-    pub x: Rows,
-    /// `[rows, outputs]`.
-    pub out: Rows,
-    /// Rows.
-    pub rows: usize,
-    /// What is done with a sum.
-    pub epilogue: Epilogue,
-}
 
 struct Plan {
     descriptors: Descriptors,
@@ -90,7 +53,8 @@ struct Plan {
 /// All plans, with the stream that products run on.
 pub struct Products {
     // Before the handle, which they belong to.
-    plans: RefCell<HashMap<Shape, Plan>>,
+    /// `None` is what cuBLASLt has no algorithm for.
+    plans: RefCell<HashMap<Shape, Option<Plan>>>,
     handle: Handle,
     stream: Arc<CudaStream>,
     workspace: Buffer<u8>,
@@ -111,7 +75,10 @@ impl Products {
     /// For products on `stream`, which owns the workspace: no other stream may use this. Chosen algorithms are kept in
     /// the folder `cache`.
     pub fn new(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
-        let handle = Handle::new().map_err(refused("starting cuBLASLt"))?;
+        let handle = Handle::new().map_err(|source| CudaError::Product {
+            what: "starting cuBLASLt".into(),
+            source,
+        })?;
         // SAFETY: it has no preconditions.
         let library = unsafe { sys::cublasLtGetVersion() };
         let about = format!(
@@ -128,8 +95,8 @@ impl Products {
     }
 
     /// Plans products that will come, so that no step waits for it. Blocks for some seconds the first time on a GPU.
-    pub fn prepare(&self, expected: impl Iterator<Item = Product>) -> Result<(), CudaError> {
-        let shapes: HashSet<Shape> = expected.map(|product| shape(&product)).collect();
+    pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
+        let shapes: HashSet<Shape> = expected.iter().map(Product::shape).collect();
         let mut shapes: Vec<Shape> = shapes.into_iter().collect();
         // Large ones first: they wake up a GPU that saves power, so that all are timed at its full speed.
         shapes.sort_by_key(|shape| std::cmp::Reverse((shape.rows, shape.outputs, shape.inner)));
@@ -154,21 +121,14 @@ impl Products {
         Ok(())
     }
 
+    /// False when cuBLASLt has no algorithm for it, which may be so where the result is in e4m3.
+    pub fn takes(&self, product: &Product) -> Result<bool, CudaError> {
+        self.with_plan(&product.shape(), |plan| Ok(plan.is_some()))
+    }
+
     /// Queues the product.
     pub fn run(&self, product: &Product) -> Result<(), CudaError> {
-        let Product { linear, x, out, .. } = product;
-        let operands = Operands {
-            weight: linear.weight.address(),
-            bias: linear.bias.address(),
-            x: x.start.address(),
-            out: out.start.address(),
-        };
-        let room = [
-            x.start.len() * size_of::<bf16>(),
-            linear.weight.len() * size_of::<bf16>(),
-            out.start.len() * size_of::<bf16>(),
-        ];
-        self.go(&shape(product), &operands, room)
+        self.go(&product.shape(), &product.operands()?, product.fits())
     }
 
     /// The same with a result in f32, `[rows, outputs]`. The layer has its bias in f32 too.
@@ -179,38 +139,42 @@ impl Products {
         out: Pointer<f32>,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let shape = Shape {
-            rows: bucket(rows),
-            outputs: linear.outputs,
-            inner: linear.inner,
-            x_stride: x.stride,
-            out_stride: linear.outputs,
-            epilogue: Epilogue::Bias,
-            to_f32: true,
-            skew: skew(x.start.address(), out.address()),
+        let wanted = ToF32 {
+            linear,
+            x,
+            out,
+            rows,
         };
-        let bias = linear.bias_f32.map(|bias| bias.address());
-        let operands = Operands {
-            weight: linear.weight.address(),
-            bias: bias.unwrap_or(linear.bias.address()),
-            x: x.start.address(),
-            out: out.address(),
-        };
-        let room = [
-            x.start.len() * size_of::<bf16>(),
-            linear.weight.len() * size_of::<bf16>(),
-            out.len() * size_of::<f32>(),
-        ];
-        self.go(&shape, &operands, room)
+        self.go(&wanted.shape(), &wanted.operands(), wanted.fits())
     }
 
-    fn go(&self, shape: &Shape, operands: &Operands, room: [usize; 3]) -> Result<(), CudaError> {
-        let needed = shape.bytes();
-        if room.iter().zip(needed).any(|(room, needed)| *room < needed) {
+    fn go(&self, shape: &Shape, operands: &Operands, fits: bool) -> Result<(), CudaError> {
+        if !fits {
             return Err(CudaError::Shape(format!(
                 "a product of {shape:?} reaches beyond a buffer"
             )));
         }
+        let failed = refused("a product", shape);
+        let none = CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED);
+        self.with_plan(shape, |plan| {
+            let plan = plan.ok_or(none).map_err(&failed)?;
+            let (algorithm, workspace) = (&plan.algorithm, self.workspace.start());
+            // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on
+            // this stream alone, as is the workspace.
+            let queued = unsafe {
+                plan.descriptors
+                    .queue(&self.handle, algorithm, operands, workspace, &self.stream)
+            };
+            queued.map_err(&failed)
+        })
+    }
+
+    /// Plans the shape when it first comes.
+    fn with_plan<T>(
+        &self,
+        shape: &Shape,
+        act: impl FnOnce(Option<&Plan>) -> Result<T, CudaError>,
+    ) -> Result<T, CudaError> {
         let mut plans = self.plans.borrow_mut();
         let plan = match plans.entry(*shape) {
             Entry::Occupied(known) => known.into_mut(),
@@ -220,54 +184,25 @@ impl Products {
                 new.insert(plan)
             }
         };
-        let workspace = self.workspace.start();
-        // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on this
-        // stream alone, as is the workspace.
-        unsafe {
-            plan.descriptors.queue(
-                &self.handle,
-                &plan.algorithm,
-                operands,
-                workspace,
-                &self.stream,
-            )
-        }
-        .map_err(refused(&format!("a product of {shape:?}")))
+        act(plan.as_ref())
     }
 
-    fn plan(&self, shape: &Shape, trial: Option<&Trial>) -> Result<Plan, CudaError> {
-        let what = format!("planning a product of {shape:?}");
-        let descriptors = Descriptors::new(shape).map_err(refused(&what))?;
-        let algorithm = self
-            .algorithm(shape, &descriptors, trial)
-            .map_err(refused(&what))?;
-        Ok(Plan {
+    fn plan(&self, shape: &Shape, trial: Option<&Trial>) -> Result<Option<Plan>, CudaError> {
+        let failed = refused("planning a product", shape);
+        let descriptors = Descriptors::new(shape).map_err(&failed)?;
+        let algorithm = match self.algorithm(shape, &descriptors, trial) {
+            Err(_) if shape.numbers == Numbers::E4m3ToE4m3 => return Ok(None),
+            found => found.map_err(&failed)?,
+        };
+        Ok(Some(Plan {
             descriptors,
             algorithm,
-        })
+        }))
     }
 }
 
-fn shape(product: &Product) -> Shape {
-    let Product { linear, x, out, .. } = product;
-    Shape {
-        rows: bucket(product.rows),
-        outputs: linear.outputs,
-        inner: linear.inner,
-        x_stride: x.stride,
-        out_stride: out.stride,
-        epilogue: product.epilogue,
-        to_f32: false,
-        skew: skew(x.start.address(), out.start.address()),
-    }
-}
-
-fn skew(x: u64, out: u64) -> (u64, u64) {
-    (x % ALIGNED_BYTES, out % ALIGNED_BYTES)
-}
-
-fn refused(what: &str) -> impl Fn(CublasError) -> CudaError + use<> {
-    let what = what.to_owned();
+fn refused(what: &str, shape: &Shape) -> impl Fn(CublasError) -> CudaError + use<> {
+    let what = format!("{what} of {shape:?}");
     move |source| CudaError::Product {
         what: what.clone(),
         source,

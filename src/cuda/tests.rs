@@ -3,6 +3,7 @@
 
 mod attention;
 mod choices;
+mod fp8;
 mod frames;
 mod layers;
 mod products;

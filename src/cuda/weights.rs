@@ -10,19 +10,32 @@ use half::bf16;
 
 use super::{
     error::CudaError,
-    kernels::{EncoderAt, NormAt},
+    fp8::{self, Scales},
+    kernels::{EncoderAt, Kernels, NormAt, Rows},
     memory::Buffer,
     products::LinearAt,
 };
-use crate::model::{self, FloatFormat, ModelConfig, Tensor, TensorData};
+use crate::model::{self, ModelConfig};
+
+mod load;
+
+use load::{Loader, values};
 
 /// A linear layer.
 pub struct Linear {
     weight: Buffer<bf16>,
     bias: Buffer<bf16>,
     bias_f32: Buffer<f32>,
+    /// The weights once more, where products are in fp8.
+    e4m3: Option<Quantised>,
     outputs: usize,
     inner: usize,
+}
+
+/// Weights in e4m3.
+struct Quantised {
+    weight: Buffer<u8>,
+    scale: Scales,
 }
 
 /// A layer norm.
@@ -100,6 +113,31 @@ pub struct Weights {
     pub size_decoder: [Linear; 2],
 }
 
+impl Weights {
+    /// The layers of all blocks, the vision encoder's first.
+    pub fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
+        let vision = self.vision.iter_mut();
+        let vision = vision.flat_map(|b| [&mut b.qkv, &mut b.proj, &mut b.fc1, &mut b.fc2]);
+        let text = self.text.iter_mut();
+        let text = text.flat_map(|b| [&mut b.qkv, &mut b.fc1, &mut b.out]);
+        vision.chain(text)
+    }
+}
+
+impl VisionBlock {
+    /// Its layers, in their order.
+    pub fn linears(&self) -> [&Linear; 4] {
+        [&self.qkv, &self.proj, &self.fc1, &self.fc2]
+    }
+}
+
+impl TextBlock {
+    /// Its layers, in their order.
+    pub fn linears(&self) -> [&Linear; 3] {
+        [&self.qkv, &self.fc1, &self.out]
+    }
+}
+
 impl Linear {
     /// Where it lies.
     pub fn at(&self) -> LinearAt {
@@ -107,9 +145,33 @@ impl Linear {
             weight: self.weight.start(),
             bias: self.bias.start(),
             bias_f32: Some(self.bias_f32.start()),
+            e4m3: self
+                .e4m3
+                .as_ref()
+                .map(|e4m3| (e4m3.weight.start(), e4m3.scale.at(0))),
             outputs: self.outputs,
             inner: self.inner,
         }
+    }
+
+    /// Makes the weights in e4m3 too, of which the largest has size `largest`.
+    pub fn quantise(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        kernels: &Kernels,
+        largest: f32,
+    ) -> Result<(), CudaError> {
+        let scale = Scales::new(stream, &[fp8::scale(largest, 1.0)?])?;
+        let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
+        let to = Rows::packed(weight.start(), self.inner);
+        let shape = (self.outputs, self.inner);
+        kernels.quantise(
+            Rows::packed(self.weight.start(), self.inner),
+            (to, scale.at(0)),
+            shape,
+        )?;
+        self.e4m3 = Some(Quantised { weight, scale });
+        Ok(())
     }
 }
 
@@ -134,9 +196,6 @@ impl Encoder {
         }
     }
 }
-
-/// Copies weights to the GPU.
-struct Loader<'a>(&'a Arc<CudaStream>);
 
 impl Weights {
     /// Copies all of them; each tensor's host memory is free when it is there. Blocks.
@@ -195,101 +254,5 @@ impl Weights {
                 loader.linear(region.size_fc2)?,
             ],
         })
-    }
-}
-
-impl Loader<'_> {
-    fn each<T, U>(
-        &self,
-        blocks: Vec<T>,
-        load: impl Fn(T) -> Result<U, CudaError>,
-    ) -> Result<Vec<U>, CudaError> {
-        blocks.into_iter().map(load).collect()
-    }
-
-    fn buffer(&self, tensor: Tensor) -> Result<Buffer<bf16>, CudaError> {
-        Buffer::from_host(self.0, &values(tensor))
-    }
-
-    fn norm(&self, norm: model::Norm) -> Result<Norm, CudaError> {
-        Ok(Norm {
-            weight: self.buffer(norm.weight)?,
-            bias: self.buffer(norm.bias)?,
-        })
-    }
-
-    fn linear(&self, linear: model::Linear) -> Result<Linear, CudaError> {
-        self.layer(&values(linear.weight), &linear.bias.into_f32())
-    }
-
-    fn layer(&self, weight: &[bf16], bias: &[f32]) -> Result<Linear, CudaError> {
-        let rounded: Vec<bf16> = bias.iter().map(|&x| bf16::from_f32(x)).collect();
-        Ok(Linear {
-            weight: Buffer::from_host(self.0, weight)?,
-            bias: Buffer::from_host(self.0, &rounded)?,
-            bias_f32: Buffer::from_host(self.0, bias)?,
-            outputs: bias.len(),
-            inner: weight.len() / bias.len(),
-        })
-    }
-
-    /// With zeros behind each row, up to a multiple of 8 values: what products ask for.
-    fn padded(&self, linear: model::Linear, inner: usize) -> Result<Linear, CudaError> {
-        let weight = values(linear.weight);
-        let padded = inner.next_multiple_of(8);
-        let mut wide = vec![bf16::ZERO; weight.len() / inner * padded];
-        for (to, from) in wide
-            .chunks_exact_mut(padded)
-            .zip(weight.chunks_exact(inner))
-        {
-            to[..inner].copy_from_slice(from);
-        }
-        self.layer(&wide, &linear.bias.into_f32())
-    }
-
-    fn side_by_side(&self, a: model::Linear, b: model::Linear) -> Result<Linear, CudaError> {
-        let outputs = a.bias.len();
-        let (wa, wb) = (values(a.weight), values(b.weight));
-        let rows_a = wa.chunks_exact(wa.len() / outputs);
-        let rows_b = wb.chunks_exact(wb.len() / outputs);
-        let weight: Vec<bf16> = rows_a
-            .zip(rows_b)
-            .flat_map(|(a, b)| [a, b])
-            .flatten()
-            .copied()
-            .collect();
-        let (ba, bb) = (a.bias.into_f32(), b.bias.into_f32());
-        let bias: Vec<f32> = ba.iter().zip(&bb).map(|(a, b)| a + b).collect();
-        self.layer(&weight, &bias)
-    }
-
-    fn encoder(
-        &self,
-        frequencies: Tensor,
-        linear: model::Linear,
-        inputs: usize,
-    ) -> Result<Encoder, CudaError> {
-        Ok(Encoder {
-            half: frequencies.len() / inputs,
-            frequencies: Buffer::from_host(self.0, &frequencies.into_f32())?,
-            linear: self.linear(linear)?,
-        })
-    }
-}
-
-/// As bf16, rounded to nearest.
-fn values(tensor: Tensor) -> Vec<bf16> {
-    match tensor.data {
-        TensorData::Encoded {
-            format: FloatFormat::Bf16,
-            bytes,
-        } => {
-            let (pairs, _) = bytes.as_chunks::<2>();
-            pairs
-                .iter()
-                .map(|&pair| bf16::from_le_bytes(pair))
-                .collect()
-        }
-        _ => tensor.into_f32().into_iter().map(bf16::from_f32).collect(),
     }
 }

@@ -22,22 +22,18 @@ impl Network {
             (1..=self.images).flat_map(|images| images * prefix..=images * (prefix + BESIDE_IMAGE));
         let positions = with_images.chain(ROWS_LEAST..=ROWS_ALONE);
         // All blocks have the same shapes.
-        let vision = patches.flat_map(|rows| {
-            let block = self.weights.vision.first();
-            let block = block.map(|block| self.vision_products(block, rows));
-            block
-                .into_iter()
-                .flatten()
-                .chain([self.embedding(rows)])
-                .collect::<Vec<Product>>()
-        });
-        let cells = cells.flat_map(|rows| self.projection(rows));
-        let text = positions.flat_map(|rows| {
-            let block = self.weights.text.first();
-            block
-                .into_iter()
-                .flat_map(move |block| self.text_products(block, (rows, rows)))
-        });
-        self.products.prepare(vision.chain(cells).chain(text))
+        let mut expected: Vec<Product> = Vec::new();
+        for rows in patches {
+            expected.push(self.embedding(rows));
+            if !self.weights.vision.is_empty() {
+                expected.extend(self.vision_products(0, rows));
+            }
+        }
+        expected.extend(cells.flat_map(|rows| self.projection(rows)));
+        if !self.weights.text.is_empty() {
+            expected.extend(positions.flat_map(|rows| self.text_products(0, (rows, rows))));
+        }
+        self.products.prepare(&expected)?;
+        self.products.prepare(&self.detours(&expected)?)
     }
 }

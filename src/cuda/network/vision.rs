@@ -3,20 +3,10 @@
 use super::Network;
 use crate::cuda::{
     error::CudaError,
-    kernels::Rows,
+    kernels::{Rows, Values},
     memory::Pointer,
     products::{Epilogue, Product},
-    weights::VisionBlock,
 };
-
-/// Rows between the layers.
-struct VisionRows {
-    hidden: Rows,
-    normed: Rows,
-    qkv: Rows,
-    attended: Rows,
-    inner: Rows,
-}
 
 impl Network {
     /// Queues the vision encoder over the patches of `crops` crops, and the tokens of `images` images from them; `image`
@@ -31,66 +21,59 @@ impl Network {
         let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
         let rows = crops * tokens;
         let heads = (config.enc_n_heads, config.head_dim());
-        let at = self.vision_rows();
-        let (hidden, normed) = (at.hidden.start, at.normed.start);
-        self.products.run(&self.embedding(rows))?;
+        let hidden = self.vision.hidden.start();
+        let qkv_rows = Rows::packed(self.vision.qkv.start(), 3 * width);
+        self.product(&self.embedding(rows))?;
         self.kernels
             .add_places(hidden, weights.places.start(), (rows, tokens, width))?;
-        for block in &weights.vision {
-            let [qkv, proj, fc1, fc2] = self.vision_products(block, rows);
+        for (index, block) in weights.vision.iter().enumerate() {
+            let [qkv, proj, fc1, fc2] = self.vision_products(index, rows);
             self.kernels
-                .layer_norm(hidden, block.ln1.at(), normed, (rows, width))?;
-            self.products.run(&qkv)?;
+                .layer_norm(hidden, block.ln1.at(), qkv.x, (rows, width))?;
+            self.product(&qkv)?;
             self.kernels
-                .attend_dense(at.qkv, at.attended, (crops, tokens), heads)?;
-            self.products.run(&proj)?;
+                .attend_dense(qkv_rows, proj.x, (crops, tokens), heads)?;
+            self.product(&proj)?;
             self.kernels
-                .layer_norm(hidden, block.ln2.at(), normed, (rows, width))?;
-            self.products.run(&fc1)?;
-            self.products.run(&fc2)?;
+                .layer_norm(hidden, block.ln2.at(), fc1.x, (rows, width))?;
+            self.product(&fc1)?;
+            self.product(&fc2)?;
         }
-        let norm = weights.vision_post_ln.at();
-        self.kernels
-            .layer_norm(hidden, norm, normed, (rows, width))?;
+        let (norm, normed) = (weights.vision_post_ln.at(), self.vision.normed.start());
+        let out = Values::bf16(normed, width);
+        self.kernels.layer_norm(hidden, norm, out, (rows, width))?;
         let shape = (config.grid(), config.overlap_margin, width);
-        let [fc1, fc2] = self.projection(images * tokens);
+        let combined = self.vision.combined.start();
         self.kernels
-            .combine(normed, image, fc1.x.start, images, shape)?;
-        self.products.run(&fc1)?;
-        self.products.run(&fc2)
-    }
-
-    fn vision_rows(&self) -> VisionRows {
-        let (config, scratch) = (&self.config.vision, &self.vision);
-        let width = config.enc_dim;
-        VisionRows {
-            hidden: Rows::packed(scratch.hidden.start(), width),
-            normed: Rows::packed(scratch.normed.start(), width),
-            qkv: Rows::packed(scratch.qkv.start(), 3 * width),
-            attended: Rows::packed(scratch.attended.start(), width),
-            inner: Rows::packed(scratch.inner.start(), config.enc_ff_dim),
-        }
+            .combine(normed, image, combined, images, shape)?;
+        let [fc1, fc2] = self.projection(images * tokens);
+        self.product(&fc1)?;
+        self.product(&fc2)
     }
 
     /// Patches to hidden states.
     pub(super) fn embedding(&self, rows: usize) -> Product {
         Product {
             linear: self.weights.patch_emb.at(),
-            x: self.patch_rows(),
-            out: self.vision_rows().hidden,
+            x: Values::Bf16(self.patch_rows()),
+            out: Values::bf16(self.vision.hidden.start(), self.config.vision.enc_dim),
             rows,
             epilogue: Epilogue::Bias,
         }
     }
 
     /// The products of a block over `rows` patches: queries, keys and values; attention's projection; into the MLP; out.
-    pub(super) fn vision_products(&self, block: &VisionBlock, rows: usize) -> [Product; 4] {
-        let at = self.vision_rows();
+    pub(super) fn vision_products(&self, block: usize, rows: usize) -> [Product; 4] {
+        let width = self.config.vision.enc_dim;
+        let hidden = Values::bf16(self.vision.hidden.start(), width);
+        let attention = Values::bf16(self.vision.qkv.start(), 3 * width);
+        let [first, attended, second, inner] = self.vision_inputs(block);
+        let [qkv, proj, fc1, fc2] = self.weights.vision[block].linears();
         [
-            (&block.qkv, at.normed, at.qkv, Epilogue::Bias),
-            (&block.proj, at.attended, at.hidden, Epilogue::BiasAdd),
-            (&block.fc1, at.normed, at.inner, Epilogue::BiasGelu),
-            (&block.fc2, at.inner, at.hidden, Epilogue::BiasAdd),
+            (qkv, first, attention, Epilogue::Bias),
+            (proj, attended, hidden, Epilogue::BiasAdd),
+            (fc1, second, inner, Epilogue::BiasGelu),
+            (fc2, inner, hidden, Epilogue::BiasAdd),
         ]
         .map(|(linear, x, out, epilogue)| Product {
             linear: linear.at(),
@@ -104,9 +87,9 @@ impl Network {
     /// Features of `rows` cells to tokens.
     pub(super) fn projection(&self, rows: usize) -> [Product; 2] {
         let (config, scratch) = (&self.config.vision, &self.vision);
-        let combined = Rows::packed(scratch.combined.start(), 2 * config.enc_dim);
-        let projected = Rows::packed(scratch.projected.start(), config.proj_inner_dim);
-        let out = Rows::packed(scratch.tokens.start(), config.proj_out_dim);
+        let combined = Values::bf16(scratch.combined.start(), 2 * config.enc_dim);
+        let projected = Values::bf16(scratch.projected.start(), config.proj_inner_dim);
+        let out = Values::bf16(scratch.tokens.start(), config.proj_out_dim);
         let (fc1, fc2) = (&self.weights.proj_fc1, &self.weights.proj_fc2);
         [
             (fc1, combined, projected, Epilogue::BiasGelu),

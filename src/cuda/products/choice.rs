@@ -1,6 +1,9 @@
 //! Which algorithm a shape gets.
 
-use cudarc::{cublaslt::result::CublasError, driver::sys::CUstreamCaptureStatus};
+use cudarc::{
+    cublaslt::{result::CublasError, sys},
+    driver::sys::CUstreamCaptureStatus,
+};
 
 use super::{
     Products, WORKSPACE_BYTES,
@@ -44,7 +47,9 @@ impl Products {
                 self.kept.borrow_mut().put(name, fastest.data);
                 Ok(fastest)
             }
-            Ok(None) => Ok(candidates[0]),
+            Ok(None) => Err(CublasError(
+                sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
+            )),
             Err(error) => {
                 tracing::debug!("products of {name} are not timed: {error}");
                 Ok(candidates[0])

@@ -7,13 +7,16 @@ use cudarc::{
         result::{self, CublasError},
         sys::{
             self, cublasLtMatmulDescAttributes_t as Attribute,
-            cublasLtMatmulPreferenceAttributes_t as Wish, cudaDataType_t as Numbers,
+            cublasLtMatmulPreferenceAttributes_t as Wish, cudaDataType_t as Kind,
         },
     },
     driver::CudaStream,
 };
 
-use super::Epilogue;
+use super::{
+    handles::{Handle, Layout, Operation, Preference},
+    product::Epilogue,
+};
 use crate::cuda::memory::Pointer;
 
 /// An algorithm, as cuBLASLt keeps it; good for one version of it and one kind of GPU.
@@ -21,6 +24,50 @@ pub(super) type Algorithm = sys::cublasLtMatmulAlgo_t;
 
 /// Addresses are as good as cuBLASLt asks for when they are multiples of this.
 pub(super) const ALIGNED_BYTES: u64 = 256;
+
+/// In what numbers a product reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Numbers {
+    /// All in bf16.
+    Bf16,
+    /// The result in f32, and the bias too.
+    Bf16ToF32,
+    /// x and weights in e4m3.
+    E4m3,
+    /// The result too; the bias in bf16.
+    E4m3ToE4m3,
+}
+
+impl Numbers {
+    /// Of x and weights: what cuBLASLt calls it, and bytes of a value.
+    fn input(self) -> (Kind, usize) {
+        match self {
+            Self::Bf16 | Self::Bf16ToF32 => (Kind::CUDA_R_16BF, 2),
+            Self::E4m3 | Self::E4m3ToE4m3 => (Kind::CUDA_R_8F_E4M3, 1),
+        }
+    }
+
+    /// The same of the result.
+    fn output(self) -> (Kind, usize) {
+        match self {
+            Self::Bf16 | Self::E4m3 => (Kind::CUDA_R_16BF, 2),
+            Self::Bf16ToF32 => (Kind::CUDA_R_32F, 4),
+            Self::E4m3ToE4m3 => (Kind::CUDA_R_8F_E4M3, 1),
+        }
+    }
+
+    /// Of what is added to the sums; cuBLASLt takes bf16 where the result is e4m3.
+    fn added(self) -> Kind {
+        match self {
+            Self::E4m3ToE4m3 => Kind::CUDA_R_16BF,
+            other => other.output().0,
+        }
+    }
+
+    fn is_e4m3(self) -> bool {
+        matches!(self, Self::E4m3 | Self::E4m3ToE4m3)
+    }
+}
 
 /// Everything that an algorithm is chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +78,7 @@ pub(super) struct Shape {
     pub x_stride: usize,
     pub out_stride: usize,
     pub epilogue: Epilogue,
-    pub to_f32: bool,
+    pub numbers: Numbers,
     /// By how many bytes x and out miss [`ALIGNED_BYTES`].
     pub skew: (u64, u64),
 }
@@ -40,11 +87,11 @@ impl Shape {
     /// Bytes from the first to behind the last value of x, of the weights and of out.
     pub fn bytes(&self) -> [usize; 3] {
         let last = self.rows - 1;
-        let out_value = if self.to_f32 { 4 } else { 2 };
+        let ((_, read), (_, written)) = (self.numbers.input(), self.numbers.output());
         [
-            (last * self.x_stride + self.inner) * 2,
-            self.outputs * self.inner * 2,
-            (last * self.out_stride + self.outputs) * out_value,
+            (last * self.x_stride + self.inner) * read,
+            self.outputs * self.inner * read,
+            (last * self.out_stride + self.outputs) * written,
         ]
     }
 }
@@ -56,90 +103,8 @@ pub(super) struct Operands {
     pub bias: u64,
     pub x: u64,
     pub out: u64,
-}
-
-/// cuBLASLt, started.
-pub(super) struct Handle(sys::cublasLtHandle_t);
-
-impl Handle {
-    pub fn new() -> Result<Self, CublasError> {
-        result::create_handle().map(Self)
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
-        let _ = unsafe { result::destroy_handle(self.0) };
-    }
-}
-
-struct Operation(sys::cublasLtMatmulDesc_t);
-
-impl Operation {
-    fn new() -> Result<Self, CublasError> {
-        let sums = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
-        result::create_matmul_desc(sums, Numbers::CUDA_R_32F).map(Self)
-    }
-
-    /// # Safety
-    /// `value` is of the attribute's type.
-    unsafe fn set<T>(&self, attribute: Attribute, value: &T) -> Result<(), CublasError> {
-        let value_at = std::ptr::from_ref(value).cast();
-        // SAFETY: the descriptor is alive; the call copies `size_of::<T>()` bytes, which is the caller's promise.
-        unsafe { result::set_matmul_desc_attribute(self.0, attribute, value_at, size_of::<T>()) }
-    }
-}
-
-impl Drop for Operation {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
-        let _ = unsafe { result::destroy_matmul_desc(self.0) };
-    }
-}
-
-struct Layout(sys::cublasLtMatrixLayout_t);
-
-impl Layout {
-    /// `rows` rows of `width` values, `stride` values apart: to cuBLASLt, that many columns.
-    fn new(
-        numbers: Numbers,
-        rows: usize,
-        width: usize,
-        stride: usize,
-    ) -> Result<Self, CublasError> {
-        result::create_matrix_layout(numbers, width as u64, rows as u64, stride as i64).map(Self)
-    }
-}
-
-impl Drop for Layout {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
-        let _ = unsafe { result::destroy_matrix_layout(self.0) };
-    }
-}
-
-struct Preference(sys::cublasLtMatmulPreference_t);
-
-impl Preference {
-    fn new() -> Result<Self, CublasError> {
-        result::create_matmul_pref().map(Self)
-    }
-
-    /// # Safety
-    /// `value` is of the attribute's type.
-    unsafe fn set<T>(&self, wish: Wish, value: &T) -> Result<(), CublasError> {
-        let value_at = std::ptr::from_ref(value).cast();
-        // SAFETY: the preference is alive; the call copies `size_of::<T>()` bytes, which is the caller's promise.
-        unsafe { result::set_matmul_pref_attribute(self.0, wish, value_at, size_of::<T>()) }
-    }
-}
-
-impl Drop for Preference {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
-        let _ = unsafe { result::destroy_matmul_pref(self.0) };
-    }
+    /// In e4m3: f32 that weights, x and the result are multiplied with. The last is read where the result is e4m3.
+    pub scales: [u64; 3],
 }
 
 /// The descriptors of one shape.
@@ -148,11 +113,15 @@ pub(super) struct Descriptors {
     weight: Layout,
     x: Layout,
     out: Layout,
+    /// What is there, which is `out` again but for its numbers.
+    there: Layout,
     /// What is there is added to the sums.
     adds: bool,
+    numbers: Numbers,
 }
 
 impl Descriptors {
+    /// For products of this shape.
     pub fn new(shape: &Shape) -> Result<Self, CublasError> {
         let operation = Operation::new()?;
         let epilogue = match shape.epilogue {
@@ -161,7 +130,7 @@ impl Descriptors {
         };
         // CUBLAS_OP_T, which the bindings of cuBLASLt do not name.
         let transposed = 1_i32;
-        // The algorithm may depend on how the bias is aligned; a real one is set before each product.
+        // The algorithm may depend on how the bias is aligned; real addresses are set before each product.
         let any_bias = ALIGNED_BYTES;
         // SAFETY: each attribute gets a value of its own type.
         unsafe {
@@ -169,18 +138,27 @@ impl Descriptors {
             operation.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
             operation.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any_bias)?;
         }
-        let bf16 = Numbers::CUDA_R_16BF;
-        let sums = if shape.to_f32 {
-            Numbers::CUDA_R_32F
-        } else {
-            bf16
-        };
+        if shape.numbers.is_e4m3() {
+            // Sums in the tensor core's own registers; what that loses is small against the rounding to e4m3.
+            let fast = 1_i8;
+            let bias_kind = Kind::CUDA_R_16BF;
+            set_scales(&operation, shape.numbers, &[ALIGNED_BYTES; 3])?;
+            // SAFETY: each attribute gets a value of its own type.
+            unsafe {
+                operation.set(Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast)?;
+                operation.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_kind)?;
+            }
+        }
+        let ((read, _), (written, _)) = (shape.numbers.input(), shape.numbers.output());
+        let there = shape.numbers.added();
         Ok(Self {
             operation,
-            weight: Layout::new(bf16, shape.outputs, shape.inner, shape.inner)?,
-            x: Layout::new(bf16, shape.rows, shape.inner, shape.x_stride)?,
-            out: Layout::new(sums, shape.rows, shape.outputs, shape.out_stride)?,
+            weight: Layout::new(read, shape.outputs, shape.inner, shape.inner)?,
+            x: Layout::new(read, shape.rows, shape.inner, shape.x_stride)?,
+            out: Layout::new(written, shape.rows, shape.outputs, shape.out_stride)?,
+            there: Layout::new(there, shape.rows, shape.outputs, shape.out_stride)?,
             adds: shape.epilogue == Epilogue::BiasAdd,
+            numbers: shape.numbers,
         })
     }
 
@@ -215,7 +193,7 @@ impl Descriptors {
                 self.operation.0,
                 self.weight.0,
                 self.x.0,
-                self.out.0,
+                self.there.0,
                 self.out.0,
                 preference.0,
                 most as i32,
@@ -251,7 +229,7 @@ impl Descriptors {
                 self.operation.0,
                 self.weight.0,
                 self.x.0,
-                self.out.0,
+                self.there.0,
                 self.out.0,
                 algorithm,
                 &mut found,
@@ -263,8 +241,8 @@ impl Descriptors {
     /// Queues the product.
     ///
     /// # Safety
-    /// The operands reach over all values of the shape ([`Shape::bytes`]), live until the stream has passed the product, and
-    /// are, like the workspace, used on this stream alone.
+    /// The operands reach over all values of the shape ([`Shape::bytes`]), the scales are f32; all live until the stream has
+    /// passed the product, and are, like the workspace, used on this stream alone.
     pub unsafe fn queue(
         &self,
         handle: &Handle,
@@ -275,6 +253,7 @@ impl Descriptors {
     ) -> Result<(), CublasError> {
         let (one, beta) = (1.0_f32, if self.adds { 1.0_f32 } else { 0.0 });
         let bias = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+        set_scales(&self.operation, self.numbers, &operands.scales)?;
         // SAFETY: the bias is an address; descriptors and algorithm are alive, `one` and `beta` are read during the call;
         // the operands are the caller's promise.
         unsafe {
@@ -289,7 +268,7 @@ impl Descriptors {
                 operands.x as *const c_void,
                 self.x.0,
                 operands.out as *const c_void,
-                self.out.0,
+                self.there.0,
                 operands.out as *mut c_void,
                 self.out.0,
                 algorithm,
@@ -299,4 +278,24 @@ impl Descriptors {
             )
         }
     }
+}
+
+/// Sets what weights, x and the result in e4m3 are multiplied with.
+fn set_scales(
+    operation: &Operation,
+    numbers: Numbers,
+    [weight, x, out]: &[u64; 3],
+) -> Result<(), CublasError> {
+    if !numbers.is_e4m3() {
+        return Ok(());
+    }
+    // SAFETY: each attribute is an address.
+    unsafe {
+        operation.set(Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, weight)?;
+        operation.set(Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x)?;
+        if numbers == Numbers::E4m3ToE4m3 {
+            operation.set(Attribute::CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, out)?;
+        }
+    }
+    Ok(())
 }

@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, CudaStream, sys::CUevent_flags};
 
-use super::plan::{ALIGNED_BYTES, Algorithm, Descriptors, Handle, Operands, Shape};
+use super::{
+    handles::Handle,
+    plan::{ALIGNED_BYTES, Algorithm, Descriptors, Operands, Shape},
+};
 use crate::cuda::{
     error::{CudaError, tried},
     memory::{Buffer, Pointer},
@@ -142,6 +145,7 @@ impl Trial {
             bias: self.weights.start().address(),
             x: self.x.start().address() + shape.skew.0,
             out: self.out.start().address() + shape.skew.1,
+            scales: [self.weights.start().address(); 3],
         }
     }
 }

@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, rig};
 use crate::cuda::{
-    kernels::Rows,
+    kernels::Values,
     memory::Buffer,
     products::{Epilogue, LinearAt, Product, Products, bucket},
 };
@@ -43,11 +43,12 @@ impl Case {
                 weight: w.start(),
                 bias: b.start(),
                 bias_f32: None,
+                e4m3: None,
                 outputs: OUTPUTS,
                 inner: INNER,
             },
-            x: Rows::packed(x.start(), INNER),
-            out: Rows::packed(out.start(), OUTPUTS),
+            x: Values::bf16(x.start(), INNER),
+            out: Values::bf16(out.start(), OUTPUTS),
             rows: ROWS,
             epilogue,
         }
@@ -105,7 +106,7 @@ fn a_choice_is_kept_and_gives_the_same_bits() {
     let first = products(&rig, folder.path());
     let all = [Epilogue::Bias, Epilogue::BiasGelu, Epilogue::BiasAdd];
     first
-        .prepare(all.into_iter().map(|epilogue| case.product(&out, epilogue)))
+        .prepare(&all.map(|epilogue| case.product(&out, epilogue)))
         .unwrap();
     let file = fs::read_dir(folder.path()).unwrap().next().unwrap();
     let file = file.unwrap().path();
