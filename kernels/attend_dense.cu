@@ -3,7 +3,8 @@
 //
 //   qkv   [sequences * length, stride] bf16; in a row q of all heads, then k, then v, HEAD values a head; stride a multiple
 //         of 8, 16-byte aligned
-//   out   [sequences * length, out_stride] bf16, HEAD values a head
+//   out   [sequences * length, out_stride] bf16, HEAD values a head; of the kernels named _e4m3 e4m3, each value times
+//         out_scale
 // A block computes 128 queries of one sequence and head: grid (ceil(length / 128), heads, sequences), 128 threads. Each of
 // its four warps has 32 queries, two tiles of 16, so that every key and value fragment is used twice. Keys and values
 // pass through shared memory 64 at a time, the next ones copied while these are used. Rows of 72 values are 9 units of
@@ -16,8 +17,8 @@
 #define KEYS 64
 #define ROW 72
 
-template <int HEAD>
-DEVICE void attend_dense(const bf16* qkv, bf16* out, int length, int stride, int out_stride, int heads, float scale) {
+template <int HEAD, typename OUT>
+DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int out_stride, int heads, float scale, float out_scale) {
     extern __shared__ __align__(16) bf16 shared[];
     bf16* q_tile = shared;                      // [QUERIES][ROW]
     bf16* kv_tiles = shared + QUERIES * ROW;    // [2 stages][keys, values][KEYS][ROW]
@@ -171,26 +172,27 @@ DEVICE void attend_dense(const bf16* qkv, bf16* out, int length, int stride, int
             sum += __shfl_xor_sync(WARP_ALL, sum, 2);
             int query = first + warp * 32 + m * 16 + half * 8 + g;
             if (query >= length) continue;
-            bf16* to = out + (sequence + query) * out_stride + head * HEAD + t * 2;
+            OUT* to = out + (sequence + query) * out_stride + head * HEAD + t * 2;
             float share = 1.0f / sum;
 #pragma unroll
             for (int n = 0; n < UNITS; n++) {
-                *reinterpret_cast<u32*>(to + n * 8) = bf16_pair(o[m][n][half * 2] * share, o[m][n][half * 2 + 1] * share);
+                store_two(to + n * 8, o[m][n][half * 2] * share, o[m][n][half * 2 + 1] * share, out_scale);
             }
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) attend_dense_64(const bf16* qkv, bf16* out, int length, int stride, int out_stride, int heads, float scale) {
-    attend_dense<64>(qkv, out, length, stride, out_stride, heads, scale);
-}
-extern "C" __global__ void __launch_bounds__(128) attend_dense_72(const bf16* qkv, bf16* out, int length, int stride, int out_stride, int heads, float scale) {
-    attend_dense<72>(qkv, out, length, stride, out_stride, heads, scale);
-}
+#define ARGUMENTS int length, int stride, int out_stride, int heads, float scale
+#define PASS length, stride, out_stride, heads, scale
+extern "C" __global__ void __launch_bounds__(128) attend_dense_64(const bf16* qkv, bf16* out, ARGUMENTS) { attend_dense<64>(qkv, out, PASS, 1.0f); }
+extern "C" __global__ void __launch_bounds__(128) attend_dense_72(const bf16* qkv, bf16* out, ARGUMENTS) { attend_dense<72>(qkv, out, PASS, 1.0f); }
+extern "C" __global__ void __launch_bounds__(128) attend_dense_64_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS, float out_scale) { attend_dense<64>(qkv, out, PASS, out_scale); }
+extern "C" __global__ void __launch_bounds__(128) attend_dense_72_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS, float out_scale) { attend_dense<72>(qkv, out, PASS, out_scale); }
 
 // The same for heads of any size up to 128, one warp a query, for small models whose heads fit no tensor core. Scores of
 // up to 1024 keys lie in shared memory, 4 queries a block: grid (ceil(length / 4), heads, sequences), 128 threads.
-extern "C" __global__ void __launch_bounds__(128) attend_dense_any(const bf16* qkv, bf16* out, int length, int stride, int out_stride, int heads, float scale, int head_dim) {
+template <typename OUT>
+DEVICE void attend_any(const bf16* qkv, OUT* out, int length, int stride, int out_stride, int heads, float scale, int head_dim, float out_scale) {
     __shared__ float scores[4][1024];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, query = blockIdx.x * 4 + warp, head = blockIdx.y;
     if (query >= length) return;
@@ -218,6 +220,9 @@ extern "C" __global__ void __launch_bounds__(128) attend_dense_any(const bf16* q
     for (int d = lane; d < head_dim; d += 32) {
         float mixed = 0.0f;
         for (int key = 0; key < length; key++) mixed += scores[warp][key] * f32_from_bf16(v[size_t(key) * stride + d]);
-        out[(sequence + query) * out_stride + head * head_dim + d] = bf16_from_f32(mixed / sum);
+        store_one(out + (sequence + query) * out_stride + head * head_dim + d, mixed / sum, out_scale);
     }
 }
+
+extern "C" __global__ void __launch_bounds__(128) attend_dense_any(const bf16* qkv, bf16* out, ARGUMENTS, int head_dim) { attend_any(qkv, out, PASS, head_dim, 1.0f); }
+extern "C" __global__ void __launch_bounds__(128) attend_dense_any_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS, int head_dim, float out_scale) { attend_any(qkv, out, PASS, head_dim, out_scale); }

@@ -50,10 +50,11 @@ extern "C" __global__ void __launch_bounds__(128) attend_prefix(const bf16* qkv,
 
 //   own_table, own_length   [positions] a position's own first entry in pages, and how many own positions it sees
 //   place      [positions] its tile * 16 + row, or -1 without a prefix
-//   out        [positions, out_stride] bf16, heads * 64 values
+//   out        [positions, out_stride] bf16, heads * 64 values; of attend_own_e4m3 e4m3, each value times out_scale
 // grid (positions, heads / 4 rounded up), 128 threads, one warp a position and head. For a page of scores lane i takes
 // position i % 16 and half i / 16 of the dimensions; for the values it takes dimensions 2i and 2i + 1.
-extern "C" __global__ void __launch_bounds__(128) attend_own(const bf16* qkv, const bf16* keys, const bf16* values, const int* pages, const int* own_table, const int* own_length, const int* place, const float* part, const float* part_mass, bf16* out, int heads, int splits, int out_stride) {
+template <typename OUT>
+DEVICE void attend_to_own(const bf16* qkv, const bf16* keys, const bf16* values, const int* pages, const int* own_table, const int* own_length, const int* place, const float* part, const float* part_mass, OUT* out, int heads, int splits, int out_stride, float out_scale) {
     const int row = blockIdx.x, head = blockIdx.y * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (head >= heads) return;
     const int width = heads * TEXT_HEAD, length = own_length[row], table = own_table[row];
@@ -109,5 +110,14 @@ extern "C" __global__ void __launch_bounds__(128) attend_own(const bf16* qkv, co
             high += o.y * s;
         }
     }
-    *reinterpret_cast<u32*>(out + size_t(row) * out_stride + head * TEXT_HEAD + lane * 2) = bf16_pair(low / mass, high / mass);
+    store_two(out + size_t(row) * out_stride + head * TEXT_HEAD + lane * 2, low / mass, high / mass, out_scale);
+}
+
+#define ARGUMENTS const bf16 *qkv, const bf16 *keys, const bf16 *values, const int *pages, const int *own_table, const int *own_length, const int *place, const float *part, const float *part_mass
+#define PASS qkv, keys, values, pages, own_table, own_length, place, part, part_mass
+extern "C" __global__ void __launch_bounds__(128) attend_own(ARGUMENTS, bf16* out, int heads, int splits, int out_stride) {
+    attend_to_own(PASS, out, heads, splits, out_stride, 1.0f);
+}
+extern "C" __global__ void __launch_bounds__(128) attend_own_e4m3(ARGUMENTS, e4m3* out, int heads, int splits, int out_stride, float out_scale) {
+    attend_to_own(PASS, out, heads, splits, out_stride, out_scale);
 }

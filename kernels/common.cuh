@@ -3,6 +3,7 @@
 #pragma once
 
 typedef unsigned short bf16;
+typedef unsigned char e4m3;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -33,6 +34,35 @@ DEVICE uint4 raw_from(const Eight& e) {
     return make_uint4(bf16_pair(e.x[0], e.x[1]), bf16_pair(e.x[2], e.x[3]), bf16_pair(e.x[4], e.x[5]),
                       bf16_pair(e.x[6], e.x[7]));
 }
+
+// e4m3: sign, 4 bits of exponent, 3 of mantissa. Rounds to nearest, ties to even, sizes above 448 to 448. GPUs before sm_89
+// have no such numbers and never get here: the host refuses fp8 on them.
+DEVICE u32 e4m3_pair(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return 0;
+#endif
+}
+
+// Results of kernels that write bf16 or, times `scale`, e4m3.
+DEVICE void store_eight(bf16* to, const Eight& e, float) { *reinterpret_cast<uint4*>(to) = raw_from(e); }
+DEVICE void store_eight(e4m3* to, const Eight& e, float scale) {
+    u32 four[2];
+    for (int i = 0; i < 2; i++) {
+        const float* x = e.x + i * 4;
+        four[i] = e4m3_pair(x[0] * scale, x[1] * scale) | e4m3_pair(x[2] * scale, x[3] * scale) << 16;
+    }
+    *reinterpret_cast<uint2*>(to) = make_uint2(four[0], four[1]);
+}
+DEVICE void store_two(bf16* to, float low, float high, float) { *reinterpret_cast<u32*>(to) = bf16_pair(low, high); }
+DEVICE void store_two(e4m3* to, float low, float high, float scale) {
+    *reinterpret_cast<unsigned short*>(to) = (unsigned short)e4m3_pair(low * scale, high * scale);
+}
+DEVICE void store_one(bf16* to, float x, float) { *to = bf16_from_f32(x); }
+DEVICE void store_one(e4m3* to, float x, float scale) { *to = e4m3(e4m3_pair(x * scale, 0.0f)); }
 
 // GELU in the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 DEVICE float gelu_tanh(float x) {

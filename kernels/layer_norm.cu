@@ -2,12 +2,14 @@
 //
 //   x, out   [rows, width] bf16, rows width values apart; width a multiple of 8, 16-byte aligned
 //   weight, bias [width] bf16
+// The kernels named _e4m3 write e4m3 instead, each value times `scale`; rows 8-byte aligned.
 // A warp computes a row, a lane every 32nd group of 8 values; sums in f32, the variance from the centred values.
 // layer_norm_few is for few rows: a block of 256 threads computes a row, and no value is read twice; width up to 4096.
 // CPU twin: cpu::ops::Norm::forward.
 #include "common.cuh"
 
-extern "C" __global__ void layer_norm(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width) {
+template <typename OUT>
+DEVICE void norm_by_warps(const bf16* x, const bf16* weight, const bf16* bias, OUT* out, int rows, int width, float out_scale) {
     int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (row >= rows) return;
     const uint4* in = reinterpret_cast<const uint4*>(x + size_t(row) * width);
@@ -24,20 +26,21 @@ extern "C" __global__ void layer_norm(const bf16* x, const bf16* weight, const b
         for (int j = 0; j < 8; j++) squares += (e.x[j] - mean) * (e.x[j] - mean);
     }
     float scale = rsqrtf(warp_sum(squares) / width + 1e-5f);
-    uint4* to = reinterpret_cast<uint4*>(out + size_t(row) * width);
+    OUT* to = out + size_t(row) * width;
     for (int i = lane; i < groups; i += 32) {
         Eight e = eight_from(in[i]);
         Eight w = eight_from(reinterpret_cast<const uint4*>(weight)[i]);
         Eight b = eight_from(reinterpret_cast<const uint4*>(bias)[i]);
         for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean) * scale * w.x[j] + b.x[j];
-        to[i] = raw_from(e);
+        store_eight(to + i * 8, e, out_scale);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) layer_norm_few(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width) {
+template <typename OUT>
+DEVICE void norm_by_blocks(const bf16* x, const bf16* weight, const bf16* bias, OUT* out, int width, float out_scale) {
     __shared__ float scratch[32];
     const uint4* in = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * width);
-    uint4* to = reinterpret_cast<uint4*>(out + size_t(blockIdx.x) * width);
+    OUT* to = out + size_t(blockIdx.x) * width;
     const int groups = width / 8;
     Eight e[2];
     float sum = 0.0f;
@@ -60,6 +63,19 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_few(const bf16* x, 
         Eight w = eight_from(reinterpret_cast<const uint4*>(weight)[i]);
         Eight b = eight_from(reinterpret_cast<const uint4*>(bias)[i]);
         for (int j = 0; j < 8; j++) e[k].x[j] = (e[k].x[j] - mean) * scale * w.x[j] + b.x[j];
-        to[i] = raw_from(e[k]);
+        store_eight(to + i * 8, e[k], out_scale);
     }
+}
+
+extern "C" __global__ void __launch_bounds__(256) layer_norm(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width) {
+    norm_by_warps(x, weight, bias, out, rows, width, 1.0f);
+}
+extern "C" __global__ void __launch_bounds__(256) layer_norm_e4m3(const bf16* x, const bf16* weight, const bf16* bias, e4m3* out, int rows, int width, float scale) {
+    norm_by_warps(x, weight, bias, out, rows, width, scale);
+}
+extern "C" __global__ void __launch_bounds__(256) layer_norm_few(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width) {
+    norm_by_blocks(x, weight, bias, out, width, 1.0f);
+}
+extern "C" __global__ void __launch_bounds__(256) layer_norm_few_e4m3(const bf16* x, const bf16* weight, const bf16* bias, e4m3* out, int rows, int width, float scale) {
+    norm_by_blocks(x, weight, bias, out, width, scale);
 }

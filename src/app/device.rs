@@ -8,7 +8,8 @@ use crate::{
     config,
     cpu::{self, CpuBackend, TileReuse},
     cuda::{self, CudaBackend},
-    domain::Clock,
+    demo,
+    domain::{Clock, Picture},
     engine::{backend::Backend, sequence::Bounds},
     model::{ModelConfig, Weights},
 };
@@ -28,6 +29,9 @@ const SLOTS: usize = 2;
 const CPU_PERMITS: usize = 2;
 /// The same on a GPU, where looks share steps.
 const GPU_PERMITS: usize = 8;
+/// Scenes that fp8 is calibrated with, and their pixels: as many tiles as most cameras' pictures.
+const CALIBRATION_SCENES: u64 = 8;
+const CALIBRATION_SIZE: (u32, u32) = (1280, 720);
 /// KV positions of a page.
 const PAGE_TOKENS: usize = 16;
 /// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
@@ -39,7 +43,7 @@ const PROMPT_MAX_TOKENS: usize = 216;
 pub struct Placed {
     /// The device.
     pub backend: Box<dyn Backend>,
-    /// `f32` or `bf16`.
+    /// `f32`, `bf16` or `fp8`.
     pub precision: &'static str,
     /// Where it is and why there.
     pub device: String,
@@ -85,6 +89,11 @@ impl Device {
     ) -> Result<Placed, String> {
         match self {
             Self::Cpu(device) => {
+                if settings.precision == config::Precision::Fp8 {
+                    tracing::warn!(
+                        "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
+                    );
+                }
                 let options = cpu::Options {
                     tile_reuse: TileReuse::up_to(settings.tile_difference as f32),
                     ..cpu::Options::default()
@@ -102,10 +111,16 @@ impl Device {
             Self::Gpu(index, name) => {
                 let capacity = gpu_capacity(config, bounds);
                 let at = (index, &*kernel_cache());
-                let backend = CudaBackend::new(at, config, weights, capacity, clock);
+                let pictures = calibration_pictures(settings.precision)?;
+                let (precision, told) = match settings.precision {
+                    config::Precision::Bf16 => (cuda::Precision::Bf16, "bf16"),
+                    config::Precision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
+                };
+                let how = (capacity, precision);
+                let backend = CudaBackend::new(at, config, weights, how, clock);
                 Ok(Placed {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
-                    precision: "bf16",
+                    precision: told,
                     device: format!("cuda {index}, {name}"),
                     gpu: Some(name),
                     permits: GPU_PERMITS,
@@ -113,6 +128,20 @@ impl Device {
             }
         }
     }
+}
+
+/// Drawn scenes by which fp8 learns how large values get: any place, any light, the same at every start.
+fn calibration_pictures(precision: config::Precision) -> Result<Vec<Picture>, String> {
+    let count = match precision {
+        config::Precision::Bf16 => 0,
+        config::Precision::Fp8 => CALIBRATION_SCENES,
+    };
+    let (width, height) = CALIBRATION_SIZE;
+    let drawn = |seed| {
+        let rgb = demo::draw(&demo::random(seed), width, height);
+        Picture::from_rgb(width as usize, height as usize, rgb).map_err(|e| e.to_string())
+    };
+    (0..count).map(drawn).collect()
 }
 
 /// Pages of an image's prefix, and of the longest row behind it.

@@ -112,6 +112,9 @@ pub struct ModelArgs {
     /// What it runs on; auto takes the GPU when it works
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceChoice,
+    /// Arithmetic on a GPU; fp8 is faster from compute capability 8.9 on (Ada, Hopper) and a little less exact
+    #[arg(long, value_enum, default_value = "bf16")]
+    pub precision: PrecisionChoice,
 }
 
 /// Devices on the command line.
@@ -135,12 +138,31 @@ impl From<DeviceChoice> for config::Device {
     }
 }
 
+/// Arithmetic on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum PrecisionChoice {
+    /// bfloat16
+    Bf16,
+    /// 8 bits in products of many rows
+    Fp8,
+}
+
+impl From<PrecisionChoice> for config::Precision {
+    fn from(precision: PrecisionChoice) -> Self {
+        match precision {
+            PrecisionChoice::Bf16 => Self::Bf16,
+            PrecisionChoice::Fp8 => Self::Fp8,
+        }
+    }
+}
+
 impl ModelArgs {
     /// The directory that was named, else the embedded model, with every other setting at its default.
     pub fn settings(&self) -> config::Model {
         let source = self.model.clone();
         config::Model {
             device: self.device.into(),
+            precision: self.precision.into(),
             ..config::Model::of(source.map_or(ModelSource::Embedded, ModelSource::Directory))
         }
     }

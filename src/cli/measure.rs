@@ -67,7 +67,7 @@ fn bench_steps(args: &BenchStepsArgs) -> anyhow::Result<()> {
     let rows = steps.run(|| progress.step())?;
     let report = StepsReport {
         machine: Machine::now(),
-        device: placed.device,
+        device: format!("{}, {}", placed.device, placed.precision),
         model,
         rows,
     };

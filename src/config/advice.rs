@@ -1,6 +1,6 @@
 //! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
 
-use super::{Camera, CameraTls, Commands, Config, Precision, Source};
+use super::{Camera, CameraTls, Commands, Config, Source};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
 pub fn asked_prompt_frames_hz(cameras: &[Camera]) -> f64 {
@@ -51,9 +51,6 @@ pub fn without_effect(config: &Config) -> Vec<String> {
     let mut keys = Vec::new();
     if config.mqtt.commands == Commands::All {
         keys.push("mqtt.commands".to_owned());
-    }
-    if config.model.precision == Precision::Fp8 {
-        keys.push("model.precision".to_owned());
     }
     if config.model.gpus.len() > 1 {
         keys.push("model.gpus beyond the first".to_owned());

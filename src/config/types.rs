@@ -213,7 +213,7 @@ pub enum Device {
 pub enum Precision {
     /// bfloat16.
     Bf16,
-    /// 8-bit GEMMs (Ada and newer).
+    /// 8-bit products of many rows (compute capability 8.9 and newer).
     Fp8,
 }
 

@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use super::{
     clock::StepClock,
     error::CudaError,
+    fp8,
     frames::Frames,
     graphs::{Graphs, Part, Shape},
     kernels::{Kernels, PAGE, TEXT_HEAD},
@@ -37,12 +38,21 @@ pub struct Capacity {
     pub pages: usize,
 }
 
+/// Arithmetic of products with many rows.
+#[derive(Clone, Copy, Debug)]
+pub enum Precision<'a> {
+    /// bfloat16.
+    Bf16,
+    /// 8 bits in the blocks of encoder and decoder, with scales from these pictures; at least one.
+    Fp8(&'a [Picture]),
+}
+
 /// Frames that are expected; larger ones make buffers grow when they first come.
 const FRAME_PIXELS: usize = 1920 * 1080;
 /// Positions of rows in a step, for each row that it may have.
 const POSITIONS_PER_ROW: usize = 128;
 
-/// A Moondream 2 in bf16 on one GPU.
+/// A Moondream 2 on one GPU.
 ///
 /// `launch` and `finalize` queue copies and kernels and return; `commit` waits for an event. Belongs to the thread that
 /// built it.
@@ -69,22 +79,25 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// Opens the GPU, compiles what is not in `cache`, and copies the weights. Blocks for some seconds.
+    /// Opens the GPU, compiles and times what is not in `cache`, and copies the weights. Blocks for some seconds.
     pub fn new(
         (index, cache): (u32, &Path),
         config: &ModelConfig,
         weights: model::Weights,
-        capacity: Capacity,
+        (capacity, precision): (Capacity, Precision<'_>),
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CudaError> {
         supported(config)?;
         let gpu = library::open(index)?;
+        if let Precision::Fp8(_) = precision {
+            fp8::supported(config, &gpu)?;
+        }
         let streams = Streams::new(&gpu.context)?;
         let stream = &streams.compute;
         let parts = (
             Weights::upload(stream, config, weights)?,
             Kernels::load(&gpu, Arc::clone(stream), cache)?,
-            Products::new(Arc::clone(stream))?,
+            Products::new(&gpu, Arc::clone(stream), cache)?,
         );
         let limits = limits(config, capacity, free_bytes(&gpu)?)?;
         let layout = Layout::new(&limits, limits.positions);
@@ -95,7 +108,7 @@ impl CudaBackend {
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
         let slot = |_| Slot::new(&gpu.context, &streams, &layout, vocab, frame_bytes);
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
-        Ok(Self {
+        let mut backend = Self {
             limits,
             vocab,
             flights: Flights::new(limits.slots, vocab),
@@ -110,7 +123,28 @@ impl CudaBackend {
             config: config.clone(),
             streams,
             gpu,
-        })
+        };
+        if let Precision::Fp8(pictures) = precision {
+            backend.quantise(pictures)?;
+        }
+        backend.network.prepare()?;
+        Ok(backend)
+    }
+
+    /// Lets the pictures pass in bf16 to see how large values get, then goes over to fp8.
+    fn quantise(&mut self, pictures: &[Picture]) -> Result<(), CudaError> {
+        if pictures.is_empty() {
+            return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
+        }
+        let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
+        let stream = Arc::clone(&self.streams.compute);
+        self.network.watch(&stream)?;
+        for picture in pictures {
+            let step = fp8::calibration_step(picture, &self.config, &self.limits);
+            self.launch(SlotId(0), step).map_err(failed)?;
+            self.commit(SlotId(0)).map_err(failed)?;
+        }
+        self.network.quantise(&stream)
     }
 
     fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
@@ -193,6 +227,14 @@ impl CudaBackend {
             self.network.choose_tokens(tables, counts, masks, results)?;
         }
         Ok(place.download(&self.streams)?)
+    }
+}
+
+#[cfg(test)]
+impl CudaBackend {
+    /// Tokens of the first image and hidden states of the first positions of the last step. Waits for it.
+    pub fn inside(&self, positions: usize) -> Result<[Vec<f32>; 2], CudaError> {
+        self.network.inside(&self.streams.compute, positions)
     }
 }
 
@@ -351,6 +393,10 @@ impl CudaBackend {
 
     /// Hidden states of the last step's first positions.
     pub(super) fn hidden(&self, positions: usize) -> Vec<f32> {
-        self.network.hidden(&self.streams.compute, positions)
+        let [_, hidden] = self
+            .network
+            .inside(&self.streams.compute, positions)
+            .unwrap();
+        hidden
     }
 }

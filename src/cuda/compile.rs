@@ -37,7 +37,7 @@ macro_rules! source {
 }
 
 /// All kernel files.
-pub const SOURCES: [Source; 11] = [
+pub const SOURCES: [Source; 12] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("choose_token.cu"),
@@ -47,6 +47,7 @@ pub const SOURCES: [Source; 11] = [
     source!("embed.cu"),
     source!("frame.cu"),
     source!("layer_norm.cu"),
+    source!("quantise.cu"),
     source!("rope_scatter.cu"),
     source!("skinny_product.cu"),
 ];

@@ -29,6 +29,21 @@ pub enum CudaError {
         /// Capability.
         minor: i32,
     },
+    /// No tensor cores for fp8.
+    #[error(
+        "the GPU {name} has compute capability {major}.{minor}, fp8 needs 8.9 or newer; set precision = \"bf16\""
+    )]
+    NoFp8 {
+        /// Its name.
+        name: String,
+        /// Capability.
+        major: i32,
+        /// Capability.
+        minor: i32,
+    },
+    /// The model cannot be had in fp8.
+    #[error("this model does not run in fp8: {0}; set precision = \"bf16\"")]
+    Fp8(String),
     /// Too little memory is left.
     #[error(
         "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end what else uses it, or use device = \"cpu\""

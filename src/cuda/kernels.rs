@@ -12,13 +12,11 @@ use cudarc::{
     },
     nvrtc::Ptx,
 };
-use half::bf16;
 
 use super::{
     compile::{SOURCES, cached_cubin},
     error::{CudaError, tried},
     library::Gpu,
-    memory::Pointer,
 };
 
 /// Positions of a page of the cache (`kernels/common.cuh`).
@@ -35,7 +33,9 @@ mod decisions;
 mod decode;
 mod frames;
 mod layers;
+mod quantise;
 mod skinny;
+mod values;
 
 pub use attention::{LayerCache, OwnTables, Parts, PrefixTables};
 pub use decisions::PickTables;
@@ -46,6 +46,7 @@ pub use decode::{
 pub use frames::{Coefficients, TapsAt};
 pub use layers::{EncoderAt, InputTables, NormAt};
 pub use skinny::SkinnyTo;
+pub use values::{Rows, Scale, Values};
 
 /// All kernels, loaded, with the stream that they run on.
 pub struct Kernels {
@@ -53,8 +54,12 @@ pub struct Kernels {
     attend_dense_64: CudaFunction,
     attend_dense_72: CudaFunction,
     attend_dense_any: CudaFunction,
+    attend_dense_64_e4m3: CudaFunction,
+    attend_dense_72_e4m3: CudaFunction,
+    attend_dense_any_e4m3: CudaFunction,
     attend_prefix: CudaFunction,
     attend_own: CudaFunction,
+    attend_own_e4m3: CudaFunction,
     choose_token: CudaFunction,
     combine: CudaFunction,
     add_places: CudaFunction,
@@ -68,38 +73,15 @@ pub struct Kernels {
     patches: CudaFunction,
     layer_norm: CudaFunction,
     layer_norm_few: CudaFunction,
+    layer_norm_e4m3: CudaFunction,
+    layer_norm_few_e4m3: CudaFunction,
+    quantise: CudaFunction,
+    largest: CudaFunction,
     rope_scatter: CudaFunction,
     /// By rows (up to 8, up to 16), then by epilogue.
     skinny: [[CudaFunction; 4]; 2],
     /// By rows (up to 8, 16, 32), where the GPU can run it.
     decode_step: Option<[CudaFunction; 3]>,
-}
-
-/// Rows of values, `stride` apart.
-#[derive(Clone, Copy, Debug)]
-pub struct Rows {
-    /// The first row.
-    pub start: Pointer<bf16>,
-    /// Values from row to row.
-    pub stride: usize,
-}
-
-impl Rows {
-    /// Rows without gaps.
-    pub fn packed(start: Pointer<bf16>, width: usize) -> Self {
-        Self {
-            start,
-            stride: width,
-        }
-    }
-
-    /// From row `row` on.
-    pub fn from(self, row: usize) -> Self {
-        Self {
-            start: self.start.at(row * self.stride),
-            ..self
-        }
-    }
 }
 
 fn address<T>(argument: &T) -> *mut c_void {
@@ -242,8 +224,12 @@ impl Kernels {
             attend_dense_64: dense("attend_dense_64")?,
             attend_dense_72: dense("attend_dense_72")?,
             attend_dense_any: function("attend_dense_any")?,
+            attend_dense_64_e4m3: dense("attend_dense_64_e4m3")?,
+            attend_dense_72_e4m3: dense("attend_dense_72_e4m3")?,
+            attend_dense_any_e4m3: function("attend_dense_any_e4m3")?,
             attend_prefix: function("attend_prefix")?,
             attend_own: function("attend_own")?,
+            attend_own_e4m3: function("attend_own_e4m3")?,
             choose_token: function("choose_token")?,
             combine: function("combine")?,
             add_places: function("add_places")?,
@@ -257,6 +243,10 @@ impl Kernels {
             patches: function("patches")?,
             layer_norm: function("layer_norm")?,
             layer_norm_few: function("layer_norm_few")?,
+            layer_norm_e4m3: function("layer_norm_e4m3")?,
+            layer_norm_few_e4m3: function("layer_norm_few_e4m3")?,
+            quantise: function("quantise")?,
+            largest: function("largest")?,
             rope_scatter: function("rope_scatter")?,
             skinny: [skinny(8)?, skinny(16)?],
             decode_step,

@@ -17,6 +17,8 @@ pub struct Gpu {
     pub context: Arc<CudaContext>,
     /// Marketing name.
     pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: (i32, i32),
     /// What NVRTC compiles for, e.g. `sm_90a`.
     pub arch: String,
     /// Of CUDA, as the driver supports it: 13000 is 13.0.
@@ -29,6 +31,13 @@ pub struct Gpu {
     pub cooperative: bool,
     /// Bytes of its memory.
     pub memory_bytes: usize,
+}
+
+impl Gpu {
+    /// True when its tensor cores take fp8.
+    pub fn has_fp8(&self) -> bool {
+        self.capability >= (8, 9)
+    }
 }
 
 /// Opens GPU `index`, or says what is missing and what to do.
@@ -51,6 +60,7 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
     let attribute = |which| context.attribute(which).unwrap_or_default();
     Ok(Gpu {
         name: context.name().unwrap_or_default(),
+        capability: (major, minor),
         // Only the `a` variants have a generation's own tensor instructions; kernels are made for the GPU that is there.
         arch: match (major, minor) {
             (9, 0) => "sm_90a".into(),

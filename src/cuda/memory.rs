@@ -90,7 +90,6 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
     }
 
     /// A copy of it. Waits for everything on the stream.
-    #[cfg(test)]
     pub fn to_host(&self, stream: &Arc<CudaStream>) -> Result<Vec<T>, CudaError> {
         stream
             .clone_dtoh(&self.slice)

@@ -1,4 +1,4 @@
-//! The backend on an NVIDIA GPU: Moondream 2 in bf16, kernels from `kernels/`, products by cuBLASLt.
+//! The backend on an NVIDIA GPU: Moondream 2 in bf16 or fp8, kernels from `kernels/`, products by cuBLASLt.
 //!
 //! ```text
 //!   Step ─▶ program ─▶ slot ─▶ frames ─▶ network ─▶ records ─▶ Committed
@@ -15,7 +15,7 @@
 //! | [`compile`] | kernels to machine code, cached |
 //! | [`memory`] | buffers of the GPU, pinned memory, copies |
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
-//! | [`weights`] | the model on the GPU |
+//! | [`weights`], [`fp8`] | the model on the GPU; what fp8 needs beside bf16 |
 //! | [`program`] | a step as tables; pure |
 //! | [`frames`], [`network`] | frames to patches; the forward pass |
 //! | [`decode`], [`graphs`] | steps of few positions in one launch; what is recorded of others |
@@ -26,6 +26,7 @@ mod clock;
 pub mod compile;
 mod decode;
 mod error;
+mod fp8;
 mod frames;
 mod graphs;
 mod kernels;
@@ -38,7 +39,7 @@ mod record;
 mod slot;
 mod weights;
 
-pub use backend::{Capacity, CudaBackend};
+pub use backend::{Capacity, CudaBackend, Precision};
 pub use error::CudaError;
 pub use library::{Gpu, open};
 

@@ -10,21 +10,30 @@ use half::bf16;
 use super::{
     decode::Decoder,
     error::CudaError,
+    fp8::{Fp8, Watch},
     kernels::{
-        DecodeStates, DecodeTables, InputTables, Kernels, LayerCache, OwnTables, PAGE, Parts,
-        PickTables, PrefixTables, Rows, SkinnyTo, TEXT_HEAD, TILE,
+        DecodeStates, DecodeTables, InputTables, Kernels, LayerCache, PAGE, Parts, Rows, SkinnyTo,
+        TEXT_HEAD, TILE, Values,
     },
     library::Gpu,
     memory::{Buffer, Pointer},
-    products::{Epilogue, LinearAt, Products, bucket},
-    program::{Counts, Layout, Table},
+    products::{Epilogue, Product, Products, bucket},
+    program::{Counts, Layout},
     record::Record,
-    weights::Weights,
+    weights::{Linear, Weights},
 };
 use crate::{
     engine::backend::Limits,
     model::{BINS, ModelConfig, ROPE_THETA, ROTARY_DIM},
 };
+
+mod fp8;
+mod heads;
+mod prepare;
+mod tables;
+mod vision;
+
+pub use tables::Tables;
 
 /// Parts that each prefix is read in: few tiles are split, so that all multiprocessors read.
 fn splits(tiles: usize) -> usize {
@@ -50,6 +59,12 @@ pub struct Network {
     weights: Weights,
     kernels: Kernels,
     products: Products,
+    /// Where products of many rows are in fp8.
+    fp8: Option<Fp8>,
+    /// While the layers' inputs are watched.
+    watch: Option<Watch>,
+    /// Images in a step, at most.
+    images: usize,
     /// `[layers][pages, heads, 16, 64]`.
     keys: Buffer<bf16>,
     values: Buffer<bf16>,
@@ -91,48 +106,6 @@ struct TextScratch {
     coords: Buffer<f32>,
     sizes: Buffer<f32>,
     logits: Buffer<f32>,
-}
-
-/// The tables of a step on the GPU.
-#[derive(Clone, Copy)]
-pub struct Tables<'a> {
-    /// Where they lie in the block.
-    pub layout: &'a Layout,
-    /// The block.
-    pub block: Pointer<i32>,
-}
-
-impl Tables<'_> {
-    fn at(&self, table: Table) -> Pointer<i32> {
-        self.block.at(table.start)
-    }
-
-    fn prefix(&self) -> PrefixTables {
-        PrefixTables {
-            pages: self.at(self.layout.pages),
-            tile_row: self.at(self.layout.tile_row),
-            tile_table: self.at(self.layout.tile_table),
-            tile_length: self.at(self.layout.tile_length),
-        }
-    }
-
-    fn own(&self) -> OwnTables {
-        OwnTables {
-            pages: self.at(self.layout.pages),
-            own_table: self.at(self.layout.own_table),
-            own_length: self.at(self.layout.own_length),
-            place: self.at(self.layout.place),
-        }
-    }
-
-    fn picks(&self, dead: Pointer<i32>) -> PickTables {
-        PickTables {
-            pick: self.at(self.layout.pick),
-            dead,
-            choice: self.at(self.layout.choice),
-            banned: self.at(self.layout.banned),
-        }
-    }
 }
 
 impl Network {
@@ -190,33 +163,34 @@ impl Network {
             weights,
             kernels,
             products,
+            fp8: None,
+            watch: None,
+            images,
         })
     }
 
-    /// `out = epilogue(x w^T + bias)`: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
-    fn product(
-        &self,
-        linear: LinearAt,
-        x: Rows,
-        out: Rows,
-        rows: usize,
-        epilogue: Epilogue,
-    ) -> Result<(), CudaError> {
-        if !Kernels::is_skinny(&linear, rows) {
-            return self.products.run(&linear, x, out, rows, epilogue);
+    /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
+    fn product(&self, product: &Product) -> Result<(), CudaError> {
+        self.note(product)?;
+        let (Values::Bf16(x), Values::Bf16(out)) = (product.x, product.out) else {
+            return self.product_of_e4m3(product);
+        };
+        let (linear, rows) = (&product.linear, product.rows);
+        if !Kernels::is_skinny(linear, rows) {
+            return self.products.run(product);
         }
-        let to = match epilogue {
+        let to = match product.epilogue {
             Epilogue::Bias => SkinnyTo::Bf16(out),
             Epilogue::BiasGelu => SkinnyTo::Gelu(out),
             Epilogue::BiasAdd => SkinnyTo::Add(out),
         };
-        self.kernels.skinny(&linear, x, to, rows)
+        self.kernels.skinny(linear, x, to, rows)
     }
 
-    /// The same with a result in f32.
+    /// Queues `out = x w^T + bias` in f32, `[rows, outputs]`.
     fn product_to_f32(
         &self,
-        linear: &super::weights::Linear,
+        linear: &Linear,
         x: Rows,
         out: Pointer<f32>,
         rows: usize,
@@ -242,68 +216,6 @@ impl Network {
     /// Crops that fit into a step.
     pub fn crops_max(&self) -> usize {
         self.vision.crops
-    }
-
-    /// Queues the vision encoder over the patches of `crops` crops, and the tokens of `images` images from them; `image`
-    /// says which crops are whose.
-    pub fn encode(
-        &self,
-        crops: usize,
-        images: usize,
-        image: Pointer<i32>,
-    ) -> Result<(), CudaError> {
-        let (config, scratch, weights) = (&self.config.vision, &self.vision, &self.weights);
-        let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
-        let rows = crops * tokens;
-        let heads = (config.enc_n_heads, config.head_dim());
-        let packed = Rows::packed;
-        let hidden = packed(scratch.hidden.start(), width);
-        let normed = packed(scratch.normed.start(), width);
-        let qkv = packed(scratch.qkv.start(), 3 * width);
-        let attended = packed(scratch.attended.start(), width);
-        let inner = packed(scratch.inner.start(), config.enc_ff_dim);
-        let product = |linear: &super::weights::Linear, x, out, epilogue| {
-            self.products.run(&linear.at(), x, out, rows, epilogue)
-        };
-        product(
-            &weights.patch_emb,
-            self.patch_rows(),
-            hidden,
-            Epilogue::Bias,
-        )?;
-        self.kernels
-            .add_places(hidden.start, weights.places.start(), (rows, tokens, width))?;
-        for block in &weights.vision {
-            self.kernels
-                .layer_norm(hidden.start, block.ln1.at(), normed.start, (rows, width))?;
-            product(&block.qkv, normed, qkv, Epilogue::Bias)?;
-            self.kernels
-                .attend_dense(qkv, attended, (crops, tokens), heads)?;
-            product(&block.proj, attended, hidden, Epilogue::BiasAdd)?;
-            self.kernels
-                .layer_norm(hidden.start, block.ln2.at(), normed.start, (rows, width))?;
-            product(&block.fc1, normed, inner, Epilogue::BiasGelu)?;
-            product(&block.fc2, inner, hidden, Epilogue::BiasAdd)?;
-        }
-        let norm = weights.vision_post_ln.at();
-        self.kernels
-            .layer_norm(hidden.start, norm, normed.start, (rows, width))?;
-        let shape = (config.grid(), config.overlap_margin, width);
-        let combined = packed(scratch.combined.start(), 2 * width);
-        self.kernels
-            .combine(normed.start, image, combined.start, images, shape)?;
-        let projected = packed(scratch.projected.start(), config.proj_inner_dim);
-        let out = packed(scratch.tokens.start(), config.proj_out_dim);
-        let rows = images * tokens;
-        self.products.run(
-            &weights.proj_fc1.at(),
-            combined,
-            projected,
-            rows,
-            Epilogue::BiasGelu,
-        )?;
-        self.products
-            .run(&weights.proj_fc2.at(), projected, out, rows, Epilogue::Bias)
     }
 
     /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.
@@ -396,7 +308,7 @@ impl Network {
     /// One block: `hidden += attention(n) + mlp(n)` with `n = norm(hidden)`. Of the last one, images need keys and values
     /// only.
     fn block(&self, layer: usize, tables: Tables<'_>, counts: &Counts) -> Result<(), CudaError> {
-        let (layout, scratch, config) = (tables.layout, &self.text, &self.config.text);
+        let (layout, config) = (tables.layout, &self.config.text);
         let (width, heads) = (config.dim, config.n_heads);
         let prefix = self.config.prefix_positions();
         let (rows, all) = (
@@ -406,17 +318,16 @@ impl Network {
         let last = layer + 1 == self.weights.text.len();
         let deep = if last { rows } else { all };
         let block = &self.weights.text[layer];
-        let hidden = Rows::packed(scratch.hidden.start(), width);
-        let normed = Rows::packed(scratch.normed.start(), width);
-        let qkv = Rows::packed(scratch.qkv.start(), 3 * width);
-        let mix = Rows::packed(scratch.mix.start(), width + config.ff_dim);
+        let [qkv, fc1, out] = self.text_products(layer, (all, deep));
+        let (hidden, mix) = (self.text.hidden.start(), out.x);
         let cache = LayerCache {
             keys: self.keys.start().at(layer * self.layer_values),
             values: self.values.start().at(layer * self.layer_values),
         };
         self.kernels
-            .layer_norm(hidden.start, block.ln.at(), normed.start, (all, width))?;
-        self.product(block.qkv(), normed, qkv, all, Epilogue::Bias)?;
+            .layer_norm(hidden, block.ln.at(), qkv.x, (all, width))?;
+        self.product(&qkv)?;
+        let qkv = Rows::packed(self.text.qkv.start(), 3 * width);
         let places = (tables.at(layout.position), tables.at(layout.slot));
         self.kernels
             .rope_scatter(qkv.start, places, self.turns.start(), cache, (all, heads))?;
@@ -432,19 +343,38 @@ impl Network {
         if rows > 0 {
             self.attend(qkv.start, mix, cache, tables, counts)?;
         }
-        let inner = Rows {
-            start: mix.start.at(width),
-            ..mix
-        };
-        self.product(block.fc1(), normed, inner, deep, Epilogue::BiasGelu)?;
-        self.product(block.out.at(), mix, hidden, deep, Epilogue::BiasAdd)
+        self.product(&fc1)?;
+        self.product(&out)
+    }
+
+    /// The products of a block: queries, keys and values of `all` positions; into the MLP of the `deep` ones; attention's
+    /// projection and the MLP's second layer at once.
+    fn text_products(&self, layer: usize, (all, deep): (usize, usize)) -> [Product; 3] {
+        let width = self.config.text.dim;
+        let hidden = Values::bf16(self.text.hidden.start(), width);
+        let attention = Values::bf16(self.text.qkv.start(), 3 * width);
+        let [normed, mix] = self.text_inputs(layer, all);
+        let block = &self.weights.text[layer];
+        let inner = mix.behind(width);
+        [
+            (block.qkv(), normed, attention, all, Epilogue::Bias),
+            (block.fc1(), normed, inner, deep, Epilogue::BiasGelu),
+            (block.out.at(), mix, hidden, deep, Epilogue::BiasAdd),
+        ]
+        .map(|(linear, x, out, rows, epilogue)| Product {
+            linear,
+            x,
+            out,
+            rows,
+            epilogue,
+        })
     }
 
     /// Rows to the cache: their images' prefixes, and themselves.
     fn attend(
         &self,
         qkv: Pointer<bf16>,
-        out: Rows,
+        out: Values,
         cache: LayerCache,
         tables: Tables<'_>,
         counts: &Counts,
@@ -458,82 +388,6 @@ impl Network {
         let shape = (counts.row_positions, heads);
         self.kernels
             .attend_own(qkv, cache, &tables.own(), parts, out, shape)
-    }
-
-    /// Queues the heads and all decisions but those of tokens; the tokens' logits are made.
-    pub fn decide(
-        &self,
-        tables: Tables<'_>,
-        counts: &Counts,
-        results: (Pointer<Record>, Pointer<Record>),
-    ) -> Result<(), CudaError> {
-        let (layout, scratch, weights) = (tables.layout, &self.text, &self.weights);
-        let width = self.config.text.dim;
-        let hidden = scratch.hidden.start();
-        let gathered = Rows::packed(scratch.gathered.start(), width);
-        let inner = Rows::packed(scratch.head_inner.start(), self.config.region.inner_dim);
-        let coords = (
-            &weights.coord_decoder,
-            layout.coord_rows,
-            counts.coords,
-            scratch.coords.start(),
-        );
-        let sizes = (
-            &weights.size_decoder,
-            layout.size_rows,
-            counts.sizes,
-            scratch.sizes.start(),
-        );
-        for ([fc1, fc2], index, rows, out) in [coords, sizes] {
-            if rows > 0 {
-                let index = tables.at(index);
-                self.kernels
-                    .gather_rows(hidden, index, gathered.start, (rows, width))?;
-                self.product(fc1.at(), gathered, inner, rows, Epilogue::BiasGelu)?;
-                self.product_to_f32(fc2, inner, out, rows)?;
-            }
-        }
-        if counts.tokens > 0 {
-            let (index, shape) = (tables.at(layout.token_rows), (counts.tokens, width));
-            // The gathered rows are normed into the buffer that the heads before are done with.
-            self.kernels
-                .gather_rows(hidden, index, gathered.start, shape)?;
-            let normed = Rows::packed(scratch.normed.start(), width);
-            let norm = weights.text_post_ln.at();
-            self.kernels
-                .layer_norm(gathered.start, norm, normed.start, shape)?;
-            let logits = scratch.logits.start();
-            self.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
-        }
-        if counts.picks == 0 {
-            return Ok(());
-        }
-        let on_end = weights.on_end.at();
-        let on_end_bias = on_end.bias_f32.unwrap_or(scratch.coords.start());
-        self.kernels.decide(
-            hidden,
-            &tables.picks(scratch.dead.start()),
-            weights.text_post_ln.at(),
-            (on_end.weight, on_end_bias),
-            (scratch.coords.start(), scratch.sizes.start()),
-            results,
-            (counts.picks, width),
-        )
-    }
-
-    /// Queues the choice of the step's tokens from their logits.
-    pub fn choose_tokens(
-        &self,
-        tables: Tables<'_>,
-        counts: &Counts,
-        masks: Pointer<u32>,
-        results: (Pointer<Record>, Pointer<Record>),
-    ) -> Result<(), CudaError> {
-        let shape = (counts.tokens, self.config.text.vocab_size);
-        let picks = tables.picks(self.text.dead.start());
-        let logits = self.text.logits.start();
-        self.kernels
-            .choose_token(logits, &picks, masks, results, shape)
     }
 }
 
@@ -557,11 +411,5 @@ impl Network {
 
     pub fn has_decoder(&self) -> bool {
         self.decoder.is_some()
-    }
-
-    pub fn hidden(&self, stream: &Arc<CudaStream>, positions: usize) -> Vec<f32> {
-        let values = self.text.hidden.to_host(stream).unwrap();
-        let values = values[..positions * self.config.text.dim].iter();
-        values.map(|x| x.to_f32()).collect()
     }
 }

@@ -4,8 +4,10 @@
 mod attention;
 mod choices;
 mod decode;
+mod fp8;
 mod frames;
 mod layers;
+mod products;
 mod whole;
 
 use std::sync::Arc;
@@ -14,10 +16,16 @@ use cudarc::driver::CudaStream;
 use half::bf16;
 use rand_pcg::{Pcg64, rand_core::Rng as _};
 
-use super::{kernels::Kernels, library, memory::Buffer, products::Products};
+use super::{
+    kernels::Kernels,
+    library::{self, Gpu},
+    memory::Buffer,
+    products::Products,
+};
 
 /// A GPU with everything loaded.
 pub(super) struct Rig {
+    pub gpu: Gpu,
     pub stream: Arc<CudaStream>,
     pub kernels: Kernels,
     pub products: Products,
@@ -36,8 +44,9 @@ pub(super) fn rig() -> Option<Rig> {
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     Some(Rig {
         kernels: Kernels::load(&gpu, Arc::clone(&stream), &cache).unwrap(),
-        products: Products::new(Arc::clone(&stream)).unwrap(),
+        products: Products::new(&gpu, Arc::clone(&stream), &cache).unwrap(),
         stream,
+        gpu,
     })
 }
 

@@ -10,19 +10,32 @@ use half::bf16;
 
 use super::{
     error::CudaError,
-    kernels::{EncoderAt, NormAt, TEXT_HEAD},
+    fp8::{self, Scales},
+    kernels::{EncoderAt, Kernels, NormAt, Rows},
     memory::Buffer,
     products::LinearAt,
 };
-use crate::model::{self, FloatFormat, ModelConfig, Tensor, TensorData};
+use crate::model::{self, ModelConfig};
+
+mod load;
+
+use load::{Loader, values};
 
 /// A linear layer.
 pub struct Linear {
     weight: Buffer<bf16>,
     bias: Buffer<bf16>,
     bias_f32: Buffer<f32>,
+    /// The weights once more, where products are in fp8.
+    e4m3: Option<Quantised>,
     outputs: usize,
     inner: usize,
+}
+
+/// Weights in e4m3.
+struct Quantised {
+    weight: Buffer<u8>,
+    scale: Scales,
 }
 
 /// A layer norm.
@@ -99,20 +112,30 @@ pub struct Weights {
     pub size_decoder: [Linear; 2],
 }
 
-impl Linear {
-    /// Where it lies.
-    pub fn at(&self) -> LinearAt {
-        LinearAt {
-            weight: self.weight.start(),
-            bias: self.bias.start(),
-            bias_f32: Some(self.bias_f32.start()),
-            outputs: self.outputs,
-            inner: self.inner,
-        }
+impl Weights {
+    /// The layers of all blocks, the vision encoder's first.
+    pub fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
+        let vision = self.vision.iter_mut();
+        let vision = vision.flat_map(|b| [&mut b.qkv, &mut b.proj, &mut b.fc1, &mut b.fc2]);
+        let text = self.text.iter_mut();
+        let text = text.flat_map(|b| [&mut b.enter, &mut b.out]);
+        vision.chain(text)
+    }
+}
+
+impl VisionBlock {
+    /// Its layers, in their order.
+    pub fn linears(&self) -> [&Linear; 4] {
+        [&self.qkv, &self.proj, &self.fc1, &self.fc2]
     }
 }
 
 impl TextBlock {
+    /// Its layers, in their order.
+    pub fn linears(&self) -> [&Linear; 2] {
+        [&self.enter, &self.out]
+    }
+
     /// Queries, keys, values.
     pub fn qkv(&self) -> LinearAt {
         let enter = self.enter.at();
@@ -123,6 +146,43 @@ impl TextBlock {
     pub fn fc1(&self) -> LinearAt {
         let enter = self.enter.at();
         enter.outputs_in(3 * enter.inner..enter.outputs)
+    }
+}
+
+impl Linear {
+    /// Where it lies.
+    pub fn at(&self) -> LinearAt {
+        LinearAt {
+            weight: self.weight.start(),
+            bias: self.bias.start(),
+            bias_f32: Some(self.bias_f32.start()),
+            e4m3: self
+                .e4m3
+                .as_ref()
+                .map(|e4m3| (e4m3.weight.start(), e4m3.scale.at(0))),
+            outputs: self.outputs,
+            inner: self.inner,
+        }
+    }
+
+    /// Makes the weights in e4m3 too, of which the largest has size `largest`.
+    pub fn quantise(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        kernels: &Kernels,
+        largest: f32,
+    ) -> Result<(), CudaError> {
+        let scale = Scales::new(stream, &[fp8::scale(largest, 1.0)?])?;
+        let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
+        let to = Rows::packed(weight.start(), self.inner);
+        let shape = (self.outputs, self.inner);
+        kernels.quantise(
+            Rows::packed(self.weight.start(), self.inner),
+            (to, scale.at(0)),
+            shape,
+        )?;
+        self.e4m3 = Some(Quantised { weight, scale });
+        Ok(())
     }
 }
 
@@ -147,9 +207,6 @@ impl Encoder {
         }
     }
 }
-
-/// Copies weights to the GPU.
-struct Loader<'a>(&'a Arc<CudaStream>);
 
 impl Weights {
     /// Copies all of them; each tensor's host memory is free when it is there. Blocks.
@@ -207,152 +264,5 @@ impl Weights {
                 loader.linear(region.size_fc2)?,
             ],
         })
-    }
-}
-
-impl Loader<'_> {
-    fn each<T, U>(
-        &self,
-        blocks: Vec<T>,
-        load: impl Fn(T) -> Result<U, CudaError>,
-    ) -> Result<Vec<U>, CudaError> {
-        blocks.into_iter().map(load).collect()
-    }
-
-    fn buffer(&self, tensor: Tensor) -> Result<Buffer<bf16>, CudaError> {
-        Buffer::from_host(self.0, &values(tensor))
-    }
-
-    fn norm(&self, norm: model::Norm) -> Result<Norm, CudaError> {
-        Ok(Norm {
-            weight: self.buffer(norm.weight)?,
-            bias: self.buffer(norm.bias)?,
-        })
-    }
-
-    fn linear(&self, linear: model::Linear) -> Result<Linear, CudaError> {
-        self.layer(&values(linear.weight), &linear.bias.into_f32())
-    }
-
-    fn layer(&self, weight: &[bf16], bias: &[f32]) -> Result<Linear, CudaError> {
-        let rounded: Vec<bf16> = bias.iter().map(|&x| bf16::from_f32(x)).collect();
-        Ok(Linear {
-            weight: Buffer::from_host(self.0, weight)?,
-            bias: Buffer::from_host(self.0, &rounded)?,
-            bias_f32: Buffer::from_host(self.0, bias)?,
-            outputs: bias.len(),
-            inner: weight.len() / bias.len(),
-        })
-    }
-
-    /// With zeros behind each row, up to a multiple of 8 values: what products ask for.
-    fn padded(&self, linear: model::Linear, inner: usize) -> Result<Linear, CudaError> {
-        let weight = values(linear.weight);
-        let padded = inner.next_multiple_of(8);
-        let mut wide = vec![bf16::ZERO; weight.len() / inner * padded];
-        for (to, from) in wide
-            .chunks_exact_mut(padded)
-            .zip(weight.chunks_exact(inner))
-        {
-            to[..inner].copy_from_slice(from);
-        }
-        self.layer(&wide, &linear.bias.into_f32())
-    }
-
-    /// Queries, keys and values with the pairs of each head together, then `b`.
-    fn stacked(&self, qkv: model::Linear, b: model::Linear) -> Result<Linear, CudaError> {
-        let mut bias = with_pairs_together(&qkv.bias.into_f32(), 1);
-        let outputs = bias.len();
-        let weight = values(qkv.weight);
-        let mut weight = with_pairs_together(&weight, weight.len() / outputs);
-        weight.extend(values(b.weight));
-        bias.extend(b.bias.into_f32());
-        self.layer(&weight, &bias)
-    }
-
-    fn side_by_side(&self, a: model::Linear, b: model::Linear) -> Result<Linear, CudaError> {
-        let outputs = a.bias.len();
-        let (wa, wb) = (values(a.weight), values(b.weight));
-        let rows_a = wa.chunks_exact(wa.len() / outputs);
-        let rows_b = wb.chunks_exact(wb.len() / outputs);
-        let weight: Vec<bf16> = rows_a
-            .zip(rows_b)
-            .flat_map(|(a, b)| [a, b])
-            .flatten()
-            .copied()
-            .collect();
-        let (ba, bb) = (a.bias.into_f32(), b.bias.into_f32());
-        let bias: Vec<f32> = ba.iter().zip(&bb).map(|(a, b)| a + b).collect();
-        self.layer(&weight, &bias)
-    }
-
-    fn encoder(
-        &self,
-        frequencies: Tensor,
-        linear: model::Linear,
-        inputs: usize,
-    ) -> Result<Encoder, CudaError> {
-        Ok(Encoder {
-            half: frequencies.len() / inputs,
-            frequencies: Buffer::from_host(self.0, &frequencies.into_f32())?,
-            linear: self.linear(linear)?,
-        })
-    }
-}
-
-/// Rows of `width` values for q, k and v: of each head of q and k, rows that are turned by the same angle (j and j + 16) are put
-/// eight apart. Attention does not see the order.
-fn with_pairs_together<T: Copy>(rows: &[T], width: usize) -> Vec<T> {
-    let heads = rows.len() / width / TEXT_HEAD;
-    let source = |row: usize| match (row / TEXT_HEAD < heads / 3 * 2, row % TEXT_HEAD) {
-        (true, 8..16) => row + 8,
-        (true, 16..24) => row - 8,
-        _ => row,
-    };
-    let rows_in_order = (0..rows.len() / width).map(source);
-    rows_in_order
-        .flat_map(|row| &rows[row * width..][..width])
-        .copied()
-        .collect()
-}
-
-/// As bf16, rounded to nearest.
-fn values(tensor: Tensor) -> Vec<bf16> {
-    match tensor.data {
-        TensorData::Encoded {
-            format: FloatFormat::Bf16,
-            bytes,
-        } => {
-            let (pairs, _) = bytes.as_chunks::<2>();
-            pairs
-                .iter()
-                .map(|&pair| bf16::from_le_bytes(pair))
-                .collect()
-        }
-        _ => tensor.into_f32().into_iter().map(bf16::from_f32).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_turned_together_lies_eight_apart() {
-        // One head each of q, k and v; a row is two values.
-        let rows: Vec<usize> = (0..3 * TEXT_HEAD).flat_map(|row| [row, row]).collect();
-        let put: Vec<usize> = with_pairs_together(&rows, 2)
-            .chunks(2)
-            .map(|row| row[0])
-            .collect();
-        let (q, k) = (&put[..64], &put[64..128]);
-        for first in [0, 16] {
-            for j in first..first + 8 {
-                assert_eq!(q[j] + 16, q[j + 8]);
-                assert_eq!(k[j], q[j] + 64);
-            }
-        }
-        assert_eq!(q[32..], (32..64).collect::<Vec<_>>());
-        assert_eq!(put[128..], (128..192).collect::<Vec<_>>());
     }
 }

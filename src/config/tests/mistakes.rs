@@ -224,8 +224,9 @@ fn keys_without_effect_are_told() {
         advice::without_effect(&loaded.config)
     };
     assert_eq!(told(&gate("")), [""; 0]);
-    let file = person("snapshot = true\nverify = \"Is it?\"\n[model]\nprecision = \"fp8\"")
-        .replace("mqtt://broker\"", "mqtt://broker\"\ncommands = \"all\"");
+    let file =
+        person("snapshot = true\nverify = \"Is it?\"\n[model]\nprecision = \"fp8\"\ngpus = [0, 1]")
+            .replace("mqtt://broker\"", "mqtt://broker\"\ncommands = \"all\"");
     let keys: Vec<_> = told(&file)
         .iter()
         .map(|line| line.replace(": has no effect in this version", ""))
@@ -234,7 +235,7 @@ fn keys_without_effect_are_told() {
         keys,
         [
             "mqtt.commands",
-            "model.precision",
+            "model.gpus beyond the first",
             "camera.gate.prompt.person.snapshot",
             "camera.gate.prompt.person.verify"
         ]

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{DENSE_SHARED_BYTES, Kernels, PAGE, Rows, TEXT_HEAD, TILE, launch, need};
+use super::{DENSE_SHARED_BYTES, Kernels, PAGE, Rows, TEXT_HEAD, TILE, Values, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer};
 /// Keys that `attend_dense_any` takes.
 const ANY_KEYS_MAX: usize = 1024;
@@ -58,61 +58,54 @@ impl Kernels {
     pub fn attend_dense(
         &self,
         qkv: Rows,
-        out: Rows,
+        out: Values,
         (sequences, length): (usize, usize),
         (heads, head_dim): (usize, usize),
     ) -> Result<(), CudaError> {
         let rows = sequences * length;
         need(
-            qkv.start.len() >= (rows - 1) * qkv.stride + 3 * heads * head_dim
-                && out.start.len() >= (rows - 1) * out.stride + heads * head_dim,
+            qkv.hold(rows, 3 * heads * head_dim) && out.hold(rows, heads * head_dim),
             "attention: rows beyond a buffer",
         )?;
+        need(
+            matches!(head_dim, 64 | 72) || length <= ANY_KEYS_MAX,
+            "attention: heads of this size take up to 1024 keys",
+        )?;
         let scale = 1.0 / (head_dim as f32).sqrt();
-        let (qkv_stride, out_stride) = (qkv.stride as i32, out.stride as i32);
+        let (qkv_stride, out_stride) = (qkv.stride as i32, out.stride() as i32);
         let (length_i, heads_i) = (length as i32, heads as i32);
-        let grid = (length.div_ceil(128), heads, sequences);
-        let (qkv, out) = (qkv.start.address(), out.start.address());
-        match head_dim {
-            64 => launch!(
-                self,
-                attend_dense_64,
-                grid,
-                128,
-                DENSE_SHARED_BYTES,
-                [qkv, out, length_i, qkv_stride, out_stride, heads_i, scale,]
-            ),
-            72 => launch!(
-                self,
-                attend_dense_72,
-                grid,
-                128,
-                DENSE_SHARED_BYTES,
-                [qkv, out, length_i, qkv_stride, out_stride, heads_i, scale,]
-            ),
-            _ => {
-                need(
-                    length <= ANY_KEYS_MAX,
-                    "attention: heads of this size take up to 1024 keys",
-                )?;
-                let grid = (length.div_ceil(4), heads, sequences);
-                launch!(
-                    self,
-                    attend_dense_any,
-                    grid,
-                    128,
-                    0,
-                    [
-                        qkv,
-                        out,
-                        length_i,
-                        qkv_stride,
-                        out_stride,
-                        heads_i,
-                        scale,
-                        head_dim as i32,
-                    ]
-                )
+        let (from, to) = (qkv.start.address(), out.address());
+        let tiles = (length.div_ceil(128), heads, sequences);
+        let warps = (length.div_ceil(4), heads, sequences);
+        let (name, shared, dim) = (
+            "launching attend_dense",
+            DENSE_SHARED_BYTES,
+            head_dim as i32,
+        );
+        match (out, head_dim) {
+            (Values::Bf16(_), 64 | 72) => {
+                let function = match head_dim {
+                    64 => &self.attend_dense_64,
+                    _ => &self.attend_dense_72,
+                };
+                launch!(@on self, function, name, tiles, 128, shared,
+                    [from, to, length_i, qkv_stride, out_stride, heads_i, scale])
+            }
+            (Values::E4m3(_, e4m3), 64 | 72) => {
+                let function = match head_dim {
+                    64 => &self.attend_dense_64_e4m3,
+                    _ => &self.attend_dense_72_e4m3,
+                };
+                launch!(@on self, function, name, tiles, 128, shared,
+                    [from, to, length_i, qkv_stride, out_stride, heads_i, scale, e4m3.value.recip()])
+            }
+            (Values::Bf16(_), _) => {
+                launch!(@on self, &self.attend_dense_any, name, warps, 128, 0,
+                    [from, to, length_i, qkv_stride, out_stride, heads_i, scale, dim])
+            }
+            (Values::E4m3(_, e4m3), _) => {
+                launch!(@on self, &self.attend_dense_any_e4m3, name, warps, 128, 0,
+                    [from, to, length_i, qkv_stride, out_stride, heads_i, scale, dim, e4m3.value.recip()])
             }
         }
     }
@@ -197,34 +190,33 @@ impl Kernels {
         cache: LayerCache,
         tables: &OwnTables,
         parts: Parts,
-        out: Rows,
+        out: Values,
         (rows, heads): (usize, usize),
     ) -> Result<(), CudaError> {
         need(
-            out.start.len() >= (rows - 1) * out.stride + heads * TEXT_HEAD,
+            out.hold(rows, heads * TEXT_HEAD),
             "attention: rows beyond a buffer",
         )?;
-        launch!(
-            self,
-            attend_own,
-            (rows, heads.div_ceil(4), 1),
-            128,
-            0,
-            [
-                qkv.address(),
-                cache.keys.address(),
-                cache.values.address(),
-                tables.pages.address(),
-                tables.own_table.address(),
-                tables.own_length.address(),
-                tables.place.address(),
-                parts.values.address(),
-                parts.masses.address(),
-                out.start.address(),
-                heads as i32,
-                parts.splits as i32,
-                out.stride as i32,
-            ]
-        )
+        let grid = (rows, heads.div_ceil(4), 1);
+        let (name, to, stride) = ("launching attend_own", out.address(), out.stride() as i32);
+        let inputs = [
+            qkv.address(),
+            cache.keys.address(),
+            cache.values.address(),
+            tables.pages.address(),
+            tables.own_table.address(),
+            tables.own_length.address(),
+            tables.place.address(),
+            parts.values.address(),
+            parts.masses.address(),
+        ];
+        let [q, k, v, pages, own_table, own_length, place, part, mass] = inputs;
+        let (heads, splits) = (heads as i32, parts.splits as i32);
+        match out {
+            Values::Bf16(_) => launch!(@on self, &self.attend_own, name, grid, 128, 0,
+                [q, k, v, pages, own_table, own_length, place, part, mass, to, heads, splits, stride]),
+            Values::E4m3(_, scale) => launch!(@on self, &self.attend_own_e4m3, name, grid, 128, 0,
+                [q, k, v, pages, own_table, own_length, place, part, mass, to, heads, splits, stride, scale.value.recip()]),
+        }
     }
 }

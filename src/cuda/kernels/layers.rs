@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Kernels, launch, need};
+use super::{Kernels, Values, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer, record::Record};
 
 /// Up to so many rows get a block each, which would leave a large GPU idle with a warp each.
@@ -44,43 +44,45 @@ pub struct InputTables {
 }
 
 impl Kernels {
-    /// `layer_norm.cu`.
+    /// `layer_norm.cu`; rows without gaps.
     pub fn layer_norm(
         &self,
         x: Pointer<bf16>,
         norm: NormAt,
-        out: Pointer<bf16>,
+        out: Values,
         (rows, width): (usize, usize),
     ) -> Result<(), CudaError> {
         need(
-            width.is_multiple_of(8),
-            "layer norm: widths are multiples of 8",
+            width.is_multiple_of(8) && out.stride() == width,
+            "layer norm: widths are multiples of 8, rows have no gaps",
         )?;
         need(
-            x.len() >= rows * width && out.len() >= rows * width,
+            x.len() >= rows * width && out.hold(rows, width),
             "layer norm: rows beyond a buffer",
         )?;
-        let (x, out) = (x.address(), out.address());
+        let few = rows <= FEW_ROWS && width <= FEW_WIDTH;
+        let grid = (if few { rows } else { rows.div_ceil(8) }, 1, 1);
+        let (x, to) = (x.address(), out.address());
         let (weight, bias) = (norm.weight.address(), norm.bias.address());
         let (count, wide) = (rows as i32, width as i32);
-        if rows <= FEW_ROWS && width <= FEW_WIDTH {
-            return launch!(
-                self,
-                layer_norm_few,
-                (rows, 1, 1),
-                256,
-                0,
-                [x, weight, bias, out, count, wide]
-            );
+        match out {
+            Values::Bf16(_) => {
+                let function = match few {
+                    true => &self.layer_norm_few,
+                    false => &self.layer_norm,
+                };
+                launch!(@on self, function, "launching layer_norm", grid, 256, 0,
+                    [x, weight, bias, to, count, wide])
+            }
+            Values::E4m3(_, scale) => {
+                let function = match few {
+                    true => &self.layer_norm_few_e4m3,
+                    false => &self.layer_norm_e4m3,
+                };
+                launch!(@on self, function, "launching layer_norm_e4m3", grid, 256, 0,
+                    [x, weight, bias, to, count, wide, scale.value.recip()])
+            }
         }
-        launch!(
-            self,
-            layer_norm,
-            (rows.div_ceil(8), 1, 1),
-            256,
-            0,
-            [x, weight, bias, out, count, wide]
-        )
     }
 
     /// `embed.cu`: rows.

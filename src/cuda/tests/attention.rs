@@ -5,7 +5,7 @@ use half::bf16;
 use super::{Random, Rig, assert_close, f32s, rig};
 use crate::{
     cuda::{
-        kernels::{LayerCache, OwnTables, PAGE, Parts, PrefixTables, Rows, TEXT_HEAD},
+        kernels::{LayerCache, OwnTables, PAGE, Parts, PrefixTables, Rows, TEXT_HEAD, Values},
         memory::Buffer,
         program::{self, Layout, Table},
     },
@@ -57,11 +57,16 @@ fn dense_attention_of_all_head_sizes() {
         rig.kernels
             .attend_dense(
                 Rows::packed(up.start(), stride),
-                to,
+                Values::Bf16(to),
                 (sequences, length),
                 (heads, head_dim),
             )
             .unwrap();
+        super::fp8::assert_e4m3_too(&rig, &out, width + 8, (sequences * length, width), |to| {
+            let qkv = Rows::packed(up.start(), stride);
+            let shape = ((sequences, length), (heads, head_dim));
+            rig.kernels.attend_dense(qkv, to, shape.0, shape.1)
+        });
         let (qkv, got) = (f32s(&qkv), rig.down(&out));
         let (mut wanted, mut found) = (Vec::new(), Vec::new());
         for sequence in 0..sequences {
@@ -242,10 +247,16 @@ impl Bench {
                 cache,
                 &tables,
                 parts,
-                to,
+                Values::Bf16(to),
                 (counts.row_positions, HEADS),
             )
             .unwrap();
+        let shape = (counts.row_positions, HEADS);
+        super::fp8::assert_e4m3_too(rig, &out, WIDTH + 8, (shape.0, WIDTH), |to| {
+            let qkv = up.start();
+            rig.kernels
+                .attend_own(qkv, cache, &tables, parts, to, shape)
+        });
         let got = rig.down(&out);
 
         let qkv = f32s(&qkv);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Random, assert_close};
 use crate::{
-    cuda::{Capacity, CudaBackend, library},
+    cuda::{Capacity, CudaBackend, Precision, library},
     domain::{Picture, SystemClock},
     engine::backend::{Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step},
     model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
@@ -55,7 +55,14 @@ fn backend(config: &ModelConfig) -> CudaBackend {
     };
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
-    CudaBackend::new((0, &cache), config, weights, capacity, clock).unwrap()
+    CudaBackend::new(
+        (0, &cache),
+        config,
+        weights,
+        (capacity, Precision::Bf16),
+        clock,
+    )
+    .unwrap()
 }
 
 fn images(prefix_positions: usize) -> Step {

@@ -4,9 +4,9 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, rig};
 use crate::cuda::{
-    kernels::{EncoderAt, InputTables, Kernels, NormAt, Rows, SkinnyTo},
+    kernels::{EncoderAt, InputTables, Kernels, NormAt, Rows, SkinnyTo, Values},
     memory::Buffer,
-    products::{Epilogue, LinearAt, bucket},
+    products::{Epilogue, LinearAt, Product, bucket},
     record::Record,
 };
 
@@ -26,8 +26,16 @@ fn layer_norms_are_those_of_the_formula() {
             bias: bs.start(),
         };
         rig.kernels
-            .layer_norm(xs.start(), norm, out.start(), (rows, width))
+            .layer_norm(
+                xs.start(),
+                norm,
+                Values::bf16(out.start(), width),
+                (rows, width),
+            )
             .unwrap();
+        super::fp8::assert_e4m3_too(&rig, &out, width, (rows, width), |to| {
+            rig.kernels.layer_norm(xs.start(), norm, to, (rows, width))
+        });
         let (w, b) = (f32s(&w), f32s(&b));
         let x = f32s(&x);
         let want = x.chunks_exact(width).flat_map(|row| {
@@ -66,6 +74,7 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
             weight: ws.start(),
             bias: bs.start(),
             bias_f32: Some(bias_f32.start()),
+            e4m3: None,
             outputs,
             inner,
         };
@@ -84,13 +93,13 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
                 stride,
             };
             rig.products
-                .run(
-                    &linear,
-                    Rows::packed(xs.start(), inner),
-                    rows_out,
+                .run(&Product {
+                    linear,
+                    x: Values::bf16(xs.start(), inner),
+                    out: Values::Bf16(rows_out),
                     rows,
                     epilogue,
-                )
+                })
                 .unwrap();
             let got = rig.down(&out);
             let (mut wanted, mut found) = (Vec::new(), Vec::new());
@@ -144,6 +153,7 @@ fn products_of_few_rows_are_those_of_the_formula() {
             weight: ws.start(),
             bias: bs.start(),
             bias_f32: None,
+            e4m3: None,
             outputs,
             inner,
         };

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{Capacity, CudaBackend, library},
+    cuda::{Capacity, CudaBackend, Precision, library},
     domain::{ManualClock, SystemClock},
     engine::backend::{Backend, Feed, ImageJob, Input, KvTable, Pick, Picked, Row, SlotId, Step},
     model::{Found, ModelConfig, Weights},
@@ -36,7 +36,8 @@ fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
     };
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
-    CudaBackend::new((0, &cache), config, weights, capacity, clock).unwrap()
+    let how = (capacity, Precision::Bf16);
+    CudaBackend::new((0, &cache), config, weights, how, clock).unwrap()
 }
 
 /// The first decision of `ids` behind `image` on both.

@@ -1,0 +1,53 @@
+//! A step's tables, as the kernels take them.
+
+use crate::cuda::{
+    kernels::{OwnTables, PickTables, PrefixTables},
+    memory::Pointer,
+    program::{Layout, Table},
+};
+
+/// The tables of a step on the GPU.
+#[derive(Clone, Copy)]
+pub struct Tables<'a> {
+    /// Where they lie in the block.
+    pub layout: &'a Layout,
+    /// The block.
+    pub block: Pointer<i32>,
+}
+
+impl Tables<'_> {
+    /// One of them.
+    pub fn at(&self, table: Table) -> Pointer<i32> {
+        self.block.at(table.start)
+    }
+
+    /// Tiles and the prefixes that they read.
+    pub fn prefix(&self) -> PrefixTables {
+        PrefixTables {
+            pages: self.at(self.layout.pages),
+            tile_row: self.at(self.layout.tile_row),
+            tile_table: self.at(self.layout.tile_table),
+            tile_length: self.at(self.layout.tile_length),
+        }
+    }
+
+    /// Own pages of the rows.
+    pub fn own(&self) -> OwnTables {
+        OwnTables {
+            pages: self.at(self.layout.pages),
+            own_table: self.at(self.layout.own_table),
+            own_length: self.at(self.layout.own_length),
+            place: self.at(self.layout.place),
+        }
+    }
+
+    /// Decisions.
+    pub fn picks(&self, dead: Pointer<i32>) -> PickTables {
+        PickTables {
+            pick: self.at(self.layout.pick),
+            dead,
+            choice: self.at(self.layout.choice),
+            banned: self.at(self.layout.banned),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Which algorithm a shape gets.
+
+use cudarc::{
+    cublaslt::{result::CublasError, sys},
+    driver::sys::CUstreamCaptureStatus,
+};
+
+use super::{
+    Products, WORKSPACE_BYTES,
+    plan::{Algorithm, Descriptors, Shape},
+    trial::Trial,
+};
+use crate::cuda::error::CudaError;
+
+/// From so many rows on algorithms are timed; below, products are bound by memory and much alike.
+const TIMED_ROWS: usize = 64;
+/// Algorithms that are timed for a shape.
+const CANDIDATES: usize = 24;
+
+impl Products {
+    /// The algorithm for a shape: kept, timed, or cuBLASLt's first.
+    pub(super) fn algorithm(
+        &self,
+        shape: &Shape,
+        descriptors: &Descriptors,
+        trial: Option<&Trial>,
+    ) -> Result<Algorithm, CublasError> {
+        let offered = |most| descriptors.candidates(&self.handle, most, WORKSPACE_BYTES);
+        if shape.rows < TIMED_ROWS {
+            return offered(1).map(|first| first[0]);
+        }
+        let name = format!("{shape:?}");
+        if let Some(data) = self.kept.borrow().get(&name) {
+            let known = Algorithm { data };
+            if descriptors.admits(&self.handle, &known, WORKSPACE_BYTES) {
+                return Ok(known);
+            }
+        }
+        let candidates = offered(CANDIDATES)?;
+        // What is recorded does not run, and a wait would end the recording.
+        let status = self.stream.capture_status();
+        if status != Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) {
+            return Ok(candidates[0]);
+        }
+        match self.fastest(shape, descriptors, &candidates, trial) {
+            Ok(Some(fastest)) => {
+                self.kept.borrow_mut().put(name, fastest.data);
+                Ok(fastest)
+            }
+            Ok(None) => Err(CublasError(
+                sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
+            )),
+            Err(error) => {
+                tracing::debug!("products of {name} are not timed: {error}");
+                Ok(candidates[0])
+            }
+        }
+    }
+
+    fn fastest(
+        &self,
+        shape: &Shape,
+        descriptors: &Descriptors,
+        candidates: &[Algorithm],
+        trial: Option<&Trial>,
+    ) -> Result<Option<Algorithm>, CudaError> {
+        let tools = (&self.handle, self.workspace.start());
+        match trial.filter(|trial| trial.fits(shape)) {
+            Some(trial) => trial.fastest(tools, shape, descriptors, candidates),
+            None => Trial::new(&self.stream, std::iter::once(shape))?.fastest(
+                tools,
+                shape,
+                descriptors,
+                candidates,
+            ),
+        }
+    }
+
+    /// True when the shape would be timed.
+    pub(super) fn is_unknown(&self, shape: &Shape) -> bool {
+        shape.rows >= TIMED_ROWS
+            && !self.plans.borrow().contains_key(shape)
+            && self.kept.borrow().get(&format!("{shape:?}")).is_none()
+    }
+
+    /// Keeps what was chosen; that it cannot is no reason to stop.
+    pub(super) fn save(&self) {
+        if let Err(error) = self.kept.borrow_mut().save() {
+            tracing::warn!("{error}");
+        }
+    }
+}

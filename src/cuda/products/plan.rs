@@ -1,0 +1,301 @@
+//! What cuBLASLt is told of a product: its shape as descriptors, and the algorithms that it offers for them.
+
+use std::ffi::c_void;
+
+use cudarc::{
+    cublaslt::{
+        result::{self, CublasError},
+        sys::{
+            self, cublasLtMatmulDescAttributes_t as Attribute,
+            cublasLtMatmulPreferenceAttributes_t as Wish, cudaDataType_t as Kind,
+        },
+    },
+    driver::CudaStream,
+};
+
+use super::{
+    handles::{Handle, Layout, Operation, Preference},
+    product::Epilogue,
+};
+use crate::cuda::memory::Pointer;
+
+/// An algorithm, as cuBLASLt keeps it; good for one version of it and one kind of GPU.
+pub(super) type Algorithm = sys::cublasLtMatmulAlgo_t;
+
+/// Addresses are as good as cuBLASLt asks for when they are multiples of this.
+pub(super) const ALIGNED_BYTES: u64 = 256;
+
+/// In what numbers a product reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Numbers {
+    /// All in bf16.
+    Bf16,
+    /// The result in f32, and the bias too.
+    Bf16ToF32,
+    /// x and weights in e4m3.
+    E4m3,
+    /// The result too; the bias in bf16.
+    E4m3ToE4m3,
+}
+
+impl Numbers {
+    /// Of x and weights: what cuBLASLt calls it, and bytes of a value.
+    fn input(self) -> (Kind, usize) {
+        match self {
+            Self::Bf16 | Self::Bf16ToF32 => (Kind::CUDA_R_16BF, 2),
+            Self::E4m3 | Self::E4m3ToE4m3 => (Kind::CUDA_R_8F_E4M3, 1),
+        }
+    }
+
+    /// The same of the result.
+    fn output(self) -> (Kind, usize) {
+        match self {
+            Self::Bf16 | Self::E4m3 => (Kind::CUDA_R_16BF, 2),
+            Self::Bf16ToF32 => (Kind::CUDA_R_32F, 4),
+            Self::E4m3ToE4m3 => (Kind::CUDA_R_8F_E4M3, 1),
+        }
+    }
+
+    /// Of what is added to the sums; cuBLASLt takes bf16 where the result is e4m3.
+    fn added(self) -> Kind {
+        match self {
+            Self::E4m3ToE4m3 => Kind::CUDA_R_16BF,
+            other => other.output().0,
+        }
+    }
+
+    fn is_e4m3(self) -> bool {
+        matches!(self, Self::E4m3 | Self::E4m3ToE4m3)
+    }
+}
+
+/// Everything that an algorithm is chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    pub rows: usize,
+    pub outputs: usize,
+    pub inner: usize,
+    pub x_stride: usize,
+    pub out_stride: usize,
+    pub epilogue: Epilogue,
+    pub numbers: Numbers,
+    /// By how many bytes x and out miss [`ALIGNED_BYTES`].
+    pub skew: (u64, u64),
+}
+
+impl Shape {
+    /// Bytes from the first to behind the last value of x, of the weights and of out.
+    pub fn bytes(&self) -> [usize; 3] {
+        let last = self.rows - 1;
+        let ((_, read), (_, written)) = (self.numbers.input(), self.numbers.output());
+        [
+            (last * self.x_stride + self.inner) * read,
+            self.outputs * self.inner * read,
+            (last * self.out_stride + self.outputs) * written,
+        ]
+    }
+}
+
+/// Addresses of one product.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operands {
+    pub weight: u64,
+    pub bias: u64,
+    pub x: u64,
+    pub out: u64,
+    /// In e4m3: f32 that weights, x and the result are multiplied with. The last is read where the result is e4m3.
+    pub scales: [u64; 3],
+}
+
+/// The descriptors of one shape.
+pub(super) struct Descriptors {
+    operation: Operation,
+    weight: Layout,
+    x: Layout,
+    out: Layout,
+    /// What is there, which is `out` again but for its numbers.
+    there: Layout,
+    /// What is there is added to the sums.
+    adds: bool,
+    numbers: Numbers,
+}
+
+impl Descriptors {
+    /// For products of this shape.
+    pub fn new(shape: &Shape) -> Result<Self, CublasError> {
+        let operation = Operation::new()?;
+        let epilogue = match shape.epilogue {
+            Epilogue::Bias | Epilogue::BiasAdd => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
+            Epilogue::BiasGelu => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
+        };
+        // CUBLAS_OP_T, which the bindings of cuBLASLt do not name.
+        let transposed = 1_i32;
+        // The algorithm may depend on how the bias is aligned; real addresses are set before each product.
+        let any_bias = ALIGNED_BYTES;
+        // SAFETY: each attribute gets a value of its own type.
+        unsafe {
+            operation.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transposed)?;
+            operation.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
+            operation.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any_bias)?;
+        }
+        if shape.numbers.is_e4m3() {
+            // Sums in the tensor core's own registers; what that loses is small against the rounding to e4m3.
+            let fast = 1_i8;
+            let bias_kind = Kind::CUDA_R_16BF;
+            set_scales(&operation, shape.numbers, &[ALIGNED_BYTES; 3])?;
+            // SAFETY: each attribute gets a value of its own type.
+            unsafe {
+                operation.set(Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast)?;
+                operation.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_kind)?;
+            }
+        }
+        let ((read, _), (written, _)) = (shape.numbers.input(), shape.numbers.output());
+        let there = shape.numbers.added();
+        Ok(Self {
+            operation,
+            weight: Layout::new(read, shape.outputs, shape.inner, shape.inner)?,
+            x: Layout::new(read, shape.rows, shape.inner, shape.x_stride)?,
+            out: Layout::new(written, shape.rows, shape.outputs, shape.out_stride)?,
+            there: Layout::new(there, shape.rows, shape.outputs, shape.out_stride)?,
+            adds: shape.epilogue == Epilogue::BiasAdd,
+            numbers: shape.numbers,
+        })
+    }
+
+    /// Up to `most` algorithms that need at most `workspace` bytes, the one first that cuBLASLt takes for the fastest;
+    /// at least one.
+    pub fn candidates(
+        &self,
+        handle: &Handle,
+        most: usize,
+        workspace: usize,
+    ) -> Result<Vec<Algorithm>, CublasError> {
+        let preference = Preference::new()?;
+        // Where an algorithm splits the inner dimension, the parts are added up in f32, not in what is written.
+        let reductions = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        let none = sys::cublasLtMatmulHeuristicResult_t {
+            algo: Algorithm { data: [0; 8] },
+            workspaceSize: 0,
+            state: sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
+            wavesCount: 0.0,
+            reserved: [0; 4],
+        };
+        let (mut found, mut count) = (vec![none; most], 0);
+        // SAFETY: all handles are alive, both wishes get values of their own types, and there is room for `most` results.
+        unsafe {
+            preference.set(Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace)?;
+            preference.set(
+                Wish::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                &(reductions as u32),
+            )?;
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                handle.0,
+                self.operation.0,
+                self.weight.0,
+                self.x.0,
+                self.there.0,
+                self.out.0,
+                preference.0,
+                most as i32,
+                found.as_mut_ptr(),
+                &mut count,
+            )
+        }
+        .result()?;
+        let good = found.iter().take(usize::try_from(count).unwrap_or(0));
+        let good = good.filter(|found| found.state.result().is_ok());
+        let good: Vec<Algorithm> = good.map(|found| found.algo).collect();
+        match good.is_empty() {
+            true => Err(CublasError(
+                sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
+            )),
+            false => Ok(good),
+        }
+    }
+
+    /// True when cuBLASLt can run `algorithm`, which may be any bytes, on this within `workspace` bytes.
+    pub fn admits(&self, handle: &Handle, algorithm: &Algorithm, workspace: usize) -> bool {
+        let mut found = sys::cublasLtMatmulHeuristicResult_t {
+            algo: *algorithm,
+            workspaceSize: 0,
+            state: sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
+            wavesCount: 0.0,
+            reserved: [0; 4],
+        };
+        // SAFETY: all handles are alive; the call reads the algorithm and writes the result.
+        let status = unsafe {
+            sys::cublasLtMatmulAlgoCheck(
+                handle.0,
+                self.operation.0,
+                self.weight.0,
+                self.x.0,
+                self.there.0,
+                self.out.0,
+                algorithm,
+                &mut found,
+            )
+        };
+        status.result().is_ok() && found.workspaceSize <= workspace
+    }
+
+    /// Queues the product.
+    ///
+    /// # Safety
+    /// The operands reach over all values of the shape ([`Shape::bytes`]), the scales are f32; all live until the stream has
+    /// passed the product, and are, like the workspace, used on this stream alone.
+    pub unsafe fn queue(
+        &self,
+        handle: &Handle,
+        algorithm: &Algorithm,
+        operands: &Operands,
+        workspace: Pointer<u8>,
+        stream: &CudaStream,
+    ) -> Result<(), CublasError> {
+        let (one, beta) = (1.0_f32, if self.adds { 1.0_f32 } else { 0.0 });
+        let bias = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+        set_scales(&self.operation, self.numbers, &operands.scales)?;
+        // SAFETY: the bias is an address; descriptors and algorithm are alive, `one` and `beta` are read during the call;
+        // the operands are the caller's promise.
+        unsafe {
+            self.operation.set(bias, &operands.bias)?;
+            result::matmul(
+                handle.0,
+                self.operation.0,
+                (&raw const one).cast(),
+                (&raw const beta).cast(),
+                operands.weight as *const c_void,
+                self.weight.0,
+                operands.x as *const c_void,
+                self.x.0,
+                operands.out as *const c_void,
+                self.there.0,
+                operands.out as *mut c_void,
+                self.out.0,
+                algorithm,
+                workspace.address() as *mut c_void,
+                workspace.len(),
+                stream.cu_stream().cast(),
+            )
+        }
+    }
+}
+
+/// Sets what weights, x and the result in e4m3 are multiplied with.
+fn set_scales(
+    operation: &Operation,
+    numbers: Numbers,
+    [weight, x, out]: &[u64; 3],
+) -> Result<(), CublasError> {
+    if !numbers.is_e4m3() {
+        return Ok(());
+    }
+    // SAFETY: each attribute is an address.
+    unsafe {
+        operation.set(Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, weight)?;
+        operation.set(Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x)?;
+        if numbers == Numbers::E4m3ToE4m3 {
+            operation.set(Attribute::CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, out)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! What is asked for: layers, where their inputs lie, and where results go.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::{
+    bucket,
+    plan::{ALIGNED_BYTES, Numbers, Operands, Shape},
+};
+use crate::cuda::{
+    error::CudaError,
+    kernels::{Rows, Scale, Values},
+    memory::Pointer,
+};
+
+/// What is done with a sum before it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Epilogue {
+    /// Plus bias.
+    Bias,
+    /// Plus bias, through GELU (tanh).
+    BiasGelu,
+    /// Plus bias, plus what is there.
+    BiasAdd,
+}
+
+/// Weights and bias of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearAt {
+    /// `[outputs, inner]`.
+    pub weight: Pointer<bf16>,
+    /// `[outputs]`.
+    pub bias: Pointer<bf16>,
+    /// The same in f32, for results in f32.
+    pub bias_f32: Option<Pointer<f32>>,
+    /// The weights once more, in e4m3.
+    pub e4m3: Option<(Pointer<u8>, Scale)>,
+    /// Outputs.
+    pub outputs: usize,
+    /// Inputs.
+    pub inner: usize,
+}
+
+/// `out = epilogue(x w^T + bias)` for `rows` rows. `x` and `out` have room for [`bucket`] rows. Where x is in e4m3, so are the
+/// weights, and out may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    /// w and bias.
+    pub linear: LinearAt,
+    /// `[rows, inner]`.
+    pub x: Values,
+    /// `[rows, outputs]`.
+    pub out: Values,
+    /// Rows.
+    pub rows: usize,
+    /// What is done with a sum.
+    pub epilogue: Epilogue,
+}
+
+impl LinearAt {
+    /// Some of its outputs, as a layer of its own.
+    pub fn outputs_in(&self, range: Range<usize>) -> Self {
+        let weights = range.start * self.inner;
+        Self {
+            weight: self.weight.at(weights),
+            bias: self.bias.at(range.start),
+            bias_f32: self.bias_f32.map(|bias| bias.at(range.start)),
+            e4m3: self.e4m3.map(|(weight, scale)| (weight.at(weights), scale)),
+            outputs: range.len(),
+            inner: self.inner,
+        }
+    }
+
+    /// True when all weights lie in their buffers.
+    fn fits(&self) -> bool {
+        let values = self.outputs * self.inner;
+        let narrow = self.e4m3.is_none_or(|(weight, _)| weight.len() >= values);
+        self.weight.len() >= values && narrow
+    }
+}
+
+impl Product {
+    /// What its algorithm is chosen by.
+    pub(super) fn shape(&self) -> Shape {
+        let Self { linear, x, out, .. } = self;
+        Shape {
+            rows: bucket(self.rows),
+            outputs: linear.outputs,
+            inner: linear.inner,
+            x_stride: x.stride(),
+            out_stride: out.stride(),
+            epilogue: self.epilogue,
+            numbers: match (x, out) {
+                (Values::Bf16(_), _) => Numbers::Bf16,
+                (Values::E4m3(..), Values::Bf16(_)) => Numbers::E4m3,
+                (Values::E4m3(..), Values::E4m3(..)) => Numbers::E4m3ToE4m3,
+            },
+            skew: skew(x.address(), out.address()),
+        }
+    }
+
+    /// True when all of it, up to the bucket's rows, lies in the buffers.
+    pub(super) fn fits(&self) -> bool {
+        let rows = bucket(self.rows);
+        self.x.hold(rows, self.linear.inner)
+            && self.out.hold(rows, self.linear.outputs)
+            && self.linear.fits()
+    }
+
+    /// Its addresses.
+    pub(super) fn operands(&self) -> Result<Operands, CudaError> {
+        let (weight, scales) = match (&self.x, &self.out, self.linear.e4m3) {
+            (Values::Bf16(_), Values::Bf16(_), _) => (self.linear.weight.address(), [0; 3]),
+            (Values::E4m3(..), _, Some((weight, scale))) => (weight.address(), self.scales(scale)),
+            _ => {
+                return Err(CudaError::Shape(format!(
+                    "a product in e4m3 of what is in bf16: {:?}",
+                    self.shape()
+                )));
+            }
+        };
+        Ok(Operands {
+            weight,
+            bias: self.linear.bias.address(),
+            x: self.x.address(),
+            out: self.out.address(),
+            scales,
+        })
+    }
+
+    /// Where cuBLASLt reads what weights and x are multiplied with, and, for a result in e4m3, the inverse of its scale.
+    fn scales(&self, weight: Scale) -> [u64; 3] {
+        let read = |values: &Values, nth| match values {
+            Values::Bf16(_) => 0,
+            Values::E4m3(_, scale) => scale.at.at(nth).address(),
+        };
+        [weight.at.address(), read(&self.x, 0), read(&self.out, 1)]
+    }
+}
+
+/// A product of bf16 with bias, whose result is in f32, without gaps.
+pub(super) struct ToF32<'a> {
+    pub linear: &'a LinearAt,
+    pub x: Rows,
+    pub out: Pointer<f32>,
+    pub rows: usize,
+}
+
+impl ToF32<'_> {
+    /// What its algorithm is chosen by.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            rows: bucket(self.rows),
+            outputs: self.linear.outputs,
+            inner: self.linear.inner,
+            x_stride: self.x.stride,
+            out_stride: self.linear.outputs,
+            epilogue: Epilogue::Bias,
+            numbers: Numbers::Bf16ToF32,
+            skew: skew(self.x.start.address(), self.out.address()),
+        }
+    }
+
+    /// True when all of it, up to the bucket's rows, lies in the buffers.
+    pub fn fits(&self) -> bool {
+        let rows = bucket(self.rows);
+        self.x.hold(rows, self.linear.inner)
+            && self.out.len() >= rows * self.linear.outputs
+            && self.linear.fits()
+    }
+
+    /// Its addresses.
+    pub fn operands(&self) -> Operands {
+        let bias = self.linear.bias_f32.map(|bias| bias.address());
+        Operands {
+            weight: self.linear.weight.address(),
+            bias: bias.unwrap_or(self.linear.bias.address()),
+            x: self.x.start.address(),
+            out: self.out.address(),
+            scales: [0; 3],
+        }
+    }
+}
+
+fn skew(x: u64, out: u64) -> (u64, u64) {
+    (x % ALIGNED_BYTES, out % ALIGNED_BYTES)
+}

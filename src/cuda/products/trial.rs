@@ -1,0 +1,151 @@
+//! The fastest algorithm of a product, found by running the candidates.
+//!
+//! They run on operands of their own, so what is under way is not disturbed; what these hold (zeros) does not matter. Weights
+//! are read from a region larger than the cache of any GPU, run after run from another place, because in the network they
+//! come from memory too.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaEvent, CudaStream, sys::CUevent_flags};
+
+use super::{
+    handles::Handle,
+    plan::{ALIGNED_BYTES, Algorithm, Descriptors, Operands, Shape},
+};
+use crate::cuda::{
+    error::{CudaError, tried},
+    memory::{Buffer, Pointer},
+};
+
+/// How often every candidate is measured; the best counts.
+const ROUNDS: usize = 3;
+/// Runs in a measurement, behind one that is not counted.
+const RUNS: usize = 2;
+/// After so much time of the GPU the best so far is taken.
+const LIMIT_MS: f32 = 25.0;
+/// Of candidates that are nearly as fast as the fastest, the one that cuBLASLt named first is taken, so that noise decides
+/// little.
+const NEARLY: f32 = 1.01;
+/// Region of the weights.
+const WEIGHT_BYTES: usize = 160 << 20;
+
+/// Operands and events for measurements.
+pub(super) struct Trial {
+    stream: Arc<CudaStream>,
+    x: Buffer<u8>,
+    weights: Buffer<u8>,
+    out: Buffer<u8>,
+    events: [CudaEvent; 3],
+}
+
+impl Trial {
+    /// For products of all these shapes.
+    pub fn new<'a>(
+        stream: &Arc<CudaStream>,
+        shapes: impl Iterator<Item = &'a Shape>,
+    ) -> Result<Self, CudaError> {
+        let largest = shapes.fold([0; 3], |most: [usize; 3], shape| {
+            let bytes = shape.bytes();
+            std::array::from_fn(|i| most[i].max(bytes[i]))
+        });
+        let [x, weights, out] = largest.map(|bytes| bytes + ALIGNED_BYTES as usize);
+        let event = || {
+            let event = stream
+                .context()
+                .new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+            event.map_err(tried("making an event"))
+        };
+        Ok(Self {
+            x: Buffer::zeros(stream, x)?,
+            weights: Buffer::zeros(stream, weights.max(WEIGHT_BYTES))?,
+            out: Buffer::zeros(stream, out)?,
+            events: [event()?, event()?, event()?],
+            stream: Arc::clone(stream),
+        })
+    }
+
+    /// True when the operands are large enough.
+    pub fn fits(&self, shape: &Shape) -> bool {
+        let room = [&self.x, &self.weights, &self.out].map(|buffer| buffer.start().len());
+        let needed = shape.bytes().map(|bytes| bytes + ALIGNED_BYTES as usize);
+        room.iter()
+            .zip(needed)
+            .all(|(room, needed)| *room >= needed)
+    }
+
+    /// The fastest of the candidates for a shape that [`Trial::fits`]; `None` when none of them runs. Waits for the stream.
+    pub fn fastest(
+        &self,
+        (handle, workspace): (&Handle, Pointer<u8>),
+        shape: &Shape,
+        descriptors: &Descriptors,
+        candidates: &[Algorithm],
+    ) -> Result<Option<Algorithm>, CudaError> {
+        let mut best = vec![f32::INFINITY; candidates.len()];
+        let (mut spent, mut turn) = (0.0, 0);
+        'rounds: for _ in 0..ROUNDS {
+            for (candidate, best) in candidates.iter().zip(&mut best) {
+                if spent > LIMIT_MS {
+                    break 'rounds;
+                }
+                let queue = |run| {
+                    let operands = self.operands(shape, run);
+                    // SAFETY: the operands are this trial's own and large enough, which `fits` says of the shape; they and
+                    // the workspace are used on this stream alone, and freed behind it.
+                    unsafe {
+                        descriptors.queue(handle, candidate, &operands, workspace, &self.stream)
+                    }
+                };
+                let (all, counted) = self.time(turn, queue)?;
+                turn += 1 + RUNS;
+                spent += all;
+                *best = best.min(counted);
+            }
+        }
+        let least = best.iter().copied().fold(f32::INFINITY, f32::min);
+        let chosen = best.iter().position(|ms| *ms <= least * NEARLY);
+        Ok(chosen
+            .filter(|_| least.is_finite())
+            .and_then(|at| candidates.get(at).copied()))
+    }
+
+    /// Milliseconds of all runs, and of those that count; endless when cuBLASLt refuses one.
+    fn time<E>(
+        &self,
+        turn: usize,
+        queue: impl Fn(usize) -> Result<(), E>,
+    ) -> Result<(f32, f32), CudaError> {
+        let [began, warm, ended] = &self.events;
+        let mark = |event: &CudaEvent| event.record(&self.stream).map_err(tried("timing products"));
+        mark(began)?;
+        let mut queued = queue(turn);
+        mark(warm)?;
+        for run in 1..=RUNS {
+            queued = queued.and_then(|()| queue(turn + run));
+        }
+        mark(ended)?;
+        let between = |from: &CudaEvent| from.elapsed_ms(ended).map_err(tried("timing products"));
+        let (all, counted) = (between(began)?, between(warm)?);
+        Ok((
+            all,
+            if queued.is_ok() {
+                counted
+            } else {
+                f32::INFINITY
+            },
+        ))
+    }
+
+    fn operands(&self, shape: &Shape, run: usize) -> Operands {
+        let [_, weight, _] = shape.bytes();
+        let step = weight.next_multiple_of(ALIGNED_BYTES as usize);
+        let places = (self.weights.start().len() / step).max(1);
+        Operands {
+            weight: self.weights.start().at(run % places * step).address(),
+            bias: self.weights.start().address(),
+            x: self.x.start().address() + shape.skew.0,
+            out: self.out.start().address() + shape.skew.1,
+            scales: [self.weights.start().address(); 3],
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Algorithms that are timed and kept: whichever is chosen, the product is the same, and it is chosen once.
+
+use std::{fs, path::Path, sync::Arc};
+
+use half::bf16;
+
+use super::{Random, Rig, assert_close, f32s, rig};
+use crate::cuda::{
+    kernels::Values,
+    memory::Buffer,
+    products::{Epilogue, LinearAt, Product, Products, bucket},
+};
+
+const ROWS: usize = 740;
+const OUTPUTS: usize = 384;
+const INNER: usize = 320;
+
+/// A product of many rows on random values.
+struct Case {
+    x: Vec<bf16>,
+    w: Vec<bf16>,
+    b: Vec<bf16>,
+    buffers: [Buffer<bf16>; 3],
+}
+
+impl Case {
+    fn new(rig: &Rig) -> Self {
+        let mut random = Random::new(21);
+        let x = random.values(bucket(ROWS) * INNER);
+        let (w, b) = (random.values(OUTPUTS * INNER), random.values(OUTPUTS));
+        Self {
+            buffers: [rig.up(&x), rig.up(&w), rig.up(&b)],
+            x,
+            w,
+            b,
+        }
+    }
+
+    fn product(&self, out: &Buffer<bf16>, epilogue: Epilogue) -> Product {
+        let [x, w, b] = &self.buffers;
+        Product {
+            linear: LinearAt {
+                weight: w.start(),
+                bias: b.start(),
+                bias_f32: None,
+                e4m3: None,
+                outputs: OUTPUTS,
+                inner: INNER,
+            },
+            x: Values::bf16(x.start(), INNER),
+            out: Values::bf16(out.start(), OUTPUTS),
+            rows: ROWS,
+            epilogue,
+        }
+    }
+
+    /// Sums with bias of some rows, and their places.
+    fn sums(&self) -> (Vec<usize>, Vec<f32>) {
+        let (x, w, b) = (f32s(&self.x), f32s(&self.w), f32s(&self.b));
+        let places: Vec<usize> = [0, 1, 63, 64, 300, ROWS - 1]
+            .into_iter()
+            .flat_map(|row| row * OUTPUTS..(row + 1) * OUTPUTS)
+            .collect();
+        let sum = |&place: &usize| {
+            let (row, out) = (place / OUTPUTS, place % OUTPUTS);
+            let (x, w) = (&x[row * INNER..][..INNER], &w[out * INNER..][..INNER]);
+            x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>() + b[out]
+        };
+        let sums = places.iter().map(sum).collect();
+        (places, sums)
+    }
+}
+
+fn products(rig: &Rig, folder: &Path) -> Products {
+    Products::new(&rig.gpu, Arc::clone(&rig.stream), folder).unwrap()
+}
+
+fn run(rig: &Rig, products: &Products, case: &Case, epilogue: Epilogue) -> Vec<f32> {
+    let out = rig.up(&vec![bf16::ONE; bucket(ROWS) * OUTPUTS]);
+    products.run(&case.product(&out, epilogue)).unwrap();
+    rig.down(&out)
+}
+
+#[test]
+fn timed_algorithms_compute_the_formula_and_disturb_nothing() {
+    let Some(rig) = rig() else { return };
+    let case = Case::new(&rig);
+    let folder = tempfile::tempdir().unwrap();
+    let products = products(&rig, folder.path());
+    let (places, sums) = case.sums();
+    // Timed when it first runs: what is there is added once, not once for each candidate.
+    for (epilogue, more) in [(Epilogue::Bias, 0.0), (Epilogue::BiasAdd, 1.0)] {
+        let got = run(&rig, &products, &case, epilogue);
+        let got: Vec<f32> = places.iter().map(|&place| got[place]).collect();
+        let want: Vec<f32> = sums.iter().map(|sum| sum + more).collect();
+        assert_close(&format!("timed {epilogue:?}"), &got, &want, 4e-3);
+    }
+}
+
+#[test]
+fn a_choice_is_kept_and_gives_the_same_bits() {
+    let Some(rig) = rig() else { return };
+    let case = Case::new(&rig);
+    let folder = tempfile::tempdir().unwrap();
+    let out = rig.room(bucket(ROWS) * OUTPUTS);
+    let first = products(&rig, folder.path());
+    let all = [Epilogue::Bias, Epilogue::BiasGelu, Epilogue::BiasAdd];
+    first
+        .prepare(&all.map(|epilogue| case.product(&out, epilogue)))
+        .unwrap();
+    let file = fs::read_dir(folder.path()).unwrap().next().unwrap();
+    let file = file.unwrap().path();
+    let kept = fs::read_to_string(&file).unwrap();
+    assert_eq!(kept.lines().count(), all.len(), "{kept}");
+    let second = products(&rig, folder.path());
+    for epilogue in all {
+        let (a, b) = (
+            run(&rig, &first, &case, epilogue),
+            run(&rig, &second, &case, epilogue),
+        );
+        assert_eq!(a[..ROWS * OUTPUTS], b[..ROWS * OUTPUTS], "{epilogue:?}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), kept, "timed again");
+    // A damaged file is as good as none.
+    fs::write(&file, kept.replace(' ', "  ")).unwrap();
+    let third = products(&rig, folder.path());
+    let got = run(&rig, &third, &case, Epilogue::Bias);
+    let (places, sums) = case.sums();
+    let got: Vec<f32> = places.iter().map(|&place| got[place]).collect();
+    assert_close("timed again", &got, &sums, 4e-3);
+    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 1);
+}
