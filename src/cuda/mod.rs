@@ -19,8 +19,10 @@
 //! | [`program`] | a step as tables; pure |
 //! | [`frames`], [`network`], [`graphs`] | frames to patches; the forward pass; what is recorded of it |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, and when they ran |
+//! | [`ceilings`] | what the GPU sustains; for benchmarks |
 
 mod backend;
+mod ceilings;
 mod clock;
 pub mod compile;
 mod error;
@@ -37,6 +39,7 @@ mod slot;
 mod weights;
 
 pub use backend::{Capacity, CudaBackend};
+pub use ceilings::{Ceilings, Sustained, measure_ceilings};
 pub use error::CudaError;
 pub use library::{Gpu, open};
 
