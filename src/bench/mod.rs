@@ -15,6 +15,7 @@ mod ask;
 mod clip;
 pub mod engine;
 mod eval;
+mod gauge;
 mod live;
 mod looks;
 mod machine;
@@ -29,6 +30,7 @@ mod work;
 
 pub use ask::MeasureError;
 pub use eval::{EvalOptions, eval};
+pub use gauge::{Gauge, GpuCard, Strain};
 pub use live::{LiveScore, named};
 pub use looks::{LooksOptions, looks};
 pub use machine::Machine;
