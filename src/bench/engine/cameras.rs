@@ -137,7 +137,7 @@ fn run(
 }
 
 /// Up to eight detect prompts; the first four are the demo's.
-fn tasks(count: usize) -> Vec<Task> {
+pub(in crate::bench) fn tasks(count: usize) -> Vec<Task> {
     let more = ["bicycle", "truck", "bird", "cat"].map(|object| Task::Detect {
         object: object.into(),
     });

@@ -21,8 +21,10 @@ mod street;
 mod trace;
 mod watch;
 
+pub(super) use cameras::tasks;
 pub use cameras::{CamerasReport, CamerasRow, DepthRun};
 pub use depth::DepthCost;
+pub(super) use depth::{COLUMNS, Sums, percent};
 pub use host::{HostReport, HostRow};
 pub use pipeline::{PipelineReport, PipelineRow, pipeline};
 pub use report::{EngineOptions, EngineReport, Part, engine};
