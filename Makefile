@@ -11,6 +11,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 help:
 	@sed -n 's/^# //p' Makefile
 
+# What `spotter bench` prints beside its figures.
+build: export SPOTTER_COMMIT := $(shell git describe --always --dirty --abbrev=10 2>/dev/null)
 build:
 	@.ci/packages
 	cargo build --release --locked

@@ -86,6 +86,33 @@ fn the_host_s_work_for_a_step_is_printed_as_json() {
 }
 
 #[test]
+fn the_engine_s_load_is_printed_as_json() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let trace = directory.path().join("load.json");
+    let trace = trace.to_str().expect("a path in UTF-8");
+    let load = ["bench", "load", "--device", "cpu", "--part", "looks"];
+    let least = ["--size", "84x84", "--clients", "2", "--objects", "1"];
+    let told = ["--seconds", "0", "--json", "--trace", trace];
+    let ended = spotter(load.into_iter().chain(least).chain(told)).expect(DONE);
+    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let row = &report["looks"][0];
+    assert_eq!(row["clients"], 2, "{ended:#?}");
+    let books = ["asked", "answered", "left"].map(|part| row["books"][part].as_u64());
+    let [Some(asked), Some(answered), Some(left)] = books else {
+        panic!("{ended:#?}")
+    };
+    assert_eq!(asked, answered + left);
+    assert!(row["floor_ms"].is_number() && row["strain"].is_null());
+    assert!(report["ceilings"]["product_tflop"]["per_s"].is_number());
+    let trace: Value = serde_json::from_slice(&fs::read(trace).expect("a trace")).expect("JSON");
+    assert!(
+        trace["traceEvents"]
+            .as_array()
+            .is_some_and(|all| all.len() > 4)
+    );
+}
+
+#[test]
 fn every_shipped_configuration_is_valid() {
     let mut checked = 0;
     for entry in fs::read_dir(checkout("configs")).expect("configs") {

@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::device::{self, Placed};
+use super::device::{self, Device, Placed};
 use crate::{
     config,
     domain::{Clock, Look, Outcome, Picture, Task},
     engine::{Options, sequence::Bounds},
     front::Engine,
-    model::{self, ModelConfig},
+    model::{self, LoadedModel, ModelConfig, TokenIds},
 };
 
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
@@ -53,10 +53,16 @@ pub fn build_engine_with(
 ) -> Result<(Engine, ModelCard), String> {
     let device = device::choose(settings)?;
     let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-    let bounds = Bounds {
-        max_objects: settings.max_objects as usize,
-        max_tokens: ANSWER_MAX_TOKENS,
-    };
+    assemble(device, loaded, settings, (engine_options, clock))
+}
+
+fn assemble(
+    device: Device,
+    loaded: LoadedModel,
+    settings: &config::Model,
+    (options, clock): (Options, Arc<dyn Clock>),
+) -> Result<(Engine, ModelCard), String> {
+    let bounds = bounds(settings);
     let parts = (&loaded.config, loaded.weights);
     let placed = device.place(settings, parts, bounds, Arc::clone(&clock))?;
     let card = ModelCard {
@@ -68,41 +74,59 @@ pub fn build_engine_with(
         max_objects: settings.max_objects,
         permits: placed.permits,
     };
-    let engine = Engine::new(
-        placed.backend,
-        (loaded.config, loaded.tokenizer),
-        (bounds, engine_options),
-        clock,
-    );
+    let model = (loaded.config, loaded.tokenizer);
+    let engine = Engine::new(placed.backend, model, (bounds, options), clock);
     Ok((engine, card))
 }
 
-/// A device alone, with the configured model or, as `random`, with noise in the shape of Moondream 2; the name says which.
+/// A device alone, with the configured model or, as `noise`, with noise in the shape of Moondream 2; the name says which.
 /// Blocks as [`build_engine`] does.
 pub fn build_backend(
     settings: &config::Model,
-    random: bool,
+    noise: bool,
     clock: Arc<dyn Clock>,
 ) -> Result<(Placed, ModelConfig, String), String> {
     let device = device::choose(settings)?;
-    let (config, weights, name) = if random {
-        let config = ModelConfig::default();
-        let weights = model::random_weights(&config).map_err(|e| e.to_string())?;
-        (
-            config,
-            weights,
-            "random weights of Moondream 2's shape".into(),
-        )
-    } else {
-        let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-        (loaded.config, loaded.weights, loaded.name)
-    };
-    let bounds = Bounds {
+    let loaded = model_or_noise(settings, noise)?;
+    let parts = (&loaded.config, loaded.weights);
+    let placed = device.place(settings, parts, bounds(settings), clock)?;
+    Ok((placed, loaded.config, loaded.name))
+}
+
+/// An engine whose answers end at their bounds and never before, so that what a look costs is known: for measurements of
+/// speed. With the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as [`build_engine`] does.
+pub fn build_endless_engine(
+    settings: &config::Model,
+    noise: bool,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, ModelCard), String> {
+    let device = device::choose(settings)?;
+    let mut loaded = model_or_noise(settings, noise)?;
+    model::without_ends(&mut loaded.weights, &TokenIds::of(&loaded.config));
+    assemble(device, loaded, settings, (Options::default(), clock))
+}
+
+fn model_or_noise(settings: &config::Model, noise: bool) -> Result<LoadedModel, String> {
+    if !noise {
+        return model::load_model(&settings.source).map_err(|e| e.to_string());
+    }
+    // Noise reads no words, so any tokenizer does; its ids are in every vocabulary of that size.
+    let embedded = model::load_model(&config::ModelSource::Embedded).map_err(|e| e.to_string())?;
+    let config = ModelConfig::default();
+    Ok(LoadedModel {
+        name: "random weights of Moondream 2's shape".into(),
+        weights_sha256: String::new(),
+        weights: model::random_weights(&config).map_err(|e| e.to_string())?,
+        config,
+        tokenizer: embedded.tokenizer,
+    })
+}
+
+fn bounds(settings: &config::Model) -> Bounds {
+    Bounds {
         max_objects: settings.max_objects as usize,
         max_tokens: ANSWER_MAX_TOKENS,
-    };
-    let placed = device.place(settings, (&config, weights), bounds, clock)?;
-    Ok((placed, config, name))
+    }
 }
 
 /// How long the engine takes for a look with `tasks`; `None` when it cannot answer them. Blocks for one or two looks,

@@ -35,6 +35,9 @@ pub enum MeasureError {
         /// What is wrong.
         source: PictureError,
     },
+    /// Pixels of a frame that are no picture: a mistake in this program.
+    #[error("making a frame: {0}")]
+    Frame(#[from] PictureError),
     /// A name that is no id: a mistake in this program.
     #[error("naming a prompt: {0}")]
     Id(#[from] IdError),

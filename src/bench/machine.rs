@@ -1,8 +1,14 @@
 //! What the measurement ran on, as far as Linux tells.
 
-use std::{fs, thread};
+use std::{fmt, fs, thread};
 
 use serde::Serialize;
+
+use super::gauge::GpuCard;
+
+/// From the environment of the build, which `make build` sets: a program that was copied to another machine finds no
+/// repository to ask, and a build script would build everything again after each commit.
+const COMMIT: Option<&str> = option_env!("SPOTTER_COMMIT");
 
 /// The machine and the program, to be printed beside every figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -13,6 +19,11 @@ pub struct Machine {
     pub cores: Option<usize>,
     /// Version of Spotter.
     pub spotter: &'static str,
+    /// The commit that it was built from, `-dirty` when files had changed since; `None` when the build did not say.
+    pub commit: Option<&'static str>,
+    /// The GPU that was measured, when there is one and its driver tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuCard>,
     /// Most memory that this process has had at once, MiB.
     pub peak_rss_mib: Option<f64>,
 }
@@ -25,7 +36,30 @@ impl Machine {
             cpu: read("/proc/cpuinfo").and_then(|text| cpu_name(&text)),
             cores: thread::available_parallelism().ok().map(usize::from),
             spotter: env!("CARGO_PKG_VERSION"),
+            commit: COMMIT.filter(|commit| !commit.is_empty()),
+            gpu: None,
             peak_rss_mib: read("/proc/self/status").and_then(|text| peak_rss_mib(&text)),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    /// The program and what it ran on, without a line's end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "spotter {}", self.spotter)?;
+        if let Some(commit) = self.commit {
+            write!(f, " ({commit})")?;
+        }
+        let cpu = self.cpu.as_deref().unwrap_or("unknown processor");
+        write!(f, ", {cpu}, {} cores", self.cores.unwrap_or_default())?;
+        let Some(gpu) = &self.gpu else { return Ok(()) };
+        write!(f, "; {}, driver {}", gpu.name, gpu.driver)?;
+        if let Some(watts) = gpu.power_limit_w {
+            write!(f, ", up to {watts:.0} W")?;
+        }
+        match gpu.sm_max_mhz {
+            Some(mhz) => write!(f, " and {mhz:.0} MHz"),
+            None => Ok(()),
         }
     }
 }
@@ -57,6 +91,26 @@ mod tests {
         assert_eq!(cpu_name(cpuinfo).as_deref(), Some("Some CPU @ 2.00GHz"));
         let status = "Name:\tspotter\nVmPeak:\t  900000 kB\nVmHWM:\t   51200 kB\n";
         assert_eq!(peak_rss_mib(status), Some(50.0));
+    }
+
+    #[test]
+    fn program_and_hardware_in_a_line() {
+        let mut machine = Machine {
+            cpu: Some("Some CPU".into()),
+            cores: Some(2),
+            spotter: "0.1.0",
+            ..Machine::default()
+        };
+        assert_eq!(machine.to_string(), "spotter 0.1.0, Some CPU, 2 cores");
+        machine.commit = Some("dd8419a");
+        machine.gpu = Some(GpuCard {
+            name: "Some GPU".into(),
+            driver: "580.1".into(),
+            power_limit_w: Some(700.0),
+            sm_max_mhz: Some(1980.0),
+        });
+        let told = "spotter 0.1.0 (dd8419a), Some CPU, 2 cores; Some GPU, driver 580.1, up to 700 W and 1980 MHz";
+        assert_eq!(machine.to_string(), told);
     }
 
     #[test]

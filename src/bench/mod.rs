@@ -4,6 +4,7 @@
 //!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      how right, over scenes of unseen seeds
 //!   looks   draw ─▶ ask ─▶ stages, work   ─▶ table       how fast, on one picture
 //!   engine  sim, the street ─▶ engine      ─▶ its tables     what the pipeline gains, saves and costs
+//!   load    clients ─▶ engine             ─▶ tables      requests a second, beside what the device could do
 //!   steps   backend alone ─▶ periods      ─▶ table        how fast a device is, step by step
 //!   live    published boxes and the street's truth ─▶ F1 over a run
 //! ```
@@ -15,7 +16,9 @@ mod ask;
 mod clip;
 pub mod engine;
 mod eval;
+mod gauge;
 mod live;
+mod load;
 mod looks;
 mod machine;
 mod progress;
@@ -29,7 +32,12 @@ mod work;
 
 pub use ask::MeasureError;
 pub use eval::{EvalOptions, eval};
+pub use gauge::{Gauge, GpuCard, Strain};
 pub use live::{LiveScore, named};
+pub use load::{
+    Books, Ceiling, Ceilings, Load, LoadOptions, LoadPart, LoadReport, LoadRow, PromptsRow,
+    SteadyRow, TextRow, TextRun,
+};
 pub use looks::{LooksOptions, looks};
 pub use machine::Machine;
 pub use progress::Progress;

@@ -7,7 +7,11 @@ use std::{fmt, time::Duration};
 
 use serde::Serialize;
 
-use super::{machine::Machine, stages::Spread, work::look_work};
+use super::{
+    machine::Machine,
+    stages::Spread,
+    work::{decoder_mb, kv_mb, look_work, vision_mb},
+};
 use crate::{
     domain::{Clock, Mono, Picture, PictureError},
     engine::backend::{
@@ -108,7 +112,8 @@ impl Steps<'_> {
             let step = self.images(images, &picture);
             let work = look_work(self.config, size, &[]).total() * images as f64;
             let what = format!("{images} x {}x{}", size.0, size.1);
-            rows.push(self.measure(what, &step, work, self.weights_mb(true))?);
+            let read_mb = decoder_mb(self.config) + vision_mb(self.config);
+            rows.push(self.measure(what, &step, work, read_mb)?);
             done();
         }
         for (count, images) in ROWS {
@@ -120,9 +125,8 @@ impl Steps<'_> {
             let per_row = 2.0
                 * (text.n_layers * (4 * text.dim * text.dim + 2 * text.dim * text.ff_dim)) as f64
                 * 1e-9;
-            let kv_mb =
-                (text.n_layers * 2 * text.dim * self.config.prefix_positions() * 2) as f64 * 1e-6;
-            let read_mb = self.weights_mb(false) + kv_mb * images as f64;
+            let prefixes = images * self.config.prefix_positions();
+            let read_mb = decoder_mb(self.config) + kv_mb(self.config, prefixes);
             rows.push(self.measure(what, &step, per_row * count as f64, read_mb)?);
             done();
         }
@@ -138,20 +142,6 @@ impl Steps<'_> {
                 .iter()
                 .filter(|(count, images)| self.decode(*count, *images).is_some())
                 .count()
-    }
-
-    /// bf16 weights of the decoder's blocks, and of the vision encoder when there are images.
-    fn weights_mb(&self, with_vision: bool) -> f64 {
-        let (text, vision) = (&self.config.text, &self.config.vision);
-        let decoder = text.n_layers * (4 * text.dim * text.dim + 2 * text.dim * text.ff_dim);
-        let block = 4 * vision.enc_dim * vision.enc_dim + 2 * vision.enc_dim * vision.enc_ff_dim;
-        let projection = vision.proj_inner_dim * (2 * vision.enc_dim + vision.proj_out_dim);
-        let encoder = if with_vision {
-            vision.enc_n_layers * block + projection
-        } else {
-            0
-        };
-        (decoder + encoder) as f64 * 2e-6
     }
 
     fn prefix(&self, image: usize) -> Vec<PageId> {
@@ -278,11 +268,7 @@ impl Steps<'_> {
 
 impl fmt::Display for StepsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "spotter {}, {}, {}",
-            self.machine.spotter, self.model, self.device
-        )?;
+        writeln!(f, "{}; {}, {}", self.machine, self.model, self.device)?;
         writeln!(
             f,
             "milliseconds a step: parts on the device (mean), from step to step (median); what it needs at least\n"

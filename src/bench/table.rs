@@ -105,10 +105,7 @@ impl fmt::Display for LooksReport {
 
 impl LooksReport {
     fn write_setting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cpu = self.machine.cpu.as_deref().unwrap_or("unknown processor");
-        let cores = self.machine.cores.unwrap_or_default();
-        let (version, model) = (self.machine.spotter, &self.model);
-        writeln!(f, "spotter {version}, {model}, {cpu}, {cores} cores")?;
+        writeln!(f, "{}; {}", self.machine, self.model)?;
         if let Some(speed) = self.ceiling_gflop_per_s {
             writeln!(
                 f,
@@ -167,6 +164,7 @@ mod tests {
                 cores: Some(2),
                 spotter: "0.1.0",
                 peak_rss_mib: Some(123.4),
+                ..Machine::default()
             },
             model: "embedded@9f3c".into(),
             picture: (640, 360),
@@ -193,7 +191,7 @@ mod tests {
     fn the_table_lines_up() {
         let text = report().to_string();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "spotter 0.1.0, embedded@9f3c, Some CPU, 2 cores");
+        assert_eq!(lines[0], "spotter 0.1.0, Some CPU, 2 cores; embedded@9f3c");
         let columns = |line: &str| line.len();
         assert_eq!(columns(lines[5]), columns(lines[6]));
         assert!(lines[6].starts_with("      1     3     40.0 / 80.0       2.0 / 4.0"));

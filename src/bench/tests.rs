@@ -8,7 +8,7 @@ use crate::{
     domain::{Clock, SystemClock},
     engine::{Options, backend::Backend, sequence::Bounds},
     front::Engine,
-    model::{ModelConfig, Tokenizer, load_model},
+    model::{LoadedModel, ModelConfig, TokenIds, Tokenizer, load_model, without_ends},
 };
 
 pub(super) fn micro_engine() -> (Engine, Arc<dyn Clock>) {
@@ -23,9 +23,16 @@ pub(super) fn micro_backend(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelCo
     (backend, config)
 }
 
-fn micro(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
+fn micro_model() -> LoadedModel {
     let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/md2-micro");
-    let model = load_model(&ModelSource::Directory(set)).expect("the golden model");
+    load_model(&ModelSource::Directory(set)).expect("the golden model")
+}
+
+fn micro(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
+    placed(micro_model(), clock)
+}
+
+fn placed(model: LoadedModel, clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
     let capacity = Capacity {
         slots: 2,
         rows: 8,
@@ -39,7 +46,22 @@ fn micro(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
 }
 
 pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Engine {
-    let (backend, config, tokenizer) = micro(Arc::clone(clock));
+    engine(micro(Arc::clone(clock)), options, clock)
+}
+
+/// Its answers end at their bounds and never before.
+pub(super) fn micro_endless_engine(clock: &Arc<dyn Clock>) -> Engine {
+    let mut model = micro_model();
+    without_ends(&mut model.weights, &TokenIds::of(&model.config));
+    let parts = placed(model, Arc::clone(clock));
+    engine(parts, Options::default(), clock)
+}
+
+fn engine(
+    (backend, config, tokenizer): (Box<dyn Backend>, ModelConfig, Tokenizer),
+    options: Options,
+    clock: &Arc<dyn Clock>,
+) -> Engine {
     let bounds = Bounds {
         max_objects: 2,
         max_tokens: 4,

@@ -2,6 +2,7 @@
 //!
 //! Matrix products and attention only, a multiply-add counted as two operations; norms, activations and copies are left
 //! out, so the floor is never too high. `moondream-model.md` section 10 has the same account for the released model.
+//! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too, as bf16.
 
 use serde::Serialize;
 
@@ -57,6 +58,41 @@ pub fn look_work(
             positions + p.boxes as f64 * box_flop(config)
         }),
     }
+}
+
+/// Arithmetic of one token of text at `position`: its row, and the head over all the vocabulary. GFLOP.
+pub fn token_gflop(config: &ModelConfig, position: usize) -> f64 {
+    let head = product_flop(1, config.text.dim, config.text.vocab_size);
+    (rows_flop(&config.text, position, 1) + head) / GIGA
+}
+
+/// Weights of the decoder's blocks, MB.
+pub fn decoder_mb(config: &ModelConfig) -> f64 {
+    let text = &config.text;
+    let block = 4 * text.dim * text.dim + 2 * text.dim * text.ff_dim;
+    bf16_mb(text.n_layers * block)
+}
+
+/// Weights of the vision encoder and its projection, MB.
+pub fn vision_mb(config: &ModelConfig) -> f64 {
+    let vision = &config.vision;
+    let block = 4 * vision.enc_dim * vision.enc_dim + 2 * vision.enc_dim * vision.enc_ff_dim;
+    let projection = vision.proj_inner_dim * (2 * vision.enc_dim + vision.proj_out_dim);
+    bf16_mb(vision.enc_n_layers * block + projection)
+}
+
+/// Weights of the vocabulary's head, MB.
+pub fn vocabulary_mb(config: &ModelConfig) -> f64 {
+    bf16_mb(config.text.dim * config.text.vocab_size)
+}
+
+/// Keys and values of `positions` positions, MB.
+pub fn kv_mb(config: &ModelConfig, positions: usize) -> f64 {
+    bf16_mb(config.text.n_layers * 2 * config.text.dim * positions)
+}
+
+fn bf16_mb(values: usize) -> f64 {
+    values as f64 * 2e-6
 }
 
 /// A product of `[rows, inner]` and `[inner, columns]`.
@@ -161,6 +197,17 @@ mod tests {
         close(vision((378, 378)), crop + projection);
         // 1920x1080 is two by four tiles, and the whole picture.
         close(vision((1920, 1080)), 9.0 * crop + projection);
+    }
+
+    #[test]
+    fn what_a_step_of_the_released_model_reads() {
+        let released = ModelConfig::default();
+        close(decoder_mb(&released), 2416.0);
+        close(vision_mb(&released), 820.0 + 71.0);
+        close(vocabulary_mb(&released), 210.0);
+        close(kv_mb(&released, 740), 145.5);
+        // 2.416 of the blocks, 0.146 of attention, 0.21 of the head.
+        close(token_gflop(&released, 741), 2.772);
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::bench_args::BenchArgs;
 use crate::{
     app::DemoOptions,
-    bench::engine::Part,
     config::{self, ModelSource},
     domain::CaptionLength,
 };
@@ -232,101 +232,6 @@ impl From<Length> for CaptionLength {
             Length::Short => Self::Short,
             Length::Normal => Self::Normal,
             Length::Long => Self::Long,
-        }
-    }
-}
-
-/// `spotter bench`
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct BenchArgs {
-    /// What is measured; looks when absent
-    #[command(subcommand)]
-    pub what: Option<BenchWhat>,
-    /// Looks to measure for each row of the table
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    pub looks: usize,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Which model
-    #[command(flatten)]
-    pub model: ModelArgs,
-}
-
-/// What `spotter bench` can measure besides looks.
-#[derive(Clone, Debug, Subcommand)]
-pub enum BenchWhat {
-    /// Measure the pipelined engine: what it gains over a blocking one, what it saves, what it costs (two minutes)
-    Engine(BenchEngineArgs),
-    /// Measure the device alone: images by size, rows by number, one step after the other and two in flight
-    Steps(BenchStepsArgs),
-}
-
-/// `spotter bench steps`
-#[derive(Clone, Debug, Args)]
-pub struct BenchStepsArgs {
-    /// Noise in the shape of a model instead of a model: speed does not depend on what weights say
-    #[arg(long, value_enum, conflicts_with = "model")]
-    pub shape: Option<Shape>,
-    /// Seconds of load for each figure; a card that gets hot is slower after some
-    #[arg(long, value_name = "N", default_value_t = 5.0)]
-    pub seconds: f64,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Which model
-    #[command(flatten)]
-    pub model: ModelArgs,
-}
-
-/// Shapes of models.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Shape {
-    /// Moondream 2
-    Moondream2,
-}
-
-/// `spotter bench engine`
-#[derive(Clone, Debug, Args)]
-pub struct BenchEngineArgs {
-    /// Measure this part only; may be given several times
-    #[arg(long, value_enum, value_name = "PART")]
-    pub part: Vec<BenchPart>,
-    /// Looks to measure for each row of `street` and `cameras`
-    #[arg(long, value_name = "N", default_value_t = 40)]
-    pub looks: usize,
-    /// Write a timeline of host and device (four cameras, depth 2) for ui.perfetto.dev
-    #[arg(long, value_name = "JSON")]
-    pub trace: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Which model
-    #[command(flatten)]
-    pub model: ModelArgs,
-}
-
-/// Parts of `spotter bench engine`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum BenchPart {
-    /// Depth 2 against depth 1 on a simulated device with published step costs
-    Published,
-    /// The host's work for a step of 32 rows, on a simulated device
-    Step,
-    /// Work saved on the demo's street, each feature off and on
-    Street,
-    /// Looks a second by prompts, cameras and depth, with the cost model's figures
-    Cameras,
-}
-
-impl From<BenchPart> for Part {
-    fn from(part: BenchPart) -> Self {
-        match part {
-            BenchPart::Published => Self::Published,
-            BenchPart::Step => Self::Step,
-            BenchPart::Street => Self::Street,
-            BenchPart::Cameras => Self::Cameras,
         }
     }
 }

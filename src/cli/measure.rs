@@ -4,6 +4,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, BufWriter, Write as _},
+    num::NonZeroUsize,
     path::Path,
     sync::Arc,
     time::Duration,
@@ -12,15 +13,19 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use super::args::{BenchArgs, BenchEngineArgs, BenchStepsArgs, BenchWhat, EvalArgs};
-use super::out::say;
+use super::{
+    args::EvalArgs,
+    bench_args::{BenchArgs, BenchEngineArgs, BenchLoadArgs, BenchStepsArgs, BenchWhat},
+    out::say,
+};
 use crate::{
     app::{self, ModelCard},
     bench::{
-        self, EvalOptions, LooksOptions, Machine, Progress, Steps, StepsReport,
+        self, Ceiling, Ceilings, EvalOptions, Gauge, Load, LoadOptions, LoadPart, LooksOptions,
+        Machine, Progress, Steps, StepsReport,
         engine::{EngineOptions, Part, chrome_trace},
     },
-    config, cpu,
+    config, cpu, cuda,
     domain::{Clock, SystemClock},
     engine::timeline::Timeline,
     front::Engine,
@@ -34,6 +39,7 @@ fn engine(settings: config::Model, clock: &Arc<dyn Clock>) -> anyhow::Result<(En
 pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.what {
         Some(BenchWhat::Engine(args)) => return bench_engine(args),
+        Some(BenchWhat::Load(args)) => return bench_load(args),
         Some(BenchWhat::Steps(args)) => return bench_steps(args),
         None => {}
     }
@@ -51,8 +57,7 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
 
 /// `spotter bench steps`
 fn bench_steps(args: &BenchStepsArgs) -> anyhow::Result<()> {
-    let load = Duration::try_from_secs_f64(args.seconds);
-    let load = load.with_context(|| format!("--seconds {}: no length of time", args.seconds))?;
+    let load = length(args.seconds)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = args.model.settings();
     let built = app::build_backend(&settings, args.shape.is_some(), Arc::clone(&clock));
@@ -72,6 +77,91 @@ fn bench_steps(args: &BenchStepsArgs) -> anyhow::Result<()> {
         rows,
     };
     print(&report, args.json)
+}
+
+fn length(seconds: f64) -> anyhow::Result<Duration> {
+    let length = Duration::try_from_secs_f64(seconds);
+    length.with_context(|| format!("--seconds {seconds}: no length of time"))
+}
+
+/// `spotter bench load`
+fn bench_load(args: &BenchLoadArgs) -> anyhow::Result<()> {
+    let options = load_options(args)?;
+    let trace = args.trace.as_deref().map(Trace::create).transpose()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut settings = args.model.settings();
+    let objects = options.objects.iter().copied().max().unwrap_or_default();
+    settings.max_objects = settings.max_objects.max(objects as u32);
+    let built = app::build_endless_engine(&settings, args.shape.is_some(), Arc::clone(&clock));
+    let (mut engine, card) = built.map_err(anyhow::Error::msg)?;
+    let (ceilings, gauge) = ceilings(&settings, &card, options.load, &clock)?;
+    let figures = options.figures(engine.worker().limits().rows);
+    let mut progress = Progress::on_stderr("figures", figures as u64);
+    let load = Load {
+        engine: &mut engine,
+        clock: clock.as_ref(),
+        gauge: gauge.as_ref(),
+        ceilings,
+        model: card.name.to_string(),
+        device: format!("{}, {}", card.device, card.precision),
+        permits: card.permits,
+    };
+    let report = load.run(&options, &mut progress)?;
+    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
+        trace.write(timeline)?;
+    }
+    print(&report, args.json)
+}
+
+fn load_options(args: &BenchLoadArgs) -> anyhow::Result<LoadOptions> {
+    let numbers = |list: &[NonZeroUsize]| list.iter().map(|n| n.get()).collect();
+    Ok(LoadOptions {
+        parts: match args.part.as_slice() {
+            [] => LoadPart::ALL.to_vec(),
+            some => some.iter().map(|&part| part.into()).collect(),
+        },
+        sizes: args.size.clone(),
+        clients: numbers(&args.clients),
+        objects: numbers(&args.objects),
+        streams: numbers(&args.streams),
+        tokens: args.tokens.get(),
+        load: length(args.seconds)?,
+    })
+}
+
+/// What the engine's device sustains, and a gauge of it if it is a GPU. Blocks for the loads of the figures.
+fn ceilings(
+    settings: &config::Model,
+    card: &ModelCard,
+    load: Duration,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<(Ceilings, Option<Gauge>)> {
+    if card.gpu.is_none() {
+        let per_s = cpu::product_gflop_per_s(clock.as_ref()) * 1e-3;
+        let ceilings = Ceilings {
+            product_tflop: Some(Ceiling {
+                per_s,
+                strain: None,
+            }),
+            ..Ceilings::default()
+        };
+        return Ok((ceilings, None));
+    }
+    let index = settings.gpus.first().copied().unwrap_or_default();
+    let gauge = Gauge::start(&cuda::open(index)?.uuid, Arc::clone(clock));
+    let found = cuda::measure_ceilings(index, load, clock.as_ref())?;
+    let ceiling = |sustained: cuda::Sustained| Ceiling {
+        per_s: sustained.per_s,
+        strain: gauge
+            .as_ref()
+            .and_then(|gauge| gauge.between(sustained.from, sustained.to)),
+    };
+    let ceilings = Ceilings {
+        product_tflop: Some(ceiling(found.bf16_tflop)),
+        fp8_tflop: found.fp8_tflop.map(ceiling),
+        copy_gb: Some(ceiling(found.copy_gb)),
+    };
+    Ok((ceilings, gauge))
 }
 
 /// `spotter bench engine`

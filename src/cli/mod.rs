@@ -4,6 +4,7 @@
 
 mod args;
 mod ask;
+mod bench_args;
 mod check;
 mod draw;
 mod measure;

@@ -19,6 +19,8 @@ pub struct Gpu {
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (i32, i32),
+    /// As `nvidia-smi` names it, whatever the order and visibility of GPUs in this process: `GPU-` and 16 bytes in hex.
+    pub uuid: String,
     /// What NVRTC compiles for, e.g. `sm_90a`.
     pub arch: String,
     /// Of CUDA, as the driver supports it: 13000 is 13.0.
@@ -61,6 +63,10 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
     Ok(Gpu {
         name: context.name().unwrap_or_default(),
         capability: (major, minor),
+        uuid: context.uuid().map_or_else(
+            |_| String::new(),
+            |id| uuid(id.bytes.map(|byte| byte as u8)),
+        ),
         // Only the `a` variants have a generation's own tensor instructions; kernels are made for the GPU that is there.
         arch: match (major, minor) {
             (9, 0) => "sm_90a".into(),
@@ -110,4 +116,27 @@ fn driver_version() -> i32 {
     // SAFETY: the driver is loaded, and the pointer is to a local that outlives the call.
     let status = unsafe { driver::sys::cuDriverGetVersion(&mut version) };
     status.result().map_or(0, |()| version)
+}
+
+fn uuid(bytes: [u8; 16]) -> String {
+    let mut text = String::from("GPU");
+    for (i, byte) in bytes.iter().enumerate() {
+        if matches!(i, 0 | 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_uuid_as_nvidia_smi_writes_it() {
+        let bytes = std::array::from_fn(|i| i as u8 * 17);
+        assert_eq!(
+            super::uuid(bytes),
+            "GPU-00112233-4455-6677-8899-aabbccddeeff"
+        );
+    }
 }

@@ -20,8 +20,10 @@
 //! | [`frames`], [`network`] | frames to patches; the forward pass |
 //! | [`decode`], [`graphs`] | steps of few positions in one launch; what is recorded of others |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, and when they ran |
+//! | [`ceilings`] | what the GPU sustains; for benchmarks |
 
 mod backend;
+mod ceilings;
 mod clock;
 pub mod compile;
 mod decode;
@@ -40,6 +42,7 @@ mod slot;
 mod weights;
 
 pub use backend::{Capacity, CudaBackend, Precision};
+pub use ceilings::{Ceilings, Sustained, measure_ceilings};
 pub use error::CudaError;
 pub use library::{Gpu, open};
 

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::{
-    backend::{Backend, BackendError},
+    backend::{Backend, BackendError, Limits},
     cost::{Costs, Host, Span},
     request::{Event, LookId, Options, Request, Work},
     schedule::Scheduler,
@@ -55,6 +55,20 @@ impl Worker {
             costs: Costs::default(),
             timeline: None,
         }
+    }
+
+    /// Works in another way from now on, with nothing remembered and all counts at zero: for measurements of one device in
+    /// several ways. Nothing may be inside.
+    pub fn restart(&mut self, options: Options) {
+        debug_assert!(self.is_idle(), "a look inside would be lost");
+        self.scheduler = Scheduler::new(self.backend.limits(), self.scheduler.vocab, options);
+        self.costs = Costs::default();
+        self.timeline = None;
+    }
+
+    /// What the device offers.
+    pub fn limits(&self) -> Limits {
+        self.backend.limits()
     }
 
     /// Keeps the spans of host and device from now on.

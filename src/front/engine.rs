@@ -81,6 +81,13 @@ impl Engine {
         &mut self.worker
     }
 
+    /// Works by other bounds and in another way from now on, with nothing remembered: for measurements of one device in
+    /// several ways. Nothing may be inside. `bounds` may not ask for more than the device was built for.
+    pub fn restart(&mut self, bounds: Bounds, options: Options) {
+        self.bounds = bounds;
+        self.worker.restart(options);
+    }
+
     /// Answers one look while nothing else is inside, or says that it came too late. Nothing is remembered of it and
     /// nothing remembered is used, so it costs what the first look at a picture costs. Blocks for the whole work. After a
     /// fatal error the engine must not be used again.

@@ -21,6 +21,7 @@ use crate::{
             Backend, BackendError, Committed, Feed, Input, Limits, PageId, Pick, Row, RowMask,
             SlotId, Step, StepTimes,
         },
+        request::Work,
         sequence::Bounds,
     },
     testing::{
@@ -198,6 +199,29 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_restarted_engine_works_by_other_bounds_and_remembers_nothing() {
+    let (mut engine, _, _) = engine(LIMITS, None);
+    let boxes = |engine: &mut Engine| {
+        let whenever = Mono::from_nanos(u64::MAX);
+        let outcome = engine.look(look(3, whenever)).expect("answered");
+        let Outcome::Answered { answers, .. } = outcome else {
+            panic!("not answered")
+        };
+        let counts = answers.iter().filter_map(|answer| answer.body.count());
+        counts.max()
+    };
+    assert!(boxes(&mut engine) > Some(1));
+    let bounds = Bounds {
+        max_objects: 1,
+        ..BOUNDS
+    };
+    engine.restart(bounds, Options::default());
+    assert_eq!(engine.worker().work(), Work::default());
+    assert_eq!(boxes(&mut engine), Some(1));
+    assert_eq!(engine.worker().work().objects, 3);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod config;
 mod config_check;
 mod crops;
 mod embedded;
+mod endless;
 mod files;
 mod found;
 mod ids;
@@ -27,6 +28,7 @@ pub use config::{
     RegionConfig, Template, Templates, TextConfig, TokenizerConfig, VisionConfig,
 };
 pub use crops::{Crops, crops, normalise_table};
+pub use endless::without_ends;
 pub use files::{LoadedModel, ModelError, load_model};
 pub use found::{Found, Object, Thought};
 pub use ids::TokenIds;

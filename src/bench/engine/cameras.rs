@@ -6,18 +6,14 @@ use std::{fmt, sync::Arc, time::Duration};
 use serde::Serialize;
 
 use super::{
+    depth::{COLUMNS, DepthCost, Sums, percent},
     street::prompts,
     watch::{Asking, Build, Shown, Watch, drive, share},
 };
 use crate::{
     bench::{ask::MeasureError, progress::Progress, stages::Spread},
     domain::{Clock, Picture, Task},
-    engine::{
-        Options,
-        cost::{Costs, StepCost},
-        request::Work,
-        timeline::Timeline,
-    },
+    engine::{Options, timeline::Timeline},
     front::Engine,
 };
 
@@ -50,7 +46,7 @@ pub struct CamerasRow {
     pub observed_percent: f64,
 }
 
-/// One load at one depth. Costs are milliseconds of a step.
+/// One load at one depth.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DepthRun {
     /// Steps in flight.
@@ -59,22 +55,9 @@ pub struct DepthRun {
     pub looks_per_s: f64,
     /// From a frame to its last answer.
     pub look: Spread,
-    /// Images, prefill and forward pass.
-    pub forward_ms: f64,
-    /// Decisions.
-    pub sampling_ms: f64,
-    /// Plan, launch, finalize, commit.
-    pub bookkeeping_ms: f64,
-    /// From one step to the next.
-    pub period_ms: f64,
-    /// The device waited for the next step.
-    pub idle_host_ms: f64,
-    /// It waited for masks.
-    pub idle_masks_ms: f64,
-    /// Nobody asked anything.
-    pub idle_empty_ms: f64,
-    /// Share of the rows whose result nobody wanted.
-    pub zombies: f64,
+    /// Of its steps.
+    #[serde(flatten)]
+    pub cost: DepthCost,
 }
 
 /// What is printed.
@@ -132,7 +115,7 @@ fn run(
     (cameras, prompts): (usize, usize),
     (pictures, looks): (&Arc<[Picture]>, usize),
     (clock, progress): (&dyn Clock, &mut Progress),
-) -> Result<[Sums; 2], MeasureError> {
+) -> Result<[Turns; 2], MeasureError> {
     let watch = |i| {
         let asked = (tasks(prompts), Asking::Together);
         Watch::new((i, i * APART), asked, Arc::clone(pictures))
@@ -143,18 +126,18 @@ fn run(
     for (engine, watches) in engines.iter_mut().zip(&mut watches) {
         drive(engine, watches, cameras, (clock, &mut Progress::silent()))?;
     }
-    let mut runs = [Sums::default(), Sums::default()];
+    let mut runs = [Turns::default(), Turns::default()];
     for turn in 0..TURNS {
         let looks = share(looks, turn, TURNS);
-        for ((engine, watches), sums) in engines.iter_mut().zip(&mut watches).zip(&mut runs) {
-            sums.run(engine, watches, looks, (clock, progress))?;
+        for ((engine, watches), turns) in engines.iter_mut().zip(&mut watches).zip(&mut runs) {
+            turns.run(engine, watches, looks, (clock, progress))?;
         }
     }
     Ok(runs)
 }
 
-/// Detect prompts; the first four are the demo's.
-fn tasks(count: usize) -> Vec<Task> {
+/// Up to eight detect prompts; the first four are the demo's.
+pub(in crate::bench) fn tasks(count: usize) -> Vec<Task> {
     let more = ["bicycle", "truck", "bird", "cat"].map(|object| Task::Detect {
         object: object.into(),
     });
@@ -163,15 +146,13 @@ fn tasks(count: usize) -> Vec<Task> {
 
 /// What the turns of a run add up to.
 #[derive(Clone, Debug, Default)]
-struct Sums {
+struct Turns {
     took: Duration,
     look_ms: Vec<f64>,
-    costs: Vec<Costs>,
-    rows: u64,
-    zombies: u64,
+    sums: Sums,
 }
 
-impl Sums {
+impl Turns {
     fn run(
         &mut self,
         engine: &mut Engine,
@@ -183,60 +164,31 @@ impl Sums {
         engine.worker().reset_costs();
         let driven = drive(engine, watches, looks, shell)?;
         let after = engine.worker().work();
-        let rows = |work: &Work| work.prefills + work.decodes;
         self.took += driven.took;
         self.look_ms.extend(driven.frame_ms);
-        self.costs.push(engine.worker().costs().clone());
-        self.rows += rows(&after) - rows(&before);
-        self.zombies += after.zombies - before.zombies;
+        self.sums
+            .add(engine.worker().costs().clone(), &before, &after);
         Ok(())
     }
 
-    /// Mean over all steps.
-    fn mean(&self, of: impl Fn(&Costs) -> f64) -> f64 {
-        let steps: u64 = self.costs.iter().map(|costs| costs.steps).sum();
-        self.costs.iter().map(of).sum::<f64>() / steps.max(1) as f64
-    }
-
-    fn cost(&self) -> StepCost {
-        let part =
-            |of: fn(StepCost) -> f64| self.mean(|costs| of(costs.per_step()) * costs.steps as f64);
-        StepCost {
-            forward_ms: part(|cost| cost.forward_ms),
-            sampling_ms: part(|cost| cost.sampling_ms),
-            bookkeeping_ms: part(|cost| cost.bookkeeping_ms),
-            period_ms: part(|cost| cost.period_ms),
-        }
-    }
-
     fn report(&self, depth: usize) -> DepthRun {
-        let idle = |of: fn(&Costs) -> Duration| self.mean(|costs| of(costs).as_secs_f64() * 1e3);
-        let cost = self.cost();
         DepthRun {
             depth,
             looks_per_s: self.look_ms.len() as f64 / self.took.as_secs_f64(),
             look: Spread::of(self.look_ms.iter().copied()),
-            forward_ms: cost.forward_ms,
-            sampling_ms: cost.sampling_ms,
-            bookkeeping_ms: cost.bookkeeping_ms,
-            period_ms: cost.period_ms,
-            idle_host_ms: idle(|costs| costs.idle.host),
-            idle_masks_ms: idle(|costs| costs.idle.masks),
-            idle_empty_ms: idle(|costs| costs.idle.empty),
-            zombies: self.zombies as f64 / self.rows.max(1) as f64,
+            cost: self.sums.cost(),
         }
     }
 }
 
-fn row((cameras, prompts): (usize, usize), blocking: &Sums, pipelined: &Sums) -> CamerasRow {
-    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
-    let cost = blocking.cost();
+fn row((cameras, prompts): (usize, usize), blocking: &Turns, pipelined: &Turns) -> CamerasRow {
+    let sums = &blocking.sums;
     let (blocking, pipelined) = (blocking.report(1), pipelined.report(2));
     CamerasRow {
         cameras,
         prompts,
-        predicted_percent: percent(cost.predicted_speedup(pipelined.zombies)),
-        predicted_free_zombies_percent: percent(cost.predicted_speedup(0.0)),
+        predicted_percent: sums.predicted_percent(pipelined.cost.zombies),
+        predicted_free_zombies_percent: sums.predicted_percent(0.0),
         observed_percent: percent(pipelined.looks_per_s / blocking.looks_per_s),
         blocking,
         pipelined,
@@ -253,24 +205,15 @@ impl fmt::Display for CamerasReport {
              z for free (as on this device), observed in looks a second\n",
             self.model, self.looks
         )?;
-        writeln!(
+        write!(
             f,
-            "{:>7}{:>8}{:>6}{:>9}{:>16}{:>10}{:>9}{:>7}{:>9}{:>7}{:>7}{:>7}{:>8}{:>22}",
-            "cameras",
-            "prompts",
-            "depth",
-            "looks/s",
-            "look ms",
-            "forward",
-            "sampl.",
-            "book.",
-            "period",
-            "host",
-            "masks",
-            "empty",
-            "z %",
-            "gain %"
+            "{:>7}{:>8}{:>6}{:>9}{:>16}",
+            "cameras", "prompts", "depth", "looks/s", "look ms"
         )?;
+        for (name, width) in COLUMNS {
+            write!(f, "{name:>width$}")?;
+        }
+        writeln!(f, "{:>22}", "gain %")?;
         for row in &self.rows {
             for run in [&row.blocking, &row.pipelined] {
                 write!(f, "{:>7}{:>8}{run}", row.cameras, row.prompts)?;
@@ -294,18 +237,11 @@ impl fmt::Display for DepthRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>6}{:>9.1}{:>16}{:>10.3}{:>9.3}{:>7.3}{:>9.3}{:>7.3}{:>7.3}{:>7.3}{:>8.1}",
+            "{:>6}{:>9.1}{:>16}{}",
             self.depth,
             self.looks_per_s,
             self.look.to_string(),
-            self.forward_ms,
-            self.sampling_ms,
-            self.bookkeeping_ms,
-            self.period_ms,
-            self.idle_host_ms,
-            self.idle_masks_ms,
-            self.idle_empty_ms,
-            self.zombies * 100.0,
+            self.cost,
         )
     }
 }

@@ -7,10 +7,12 @@
 //!   cameras     many of them         ─▶ the model, depth 1 and 2       ─▶ looks a second, where the time went
 //! ```
 //!
-//! Each part is a file, with a report that prints itself; `watch` has the cameras of the last two, `trace` draws a timeline. Not here: how an engine
+//! Each part is a file, with a report that prints itself; `watch` has the cameras of the last two, `depth` the costs of steps
+//! with the gain they predict, `trace` draws a timeline. Not here: how an engine
 //! is built (the caller brings that).
 
 mod cameras;
+mod depth;
 mod host;
 mod pipeline;
 mod published;
@@ -19,7 +21,10 @@ mod street;
 mod trace;
 mod watch;
 
+pub(super) use cameras::tasks;
 pub use cameras::{CamerasReport, CamerasRow, DepthRun};
+pub use depth::DepthCost;
+pub(super) use depth::{COLUMNS, Sums, percent};
 pub use host::{HostReport, HostRow};
 pub use pipeline::{PipelineReport, PipelineRow, pipeline};
 pub use report::{EngineOptions, EngineReport, Part, engine};

@@ -120,10 +120,7 @@ pub fn engine(
 
 impl fmt::Display for EngineReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let machine = &self.machine;
-        let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
-        let cores = machine.cores.unwrap_or_default();
-        writeln!(f, "spotter {}, {cpu}, {cores} cores", machine.spotter)?;
+        writeln!(f, "{}", self.machine)?;
         let parts: [Option<&dyn fmt::Display>; 4] = [
             self.published.as_ref().map(|part| part as _),
             self.step.as_ref().map(|part| part as _),

@@ -82,7 +82,7 @@ fn every_load_runs_at_both_depths_and_leaves_a_timeline() {
         let (block, pipe) = (&row.blocking, &row.pipelined);
         assert_eq!((block.depth, pipe.depth), (1, 2));
         assert_eq!(
-            block.zombies, 0.0,
+            block.cost.zombies, 0.0,
             "a blocking loop launches nothing for nobody"
         );
         assert!(block.looks_per_s > 0.0 && pipe.looks_per_s > 0.0);
