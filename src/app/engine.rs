@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::device::{self, Placed};
+use super::device::{self, Device, Placed};
 use crate::{
     config,
     domain::{Clock, Look, Outcome, Picture, Task},
     engine::{Options, sequence::Bounds},
-    front::Engine,
-    model::{self, ModelConfig},
+    front::{Engine, EngineError},
+    model::{self, LoadedModel, ModelConfig},
 };
 
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
@@ -29,6 +29,8 @@ pub struct ModelCard {
     pub precision: &'static str,
     /// Where it runs and why there.
     pub device: String,
+    /// The same in short, to tell it from other devices.
+    pub label: String,
     /// The GPU, if it runs on one.
     pub gpu: Option<String>,
     /// Objects a prompt may return.
@@ -51,8 +53,19 @@ pub fn build_engine_with(
     engine_options: Options,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
-    let device = device::choose(settings)?;
+    let device = device::choose_one(settings)?;
     let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
+    engine_on(device, settings, loaded, engine_options, clock)
+}
+
+/// Puts a loaded model on a device. Blocks while the weights are converted or copied.
+pub fn engine_on(
+    device: Device,
+    settings: &config::Model,
+    loaded: LoadedModel,
+    engine_options: Options,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, ModelCard), String> {
     let bounds = Bounds {
         max_objects: settings.max_objects as usize,
         max_tokens: ANSWER_MAX_TOKENS,
@@ -64,6 +77,7 @@ pub fn build_engine_with(
         sha256: loaded.weights_sha256,
         precision: placed.precision,
         device: placed.device,
+        label: placed.label,
         gpu: placed.gpu,
         max_objects: settings.max_objects,
         permits: placed.permits,
@@ -84,7 +98,7 @@ pub fn build_backend(
     random: bool,
     clock: Arc<dyn Clock>,
 ) -> Result<(Placed, ModelConfig, String), String> {
-    let device = device::choose(settings)?;
+    let device = device::choose_one(settings)?;
     let (config, weights, name) = if random {
         let config = ModelConfig::default();
         let weights = model::random_weights(&config).map_err(|e| e.to_string())?;
@@ -106,23 +120,32 @@ pub fn build_backend(
 }
 
 /// How long the engine takes for a look with `tasks`; `None` when it cannot answer them. Blocks for one or two looks,
-/// the first of which also wakes the machine up.
-pub fn measured_look(engine: &mut Engine, tasks: &[Task], clock: &dyn Clock) -> Option<Duration> {
+/// the first of which also wakes the machine up. An error means that the device does not work.
+pub fn measured_look(
+    engine: &mut Engine,
+    tasks: &[Task],
+    clock: &dyn Clock,
+) -> Result<Option<Duration>, String> {
     let (width, height) = MEASURED_SIZE;
-    let picture = Picture::from_rgb(width, height, vec![128; width * height * 3]).ok()?;
+    let Ok(picture) = Picture::from_rgb(width, height, vec![128; width * height * 3]) else {
+        return Ok(None);
+    };
     let mut looked = || {
         let began = clock.now();
-        let look = Look::still(picture.clone(), tasks.iter().cloned()).ok()?;
-        match engine.look(look).ok()? {
-            Outcome::Answered { .. } => Some(clock.now().since(began)),
-            Outcome::Late(_) | Outcome::Failed(..) => None,
+        let Ok(look) = Look::still(picture.clone(), tasks.iter().cloned()) else {
+            return Ok(None);
+        };
+        match engine.look(look) {
+            Ok(Outcome::Answered { .. }) => Ok(Some(clock.now().since(began))),
+            Ok(Outcome::Late(_) | Outcome::Failed(..)) | Err(EngineError::Prompt { .. }) => {
+                Ok(None)
+            }
+            Err(EngineError::Device(error)) => Err(error.to_string()),
         }
     };
-    let first = looked()?;
-    if first < SLOW_LOOK {
-        looked()
-    } else {
-        Some(first)
+    match looked()? {
+        Some(first) if first < SLOW_LOOK => looked(),
+        first => Ok(first),
     }
 }
 
@@ -176,6 +199,7 @@ mod tests {
             sha256: String::new(),
             precision: "f32",
             device: String::new(),
+            label: String::new(),
             gpu: None,
             max_objects: 50,
             permits: 8,

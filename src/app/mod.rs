@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ingest ──Frame──▶ sampler ──Look──▶ engine ──Outcome──▶ desk ──Update──▶ publish
-//!  one task/camera   newest wins       one thread          track, books     one task
+//!  one task/camera   newest wins       one thread/GPU      track, books     one task
 //! ```
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
@@ -15,10 +15,15 @@ mod demo;
 mod desk;
 mod device;
 mod engine;
+mod engines;
 mod housekeeping;
 mod in_order;
 mod looks;
 mod report;
+#[cfg(test)]
+mod rig;
+mod seats;
+mod station;
 
 use std::path::Path;
 

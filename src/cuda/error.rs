@@ -17,6 +17,16 @@ pub enum CudaError {
         /// What brings it.
         package: &'static str,
     },
+    /// A GPU that the machine does not have.
+    #[error(
+        "no GPU {index}: the machine shows {count}, counted from 0; `nvidia-smi -L` lists them"
+    )]
+    Absent {
+        /// Asked for.
+        index: u32,
+        /// There.
+        count: i32,
+    },
     /// No tensor cores for bf16.
     #[error(
         "the GPU {name} has compute capability {major}.{minor}, 8.0 or newer is needed; use device = \"cpu\""

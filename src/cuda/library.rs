@@ -30,6 +30,10 @@ pub struct Gpu {
 /// Opens GPU `index`, or says what is missing and what to do.
 pub fn open(index: u32) -> Result<Gpu, CudaError> {
     libraries()?;
+    let count = CudaContext::device_count().map_err(tried("counting the GPUs"))?;
+    if i64::from(index) >= i64::from(count) {
+        return Err(CudaError::Absent { index, count });
+    }
     let context = CudaContext::new(index as usize).map_err(tried("opening the GPU"))?;
     // SAFETY: nothing was allocated in the context yet. Without tracking the crate does not order streams by itself; this
     // room orders them with events, see `slot`.
