@@ -8,7 +8,7 @@ use crate::{
     domain::{Clock, Look, Outcome, Picture, Task},
     engine::{Options, sequence::Bounds},
     front::{Engine, EngineError},
-    model::{self, LoadedModel, ModelConfig},
+    model::{self, LoadedModel, ModelConfig, Tokenizer},
 };
 
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
@@ -91,32 +91,47 @@ pub fn engine_on(
     Ok((engine, card))
 }
 
-/// A device alone, with the configured model or, as `random`, with noise in the shape of Moondream 2; the name says which.
-/// Blocks as [`build_engine`] does.
+/// A device alone, with what is on it.
+pub struct Bare {
+    /// The device.
+    pub placed: Placed,
+    /// Dimensions of the model.
+    pub config: ModelConfig,
+    /// Its words; noise has none.
+    pub tokenizer: Option<Tokenizer>,
+    /// Its name; says when it is noise.
+    pub name: String,
+}
+
+/// A device alone, with the configured model or, as `random`, with noise in the shape of Moondream 2. Blocks as
+/// [`build_engine`] does.
 pub fn build_backend(
     settings: &config::Model,
     random: bool,
     clock: Arc<dyn Clock>,
-) -> Result<(Placed, ModelConfig, String), String> {
+) -> Result<Bare, String> {
     let device = device::choose_one(settings)?;
-    let (config, weights, name) = if random {
+    let (config, weights, tokenizer, name) = if random {
         let config = ModelConfig::default();
         let weights = model::random_weights(&config).map_err(|e| e.to_string())?;
-        (
-            config,
-            weights,
-            "random weights of Moondream 2's shape".into(),
-        )
+        let name = "random weights of Moondream 2's shape".into();
+        (config, weights, None, name)
     } else {
         let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-        (loaded.config, loaded.weights, loaded.name)
+        let tokenizer = Some(loaded.tokenizer);
+        (loaded.config, loaded.weights, tokenizer, loaded.name)
     };
     let bounds = Bounds {
         max_objects: settings.max_objects as usize,
         max_tokens: ANSWER_MAX_TOKENS,
     };
     let placed = device.place(settings, (&config, weights), bounds, clock)?;
-    Ok((placed, config, name))
+    Ok(Bare {
+        placed,
+        config,
+        tokenizer,
+        name,
+    })
 }
 
 /// How long the engine takes for a look with `tasks`; `None` when it cannot answer them. Blocks for one or two looks,

@@ -29,7 +29,7 @@ use std::path::Path;
 
 pub use demo::{DemoOptions, demo};
 pub use device::Placed;
-pub use engine::{ModelCard, build_backend, build_engine, build_engine_with};
+pub use engine::{Bare, ModelCard, build_backend, build_engine, build_engine_with};
 
 use crate::{
     config::{self, Config, Environment, Loaded, Source},

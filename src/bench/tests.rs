@@ -19,11 +19,12 @@ pub(super) fn micro_engine() -> (Engine, Arc<dyn Clock>) {
 
 /// The smallest golden model on the CPU.
 pub(super) fn micro_backend(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig) {
-    let (backend, config, _) = micro(clock);
+    let (backend, config, _) = micro_parts(clock);
     (backend, config)
 }
 
-fn micro(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
+/// The same with its words.
+pub(super) fn micro_parts(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
     let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/md2-micro");
     let model = load_model(&ModelSource::Directory(set)).expect("the golden model");
     let capacity = Capacity {
@@ -39,7 +40,7 @@ fn micro(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
 }
 
 pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Engine {
-    let (backend, config, tokenizer) = micro(Arc::clone(clock));
+    let (backend, config, tokenizer) = micro_parts(Arc::clone(clock));
     let bounds = Bounds {
         max_objects: 2,
         max_tokens: 4,

@@ -27,6 +27,15 @@ pub struct Gpu {
     pub memory_bytes: usize,
 }
 
+impl Gpu {
+    /// Bytes of its memory that nobody uses now.
+    pub fn free_bytes(&self) -> Result<usize, CudaError> {
+        let info = self.context.mem_get_info();
+        info.map(|(free, _)| free)
+            .map_err(tried("asking for the GPU's free memory"))
+    }
+}
+
 /// Opens GPU `index`, or says what is missing and what to do.
 pub fn open(index: u32) -> Result<Gpu, CudaError> {
     libraries()?;
