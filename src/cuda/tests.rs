@@ -5,6 +5,7 @@ mod attention;
 mod choices;
 mod frames;
 mod layers;
+mod quiet;
 mod whole;
 
 use std::sync::Arc;
