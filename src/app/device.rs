@@ -80,10 +80,7 @@ pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
         Err((_, error)) if none_works && settings.device == config::Device::Auto => {
             Ok(cpu(error.to_string()))
         }
-        Err((index, error)) => Err(format!(
-            "model.gpus = {:?}: GPU {index}: {error}",
-            settings.gpus
-        )),
+        Err((index, error)) => Err(format!("GPU {index} of model.gpus: {error}")),
     }
 }
 
@@ -209,10 +206,7 @@ mod tests {
         let Err(error) = choose(&settings(config::Device::Cuda, &[ABSENT])) else {
             panic!("no machine has so many GPUs");
         };
-        assert!(
-            error.starts_with("model.gpus = [4000]: GPU 4000: "),
-            "{error}"
-        );
+        assert!(error.starts_with("GPU 4000 of model.gpus: "), "{error}");
     }
 
     #[test]

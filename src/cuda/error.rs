@@ -91,8 +91,20 @@ pub enum CudaError {
 }
 
 impl From<CudaError> for BackendError {
+    /// Of a step: what was tried, what the driver said, and what to do. After most of these errors the process cannot use that
+    /// GPU any more.
     fn from(error: CudaError) -> Self {
-        Self(error.to_string())
+        use cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        let remedy = match &error {
+            CudaError::Driver { source, .. } if source.0 == CUDA_ERROR_OUT_OF_MEMORY => {
+                "; end what else uses the GPU's memory, and start Spotter again"
+            }
+            CudaError::Driver { .. } | CudaError::Product { .. } => {
+                "; start Spotter again, and if it comes back, look for \"Xid\" in the kernel's log (dmesg)"
+            }
+            _ => "",
+        };
+        Self(format!("{error}{remedy}"))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod attention;
 mod choices;
+mod faults;
 mod frames;
 mod layers;
 mod quiet;
