@@ -5,7 +5,7 @@
 //! ```text
 //!  camera ──RTSP──▶ ingest ──Frame──▶ sampler ──Look──▶ engine ──Answer──▶ track ──Sighting──▶ publish ──MQTT──▶
 //!                   GStreamer's       newest wins,      one thread         pure: filters,     outbox, topics,
-//!                   threads           permit first                         presence, counts   payloads
+//!                   threads           permit first      per device         presence, counts   payloads
 //! ```
 //!
 //! A [`Frame`](domain::Frame) is a decoded picture that nobody copies. A [`Look`](domain::Look) is a frame with every
@@ -49,7 +49,8 @@
 //! - Decisions are pure and take `now`; only shells hold a [`Clock`](domain::Clock). Nothing else reads the time.
 //! - No backlog can form: the permit comes before the frame, every queue has a bound, and what is lost is counted with
 //!   its reason. Frames in = skipped + replaced + gated + late + looked + failed + waiting + in flight.
-//! - The engine's thread owns the model. Nothing on it is shared, so nothing on it is locked.
+//! - An engine's thread owns the model on its device. Nothing on it is shared, so nothing on it is locked. With several
+//!   GPUs each has its engine and its cameras, and fails alone.
 //! - `publish` is the only stage that knows JSON and topics, `publish::broker` the only code that knows the MQTT client,
 //!   `ingest::gst` and `demo` the only ones that know GStreamer.
 //! - `unsafe` lives in `cuda` alone, each block with the argument why it is sound.

@@ -118,6 +118,35 @@ fn files_stay_readable() {
     );
 }
 
+/// Its memory room counts them, and a test on a GPU asserts the counts; calls elsewhere would not be seen by it.
+#[test]
+fn what_allocates_or_waits_on_a_gpu_is_counted() {
+    let room = root().join("src/cuda");
+    for path in sources(&room) {
+        let name = path.strip_prefix(&room).expect("a file of the room");
+        if name == Path::new("memory.rs") || name.starts_with("tests") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("source file");
+        for call in [
+            ".synchronize(",
+            "elapsed_ms(",
+            "alloc_zeros(",
+            ".alloc::<",
+            "malloc_",
+            "clone_htod(",
+            "clone_dtoh(",
+            ".memcpy_",
+        ] {
+            assert!(
+                !text.contains(call),
+                "{}: {call} outside of memory.rs",
+                path.display()
+            );
+        }
+    }
+}
+
 #[test]
 fn unsafe_lives_in_cuda_alone() {
     for path in sources(&root().join("src")) {

@@ -77,6 +77,27 @@ fn a_trace_that_cannot_be_written_stops_the_measurement_before_it_begins() {
 }
 
 #[test]
+fn a_gpu_that_is_not_there_ends_the_start_with_one_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = "mqtt.url = \"mqtt://127.0.0.1:1\"\nhttp.listen = \"off\"\n\
+                model = { device = \"cuda\", gpus = [63] }\n\
+                [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+    let path = file(directory.path(), "site.toml", text);
+    let path = path.to_str().expect("a path in UTF-8");
+    let ended = spotter(["run", "--config", path]).expect(FAILED);
+    let told: Vec<&str> = ended
+        .stderr
+        .lines()
+        .filter(|l| l.contains("GPU 63"))
+        .collect();
+    assert_eq!(told.len(), 1, "{ended:#?}");
+    assert!(
+        told[0].starts_with("spotter: model: GPU 63 of model.gpus: "),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn the_host_s_work_for_a_step_is_printed_as_json() {
     let engine = ["bench", "engine", "--part", "step", "--json"];
     let ended = spotter(engine).expect(DONE);

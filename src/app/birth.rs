@@ -1,4 +1,4 @@
-//! What is told once, when the daemon starts: the birth message, and advice to the operator.
+//! What is told when the daemon starts: the birth message, and what a look is measured with.
 
 use super::ModelCard;
 use crate::{
@@ -8,26 +8,19 @@ use crate::{
 };
 
 /// The prompts of the camera that has most of them: what one look may have to answer.
-pub fn longest_look(config: &Config) -> Vec<Task> {
-    let cameras = config.cameras.iter();
-    let longest = cameras.max_by_key(|camera| camera.prompts.len());
+pub fn longest_look(cameras: &[Camera]) -> Vec<Task> {
+    let longest = cameras.iter().max_by_key(|camera| camera.prompts.len());
     let prompts = longest.into_iter().flat_map(|camera| &camera.prompts);
     prompts.map(|prompt| prompt.task.clone()).collect()
 }
 
-/// What the operator should know although everything is valid. `prompts_hz` is what the engine was measured to answer a
-/// second; `None` when nobody knows.
-pub fn advice(config: &Config, prompts_hz: Option<f64>) -> Vec<String> {
-    let too_much =
-        prompts_hz.and_then(|hz| config::advice::impossible_load(&config.cameras, "CPU", hz));
-    too_much
-        .into_iter()
-        .chain(config::advice::without_effect(config))
-        .collect()
-}
-
-/// The birth message of a daemon that is ready at `started`.
-pub fn info(config: &Config, identity: &Identity, card: &ModelCard, started: WallTime) -> Info {
+/// The birth message of a daemon that is ready at `started` and uses these `gpus`.
+pub fn info(
+    config: &Config,
+    identity: &Identity,
+    (card, gpus): (&ModelCard, Vec<String>),
+    started: WallTime,
+) -> Info {
     let camera = |camera: &Camera| CameraInfo {
         id: camera.id.to_string(),
         prompts: camera.prompts.iter().map(|p| p.id.to_string()).collect(),
@@ -42,7 +35,7 @@ pub fn info(config: &Config, identity: &Identity, card: &ModelCard, started: Wal
         boot: identity.boot.to_string(),
         started_ms: started.unix_millis(),
         host: Environment::process().host_name().to_owned(),
-        gpus: card.gpu.iter().cloned().collect(),
+        gpus,
         model: Some(ModelInfo {
             name: card.name.to_string(),
             sha256: card.sha256.clone(),

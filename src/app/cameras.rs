@@ -4,18 +4,19 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
+use super::engines::Engines;
 use crate::{
     config::{self, Schedule},
-    domain::{CameraId, Clock, Mono},
+    domain::{CameraId, Clock, Mono, WallTime},
     ingest::{self, CameraHandle, Health, Phase},
     publish::{CameraHealth, ClockHealth, Publisher, Update},
-    sampler::Sampler,
 };
 
 /// Health is told again after so long, changed or not.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// A camera was switched off or on, by its schedule, or is a file that is over. One that is lost is neither.
+/// A camera was switched off or on, by its schedule, is a file that is over, or has no engine any more. One whose
+/// connection is lost is neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Switched {
     /// It is watched again.
@@ -32,6 +33,8 @@ struct Watched {
     handle: CameraHandle,
     health: watch::Receiver<Health>,
     schedule: Option<Schedule>,
+    /// Why nobody will look at it any more.
+    engine_lost: Option<String>,
     enabled: bool,
     watched: bool,
     rate_hz: f64,
@@ -43,6 +46,7 @@ struct Watched {
 /// The part of a health whose change is worth a message; measured rates change all the time.
 #[derive(PartialEq)]
 struct Essence {
+    engine_lost: bool,
     phase: Phase,
     failure: Option<&'static str>,
     attempts: u32,
@@ -55,14 +59,10 @@ struct Essence {
 
 impl Cameras {
     /// Starts every camera; each one connects in its own time.
-    pub fn start(
-        cameras: &[config::Camera],
-        sampler: &Arc<Sampler>,
-        clock: &Arc<dyn Clock>,
-    ) -> Self {
+    pub fn start(cameras: &[config::Camera], engines: &Engines, clock: &Arc<dyn Clock>) -> Self {
         let watched = cameras.iter().filter_map(|camera| {
-            let sink = sampler.camera_sink(&camera.id)?;
-            let handle = ingest::spawn(camera.clone(), Arc::clone(clock), Arc::new(sink));
+            let sink = engines.sink(&camera.id)?;
+            let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink);
             Some(Watched::new(camera, handle))
         });
         Self(watched.collect())
@@ -72,20 +72,23 @@ impl Cameras {
     pub async fn tick(&mut self, publisher: &Publisher, clock: &Arc<dyn Clock>) -> Vec<Switched> {
         let mut switched = Vec::new();
         for camera in &mut self.0 {
-            let schedule = camera.schedule.as_ref();
-            let wanted = schedule.is_none_or(|schedule| schedule.covers(clock.wall()));
-            camera.enable(wanted).await;
+            camera.follow_schedule(clock.wall()).await;
             camera.tell(publisher, clock.now());
             switched.extend(camera.switched());
         }
         switched
     }
 
-    /// Ids of the cameras, and whether each delivers.
+    /// Nobody will look at these cameras any more, for that `reason`: they are switched off, and their health says why.
+    pub fn lose(&mut self, ids: &[CameraId], reason: &str) {
+        for camera in self.0.iter_mut().filter(|camera| ids.contains(&camera.id)) {
+            camera.engine_lost = Some(reason.to_owned());
+        }
+    }
+
+    /// Ids of the cameras, and whether each delivers to somebody.
     pub fn online(&self) -> impl Iterator<Item = (&CameraId, bool)> {
-        self.0
-            .iter()
-            .map(|camera| (&camera.id, camera.health.borrow().phase == Phase::Streaming))
+        self.0.iter().map(|camera| (&camera.id, camera.is_online()))
     }
 
     /// What is wrong with cameras that should deliver and do not, a line each. One that its schedule has switched off and
@@ -93,8 +96,10 @@ impl Cameras {
     pub fn troubles(&self) -> impl Iterator<Item = String> {
         self.0.iter().filter_map(|camera| {
             let health = camera.health.borrow();
-            let well = health.phase == Phase::Streaming || !is_on(health.phase);
-            let why = reason(&health).unwrap_or_else(|| health.phase.to_string());
+            let fine = health.phase == Phase::Streaming || !is_on(health.phase);
+            let well = fine && camera.engine_lost.is_none();
+            let why = camera.reason(&health);
+            let why = why.unwrap_or_else(|| health.phase.to_string());
             (!well).then(|| format!("camera {}: {why}", camera.id))
         })
     }
@@ -120,6 +125,7 @@ impl Watched {
             health: handle.health(),
             handle,
             schedule: camera.schedule.clone(),
+            engine_lost: None,
             enabled: true,
             watched: true,
             rate_hz: camera.rate_hz,
@@ -127,6 +133,12 @@ impl Watched {
             warned_of_gop: false,
             told: None,
         }
+    }
+
+    async fn follow_schedule(&mut self, now: WallTime) {
+        let schedule = self.schedule.as_ref();
+        let covered = schedule.is_none_or(|schedule| schedule.covers(now));
+        self.enable(covered && self.engine_lost.is_none()).await;
     }
 
     async fn enable(&mut self, wanted: bool) {
@@ -150,22 +162,36 @@ impl Watched {
     /// Publishes status and health when there is something new.
     fn tell(&mut self, publisher: &Publisher, now: Mono) {
         let health = self.health.borrow_and_update().clone();
-        let essence = Essence::of(&health);
+        let essence = Essence {
+            engine_lost: self.engine_lost.is_some(),
+            ..Essence::of(&health)
+        };
         if !essence.is_news(self.told.as_ref(), now) {
             return;
         }
-        let (camera, online) = (self.id.clone(), health.phase == Phase::Streaming);
+        let (camera, online) = (self.id.clone(), self.is_online());
         publisher.publish(Update::CameraStatus {
             camera: camera.clone(),
             online,
         });
-        let message = Box::new(message(&health));
+        let message = Box::new(message(&health, self.reason(&health)));
         publisher.publish(Update::Health {
             camera,
             health: message,
         });
         self.warn_of_rare_key_frames(health.stream.gop_s);
         self.told = Some((essence, now));
+    }
+
+    fn is_online(&self) -> bool {
+        self.engine_lost.is_none() && self.health.borrow().phase == Phase::Streaming
+    }
+
+    /// A short code and a text, without any login.
+    fn reason(&self, health: &Health) -> Option<String> {
+        let lost = self.engine_lost.as_ref();
+        lost.map(|why| format!("engine_lost: {why}"))
+            .or_else(|| reason(health))
     }
 
     fn warn_of_rare_key_frames(&mut self, gop_s: Option<f64>) {
@@ -184,6 +210,7 @@ impl Watched {
 impl Essence {
     fn of(health: &Health) -> Self {
         Self {
+            engine_lost: false,
             phase: health.phase,
             failure: health.failure.as_ref().map(|failure| failure.fault.code()),
             attempts: health.attempts,
@@ -211,11 +238,11 @@ fn reason(health: &Health) -> Option<String> {
     Some(format!("{}: {}", failure.fault.code(), failure.text))
 }
 
-fn message(health: &Health) -> CameraHealth {
+fn message(health: &Health, reason: Option<String>) -> CameraHealth {
     let stream = &health.stream;
     CameraHealth {
         state: health.phase.as_str().into(),
-        reason: reason(health),
+        reason,
         since_ms: health.since.unix_millis(),
         attempts: health.attempts,
         next_retry_s: rounded(health.next_retry.map(|pause| pause.as_secs_f64())),
@@ -249,7 +276,7 @@ fn rounded(value: Option<f64>) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::{
-        domain::{SystemClock, WallTime},
+        domain::SystemClock,
         ingest::{Failure, Fault, Opener, Outlet, Source},
         testing,
     };
@@ -285,6 +312,36 @@ mod tests {
         assert!(heard.await.is_ok());
         assert_eq!(watched.switched(), Some(Switched::On(camera.id.clone())));
         assert_eq!(watched.switched(), None);
+    }
+
+    #[tokio::test]
+    async fn a_camera_without_an_engine_is_off_and_says_why() {
+        let camera = testing::camera("gate", Vec::new());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let sink = Arc::new(|_| {});
+        let handle = ingest::spawn_with(Arc::new(Absent), &camera, Arc::clone(&clock), sink);
+        let mut health = handle.health();
+        let mut cameras = Cameras(vec![Watched::new(&camera, handle)]);
+        let yard = CameraId::new("yard").unwrap();
+        cameras.lose(&[yard], "another engine");
+        assert!(cameras.0[0].engine_lost.is_none());
+
+        cameras.lose(std::slice::from_ref(&camera.id), "engine on cuda 1: gone");
+        let watched = &mut cameras.0[0];
+        watched.follow_schedule(clock.wall()).await;
+        assert!(
+            health
+                .wait_for(|health| health.phase == Phase::Disabled)
+                .await
+                .is_ok()
+        );
+        assert_eq!(watched.switched(), Some(Switched::Off(camera.id.clone())));
+        let told = message(&health.borrow(), watched.reason(&health.borrow()));
+        assert_eq!(told.state, "disabled");
+        let reason = "engine_lost: engine on cuda 1: gone";
+        assert_eq!(told.reason.as_deref(), Some(reason));
+        let troubles: Vec<String> = cameras.troubles().collect();
+        assert_eq!(troubles, [format!("camera gate: {reason}")]);
     }
 
     fn streaming(losses: u64, frames: u64) -> Health {

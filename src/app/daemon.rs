@@ -10,42 +10,40 @@ use std::{
 
 use anyhow::Context as _;
 use tokio::{
-    sync::{
-        broadcast::{self, error::TryRecvError},
-        oneshot,
-    },
+    sync::broadcast::{self, error::TryRecvError},
     task::JoinHandle,
     time::{interval, sleep, timeout},
 };
 
 use super::{
-    ModelCard, birth, build_engine,
+    ModelCard, birth,
     cameras::Cameras,
     console::Console,
     desk::Desk,
-    engine::{measured_look, permits},
+    engines::{Engines, News},
     housekeeping::{BoundPage, Housekeeping},
-    looks::Looks,
     remember_secrets,
     report::Report,
+    seats::Seats,
+    station::{Loss, names},
 };
 use crate::{
     config::{self, Config, Environment, Loaded, Problems, Severity},
     domain::{Clock, SystemClock},
-    front::handle::{self, EngineStopped, Handle},
     ops::{
         notify,
         shutdown::{Signals, Wish},
         telemetry::SecretList,
     },
-    publish::{ConfigReport, Identity, Publisher, Sent, Update},
-    sampler::{Sampler, TimeLimits},
+    publish::{ConfigReport, Identity, Info, Publisher, Sent, Update},
 };
 
 /// Loading a model may take so long; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
 /// Grace for the looks under way when the daemon stops.
 const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// Grace for devices to let go of what they hold.
+const ENGINES_LIMIT: Duration = Duration::from_secs(5);
 /// Grace for goodbyes to the cameras.
 const CAMERAS_LIMIT: Duration = Duration::from_secs(6);
 /// Grace for the last messages.
@@ -72,6 +70,7 @@ pub async fn run(start: Start) -> anyhow::Result<Report> {
     let mut limit = pin!(time_limit(start.seconds));
     let mut loaded = start.loaded;
     let mut before: Option<Config> = None;
+    let mut seats = Seats::new();
     loop {
         remember_secrets(&start.secrets, &loaded.config);
         for warning in &loaded.warnings {
@@ -80,6 +79,7 @@ pub async fn run(start: Start) -> anyhow::Result<Report> {
         let wanted = Wanted {
             config: loaded.config.clone(),
             instead_of: before.take(),
+            seats,
         };
         let mut daemon = tokio::select! {
             daemon = notify::alive_while(START_LIMIT, wanted.start(&clock, start.console)) => daemon?,
@@ -97,6 +97,7 @@ pub async fn run(start: Start) -> anyhow::Result<Report> {
             Err(_) => notify::stopping("stopping after a failure"),
         }
         let running = daemon.config.clone();
+        seats = daemon.engines.seats();
         let report = daemon.stop(&mut signals).await;
         match end? {
             End::Reload(next) if !signals.stop_asked() => {
@@ -107,10 +108,11 @@ pub async fn run(start: Start) -> anyhow::Result<Report> {
     }
 }
 
-/// What is to run, and what ran until now, when there was something.
+/// What is to run, and what ran until now, when there was something, and where its cameras were.
 struct Wanted {
     config: Config,
     instead_of: Option<Config>,
+    seats: Seats,
 }
 
 impl Wanted {
@@ -120,13 +122,13 @@ impl Wanted {
         clock: &Arc<dyn Clock>,
         console: Option<Console>,
     ) -> anyhow::Result<Daemon> {
-        let started = Daemon::start(self.config, Arc::clone(clock), console).await;
+        let started = Daemon::start(self.config, &self.seats, clock, console).await;
         let (error, before) = match (started, self.instead_of) {
             (Err(error), Some(before)) => (error, before),
             (started, _) => return started,
         };
         tracing::error!("the new configuration cannot be used, the old one runs again: {error:#}");
-        let daemon = Daemon::start(before, Arc::clone(clock), console).await?;
+        let daemon = Daemon::start(before, &self.seats, clock, console).await?;
         daemon.refuse(vec![format!("{error:#}")]);
         Ok(daemon)
     }
@@ -152,10 +154,8 @@ struct Daemon {
     publisher: Publisher,
     broker_task: JoinHandle<()>,
     sent: broadcast::Receiver<Sent>,
-    engine: Handle,
-    engine_end: oneshot::Receiver<Result<(), EngineStopped>>,
-    sampler: Arc<Sampler>,
-    looks: Looks,
+    info: Info,
+    engines: Engines,
     cameras: Cameras,
     desk: Desk,
     housekeeping: Housekeeping,
@@ -166,46 +166,60 @@ impl Daemon {
     /// What can fail comes first: the broker and the cameras hear of us when everything else is there.
     async fn start(
         config: Config,
-        clock: Arc<dyn Clock>,
+        seats: &Seats,
+        clock: &Arc<dyn Clock>,
         console: Option<Console>,
     ) -> anyhow::Result<Self> {
         let page = BoundPage::bind(&config.http).await?;
-        let (engine, engine_end, card, look) = start_engine(&config, &clock).await?;
+        let engines = Engines::start(&config, seats, clock).await?;
+        let idle = config::advice::idle_gpus(&config);
+        for warning in idle
+            .into_iter()
+            .chain(config::advice::without_effect(&config))
+        {
+            tracing::warn!("{warning}");
+        }
+        Self::with(config, page, engines, Arc::clone(clock), console)
+    }
+
+    /// Around engines that run already.
+    fn with(
+        config: Config,
+        page: BoundPage,
+        (engines, card): (Engines, ModelCard),
+        clock: Arc<dyn Clock>,
+        console: Option<Console>,
+    ) -> anyhow::Result<Self> {
         let identity = Identity::of_this_machine(config.node.name.clone());
         let (publisher, broker_task) =
             Publisher::start(&config.mqtt, &identity, Arc::clone(&clock)).context("mqtt")?;
         let sent = publisher.sent();
-        let info = birth::info(&config, &identity, &card, clock.wall());
-        publisher.publish(Update::Info(info));
+        let info = birth::info(&config, &identity, (&card, engines.gpus()), clock.wall());
+        publisher.publish(Update::Info(info.clone()));
         let accepted = ConfigReport::new(config.hash.clone(), clock.wall(), Vec::new());
         publisher.publish(Update::Config(accepted));
-        let limits = TimeLimits::new(config.model.budget, look);
-        let sampler = Sampler::new(&config.cameras, limits, Arc::clone(&clock));
         let desk = Desk::new(
             &config.cameras,
-            Arc::clone(&sampler),
             publisher.clone(),
             Arc::clone(&card.name),
             Arc::clone(&clock),
         );
-        let cameras = Cameras::start(&config.cameras, &sampler, &clock);
+        let cameras = Cameras::start(&config.cameras, &engines, &clock);
         notify::ready(&format!(
             "watching {} cameras with {}",
             config.cameras.len(),
             card.name
         ));
         Ok(Self {
-            looks: Looks::new(engine.clone(), Arc::clone(&sampler)),
             config,
             publisher,
             broker_task,
             sent,
-            engine,
-            engine_end,
-            sampler,
+            info,
             cameras,
             desk,
-            housekeeping: Housekeeping::start(page, look, Arc::clone(&clock)),
+            housekeeping: Housekeeping::start(page, &engines, Arc::clone(&clock)),
+            engines,
             clock,
             console,
         })
@@ -216,17 +230,16 @@ impl Daemon {
         let mut second = interval(Duration::from_secs(1));
         loop {
             tokio::select! {
-                outcomes = self.looks.outcomes() => {
-                    for outcome in outcomes.context("engine")? {
-                        self.desk.outcome(outcome);
+                news = self.engines.next() => match news {
+                    News::Outcomes(sampler, outcomes) => {
+                        for outcome in outcomes {
+                            self.desk.outcome(&sampler, outcome);
+                        }
                     }
-                }
+                    News::Lost(loss) => self.on_lost(loss).await?,
+                },
                 Ok(sent) = self.sent.recv() => self.on_sent(&sent),
                 _ = second.tick() => self.on_second().await,
-                end = &mut self.engine_end => {
-                    end.context("engine")?.context("engine")?;
-                    anyhow::bail!("the engine ended without a reason");
-                }
                 wish = signals.next() => match wish {
                     Wish::Reload => if let Some(next) = self.reload(path) {
                         return Ok(End::Reload(Box::new(next)));
@@ -249,13 +262,26 @@ impl Daemon {
             self.desk.switched(&switched);
         }
         self.desk.tick();
-        let loops = [self.engine.beats(), self.publisher.progress()];
-        self.housekeeping.tick(
-            &self.publisher,
-            &self.sampler.books(),
-            &self.cameras,
-            &loops,
+        self.housekeeping
+            .tick(&self.publisher, &self.engines, &self.cameras);
+    }
+
+    /// An engine has ended. Its cameras are off from now on, and say why; with the last engine the daemon ends. A GPU that
+    /// failed is not tried again in this process, whose part of the driver may be damaged.
+    async fn on_lost(&mut self, loss: Loss) -> anyhow::Result<()> {
+        let why = format!("engine on {}: {}", loss.label, loss.reason);
+        let (lost, left) = (loss.cameras.clone(), !self.engines.all_lost());
+        loss.settle(LAST_LOOK_LIMIT).await;
+        self.cameras.lose(&lost, &why);
+        anyhow::ensure!(left, "{why}");
+        let cameras = names(lost.iter());
+        tracing::error!(
+            cameras,
+            "{why}; these cameras are off until Spotter is restarted, the others go on"
         );
+        self.info.gpus = self.engines.gpus();
+        self.publisher.publish(Update::Info(self.info.clone()));
+        Ok(())
     }
 
     /// Reads the configuration again. A bad one is told and changes nothing.
@@ -299,17 +325,18 @@ impl Daemon {
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
-        let (books, messages) = (self.sampler.books(), self.publisher.tally());
+        let (books, messages) = (self.engines.books(), self.publisher.tally());
         self.housekeeping.end(books, messages).await
     }
 
     async fn wind_up(&mut self) {
         self.cameras.stop(CAMERAS_LIMIT).await;
-        for outcome in self.looks.finish(LAST_LOOK_LIMIT).await {
-            self.desk.outcome(outcome);
+        for (sampler, outcome) in self.engines.finish(LAST_LOOK_LIMIT).await {
+            self.desk.outcome(&sampler, outcome);
         }
         self.publisher.stop();
         let _ = timeout(BROKER_LIMIT, &mut self.broker_task).await;
+        self.engines.end(ENGINES_LIMIT).await;
     }
 }
 
@@ -328,38 +355,5 @@ fn log_refused(problems: &Problems) {
     }
 }
 
-/// Loads the model on the engine's thread, measures it, and says what it is and what it is not good for.
-async fn start_engine(
-    config: &Config,
-    clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(
-    Handle,
-    oneshot::Receiver<Result<(), EngineStopped>>,
-    ModelCard,
-    Option<Duration>,
-)> {
-    let (card_out, card) = oneshot::channel();
-    let (model, engine_clock) = (config.model.clone(), Arc::clone(clock));
-    let tasks = birth::longest_look(config);
-    let build = move || {
-        let (mut engine, card) = build_engine(&model, Arc::clone(&engine_clock))?;
-        let look = measured_look(&mut engine, &tasks, engine_clock.as_ref());
-        let permits = permits(&card, look, model.budget);
-        // The receiver waits below.
-        let _ = card_out.send((card, look.map(|took| (took, tasks.len()))));
-        Ok((engine, permits))
-    };
-    let (engine, engine_end) = handle::start(build).await.context("model")?;
-    let (card, measured) = card.await.context("model")?;
-    let prompts_hz = measured.map(|(took, prompts)| prompts as f64 / took.as_secs_f64().max(1e-6));
-    tracing::info!(
-        model = &*card.name,
-        device = card.device,
-        prompts_per_s = prompts_hz.map(f64::round),
-        "model loaded"
-    );
-    for warning in birth::advice(config, prompts_hz) {
-        tracing::warn!("{warning}");
-    }
-    Ok((engine, engine_end, card, measured.map(|(took, _)| took)))
-}
+#[cfg(test)]
+mod tests;

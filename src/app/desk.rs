@@ -14,7 +14,6 @@ use crate::{
 /// Owns what is believed of every prompt.
 pub struct Desk {
     tracker: Tracker,
-    sampler: Arc<Sampler>,
     publisher: Publisher,
     model: Arc<str>,
     clock: Arc<dyn Clock>,
@@ -25,14 +24,12 @@ impl Desk {
     /// Nothing is believed yet, and the world is told so.
     pub fn new(
         cameras: &[Camera],
-        sampler: Arc<Sampler>,
         publisher: Publisher,
         model: Arc<str>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let desk = Self {
             tracker: Tracker::new(cameras),
-            sampler,
             publisher,
             model,
             clock,
@@ -50,9 +47,9 @@ impl Desk {
         desk
     }
 
-    /// A look ended. Never waits.
-    pub fn outcome(&mut self, outcome: Outcome) {
-        self.sampler.done(&outcome);
+    /// A look at a frame of `sampler` ended. Never waits.
+    pub fn outcome(&mut self, sampler: &Sampler, outcome: Outcome) {
+        sampler.done(&outcome);
         match outcome {
             Outcome::Answered {
                 frame,
@@ -60,7 +57,7 @@ impl Desk {
                 answers,
             } => {
                 for answer in answers {
-                    self.answer(&frame, model_size, answer);
+                    self.answer(sampler, &frame, model_size, answer);
                 }
             }
             // Counted in the books; a camera that is too slow for its budget would fill the log.
@@ -95,7 +92,7 @@ impl Desk {
         }
     }
 
-    fn answer(&mut self, frame: &Frame, model_size: (u32, u32), answer: Answer) {
+    fn answer(&mut self, sampler: &Sampler, frame: &Frame, model_size: (u32, u32), answer: Answer) {
         let (camera, prompt) = (frame.camera.clone(), answer.prompt.id.clone());
         let Some(sighting) = self.tracker.update(&camera, &answer, self.clock.now()) else {
             return;
@@ -109,7 +106,7 @@ impl Desk {
             body: reported(answer.body, &sighting.objects),
             ..answer
         };
-        let since_last = self.sampler.take_since_last(&camera, &prompt);
+        let since_last = sampler.take_since_last(&camera, &prompt);
         let finished = self.clock.now();
         let detection =
             Detection::new(frame, Arc::clone(&self.model), model_size, answer, finished)

@@ -1,13 +1,14 @@
-//! Which device a model runs on, and how much it may hold there.
+//! Which devices a model runs on, and how much it may hold there.
 //!
-//! `device = "auto"` takes the GPU when it works, else the CPU, and says which and why; `cuda` takes the GPU or fails.
+//! `device = "auto"` takes the GPUs when they work, else the CPU, and says which and why; `cuda` takes the GPUs or fails. A
+//! machine on which some of the listed GPUs work and others do not is never what was meant, so both refuse it.
 
 use std::{path::PathBuf, sync::Arc};
 
 use crate::{
     config,
     cpu::{self, CpuBackend, TileReuse},
-    cuda::{self, CudaBackend},
+    cuda::{self, CudaBackend, CudaError},
     demo,
     domain::{Clock, Picture},
     engine::{backend::Backend, sequence::Bounds},
@@ -47,6 +48,8 @@ pub struct Placed {
     pub precision: &'static str,
     /// Where it is and why there.
     pub device: String,
+    /// Its short name.
+    pub label: String,
     /// The GPU, if it is one.
     pub gpu: Option<String>,
     /// Looks that may be inside the engine at once.
@@ -61,24 +64,49 @@ pub enum Device {
     Gpu(u32, String),
 }
 
-/// Chooses by the settings and by what is there. The error says what is missing.
-pub fn choose(settings: &config::Model) -> Result<Device, String> {
+/// Chooses by the settings and by what is there: the processor, or each of the listed GPUs in their order. The error says
+/// what is missing.
+pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let cpu = |why: String| Device::Cpu(format!("cpu, {threads} threads, {why}"));
-    let index = settings.gpus.first().copied().unwrap_or_default();
-    match settings.device {
-        config::Device::Cpu => Ok(cpu("as configured".into())),
-        config::Device::Auto => Ok(match cuda::open(index) {
-            Ok(gpu) => Device::Gpu(index, gpu.name),
-            Err(error) => cpu(error.to_string()),
-        }),
-        config::Device::Cuda => cuda::open(index)
-            .map(|gpu| Device::Gpu(index, gpu.name))
-            .map_err(|error| format!("model.device = \"cuda\": {error}")),
+    let cpu = |why: String| vec![Device::Cpu(format!("cpu, {threads} threads, {why}"))];
+    if settings.device == config::Device::Cpu {
+        return Ok(cpu("as configured".into()));
+    }
+    let open = |&index: &u32| cuda::open(index).map(|gpu| Device::Gpu(index, gpu.name));
+    let opened: Vec<_> = settings.gpus.iter().map(open).collect();
+    let none_works = opened.iter().all(Result::is_err);
+    let wanted = settings.gpus.iter().zip(opened);
+    let gpus: Result<Vec<Device>, (u32, CudaError)> = wanted
+        .map(|(&index, opened)| opened.map_err(|error| (index, error)))
+        .collect();
+    match gpus {
+        Ok(gpus) => Ok(gpus),
+        Err((_, error)) if none_works && settings.device == config::Device::Auto => {
+            Ok(cpu(error.to_string()))
+        }
+        Err((index, error)) => Err(format!("GPU {index} of model.gpus: {error}")),
     }
 }
 
+/// The first of them: for work that needs one.
+pub fn choose_one(settings: &config::Model) -> Result<Device, String> {
+    let first = config::Model {
+        gpus: settings.gpus.iter().take(1).copied().collect(),
+        ..settings.clone()
+    };
+    let none = || "model.gpus names no GPU; write [0]".to_owned();
+    choose(&first)?.pop().ok_or_else(none)
+}
+
 impl Device {
+    /// A short name that tells it from the others: `cpu`, or `cuda 1, NVIDIA H200`.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Cpu(_) => "cpu".into(),
+            Self::Gpu(index, name) => format!("cuda {index}, {name}"),
+        }
+    }
+
     /// Puts the model there. Blocks while weights are converted or copied.
     pub fn place(
         self,
@@ -87,6 +115,7 @@ impl Device {
         bounds: Bounds,
         clock: Arc<dyn Clock>,
     ) -> Result<Placed, String> {
+        let label = self.label();
         match self {
             Self::Cpu(device) => {
                 if settings.precision == config::Precision::Fp8 {
@@ -104,6 +133,7 @@ impl Device {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
                     precision: "f32",
                     device,
+                    label,
                     gpu: None,
                     permits: CPU_PERMITS,
                 })
@@ -121,7 +151,8 @@ impl Device {
                 Ok(Placed {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
                     precision: told,
-                    device: format!("cuda {index}, {name}"),
+                    device: label.clone(),
+                    label,
                     gpu: Some(name),
                     permits: GPU_PERMITS,
                 })
@@ -181,4 +212,39 @@ fn kernel_cache() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(home).unwrap_or_else(std::env::temp_dir);
     cache.join("spotter/kernels")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ModelSource;
+
+    /// No machine has so many GPUs.
+    const ABSENT: u32 = 4000;
+
+    fn settings(device: config::Device, gpus: &[u32]) -> config::Model {
+        config::Model {
+            device,
+            gpus: gpus.to_vec(),
+            ..config::Model::of(ModelSource::Embedded)
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_an_error_that_names_it() {
+        let Err(error) = choose(&settings(config::Device::Cuda, &[ABSENT])) else {
+            panic!("no machine has so many GPUs");
+        };
+        assert!(error.starts_with("GPU 4000 of model.gpus: "), "{error}");
+    }
+
+    #[test]
+    fn auto_is_the_cpu_where_no_listed_gpu_works_and_says_why() {
+        let chosen = choose(&settings(config::Device::Auto, &[ABSENT, ABSENT + 1])).unwrap();
+        let [Device::Cpu(why)] = &chosen[..] else {
+            panic!("a GPU that is not there");
+        };
+        assert!(why.contains("GPU"), "{why}");
+        assert_eq!(chosen[0].label(), "cpu");
+    }
 }

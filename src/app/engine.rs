@@ -7,8 +7,8 @@ use crate::{
     config,
     domain::{Clock, Look, Outcome, Picture, Task},
     engine::{Options, sequence::Bounds},
-    front::Engine,
-    model::{self, LoadedModel, ModelConfig, TokenIds},
+    front::{Engine, EngineError},
+    model::{self, LoadedModel, ModelConfig, TokenIds, Tokenizer},
 };
 
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
@@ -29,6 +29,8 @@ pub struct ModelCard {
     pub precision: &'static str,
     /// Where it runs and why there.
     pub device: String,
+    /// The same in short, to tell it from other devices.
+    pub label: String,
     /// The GPU, if it runs on one.
     pub gpu: Option<String>,
     /// Objects a prompt may return.
@@ -51,16 +53,18 @@ pub fn build_engine_with(
     engine_options: Options,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
-    let device = device::choose(settings)?;
+    let device = device::choose_one(settings)?;
     let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-    assemble(device, loaded, settings, (engine_options, clock))
+    engine_on(device, settings, loaded, engine_options, clock)
 }
 
-fn assemble(
+/// Puts a loaded model on a device. Blocks while the weights are converted or copied.
+pub fn engine_on(
     device: Device,
-    loaded: LoadedModel,
     settings: &config::Model,
-    (options, clock): (Options, Arc<dyn Clock>),
+    loaded: LoadedModel,
+    engine_options: Options,
+    clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
     let bounds = bounds(settings);
     let parts = (&loaded.config, loaded.weights);
@@ -70,27 +74,45 @@ fn assemble(
         sha256: loaded.weights_sha256,
         precision: placed.precision,
         device: placed.device,
+        label: placed.label,
         gpu: placed.gpu,
         max_objects: settings.max_objects,
         permits: placed.permits,
     };
     let model = (loaded.config, loaded.tokenizer);
-    let engine = Engine::new(placed.backend, model, (bounds, options), clock);
+    let engine = Engine::new(placed.backend, model, (bounds, engine_options), clock);
     Ok((engine, card))
 }
 
-/// A device alone, with the configured model or, as `noise`, with noise in the shape of Moondream 2; the name says which.
-/// Blocks as [`build_engine`] does.
+/// A device alone, with what is on it.
+pub struct Bare {
+    /// The device.
+    pub placed: Placed,
+    /// Dimensions of the model.
+    pub config: ModelConfig,
+    /// Its words; noise has none.
+    pub tokenizer: Option<Tokenizer>,
+    /// Its name; says when it is noise.
+    pub name: String,
+}
+
+/// A device alone, with the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as
+/// [`build_engine`] does.
 pub fn build_backend(
     settings: &config::Model,
     noise: bool,
     clock: Arc<dyn Clock>,
-) -> Result<(Placed, ModelConfig, String), String> {
-    let device = device::choose(settings)?;
+) -> Result<Bare, String> {
+    let device = device::choose_one(settings)?;
     let loaded = model_or_noise(settings, noise)?;
     let parts = (&loaded.config, loaded.weights);
     let placed = device.place(settings, parts, bounds(settings), clock)?;
-    Ok((placed, loaded.config, loaded.name))
+    Ok(Bare {
+        placed,
+        config: loaded.config,
+        tokenizer: (!noise).then_some(loaded.tokenizer),
+        name: loaded.name,
+    })
 }
 
 /// An engine whose answers end at their bounds and never before, so that what a look costs is known: for measurements of
@@ -100,10 +122,10 @@ pub fn build_endless_engine(
     noise: bool,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
-    let device = device::choose(settings)?;
+    let device = device::choose_one(settings)?;
     let mut loaded = model_or_noise(settings, noise)?;
     model::without_ends(&mut loaded.weights, &TokenIds::of(&loaded.config));
-    assemble(device, loaded, settings, (Options::default(), clock))
+    engine_on(device, settings, loaded, Options::default(), clock)
 }
 
 fn model_or_noise(settings: &config::Model, noise: bool) -> Result<LoadedModel, String> {
@@ -130,23 +152,32 @@ fn bounds(settings: &config::Model) -> Bounds {
 }
 
 /// How long the engine takes for a look with `tasks`; `None` when it cannot answer them. Blocks for one or two looks,
-/// the first of which also wakes the machine up.
-pub fn measured_look(engine: &mut Engine, tasks: &[Task], clock: &dyn Clock) -> Option<Duration> {
+/// the first of which also wakes the machine up. An error means that the device does not work.
+pub fn measured_look(
+    engine: &mut Engine,
+    tasks: &[Task],
+    clock: &dyn Clock,
+) -> Result<Option<Duration>, String> {
     let (width, height) = MEASURED_SIZE;
-    let picture = Picture::from_rgb(width, height, vec![128; width * height * 3]).ok()?;
+    let Ok(picture) = Picture::from_rgb(width, height, vec![128; width * height * 3]) else {
+        return Ok(None);
+    };
     let mut looked = || {
         let began = clock.now();
-        let look = Look::still(picture.clone(), tasks.iter().cloned()).ok()?;
-        match engine.look(look).ok()? {
-            Outcome::Answered { .. } => Some(clock.now().since(began)),
-            Outcome::Late(_) | Outcome::Failed(..) => None,
+        let Ok(look) = Look::still(picture.clone(), tasks.iter().cloned()) else {
+            return Ok(None);
+        };
+        match engine.look(look) {
+            Ok(Outcome::Answered { .. }) => Ok(Some(clock.now().since(began))),
+            Ok(Outcome::Late(_) | Outcome::Failed(..)) | Err(EngineError::Prompt { .. }) => {
+                Ok(None)
+            }
+            Err(EngineError::Device(error)) => Err(error.to_string()),
         }
     };
-    let first = looked()?;
-    if first < SLOW_LOOK {
-        looked()
-    } else {
-        Some(first)
+    match looked()? {
+        Some(first) if first < SLOW_LOOK => looked(),
+        first => Ok(first),
     }
 }
 
@@ -200,6 +231,7 @@ mod tests {
             sha256: String::new(),
             precision: "f32",
             device: String::new(),
+            label: String::new(),
             gpu: None,
             max_objects: 50,
             permits: 8,

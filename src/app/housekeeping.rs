@@ -8,13 +8,13 @@ use tokio::{
     time::timeout,
 };
 
-use super::{cameras::Cameras, report::Report};
+use super::{cameras::Cameras, engines::Engines, report::Report};
 use crate::{
     config::Http,
     domain::{Books, CameraId, Clock, Mono},
     ops::{
         http::{Health, ListenError, StatusPage},
-        metrics::{Metrics, OfCamera, OfStage},
+        metrics::{Metrics, OfCamera, OfDevice, OfStage},
         notify::{self, Vitality, Watchdog},
         process::ProcessMeter,
         window::Window,
@@ -77,8 +77,8 @@ impl BoundPage {
 }
 
 impl Housekeeping {
-    /// Opens the status page. `look` is how long the engine was measured to take for one.
-    pub fn start(bound: BoundPage, look: Option<Duration>, clock: Arc<dyn Clock>) -> Self {
+    /// Opens the status page.
+    pub fn start(bound: BoundPage, engines: &Engines, clock: Arc<dyn Clock>) -> Self {
         let page = bound.page.map(|page| {
             let (stop, stopped) = oneshot::channel();
             // An error means that its sender is gone, which is a stop too.
@@ -99,11 +99,13 @@ impl Housekeeping {
             health: bound.health,
             page,
             watchdog: interval.map(|interval| {
-                // The engine shows progress once a step. On a processor a step of a large model takes its time, but
-                // none longer than its look.
-                let engine = interval.max(look.unwrap_or_default() * SLOWEST_LOOK);
-                let loops = [("engine", engine), ("mqtt", interval)];
-                (Watchdog::new(&loops, now), interval / 4, now)
+                // An engine shows progress once a step. On a processor a step of a large model takes its time, but none
+                // longer than its look.
+                let patience = interval.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
+                let engines = engines.beats();
+                let engines = engines.map(|(label, _)| (format!("engine on {label}"), patience));
+                let loops = engines.chain([("mqtt".to_owned(), interval)]);
+                (Watchdog::new(loops, now), interval / 4, now)
             }),
             clock,
         }
@@ -132,17 +134,19 @@ impl Housekeeping {
         }
     }
 
-    /// Once a second. `loops` are the progress counters of the engine and of the broker's task.
-    pub fn tick(
-        &mut self,
-        publisher: &Publisher,
-        books: &[(CameraId, Books)],
-        cameras: &Cameras,
-        loops: &[u64],
-    ) {
+    /// Once a second.
+    pub fn tick(&mut self, publisher: &Publisher, engines: &Engines, cameras: &Cameras) {
         let now = self.clock.now();
-        self.pet(loops, now);
+        let loops = engines.beats().map(|(_, beats)| beats);
+        let loops: Vec<_> = loops.chain([Some(publisher.progress())]).collect();
+        self.pet(&loops, now);
+        let books = &engines.books();
         self.show(publisher, books, cameras);
+        for (device, beats) in engines.beats() {
+            let device = device.to_owned();
+            let up = self.metrics.engine_up.get_or_create(&OfDevice { device });
+            up.set(i64::from(beats.is_some()));
+        }
         if now.since(self.stats_at) >= STATS_EVERY {
             let stats = self.stats(publisher, books, cameras, now);
             notify::status(&format!(
@@ -155,7 +159,7 @@ impl Housekeeping {
     }
 
     /// Tells systemd that we live, when every loop moved.
-    fn pet(&mut self, loops: &[u64], now: Mono) {
+    fn pet(&mut self, loops: &[Option<u64>], now: Mono) {
         let Some((watchdog, every, petted)) = &mut self.watchdog else {
             return;
         };

@@ -22,7 +22,7 @@ use crate::{
 /// A permit, and then a frame for it.
 type NextLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;
 /// How a look ended, with its place among its camera's.
-type Ended = (Ticket, Result<Outcome, EngineStopped>);
+type Ended = (Ticket, Outcome);
 
 /// Takes looks, has the engine answer them, and hands their outcomes on in the order of each camera.
 pub struct Looks {
@@ -47,7 +47,7 @@ impl Looks {
     }
 
     /// Begins looks as permits and frames come, until outcomes are to be handed on: the next of one camera. Dropping the
-    /// future loses nothing. An error means that the engine has stopped.
+    /// future loses nothing. An error is a mistake of this program, after which looks may be missing.
     pub async fn outcomes(&mut self) -> Result<Vec<Outcome>, EngineStopped> {
         loop {
             tokio::select! {
@@ -72,7 +72,6 @@ impl Looks {
         let mut last = Vec::new();
         let all_ended = async {
             while let Some(ended) = self.begun.join_next().await {
-                // An engine that has stopped has nothing to add.
                 last.extend(self.end(ended).unwrap_or_default());
             }
         };
@@ -90,7 +89,7 @@ impl Looks {
     fn end(&mut self, ended: Result<Ended, JoinError>) -> Result<Vec<Outcome>, EngineStopped> {
         let abnormal = |e: JoinError| EngineStopped(format!("a look ended abnormally: {e}"));
         let (ticket, outcome) = ended.map_err(abnormal)?;
-        Ok(self.order.end(ticket, outcome?))
+        Ok(self.order.end(ticket, outcome))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ingest ──Frame──▶ sampler ──Look──▶ engine ──Outcome──▶ desk ──Update──▶ publish
-//!  one task/camera   newest wins       one thread          track, books     one task
+//!  one task/camera   newest wins       one thread/GPU      track, books     one task
 //! ```
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
@@ -15,16 +15,23 @@ mod demo;
 mod desk;
 mod device;
 mod engine;
+mod engines;
 mod housekeeping;
 mod in_order;
 mod looks;
 mod report;
+#[cfg(test)]
+mod rig;
+mod seats;
+mod station;
 
 use std::path::Path;
 
 pub use demo::{DemoOptions, demo};
 pub use device::Placed;
-pub use engine::{ModelCard, build_backend, build_endless_engine, build_engine, build_engine_with};
+pub use engine::{
+    Bare, ModelCard, build_backend, build_endless_engine, build_engine, build_engine_with,
+};
 
 use crate::{
     config::{self, Config, Environment, Loaded, Source},

@@ -69,8 +69,17 @@ fn cpu_name(cpuinfo: &str) -> Option<String> {
     field(cpuinfo, "model name").map(str::to_owned)
 }
 
+/// Memory that this process has now, MiB.
+pub(super) fn rss_mib() -> Option<f64> {
+    mib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS")
+}
+
 fn peak_rss_mib(status: &str) -> Option<f64> {
-    let kib = field(status, "VmHWM")?.strip_suffix("kB")?;
+    mib(status, "VmHWM")
+}
+
+fn mib(status: &str, name: &str) -> Option<f64> {
+    let kib = field(status, name)?.strip_suffix("kB")?;
     Some(kib.trim().parse::<f64>().ok()? / 1024.0)
 }
 

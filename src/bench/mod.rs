@@ -6,6 +6,7 @@
 //!   engine  sim, the street ─▶ engine      ─▶ its tables     what the pipeline gains, saves and costs
 //!   load    clients ─▶ engine             ─▶ tables      requests a second, beside what the device could do
 //!   steps   backend alone ─▶ periods      ─▶ table        how fast a device is, step by step
+//!   soak    chance ─▶ engine              ─▶ verdict      whether it stays right and alive, for ten minutes and more
 //!   live    published boxes and the street's truth ─▶ F1 over a run
 //! ```
 //!
@@ -25,6 +26,7 @@ mod progress;
 mod report;
 pub mod score;
 mod scores;
+mod soak;
 mod stages;
 mod steps;
 mod table;
@@ -43,6 +45,7 @@ pub use machine::Machine;
 pub use progress::Progress;
 pub use report::{Figure, PartFigures, Report, Target};
 pub use scores::{Aspect, Origin, Scores, Setting};
+pub use soak::{Memory, SoakError, SoakOptions, SoakReport, SoakTally, Soaked, soak};
 pub use stages::Spread;
 pub use steps::{Steps, StepsReport, StepsRow};
 pub use table::{LooksReport, LooksRow};

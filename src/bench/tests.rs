@@ -19,7 +19,7 @@ pub(super) fn micro_engine() -> (Engine, Arc<dyn Clock>) {
 
 /// The smallest golden model on the CPU.
 pub(super) fn micro_backend(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig) {
-    let (backend, config, _) = micro(clock);
+    let (backend, config, _) = micro_parts(clock);
     (backend, config)
 }
 
@@ -28,7 +28,8 @@ fn micro_model() -> LoadedModel {
     load_model(&ModelSource::Directory(set)).expect("the golden model")
 }
 
-fn micro(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
+/// The same with its words.
+pub(super) fn micro_parts(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
     placed(micro_model(), clock)
 }
 
@@ -46,7 +47,7 @@ fn placed(model: LoadedModel, clock: Arc<dyn Clock>) -> (Box<dyn Backend>, Model
 }
 
 pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Engine {
-    engine(micro(Arc::clone(clock)), options, clock)
+    engine(micro_parts(Arc::clone(clock)), options, clock)
 }
 
 /// Its answers end at their bounds and never before.

@@ -35,6 +35,28 @@ pub enum BenchWhat {
     Load(BenchLoadArgs),
     /// Measure the device alone: images by size, rows by number, one step after the other and two in flight
     Steps(BenchStepsArgs),
+    /// Test that the engine stays right and alive under everything at once: chance, cancels, deadlines, too little memory
+    Soak(BenchSoakArgs),
+}
+
+/// `spotter bench soak`
+#[derive(Clone, Debug, Args)]
+pub struct BenchSoakArgs {
+    /// How long, seconds
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    pub seconds: u64,
+    /// Seed of all chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Noise in the shape of a model instead of a model: tests load and memory, but hardly the answers
+    #[arg(long, value_enum, conflicts_with = "model")]
+    pub shape: Option<Shape>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which model
+    #[command(flatten)]
+    pub model: ModelArgs,
 }
 
 /// `spotter bench steps`

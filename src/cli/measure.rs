@@ -15,14 +15,16 @@ use serde::Serialize;
 
 use super::{
     args::EvalArgs,
-    bench_args::{BenchArgs, BenchEngineArgs, BenchLoadArgs, BenchStepsArgs, BenchWhat},
-    out::say,
+    bench_args::{
+        BenchArgs, BenchEngineArgs, BenchLoadArgs, BenchSoakArgs, BenchStepsArgs, BenchWhat,
+    },
+    out::{remark, say},
 };
 use crate::{
     app::{self, ModelCard},
     bench::{
         self, Ceiling, Ceilings, EvalOptions, Gauge, Load, LoadOptions, LoadPart, LooksOptions,
-        Machine, Progress, Steps, StepsReport,
+        Machine, Progress, SoakOptions, Soaked, Steps, StepsReport,
         engine::{EngineOptions, Part, chrome_trace},
     },
     config, cpu, cuda,
@@ -41,6 +43,7 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         Some(BenchWhat::Engine(args)) => return bench_engine(args),
         Some(BenchWhat::Load(args)) => return bench_load(args),
         Some(BenchWhat::Steps(args)) => return bench_steps(args),
+        Some(BenchWhat::Soak(args)) => return bench_soak(args),
         None => {}
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -61,10 +64,10 @@ fn bench_steps(args: &BenchStepsArgs) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = args.model.settings();
     let built = app::build_backend(&settings, args.shape.is_some(), Arc::clone(&clock));
-    let (mut placed, model_config, model) = built.map_err(anyhow::Error::msg)?;
+    let mut bare = built.map_err(anyhow::Error::msg)?;
     let mut steps = Steps {
-        backend: placed.backend.as_mut(),
-        config: &model_config,
+        backend: bare.placed.backend.as_mut(),
+        config: &bare.config,
         load,
         clock: clock.as_ref(),
     };
@@ -72,8 +75,8 @@ fn bench_steps(args: &BenchStepsArgs) -> anyhow::Result<()> {
     let rows = steps.run(|| progress.step())?;
     let report = StepsReport {
         machine: Machine::now(),
-        device: format!("{}, {}", placed.device, placed.precision),
-        model,
+        device: format!("{}, {}", bare.placed.device, bare.placed.precision),
+        model: bare.name,
         rows,
     };
     print(&report, args.json)
@@ -162,6 +165,38 @@ fn ceilings(
         copy_gb: Some(ceiling(found.copy_gb)),
     };
     Ok((ceilings, gauge))
+}
+
+/// `spotter bench soak`. What is not sound is an error.
+fn bench_soak(args: &BenchSoakArgs) -> anyhow::Result<()> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let settings = args.model.settings();
+    let built = app::build_backend(&settings, args.shape.is_some(), Arc::clone(&clock));
+    let bare = built.map_err(anyhow::Error::msg)?;
+    let on_gpu = bare.placed.gpu.is_some();
+    let gpu = settings.gpus.first().filter(|_| on_gpu);
+    let gpu = gpu.map(|&index| cuda::open(index)).transpose()?;
+    let free_mib = || Some(gpu.as_ref()?.free_bytes().ok()? as f64 / f64::from(1 << 20));
+    let soaked = Soaked {
+        backend: bare.placed.backend,
+        config: bare.config,
+        tokenizer: bare.tokenizer,
+        exact: !on_gpu,
+        device: bare.placed.device,
+        model: bare.name,
+    };
+    let options = SoakOptions {
+        time: Duration::from_secs(args.seconds),
+        looks: u64::MAX,
+        seed: args.seed,
+    };
+    let report = bench::soak(soaked, &options, &clock, free_mib, |so_far| {
+        remark(so_far.line());
+    })?;
+    print(&report, args.json)?;
+    let problems = report.problems();
+    anyhow::ensure!(problems.is_empty(), "not sound: {}", problems.join("; "));
+    Ok(())
 }
 
 /// `spotter bench engine`

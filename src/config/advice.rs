@@ -1,6 +1,6 @@
 //! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
 
-use super::{Camera, CameraTls, Commands, Config, Source};
+use super::{Camera, CameraTls, Commands, Config, Device, Source};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
 pub fn asked_prompt_frames_hz(cameras: &[Camera]) -> f64 {
@@ -45,15 +45,23 @@ pub fn insecure_features(config: &Config) -> Vec<String> {
     broker.into_iter().chain(cameras).collect()
 }
 
+/// A warning when more GPUs are listed than there are cameras: a camera stays with one GPU.
+pub fn idle_gpus(config: &Config) -> Option<String> {
+    let (gpus, cameras) = (config.model.gpus.len(), config.cameras.len());
+    let used = &config.model.gpus[..cameras.min(gpus)];
+    (gpus > cameras && config.model.device != Device::Cpu).then(|| {
+        format!(
+            "model.gpus: {gpus} GPUs, but cameras: {cameras}; a camera stays with one GPU, so only {used:?} is used"
+        )
+    })
+}
+
 /// Keys that are accepted, because the configuration is agreed on, and that this version does not act on yet. Told only
 /// of those that ask for more than the default.
 pub fn without_effect(config: &Config) -> Vec<String> {
     let mut keys = Vec::new();
     if config.mqtt.commands == Commands::All {
         keys.push("mqtt.commands".to_owned());
-    }
-    if config.model.gpus.len() > 1 {
-        keys.push("model.gpus beyond the first".to_owned());
     }
     for camera in &config.cameras {
         for prompt in &camera.prompts {

@@ -136,10 +136,12 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
     ];
     let device = table.get("device").and_then(|value| value.choice(&devices));
     model.device = device.unwrap_or(model.device);
-    model.gpus = table
-        .get("gpus")
-        .and_then(|value| gpus(&value))
-        .unwrap_or(model.gpus);
+    if let Some(value) = table.get("gpus") {
+        if model.device == Device::Cpu {
+            value.warning("has no effect with device = \"cpu\"");
+        }
+        model.gpus = gpus(&value).unwrap_or(model.gpus);
+    }
     let precisions = [("bf16", Precision::Bf16), ("fp8", Precision::Fp8)];
     let precision = table
         .get("precision")

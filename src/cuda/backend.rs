@@ -99,7 +99,7 @@ impl CudaBackend {
             Kernels::load(&gpu, Arc::clone(stream), cache)?,
             Products::new(&gpu, Arc::clone(stream), cache)?,
         );
-        let limits = limits(config, capacity, free_bytes(&gpu)?)?;
+        let limits = limits(config, capacity, gpu.free_bytes()?)?;
         let layout = Layout::new(&limits, limits.positions);
         let crops =
             (capacity.images * (config.vision.max_crops + 1)).max(config.vision.max_crops * 2);
@@ -343,12 +343,6 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
 
 /// Share of the memory that the weights leave which the cache may take; the rest is for a step's own buffers.
 const CACHE_SHARE: usize = 2;
-
-fn free_bytes(gpu: &Gpu) -> Result<usize, CudaError> {
-    let info = gpu.context.mem_get_info();
-    info.map(|(free, _)| free)
-        .map_err(super::error::tried("asking for the GPU's free memory"))
-}
 
 /// The capacity, with as many pages as there is memory for; an error when not even one look fits.
 fn limits(

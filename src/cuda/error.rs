@@ -17,6 +17,16 @@ pub enum CudaError {
         /// What brings it.
         package: &'static str,
     },
+    /// A GPU that the machine does not have.
+    #[error(
+        "no GPU {index}: the machine shows {count}, counted from 0; `nvidia-smi -L` lists them"
+    )]
+    Absent {
+        /// Asked for.
+        index: u32,
+        /// There.
+        count: i32,
+    },
     /// No tensor cores for bf16.
     #[error(
         "the GPU {name} has compute capability {major}.{minor}, 8.0 or newer is needed; use device = \"cpu\""
@@ -96,8 +106,20 @@ pub enum CudaError {
 }
 
 impl From<CudaError> for BackendError {
+    /// Of a step: what was tried, what the driver said, and what to do. After most of these errors the process cannot use that
+    /// GPU any more.
     fn from(error: CudaError) -> Self {
-        Self(error.to_string())
+        use cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        let remedy = match &error {
+            CudaError::Driver { source, .. } if source.0 == CUDA_ERROR_OUT_OF_MEMORY => {
+                "; end what else uses the GPU's memory, and start Spotter again"
+            }
+            CudaError::Driver { .. } | CudaError::Product { .. } => {
+                "; start Spotter again, and if it comes back, look for \"Xid\" in the kernel's log (dmesg)"
+            }
+            _ => "",
+        };
+        Self(format!("{error}{remedy}"))
     }
 }
 

@@ -40,11 +40,22 @@ impl Gpu {
     pub fn has_fp8(&self) -> bool {
         self.capability >= (8, 9)
     }
+
+    /// Bytes of its memory that nobody uses now.
+    pub fn free_bytes(&self) -> Result<usize, CudaError> {
+        let info = self.context.mem_get_info();
+        info.map(|(free, _)| free)
+            .map_err(tried("asking for the GPU's free memory"))
+    }
 }
 
 /// Opens GPU `index`, or says what is missing and what to do.
 pub fn open(index: u32) -> Result<Gpu, CudaError> {
     libraries()?;
+    let count = CudaContext::device_count().map_err(tried("counting the GPUs"))?;
+    if i64::from(index) >= i64::from(count) {
+        return Err(CudaError::Absent { index, count });
+    }
     let context = CudaContext::new(index as usize).map_err(tried("opening the GPU"))?;
     // SAFETY: nothing was allocated in the context yet. Without tracking the crate does not order streams by itself; this
     // room orders them with events, see `slot`.

@@ -2,12 +2,58 @@
 //!
 //! Everything is allocated while a backend is built and freed when it is dropped, after its streams have ended. A
 //! [`Pointer`] is therefore good for as long as the backend's parts that hold it, and nothing here borrows.
+//!
+//! What allocates and what waits for the GPU is here and nowhere else in the room, and is counted: a step of a known shape
+//! allocates nothing, and waits once, in its commit.
 
-use std::{marker::PhantomData, ptr::NonNull, slice, sync::Arc};
+use std::{cell::Cell, marker::PhantomData, ptr::NonNull, slice, sync::Arc};
 
-use cudarc::driver::{CudaSlice, CudaStream, DeviceRepr, DriverError, ValidAsZeroBits, result};
+use cudarc::driver::{
+    CudaEvent, CudaSlice, CudaStream, DeviceRepr, DriverError, ValidAsZeroBits, result,
+};
 
 use super::error::{CudaError, tried};
+
+/// Calls that cost more than to queue work. Of the calling thread: a backend belongs to one, and each GPU has its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Memory of the GPU or pinned memory was asked for.
+    pub allocations: u64,
+    /// The thread waited for the GPU.
+    pub waits: u64,
+}
+
+thread_local! {
+    static CALLS: Cell<Calls> = const { Cell::new(Calls { allocations: 0, waits: 0 }) };
+}
+
+impl Calls {
+    /// Of this thread, since it began.
+    #[cfg(test)]
+    pub fn so_far() -> Self {
+        CALLS.get()
+    }
+
+    fn count(allocations: u64, waits: u64) {
+        let before = CALLS.get();
+        CALLS.set(Self {
+            allocations: before.allocations + allocations,
+            waits: before.waits + waits,
+        });
+    }
+}
+
+/// Waits until the GPU has passed the event.
+pub fn wait_for_event(event: &CudaEvent, what: &'static str) -> Result<(), CudaError> {
+    Calls::count(0, 1);
+    event.synchronize().map_err(tried(what))
+}
+
+/// Waits until nothing of the stream is left.
+pub fn wait_for_stream(stream: &CudaStream, what: &'static str) -> Result<(), CudaError> {
+    Calls::count(0, 1);
+    stream.synchronize().map_err(tried(what))
+}
 
 /// Memory of the GPU.
 #[derive(Debug)]
@@ -73,9 +119,8 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
 
     fn ready(stream: &Arc<CudaStream>, slice: CudaSlice<T>) -> Result<Self, CudaError> {
         use cudarc::driver::DevicePtr as _;
-        stream
-            .synchronize()
-            .map_err(tried("waiting for the GPU's memory"))?;
+        Calls::count(1, 0);
+        wait_for_stream(stream, "waiting for the GPU's memory")?;
         let address = slice.device_ptr(stream).0;
         Ok(Self { slice, address })
     }
@@ -91,6 +136,7 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
 
     /// A copy of it. Waits for everything on the stream.
     pub fn to_host(&self, stream: &Arc<CudaStream>) -> Result<Vec<T>, CudaError> {
+        Calls::count(0, 1);
         stream
             .clone_dtoh(&self.slice)
             .map_err(tried("copying from the GPU"))
@@ -107,6 +153,7 @@ pub struct Pinned<T> {
 impl<T: DeviceRepr + ValidAsZeroBits> Pinned<T> {
     /// `len` zeros. The calling thread must have a context.
     pub fn zeros(len: usize) -> Result<Self, CudaError> {
+        Calls::count(1, 0);
         let failed = tried("allocating memory that the GPU can copy");
         let bytes = len.max(1) * size_of::<T>();
         // SAFETY: the size is not zero; the memory is freed once, in `drop`.

@@ -15,7 +15,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
 use super::{
     error::{CudaError, tried},
     frames::FrameStage,
-    memory::{Buffer, Pinned, download, upload},
+    memory::{Buffer, Pinned, download, upload, wait_for_event, wait_for_stream},
     program::{Counts, Layout},
     record::Record,
 };
@@ -44,7 +44,7 @@ impl Streams {
     /// Waits until nothing runs.
     pub fn drain(&self) -> Result<(), CudaError> {
         for stream in [&self.up, &self.compute, &self.down] {
-            stream.synchronize().map_err(tried("waiting for the GPU"))?;
+            wait_for_stream(stream, "waiting for the GPU")?;
         }
         Ok(())
     }
@@ -218,9 +218,7 @@ impl Slot {
 
     /// Waits for that copy.
     pub fn results(&self) -> Result<&[Record], CudaError> {
-        self.copied
-            .synchronize()
-            .map_err(tried("waiting for a step of the GPU"))?;
+        wait_for_event(&self.copied, "waiting for a step of the GPU")?;
         Ok(&self.host_records.as_slice()[..self.flight.counts.picks])
     }
 }

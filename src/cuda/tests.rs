@@ -4,10 +4,12 @@
 mod attention;
 mod choices;
 mod decode;
+mod faults;
 mod fp8;
 mod frames;
 mod layers;
 mod products;
+mod quiet;
 mod whole;
 
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 //! form: there are as many looks inside as permits, and the channel is as long as the permits are many.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -40,6 +41,13 @@ pub struct Handle {
     beats: Arc<AtomicU64>,
 }
 
+/// Tells how an engine ends.
+pub struct End {
+    reason: oneshot::Receiver<Result<(), EngineStopped>>,
+    /// Nothing is ever sent; it is closed when the thread is over.
+    thread: oneshot::Receiver<Infallible>,
+}
+
 /// The right to have one look answered.
 pub struct Permit {
     permit: OwnedSemaphorePermit,
@@ -48,24 +56,26 @@ pub struct Permit {
 
 /// Starts the thread `engine`, builds the engine on it (a device's types may be bound to their thread) and waits until it
 /// is ready. `build` says with the engine how many permits there are, 1 or more: the looks that may be inside of it at
-/// once. Every one more keeps the device busier and grows older. The second value resolves when the engine ends: `Ok` after the last handle went, else the reason.
-pub async fn start<B>(
-    build: B,
-) -> Result<(Handle, oneshot::Receiver<Result<(), EngineStopped>>), EngineStopped>
+/// once. Every one more keeps the device busier and grows older.
+pub async fn start<B>(build: B) -> Result<(Handle, End), EngineStopped>
 where
     B: FnOnce() -> Result<(Engine, usize), String> + Send + 'static,
 {
     let (ready, is_ready) = oneshot::channel();
-    let (ended, has_ended) = oneshot::channel();
+    let (ended, reason) = oneshot::channel();
+    let (over, thread) = oneshot::channel();
     let beats = Arc::new(AtomicU64::new(0));
     let thread_beats = Arc::clone(&beats);
-    let body = move || match build() {
-        Err(reason) => drop(ready.send(Err(EngineStopped(reason)))),
-        Ok((engine, permits)) => {
-            let (requests, inbox) = mpsc::sync_channel(permits);
-            // The receiver waits below; it cannot be gone unless the caller was dropped.
-            let _ = ready.send(Ok((permits, requests)));
-            let _ = ended.send(serve(engine, &inbox, &thread_beats));
+    let body = move || {
+        let _over = over;
+        match build() {
+            Err(reason) => drop(ready.send(Err(EngineStopped(reason)))),
+            Ok((engine, permits)) => {
+                let (requests, inbox) = mpsc::sync_channel(permits);
+                // The receiver waits below; it cannot be gone unless the caller was dropped.
+                let _ = ready.send(Ok((permits, requests)));
+                run(engine, inbox, ended, &thread_beats);
+            }
         }
     };
     std::thread::Builder::new()
@@ -80,23 +90,41 @@ where
         requests,
         beats,
     };
-    Ok((handle, has_ended))
+    Ok((handle, End { reason, thread }))
+}
+
+/// Who waits for an answer, by look.
+type Waiting = HashMap<LookId, oneshot::Sender<Outcome>>;
+
+/// Serves until the end. Whoever listens learns the reason first, then those who wait that nothing comes any more, and
+/// neither waits for a device that does not let go.
+fn run(
+    mut engine: Engine,
+    inbox: mpsc::Receiver<Request>,
+    ended: oneshot::Sender<Result<(), EngineStopped>>,
+    beats: &AtomicU64,
+) {
+    let mut waiting = Waiting::new();
+    let reason = serve(&mut engine, &inbox, &mut waiting, beats);
+    let _ = ended.send(reason);
+    drop((inbox, waiting));
+    drop(engine);
 }
 
 /// Turns the loop while a look is inside, and sleeps until the next one comes.
 fn serve(
-    mut engine: Engine,
+    engine: &mut Engine,
     inbox: &mpsc::Receiver<Request>,
+    waiting: &mut Waiting,
     beats: &AtomicU64,
 ) -> Result<(), EngineStopped> {
-    let mut inside: HashMap<LookId, oneshot::Sender<Outcome>> = HashMap::new();
     loop {
         beats.fetch_add(1, Ordering::Relaxed);
         match next_request(inbox, engine.is_idle()) {
             Ok(Some(Request { look, reply })) => {
                 let asked = look.clone();
                 match engine.submit(look, false) {
-                    Ok(id) => drop(inside.insert(id, reply)),
+                    Ok(id) => drop(waiting.insert(id, reply)),
                     // Nobody waits any more when the daemon is shutting down.
                     Err(e) => drop(reply.send(Outcome::Failed(asked, e.to_string()))),
                 }
@@ -106,12 +134,12 @@ fn serve(
         }
         let stopped = |e: EngineError| EngineStopped(e.to_string());
         for (id, news) in engine.turn().map_err(stopped)? {
-            if let (News::Ended(outcome), Some(reply)) = (news, inside.remove(&id)) {
+            if let (News::Ended(outcome), Some(reply)) = (news, waiting.remove(&id)) {
                 let _ = reply.send(outcome);
             }
         }
         // A client that went away waits for nothing.
-        for (id, _) in inside.extract_if(|_, reply| reply.is_closed()) {
+        for (id, _) in waiting.extract_if(|_, reply| reply.is_closed()) {
             engine.cancel(id);
         }
     }
@@ -160,16 +188,36 @@ impl Handle {
     }
 }
 
+impl End {
+    /// Waits until the engine ends, and says why. To be awaited until it is ready, and not again.
+    pub async fn reason(&mut self) -> EngineStopped {
+        match (&mut self.reason).await {
+            Ok(Err(stopped)) => stopped,
+            Ok(Ok(())) => EngineStopped("nobody asks it any more".into()),
+            Err(_) => {
+                EngineStopped("its thread ended abnormally; its last words stand above".into())
+            }
+        }
+    }
+
+    /// Waits until the thread is over and what it held is free. The engine ends when all handles are gone, or has failed.
+    pub async fn over(self) {
+        // Closed is what it waits for.
+        let _ = self.thread.await;
+    }
+}
+
 impl Permit {
-    /// Has one look answered. Does not block the thread.
-    pub async fn look(self, look: Look) -> Result<Outcome, EngineStopped> {
-        let stopped = || EngineStopped("the engine has stopped".into());
+    /// Has one look answered; it fails when the engine ends before. Does not block the thread.
+    pub async fn look(self, look: Look) -> Outcome {
         let (reply, answer) = oneshot::channel();
-        self.requests
-            .try_send(Request { look, reply })
-            .map_err(|_| stopped())?;
-        let outcome = answer.await.map_err(|_| stopped());
+        let asked = look.clone();
+        let sent = self.requests.try_send(Request { look, reply });
+        let outcome = match sent {
+            Ok(()) => answer.await.ok(),
+            Err(_) => None,
+        };
         drop(self.permit);
-        outcome
+        outcome.unwrap_or_else(|| Outcome::Failed(asked, "the engine has stopped".into()))
     }
 }

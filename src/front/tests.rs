@@ -335,9 +335,22 @@ async fn as_many_looks_may_be_inside_as_the_builder_says() {
     // A permit is free again when its look is answered.
     let permit = permits.pop().expect("three");
     let outcome = permit.look(look(1, Mono::from_nanos(u64::MAX))).await;
-    assert!(
-        matches!(outcome, Ok(Outcome::Answered { .. })),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Outcome::Answered { .. }), "{outcome:?}");
     assert!(fourth.poll(&mut context).is_ready());
+}
+
+#[tokio::test]
+async fn when_the_device_fails_all_who_wait_are_told_and_those_who_come_later() {
+    let build = || Ok((engine(LIMITS, Some(3)).0, 2));
+    let (handle, mut end) = handle::start(build).await.expect("an engine");
+    let ask = |permit: handle::Permit| permit.look(look(1, Mono::from_nanos(u64::MAX)));
+    let (one, two) = (handle.permit().await, handle.permit().await);
+    for outcome in <[_; 2]>::from(tokio::join!(ask(one), ask(two))) {
+        assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    }
+    let reason = end.reason().await.to_string();
+    assert_eq!(reason, "device: the device fell off the bus");
+    let late = ask(handle.permit().await).await;
+    assert!(matches!(late, Outcome::Failed(..)), "{late:?}");
+    end.over().await;
 }

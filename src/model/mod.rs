@@ -37,7 +37,7 @@ pub use random::random_weights;
 pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
 pub use resize::{Taps, is_down_first, taps};
 pub use source::{TensorSource, WeightsError, WeightsFile};
-pub use tensor::{FloatFormat, Tensor, TensorData};
+pub use tensor::{FloatFormat, Tensor, TensorBytes, TensorData};
 pub use tiling::{Tiling, tiling};
 pub use tokenizer::{TextStream, Tokenizer, TokenizerError};
 pub use weights::{

@@ -1,7 +1,6 @@
 //! Where tensors come from: a safetensors file, or bytes in the program, read one tensor at a time.
 
 use std::{
-    borrow::Cow,
     collections::BTreeMap,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
@@ -10,7 +9,7 @@ use std::{
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-use super::tensor::{FloatFormat, Tensor, TensorData};
+use super::tensor::{FloatFormat, Tensor, TensorBytes, TensorData};
 
 /// Most names that a message lists.
 const NAMES_SHOWN: usize = 20;
@@ -260,7 +259,7 @@ impl TensorSource for WeightsFile {
 }
 
 impl Bytes {
-    fn at(&mut self, start: u64, length: usize) -> io::Result<Cow<'static, [u8]>> {
+    fn at(&mut self, start: u64, length: usize) -> io::Result<TensorBytes> {
         match self {
             Self::File(file) => {
                 let mut bytes = vec![0; length];
@@ -272,7 +271,7 @@ impl Bytes {
                 let rest = all.get(start as usize..).unwrap_or_default();
                 let bytes = rest.get(..length);
                 bytes
-                    .map(Cow::Borrowed)
+                    .map(TensorBytes::Static)
                     .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
             }
         }

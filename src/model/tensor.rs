@@ -1,6 +1,6 @@
 //! One tensor as a file holds it.
 
-use std::borrow::Cow;
+use std::{ops::Deref, sync::Arc};
 
 use half::{bf16, f16};
 
@@ -33,10 +33,43 @@ pub enum TensorData {
         /// What the bytes are.
         format: FloatFormat,
         /// `values * format.bytes()` of them.
-        bytes: Cow<'static, [u8]>,
+        bytes: TensorBytes,
     },
     /// Numbers.
     F32(Vec<f32>),
+}
+
+/// Bytes of a tensor, of which clones share the memory: a model of 4 GB that goes to several GPUs is in the host's memory
+/// once.
+#[derive(Clone, Debug)]
+pub enum TensorBytes {
+    /// In the program itself.
+    Static(&'static [u8]),
+    /// Read from a file; free when the last clone is gone.
+    Shared(Arc<Vec<u8>>),
+}
+
+impl Deref for TensorBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Static(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl From<Vec<u8>> for TensorBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Shared(Arc::new(bytes))
+    }
+}
+
+impl PartialEq for TensorBytes {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
 }
 
 /// A tensor with its published name, without the `model.` prefix.
@@ -130,5 +163,17 @@ mod tests {
             assert_eq!(tensor.to_f32(), values);
             assert_eq!(tensor.into_f32(), values);
         }
+    }
+
+    #[test]
+    fn clones_share_their_bytes() {
+        let tensor = encoded(FloatFormat::Bf16, vec![1, 2, 3, 4]);
+        let address = |tensor: &Tensor| match &tensor.data {
+            TensorData::Encoded { bytes, .. } => bytes.as_ptr(),
+            TensorData::F32(_) => panic!("bytes were given"),
+        };
+        let clone = tensor.clone();
+        assert_eq!(clone, tensor);
+        assert_eq!(address(&clone), address(&tensor));
     }
 }

@@ -44,6 +44,13 @@ pub struct OfStage {
     pub stage: &'static str,
 }
 
+/// Label `device` of an engine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfDevice {
+    /// `cpu`, or `cuda 1, NVIDIA H200`.
+    pub device: String,
+}
+
 /// Label `reason` of a loss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfReason {
@@ -75,6 +82,8 @@ pub struct Metrics {
     frames_in_flight: Family<OfCamera, Gauge>,
     /// 1 while frames arrive.
     pub camera_online: Family<OfCamera, Gauge>,
+    /// 1 while the engine on that device runs.
+    pub engine_up: Family<OfDevice, Gauge>,
     /// Each stage of the latency account, of each detection.
     pub stage_seconds: Seconds,
     /// Receive to publish, of each detection.
@@ -106,6 +115,7 @@ impl Metrics {
             frames_waiting: Family::default(),
             frames_in_flight: Family::default(),
             camera_online: Family::default(),
+            engine_up: Family::default(),
             stage_seconds: Family::new_with_constructor(latency_buckets),
             total_seconds: latency_buckets(),
             messages_sent: Counter::default(),
@@ -139,6 +149,11 @@ impl Metrics {
             "engine_frames_in_flight",
             "Frames that the engine looks at now",
             self.frames_in_flight.clone(),
+        );
+        registry.register(
+            "engine_up",
+            "1 while the engine on the device runs",
+            self.engine_up.clone(),
         );
     }
 

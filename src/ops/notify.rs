@@ -63,7 +63,7 @@ pub enum Vitality {
     /// Every loop moved within the interval.
     Alive,
     /// These did not; be silent, and systemd will restart us.
-    Stuck(Vec<&'static str>),
+    Stuck(Vec<String>),
 }
 
 /// Compares progress counters with what they were. Pure: a loop that stands for its whole limit is stuck, and one
@@ -75,7 +75,7 @@ pub struct Watchdog {
 
 #[derive(Clone, Debug)]
 struct Seen {
-    name: &'static str,
+    name: String,
     limit: Duration,
     counter: u64,
     since: Mono,
@@ -83,8 +83,8 @@ struct Seen {
 
 impl Watchdog {
     /// `loops` names the counters that [`check`](Self::check) gets, in order, and how long each may stand still.
-    pub fn new(loops: &[(&'static str, Duration)], now: Mono) -> Self {
-        let seen = loops.iter().map(|&(name, limit)| Seen {
+    pub fn new(loops: impl IntoIterator<Item = (String, Duration)>, now: Mono) -> Self {
+        let seen = loops.into_iter().map(|(name, limit)| Seen {
             name,
             limit,
             counter: 0,
@@ -95,14 +95,16 @@ impl Watchdog {
         }
     }
 
-    /// `counters` rise while their loops live; one for each name.
-    pub fn check(&mut self, counters: &[u64], now: Mono) -> Vitality {
+    /// `counters` rise while their loops live; one for each name. `None` is a loop that has ended, which was told when it did
+    /// and is no reason to restart the others.
+    pub fn check(&mut self, counters: &[Option<u64>], now: Mono) -> Vitality {
         let mut stuck = Vec::new();
-        for (seen, &counter) in self.seen.iter_mut().zip(counters) {
+        let running = self.seen.iter_mut().zip(counters);
+        for (seen, counter) in running.filter_map(|(seen, counter)| Some((seen, (*counter)?))) {
             if counter != seen.counter {
                 (seen.counter, seen.since) = (counter, now);
             } else if now.since(seen.since) >= seen.limit {
-                stuck.push(seen.name);
+                stuck.push(seen.name.clone());
             }
         }
         if stuck.is_empty() {
@@ -121,13 +123,24 @@ mod tests {
     fn one_stuck_loop_is_enough_and_recovery_counts() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         let limit = Duration::from_secs(30);
-        let mut watchdog = Watchdog::new(&[("engine", limit), ("mqtt", limit)], at(0));
-        assert_eq!(watchdog.check(&[1, 1], at(10)), Vitality::Alive);
-        assert_eq!(watchdog.check(&[1, 2], at(39)), Vitality::Alive);
-        assert_eq!(
-            watchdog.check(&[1, 3], at(40)),
-            Vitality::Stuck(vec!["engine"])
-        );
-        assert_eq!(watchdog.check(&[2, 4], at(41)), Vitality::Alive);
+        let loops = ["engine", "mqtt"].map(|name| (name.to_owned(), limit));
+        let mut watchdog = Watchdog::new(loops, at(0));
+        let mut check = |counters: [u64; 2], now| watchdog.check(&counters.map(Some), now);
+        assert_eq!(check([1, 1], at(10)), Vitality::Alive);
+        assert_eq!(check([1, 2], at(39)), Vitality::Alive);
+        let stuck = Vitality::Stuck(vec!["engine".into()]);
+        assert_eq!(check([1, 3], at(40)), stuck);
+        assert_eq!(check([2, 4], at(41)), Vitality::Alive);
+    }
+
+    #[test]
+    fn a_loop_that_has_ended_is_not_waited_for() {
+        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+        let loops = ["cuda 0", "cuda 1"].map(|name| (name.to_owned(), Duration::from_secs(30)));
+        let mut watchdog = Watchdog::new(loops, at(0));
+        assert_eq!(watchdog.check(&[Some(1), Some(1)], at(1)), Vitality::Alive);
+        assert_eq!(watchdog.check(&[Some(2), None], at(60)), Vitality::Alive);
+        let stuck = Vitality::Stuck(vec!["cuda 0".into()]);
+        assert_eq!(watchdog.check(&[Some(2), None], at(90)), stuck);
     }
 }

@@ -4,18 +4,13 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::{
+    app::rig::{self, frame},
     config::Camera,
-    domain::{
-        Books, CameraId, Clock as _, Frame, FrameTimes, ManualClock, Mono, Picture, WallTime,
-    },
-    engine::{
-        Options,
-        backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
-        sequence::Bounds,
-    },
-    front::{Engine, handle},
+    domain::{Books, Clock as _, ManualClock},
+    engine::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    front::handle,
     sampler::TimeLimits,
-    sim::{SimBackend, SimCosts, SimModel},
+    sim::SimBackend,
     testing,
 };
 
@@ -47,38 +42,6 @@ impl Backend for Gated {
     }
 }
 
-fn engine(gate: mpsc::Receiver<()>, clock: ManualClock) -> Engine {
-    let (config, tokenizer) = testing::micro_model();
-    let limits = Limits {
-        slots: 2,
-        rows: 4,
-        pages: 64,
-        page_tokens: 16,
-        context: 200,
-        prefix_positions: config.prefix_positions(),
-        images: 1,
-        positions: 400,
-    };
-    let model = SimModel {
-        vocab: config.text.vocab_size,
-        objects: 1,
-        crops: 1,
-        memory: false,
-    };
-    let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    let device = SimBackend::new(limits, model, costs, clock.clone());
-    let bounds = Bounds {
-        max_objects: 5,
-        max_tokens: 8,
-    };
-    Engine::new(
-        Box::new(Gated { device, gate }),
-        (config, tokenizer),
-        (bounds, Options::default()),
-        Arc::new(clock),
-    )
-}
-
 /// Two cameras and an engine of [`PERMITS`] permits, whose device waits until the sender is dropped.
 struct Site {
     clock: ManualClock,
@@ -99,8 +62,12 @@ impl Site {
         let limits = TimeLimits::new(Duration::from_secs(3600), None);
         let sampler = Sampler::new(&cameras, limits, Arc::new(clock.clone()));
         let (gate, closed) = mpsc::channel();
-        let engine_clock = clock.clone();
-        let build = move || Ok((engine(closed, engine_clock), PERMITS));
+        let engine_clock = Arc::new(clock.clone());
+        let device = move || Gated {
+            device: rig::device(),
+            gate: closed,
+        };
+        let build = move || Ok((rig::engine(device(), engine_clock), PERMITS));
         let (engine, _) = handle::start(build).await.unwrap();
         Self {
             looks: Looks::new(engine, Arc::clone(&sampler)),
@@ -132,23 +99,6 @@ impl Site {
             .iter()
             .map(|(_, books)| of(books))
             .sum()
-    }
-}
-
-fn frame(camera: &CameraId, number: u64, now: Mono) -> Frame {
-    Frame {
-        camera: camera.clone(),
-        number,
-        camera_size: (2, 2),
-        key: false,
-        times: FrameTimes {
-            received: now,
-            received_wall: WallTime::default(),
-            decoded: now,
-            capture: None,
-            rtp: None,
-        },
-        picture: Picture::from_rgb(2, 2, vec![0; 12]).unwrap(),
     }
 }
 

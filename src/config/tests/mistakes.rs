@@ -301,6 +301,53 @@ fn what_must_be_there() {
 }
 
 #[test]
+fn gpus_are_listed_once_each_and_not_beside_the_cpu() {
+    for (model, said_of_it) in [
+        ("gpus = [0, 1]", None),
+        (
+            "device = \"cuda\"\ngpus = []",
+            Some(
+                "10:8 model.gpus: empty; name at least one GPU, as in [0], or write device = \"cpu\"",
+            ),
+        ),
+        (
+            "gpus = [0, 1, 0]",
+            Some("9:15 model.gpus: GPU 0 is named twice; each has one engine"),
+        ),
+        (
+            "device = \"cpu\"\ngpus = [1]",
+            Some("10:8 model.gpus: warning: has no effect with device = \"cpu\""),
+        ),
+    ] {
+        let lines: Vec<String> = said_of_it
+            .iter()
+            .map(|line| format!("site.toml:{line}"))
+            .collect();
+        let said = said(&person(&format!("[model]\n{model}")));
+        assert_eq!(said.len(), lines.len(), "{said:?}");
+        for (said, line) in said.iter().zip(&lines) {
+            assert!(said.starts_with(line), "{said}\n{line}");
+        }
+    }
+}
+
+#[test]
+fn more_gpus_than_cameras_are_told() {
+    let loaded = |model: &str| {
+        let text = person(&format!("[model]\n{model}"));
+        read(text.as_bytes(), Purpose::Run, &environment(&[]))
+            .unwrap()
+            .config
+    };
+    let idle = advice::idle_gpus(&loaded("gpus = [1, 0]")).unwrap();
+    assert_eq!(
+        idle,
+        "model.gpus: 2 GPUs, but cameras: 1; a camera stays with one GPU, so only [1] is used"
+    );
+    assert_eq!(advice::idle_gpus(&loaded("gpus = [3]")), None);
+}
+
+#[test]
 fn syntax_errors_have_places_too() {
     let all = said("[mqtt\nurl = \"mqtt://b\"\nx = = 3\n");
     assert!(all.len() >= 2, "{all:?}");

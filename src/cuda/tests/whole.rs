@@ -17,8 +17,9 @@ use crate::{
     },
 };
 
-fn gpu() -> bool {
-    match library::open(0) {
+/// False, with a word, where there is no such GPU.
+pub(super) fn gpu(index: u32) -> bool {
+    match library::open(index) {
         Ok(_) => true,
         Err(error) => {
             println!("left out: {error}");
@@ -28,6 +29,10 @@ fn gpu() -> bool {
 }
 
 fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
+    cuda_on(0, config, weights)
+}
+
+pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaBackend {
     let capacity = Capacity {
         slots: 2,
         rows: 32,
@@ -37,7 +42,7 @@ fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
     let how = (capacity, Precision::Bf16);
-    CudaBackend::new((0, &cache), config, weights, how, clock).unwrap()
+    CudaBackend::new((gpu, &cache), config, weights, how, clock).unwrap()
 }
 
 /// The first decision of `ids` behind `image` on both.
@@ -78,7 +83,7 @@ fn first(
 
 #[test]
 fn small_models_decide_as_on_the_cpu() {
-    if !gpu() {
+    if !gpu(0) {
         return;
     }
     let (mut near, mut all) = (0, 0);
@@ -164,7 +169,7 @@ fn small_models_decide_as_on_the_cpu() {
 
 #[test]
 fn true_widths_find_what_the_reference_finds() {
-    let Some(set) = golden_set("md2-full").filter(|_| gpu()) else {
+    let Some(set) = golden_set("md2-full").filter(|_| gpu(0)) else {
         return;
     };
     let config = config(&set);

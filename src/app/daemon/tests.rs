@@ -1,0 +1,106 @@
+//! The daemon with cameras that deliver and engines that break. No broker is there; nothing here depends on one.
+
+use std::path::Path;
+
+use super::*;
+use crate::{
+    app::{rig, seats::deal, station::Station},
+    domain::CameraId,
+    front::handle,
+    ingest,
+    sampler::TimeLimits,
+};
+
+/// Two cameras that deliver test pictures, as fast as looks are taken.
+const CONFIG: &str = r#"
+mqtt.url = "mqtt://127.0.0.1:1"
+http.listen = "off"
+[defaults]
+rate = 30
+[camera.gate]
+url = "test://"
+prompt.person.detect = "person"
+[camera.yard]
+url = "test://"
+prompt.person.detect = "person"
+"#;
+
+fn config() -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("site.toml");
+    std::fs::write(&path, CONFIG).unwrap();
+    config::load(&path, &Environment::process()).unwrap().config
+}
+
+fn card() -> ModelCard {
+    ModelCard {
+        name: "simulated".into(),
+        sha256: String::new(),
+        precision: "bf16",
+        device: String::new(),
+        label: String::new(),
+        gpu: None,
+        max_objects: 5,
+        permits: 2,
+    }
+}
+
+/// A daemon whose devices break after so many steps.
+async fn daemon(steps: &[usize]) -> Daemon {
+    ingest::start_gstreamer().unwrap();
+    let config = config();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let ids: Vec<CameraId> = config.cameras.iter().map(|c| c.id.clone()).collect();
+    let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();
+    let dealt = deal(&ids, &labels, &Seats::new());
+    let limits = TimeLimits::new(Duration::from_secs(3600), None);
+    let mut stations = Vec::new();
+    for (index, (label, &steps)) in labels.into_iter().zip(steps).enumerate() {
+        let engine_clock = Arc::clone(&clock);
+        let build = move || Ok((rig::engine(rig::Fragile::after(steps), engine_clock), 2));
+        let started = handle::start(build).await.unwrap();
+        let its = config
+            .cameras
+            .iter()
+            .zip(&dealt)
+            .filter(|(_, of)| **of == index);
+        let its: Vec<config::Camera> = its.map(|(camera, _)| camera.clone()).collect();
+        stations.push(Station::new(label, started, &its, limits, &clock));
+    }
+    let page = BoundPage::bind(&config.http).await.unwrap();
+    let engines = (Engines::new(stations, ids), card());
+    Daemon::with(config, page, engines, clock, None).unwrap()
+}
+
+#[tokio::test]
+async fn the_last_engine_that_fails_ends_the_daemon_and_one_before_only_its_cameras() {
+    let mut daemon = daemon(&[40, 8]).await;
+    let mut signals = Signals::listen().unwrap();
+    let error = loop {
+        // Other tests of this process send it signals.
+        if let Err(error) = daemon.watch(&mut signals, Path::new("site.toml")).await {
+            break error;
+        }
+    };
+    assert_eq!(
+        format!("{error:#}"),
+        "engine on cuda 0: device: it fell off the bus"
+    );
+    let troubles: Vec<String> = daemon.cameras.troubles().collect();
+    let of = |camera, device| {
+        format!("camera {camera}: engine_lost: engine on {device}: device: it fell off the bus")
+    };
+    assert_eq!(troubles, [of("gate", "cuda 0"), of("yard", "cuda 1")]);
+    assert!(daemon.cameras.online().all(|(_, online)| !online));
+    let books = daemon.engines.books();
+    let [(_, gate), (_, yard)] = &books[..] else {
+        panic!("two cameras: {books:?}");
+    };
+    assert!(gate.looked > yard.looked && yard.looked > 0, "{books:?}");
+    for (camera, books) in &books {
+        assert!(
+            books.balanced() && books.in_flight == 0,
+            "{camera}: {books:?}"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! All engines of the daemon, one for each device, and which of them looks at which camera.
+//!
+//! ```text
+//!   gate, dock ─▶ sampler ─▶ engine on cuda 0 ─▶ outcomes ─┐
+//!   yard       ─▶ sampler ─▶ engine on cuda 1 ─▶ outcomes ─┴─▶ desk        an engine that fails takes its own cameras along
+//! ```
+
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+
+use anyhow::Context as _;
+use tokio::{task::spawn_blocking, time::Instant};
+
+use super::{
+    ModelCard, device,
+    seats::{Seats, deal},
+    station::{Loss, Station},
+};
+use crate::{
+    config::{Camera, Config},
+    domain::{Books, CameraId, Clock, Frame, Outcome},
+    model,
+    sampler::Sampler,
+};
+
+/// The engines with their cameras.
+pub struct Engines {
+    stations: Vec<Station>,
+    /// In the order of the configuration.
+    cameras: Vec<CameraId>,
+    /// Who is asked first, by turns.
+    first: usize,
+}
+
+/// What engines have to tell.
+pub enum News {
+    /// Looks ended, whose frames are in that sampler's books.
+    Outcomes(Arc<Sampler>, Vec<Outcome>),
+    /// An engine ended by itself.
+    Lost(Loss),
+}
+
+impl Engines {
+    /// Reads the model once and puts it on every device, one after the other: the second finds the kernels compiled, and
+    /// each is measured with the machine for itself. The weights are shared until they are on the last GPU, so they take the
+    /// host's memory once. Cameras that sat `before` keep their device where that is even. The card is that of the first.
+    pub async fn start(
+        config: &Config,
+        before: &Seats,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<(Self, ModelCard)> {
+        let settings = config.model.clone();
+        let load = move || {
+            let mut devices = device::choose(&settings)?;
+            let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
+            // The one whose turn is next stands last.
+            devices.reverse();
+            Ok::<_, String>((devices, loaded))
+        };
+        let loaded = spawn_blocking(load).await.context("model")?;
+        let (mut devices, loaded) = loaded.map_err(anyhow::Error::msg).context("model")?;
+        // A device without a camera would hold memory for nothing; the configuration's advice tells of it.
+        let spare = devices.len().saturating_sub(config.cameras.len());
+        devices.drain(..spare);
+        let labels: Vec<String> = devices.iter().rev().map(device::Device::label).collect();
+        let ids: Vec<CameraId> = config.cameras.iter().map(|c| c.id.clone()).collect();
+        let dealt = deal(&ids, &labels, before);
+        let (mut stations, mut card) = (Vec::new(), None);
+        let mut loaded = Some(loaded);
+        while let Some(device) = devices.pop() {
+            // The last takes the weights along, and each tensor is free when it is there.
+            let weights = if devices.is_empty() {
+                loaded.take()
+            } else {
+                loaded.clone()
+            };
+            let weights = weights.context("model: weights are loaded once")?;
+            let label = device.label();
+            let cameras = of_engine(&config.cameras, &dealt, stations.len());
+            let opened = Station::open(device, weights, &config.model, &cameras, clock).await;
+            let (station, its_card) = opened.with_context(|| format!("model on {label}"))?;
+            stations.push(station);
+            card.get_or_insert(its_card);
+        }
+        let card = card.context("model: no device; name at least one in model.gpus")?;
+        Ok((Self::new(stations, ids), card))
+    }
+
+    /// Engines that run already, and all cameras in the order of the configuration.
+    pub fn new(stations: Vec<Station>, cameras: Vec<CameraId>) -> Self {
+        Self {
+            stations,
+            cameras,
+            first: 0,
+        }
+    }
+
+    /// Begins looks on all engines as permits and frames come, until one has something to tell. Dropping the future loses
+    /// nothing. Never ready when all engines have ended.
+    pub async fn next(&mut self) -> News {
+        let (index, told) = {
+            let stations = self.stations.iter_mut().enumerate();
+            let mut waiting: Vec<_> = stations
+                .map(|(index, station)| (index, Box::pin(station.next())))
+                .collect();
+            // None is always asked first, so that a busy engine does not keep the others waiting.
+            let turn = self.first % waiting.len().max(1);
+            waiting.rotate_left(turn);
+            poll_fn(|context| {
+                for (index, next) in &mut waiting {
+                    if let Poll::Ready(told) = next.as_mut().poll(context) {
+                        return Poll::Ready((*index, told));
+                    }
+                }
+                Poll::Pending
+            })
+            .await
+        };
+        self.first = index + 1;
+        let station = &mut self.stations[index];
+        match told {
+            Ok(outcomes) => News::Outcomes(Arc::clone(station.sampler()), outcomes),
+            Err(reason) => match station.lost(&reason) {
+                Some(loss) => News::Lost(loss),
+                // A lost station is never ready, so this branch is not taken.
+                None => std::future::pending().await,
+            },
+        }
+    }
+
+    /// True when no engine is left.
+    pub fn all_lost(&self) -> bool {
+        self.stations
+            .iter()
+            .all(|station| station.beats().is_none())
+    }
+
+    /// Begins no more looks and waits at most so long for those under way. Returns all outcomes that are left, each with
+    /// the sampler of its frame.
+    pub async fn finish(&mut self, limit: Duration) -> Vec<(Arc<Sampler>, Outcome)> {
+        let until = Instant::now() + limit;
+        let mut last = Vec::new();
+        // One after the other, but what is under way goes on in all of them.
+        for station in &mut self.stations {
+            let outcomes = station.finish(until).await;
+            let sampler = station.sampler();
+            last.extend(outcomes.into_iter().map(|o| (Arc::clone(sampler), o)));
+        }
+        last
+    }
+
+    /// Lets all engines go and waits at most so long until their devices are free for those that come next.
+    pub async fn end(&mut self, limit: Duration) {
+        let until = Instant::now() + limit;
+        for station in &mut self.stations {
+            station.end(until).await;
+        }
+    }
+
+    /// Where frames of a camera go; `None` for one that is not ours.
+    pub fn sink(&self, camera: &CameraId) -> Option<Arc<dyn Fn(Frame) + Send + Sync>> {
+        let sinks = self
+            .stations
+            .iter()
+            .map(|s| s.sampler().camera_sink(camera));
+        let sink = sinks.flatten().next()?;
+        Some(Arc::new(sink))
+    }
+
+    /// The books of every camera, in the order of the configuration.
+    pub fn books(&self) -> Vec<(CameraId, Books)> {
+        let stations = self.stations.iter();
+        let mut books: Vec<_> = stations.flat_map(|s| s.sampler().books()).collect();
+        books.sort_by_key(|(camera, _)| self.cameras.iter().position(|c| c == camera));
+        books
+    }
+
+    /// Who looks at what.
+    pub fn seats(&self) -> Seats {
+        let seat = |station: &Station| {
+            let label = station.label().to_owned();
+            let cameras = station.cameras().iter().cloned();
+            cameras
+                .map(move |camera| (camera, label.clone()))
+                .collect::<Vec<_>>()
+        };
+        self.stations.iter().flat_map(seat).collect()
+    }
+
+    /// Names of the GPUs in use.
+    pub fn gpus(&self) -> Vec<String> {
+        self.stations
+            .iter()
+            .filter_map(Station::gpu)
+            .cloned()
+            .collect()
+    }
+
+    /// All engines with their progress, those that have ended without one.
+    pub fn beats(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
+        self.stations.iter().map(|s| (s.label(), s.beats()))
+    }
+
+    /// The longest look of the devices, as measured at the start.
+    pub fn look(&self) -> Option<Duration> {
+        self.stations.iter().filter_map(Station::look).max()
+    }
+}
+
+/// The cameras that were dealt to one of the engines.
+fn of_engine(cameras: &[Camera], dealt: &[usize], engine: usize) -> Vec<Camera> {
+    let all = cameras.iter().zip(dealt);
+    let its = all.filter(|(_, of)| **of == engine);
+    its.map(|(camera, _)| camera.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Several engines on simulated devices, of which some break.
+
+use std::collections::BTreeMap;
+
+use tokio::time::timeout;
+
+use super::*;
+use crate::{
+    app::rig::{Fragile, engine, frame},
+    domain::ManualClock,
+    front::handle,
+    sampler::TimeLimits,
+    testing,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const ALWAYS: usize = usize::MAX;
+
+/// Cameras c0 … on engines that break after so many steps.
+struct Site {
+    clock: ManualClock,
+    engines: Engines,
+    frames: u64,
+    /// Looks that were answered, and that the desk would have warned of.
+    answered: BTreeMap<CameraId, u64>,
+    lost: Vec<(String, Vec<CameraId>, String)>,
+}
+
+impl Site {
+    async fn open(cameras: usize, steps: &[usize]) -> Self {
+        let clock = ManualClock::default();
+        clock.advance(PATIENCE);
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let camera = |i| testing::camera(&format!("c{i}"), vec![testing::prompt("person")]);
+        let cameras: Vec<Camera> = (0..cameras).map(camera).collect();
+        let ids: Vec<CameraId> = cameras.iter().map(|c| c.id.clone()).collect();
+        let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();
+        let dealt = deal(&ids, &labels, &Seats::new());
+        let limits = TimeLimits::new(Duration::from_secs(3600), None);
+        let mut stations = Vec::new();
+        for (i, (label, &steps)) in labels.iter().zip(steps).enumerate() {
+            let engine_clock = Arc::clone(&shared);
+            let build = move || Ok((engine(Fragile::after(steps), engine_clock), 2));
+            let started = handle::start(build).await.unwrap();
+            let its = of_engine(&cameras, &dealt, i);
+            stations.push(Station::new(label.clone(), started, &its, limits, &shared));
+        }
+        Self {
+            clock,
+            engines: Engines::new(stations, ids),
+            frames: 0,
+            answered: BTreeMap::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// A frame of every camera; then news until each of them is answered, or has no engine any more.
+    async fn round(&mut self) {
+        self.clock.advance(Duration::from_secs(2));
+        self.frames += 1;
+        let gone: Vec<CameraId> = self.lost.iter().flat_map(|lost| lost.1.clone()).collect();
+        let mut open: Vec<CameraId> = self.engines.cameras.clone();
+        open.retain(|camera| !gone.contains(camera));
+        for camera in &open {
+            let frame = frame(camera, self.frames, self.clock.now());
+            self.engines.sink(camera).unwrap()(frame);
+        }
+        while !open.is_empty() {
+            match timeout(PATIENCE, self.engines.next()).await.unwrap() {
+                News::Outcomes(sampler, outcomes) => {
+                    for outcome in outcomes {
+                        sampler.done(&outcome);
+                        let Outcome::Answered { frame, .. } = &outcome else {
+                            panic!("an engine that runs answers: {outcome:?}");
+                        };
+                        assert_eq!(frame.number, self.frames);
+                        *self.answered.entry(frame.camera.clone()).or_default() += 1;
+                        open.retain(|camera| *camera != frame.camera);
+                    }
+                }
+                News::Lost(loss) => {
+                    open.retain(|camera| !loss.cameras.contains(camera));
+                    let what = (
+                        loss.label.clone(),
+                        loss.cameras.clone(),
+                        loss.reason.clone(),
+                    );
+                    self.lost.push(what);
+                    loss.settle(PATIENCE).await;
+                }
+            }
+        }
+    }
+
+    fn answered(&self) -> Vec<u64> {
+        let cameras = self.engines.cameras.iter();
+        cameras
+            .map(|c| self.answered.get(c).copied().unwrap_or(0))
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn every_engine_answers_its_own_cameras() {
+    let mut site = Site::open(5, &[ALWAYS, ALWAYS]).await;
+    for _ in 0..4 {
+        site.round().await;
+    }
+    assert_eq!(site.answered(), [4; 5]);
+    let seats = site.engines.seats();
+    let labels: Vec<&str> = seats.values().map(String::as_str).collect();
+    assert_eq!(labels, ["cuda 0", "cuda 1", "cuda 0", "cuda 1", "cuda 0"]);
+    let books = site.engines.books();
+    let order: Vec<String> = books.iter().map(|(camera, _)| camera.to_string()).collect();
+    assert_eq!(order, ["c0", "c1", "c2", "c3", "c4"], "as configured");
+}
+
+#[tokio::test]
+async fn a_device_that_fails_takes_its_own_cameras_down_and_no_others() {
+    let mut site = Site::open(4, &[ALWAYS, 5]).await;
+    for _ in 0..10 {
+        site.round().await;
+    }
+    let [(label, cameras, reason)] = &site.lost[..] else {
+        panic!("one engine was lost: {:?}", site.lost);
+    };
+    assert_eq!(label, "cuda 1");
+    assert_eq!(reason, "device: it fell off the bus");
+    let ids: Vec<String> = cameras.iter().map(ToString::to_string).collect();
+    assert_eq!(ids, ["c1", "c3"]);
+    assert!(!site.engines.all_lost());
+    let answered = site.answered();
+    assert_eq!([answered[0], answered[2]], [10, 10], "{answered:?}");
+    assert!(answered[1] + answered[3] < 20, "{answered:?}");
+    let beats: Vec<bool> = site.engines.beats().map(|(_, b)| b.is_some()).collect();
+    assert_eq!(beats, [true, false]);
+    for (camera, books) in site.engines.books() {
+        assert!(
+            books.balanced() && books.in_flight == 0,
+            "{camera}: {books:?}"
+        );
+        let failed = books.failed > 0;
+        assert!(!failed || cameras.contains(&camera), "{camera}: {books:?}");
+    }
+    site.engines.end(PATIENCE).await;
+}
+
+#[tokio::test]
+async fn when_all_devices_have_failed_that_is_known() {
+    let mut site = Site::open(2, &[7, 3]).await;
+    while !site.engines.all_lost() {
+        site.round().await;
+    }
+    let labels: Vec<&str> = site.lost.iter().map(|lost| &*lost.0).collect();
+    assert_eq!(labels, ["cuda 1", "cuda 0"]);
+    assert_eq!(site.engines.gpus(), [""; 0]);
+}

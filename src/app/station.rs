@@ -1,0 +1,204 @@
+//! An engine with the cameras that it looks at, and the looks under way. It fails alone: the cameras of other engines go on.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    ModelCard, birth,
+    device::Device,
+    engine::{engine_on, measured_look, permits},
+    looks::Looks,
+};
+use crate::{
+    config::{self, Camera},
+    domain::{CameraId, Clock, Outcome},
+    engine::Options,
+    front::handle::{self, End, EngineStopped, Handle},
+    model::LoadedModel,
+    sampler::{Sampler, TimeLimits},
+};
+
+/// One of the daemon's engines.
+pub struct Station {
+    label: String,
+    gpu: Option<String>,
+    look: Option<Duration>,
+    cameras: Vec<CameraId>,
+    sampler: Arc<Sampler>,
+    /// `None` when the engine has ended.
+    running: Option<Running>,
+}
+
+struct Running {
+    engine: Handle,
+    end: End,
+    looks: Looks,
+}
+
+/// An engine ended by itself. What it was asked is failing.
+pub struct Loss {
+    /// Which device.
+    pub label: String,
+    /// Who is not looked at any more.
+    pub cameras: Vec<CameraId>,
+    /// What the device said.
+    pub reason: String,
+    sampler: Arc<Sampler>,
+    running: Running,
+}
+
+impl Station {
+    /// Loads the model on the engine's thread, measures it, and says what it is and what it is not good for.
+    pub async fn open(
+        device: Device,
+        loaded: LoadedModel,
+        settings: &config::Model,
+        cameras: &[Camera],
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<(Self, ModelCard)> {
+        let (card_out, card) = oneshot::channel();
+        let (model, engine_clock) = (settings.clone(), Arc::clone(clock));
+        let tasks = birth::longest_look(cameras);
+        let build = move || {
+            let options = Options::default();
+            let built = engine_on(device, &model, loaded, options, Arc::clone(&engine_clock));
+            let (mut engine, card) = built?;
+            let look = measured_look(&mut engine, &tasks, engine_clock.as_ref())?;
+            let permits = permits(&card, look, model.budget);
+            // The receiver waits below.
+            let _ = card_out.send((card, look, tasks.len()));
+            Ok((engine, permits))
+        };
+        let started = handle::start(build).await?;
+        let (card, look, prompts) = card.await.context("model")?;
+        let prompts_hz = look.map(|took| prompts as f64 / took.as_secs_f64().max(1e-6));
+        tracing::info!(
+            model = &*card.name,
+            device = card.device,
+            cameras = names(cameras.iter().map(|camera| &camera.id)),
+            prompts_per_s = prompts_hz.map(f64::round),
+            "model loaded"
+        );
+        let machine = card.gpu.as_ref().map_or("CPU", |_| "GPU");
+        if let Some(hz) = prompts_hz
+            && let Some(warning) = config::advice::impossible_load(cameras, machine, hz)
+        {
+            tracing::warn!(device = card.label, "{warning}");
+        }
+        let limits = TimeLimits::new(settings.budget, look);
+        let mut station = Self::new(card.label.clone(), started, cameras, limits, clock);
+        (station.gpu, station.look) = (card.gpu.clone(), look);
+        Ok((station, card))
+    }
+
+    /// Around an engine that runs already.
+    pub fn new(
+        label: String,
+        (engine, end): (Handle, End),
+        cameras: &[Camera],
+        limits: TimeLimits,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let sampler = Sampler::new(cameras, limits, Arc::clone(clock));
+        let looks = Looks::new(engine.clone(), Arc::clone(&sampler));
+        Self {
+            label,
+            gpu: None,
+            look: None,
+            cameras: cameras.iter().map(|camera| camera.id.clone()).collect(),
+            sampler,
+            running: Some(Running { engine, end, looks }),
+        }
+    }
+
+    /// Begins looks until outcomes are to be handed on, as [`Looks::outcomes`] does. An error is the engine's end; it is to be
+    /// [`lost`](Self::lost) then. For a station that has lost its engine, never ready.
+    pub async fn next(&mut self) -> Result<Vec<Outcome>, EngineStopped> {
+        let Some(running) = &mut self.running else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            // Before the looks that fail with it, so that one reason is told, and the true one.
+            biased;
+            reason = running.end.reason() => Err(reason),
+            outcomes = running.looks.outcomes() => outcomes,
+        }
+    }
+
+    /// Its engine ended with `reason`. `None` when that was known.
+    pub fn lost(&mut self, reason: &EngineStopped) -> Option<Loss> {
+        Some(Loss {
+            running: self.running.take()?,
+            label: self.label.clone(),
+            cameras: self.cameras.clone(),
+            reason: reason.to_string(),
+            sampler: Arc::clone(&self.sampler),
+        })
+    }
+
+    /// Begins no more looks, and waits until then at most for those under way. Returns all outcomes that are left.
+    pub async fn finish(&mut self, until: Instant) -> Vec<Outcome> {
+        match &mut self.running {
+            Some(running) => running.looks.finish(until - Instant::now()).await,
+            None => Vec::new(),
+        }
+    }
+
+    /// Lets the engine go and waits until then at most for the memory that it held.
+    pub async fn end(&mut self, until: Instant) {
+        let Some(Running { engine, end, looks }) = self.running.take() else {
+            return;
+        };
+        drop((engine, looks));
+        if tokio::time::timeout_at(until, end.over()).await.is_err() {
+            tracing::warn!(device = self.label, "the engine did not end in time");
+        }
+    }
+
+    /// The device's short name.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The name of its GPU, when it runs on one and has not failed.
+    pub fn gpu(&self) -> Option<&String> {
+        self.running.as_ref().and(self.gpu.as_ref())
+    }
+
+    /// Time of a look, as it was measured at the start.
+    pub fn look(&self) -> Option<Duration> {
+        self.look
+    }
+
+    /// Its cameras.
+    pub fn cameras(&self) -> &[CameraId] {
+        &self.cameras
+    }
+
+    /// Its frames.
+    pub fn sampler(&self) -> &Arc<Sampler> {
+        &self.sampler
+    }
+
+    /// Progress of the engine; `None` when it has ended.
+    pub fn beats(&self) -> Option<u64> {
+        self.running.as_ref().map(|running| running.engine.beats())
+    }
+}
+
+impl Loss {
+    /// Books the looks that the engine had taken as failed. They end at once, because nobody is left to answer them.
+    pub async fn settle(mut self, limit: Duration) {
+        for outcome in self.running.looks.finish(limit).await {
+            self.sampler.done(&outcome);
+        }
+    }
+}
+
+/// Camera names in one line.
+pub fn names<'a>(cameras: impl Iterator<Item = &'a CameraId>) -> String {
+    let names: Vec<String> = cameras.map(ToString::to_string).collect();
+    names.join(", ")
+}

@@ -1,0 +1,225 @@
+//! What a soak found, and whether that is as it must be.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::bench::machine::Machine;
+
+/// Memory that may be taken more at the end than at half time, MiB: graphs of rare shapes, and what allocators keep.
+const GROWTH_MAX_MIB: f64 = 64.0;
+
+/// How looks ended, and how their answers compare with those that they get alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct SoakTally {
+    /// Looks that were asked.
+    pub asked: u64,
+    /// Answered.
+    pub answered: u64,
+    /// Not begun or not answered in time.
+    pub late: u64,
+    /// Nobody wanted them any more.
+    pub cancelled: u64,
+    /// The engine said that they can never be answered.
+    pub failed: u64,
+    /// Of the prompts: the same answer.
+    pub same: u64,
+    /// The same but for single bins.
+    pub near: u64,
+    /// Different behind a decision that could go either way.
+    pub close: u64,
+    /// Different where the model was sure.
+    pub wrong: u64,
+    /// Compared prompts of which the model was sure throughout, when it was asked alone.
+    pub sure: u64,
+}
+
+impl SoakTally {
+    /// Every look that was asked has ended.
+    pub fn balanced(&self) -> bool {
+        self.asked == self.answered + self.late + self.cancelled + self.failed
+    }
+}
+
+/// Memory at a moment, MiB; what is not known is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Memory {
+    /// Since the beginning, seconds.
+    pub at_s: f64,
+    /// Resident in the host.
+    pub rss_mib: Option<f64>,
+    /// Not in use on the GPU.
+    pub gpu_free_mib: Option<f64>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SoakReport {
+    /// Where it ran.
+    pub machine: Machine,
+    /// On what.
+    pub device: String,
+    /// Which model.
+    pub model: String,
+    /// How long.
+    pub seconds: f64,
+    /// Looks and answers.
+    pub tally: SoakTally,
+    /// Steps of the device.
+    pub steps: u64,
+    /// Rows that were sent back for want of pages.
+    pub evicted: u64,
+    /// Memory from time to time, from after the first answers to the end.
+    pub memory: Vec<Memory>,
+    /// Pages that were not given back.
+    pub pages_lost: usize,
+    /// Looks that did not end.
+    pub never_ended: u64,
+    /// The first answer that is wrong.
+    pub first_wrong: Option<String>,
+}
+
+impl SoakReport {
+    /// What is not as it must be; nothing is the verdict that is wanted.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut wants_zero = |count: u64, what: &str| {
+            if count > 0 {
+                problems.push(format!("{count} {what}"));
+            }
+        };
+        wants_zero(
+            self.tally.wrong,
+            "answers are not those of the request alone",
+        );
+        wants_zero(self.tally.failed, "looks failed that fit alone");
+        wants_zero(self.never_ended, "looks never ended");
+        wants_zero(self.pages_lost as u64, "pages were not given back");
+        if !self.tally.balanced() {
+            problems.push(format!("the books do not balance: {:?}", self.tally));
+        }
+        let growths = [
+            ("the host's memory", self.growth(|m| m.rss_mib)),
+            (
+                "the GPU's memory",
+                self.growth(|m| m.gpu_free_mib.map(|free| -free)),
+            ),
+        ];
+        for (what, growth) in growths {
+            if let Some(mib) = growth.filter(|mib| *mib > GROWTH_MAX_MIB) {
+                problems.push(format!(
+                    "{what} grew by {mib:.0} MiB in the second half, {GROWTH_MAX_MIB:.0} are allowed"
+                ));
+            }
+        }
+        problems
+    }
+
+    /// From half time to the end. `None` when nobody knows, or when there was no second half.
+    fn growth(&self, of: impl Fn(&Memory) -> Option<f64>) -> Option<f64> {
+        let half = self.memory.iter().find(|m| m.at_s >= self.seconds / 2.0)?;
+        Some(of(self.memory.last()?)? - of(half)?)
+    }
+
+    /// How it stands, in a line.
+    pub fn line(&self) -> String {
+        let t = &self.tally;
+        let memory = self.memory.last().copied().unwrap_or_default();
+        let mib = |value: Option<f64>| value.map_or("-".into(), |mib| format!("{mib:.0}"));
+        format!(
+            "{:6.0} s: {} looks ({} answered, {} late, {} cancelled), {} evicted; answers {} same, {} near, {} close, \
+             {} wrong; RSS {} MiB, GPU free {} MiB",
+            self.seconds,
+            t.asked,
+            t.answered,
+            t.late,
+            t.cancelled,
+            self.evicted,
+            t.same,
+            t.near,
+            t.close,
+            t.wrong,
+            mib(memory.rss_mib),
+            mib(memory.gpu_free_mib),
+        )
+    }
+}
+
+impl fmt::Display for SoakReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = self.machine.spotter;
+        writeln!(f, "spotter {version}, {}, {}", self.model, self.device)?;
+        writeln!(f, "{}", self.line())?;
+        writeln!(
+            f,
+            "{} steps; of {} answers the model was sure throughout",
+            self.steps, self.tally.sure
+        )?;
+        if let Some(wrong) = &self.first_wrong {
+            writeln!(f, "first wrong answer: {wrong}")?;
+        }
+        let problems = self.problems();
+        match problems.is_empty() {
+            true => write!(f, "verdict: sound"),
+            false => write!(f, "verdict: NOT SOUND: {}", problems.join("; ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(memory: &[(f64, f64, f64)]) -> SoakReport {
+        let memory = memory.iter().map(|&(at_s, rss, free)| Memory {
+            at_s,
+            rss_mib: Some(rss),
+            gpu_free_mib: Some(free),
+        });
+        SoakReport {
+            seconds: 100.0,
+            memory: memory.collect(),
+            ..SoakReport::default()
+        }
+    }
+
+    #[test]
+    fn memory_may_grow_at_first_and_not_later() {
+        let warming = report(&[
+            (0.0, 100.0, 9000.0),
+            (50.0, 900.0, 8000.0),
+            (100.0, 930.0, 7990.0),
+        ]);
+        assert_eq!(warming.problems(), [""; 0]);
+        let leaking = report(&[
+            (0.0, 100.0, 9000.0),
+            (50.0, 200.0, 8000.0),
+            (100.0, 300.0, 7900.0),
+        ]);
+        assert_eq!(
+            leaking.problems(),
+            [
+                "the host's memory grew by 100 MiB in the second half, 64 are allowed",
+                "the GPU's memory grew by 100 MiB in the second half, 64 are allowed"
+            ]
+        );
+    }
+
+    #[test]
+    fn every_loss_is_a_problem() {
+        let mut report = SoakReport {
+            never_ended: 1,
+            pages_lost: 2,
+            ..SoakReport::default()
+        };
+        report.tally.asked = 3;
+        report.tally.wrong = 4;
+        assert_eq!(report.problems().len(), 4, "{:?}", report.problems());
+        assert!(report.to_string().contains("verdict: NOT SOUND: 4 answers"));
+        assert!(
+            SoakReport::default()
+                .to_string()
+                .ends_with("verdict: sound")
+        );
+    }
+}

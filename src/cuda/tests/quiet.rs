@@ -1,0 +1,116 @@
+//! When all shapes are known, a step allocates nothing and the host waits once for it.
+
+use super::whole::{cuda_on, gpu};
+use crate::{
+    cuda::{CudaBackend, library, memory::Calls},
+    domain::Picture,
+    engine::backend::{
+        Backend, Feed, ImageJob, Input, KvTable, MaskSource, Pick, Row, RowMask, RowRef, Sampling,
+        SlotId, Step, TokenMask,
+    },
+    testing::{
+        golden_model::{config, pages, picture, weights},
+        golden_set,
+    },
+};
+
+/// Steps of a round: an odd number, so that each kind of step comes to both slots.
+const KINDS: usize = 5;
+const PROMPT: [u32; 6] = [1, 498, 95, 376, 2, 345];
+
+/// The step `number` of an endless row of rounds: an image with two prompts, two decode steps that are carried on from the
+/// step before, a token that the device chooses, a token with a mask of the host.
+fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
+    let prefix_positions = backend.limits().prefix_positions;
+    let row = |index: usize, after: usize, inputs: Feed, pick: Pick| {
+        let (prefix, own) = pages(backend, index);
+        Row {
+            inputs,
+            position: prefix_positions + after,
+            kv: KvTable {
+                prefix,
+                prefix_positions,
+                own,
+            },
+            picks: vec![pick],
+        }
+    };
+    let fed = |ids: &[u32]| Feed::Host(ids.iter().copied().map(Input::Token).collect());
+    let carried = || {
+        Feed::Carry(RowRef {
+            slot: SlotId((number + 1) % 2),
+            row: 0,
+        })
+    };
+    let token = |mask| Pick::Token {
+        mask,
+        sampling: Sampling::Greedy,
+    };
+    let banned = || token(MaskSource::Banned(vec![3]));
+    let (prompt, behind) = (PROMPT.as_slice(), PROMPT.len());
+    let mut step = Step::default();
+    match number % KINDS {
+        0 => {
+            step.images.push(ImageJob {
+                picture: picture.clone(),
+                pages: pages(backend, 0).0,
+                camera: None,
+            });
+            step.rows.push(row(0, 0, fed(prompt), Pick::CoordOrEnd));
+            step.rows.push(row(1, 0, fed(prompt), banned()));
+        }
+        1 => step.rows.push(row(0, behind, carried(), Pick::Coord)),
+        2 => step.rows.push(row(0, behind + 1, carried(), Pick::Size)),
+        3 => step.rows.push(row(1, behind, fed(&[300]), banned())),
+        _ => {
+            let masked = token(MaskSource::Host);
+            step.rows.push(row(1, behind + 1, fed(&[301]), masked));
+        }
+    }
+    step
+}
+
+/// Runs so many steps, two in flight.
+fn run(backend: &mut CudaBackend, picture: &Picture, vocab: usize, steps: usize) {
+    for number in 0..steps {
+        let slot = SlotId(number % 2);
+        let step = step(backend, picture, number);
+        let masked = step.rows.iter().position(Row::wants_mask);
+        backend.launch(slot, step).unwrap();
+        if let Some(row) = masked {
+            let mut mask = TokenMask::none(vocab);
+            (100..200).for_each(|id| mask.allow(id));
+            backend.finalize(slot, vec![RowMask { row, mask }]).unwrap();
+        }
+        if number > 0 {
+            backend.commit(SlotId((number - 1) % 2)).unwrap();
+        }
+    }
+    backend.commit(SlotId((steps - 1) % 2)).unwrap();
+}
+
+#[test]
+fn steps_of_known_shapes_allocate_nothing_and_wait_once_each() {
+    if !gpu(0) {
+        return;
+    }
+    let set = golden_set("md2-micro").unwrap();
+    let config = config(&set);
+    let mut backend = cuda_on(0, &config, weights(&set, &config));
+    let picture = picture(&set, "gray_200x200");
+    let vocab = config.text.vocab_size;
+    // Each shape is queued, recorded and launched as a graph in each slot.
+    run(&mut backend, &picture, vocab, 2 * KINDS * 4);
+    let free = || library::open(0).unwrap().free_bytes().unwrap();
+    let (calls, free_before) = (Calls::so_far(), free());
+    let steps = 10 * KINDS;
+    run(&mut backend, &picture, vocab, steps);
+    let now = Calls::so_far();
+    // Not asserted: other tests of this process use the same GPU at the same time.
+    println!(
+        "free bytes of the GPU: {free_before} before, {} after",
+        free()
+    );
+    assert_eq!(now.allocations, calls.allocations);
+    assert_eq!(now.waits - calls.waits, steps as u64);
+}
