@@ -14,7 +14,7 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    kernels::{Rows, Scale, Values},
+    kernels::{Rows, SCALE_STEP, Scale, Values},
     library::Gpu,
     memory::{Buffer, Pointer},
     products::{LinearAt, bucket},
@@ -59,7 +59,11 @@ pub struct Scales {
 impl Scales {
     /// Copies them to the GPU.
     pub fn new(stream: &Arc<CudaStream>, scales: &[f32]) -> Result<Self, CudaError> {
-        let pairs: Vec<f32> = scales.iter().flat_map(|s| [*s, s.recip()]).collect();
+        let apart = |value: f32| std::iter::once(value).chain([0.0; SCALE_STEP - 1]);
+        let pairs: Vec<f32> = scales
+            .iter()
+            .flat_map(|s| apart(*s).chain(apart(s.recip())))
+            .collect();
         Ok(Self {
             values: scales.to_vec(),
             at: Buffer::from_host(stream, &pairs)?,
@@ -70,7 +74,7 @@ impl Scales {
     pub fn at(&self, index: usize) -> Scale {
         Scale {
             value: self.values[index],
-            at: self.at.start().at(index * 2),
+            at: self.at.start().at(index * 2 * SCALE_STEP),
         }
     }
 }

@@ -46,7 +46,7 @@ pub use decode::{
 pub use frames::{Coefficients, TapsAt};
 pub use layers::{EncoderAt, InputTables, NormAt};
 pub use skinny::SkinnyTo;
-pub use values::{Rows, Scale, Values};
+pub use values::{Rows, SCALE_STEP, Scale, Values};
 
 /// All kernels, loaded, with the stream that they run on.
 pub struct Kernels {

@@ -50,9 +50,12 @@ impl<T: Copy> Rows<T> {
 pub struct Scale {
     /// It.
     pub value: f32,
-    /// It and its inverse, where cuBLASLt reads them.
+    /// It and its inverse, [`SCALE_STEP`] apart, where cuBLASLt reads them.
     pub at: Pointer<f32>,
 }
+
+/// Values from one scale to the next: cuBLASLt refuses products whose scales do not begin at multiples of 16 bytes.
+pub const SCALE_STEP: usize = 4;
 
 /// Values between layers.
 #[derive(Clone, Copy, Debug)]

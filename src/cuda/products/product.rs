@@ -10,7 +10,7 @@ use super::{
 };
 use crate::cuda::{
     error::CudaError,
-    kernels::{Rows, Scale, Values},
+    kernels::{Rows, SCALE_STEP, Scale, Values},
     memory::Pointer,
 };
 
@@ -133,7 +133,7 @@ impl Product {
     fn scales(&self, weight: Scale) -> [u64; 3] {
         let read = |values: &Values, nth| match values {
             Values::Bf16(_) => 0,
-            Values::E4m3(_, scale) => scale.at.at(nth).address(),
+            Values::E4m3(_, scale) => scale.at.at(nth * SCALE_STEP).address(),
         };
         [weight.at.address(), read(&self.x, 0), read(&self.out, 1)]
     }
