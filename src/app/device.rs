@@ -22,6 +22,8 @@ const GPU_ROWS: usize = 32;
 const GPU_IMAGES: usize = 4;
 /// Prefixes that a GPU has room for: those that are read, and those that are made.
 const GPU_PREFIXES: usize = 24;
+/// Cameras whose crops a GPU keeps, some 20 MB each with Moondream 2. More than a GPU can serve at useful rates.
+const GPU_CAMERAS: usize = 32;
 /// Steps in flight: one runs while the host settles the one before.
 const SLOTS: usize = 2;
 /// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
@@ -130,7 +132,7 @@ impl Device {
                 })
             }
             Self::Gpu(index, name) => {
-                let capacity = gpu_capacity(config, bounds);
+                let capacity = gpu_capacity(config, bounds, settings.tile_difference);
                 let at = (index, &*kernel_cache());
                 let backend = CudaBackend::new(at, config, weights, capacity, clock);
                 Ok(Placed {
@@ -167,13 +169,16 @@ fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::Capacity {
     }
 }
 
-fn gpu_capacity(config: &ModelConfig, bounds: Bounds) -> cuda::Capacity {
+fn gpu_capacity(config: &ModelConfig, bounds: Bounds, tile_difference: f64) -> cuda::Capacity {
     let (prefix, own) = pages(config, bounds);
     cuda::Capacity {
         slots: SLOTS,
         rows: GPU_ROWS,
         images: GPU_IMAGES,
         pages: GPU_PREFIXES * prefix + GPU_ROWS * own,
+        cameras: GPU_CAMERAS,
+        // The configuration's range is that of a byte.
+        tile_difference: tile_difference as u8,
     }
 }
 

@@ -207,6 +207,19 @@ pub fn upload<T>(
         .map_err(tried("copying a step to the GPU"))
 }
 
+/// Queues a copy of `len` values within the GPU.
+pub fn copy<T>(
+    stream: &CudaStream,
+    from: Pointer<T>,
+    to: Pointer<T>,
+    len: usize,
+) -> Result<(), CudaError> {
+    let bytes = len.min(to.len()).min(from.len()) * size_of::<T>();
+    // SAFETY: both have so many bytes. What reads or writes them is on this stream, in order.
+    unsafe { result::memcpy_dtod_async(to.address(), from.address(), bytes, stream.cu_stream()) }
+        .map_err(tried("copying within the GPU"))
+}
+
 /// Queues a copy of the first `len` values to the host.
 pub fn download<T>(
     stream: &CudaStream,

@@ -17,6 +17,7 @@
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
 //! | [`weights`] | the model on the GPU |
 //! | [`program`] | a step as tables; pure |
+//! | [`reuse`] | crops that need not be encoded again; pure |
 //! | [`frames`], [`network`], [`graphs`] | frames to patches; the forward pass; what is recorded of it |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, and when they ran |
 
@@ -33,6 +34,7 @@ mod network;
 mod products;
 mod program;
 mod record;
+mod reuse;
 mod slot;
 mod weights;
 

@@ -24,6 +24,10 @@ use crate::{
     model::{BINS, ModelConfig, ROPE_THETA, ROTARY_DIM},
 };
 
+mod vision;
+
+pub use vision::Features;
+
 /// Parts that each prefix is read in: few tiles are split, so that all multiprocessors read.
 fn splits(tiles: usize) -> usize {
     match tiles {
@@ -44,6 +48,7 @@ fn parts_max(tiles: usize) -> usize {
 
 /// Weights, cache and the memory of a step's forward pass.
 pub struct Network {
+    stream: Arc<CudaStream>,
     config: ModelConfig,
     weights: Weights,
     kernels: Kernels,
@@ -133,6 +138,7 @@ impl Network {
         let tile_parts = parts_max(layout.tiles) * text.n_heads * TILE;
         let picks = bucket(layout.picks);
         Ok(Self {
+            stream: Arc::clone(stream),
             keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
             values: Buffer::zeros(stream, text.n_layers * layer_values)?,
             layer_values,
@@ -220,68 +226,6 @@ impl Network {
     /// Crops that fit into a step.
     pub fn crops_max(&self) -> usize {
         self.vision.crops
-    }
-
-    /// Queues the vision encoder over the patches of `crops` crops, and the tokens of `images` images from them; `image`
-    /// says which crops are whose.
-    pub fn encode(
-        &self,
-        crops: usize,
-        images: usize,
-        image: Pointer<i32>,
-    ) -> Result<(), CudaError> {
-        let (config, scratch, weights) = (&self.config.vision, &self.vision, &self.weights);
-        let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
-        let rows = crops * tokens;
-        let heads = (config.enc_n_heads, config.head_dim());
-        let packed = Rows::packed;
-        let hidden = packed(scratch.hidden.start(), width);
-        let normed = packed(scratch.normed.start(), width);
-        let qkv = packed(scratch.qkv.start(), 3 * width);
-        let attended = packed(scratch.attended.start(), width);
-        let inner = packed(scratch.inner.start(), config.enc_ff_dim);
-        let product = |linear: &super::weights::Linear, x, out, epilogue| {
-            self.products.run(&linear.at(), x, out, rows, epilogue)
-        };
-        product(
-            &weights.patch_emb,
-            self.patch_rows(),
-            hidden,
-            Epilogue::Bias,
-        )?;
-        self.kernels
-            .add_places(hidden.start, weights.places.start(), (rows, tokens, width))?;
-        for block in &weights.vision {
-            self.kernels
-                .layer_norm(hidden.start, block.ln1.at(), normed.start, (rows, width))?;
-            product(&block.qkv, normed, qkv, Epilogue::Bias)?;
-            self.kernels
-                .attend_dense(qkv, attended, (crops, tokens), heads)?;
-            product(&block.proj, attended, hidden, Epilogue::BiasAdd)?;
-            self.kernels
-                .layer_norm(hidden.start, block.ln2.at(), normed.start, (rows, width))?;
-            product(&block.fc1, normed, inner, Epilogue::BiasGelu)?;
-            product(&block.fc2, inner, hidden, Epilogue::BiasAdd)?;
-        }
-        let norm = weights.vision_post_ln.at();
-        self.kernels
-            .layer_norm(hidden.start, norm, normed.start, (rows, width))?;
-        let shape = (config.grid(), config.overlap_margin, width);
-        let combined = packed(scratch.combined.start(), 2 * width);
-        self.kernels
-            .combine(normed.start, image, combined.start, images, shape)?;
-        let projected = packed(scratch.projected.start(), config.proj_inner_dim);
-        let out = packed(scratch.tokens.start(), config.proj_out_dim);
-        let rows = images * tokens;
-        self.products.run(
-            &weights.proj_fc1.at(),
-            combined,
-            projected,
-            rows,
-            Epilogue::BiasGelu,
-        )?;
-        self.products
-            .run(&weights.proj_fc2.at(), projected, out, rows, Epilogue::Bias)
     }
 
     /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.

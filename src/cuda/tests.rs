@@ -7,6 +7,7 @@ mod faults;
 mod frames;
 mod layers;
 mod quiet;
+mod reuse;
 mod whole;
 
 use std::sync::Arc;
