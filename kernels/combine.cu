@@ -1,7 +1,10 @@
 // Between the vision encoder and the decoder: features of the whole picture beside the pooled features of its tiles.
 //
-//   features  [crops][grid * grid][width] bf16, of an image the whole picture first, then its tiles row by row
+//   features  [crops][grid * grid][width] bf16, made by this step
+//   kept      the same, kept from earlier steps
 //   image     [images][3]: first crop, tiles down, tiles across; one tile is the whole picture itself
+//   source    of each crop, of an image the whole picture first, then its tiles row by row: its place in features, or
+//             -1 - its place in kept
 //   out       [images * grid * grid][2 * width] bf16
 // Tiles are laid side by side; where two overlap, each gives up `margin` cells. Cell i of the grid then averages cells
 // floor(i n / grid) .. ceil((i + 1) n / grid) of the n laid out along each axis, in f32.
@@ -9,7 +12,11 @@
 // CPU twin: cpu::vision::VisionModel::combine.
 #include "common.cuh"
 
-extern "C" __global__ void combine(const bf16* features, const int* image, bf16* out, int grid, int margin, int width) {
+extern "C" __global__ void combine(const bf16* features, const bf16* kept, const int* image, const int* source, bf16* out, int grid, int margin, int width) {
+    const auto crop_at = [=](int crop) {
+        const int s = source[crop];
+        return (s < 0 ? kept + size_t(-1 - s) * grid * grid * width : features + size_t(s) * grid * grid * width);
+    };
     const int tokens = grid * grid, which = blockIdx.x / tokens, cell = blockIdx.x % tokens;
     const int crop = image[which * 3], down = image[which * 3 + 1], across = image[which * 3 + 2];
     const int step = grid - 2 * margin, single = down * across == 1;
@@ -19,7 +26,7 @@ extern "C" __global__ void combine(const bf16* features, const int* image, bf16*
     const int left = column * length / grid, right = ((column + 1) * length + grid - 1) / grid;
     const float share = 1.0f / ((bottom - top) * (right - left));
     bf16* to = out + size_t(blockIdx.x) * 2 * width;
-    const bf16* whole = features + (size_t(crop) * tokens + cell) * width;
+    const bf16* whole = crop_at(crop) + size_t(cell) * width;
     for (int i = threadIdx.x * 8; i < width; i += blockDim.x * 8) {
         *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(whole + i);
         Eight sum = {};
@@ -29,7 +36,7 @@ extern "C" __global__ void combine(const bf16* features, const int* image, bf16*
                 int tile_x = min(max(x - margin, 0) / step, across - 1);
                 int tile = single ? crop : crop + 1 + tile_y * across + tile_x;
                 int inside = (y - tile_y * step) * grid + x - tile_x * step;
-                Eight e = eight_from(*reinterpret_cast<const uint4*>(features + (size_t(tile) * tokens + inside) * width + i));
+                Eight e = eight_from(*reinterpret_cast<const uint4*>(crop_at(tile) + size_t(inside) * width + i));
                 for (int j = 0; j < 8; j++) sum.x[j] += e.x[j];
             }
         }

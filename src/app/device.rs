@@ -21,8 +21,14 @@ const CPU_ROWS: usize = 16;
 const GPU_ROWS: usize = 32;
 /// Images whose prefix is made in one step of a GPU: crops of several pictures fill it better than those of one.
 const GPU_IMAGES: usize = 4;
+/// The same on a GPU with so much memory, whose many multiprocessors need more to be filled (an H200's products of one crop each:
+/// four images 503 TFLOP/s). What lies between layers takes some 20 KB for each of 729 patches of up to 13 crops an image.
+const GPU_IMAGES_LARGE: usize = 8;
+const GPU_LARGE_BYTES: usize = 40 << 30;
 /// Prefixes that a GPU has room for: those that are read, and those that are made.
 const GPU_PREFIXES: usize = 24;
+/// Cameras whose crops a GPU keeps, some 20 MB each with Moondream 2. More than a GPU can serve at useful rates.
+const GPU_CAMERAS: usize = 32;
 /// Steps in flight: one runs while the host settles the one before.
 const SLOTS: usize = 2;
 /// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
@@ -60,8 +66,15 @@ pub struct Placed {
 pub enum Device {
     /// The processor, and why.
     Cpu(String),
-    /// A GPU by its index, and its name.
-    Gpu(u32, String),
+    /// A GPU.
+    Gpu {
+        /// By this index.
+        index: u32,
+        /// Its name.
+        name: String,
+        /// Its memory.
+        memory_bytes: usize,
+    },
 }
 
 /// Chooses by the settings and by what is there: the processor, or each of the listed GPUs in their order. The error says
@@ -72,7 +85,13 @@ pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
     if settings.device == config::Device::Cpu {
         return Ok(cpu("as configured".into()));
     }
-    let open = |&index: &u32| cuda::open(index).map(|gpu| Device::Gpu(index, gpu.name));
+    let open = |&index: &u32| {
+        cuda::open(index).map(|gpu| Device::Gpu {
+            index,
+            name: gpu.name,
+            memory_bytes: gpu.memory_bytes,
+        })
+    };
     let opened: Vec<_> = settings.gpus.iter().map(open).collect();
     let none_works = opened.iter().all(Result::is_err);
     let wanted = settings.gpus.iter().zip(opened);
@@ -103,7 +122,7 @@ impl Device {
     pub fn label(&self) -> String {
         match self {
             Self::Cpu(_) => "cpu".into(),
-            Self::Gpu(index, name) => format!("cuda {index}, {name}"),
+            Self::Gpu { index, name, .. } => format!("cuda {index}, {name}"),
         }
     }
 
@@ -138,8 +157,13 @@ impl Device {
                     permits: CPU_PERMITS,
                 })
             }
-            Self::Gpu(index, name) => {
-                let capacity = gpu_capacity(config, bounds);
+            Self::Gpu {
+                index,
+                name,
+                memory_bytes,
+            } => {
+                let images = gpu_images(memory_bytes);
+                let capacity = gpu_capacity(config, bounds, images, settings.tile_difference);
                 let at = (index, &*kernel_cache());
                 let pictures = calibration_pictures(settings.precision)?;
                 let (precision, told) = match settings.precision {
@@ -196,13 +220,28 @@ fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::Capacity {
     }
 }
 
-fn gpu_capacity(config: &ModelConfig, bounds: Bounds) -> cuda::Capacity {
+fn gpu_images(memory_bytes: usize) -> usize {
+    match memory_bytes >= GPU_LARGE_BYTES {
+        true => GPU_IMAGES_LARGE,
+        false => GPU_IMAGES,
+    }
+}
+
+fn gpu_capacity(
+    config: &ModelConfig,
+    bounds: Bounds,
+    images: usize,
+    tile_difference: f64,
+) -> cuda::Capacity {
     let (prefix, own) = pages(config, bounds);
     cuda::Capacity {
         slots: SLOTS,
         rows: GPU_ROWS,
-        images: GPU_IMAGES,
+        images,
         pages: GPU_PREFIXES * prefix + GPU_ROWS * own,
+        cameras: GPU_CAMERAS,
+        // The configuration's range is that of a byte.
+        tile_difference: tile_difference as u8,
     }
 }
 

@@ -22,11 +22,13 @@ use crate::{
 };
 
 /// Sizes and numbers of images in a step.
-const IMAGES: [(usize, (usize, usize)); 5] = [
+const IMAGES: [(usize, (usize, usize)); 7] = [
     (1, (378, 378)),
     (4, (378, 378)),
+    (8, (378, 378)),
     (1, (1280, 720)),
     (4, (1280, 720)),
+    (8, (1280, 720)),
     (1, (1920, 1080)),
 ];
 /// Rows of a decode step, and the images that they are behind.

@@ -164,8 +164,9 @@ pub struct Model {
     pub budget: Duration,
     /// Objects a prompt may return; default 50.
     pub max_objects: u32,
-    /// Mean absolute difference of two tiles' bytes, 0..=255, up to which a tile counts as unchanged and is not encoded
-    /// again. Default 0: answers are exact. Warned at each start when it is more.
+    /// Difference of two tiles, 0..=255, up to which a tile counts as unchanged and is not encoded again: on the CPU the mean of
+    /// its bytes' absolute differences, on a GPU the largest of the source pixels below it, in whole steps. Default 0: answers
+    /// are exact. Warned at each start when it is more.
     pub tile_difference: f64,
 }
 

@@ -2,6 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
+use half::bf16;
+
 use super::{
     clock::StepClock,
     error::CudaError,
@@ -11,10 +13,11 @@ use super::{
     kernels::{Kernels, PAGE, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
-    network::{Network, Tables},
+    network::{Features, Network, Tables},
     products::Products,
     program::{self, Layout},
     record::Record,
+    reuse::{Crop, Reuse},
     slot::{Flight, Slot, Streams, record},
     weights::Weights,
 };
@@ -22,7 +25,7 @@ use crate::{
     contract::{Flights, check},
     domain::{Clock, Picture},
     engine::backend::{Backend, BackendError, Committed, Limits, Picked, RowMask, SlotId, Step},
-    model::{self, ModelConfig},
+    model::{self, ModelConfig, Tiling},
 };
 
 /// How much a [`CudaBackend`] takes at once.
@@ -36,6 +39,10 @@ pub struct Capacity {
     pub images: usize,
     /// Pages of the cache.
     pub pages: usize,
+    /// Cameras whose last crops are kept; with none, every crop is encoded. Fewer where memory is short.
+    pub cameras: usize,
+    /// Largest difference of two bytes of a picture that counts as none; 0 is exact.
+    pub tile_difference: u8,
 }
 
 /// Arithmetic of products with many rows.
@@ -66,6 +73,9 @@ pub struct CudaBackend {
     graphs: Graphs,
     network: Network,
     frames: Frames,
+    reuse: Reuse,
+    /// Features of crops, for [`Reuse`]'s entries.
+    kept: Buffer<bf16>,
     slots: Vec<Slot>,
     /// What rows in flight decided, `[slots, rows]`.
     carried: Buffer<Record>,
@@ -99,6 +109,8 @@ impl CudaBackend {
             Kernels::load(&gpu, Arc::clone(stream), cache)?,
             Products::new(&gpu, Arc::clone(stream), cache)?,
         );
+        let cameras = kept_cameras(config, capacity, gpu.free_bytes()?);
+        let kept = Buffer::zeros(stream, cameras * camera_values(config))?;
         let limits = limits(config, capacity, gpu.free_bytes()?)?;
         let layout = Layout::new(&limits, limits.positions);
         let crops =
@@ -113,6 +125,8 @@ impl CudaBackend {
             vocab,
             flights: Flights::new(limits.slots, vocab),
             frames: Frames::new(stream, &config.vision, FRAME_PIXELS)?,
+            reuse: Reuse::new(&config.vision, cameras, capacity.tile_difference),
+            kept,
             carried: Buffer::zeros(stream, limits.slots * limits.rows)?,
             graphs: Graphs::new(Arc::clone(stream)),
             layout,
@@ -151,52 +165,82 @@ impl CudaBackend {
         let place = &mut self.slots[slot.0];
         place.next_turn();
         let counts = program::write(step, slot, &self.limits, &self.layout, place.block_mut())?;
-        let pictures: Vec<&Picture> = step.images.iter().map(|image| &image.picture).collect();
-        let tilings: Vec<_> = pictures.iter().map(|p| self.frames.tiling(p)).collect();
-        let crops = tilings.iter().map(|tiling| tiling.crops()).sum::<usize>();
-        if crops > self.network.crops_max() {
-            return Err(BackendError(format!(
-                "a step of {crops} crops is more than the GPU's {}; use pictures that are less long",
-                self.network.crops_max()
-            )));
-        }
-        let mut first = 0;
-        for (i, tiling) in tilings.iter().enumerate() {
-            let words = [first, tiling.rows, tiling.cols].map(|word| word as i32);
-            let start = self.layout.image.start + i * 3;
-            place.block_mut()[start..start + 3].copy_from_slice(&words);
-            first += tiling.crops();
-        }
+        let cuts = self.plan(slot, step)?;
+        let (fresh, all) = (
+            self.reuse.batch(),
+            cuts.iter().map(|cut| cut.crops.len()).sum::<usize>(),
+        );
+        let place = &mut self.slots[slot.0];
+        let encoded = step
+            .images
+            .iter()
+            .zip(&cuts)
+            .filter(|(_, cut)| cut.crops.iter().any(|c| c.fresh));
+        let (pictures, encoded): (Vec<&Picture>, Vec<&Cut>) =
+            encoded.map(|(image, cut)| (&image.picture, cut)).unzip();
         let staged = place.frames.put(&self.streams.up, &pictures)?;
         place.upload(&self.streams)?;
         place.flight = Flight {
             counts,
-            model_sizes: tilings
+            model_sizes: cuts
                 .iter()
-                .map(|tiling| {
-                    let (width, height) = tiling.resized(&self.config.vision);
+                .map(|cut| {
+                    let (width, height) = cut.tiling.resized(&self.config.vision);
                     (width as u32, height as u32)
                 })
                 .collect(),
-            crops,
+            crops: (fresh, all - fresh),
         };
         let compute = &self.streams.compute;
         record(&place.moments().began, compute)?;
         let rows = self.network.patch_rows();
         let mut crop = 0;
-        for (frame, tiling) in staged.iter().zip(&tilings) {
+        for (frame, cut) in staged.iter().zip(encoded) {
             let out = rows.from(crop * self.config.image_tokens());
+            let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.fresh).collect();
             self.frames
-                .patches(self.network.kernels(), frame, *tiling, out)?;
-            crop += tiling.crops();
+                .patches(self.network.kernels(), frame, cut.tiling, &wanted, out)?;
+            crop += wanted.iter().filter(|wanted| **wanted).count();
         }
         record(&place.moments().prepared, compute)?;
-        if crops > 0 {
-            let image = place.block.start().at(self.layout.image.start);
-            self.network.encode(crops, step.images.len(), image)?;
+        if !step.images.is_empty() {
+            let features = Features {
+                image: place.block.start().at(self.layout.image.start),
+                source: place.block.start().at(self.layout.crop_source.start),
+                kept: self.kept.start(),
+                keeps: self.reuse.keeps(),
+            };
+            self.network.encode(fresh, step.images.len(), features)?;
         }
         record(&place.moments().encoded, compute)?;
         self.queue_rows(slot)
+    }
+
+    /// How the step's pictures are cut, and which crops are encoded; writes both for the kernels.
+    fn plan(&mut self, slot: SlotId, step: &Step) -> Result<Vec<Cut>, BackendError> {
+        self.reuse.begin_step();
+        let block = self.slots[slot.0].block_mut();
+        let (image, source) = (self.layout.image, self.layout.crop_source);
+        let (mut cuts, mut first) = (Vec::with_capacity(step.images.len()), 0);
+        for (index, job) in step.images.iter().enumerate() {
+            let tiling = self.frames.tiling(&job.picture);
+            let crops = self.reuse.plan(job.camera.as_ref(), &job.picture, tiling);
+            let most = self.network.crops_max();
+            if first + crops.len() > source.len || self.reuse.batch() > most {
+                return Err(BackendError(format!(
+                    "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
+                    first + crops.len()
+                )));
+            }
+            let words = [first, tiling.rows, tiling.cols].map(|word| word as i32);
+            block[image.start + index * 3..][..3].copy_from_slice(&words);
+            for crop in &crops {
+                block[source.start + first] = crop.source;
+                first += 1;
+            }
+            cuts.push(Cut { tiling, crops });
+        }
+        Ok(cuts)
     }
 
     fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
@@ -232,10 +276,27 @@ impl CudaBackend {
 
 #[cfg(test)]
 impl CudaBackend {
+    /// Without the decoder in one launch.
+    pub fn without_one_launch(mut self) -> Self {
+        self.network.forget_decoder();
+        self
+    }
+
+    /// True with it.
+    pub fn has_one_launch(&self) -> bool {
+        self.network.has_decoder()
+    }
+
     /// Tokens of the first image and hidden states of the first positions of the last step. Waits for it.
     pub fn inside(&self, positions: usize) -> Result<[Vec<f32>; 2], CudaError> {
         self.network.inside(&self.streams.compute, positions)
     }
+}
+
+/// A picture of a step.
+struct Cut {
+    tiling: Tiling,
+    crops: Vec<Crop>,
 }
 
 impl Backend for CudaBackend {
@@ -300,8 +361,8 @@ impl Backend for CudaBackend {
         let committed = Committed {
             picked,
             model_sizes: place.flight.model_sizes.clone(),
-            crops_encoded: place.flight.crops,
-            crops_reused: 0,
+            crops_encoded: place.flight.crops.0,
+            crops_reused: place.flight.crops.1,
             times,
         };
         self.last = Some((slot, place.turn()));
@@ -341,6 +402,22 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
     Ok(())
 }
 
+/// Share of the memory that the weights leave which kept crops may take.
+const KEPT_SHARE: usize = 16;
+
+/// Cameras whose crops are kept, as many as there is memory for.
+fn kept_cameras(config: &ModelConfig, capacity: Capacity, free_bytes: usize) -> usize {
+    let camera_bytes = camera_values(config) * size_of::<bf16>();
+    capacity
+        .cameras
+        .min(free_bytes / KEPT_SHARE / camera_bytes.max(1))
+}
+
+/// Values of the features of a camera's crops.
+fn camera_values(config: &ModelConfig) -> usize {
+    Reuse::crops_each(&config.vision) * config.image_tokens() * config.vision.enc_dim
+}
+
 /// Share of the memory that the weights leave which the cache may take; the rest is for a step's own buffers.
 const CACHE_SHARE: usize = 2;
 
@@ -351,7 +428,7 @@ fn limits(
     free_bytes: usize,
 ) -> Result<Limits, CudaError> {
     let text = &config.text;
-    let page_bytes = text.n_layers * 2 * text.n_heads * PAGE * TEXT_HEAD * size_of::<half::bf16>();
+    let page_bytes = text.n_layers * 2 * text.n_heads * PAGE * TEXT_HEAD * size_of::<bf16>();
     let pages = capacity.pages.min(free_bytes / CACHE_SHARE / page_bytes);
     let needed = text.max_context.div_ceil(PAGE) + 1;
     if pages < needed {
@@ -370,27 +447,4 @@ fn limits(
         images: capacity.images,
         positions: (capacity.rows * POSITIONS_PER_ROW).max(text.max_context),
     })
-}
-
-#[cfg(test)]
-impl CudaBackend {
-    /// Without the decoder in one launch.
-    pub(super) fn without_one_launch(mut self) -> Self {
-        self.network.forget_decoder();
-        self
-    }
-
-    /// True with it.
-    pub(super) fn has_one_launch(&self) -> bool {
-        self.network.has_decoder()
-    }
-
-    /// Hidden states of the last step's first positions.
-    pub(super) fn hidden(&self, positions: usize) -> Vec<f32> {
-        let [_, hidden] = self
-            .network
-            .inside(&self.streams.compute, positions)
-            .unwrap();
-        hidden
-    }
 }

@@ -8,16 +8,14 @@ mod product;
 
 use std::{sync::Arc, time::Duration};
 
-use cudarc::driver::{
-    CudaEvent, CudaStream, DeviceRepr, ValidAsZeroBits, result as driver, sys::CUevent_flags,
-};
+use cudarc::driver::{CudaEvent, CudaStream, DeviceRepr, ValidAsZeroBits, sys::CUevent_flags};
 use half::bf16;
 use product::{Format, Product};
 
 use super::{
     error::{CudaError, tried},
     library,
-    memory::Buffer,
+    memory::{Buffer, copy, wait_between, wait_for_event},
 };
 use crate::domain::{Clock, Mono};
 
@@ -129,14 +127,7 @@ impl Bench<'_> {
         let bytes: Vec<u8> = bytes.into_iter().cycle().take(COPY_BYTES).collect();
         let from = Buffer::from_host(&self.stream, &bytes)?;
         let to = Buffer::<u8>::zeros(&self.stream, COPY_BYTES)?;
-        let [from, to] = [from.start().address(), to.start().address()];
-        let call = || {
-            let stream = self.stream.cu_stream();
-            // SAFETY: both buffers hold `COPY_BYTES` bytes, do not overlap, belong to this stream and outlive the
-            // measurement, which waits for its last copy.
-            unsafe { driver::memcpy_dtod_async(to, from, COPY_BYTES, stream) }
-                .map_err(tried("copying memory of the GPU"))
-        };
+        let call = || copy(&self.stream, from.start(), to.start(), COPY_BYTES);
         let gb = (2 * COPY_BYTES) as f64 * 1e-9;
         Ok(self.sustained(COPIES, call)?.of_calls(gb))
     }
@@ -167,14 +158,11 @@ impl Bench<'_> {
             marks.push(self.mark()?);
             // One batch stays queued, so that the GPU never waits for the host.
             let before_last = &marks[marks.len() - 2];
-            before_last
-                .synchronize()
-                .map_err(tried("waiting for the GPU"))?;
+            wait_for_event(before_last, "waiting for the GPU")?;
             moments.push(self.clock.now());
         }
         let (half, last) = (marks.len() / 2, marks.len() - 1);
-        let ms = marks[half].elapsed_ms(&marks[last]);
-        let ms = ms.map_err(tried("measuring the GPU"))?;
+        let ms = wait_between(&marks[half], &marks[last], "measuring the GPU")?;
         Ok(Sustained {
             per_s: ((last - half) * batch) as f64 / (f64::from(ms) * 1e-3),
             from: moments[half],

@@ -165,12 +165,14 @@ impl Frames {
         tiling(picture.width(), picture.height(), &self.config)
     }
 
-    /// Queues everything up to the patches of all crops, the whole picture first. `out` has a row for each patch.
+    /// Queues everything up to the patches of the `wanted` crops, of which the whole picture is the first. `out` has a row
+    /// for each of their patches.
     pub fn patches(
         &mut self,
         kernels: &Kernels,
         frame: &Staged,
         tiling: Tiling,
+        wanted: &[bool],
         out: Rows,
     ) -> Result<(), CudaError> {
         let (width, height) = frame.size;
@@ -189,25 +191,27 @@ impl Frames {
             frame.size,
         )?;
         let size = self.config.crop_size;
-        self.cut(kernels, frame.size, (size, size), (1, 1), out)?;
-        if !tiling.is_single() {
-            let tokens = self.config.grid() * self.config.grid();
-            let tiled = tiling.resized(&self.config);
-            let tiles = (tiling.rows, tiling.cols);
-            self.cut(kernels, frame.size, tiled, tiles, out.from(tokens))?;
-        }
+        let (whole, parts) = wanted.split_at(1.min(wanted.len()));
+        let sizes = (frame.size, (size, size));
+        let out = self.cut(kernels, sizes, (1, 1), whole, out)?;
+        let sizes = (frame.size, tiling.resized(&self.config));
+        self.cut(kernels, sizes, (tiling.rows, tiling.cols), parts, out)?;
         Ok(())
     }
 
-    /// Scales the picture in `rgb` to the size `to` and makes patches of `(down, across)` tiles of it.
+    /// Scales the picture in `rgb` from one size to another and makes patches of the `wanted` of `(down, across)` tiles of it,
+    /// if any. Returns where the next go.
     fn cut(
         &mut self,
         kernels: &Kernels,
-        from: (usize, usize),
-        to: (usize, usize),
+        (from, to): ((usize, usize), (usize, usize)),
         tiles: (usize, usize),
-        out: Rows,
-    ) -> Result<(), CudaError> {
+        wanted: &[bool],
+        mut out: Rows,
+    ) -> Result<Rows, CudaError> {
+        if !wanted.contains(&true) {
+            return Ok(out);
+        }
         self.know(from, to, tiles)?;
         let most = from.0.max(to.0) * from.1.max(to.1) * 3;
         grow(&mut self.between, &self.stream, most)?;
@@ -221,17 +225,19 @@ impl Frames {
             kernels.scale_across(rgb, across.at(), between, (from.0, to.0, from.1))?;
             kernels.scale_down(between, down.at(), scaled, (to.0 * 3, from.1, to.1))?;
         }
-        let corner = self.corners[&tiles].start();
+        let corners = self.corners[&tiles].start();
         let (grid, patch) = (self.config.grid(), self.config.enc_patch_size);
-        let crops = tiles.0 * tiles.1;
-        kernels.patches(
-            scaled,
-            corner,
-            self.table.start(),
-            out,
-            (crops, to.0),
-            (grid, patch),
-        )
+        let mut tile = 0;
+        for run in wanted.chunk_by(|a, b| a == b) {
+            if run[0] {
+                let (corner, shape) = (corners.at(tile * 2), (run.len(), to.0));
+                let table = self.table.start();
+                kernels.patches(scaled, corner, table, out, shape, (grid, patch))?;
+                out = out.from(run.len() * grid * grid);
+            }
+            tile += run.len();
+        }
+        Ok(out)
     }
 
     /// Makes the tables that are not there yet.

@@ -55,6 +55,16 @@ pub fn wait_for_stream(stream: &CudaStream, what: &'static str) -> Result<(), Cu
     stream.synchronize().map_err(tried(what))
 }
 
+/// Milliseconds between two events; waits for both.
+pub fn wait_between(
+    from: &CudaEvent,
+    to: &CudaEvent,
+    what: &'static str,
+) -> Result<f32, CudaError> {
+    Calls::count(0, 2);
+    from.elapsed_ms(to).map_err(tried(what))
+}
+
 /// Memory of the GPU.
 #[derive(Debug)]
 pub struct Buffer<T> {
@@ -204,6 +214,19 @@ pub fn upload<T>(
     // every kernel that reads `to` waits for that event.
     unsafe { result::memcpy_htod_async(to.address(), &from.as_slice()[..len], stream.cu_stream()) }
         .map_err(tried("copying a step to the GPU"))
+}
+
+/// Queues a copy of `len` values within the GPU.
+pub fn copy<T>(
+    stream: &CudaStream,
+    from: Pointer<T>,
+    to: Pointer<T>,
+    len: usize,
+) -> Result<(), CudaError> {
+    let bytes = len.min(to.len()).min(from.len()) * size_of::<T>();
+    // SAFETY: both have so many bytes. What reads or writes them is on this stream, in order.
+    unsafe { result::memcpy_dtod_async(to.address(), from.address(), bytes, stream.cu_stream()) }
+        .map_err(tried("copying within the GPU"))
 }
 
 /// Queues a copy of the first `len` values to the host.

@@ -17,6 +17,7 @@
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
 //! | [`weights`], [`fp8`] | the model on the GPU; what fp8 needs beside bf16 |
 //! | [`program`] | a step as tables; pure |
+//! | [`reuse`] | crops that need not be encoded again; pure |
 //! | [`frames`], [`network`] | frames to patches; the forward pass |
 //! | [`decode`], [`graphs`] | steps of few positions in one launch; what is recorded of others |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, and when they ran |
@@ -38,6 +39,7 @@ mod network;
 mod products;
 mod program;
 mod record;
+mod reuse;
 mod slot;
 mod weights;
 

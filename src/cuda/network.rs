@@ -34,6 +34,7 @@ mod tables;
 mod vision;
 
 pub use tables::Tables;
+pub use vision::Features;
 
 /// Parts that each prefix is read in: few tiles are split, so that all multiprocessors read.
 fn splits(tiles: usize) -> usize {
@@ -55,6 +56,7 @@ fn parts_max(tiles: usize) -> usize {
 
 /// Weights, cache and the memory of a step's forward pass.
 pub struct Network {
+    stream: Arc<CudaStream>,
     config: ModelConfig,
     weights: Weights,
     kernels: Kernels,
@@ -129,6 +131,7 @@ impl Network {
         let picks = bucket(layout.picks);
         Ok(Self {
             decoder: Decoder::new(stream, gpu, &kernels, text, &weights.text, layer_values)?,
+            stream: Arc::clone(stream),
             keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
             values: Buffer::zeros(stream, text.n_layers * layer_values)?,
             layer_values,

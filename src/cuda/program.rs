@@ -17,6 +17,8 @@ use crate::engine::backend::{
     BackendError, Feed, Input, KvTable, Limits, MaskSource, Pick, Row, Sampling, SlotId, Step,
 };
 
+/// Crops that an image of a step has on average, at most.
+const CROPS_MAX: usize = 64;
 /// Ids that a row may ban.
 const BANNED: usize = 4;
 
@@ -78,6 +80,8 @@ pub struct Layout {
     pub banned: Table,
     /// Crops and tiling of the images, three words each.
     pub image: Table,
+    /// Where the features of each crop lie.
+    pub crop_source: Table,
     /// Words of the block.
     pub words: usize,
 }
@@ -121,6 +125,7 @@ impl Layout {
             choice: table(limits.rows * 2 * 8),
             banned: table(limits.rows * 2 * BANNED),
             image: table(limits.images * 3),
+            crop_source: table(limits.images * CROPS_MAX),
             words,
         }
     }

@@ -73,8 +73,8 @@ pub struct Flight {
     pub counts: Counts,
     /// Pixels that the model sees of each image.
     pub model_sizes: Vec<(u32, u32)>,
-    /// Crops that were encoded.
-    pub crops: usize,
+    /// Crops that are encoded, and crops that were kept.
+    pub crops: (usize, usize),
 }
 
 /// One of the slots.

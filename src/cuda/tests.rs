@@ -10,6 +10,7 @@ mod frames;
 mod layers;
 mod products;
 mod quiet;
+mod reuse;
 mod whole;
 
 use std::sync::Arc;

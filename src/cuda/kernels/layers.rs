@@ -185,11 +185,12 @@ impl Kernels {
         )
     }
 
-    /// `combine.cu`: features to the projection's input.
+    /// `combine.cu`: features, of this step and kept ones, to the projection's input. The two tables are checked by who
+    /// wrote them.
     pub fn combine(
         &self,
-        features: Pointer<bf16>,
-        image: Pointer<i32>,
+        (features, kept): (Pointer<bf16>, Pointer<bf16>),
+        (image, source): (Pointer<i32>, Pointer<i32>),
         out: Pointer<bf16>,
         images: usize,
         (grid, margin, width): (usize, usize, usize),
@@ -210,7 +211,9 @@ impl Kernels {
             0,
             [
                 features.address(),
+                kept.address(),
                 image.address(),
+                source.address(),
                 out.address(),
                 grid as i32,
                 margin as i32,

@@ -1,22 +1,46 @@
-//! The vision encoder: patches of crops to tokens of images.
+//! Pictures to tokens: the vision encoder over crops, and what it made, with what was kept, through the projection.
+
+use half::bf16;
 
 use super::Network;
 use crate::cuda::{
     error::CudaError,
     kernels::{Rows, Values},
-    memory::Pointer,
+    memory::{Pointer, copy},
     products::{Epilogue, Product},
+    reuse::Keep,
 };
 
+/// Where the features of a step's crops come from.
+#[derive(Clone, Copy)]
+pub struct Features<'a> {
+    /// Which crops are whose.
+    pub image: Pointer<i32>,
+    /// Of each crop.
+    pub source: Pointer<i32>,
+    /// Kept from earlier steps, crop after crop.
+    pub kept: Pointer<bf16>,
+    /// What of this step is to be kept.
+    pub keeps: &'a [Keep],
+}
+
 impl Network {
-    /// Queues the vision encoder over the patches of `crops` crops, and the tokens of `images` images from them; `image`
-    /// says which crops are whose.
+    /// Queues the vision encoder over the patches of `crops` crops, and the tokens of `images` images from them and from
+    /// crops that were kept.
     pub fn encode(
         &self,
         crops: usize,
         images: usize,
-        image: Pointer<i32>,
+        features: Features<'_>,
     ) -> Result<(), CudaError> {
+        if crops > 0 {
+            self.look(crops)?;
+        }
+        self.tokens(images, features)
+    }
+
+    /// Patches to features.
+    fn look(&self, crops: usize) -> Result<(), CudaError> {
         let (config, weights) = (&self.config.vision, &self.weights);
         let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
         let rows = crops * tokens;
@@ -41,11 +65,26 @@ impl Network {
         }
         let (norm, normed) = (weights.vision_post_ln.at(), self.vision.normed.start());
         let out = Values::bf16(normed, width);
-        self.kernels.layer_norm(hidden, norm, out, (rows, width))?;
-        let shape = (config.grid(), config.overlap_margin, width);
-        let combined = self.vision.combined.start();
-        self.kernels
-            .combine(normed, image, combined, images, shape)?;
+        self.kernels.layer_norm(hidden, norm, out, (rows, width))
+    }
+
+    /// Features to tokens. Copies what is to be kept only behind all that is read.
+    fn tokens(&self, images: usize, features: Features<'_>) -> Result<(), CudaError> {
+        let config = &self.config.vision;
+        let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
+        let (made, kept) = (self.vision.normed.start(), features.kept);
+        self.kernels.combine(
+            (made, kept),
+            (features.image, features.source),
+            self.vision.combined.start(),
+            images,
+            (config.grid(), config.overlap_margin, width),
+        )?;
+        let crop = tokens * width;
+        for keep in features.keeps {
+            let (from, to) = (made.at(keep.place * crop), kept.at(keep.entry * crop));
+            copy(&self.stream, from, to, crop)?;
+        }
         let [fc1, fc2] = self.projection(images * tokens);
         self.product(&fc1)?;
         self.product(&fc2)

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::cuda::{
     error::{CudaError, tried},
-    memory::{Buffer, Pointer},
+    memory::{Buffer, Pointer, wait_between},
 };
 
 /// How often every candidate is measured; the best counts.
@@ -124,7 +124,7 @@ impl Trial {
             queued = queued.and_then(|()| queue(turn + run));
         }
         mark(ended)?;
-        let between = |from: &CudaEvent| from.elapsed_ms(ended).map_err(tried("timing products"));
+        let between = |from: &CudaEvent| wait_between(from, ended, "timing products");
         let (all, counted) = (between(began)?, between(warm)?);
         Ok((
             all,

@@ -52,6 +52,8 @@ fn backend(config: &ModelConfig) -> CudaBackend {
         rows: 32,
         images: IMAGES,
         pages: 512,
+        cameras: 0,
+        tile_difference: 0,
     };
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
@@ -116,7 +118,8 @@ fn hidden(backend: &mut CudaBackend, step: &Step) -> Vec<f32> {
     let positions = step.rows.iter().map(|row| row.inputs.positions()).sum();
     backend.launch(SlotId(0), step.clone()).unwrap();
     backend.commit(SlotId(0)).unwrap();
-    backend.hidden(positions)
+    let [_, hidden] = backend.inside(positions).unwrap();
+    hidden
 }
 
 #[test]

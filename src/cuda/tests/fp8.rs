@@ -292,6 +292,8 @@ fn inside(config: &ModelConfig, weights: Weights, fp8: bool) -> [Vec<f32>; 2] {
         rows: 2,
         images: 1,
         pages: 256,
+        cameras: 0,
+        tile_difference: 0,
     };
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());

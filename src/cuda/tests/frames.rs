@@ -56,7 +56,13 @@ fn frames_become_the_patches_of_the_cpu() {
             let row = config.patch_values().next_multiple_of(8);
             let out = rig.room(count * config.grid() * config.grid() * row);
             frames
-                .patches(&rig.kernels, staged, tiling, Rows::packed(out.start(), row))
+                .patches(
+                    &rig.kernels,
+                    staged,
+                    tiling,
+                    &vec![true; count],
+                    Rows::packed(out.start(), row),
+                )
                 .unwrap();
             let wanted = crops(picture, &config);
             assert_eq!(wanted.encoded, count);

@@ -220,15 +220,27 @@ fn tiles_are_stitched_and_pooled() {
             } else {
                 1 + down * across
             };
-            // One crop of another image lies before.
+            // One crop of another image lies before, and every second crop was kept from another step.
             let features = random.values((1 + crops) * tokens * width);
-            let up = rig.up(&features);
+            let source = |crop: i32| if crop % 2 == 1 { -1 - crop } else { crop };
+            let source: Vec<i32> = (0..=crops as i32).map(source).collect();
+            let split = |kept: bool| {
+                let mut part = features.clone();
+                for (crop, values) in part.chunks_exact_mut(tokens * width).enumerate() {
+                    if (crop % 2 == 1) != kept {
+                        values.fill(bf16::NAN);
+                    }
+                }
+                rig.up(&part)
+            };
+            let (up, kept) = (split(false), split(true));
+            let source = rig.ints(&source);
             let image = rig.ints(&[1, down as i32, across as i32]);
             let out = rig.room(tokens * 2 * width);
             rig.kernels
                 .combine(
-                    up.start(),
-                    image.start(),
+                    (up.start(), kept.start()),
+                    (image.start(), source.start()),
                     out.start(),
                     1,
                     (grid, margin, width),

@@ -38,6 +38,8 @@ pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaB
         rows: 32,
         images: 4,
         pages: 1024,
+        cameras: 3,
+        tile_difference: 0,
     };
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());

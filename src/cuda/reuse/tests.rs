@@ -1,0 +1,158 @@
+//! Which crops are encoded, against the crops that the model would see. No GPU is needed.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{crops, tiling};
+
+/// Small crops, so that a picture of few pixels has many.
+fn vision() -> VisionConfig {
+    VisionConfig {
+        crop_size: 84,
+        max_crops: 12,
+        overlap_margin: 1,
+        ..VisionConfig::default()
+    }
+}
+
+const SIZE: (usize, usize) = (221, 163);
+
+#[derive(Clone)]
+struct Frame {
+    format: PixelFormat,
+    planes: Vec<Vec<u8>>,
+}
+
+impl Frame {
+    fn new(format: PixelFormat) -> Self {
+        let plane = |index| {
+            let (row, rows) = format.plane_size(index, SIZE.0, SIZE.1)?;
+            Some((0..row * rows).map(|i| (i * 37 % 251) as u8).collect())
+        };
+        Self {
+            format,
+            planes: (0..3).map_while(plane).collect(),
+        }
+    }
+
+    fn picture(&self) -> Picture {
+        let stride = |index| {
+            self.format
+                .plane_size(index, SIZE.0, SIZE.1)
+                .map_or(0, |s| s.0)
+        };
+        let colour = (Matrix::Bt709, ColourRange::Limited);
+        let strides = [0, 1, 2].map(stride);
+        let planes = Arc::new(self.planes.clone());
+        Picture::new(self.format, SIZE, strides, colour, planes).unwrap()
+    }
+}
+
+fn camera(number: usize) -> CameraId {
+    CameraId::new(&format!("c{number}")).unwrap()
+}
+
+fn plan(reuse: &mut Reuse, number: usize, picture: &Picture) -> Vec<bool> {
+    reuse.begin_step();
+    let tiling = tiling(picture.width(), picture.height(), &vision());
+    let crops = reuse.plan(Some(&camera(number)), picture, tiling);
+    crops.iter().map(|crop| crop.fresh).collect()
+}
+
+proptest! {
+    /// A crop that the model would see changed is encoded, wherever the change is: the filter reaches over a tile's edge,
+    /// and a sample of chroma over several pixels.
+    #[test]
+    fn no_changed_crop_keeps_its_features(
+        format in prop::sample::select(vec![PixelFormat::Rgb, PixelFormat::Nv12, PixelFormat::I420]),
+        plane in any::<prop::sample::Index>(),
+        byte in any::<prop::sample::Index>(),
+    ) {
+        let before = Frame::new(format);
+        let mut after = before.clone();
+        let plane = plane.index(after.planes.len());
+        let byte = byte.index(after.planes[plane].len());
+        after.planes[plane][byte] ^= 0x80;
+        let mut reuse = Reuse::new(&vision(), 1, 0);
+        prop_assert!(plan(&mut reuse, 0, &before.picture()).iter().all(|fresh| *fresh));
+        prop_assert!(plan(&mut reuse, 0, &before.picture()).iter().all(|fresh| !fresh));
+        let fresh = plan(&mut reuse, 0, &after.picture());
+        let (a, b) = (crops(&before.picture(), &vision()), crops(&after.picture(), &vision()));
+        prop_assert_eq!(fresh.len(), a.encoded);
+        for (index, fresh) in fresh.iter().enumerate() {
+            let changed = a.crop(index) != b.crop(index);
+            prop_assert!(*fresh || !changed, "crop {} of {}", index, a.encoded);
+        }
+        // One byte is never below more than four tiles and the whole picture.
+        prop_assert!(fresh.iter().filter(|fresh| **fresh).count() <= 5, "{:?}", fresh);
+        // And what was encoded is known from then on.
+        prop_assert!(plan(&mut reuse, 0, &after.picture()).iter().all(|fresh| !fresh));
+    }
+}
+
+#[test]
+fn small_changes_count_when_they_have_added_up() {
+    let mut frame = Frame::new(PixelFormat::Rgb);
+    frame.planes[0].fill(100);
+    let mut reuse = Reuse::new(&vision(), 1, 3);
+    plan(&mut reuse, 0, &frame.picture());
+    let fresh: Vec<bool> = (1..=8)
+        .map(|step| {
+            frame.planes[0].fill(100 + step);
+            plan(&mut reuse, 0, &frame.picture())[0]
+        })
+        .collect();
+    assert_eq!(
+        fresh,
+        [false, false, false, true, false, false, false, true]
+    );
+}
+
+#[test]
+fn the_camera_that_was_seen_longest_ago_makes_room() {
+    let pictures = [Frame::new(PixelFormat::Rgb), Frame::new(PixelFormat::Nv12)];
+    let [a, b] = pictures.map(|frame| frame.picture());
+    let mut reuse = Reuse::new(&vision(), 2, 0);
+    let mut first = |number, picture: &Picture| plan(&mut reuse, number, picture)[0];
+    assert!(first(0, &a) && first(1, &a) && !first(0, &a));
+    assert!(first(2, &a), "instead of camera 1");
+    assert!(!first(0, &a) && first(1, &a), "instead of camera 2");
+    assert!(first(0, &b), "another layout is another picture");
+    let mut none = Reuse::new(&vision(), 0, 0);
+    assert!(plan(&mut none, 0, &a)[0] && plan(&mut none, 0, &a)[0]);
+}
+
+#[test]
+fn images_of_one_step_take_what_the_step_itself_makes() {
+    let before = Frame::new(PixelFormat::Rgb);
+    let mut after = before.clone();
+    after.planes[0][0] ^= 0x80;
+    let [before, after] = [before, after].map(|frame| frame.picture());
+    let tiling = tiling(SIZE.0, SIZE.1, &vision());
+    let mut reuse = Reuse::new(&vision(), 2, 0);
+    plan(&mut reuse, 0, &before);
+    reuse.begin_step();
+    let gate = camera(0);
+    let kept = reuse.plan(Some(&gate), &before, tiling);
+    let changed = reuse.plan(Some(&gate), &after, tiling);
+    let again = reuse.plan(Some(&gate), &after, tiling);
+    let alone = reuse.plan(None, &after, tiling);
+    let count = tiling.crops();
+    // The first reads entries that the second fills behind the step.
+    assert!(
+        kept.iter()
+            .enumerate()
+            .all(|(i, c)| c.source == -1 - i as i32)
+    );
+    let fresh: Vec<usize> = (0..count).filter(|&i| changed[i].fresh).collect();
+    assert_eq!(fresh, [0, 1], "the whole picture and its first tile");
+    assert_eq!([changed[0].source, changed[1].source], [0, 1]);
+    assert_eq!([again[0].source, again[1].source], [0, 1]);
+    assert!(again.iter().all(|crop| !crop.fresh));
+    assert!(alone.iter().all(|crop| crop.fresh));
+    assert_eq!(reuse.batch(), 2 + count);
+    let keeps = [(0, 0), (1, 1)].map(|(place, entry)| Keep { place, entry });
+    assert_eq!(reuse.keeps(), keeps);
+}
