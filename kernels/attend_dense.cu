@@ -54,8 +54,6 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
     u32 qf[2][STEPS][4], qt[2][2];
     const float scale2 = scale * LOG2_E;
     const int tiles = (length + KEYS - 1) / KEYS;
-    // Of 729 queries and keys, a warp in 24 has none of the former, and 2 of 48 times 16 are none of the latter.
-    const bool idle = first + warp * 32 >= length;
     for (int tile = 0; tile < tiles; tile++) {
         if (tile + 1 < tiles) {
             copy_keys(tile + 1);
@@ -77,7 +75,6 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
         float s[2][KEYS / 8][4] = {};
 #pragma unroll
         for (int pair = 0; pair < KEYS / 16; pair++) {
-            if (idle || tile * KEYS + pair * 16 >= length) continue;
             const bf16* rows = keys + (pair * 16 + lane % 8 + lane / 16 * 8) * ROW + lane / 8 % 2 * 8;
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
@@ -137,7 +134,6 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
         }
 #pragma unroll
         for (int step = 0; step < KEYS / 16; step++) {
-            if (idle || tile * KEYS + step * 16 >= length) continue;
             u32 p[2][4];
 #pragma unroll
             for (int m = 0; m < 2; m++) {

@@ -253,6 +253,11 @@ impl Descriptors {
     ) -> Result<(), CublasError> {
         let (one, beta) = (1.0_f32, if self.adds { 1.0_f32 } else { 0.0 });
         let bias = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+        // In place only where the numbers are the same. What is not added is not read, but must be somewhere.
+        let there = match self.numbers {
+            Numbers::E4m3ToE4m3 => workspace.address(),
+            _ => operands.out,
+        };
         set_scales(&self.operation, self.numbers, &operands.scales)?;
         // SAFETY: the bias is an address; descriptors and algorithm are alive, `one` and `beta` are read during the call;
         // the operands are the caller's promise.
@@ -267,7 +272,7 @@ impl Descriptors {
                 self.weight.0,
                 operands.x as *const c_void,
                 self.x.0,
-                operands.out as *const c_void,
+                there as *const c_void,
                 self.there.0,
                 operands.out as *mut c_void,
                 self.out.0,
