@@ -17,8 +17,8 @@ use super::{
 };
 use crate::engine::backend::SlotId;
 
-/// Shapes that are recorded; rarer ones are queued kernel by kernel.
-const GRAPHS_MAX: usize = 1024;
+/// Shapes that are recorded; those that come later are queued kernel by kernel, so that memory has a bound (some 100 KB a graph).
+const GRAPHS_MAX: usize = 256;
 
 /// Which part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -196,10 +196,15 @@ impl Kernels {
             let module = gpu.context.load_module(Ptx::from_binary(code));
             modules.push(module.map_err(tried("loading a kernel into the GPU"))?);
         }
+        // Looked for in the text first: a module that is asked in vain is an error, and checkers report each.
         let function = |name: &str| {
-            let mut found = modules.iter().map(|module| module.load_function(name));
-            let found = found.find_map(Result::ok);
-            found.ok_or_else(|| CudaError::Shape(format!("kernel {name} is in no file")))
+            let head = format!(" {name}(");
+            let mut files = SOURCES.iter().zip(&modules);
+            let (_, module) = files
+                .find(|(source, _)| source.text.contains(&head))
+                .ok_or_else(|| CudaError::Shape(format!("kernel {name} is in no file")))?;
+            let found = module.load_function(name);
+            found.map_err(tried("looking for a kernel in its module"))
         };
         let skinny = |rows: usize| -> Result<[CudaFunction; 4], CudaError> {
             let named = |epilogue| function(&format!("skinny_{rows}_{epilogue}"));
