@@ -8,10 +8,10 @@
 // Angle j turns (a, b) -> (a cos - b sin, a sin + b cos), in f32. In the model these are dimensions j and j + 16 of a head; here
 // they lie 8 apart (cuda::weights puts the outputs of q and k so): 0..7 with 8..15, angles 0..7; 16..23 with 24..31, angles 8..15;
 // 32..63 stay. Attention does not see the order of dimensions.
-// A block takes 16 consecutive positions of one head: grid (ceil(positions / 16), heads), 128 threads. A thread has 8
-// neighbouring dimensions of one position, of q, k and v: unit u of 8, whose pairs are in unit u ^ 1, the next lane's. Values
-// go through shared memory, because the cache has them transposed; 16 positions that fill a page are written 16 bytes at
-// a time.
+// A block takes 16 consecutive positions of one head: grid (heads, ceil(positions / 16)), so that blocks that run together read
+// whole rows and write a page of all heads; 128 threads. A thread has 8 neighbouring dimensions of one position, of q, k and
+// v: unit u of 8, whose pairs are in unit u ^ 1, the next lane's. Values go through shared memory, because the cache has them
+// transposed; 16 positions that fill a page are written 16 bytes at a time.
 // CPU twins: cpu::rope::Rope::turn, cpu::kv::KvCache::write.
 #include "common.cuh"
 
@@ -40,7 +40,7 @@ DEVICE uint4 turned(uint4 raw, const float4* turns, int unit) {
 extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const int* position, const int* slot, const float4* turns, bf16* keys, bf16* values, int positions, int heads) {
     __shared__ bf16 transposed[TEXT_HEAD * PITCH];
     __shared__ int slots[PAGE];
-    const int first = blockIdx.x * PAGE, head = blockIdx.y, width = heads * TEXT_HEAD;
+    const int first = blockIdx.y * PAGE, head = blockIdx.x, width = heads * TEXT_HEAD;
     const int i = threadIdx.x / UNITS, unit = threadIdx.x % UNITS, row = first + i;
     const bool there = row < positions;
     const int at = there ? slot[row] : -1;

@@ -74,8 +74,7 @@ impl Decoder {
         &self,
         kernels: &Kernels,
         states: DecodeStates,
-        cache: LayerCache,
-        tables: &DecodeTables,
+        (cache, tables): (LayerCache, &DecodeTables),
         parts: Parts,
         counts: &Counts,
     ) -> Result<(), CudaError> {
@@ -94,7 +93,7 @@ impl Decoder {
             splits: splits(counts.tiles * self.heads, self.blocks),
             blocks: self.blocks,
         };
-        kernels.decode_step(self.layers.start(), states, cache, tables, scratch, shape)
+        kernels.decode_step(self.layers.start(), states, (cache, tables), scratch, shape)
     }
 }
 

@@ -293,8 +293,7 @@ impl Network {
         decoder.run(
             &self.kernels,
             states,
-            cache,
-            &tables,
+            (cache, &tables),
             self.parts(counts),
             counts,
         )

@@ -128,7 +128,7 @@ impl Kernels {
         launch!(
             self,
             rope_scatter,
-            (positions.div_ceil(PAGE), heads, 1),
+            (heads, positions.div_ceil(PAGE), 1),
             128,
             0,
             [

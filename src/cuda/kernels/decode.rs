@@ -156,8 +156,7 @@ impl Kernels {
         &self,
         layers: Pointer<u64>,
         states: DecodeStates,
-        cache: LayerCache,
-        tables: &DecodeTables,
+        (cache, tables): (LayerCache, &DecodeTables),
         scratch: DecodeScratch,
         shape: DecodeShape,
     ) -> Result<(), CudaError> {
