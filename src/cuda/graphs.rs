@@ -1,7 +1,7 @@
 //! Recorded work: what is queued again and again in the same shape is captured once and then launched as one.
 //!
-//! A decode step is some 175 launches. As two graphs it costs the host next to nothing and leaves no gaps between
-//! its kernels. A graph holds addresses and numbers as they were captured, so it is good for steps of the same slot and the
+//! Where the decoder is not one launch (`decode`), a decode step is some 175, its heads are six. As graphs they cost the host next
+//! to nothing and leave no gaps between kernels. A graph holds addresses and numbers as they were captured, so it is good for steps of the same slot and the
 //! same counts; what differs between them stands in the slot's tables.
 
 use std::{collections::HashMap, sync::Arc};

@@ -99,12 +99,12 @@ macro_rules! launch {
         launch!(@on $kernels, &$kernels.$function, stringify!($function), $grid, $threads, $shared, [$($argument),*])
     };
     (@on $kernels:expr, $($rest:tt)*) => {
-        launch!(@by launch, $kernels, $($rest)*)
+        launch!(@by false, $kernels, $($rest)*)
     };
     (@together $kernels:expr, $($rest:tt)*) => {
-        launch!(@by launch_together, $kernels, $($rest)*)
+        launch!(@by true, $kernels, $($rest)*)
     };
-    (@by $launch:ident, $kernels:expr, $function:expr, $name:expr, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {{
+    (@by $together:literal, $kernels:expr, $function:expr, $name:expr, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {{
         let arguments = ($($argument,)*);
         let mut pointers: Vec<*mut std::ffi::c_void> = Vec::with_capacity(20);
         launch!(@push arguments, pointers, [$($argument),*] [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19]);
@@ -112,11 +112,12 @@ macro_rules! launch {
             grid: $grid,
             threads: $threads,
             shared_bytes: $shared,
+            together: $together,
         };
         // SAFETY: the arguments have the order and the C types of the kernel's declaration, and stay alive for the call,
         // which copies them. What they point to was checked by the caller of this macro, lives as long as the backend, and
         // is only used on this stream or behind an event.
-        unsafe { $kernels.$launch($function, $name, blocks, &mut pointers) }
+        unsafe { $kernels.launch($function, $name, blocks, &mut pointers) }
     }};
 }
 
@@ -127,6 +128,8 @@ pub(crate) struct Blocks {
     pub grid: (usize, usize, usize),
     pub threads: u32,
     pub shared_bytes: u32,
+    /// The blocks wait for each other: all run at once, or the launch is refused.
+    pub together: bool,
 }
 
 /// Says which need of which kernel is not met.
@@ -148,35 +151,13 @@ impl Kernels {
         arguments: &mut [*mut c_void],
     ) -> Result<(), CudaError> {
         let (x, y, z) = blocks.grid;
+        let launch = match blocks.together {
+            true => result::launch_cooperative_kernel,
+            false => result::launch_kernel,
+        };
         // SAFETY: the function belongs to a module that is loaded as long as it is; the rest is the caller's promise.
         unsafe {
-            result::launch_kernel(
-                function.cu_function(),
-                (x as u32, y as u32, z as u32),
-                (blocks.threads, 1, 1),
-                blocks.shared_bytes,
-                self.stream.cu_stream(),
-                arguments,
-            )
-        }
-        .map_err(tried(name))
-    }
-
-    /// The same for a kernel whose blocks wait for each other: all run at once, or the launch is refused.
-    ///
-    /// # Safety
-    /// As for [`Kernels::launch`].
-    unsafe fn launch_together(
-        &self,
-        function: &CudaFunction,
-        name: &'static str,
-        blocks: Blocks,
-        arguments: &mut [*mut c_void],
-    ) -> Result<(), CudaError> {
-        let (x, y, z) = blocks.grid;
-        // SAFETY: the function belongs to a module that is loaded as long as it is; the rest is the caller's promise.
-        unsafe {
-            result::launch_cooperative_kernel(
+            launch(
                 function.cu_function(),
                 (x as u32, y as u32, z as u32),
                 (blocks.threads, 1, 1),
