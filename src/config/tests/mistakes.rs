@@ -235,7 +235,6 @@ fn keys_without_effect_are_told() {
         keys,
         [
             "mqtt.commands",
-            "model.gpus beyond the first",
             "camera.gate.prompt.person.snapshot",
             "camera.gate.prompt.person.verify"
         ]
