@@ -1,7 +1,7 @@
 //! A short soak on the CPU: behaviour alone, no times.
 
 use super::*;
-use crate::{bench::tests::micro_parts, domain::SystemClock};
+use crate::{bench::tests::micro_parts, domain::ManualClock};
 
 fn soaked(clock: &Arc<dyn Clock>, exact: bool) -> Soaked {
     let (backend, config, tokenizer) = micro_parts(Arc::clone(clock));
@@ -15,6 +15,11 @@ fn soaked(clock: &Arc<dyn Clock>, exact: bool) -> Soaked {
     }
 }
 
+/// Time that stands still: what comes together, and so whether pages run short, does not hang on how busy the machine is.
+fn still() -> Arc<dyn Clock> {
+    Arc::new(ManualClock::default())
+}
+
 fn run(soaked: Soaked, clock: &Arc<dyn Clock>, looks: u64) -> SoakReport {
     let options = SoakOptions {
         time: Duration::MAX,
@@ -26,7 +31,7 @@ fn run(soaked: Soaked, clock: &Arc<dyn Clock>, looks: u64) -> SoakReport {
 
 #[test]
 fn whatever_happens_answers_are_those_of_the_request_alone() {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let clock = still();
     let report = run(soaked(&clock, true), &clock, 110);
     assert_eq!(report.problems(), [""; 0], "{report}");
     let tally = report.tally;
@@ -73,7 +78,7 @@ impl Backend for Liar {
 
 #[test]
 fn an_answer_that_is_another_one_is_found() {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let clock = still();
     let honest = soaked(&clock, true);
     let liar = Soaked {
         backend: Box::new(Liar {
