@@ -46,8 +46,8 @@ impl Decoder {
         blocks: &[TextBlock],
         layer_values: usize,
     ) -> Result<Option<Self>, CudaError> {
-        let fits = config.dim == WIDTH && config.ff_dim.is_multiple_of(WIDTH);
-        if !fits || !kernels.has_decode_step() {
+        let fits = DecodeShape::fits(blocks.len(), config.ff_dim, gpu.multiprocessors);
+        if config.dim != WIDTH || !fits || !kernels.has_decode_step() {
             return Ok(None);
         }
         let chunks = 1 + config.ff_dim / WIDTH;
@@ -125,5 +125,24 @@ mod tests {
         assert_eq!(splits(32, 132), 16);
         assert_eq!(splits(4 * 32, 132), 4);
         assert_eq!(splits(32 * 32, 132), 1);
+    }
+
+    #[test]
+    fn what_the_kernel_is_not_made_for_goes_the_other_way() {
+        // Moondream 2 on an H200 and a B200.
+        assert!(DecodeShape::fits(24, 8192, 132) && DecodeShape::fits(24, 8192, 148));
+        // Too deep, too wide, not in chunks, and GPUs that are too large and too small a share of one.
+        for (layers, inner, blocks) in [
+            (33, 8192, 132),
+            (24, 8 * 2048, 132),
+            (24, 8000, 132),
+            (24, 8192, 161),
+            (24, 8192, 4),
+        ] {
+            assert!(
+                !DecodeShape::fits(layers, inner, blocks),
+                "{layers} {inner} {blocks}"
+            );
+        }
     }
 }

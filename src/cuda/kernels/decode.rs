@@ -119,18 +119,24 @@ pub struct DecodeShape {
 }
 
 impl DecodeShape {
+    /// True when the kernel takes decoders of so many layers, whose MLPs are so wide, on so many multiprocessors.
+    pub fn fits(layers: usize, inner: usize, blocks: usize) -> bool {
+        let chunks = 1 + inner / WIDTH;
+        inner.is_multiple_of(WIDTH)
+            && layers <= LAYERS_MAX
+            && chunks <= CHUNKS_MAX
+            // Each block has more units in each phase than its ring holds.
+            && (chunks..=chunks * WIDTH / UNIT / STAGES / 2).contains(&blocks)
+    }
+
     fn check(&self, states: &DecodeStates, scratch: &DecodeScratch) -> Result<(), CudaError> {
         let heads = WIDTH / TEXT_HEAD;
         let chunks = 1 + self.inner / WIDTH;
         let parts = self.tiles * heads * self.splits * TILE;
         need(
             self.rows <= ROWS_MAX
-                && self.inner.is_multiple_of(WIDTH)
                 && (1..=SPLITS_MAX).contains(&self.splits)
-                && self.layers <= LAYERS_MAX
-                && chunks <= CHUNKS_MAX
-                // Each block has more units in each phase than its ring holds.
-                && (chunks..=chunks * WIDTH / UNIT / STAGES / 2).contains(&self.blocks),
+                && Self::fits(self.layers, self.inner, self.blocks),
             "decode step: not such a step",
         )?;
         need(
