@@ -200,9 +200,10 @@ impl fmt::Display for CamerasReport {
         writeln!(
             f,
             "speed, {}; {} looks a row; each camera has one look in the engine at a time\n\
-             per step, milliseconds: forward, sampling, bookkeeping, period, and the device idle: no step from the host, no\n\
-             masks, nothing asked. z: rows for nobody. gain of depth 2, percent: predicted with z as rows, predicted with\n\
-             z for free (as on this device), observed in looks a second\n",
+             per step, milliseconds: forward, sampling, bookkeeping, what of it was exposed (the device did nothing\n\
+             meanwhile), period, and the device idle: no step from the host, no masks, nothing asked. z: rows for nobody.\n\
+             gain of depth 2, percent: predicted from depth 1's costs with z as rows, predicted with z for free (as on this\n\
+             device), observed in looks a second\n",
             self.model, self.looks
         )?;
         write!(

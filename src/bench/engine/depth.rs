@@ -18,6 +18,8 @@ pub struct DepthCost {
     pub sampling_ms: f64,
     /// Plan, launch, finalize, commit.
     pub bookkeeping_ms: f64,
+    /// The part of it in which the device did nothing.
+    pub exposed_ms: f64,
     /// From one step to the next.
     pub period_ms: f64,
     /// The device waited for the next step.
@@ -31,10 +33,11 @@ pub struct DepthCost {
 }
 
 /// Columns of [`DepthCost`], as its `Display` writes them.
-pub(in crate::bench) const COLUMNS: [(&str, usize); 8] = [
+pub(in crate::bench) const COLUMNS: [(&str, usize); 9] = [
     ("forward", 10),
     ("sampl.", 9),
     ("book.", 7),
+    ("exposed", 9),
     ("period", 9),
     ("host", 7),
     ("masks", 7),
@@ -48,6 +51,7 @@ impl fmt::Display for DepthCost {
             self.forward_ms,
             self.sampling_ms,
             self.bookkeeping_ms,
+            self.exposed_ms,
             self.period_ms,
             self.idle_host_ms,
             self.idle_masks_ms,
@@ -95,6 +99,7 @@ impl Sums {
             forward_ms: part(|cost| cost.forward_ms),
             sampling_ms: part(|cost| cost.sampling_ms),
             bookkeeping_ms: part(|cost| cost.bookkeeping_ms),
+            exposed_ms: part(|cost| cost.exposed_ms),
             period_ms: part(|cost| cost.period_ms),
         }
     }
@@ -107,6 +112,7 @@ impl Sums {
             forward_ms: step.forward_ms,
             sampling_ms: step.sampling_ms,
             bookkeeping_ms: step.bookkeeping_ms,
+            exposed_ms: step.exposed_ms,
             period_ms: step.period_ms,
             idle_host_ms: idle(|costs| costs.idle.host),
             idle_masks_ms: idle(|costs| costs.idle.masks),

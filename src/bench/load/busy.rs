@@ -6,12 +6,11 @@ use crate::{
     domain::Mono,
     engine::{
         backend::{SlotId, StepTimes},
-        cost::Span,
+        cost::{Span, working},
     },
 };
 
-/// Time between `from` and `to` in which at least one of the steps worked. A step that waits for masks does not; one whose
-/// kernels wait for their own launches does, because its times cannot tell.
+/// Time between `from` and `to` in which at least one of the steps worked ([`working`]).
 pub(super) fn busy(steps: &[(SlotId, StepTimes)], (from, to): (Mono, Mono)) -> Duration {
     let mut spans: Vec<Span> = steps.iter().flat_map(|(_, times)| working(times)).collect();
     spans.sort_by_key(|span| span.began);
@@ -23,22 +22,6 @@ pub(super) fn busy(steps: &[(SlotId, StepTimes)], (from, to): (Mono, Mono)) -> D
         until = until.max(ended);
     }
     sum
-}
-
-/// Before its wait for masks, and after it.
-fn working(times: &StepTimes) -> [Span; 2] {
-    let forward = times.prepare + times.encode + times.rows;
-    let forwarded = times.started.after(forward);
-    [
-        Span {
-            began: times.started,
-            ended: forwarded,
-        },
-        Span {
-            began: forwarded.after(times.mask_wait),
-            ended: times.ended(),
-        },
-    ]
 }
 
 #[cfg(test)]
