@@ -200,6 +200,7 @@ fn text_is_as_long_as_it_must_be_at_both_depths() {
         for run in [&row.blocking, &row.pipelined] {
             assert!(run.steps > 0 && run.tokens_per_s > 0.0);
             assert_eq!(run.cost.zombies, 0.0, "no answer ends unforeseen");
+            assert!(run.cost.exposed_ms <= run.cost.bookkeeping_ms);
         }
         assert!(row.floor_ms.is_some_and(|ms| ms > 0.0));
     }
