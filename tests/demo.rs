@@ -26,7 +26,7 @@ use spotter::{
     domain::{Clock as _, NormBox, SystemClock, WallTime},
 };
 use support::{
-    DONE, Program,
+    DONE, Ended, Program,
     broker::{Consumer, Heard, broker, retained},
     command, file, free_address,
 };
@@ -34,10 +34,9 @@ use support::{
 /// The street, and its moment at which the run begins: 12:50:35 UTC on 1 June 2026. It was chosen by the truth alone,
 /// among all moments of two hours: half a minute of clear daylight in which people and cars are there nearly all of the
 /// time, and a red car and a dog about half of it, so that every prompt has something to find, something to leave
-/// alone, and a change to report.
+/// alone, and a change to report. It stays clear day for four more minutes, which a busy machine may take.
 const SEED: u64 = 7;
 const MOMENT_S: i64 = 1_780_318_235;
-const SECONDS: i64 = 30;
 
 /// The prompts that are asked of every look, and what they mean. The traffic light is always there, so that there is a
 /// message about every look, also about one that shows nothing else.
@@ -51,17 +50,26 @@ const PROMPTS: [(&str, &str, Class, Option<Colour>); 5] = [
 
 /// What has to be reached over the run (IoU 0.5).
 const F1_MIN: f64 = 0.9;
-/// A run of 30 s at two looks a second, less the start.
+/// Frames that a run needs, however long they take: at two looks a second 20 s.
 const FRAMES_MIN: usize = 40;
-/// What was so for this long has to be known: longer than presence needs to be confirmed or to end.
+/// What was so for this long and in so many looks has to be known: more than presence needs to be confirmed or to end.
 const SETTLED_MS: i64 = 5000;
+const SETTLED_LOOKS: usize = 5;
+/// So many prompts are settled at the end of a run.
+const SETTLED_PROMPTS: usize = 2;
+/// They stay as they are for so long after the run is told to end: looks that have begun are still answered.
+const ENDING_MS: i64 = 20_000;
+/// Statistics of the program, one every ten seconds.
+const STATS_MIN: usize = 2;
+/// Looks that a run may take; a machine that keeps up takes 60.
+const LOOKS_MAX: usize = 400;
 
 fn config(directory: &tempfile::TempDir, broker: SocketAddr) -> PathBuf {
     let camera = free_address();
-    // The budget is ten times the usual one: on a busy machine looks may be slow here, as long as they are right.
+    // On a busy machine looks may be slow here, as long as they are right, and pictures may come late.
     let mut text = format!(
-        "node.name = \"demo\"\nhttp.listen = \"off\"\nmqtt.url = \"mqtt://{broker}\"\nmodel.budget = \"10s\"\n\
-         [camera.street]\nurl = \"rtsp://{camera}/street\"\nrate = 2\n"
+        "node.name = \"demo\"\nhttp.listen = \"off\"\nmqtt.url = \"mqtt://{broker}\"\nmodel.budget = \"60s\"\n\
+         defaults.first_frame = \"60s\"\ndefaults.stall = \"60s\"\n[camera.street]\nurl = \"rtsp://{camera}/street\"\nrate = 2\n"
     );
     for (id, words, ..) in PROMPTS {
         text += &format!("prompt.{id}.detect = \"{words}\"\n");
@@ -122,11 +130,15 @@ impl Truth {
             .collect()
     }
 
-    /// How many there were all the time until `end`; `None` when that changed or is unsure.
-    fn settled(&self, end: WallTime, class: Class, colour: Option<Colour>) -> Option<usize> {
-        let counts = (0..=SETTLED_MS / 250).map(|step| {
-            let wall = WallTime::from_unix_millis(end.unix_millis() - step * 250);
-            let there = self.of(wall, class, colour);
+    /// How many there were all the time; `None` when that changed or is unsure.
+    fn settled(
+        &self,
+        (from, to): (i64, i64),
+        class: Class,
+        colour: Option<Colour>,
+    ) -> Option<usize> {
+        let counts = (from..=to).step_by(250).map(|millis| {
+            let there = self.of(WallTime::from_unix_millis(millis), class, colour);
             there.iter().all(|t| !t.ignored).then_some(there.len())
         });
         let counts: BTreeSet<_> = counts.collect();
@@ -136,6 +148,49 @@ impl Truth {
             .flatten()
             .filter(|_| counts.len() == 1)
     }
+
+    /// What has to be known of each prompt, when these were the last looks: what was so in all of them, and stays so for
+    /// `ahead_ms`.
+    fn known(&self, looks: &BTreeSet<i64>, ahead_ms: i64) -> Vec<(&'static str, usize)> {
+        let newest = looks.last().copied().unwrap_or_default();
+        let oldest = looks.iter().rev().nth(SETTLED_LOOKS).copied();
+        let from = oldest.unwrap_or_default().min(newest - SETTLED_MS);
+        let known = |&(id, _, class, colour): &(&'static str, _, _, _)| {
+            let count = self.settled((from, newest + ahead_ms), class, colour)?;
+            Some((id, count))
+        };
+        match oldest {
+            Some(_) => PROMPTS.iter().filter_map(known).collect(),
+            None => Vec::new(),
+        }
+    }
+}
+
+/// When the pictures that were looked at were captured, UTC milliseconds. Until the camera's first sender report its clock
+/// is unknown, and so is what a picture showed.
+fn looks(detections: &[Detection]) -> BTreeSet<i64> {
+    let captured = detections.iter().filter_map(|detection| detection.captured);
+    captured.map(WallTime::unix_millis).collect()
+}
+
+/// Waits until there is enough to compare, and something that is settled for as long as the end takes.
+fn wait_for_enough(consumer: &Consumer, truth: &Truth) {
+    let mut heard_before = 0;
+    for _ in 0..LOOKS_MAX {
+        consumer.wait_after(heard_before, "/det/light", |_| true);
+        heard_before = consumer.now();
+        let heard = consumer.all();
+        let detections: Vec<_> = heard.iter().filter_map(Detection::from_heard).collect();
+        let looks = looks(&detections);
+        let stats = heard.iter().filter(|heard| heard.topic.ends_with("/stats"));
+        if looks.len() >= FRAMES_MIN
+            && stats.count() >= STATS_MIN
+            && truth.known(&looks, ENDING_MS).len() >= SETTLED_PROMPTS
+        {
+            return;
+        }
+    }
+    panic!("{LOOKS_MAX} looks are not enough: {:#?}", consumer.all());
 }
 
 #[test]
@@ -152,15 +207,14 @@ fn what_the_demo_publishes_is_true() {
     let config = config(&directory, address);
     let arguments = [
         format!("--config={}", config.display()),
-        format!("--seconds={SECONDS}"),
         format!("--seed={SEED}"),
         format!("--ahead={ahead_s}"),
     ];
     let demo = Program::start(["demo".to_owned()].into_iter().chain(arguments));
-    // Longer than a test's patience, so it is waited for in two steps.
-    consumer.wait_for("/det/light", |_| true);
-    consumer.wait_for("/demo/status", |payload| payload == "offline");
+    wait_for_enough(&consumer, &truth);
+    demo.signal("INT");
     let ended = demo.end().expect(DONE);
+    consumer.wait_for("/demo/status", |payload| payload == "offline");
 
     let heard = consumer.all();
     let detections: Vec<_> = heard.iter().filter_map(Detection::from_heard).collect();
@@ -170,8 +224,7 @@ fn what_the_demo_publishes_is_true() {
     people_can_read_it(&ended.stdout, &heard);
 
     assert!(ended.stdout.contains("the books balance"), "{ended:#?}");
-    assert!(!ended.stderr.contains("WARN"), "{ended:#?}");
-    assert!(!ended.stderr.contains("ERROR"), "{ended:#?}");
+    nothing_is_wrong(&ended);
     // What a consumer that comes later is told: all states, no streams.
     let left = retained(address);
     assert_eq!(left["spotter/demo/status"], "offline");
@@ -187,7 +240,6 @@ fn what_the_demo_publishes_is_true() {
 fn the_boxes_are_true(detections: &[Detection], truth: &Truth) {
     let mut frames: BTreeMap<u64, (WallTime, BTreeMap<&str, &[NormBox]>)> = BTreeMap::new();
     for detection in detections {
-        // Until the camera's first sender report its clock is unknown, and so is what the picture showed.
         if let Some(captured) = detection.captured {
             let (_, answers) = frames
                 .entry(detection.frame)
@@ -280,21 +332,15 @@ fn the_states_are_true(heard: &[Heard], detections: &[Detection], truth: &Truth)
     );
 
     let stats = heard.iter().filter(|heard| heard.topic.ends_with("/stats"));
-    let stats: Vec<_> = stats.map(Heard::json).collect();
-    assert!(stats.len() >= 2, "{stats:?}");
-    assert!(
-        stats.iter().all(|stats| stats["cams_online"] == 1),
-        "{stats:?}"
-    );
+    let online: Vec<_> = stats
+        .map(|heard| heard.json()["cams_online"].as_u64())
+        .collect();
+    // The first may be told before the camera's first picture.
+    assert!(online.is_sorted(), "{online:?}");
+    assert_eq!(online.last(), Some(&Some(1)), "{online:?}");
 
-    let end = detections.iter().filter_map(|d| d.captured).max();
-    let end = end.expect("a frame whose time is known");
-    let mut compared = 0;
-    for (id, _, class, colour) in PROMPTS {
-        let Some(count) = truth.settled(end, class, colour) else {
-            continue;
-        };
-        compared += 1;
+    let known = truth.known(&looks(detections), 0);
+    for &(id, count) in &known {
         let (present, counted) = (
             last[format!("spotter/demo/cam/street/present/{id}").as_str()],
             last[format!("spotter/demo/cam/street/count/{id}").as_str()],
@@ -302,10 +348,7 @@ fn the_states_are_true(heard: &[Heard], detections: &[Detection], truth: &Truth)
         let expected = (if count > 0 { "ON" } else { "OFF" }, count.to_string());
         assert_eq!((present, counted.to_owned()), expected, "{id}");
     }
-    assert!(
-        compared >= 2,
-        "the moment was chosen so that two prompts are settled"
-    );
+    assert!(known.len() >= SETTLED_PROMPTS, "{known:?}");
 }
 
 /// One line for each detection, with its topic at the end.
@@ -330,5 +373,29 @@ fn ctrl_c_ends_the_demo_with_its_summary() {
     demo.signal_group("INT");
     let ended = demo.end().expect(DONE);
     assert!(ended.stdout.contains("the books balance"), "{ended:#?}");
-    assert!(!ended.stderr.contains("WARN"), "{ended:#?}");
+    nothing_is_wrong(&ended);
+}
+
+/// Nothing but how fast the machine is. One that was busy at the start is warned of what it cannot keep up with, and may
+/// then be in the middle of a long step when it is to end.
+fn nothing_is_wrong(ended: &Ended) {
+    let busy = |line: &str| line.contains("asks for 10 prompt-frames/s; this");
+    let was_busy = ended.stderr.lines().any(busy);
+    let may_be = |line: &str| busy(line) || was_busy && line.contains("did not end in time");
+    let alarms = ended.stderr.lines().filter(|line| {
+        let alarm = line.contains("WARN") || line.contains("ERROR");
+        alarm && !may_be(line)
+    });
+    assert_eq!(alarms.collect::<Vec<_>>(), [""; 0], "{ended:#?}");
+}
+
+#[test]
+fn a_demo_with_a_limit_ends_by_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let address = free_address();
+    let _broker = broker(address, "");
+    let config = format!("--config={}", config(&directory, address).display());
+    let ended = Program::start(["demo", &config, "--seconds=1"]).end();
+    let ended = ended.expect(DONE);
+    assert!(ended.stdout.contains("the books balance"), "{ended:#?}");
 }

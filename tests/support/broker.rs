@@ -61,18 +61,15 @@ pub struct Consumer {
 impl Consumer {
     /// Returns when the subscription stands.
     pub fn on(broker: SocketAddr) -> Self {
+        Self::of([READY, "spotter/#"], broker)
+    }
+
+    /// Returns when [`READY`] has come: a broker sends what it kept in the order of the topics.
+    fn of(topics: [&str; 2], broker: SocketAddr) -> Self {
         publish_ready(broker);
         let mut child = client("mosquitto_sub", broker)
-            .args([
-                "-t",
-                READY,
-                "-t",
-                "spotter/#",
-                "-q",
-                "1",
-                "-F",
-                "%r %q %t %p",
-            ])
+            .args(topics.iter().flat_map(|topic| ["-t", topic]))
+            .args(["-q", "1", "-F", "%r %q %t %p"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("mosquitto_sub starts (package mosquitto-clients)");
@@ -118,15 +115,9 @@ impl Drop for Consumer {
 
 /// What a consumer that comes now is told at once: topic and payload.
 pub fn retained(broker: SocketAddr) -> BTreeMap<String, String> {
-    let output = client("mosquitto_sub", broker)
-        .args(["-t", "spotter/#", "-q", "1", "-F", "%r %q %t %p"])
-        // It has no way to tell that all retained messages have come.
-        .args(["--retained-only", "-W", "2"])
-        .output()
-        .expect("mosquitto_sub starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let messages = text.lines().filter_map(Heard::from_line);
-    messages.map(|heard| (heard.topic, heard.payload)).collect()
+    let consumer = Consumer::of(["spotter/#", READY], broker);
+    let kept = consumer.all().into_iter().filter(|heard| heard.retained);
+    kept.map(|heard| (heard.topic, heard.payload)).collect()
 }
 
 fn publish_ready(broker: SocketAddr) {
