@@ -20,9 +20,9 @@ use std::{
 use lines::Lines;
 
 /// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-/// An asked-for stop has to be over by then; systemd would wait for twice as long before it kills.
-pub const STOP_LIMIT: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(180);
+/// An asked-for stop has to be over by then: systemd kills (`TimeoutStopSec` of the unit).
+pub const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// Between two looks at something that cannot be waited for.
 const POLL: Duration = Duration::from_millis(50);
 
