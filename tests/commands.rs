@@ -11,7 +11,6 @@ mod support;
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -26,7 +25,7 @@ use spotter::{
     },
     domain::{NormBox, NormPoint, WallTime},
 };
-use support::{CONFIG, DONE, FAILED, checkout, command, file, spotter};
+use support::{CONFIG, DONE, FAILED, checkout, command, file, script, spotter};
 
 #[test]
 fn every_command_explains_its_options() {
@@ -324,9 +323,8 @@ fn uninstalling_tells_systemd() {
     let tools = root.join(".cargo/bin");
     let told = root.join("told");
     fs::create_dir_all(&tools).expect("a directory");
-    let script = format!("#!/bin/sh\necho \"$@\" >> '{}'\n", told.display());
-    let systemctl = file(&tools, "systemctl", script);
-    fs::set_permissions(systemctl, fs::Permissions::from_mode(0o755)).expect("executable");
+    let tells = format!("#!/bin/sh\necho \"$@\" >> '{}'\n", told.display());
+    script(&tools, "systemctl", &tells);
     let uninstall = |more: &[String]| {
         for part in ["usr/bin/spotter", "units/spotter.service"] {
             let path = root.join(part);

@@ -168,7 +168,7 @@ fn mean(readings: impl Iterator<Item = Strain> + Clone) -> Option<Strain> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+    use std::{path::Path, time::Duration};
 
     use super::*;
     use crate::domain::ManualClock;
@@ -217,13 +217,18 @@ mod tests {
         let program = folder.path().join("nvidia-smi");
         let script = "#!/bin/sh\ncase \"$*\" in\n  *--id=GPU-7*loop*) while echo '600.5, 1605, 58'; do sleep 0.02; done ;;\n  \
                       *) echo 'Some GPU, 580.1, 700.00, 1980' ;;\nesac\n";
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        // Put in its place by a process of its own: a child that another test forks while this process writes a file
+        // would hold it open, and such a file cannot be run.
+        let draft = folder.path().join("draft");
+        std::fs::write(&draft, script).unwrap();
+        let mut install = Command::new("install");
+        let installed = install
+            .args(["-m", "755"])
+            .args([&draft, &program])
+            .status();
+        assert!(installed.unwrap().success());
         let clock = ManualClock::default();
-        // While another test forks, its child holds the script open for a moment, and it cannot be run.
-        let start = || Gauge::of(program.as_os_str(), "GPU-7", Arc::new(clock.clone()));
-        let mut tries = std::iter::repeat_with(start).take(100);
-        let gauge = tries.find_map(|gauge| gauge).unwrap();
+        let gauge = Gauge::of(program.as_os_str(), "GPU-7", Arc::new(clock.clone())).unwrap();
         assert_eq!(gauge.card().name, "Some GPU");
         let strain = loop {
             if let Some(strain) = gauge.between(Mono::default(), clock.now()) {

@@ -67,6 +67,17 @@ pub fn file(directory: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
+/// Writes a program for the shell. It is put in its place by a process of its own: a child that another test forks while
+/// this process writes a file would hold it open, and such a file cannot be run.
+pub fn script(directory: &Path, name: &str, text: &str) {
+    let draft = file(directory, &format!("{name}.draft"), text);
+    let install = Command::new("install")
+        .args(["-m", "755"])
+        .args([&draft, &directory.join(name)])
+        .status();
+    assert!(install.expect("install is there").success(), "{name}");
+}
+
 /// `spotter` with `arguments`, to be changed before it starts.
 pub fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spotter"));
