@@ -126,8 +126,11 @@ async fn a_frozen_stream_is_noticed_and_comes_back() {
     };
     let options = street_options(any_port());
     let server = RtspStreet::start(options, Arc::new(SystemClock::new()), draw).unwrap();
-    let watched = Watched::start(rtsp(server.url(), Transport::Tcp));
-    watched
+    let mut camera = rtsp(server.url(), Transport::Tcp);
+    // A busy machine may be so late too; then it stalls and comes back more than once.
+    camera.stall = Duration::from_secs(3);
+    let watched = Watched::start(camera);
+    let before = watched
         .health_until(|health| health.phase == Phase::Streaming)
         .await;
     {
@@ -141,13 +144,20 @@ async fn a_frozen_stream_is_noticed_and_comes_back() {
         };
         let thread = std::thread::Builder::new().spawn(hold).unwrap();
         holding.await.unwrap();
-        let stalled = health.wait_for(|health| health.phase == Phase::Stalled);
-        let seen = timeout(LIMIT, stalled).await.unwrap().unwrap().stalls_1h;
-        assert_eq!(seen, 1);
+        let stalled = health.wait_for(|health| health.stalls_1h > before.stalls_1h);
+        let failure = timeout(LIMIT, stalled)
+            .await
+            .unwrap()
+            .unwrap()
+            .failure
+            .clone();
+        assert_eq!(failure.map(|failure| failure.fault), Some(Fault::Stalled));
         drop(freeze);
         thread.join().unwrap();
     }
-    let back = |health: &Health| health.phase == Phase::Streaming && health.reconnects_1h == 1;
+    let back = |health: &Health| {
+        health.phase == Phase::Streaming && health.reconnects_1h > before.reconnects_1h
+    };
     watched.health_until(back).await;
     watched.stop().await;
 }

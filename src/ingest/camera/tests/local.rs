@@ -25,7 +25,7 @@ fn video_file(folder: &tempfile::TempDir) -> PathBuf {
     let message = pipeline
         .bus()
         .unwrap()
-        .timed_pop_filtered(gst::ClockTime::from_seconds(20), &ends);
+        .timed_pop_filtered(gst::ClockTime::from_seconds(LIMIT.as_secs()), &ends);
     assert_eq!(message.unwrap().type_(), gst::MessageType::Eos);
     pipeline.set_state(gst::State::Null).unwrap();
     path
