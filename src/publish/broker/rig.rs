@@ -12,7 +12,7 @@ use rumqttc::{AsyncClient, Event, MqttOptions, Packet, QoS};
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 
 /// How long anything may take before a test gives up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A mosquitto that dies with the test.
 pub(super) struct Mosquitto {
@@ -60,7 +60,7 @@ impl Mosquitto {
     }
 
     fn wait(&self) {
-        for _ in 0..400 {
+        for _ in 0..PATIENCE.as_millis() / 25 {
             if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
                 return;
             }
