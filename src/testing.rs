@@ -5,9 +5,15 @@
 //! A small part of the golden data is in `tests/golden`. The whole is used when `SPOTTER_GOLDEN` names it or `../shared/golden` lies
 //! beside the checkout; what needs it says on stdout when it is not there.
 
+pub mod figures;
+pub mod golden_figures;
+pub mod golden_full;
 pub mod golden_model;
+pub mod golden_report;
+pub mod golden_run;
 pub mod rule;
 pub mod script;
+pub mod tally;
 
 use std::{
     collections::BTreeMap,

@@ -28,6 +28,9 @@ use crate::{
     model::{self, ModelConfig, Tiling},
 };
 
+#[cfg(test)]
+mod inside;
+
 /// How much a [`CudaBackend`] takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -271,25 +274,6 @@ impl CudaBackend {
             self.network.choose_tokens(tables, counts, masks, results)?;
         }
         Ok(place.download(&self.streams)?)
-    }
-}
-
-#[cfg(test)]
-impl CudaBackend {
-    /// Without the decoder in one launch.
-    pub fn without_one_launch(mut self) -> Self {
-        self.network.forget_decoder();
-        self
-    }
-
-    /// True with it.
-    pub fn has_one_launch(&self) -> bool {
-        self.network.has_decoder()
-    }
-
-    /// Tokens of the first image and hidden states of the first positions of the last step. Waits for it.
-    pub fn inside(&self, positions: usize) -> Result<[Vec<f32>; 2], CudaError> {
-        self.network.inside(&self.streams.compute, positions)
     }
 }
 

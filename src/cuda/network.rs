@@ -29,10 +29,14 @@ use crate::{
 
 mod fp8;
 mod heads;
+#[cfg(test)]
+mod inside;
 mod prepare;
 mod tables;
 mod vision;
 
+#[cfg(test)]
+pub use inside::Part;
 pub use tables::Tables;
 pub use vision::Features;
 
@@ -403,15 +407,4 @@ fn turns(context: usize) -> Vec<f32> {
         .flat_map(|position| (0..pairs).map(move |j| angle(position, j)))
         .flat_map(|angle| [angle.cos(), angle.sin()])
         .collect()
-}
-
-#[cfg(test)]
-impl Network {
-    pub fn forget_decoder(&mut self) {
-        self.decoder = None;
-    }
-
-    pub fn has_decoder(&self) -> bool {
-        self.decoder.is_some()
-    }
 }

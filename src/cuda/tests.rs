@@ -7,6 +7,8 @@ mod decode;
 mod faults;
 mod fp8;
 mod frames;
+mod golden;
+mod inside;
 mod layers;
 mod products;
 mod quiet;

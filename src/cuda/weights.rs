@@ -19,6 +19,8 @@ use crate::model::{self, ModelConfig};
 
 mod load;
 
+#[cfg(test)]
+pub use load::with_pairs_together;
 use load::{Loader, values};
 
 /// A linear layer.

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{
-    HEAD_DIM, assert_near, cases::compare_objects, config, pages, picture, run_with, stored,
-};
+use super::{cases::compare_objects, config, golden::assert_exact, pages, picture, run_with};
 use crate::{
     cpu::{Capacity, CpuBackend},
     domain::ManualClock,
     engine::backend::{Backend, Feed, Input, KvTable, Pick, Picked, Row, SlotId, Step},
     model::{Found, Weights},
-    testing::{Tensors, golden_model::sequence, golden_set, json, rule::Rule, tensors},
+    testing::{golden_full::FullSet, golden_model::sequence, golden_set, json, rule::Rule},
 };
 
 #[test]
@@ -31,7 +29,6 @@ fn true_widths() {
     };
     let mut backend =
         CpuBackend::new(&config, weights, capacity, Arc::new(ManualClock::default())).unwrap();
-    let golden = tensors(&set.join("expected/full.safetensors"));
     let full = json(&set.join("expected/full.json"));
     for (image, about) in full["images"].as_object().unwrap() {
         let cases = about["cases"].as_object().unwrap();
@@ -48,9 +45,10 @@ fn true_widths() {
         for name in ["detect", "point"] {
             check_first_decision(&mut backend, name, &cases[name]["expected"]);
         }
-        let positions: Vec<usize> = serde_json::from_value(full["text_positions"].clone()).unwrap();
-        compare_prefix(&mut backend, image, &positions, &golden);
     }
+    let report = FullSet::read(&set).report(&mut backend, &set, &config);
+    report.print("md2-full on the CPU");
+    assert_exact(&report, |kind| kind.contains("_block"));
 }
 
 fn compare(name: &str, expected: &Value, found: &Found) {
@@ -97,29 +95,4 @@ fn check_first_decision(backend: &mut CpuBackend, name: &str, expected: &Value) 
         (on_found - on_wanted).abs() < 1e-4,
         "{name}: {on_found}, wants {on_wanted}"
     );
-}
-
-/// Keys and values of the first and the last layer, first and last head, at some positions.
-fn compare_prefix(backend: &mut CpuBackend, image: &str, positions: &[usize], golden: &Tensors) {
-    let kv = KvTable {
-        prefix: pages(backend, 0).0,
-        prefix_positions: 730,
-        own: Vec::new(),
-    };
-    for layer in [0, 23] {
-        let table = kv.clone();
-        let (keys, values) = backend
-            .inspect(move |device| stored(&device.cache, &table, layer, [0, 31]))
-            .unwrap();
-        for (part, got) in [("k", keys), ("v", values)] {
-            let heads = got.chunks_exact(kv.prefix_positions * HEAD_DIM);
-            let rows = heads.flat_map(|head| {
-                positions
-                    .iter()
-                    .flat_map(|&row| &head[row * HEAD_DIM..][..HEAD_DIM])
-            });
-            let name = format!("{image}.{part}{layer}.head0_head31");
-            assert_near(&name, &rows.copied().collect::<Vec<_>>(), &golden[&name].1);
-        }
-    }
 }

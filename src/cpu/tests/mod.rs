@@ -2,6 +2,7 @@
 
 mod cases;
 mod full;
+mod golden;
 mod images;
 mod ops;
 mod pipelined;
@@ -13,9 +14,10 @@ use super::{Capacity, CpuBackend, Options, kv::KvCache};
 use crate::{
     domain::ManualClock,
     engine::backend::KvTable,
-    model::{ModelConfig, ROTARY_DIM},
+    model::{Crops, ModelConfig, ROTARY_DIM},
     testing::{
         self, Tensors,
+        golden_figures::stage,
         golden_model::{config, pages, picture, run, run_with, weights},
     },
 };
@@ -58,28 +60,10 @@ pub(super) fn assert_near(name: &str, got: &[f32], want: &[f32]) {
     }
 }
 
-/// Compares `got`, `[units, rows, width]`, with the tensor `name` of the image. The tensor may hold fewer units (the
-/// first ones), or be stored as `name.rows`: only the rows that the tensor `image.rows` lists.
+/// Compares `got`, `[units, rows, width]`, with the part of the tensor `name` of the image that the set holds ([`stage`]).
 pub(super) fn check_stage(golden: &Tensors, image: &str, name: &str, got: &[f32], rows: usize) {
     let key = format!("{image}.{name}");
-    if let Some((_, want)) = golden.get(&key) {
-        assert_near(&key, &got[..want.len()], want);
-        return;
-    }
-    let (shape, want) = &golden[&format!("{key}.rows")];
-    let picked = &golden[&format!("{image}.rows")].1;
-    let width = shape[shape.len() - 1];
-    let units = want.len() / (picked.len() * width);
-    let got: Vec<f32> = got
-        .chunks_exact(rows * width)
-        .take(units)
-        .flat_map(|unit| {
-            picked
-                .iter()
-                .flat_map(|&row| &unit[row as usize * width..][..width])
-        })
-        .copied()
-        .collect();
+    let (got, want) = stage(golden, image, name, got, rows).unwrap_or_else(|| panic!("no {key}"));
     assert_near(&key, &got, want);
 }
 
@@ -87,6 +71,11 @@ pub(super) fn check_stage(golden: &Tensors, image: &str, name: &str, got: &[f32]
 pub(super) fn has_stage(golden: &Tensors, image: &str, name: &str) -> bool {
     let key = format!("{image}.{name}");
     golden.contains_key(&key) || golden.contains_key(&format!("{key}.rows"))
+}
+
+/// All crops of a picture.
+pub(super) fn all(crops: &Crops) -> Vec<&[u8]> {
+    (0..crops.encoded).map(|i| crops.crop(i)).collect()
 }
 
 /// Width of a head in all golden sets.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{
-    TOLERANCE, assert_near, check_stage, config, has_stage, images, picture, stored, weights,
+    TOLERANCE, all, assert_near, check_stage, config, has_stage, images, picture, stored, weights,
 };
 use crate::{
     cpu::{
@@ -64,11 +64,6 @@ impl Network {
         self.text
             .forward(&mut hidden, &[image_span(kv)], cache, Want::KvOnly);
     }
-}
-
-/// All crops of a picture.
-fn all(crops: &Crops) -> Vec<&[u8]> {
-    (0..crops.encoded).map(|i| crops.crop(i)).collect()
 }
 
 fn image_span(kv: &KvTable) -> Span<'_> {

@@ -133,21 +133,4 @@ impl Network {
         }
         Ok(detours)
     }
-
-    /// Tokens of the first image and hidden states of the first positions. Waits for the stream.
-    #[cfg(test)]
-    pub fn inside(
-        &self,
-        stream: &Arc<CudaStream>,
-        positions: usize,
-    ) -> Result<[Vec<f32>; 2], CudaError> {
-        let width = self.config.text.dim;
-        let read = |buffer: &crate::cuda::memory::Buffer<half::bf16>, rows: usize| {
-            let values = buffer.to_host(stream)?;
-            let values = values[..rows * width].iter();
-            Ok(values.map(|value| value.to_f32()).collect())
-        };
-        let tokens = read(&self.vision.tokens, self.config.image_tokens())?;
-        Ok([tokens, read(&self.text.hidden, positions)?])
-    }
 }

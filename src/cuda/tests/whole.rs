@@ -41,6 +41,15 @@ pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaB
         cameras: 3,
         tile_difference: 0,
     };
+    cuda_with(capacity, gpu, config, weights)
+}
+
+pub(super) fn cuda_with(
+    capacity: Capacity,
+    gpu: u32,
+    config: &ModelConfig,
+    weights: Weights,
+) -> CudaBackend {
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
     let how = (capacity, Precision::Bf16);

@@ -114,7 +114,7 @@ impl Loader<'_> {
 
 /// Rows of `width` values for q, k and v: of each head of q and k, rows that are turned by the same angle (j and j + 16) are put
 /// eight apart. Attention does not see the order.
-fn with_pairs_together<T: Copy>(rows: &[T], width: usize) -> Vec<T> {
+pub fn with_pairs_together<T: Copy>(rows: &[T], width: usize) -> Vec<T> {
     let heads = rows.len() / width / TEXT_HEAD;
     let source = |row: usize| match (row / TEXT_HEAD < heads / 3 * 2, row % TEXT_HEAD) {
         (true, 8..16) => row + 8,

@@ -1,0 +1,86 @@
+//! What tests see of the network: its buffers as the last step left them, and fewer of its blocks.
+//!
+//! A step without rows leaves the states of its images in front of the last block of the decoder, which makes only keys and
+//! values of them. With the blocks behind some block cut off, the states behind every block can be seen.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use half::bf16;
+
+use super::Network;
+use crate::cuda::{error::CudaError, memory::Buffer};
+
+/// A buffer of the network. All hold rows of a step from the start, without gaps; what lies behind them is of earlier steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Patches behind the last block of the encoder, `[crops * image tokens, encoder's width]`.
+    Patches,
+    /// The same behind the last norm.
+    Features,
+    /// Tokens of images, `[images * image tokens, width]`.
+    Tokens,
+    /// Positions behind the last block of the decoder, `[positions, width]`: rows, then images. Those of images are one block
+    /// behind.
+    Hidden,
+    /// `[layers][layer_values]`, a layer as in `kernels/common.cuh`.
+    Keys,
+    /// The same.
+    Values,
+    /// Logits of coordinates, `[decisions, 1024]`.
+    Coords,
+    /// Logits of sizes, `[decisions, 2048]`.
+    Sizes,
+    /// Logits of tokens, `[decisions, vocabulary]`.
+    Logits,
+}
+
+impl Network {
+    /// The first `len` values behind `from`. Waits for the stream.
+    pub fn read(
+        &self,
+        stream: &Arc<CudaStream>,
+        part: Part,
+        (from, len): (usize, usize),
+    ) -> Result<Vec<f32>, CudaError> {
+        let narrow = |buffer: &Buffer<bf16>| {
+            let values = buffer.to_host(stream)?;
+            Ok(values[from..from + len]
+                .iter()
+                .map(|x| x.to_f32())
+                .collect())
+        };
+        let wide = |buffer: &Buffer<f32>| Ok(buffer.to_host(stream)?[from..from + len].to_vec());
+        match part {
+            Part::Patches => narrow(&self.vision.hidden),
+            Part::Features => narrow(&self.vision.normed),
+            Part::Tokens => narrow(&self.vision.tokens),
+            Part::Hidden => narrow(&self.text.hidden),
+            Part::Keys => narrow(&self.keys),
+            Part::Values => narrow(&self.values),
+            Part::Coords => wide(&self.text.coords),
+            Part::Sizes => wide(&self.text.sizes),
+            Part::Logits => wide(&self.text.logits),
+        }
+    }
+
+    /// Values of a layer of the cache.
+    pub fn layer_values(&self) -> usize {
+        self.layer_values
+    }
+
+    /// Forgets all blocks but the first, of the encoder and of the decoder. Nothing that was recorded is good any more.
+    pub fn keep_blocks(&mut self, encoder: usize, decoder: usize) {
+        self.forget_decoder();
+        self.weights.vision.truncate(encoder);
+        self.weights.text.truncate(decoder);
+    }
+
+    pub fn forget_decoder(&mut self) {
+        self.decoder = None;
+    }
+
+    pub fn has_decoder(&self) -> bool {
+        self.decoder.is_some()
+    }
+}
