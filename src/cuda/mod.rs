@@ -18,7 +18,7 @@
 //! | [`weights`], [`fp8`] | the model on the GPU; what fp8 needs beside bf16 |
 //! | [`program`] | a step as tables; pure |
 //! | [`reuse`] | crops that need not be encoded again; pure |
-//! | [`frames`], [`network`] | frames to patches; the forward pass |
+//! | [`stage`], [`frames`], [`network`] | frames to the GPU; frames to patches; the forward pass |
 //! | [`decode`], [`graphs`] | steps of few positions in one launch; what is recorded of others |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, and when they ran |
 //! | [`ceilings`] | what the GPU sustains; for benchmarks |
@@ -41,6 +41,7 @@ mod program;
 mod record;
 mod reuse;
 mod slot;
+mod stage;
 mod weights;
 
 pub use backend::{Capacity, CudaBackend, Precision};

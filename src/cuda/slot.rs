@@ -14,10 +14,10 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
 
 use super::{
     error::{CudaError, tried},
-    frames::FrameStage,
     memory::{Buffer, Pinned, download, upload, wait_for_event, wait_for_stream},
     program::{Counts, Layout},
     record::Record,
+    stage::FrameStage,
 };
 
 /// The three streams.

@@ -6,10 +6,7 @@ use half::bf16;
 
 use super::{Random, f32s, rig};
 use crate::{
-    cuda::{
-        frames::{FrameStage, Frames},
-        kernels::Rows,
-    },
+    cuda::{frames::Frames, kernels::Rows, stage::FrameStage},
     domain::{ColourRange, Matrix, Picture, PixelFormat},
     model::{VisionConfig, crops, normalise_table},
 };
