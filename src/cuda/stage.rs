@@ -1,7 +1,9 @@
-//! Where decoded frames of a step lie on the GPU, and how they get there: the host copies bytes and touches no pixel.
+//! Where decoded frames of a step lie on the GPU, and how they get there: the host copies bytes and touches no pixel, and of
+//! frames that a decoder left on a GPU it copies nothing.
 //!
 //! ```text
-//!   planes ─▶ pinned ─▶ GPU
+//!   planes on the host ─▶ pinned ─┬─▶ the step's room
+//!   planes on a GPU ──────────────┘
 //! ```
 
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
+    foreign::{Foreign, lies_at},
     kernels::Coefficients,
     memory::{Buffer, Pinned, Pointer, upload},
 };
@@ -23,6 +26,10 @@ pub struct FrameStage {
     host: Pinned<u8>,
     device: Buffer<u8>,
     used: usize,
+    /// Pictures that are copied from where decoders left them.
+    held: Vec<Picture>,
+    /// The driver refused such a copy.
+    refused: bool,
 }
 
 /// A frame on the GPU.
@@ -47,26 +54,89 @@ impl FrameStage {
             host: Pinned::zeros(bytes)?,
             device: Buffer::zeros(stream, bytes)?,
             used: 0,
+            held: Vec::new(),
+            refused: false,
         })
     }
 
-    /// Copies the pictures of a step to the GPU, on the stream `copies`. Nothing of the slot's last step is under way.
+    /// Copies the pictures of a step into the GPU's room, on the stream `copies`. Nothing of the slot's last step is under way.
     pub fn put(
         &mut self,
         copies: &Arc<CudaStream>,
         pictures: &[&Picture],
     ) -> Result<Vec<Staged>, CudaError> {
+        self.release();
         let needed: usize = pictures.iter().map(|picture| bytes(picture)).sum();
         if needed > self.host.as_slice().len() {
             *self = Self::new(copies, needed.next_power_of_two())?;
         }
         self.used = 0;
-        let staged = pictures.iter().map(|picture| self.copy(picture)).collect();
-        upload(copies, &self.host, self.device.start(), self.used)?;
-        Ok(staged)
+        let mut staged = vec![None; pictures.len()];
+        for (staged, picture) in staged.iter_mut().zip(pictures) {
+            *staged = lies_at(picture).and_then(|there| self.take(copies, picture, there));
+        }
+        // The others lie one behind the other and go up in one copy.
+        let first = self.used;
+        for (staged, picture) in staged.iter_mut().zip(pictures) {
+            if staged.is_none() {
+                *staged = Some(self.copy(picture)?);
+            }
+        }
+        let (to, len) = (self.device.start().at(first), self.used - first);
+        upload(copies, (&self.host, first), to, len)?;
+        Ok(staged.into_iter().flatten().collect())
     }
 
-    fn copy(&mut self, picture: &Picture) -> Staged {
+    /// Lets decoders have their buffers back. Nothing of the slot's last step is under way.
+    pub fn release(&mut self) {
+        self.held.clear();
+    }
+
+    /// Queues copies of a picture from where a decoder left it. `None`, with a word, when that is refused.
+    fn take(
+        &mut self,
+        copies: &CudaStream,
+        picture: &Picture,
+        (memory, offsets): (&Foreign, [usize; 3]),
+    ) -> Option<Staged> {
+        // Held before the first copy is queued: it runs also when the next one is refused.
+        self.held.push(picture.clone());
+        let begin = self.used;
+        let staged = self.place(picture, |stage, index, size| {
+            let from = (offsets[index], picture.stride(index));
+            memory.copy_rows(copies, from, size, stage.device.start().at(stage.used))
+        });
+        match staged {
+            Ok(staged) => Some(staged),
+            Err(error) => {
+                if !self.refused {
+                    tracing::warn!(
+                        "frames that were decoded on a GPU come by way of the host: {error}"
+                    );
+                }
+                (self.refused, self.used) = (true, begin);
+                None
+            }
+        }
+    }
+
+    /// Copies a picture's rows to where they go up from.
+    fn copy(&mut self, picture: &Picture) -> Result<Staged, CudaError> {
+        self.place(picture, |stage, index, (row_bytes, rows)| {
+            let room = &mut stage.host.as_mut_slice()[stage.used..][..row_bytes * rows];
+            for (y, row) in room.chunks_exact_mut(row_bytes).enumerate() {
+                row.copy_from_slice(picture.row(index, y));
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives each plane its place, from [`FrameStage::used`] on, and has it filled with so many rows of so many bytes.
+    fn place(
+        &mut self,
+        picture: &Picture,
+        fill: impl Fn(&mut Self, usize, (usize, usize)) -> Result<(), CudaError>,
+    ) -> Result<Staged, CudaError> {
         let (format, size) = (picture.format(), (picture.width(), picture.height()));
         let mut planes = [self.device.start(); 3];
         let mut strides = [0; 2];
@@ -76,20 +146,16 @@ impl FrameStage {
             };
             *plane = self.device.start().at(self.used);
             strides[index.min(1)] = row_bytes;
-            for y in 0..rows {
-                let to = &mut self.host.as_mut_slice()[self.used..][..row_bytes];
-                to.copy_from_slice(picture.row(index, y));
-                self.used += row_bytes;
-            }
-            self.used = self.used.next_multiple_of(ALIGNED);
+            fill(self, index, (row_bytes, rows))?;
+            self.used = (self.used + row_bytes * rows).next_multiple_of(ALIGNED);
         }
-        Staged {
+        Ok(Staged {
             planes,
             format,
             strides,
             yuv: Coefficients(yuv_coefficients(picture.matrix(), picture.range())),
             size,
-        }
+        })
     }
 }
 
