@@ -19,7 +19,7 @@ use std::{
 use half::bf16;
 use safetensors::{Dtype, SafeTensors};
 
-pub use elsewhere::Elsewhere;
+pub use elsewhere::{Elsewhere, device_map, uploaded};
 
 use crate::{
     config::{Camera, CameraPrompt, Decode, Events, Motion, Source},

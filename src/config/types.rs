@@ -166,7 +166,8 @@ pub struct Model {
     pub max_objects: u32,
     /// Difference of two tiles, 0..=255, up to which a tile counts as unchanged and is not encoded again: on the CPU the mean of
     /// its bytes' absolute differences, on a GPU the largest of the source pixels below it, in whole steps. Default 0: answers
-    /// are exact. Warned at each start when it is more.
+    /// are exact, and frames that a GPU decodes for an engine on a GPU stay there; above, they come to the host, where tiles are
+    /// compared. Warned at each start when it is more.
     pub tile_difference: f64,
 }
 

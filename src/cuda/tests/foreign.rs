@@ -16,13 +16,18 @@ use super::{
     whole::{cuda_on, gpu},
 };
 use crate::{
-    cuda::{foreign::Foreign, frames::Frames, library, stage::FrameStage},
+    cuda::{
+        foreign::{Foreign, take_frame},
+        frames::Frames,
+        library,
+        stage::FrameStage,
+    },
     domain::{DeviceMemory, DevicePlanes, Picture, PixelFormat, Planes},
     engine::backend::{Backend, Feed, ImageJob, Input, KvTable, Pick, Picked, Row, SlotId, Step},
     model::VisionConfig,
     testing::{
         golden_model::{config, pages, weights},
-        golden_set,
+        golden_set, uploaded,
     },
 };
 
@@ -196,6 +201,50 @@ fn frames_of_another_context_give_the_patches_of_the_host() {
             assert!(got == want, "step {number}, picture {index}");
         }
     }
+}
+
+#[test]
+fn frames_that_gstreamer_left_on_the_gpu_give_the_patches_of_the_host() {
+    let Some(rig) = rig() else { return };
+    let Some(pictures) = uploaded(20, take_frame) else {
+        return;
+    };
+    assert_eq!(pictures.len(), 20);
+    let mut frames = Frames::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
+    let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
+    for (number, picture) in pictures.iter().enumerate() {
+        let got = staged_patches(&rig, &mut frames, &mut stage, &[picture]);
+        assert!(!picture.is_on_host(), "fetched to the host");
+        let want = staged_patches(&rig, &mut frames, &mut stage, &[&fetched(picture)]);
+        assert!(picture.is_on_host(), "fetched by the test");
+        assert!(got == want, "picture {number}");
+    }
+}
+
+/// A copy on the host.
+fn fetched(picture: &Picture) -> Picture {
+    let size = (picture.width(), picture.height());
+    let (mut planes, mut strides) = (Vec::new(), [0; 3]);
+    for (index, stride) in strides.iter_mut().enumerate() {
+        let Some((row_bytes, rows)) = picture.format().plane_size(index, size.0, size.1) else {
+            break;
+        };
+        *stride = row_bytes;
+        planes.push(
+            (0..rows)
+                .flat_map(|y| picture.row(index, y).to_vec())
+                .collect(),
+        );
+    }
+    let colour = (picture.matrix(), picture.range());
+    Picture::new(
+        picture.format(),
+        size,
+        strides,
+        colour,
+        Arc::<Vec<Vec<u8>>>::new(planes),
+    )
+    .unwrap()
 }
 
 #[test]
