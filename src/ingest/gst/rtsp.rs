@@ -161,6 +161,10 @@ fn decode_when_added(
         if pad.direction() == gst::PadDirection::Src
             && let Err(failure) = decode(&pipeline, pad, &tap, &broken)
         {
+            // Elements that cannot even be linked are not linked again.
+            if let Some(text) = broken.blame(&tap.decoding(), true, true) {
+                info!(camera = %tap.camera(), "{text}");
+            }
             tap.fail(failure);
         }
     });
