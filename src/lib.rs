@@ -52,7 +52,7 @@
 //! - An engine's thread owns the model on its device. Nothing on it is shared, so nothing on it is locked. With several
 //!   GPUs each has its engine and its cameras, and fails alone.
 //! - `publish` is the only stage that knows JSON and topics, `publish::broker` the only code that knows the MQTT client,
-//!   `ingest::gst` and `demo` the only ones that know GStreamer.
+//!   `ingest::gst`, `demo` and, for buffers on a GPU, `cuda::foreign` the only ones that know GStreamer.
 //! - `unsafe` lives in `cuda` alone, each block with the argument why it is sound.
 //! - Secrets are of a type that cannot be printed, and the log masks them besides.
 

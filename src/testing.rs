@@ -5,6 +5,7 @@
 //! A small part of the golden data is in `tests/golden`. The whole is used when `SPOTTER_GOLDEN` names it or `../shared/golden` lies
 //! beside the checkout; what needs it says on stdout when it is not there.
 
+mod elsewhere;
 pub mod figures;
 pub mod golden_figures;
 pub mod golden_full;
@@ -23,6 +24,8 @@ use std::{
 
 use half::bf16;
 use safetensors::{Dtype, SafeTensors};
+
+pub use elsewhere::{Elsewhere, device_map, uploaded};
 
 use crate::{
     config::{Camera, CameraPrompt, Decode, Events, Motion, Source},

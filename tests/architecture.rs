@@ -130,6 +130,7 @@ fn what_allocates_or_waits_on_a_gpu_is_counted() {
         let text = fs::read_to_string(&path).expect("source file");
         for call in [
             ".synchronize(",
+            "cuCtxSynchronize(",
             "elapsed_ms(",
             "alloc_zeros(",
             ".alloc::<",

@@ -62,7 +62,8 @@ impl Cameras {
     pub fn start(cameras: &[config::Camera], engines: &Engines, clock: &Arc<dyn Clock>) -> Self {
         let watched = cameras.iter().filter_map(|camera| {
             let sink = engines.sink(&camera.id)?;
-            let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink);
+            let device = engines.device_map(&camera.id);
+            let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, device);
             Some(Watched::new(camera, handle))
         });
         Self(watched.collect())

@@ -12,6 +12,7 @@ use crate::{
     demo,
     domain::{Clock, Picture},
     engine::{backend::Backend, sequence::Bounds},
+    ingest::DeviceMap,
     model::{ModelConfig, Weights},
 };
 
@@ -185,6 +186,11 @@ impl Device {
     }
 }
 
+/// How frames that are decoded on a GPU stay there for an engine on one, where that is asked for; `None`: they come to the host.
+pub fn frames_on(gpu: bool, settings: &config::Model) -> Option<DeviceMap> {
+    (gpu && settings.frames == config::FramePlace::Gpu).then_some(cuda::take_frame as DeviceMap)
+}
+
 /// Drawn scenes by which fp8 learns how large values get: any place, any light, the same at every start.
 fn calibration_pictures(precision: config::Precision) -> Result<Vec<Picture>, String> {
     let count = match precision {
@@ -275,6 +281,15 @@ mod tests {
             panic!("no machine has so many GPUs");
         };
         assert!(error.starts_with("GPU 4000 of model.gpus: "), "{error}");
+    }
+
+    #[test]
+    fn frames_stay_on_a_gpu_when_that_is_asked_for() {
+        let mut settings = settings(config::Device::Cuda, &[0]);
+        assert!(frames_on(true, &settings).is_none());
+        settings.frames = config::FramePlace::Gpu;
+        assert!(frames_on(true, &settings).is_some());
+        assert!(frames_on(false, &settings).is_none());
     }
 
     #[test]

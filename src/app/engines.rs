@@ -18,6 +18,7 @@ use super::{
 use crate::{
     config::{Camera, Config},
     domain::{Books, CameraId, Clock, Frame, Outcome},
+    ingest::DeviceMap,
     model,
     sampler::Sampler,
 };
@@ -164,6 +165,14 @@ impl Engines {
             .map(|s| s.sampler().camera_sink(camera));
         let sink = sinks.flatten().next()?;
         Some(Arc::new(sink))
+    }
+
+    /// How frames of a camera may stay on the GPU, see [`device::frames_on`]; `None` where they have to come to the host.
+    pub fn device_map(&self, camera: &CameraId) -> Option<DeviceMap> {
+        let mut stations = self.stations.iter();
+        stations
+            .find(|s| s.cameras().contains(camera))?
+            .device_map()
     }
 
     /// The books of every camera, in the order of the configuration.

@@ -7,7 +7,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     ModelCard, birth,
-    device::Device,
+    device::{Device, frames_on},
     engine::{engine_on, measured_look, permits},
     looks::Looks,
 };
@@ -16,6 +16,7 @@ use crate::{
     domain::{CameraId, Clock, Outcome},
     engine::Options,
     front::handle::{self, End, EngineStopped, Handle},
+    ingest::DeviceMap,
     model::LoadedModel,
     sampler::{Sampler, TimeLimits},
 };
@@ -25,6 +26,7 @@ pub struct Station {
     label: String,
     gpu: Option<String>,
     look: Option<Duration>,
+    device_map: Option<DeviceMap>,
     cameras: Vec<CameraId>,
     sampler: Arc<Sampler>,
     /// `None` when the engine has ended.
@@ -90,6 +92,7 @@ impl Station {
         let limits = TimeLimits::new(settings.budget, look);
         let mut station = Self::new(card.label.clone(), started, cameras, limits, clock);
         (station.gpu, station.look) = (card.gpu.clone(), look);
+        station.device_map = frames_on(station.gpu.is_some(), settings);
         Ok((station, card))
     }
 
@@ -107,6 +110,7 @@ impl Station {
             label,
             gpu: None,
             look: None,
+            device_map: None,
             cameras: cameras.iter().map(|camera| camera.id.clone()).collect(),
             sampler,
             running: Some(Running { engine, end, looks }),
@@ -170,6 +174,11 @@ impl Station {
     /// Time of a look, as it was measured at the start.
     pub fn look(&self) -> Option<Duration> {
         self.look
+    }
+
+    /// How frames may stay on its GPU; `None` where they have to come to the host.
+    pub fn device_map(&self) -> Option<DeviceMap> {
+        self.device_map
     }
 
     /// Its cameras.

@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{
-    Commands, Device, Discovery, HomeAssistant, Http, Model, ModelSource, Mqtt, MqttTls, Node,
-    Overrides, Precision, Spool, address, defaults as d,
+    Commands, Device, Discovery, FramePlace, HomeAssistant, Http, Model, ModelSource, Mqtt,
+    MqttTls, Node, Overrides, Precision, Spool, address, defaults as d,
     load::Scope,
     parse,
     reader::{Reader, Value},
@@ -113,7 +113,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
     })
 }
 
-/// `[model]`: path, device, gpus, precision, budget, max_objects, tile_difference.
+/// `[model]`: path, device, gpus, precision, budget, max_objects, frames, tile_difference.
 pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
     let mut model = Model::of(ModelSource::Embedded);
     let Some(mut table) = table else {
@@ -157,11 +157,20 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
     {
         model.max_objects = limit as u32;
     }
+    let places = [("host", FramePlace::Host), ("gpu", FramePlace::Gpu)];
+    if let Some(value) = table.get("frames") {
+        if model.device == Device::Cpu {
+            value.warning("has no effect with device = \"cpu\"");
+        }
+        model.frames = value.choice(&places).unwrap_or(model.frames);
+    }
     if let Some(value) = table.get("tile_difference")
         && let Some(difference) = value.number(d::TILE_DIFFERENCE_RANGE)
     {
-        if difference > 0.0 {
-            value.warning(INEXACT);
+        match (difference > 0.0, model.frames) {
+            (true, FramePlace::Host) => value.warning(INEXACT),
+            (true, FramePlace::Gpu) => value.warning(NOT_COMPARED),
+            (false, _) => {}
         }
         model.tile_difference = difference;
     }
@@ -172,6 +181,9 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
 /// What is said at each start about tiles that are only similar.
 const INEXACT: &str =
     "a tile that changed by less keeps its old features, which changes answers; 0 is exact";
+
+/// What is said about similar tiles of frames that nobody compares.
+const NOT_COMPARED: &str = "has no effect on frames that stay on the GPU (model.frames = \"gpu\"): all their tiles are encoded";
 
 /// `user` and `password` of a table; a password without a user is an error.
 pub(super) fn login(

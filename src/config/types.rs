@@ -149,6 +149,15 @@ pub enum Discovery {
     Off,
 }
 
+/// Where frames lie that an NVIDIA GPU decodes for an engine on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FramePlace {
+    /// They come to the host: unchanged tiles are found and not encoded again.
+    Host,
+    /// They stay on the GPU, and every tile is encoded.
+    Gpu,
+}
+
 /// Which model runs where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
@@ -164,6 +173,8 @@ pub struct Model {
     pub budget: Duration,
     /// Objects a prompt may return; default 50.
     pub max_objects: u32,
+    /// Where frames lie that an NVIDIA GPU decodes for an engine on a GPU; default the host.
+    pub frames: FramePlace,
     /// Difference of two tiles, 0..=255, up to which a tile counts as unchanged and is not encoded again: on the CPU the mean of
     /// its bytes' absolute differences, on a GPU the largest of the source pixels below it, in whole steps. Default 0: answers
     /// are exact. Warned at each start when it is more.
@@ -181,6 +192,7 @@ impl Model {
             source,
             device: Device::Auto,
             gpus: defaults::GPUS.to_vec(),
+            frames: FramePlace::Host,
             precision: Precision::Bf16,
             budget,
             max_objects: defaults::MAX_OBJECTS as u32,

@@ -227,7 +227,9 @@ impl CudaBackend {
         let (mut cuts, mut first) = (Vec::with_capacity(step.images.len()), 0);
         for (index, job) in step.images.iter().enumerate() {
             let tiling = self.frames.tiling(&job.picture);
-            let crops = self.reuse.plan(job.camera.as_ref(), &job.picture, tiling);
+            // A picture that lies on the GPU alone is not fetched to be compared, see `reuse`.
+            let camera = job.camera.as_ref().filter(|_| job.picture.is_on_host());
+            let crops = self.reuse.plan(camera, &job.picture, tiling);
             let most = self.network.crops_max();
             if first + crops.len() > source.len || self.reuse.batch() > most {
                 return Err(BackendError(format!(
@@ -350,6 +352,7 @@ impl Backend for CudaBackend {
             times,
         };
         self.last = Some((slot, place.turn()));
+        self.slots[slot.0].frames.release();
         Ok(committed)
     }
 }

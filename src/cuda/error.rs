@@ -100,6 +100,9 @@ pub enum CudaError {
         /// Why.
         source: std::io::Error,
     },
+    /// A frame that a decoder left on a GPU.
+    #[error("a frame on the GPU cannot be taken: {0}")]
+    Frame(&'static str),
     /// The model has a shape that the kernels do not take.
     #[error("this model does not run on the GPU: {0}; use device = \"cpu\"")]
     Shape(String),

@@ -6,10 +6,16 @@
 //! What allocates and what waits for the GPU is here and nowhere else in the room, and is counted: a step of a known shape
 //! allocates nothing, and waits once, in its commit.
 
-use std::{cell::Cell, marker::PhantomData, ptr::NonNull, slice, sync::Arc};
+use std::{
+    cell::Cell,
+    marker::PhantomData,
+    ptr::{self, NonNull},
+    slice,
+    sync::Arc,
+};
 
 use cudarc::driver::{
-    CudaEvent, CudaSlice, CudaStream, DeviceRepr, DriverError, ValidAsZeroBits, result,
+    CudaEvent, CudaSlice, CudaStream, DeviceRepr, DriverError, ValidAsZeroBits, result, sys,
 };
 
 use super::error::{CudaError, tried};
@@ -53,6 +59,28 @@ pub fn wait_for_event(event: &CudaEvent, what: &'static str) -> Result<(), CudaE
 pub fn wait_for_stream(stream: &CudaStream, what: &'static str) -> Result<(), CudaError> {
     Calls::count(0, 1);
     stream.synchronize().map_err(tried(what))
+}
+
+/// Waits until everything is done that was queued in a context, which may be another library's.
+///
+/// # Safety
+/// The context exists until this returns.
+pub unsafe fn wait_for_context(context: sys::CUcontext) -> Result<(), CudaError> {
+    Calls::count(0, 1);
+    let failed = tried("waiting for what fills a frame on the GPU");
+    // SAFETY: the caller's context is made this thread's, waited for, and taken off again, so that the thread has the one that
+    // it had before.
+    let (waited, popped) = unsafe {
+        sys::cuCtxPushCurrent_v2(context)
+            .result()
+            .map_err(&failed)?;
+        let waited = sys::cuCtxSynchronize().result();
+        (
+            waited,
+            sys::cuCtxPopCurrent_v2(&mut ptr::null_mut()).result(),
+        )
+    };
+    waited.and(popped).map_err(failed)
 }
 
 /// Milliseconds between two events; waits for both.
@@ -170,11 +198,8 @@ impl<T: DeviceRepr + ValidAsZeroBits> Pinned<T> {
         let start = unsafe { result::malloc_host(bytes, 0) }.map_err(&failed)?;
         // SAFETY: the driver gave `bytes` bytes, aligned for every type.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
-        let start = NonNull::new(start.cast()).ok_or_else(|| {
-            failed(DriverError(
-                cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY,
-            ))
-        })?;
+        let start = NonNull::new(start.cast())
+            .ok_or_else(|| failed(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)))?;
         Ok(Self { start, len })
     }
 }
@@ -202,17 +227,18 @@ impl<T> Drop for Pinned<T> {
     }
 }
 
-/// Queues a copy of the first `len` values to the GPU.
+/// Queues a copy of `len` values from `first` on to the GPU.
 pub fn upload<T>(
     stream: &CudaStream,
-    from: &Pinned<T>,
+    (from, first): (&Pinned<T>, usize),
     to: Pointer<T>,
     len: usize,
 ) -> Result<(), CudaError> {
-    let len = len.min(to.len()).min(from.len);
+    let from = &from.as_slice()[first.min(from.len)..];
+    let len = len.min(to.len()).min(from.len());
     // SAFETY: both have `len` values. The host writes `from` again only after the event behind this copy (`slot`), and
     // every kernel that reads `to` waits for that event.
-    unsafe { result::memcpy_htod_async(to.address(), &from.as_slice()[..len], stream.cu_stream()) }
+    unsafe { result::memcpy_htod_async(to.address(), &from[..len], stream.cu_stream()) }
         .map_err(tried("copying a step to the GPU"))
 }
 

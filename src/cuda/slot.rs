@@ -14,10 +14,10 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
 
 use super::{
     error::{CudaError, tried},
-    frames::FrameStage,
     memory::{Buffer, Pinned, download, upload, wait_for_event, wait_for_stream},
     program::{Counts, Layout},
     record::Record,
+    stage::FrameStage,
 };
 
 /// The three streams.
@@ -173,7 +173,12 @@ impl Slot {
     /// Queues the block's copy; kernels queued from now on see it and all copies before it.
     pub fn upload(&mut self, streams: &Streams) -> Result<(), CudaError> {
         let words = self.host_block.as_slice().len();
-        upload(&streams.up, &self.host_block, self.block.start(), words)?;
+        upload(
+            &streams.up,
+            (&self.host_block, 0),
+            self.block.start(),
+            words,
+        )?;
         self.behind_uploads(streams)
     }
 
@@ -192,7 +197,7 @@ impl Slot {
             }
             used += self.mask_words;
         }
-        upload(&streams.up, &self.host_masks, self.masks.start(), used)?;
+        upload(&streams.up, (&self.host_masks, 0), self.masks.start(), used)?;
         self.behind_uploads(streams)
     }
 

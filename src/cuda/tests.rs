@@ -5,6 +5,7 @@ mod attention;
 mod choices;
 mod decode;
 mod faults;
+mod foreign;
 mod fp8;
 mod frames;
 mod golden;

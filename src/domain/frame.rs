@@ -1,13 +1,42 @@
 //! One decoded picture and when it was seen. Cheap to clone: the pixels stay where the decoder put them.
 
-use std::{fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 use super::{CameraId, Capture, Mono, WallTime};
 
-/// Memory that holds the planes of a picture: a mapped GStreamer frame, a `Vec`, later a device handle.
+/// Memory that holds the planes of a picture: a mapped GStreamer frame, a `Vec`, or memory of a GPU.
 pub trait Planes: Send + Sync {
-    /// Bytes of plane `index` from its first pixel on. Never called with an index the format does not have.
+    /// Bytes of plane `index` from its first pixel on. Never called with an index the format does not have. Planes on a
+    /// device are copied to the host when this is first called, so only who needs bytes calls it.
     fn plane(&self, index: usize) -> &[u8];
+
+    /// How many these are; copies nothing.
+    fn plane_len(&self, index: usize) -> usize {
+        self.plane(index).len()
+    }
+
+    /// Where the planes lie on a device, when they do.
+    fn on_device(&self) -> Option<DevicePlanes<'_>> {
+        None
+    }
+
+    /// False while [`Planes::plane`] would have to copy from a device.
+    fn is_on_host(&self) -> bool {
+        true
+    }
+}
+
+/// Memory of a device, held. Only the room that drives the device knows what it is; it is made there and read there, so
+/// that nobody else can name an address that is none.
+pub type DeviceMemory = Box<dyn Any + Send + Sync>;
+
+/// Planes in the memory of a device.
+#[derive(Clone, Copy)]
+pub struct DevicePlanes<'a> {
+    /// A [`DeviceMemory`]'s inside.
+    pub memory: &'a (dyn Any + Send + Sync),
+    /// Bytes from the memory's beginning to each plane.
+    pub offsets: [usize; 3],
 }
 
 /// A packed picture in one vector (RGB, or an I420/NV12 frame cut into its planes).
@@ -113,7 +142,7 @@ impl Picture {
             let Some((row_bytes, rows)) = format.plane_size(plane, width, height) else {
                 break;
             };
-            let (found, needed) = (planes.plane(plane).len(), stride * (rows - 1) + row_bytes);
+            let (found, needed) = (planes.plane_len(plane), stride * (rows - 1) + row_bytes);
             if found < needed || stride < row_bytes {
                 return Err(PictureError::Short {
                     plane,
@@ -171,7 +200,22 @@ impl Picture {
         self.range
     }
 
-    /// Row `y` of plane `index`, without padding.
+    /// Bytes from row to row of plane `index`.
+    pub fn stride(&self, index: usize) -> usize {
+        self.strides[index]
+    }
+
+    /// Where its planes lie on a device, when they do.
+    pub fn on_device(&self) -> Option<DevicePlanes<'_>> {
+        self.planes.on_device()
+    }
+
+    /// False while [`Picture::row`] would have to copy the picture from a device.
+    pub fn is_on_host(&self) -> bool {
+        self.planes.is_on_host()
+    }
+
+    /// Row `y` of plane `index`, without padding. Brings a picture that lies on a device to the host.
     pub fn row(&self, index: usize, y: usize) -> &[u8] {
         let (row_bytes, _) = self
             .format
@@ -222,4 +266,35 @@ pub struct Frame {
     pub times: FrameTimes,
     /// The pixels.
     pub picture: Picture,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Elsewhere;
+
+    #[test]
+    fn a_picture_on_a_device_is_measured_there_and_copied_once_when_a_row_is_read() {
+        let of = |strides| {
+            let planes = Arc::new(Elsewhere::new(vec![vec![1; 8 * 4], vec![2; 8 * 2]]));
+            let colour = (Matrix::Bt709, ColourRange::Limited);
+            let picture = Picture::new(PixelFormat::Nv12, (6, 4), strides, colour, planes.clone());
+            (picture, planes)
+        };
+        let (picture, planes) = of([8, 8, 0]);
+        let picture = picture.unwrap();
+        assert_eq!(picture.on_device().unwrap().offsets, [0, 32, 0]);
+        assert!(!picture.clone().is_on_host());
+        assert_eq!(planes.copies(), 0);
+        assert_eq!(
+            (picture.row(0, 3), picture.row(1, 0)),
+            (&[1; 6][..], &[2; 6][..])
+        );
+        assert!(picture.is_on_host() && picture.on_device().is_some());
+        assert_eq!(planes.copies(), 1);
+
+        let (short, planes) = of([9, 8, 0]);
+        assert!(matches!(short, Err(PictureError::Short { plane: 0, .. })));
+        assert_eq!(planes.copies(), 0);
+    }
 }

@@ -16,7 +16,8 @@ mod time;
 pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource};
 pub use books::{Books, FrameEnd, SinceLast};
 pub use frame::{
-    ColourRange, Frame, FrameTimes, Matrix, Picture, PictureError, PixelFormat, Planes,
+    ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Matrix, Picture, PictureError,
+    PixelFormat, Planes,
 };
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};

@@ -20,7 +20,7 @@ use tracing::{error, info, warn};
 
 use super::{
     clock::ClockHealth,
-    gst::GstOpener,
+    gst::{DeviceMap, GstOpener},
     health::{Failure, Fault, Health, Phase},
     session::{Action, Input, Policy, Session},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
@@ -73,9 +73,15 @@ impl CameraHandle {
     }
 }
 
-/// Starts a camera for ever. Needs a tokio runtime. `sink` gets every good frame, in GStreamer's thread.
-pub fn spawn(camera: Camera, clock: Arc<dyn Clock>, sink: FrameSink) -> CameraHandle {
-    let opener = Arc::new(GstOpener::new(camera.clone()));
+/// Starts a camera for ever. Needs a tokio runtime. `sink` gets every good frame, in GStreamer's thread. With a `device`,
+/// frames that are decoded on a GPU stay there.
+pub fn spawn(
+    camera: Camera,
+    clock: Arc<dyn Clock>,
+    sink: FrameSink,
+    device: Option<DeviceMap>,
+) -> CameraHandle {
+    let opener = Arc::new(GstOpener::new(camera.clone(), device));
     spawn_with(opener, &camera, clock, sink)
 }
 

@@ -10,20 +10,15 @@ mod log;
 mod packet;
 mod picture;
 mod rtsp;
+mod tail;
 mod tracker;
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{path::Path, sync::Arc};
 
 use gstreamer::{self as gst, prelude::*};
 use tracing::{error, info};
 
-use self::{frames::FrameTap, tracker::Kind};
+use self::{decoder::Broken, frames::FrameTap, tail::Place, tracker::Kind};
 use super::{
     health::{Failure, Fault},
     source::{Opener, Outlet, Progress, Source, SourceEvent},
@@ -31,9 +26,11 @@ use super::{
 };
 use crate::config::{Camera, Source as Origin};
 
+pub use picture::DeviceMap;
 pub(super) use picture::picture_from_sample;
+#[cfg(test)]
+pub use picture::picture_on_device;
 
-const FRAMES: &str = include_str!("../../pipelines/frames.launch");
 const FILE: &str = include_str!("../../pipelines/file.launch");
 const USB: &str = include_str!("../../pipelines/usb.launch");
 const TEST: &str = include_str!("../../pipelines/test.launch");
@@ -47,16 +44,17 @@ pub fn init() -> Result<(), Failure> {
 /// Makes the pipelines of one camera.
 pub struct GstOpener {
     camera: Camera,
-    /// The hardware decoder failed in this process; software from now on.
-    hardware_broken: Arc<AtomicBool>,
+    device: Option<DeviceMap>,
+    broken: Arc<Broken>,
 }
 
 impl GstOpener {
-    /// For the camera as configured. Does nothing yet.
-    pub fn new(camera: Camera) -> Self {
+    /// For the camera as configured. Does nothing yet. With a `device`, frames stay on the GPU where they are decoded there.
+    pub fn new(camera: Camera, device: Option<DeviceMap>) -> Self {
         Self {
             camera,
-            hardware_broken: Arc::default(),
+            device,
+            broken: Arc::default(),
         }
     }
 }
@@ -69,14 +67,14 @@ impl Opener for GstOpener {
             Origin::File { .. } => Kind::File,
             Origin::Usb { .. } | Origin::Test => Kind::Local,
         };
-        let tap = FrameTap::new(outlet, kind, &self.camera);
+        let tap = FrameTap::new(outlet, kind, &self.camera, self.device);
         let pipeline = match &self.camera.source {
-            Origin::Rtsp { .. } => rtsp::build(&self.camera, attempt, &tap, &self.hardware_broken)?,
+            Origin::Rtsp { .. } => rtsp::build(&self.camera, attempt, &tap, &self.broken)?,
             Origin::File { path, .. } => file(path, &tap)?,
             Origin::Usb { device } => usb(device, &tap)?,
             Origin::Test => test(&tap)?,
         };
-        watch_bus(&pipeline, &tap, &self.camera, &self.hardware_broken);
+        watch_bus(&pipeline, &tap, &self.camera, &self.broken);
         let source = GstSource { pipeline, tap };
         match source.pipeline.set_state(gst::State::Playing) {
             Ok(_) => Ok(Arc::new(source)),
@@ -133,14 +131,14 @@ fn device(text: String) -> Failure {
     Failure::new(Fault::Device, text)
 }
 
-/// The tail that every pipeline ends with. Frames of a file keep its own speed; live ones are never held back.
-fn frames_text(sync: bool) -> Result<String, Failure> {
-    let sync = if sync { "true" } else { "false" };
-    fill(FRAMES, &[("sync", Value::Text(sync))]).map_err(|e| device(format!("frames.launch: {e}")))
+/// The tail that every pipeline ends with.
+fn frames_text(place: Place, sync: bool) -> Result<String, Failure> {
+    let text = place.launch(sync);
+    text.map_err(|e| device(format!("frames.launch: {e}")))
 }
 
 fn launch(name: &str, template: &str, sync: bool) -> Result<gst::Pipeline, Failure> {
-    let frames = frames_text(sync)?;
+    let frames = frames_text(Place::Host, sync)?;
     let text = fill(template, &[("frames", Value::Elements(&frames))])
         .map_err(|e| device(format!("{name}: {e}")))?;
     parse(name, &text)
@@ -232,14 +230,9 @@ fn media_type(caps: &gst::Caps) -> &str {
 }
 
 /// Turns the pipeline's messages into events, in the thread that posts them. Nothing is left on the bus.
-fn watch_bus(
-    pipeline: &gst::Pipeline,
-    tap: &Arc<FrameTap>,
-    camera: &Camera,
-    hardware_broken: &Arc<AtomicBool>,
-) {
+fn watch_bus(pipeline: &gst::Pipeline, tap: &Arc<FrameTap>, camera: &Camera, broken: &Arc<Broken>) {
     let Some(bus) = pipeline.bus() else { return };
-    let (tap, broken) = (Arc::downgrade(tap), hardware_broken.clone());
+    let (tap, broken) = (Arc::downgrade(tap), Arc::clone(broken));
     let (origin, id) = (camera.source.clone(), camera.id.clone());
     bus.set_sync_handler(move |_, message| {
         let Some(tap) = tap.upgrade() else {
@@ -248,11 +241,16 @@ fn watch_bus(
         match message.view() {
             gst::MessageView::Error(message) => {
                 let by = message.src().map(|src| src.name());
-                if by.is_some_and(|name| name == "decoder") && tap.uses_hardware() {
-                    info!(camera = %id, "the hardware decoder failed; software from now on");
-                    broken.store(true, Ordering::Relaxed);
-                }
-                let failure = failure::from_message(message, &origin, &tap.rejected());
+                let of_decoder = by.is_some_and(|name| name == "decoder");
+                let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
+                let given_up = broken.blame(&tap.decoding(), of_decoder, of_streaming);
+                let failure = match given_up {
+                    Some(text) => {
+                        info!(camera = %id, "{text}");
+                        device(format!("{}: {text}", failure::origin(&origin)))
+                    }
+                    None => failure::from_message(message, &origin, &tap.rejected()),
+                };
                 tap.fail(failure);
             }
             gst::MessageView::Eos(_) if tap.kind() == Kind::File => tap.tell(SourceEvent::Ended),

@@ -54,7 +54,7 @@ pub async fn probe(camera: &Camera, clock: Arc<dyn Clock>) -> Result<ProbeReport
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
-    let opener = GstOpener::new(camera.clone());
+    let opener = GstOpener::new(camera.clone(), None);
     let started = clock.now();
     let source = in_time(camera.first_frame, move || opener.open(0, outlet))
         .await

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     config::{Camera, CameraPrompt},
     domain::{
-        Books, CameraId, Clock, Frame, FrameTimes, Look, ManualClock, Mono, Outcome, Picture,
-        Prompt, PromptId, SinceLast, WallTime,
+        Books, CameraId, Clock, ColourRange, Frame, FrameTimes, Look, ManualClock, Matrix, Mono,
+        Outcome, Picture, PixelFormat, Prompt, PromptId, SinceLast, WallTime,
     },
     testing,
 };
@@ -222,6 +222,32 @@ fn masks_are_painted_before_the_engine() {
         (picture.row(0, 0), picture.row(0, 1)),
         (&[0; 6][..], &[100; 6][..])
     );
+}
+
+#[test]
+fn a_picture_on_a_device_stays_there_unless_a_gate_or_a_mask_reads_it() {
+    let plain = camera("plain", 1.0, &[("person", 1.0)]);
+    let mut gated = camera("gated", 1.0, &[("person", 1.0)]);
+    gated.motion.on = true;
+    let mut masked = camera("masked", 1.0, &[("person", 1.0)]);
+    masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
+    // Copies to the host; whether the engine finds the picture on the device.
+    for (camera, copies, on_device) in [(plain, 0, true), (gated, 1, true), (masked, 1, false)] {
+        let mut bench = Bench::new(&[camera]);
+        let planes = Arc::new(testing::Elsewhere::new(vec![vec![200; 4], vec![128; 2]]));
+        let mut frame = bench.frame(0, ms(20), 0);
+        let colour = (Matrix::Bt709, ColourRange::Limited);
+        let strides = [2, 2, 0];
+        frame.picture =
+            Picture::new(PixelFormat::Nv12, (2, 2), strides, colour, planes.clone()).unwrap();
+        bench.sampler.camera_sink(&bench.cameras[0]).unwrap()(frame);
+        let picture = bench.sampler.try_next().unwrap().frame.picture;
+        assert_eq!(planes.copies(), copies, "{}", bench.cameras[0]);
+        assert_eq!(picture.on_device().is_some(), on_device);
+        assert_eq!(picture.is_on_host(), copies > 0);
+        assert_eq!(picture.row(0, 1), [200; 2]);
+        assert_eq!(picture.row(0, 0), [if on_device { 200 } else { 16 }; 2]);
+    }
 }
 
 #[test]

@@ -192,6 +192,25 @@ fn tiles_that_are_only_similar_are_warned_about() {
 }
 
 #[test]
+fn frames_that_stay_on_a_gpu_are_asked_for_and_not_compared() {
+    let model = |lines: &str| said(&person(&format!("[model]\n{lines}")));
+    assert_eq!(model("frames = \"gpu\""), [""; 0]);
+    let on_cpu = model("device = \"cpu\"\nframes = \"gpu\"");
+    assert!(on_cpu.len() == 1 && on_cpu[0].contains("model.frames: warning: has no effect"));
+    let compared = model("frames = \"gpu\"\ntile_difference = 2");
+    assert!(compared.len() == 1 && compared[0].contains("tile_difference: warning: has no effect"));
+    let unknown = model("frames = \"cuda\"");
+    assert!(unknown.len() == 1 && unknown[0].contains("model.frames"));
+    let place = |text: &str| {
+        let loaded = read(text.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+        loaded.config.model.frames
+    };
+    assert_eq!(place(&person("")), FramePlace::Host);
+    let gpu = person("[model]\nframes = \"gpu\"");
+    assert_eq!(place(&gpu), FramePlace::Gpu);
+}
+
+#[test]
 fn prompt_rate_above_camera_rate() {
     let file = person("rate = 10").replace("[camera.gate]\n", "[camera.gate]\nrate = 2\n");
     let line = "site.toml:9:8 camera.gate.prompt.person.rate: 10 is above the camera's 2; the camera rate is the ceiling";

@@ -4,17 +4,23 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use super::{Random, f32s, rig};
+use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        frames::{FrameStage, Frames},
+        frames::Frames,
         kernels::Rows,
+        memory::Buffer,
+        stage::{FrameStage, Staged},
     },
     domain::{ColourRange, Matrix, Picture, PixelFormat},
     model::{VisionConfig, crops, normalise_table},
 };
 
-fn picture(random: &mut Random, format: PixelFormat, (width, height): (usize, usize)) -> Picture {
+pub(super) fn picture(
+    random: &mut Random,
+    format: PixelFormat,
+    (width, height): (usize, usize),
+) -> Picture {
     let mut strides = [0; 3];
     let mut planes = Vec::new();
     for (index, stride) in strides.iter_mut().enumerate() {
@@ -29,6 +35,30 @@ fn picture(random: &mut Random, format: PixelFormat, (width, height): (usize, us
     }
     let colour = (Matrix::Bt709, ColourRange::Limited);
     Picture::new(format, (width, height), strides, colour, Arc::new(planes)).unwrap()
+}
+
+/// Values of a patch in a row that the network takes.
+fn row_values(config: &VisionConfig) -> usize {
+    config.patch_values().next_multiple_of(8)
+}
+
+/// Patches of all crops of a picture, queued.
+pub(super) fn patches(
+    rig: &Rig,
+    frames: &mut Frames,
+    staged: &Staged,
+    picture: &Picture,
+) -> Buffer<bf16> {
+    let config = VisionConfig::default();
+    let tiling = frames.tiling(picture);
+    let (count, row) = (tiling.crops(), row_values(&config));
+    let out = rig.room(count * config.grid() * config.grid() * row);
+    let wanted = vec![true; count];
+    let rows = Rows::packed(out.start(), row);
+    frames
+        .patches(&rig.kernels, staged, tiling, &wanted, rows)
+        .unwrap();
+    out
 }
 
 #[test]
@@ -51,21 +81,12 @@ fn frames_become_the_patches_of_the_cpu() {
         );
         let staged = stage.put(&rig.stream, &[&a, &b]).unwrap();
         for (picture, staged) in [&a, &b].into_iter().zip(&staged) {
-            let tiling = frames.tiling(picture);
-            let count = tiling.crops();
-            let row = config.patch_values().next_multiple_of(8);
-            let out = rig.room(count * config.grid() * config.grid() * row);
-            frames
-                .patches(
-                    &rig.kernels,
-                    staged,
-                    tiling,
-                    &vec![true; count],
-                    Rows::packed(out.start(), row),
-                )
-                .unwrap();
+            let (out, row) = (
+                patches(&rig, &mut frames, staged, picture),
+                row_values(&config),
+            );
             let wanted = crops(picture, &config);
-            assert_eq!(wanted.encoded, count);
+            assert_eq!(wanted.encoded, frames.tiling(picture).crops());
             let table = normalise_table().map(bf16::from_f32);
             let (size, patch, grid) = (config.crop_size, config.enc_patch_size, config.grid());
             let got = rig.down(&out);

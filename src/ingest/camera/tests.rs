@@ -98,11 +98,15 @@ struct Watched {
 
 impl Watched {
     fn start(camera: Camera) -> Self {
+        Self::start_with(camera, None)
+    }
+
+    fn start_with(camera: Camera, device: Option<DeviceMap>) -> Self {
         let (sender, frames) = mpsc::channel(500);
         let sink: FrameSink = Arc::new(move |frame| {
             let _ = sender.try_send(frame);
         });
-        let handle = spawn(camera, Arc::new(SystemClock::new()), sink);
+        let handle = spawn(camera, Arc::new(SystemClock::new()), sink, device);
         Self { handle, frames }
     }
 

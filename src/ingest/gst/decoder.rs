@@ -1,6 +1,10 @@
 //! Which elements turn a codec's packets into pictures: hardware when its element exists, else software.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use gstreamer as gst;
+
+use super::tail::{DEVICE_SCALER, Place};
 
 /// Codecs that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,17 +97,68 @@ pub struct Choice {
     pub launch: String,
     /// Pictures are decoded outside of the CPU.
     pub hardware: bool,
+    /// Where it is to leave them.
+    pub place: Place,
     /// Why this one.
     pub reason: &'static str,
 }
 
-/// The best chain whose elements all exist; `None` when there is none at all.
+/// What failed in this process and is not tried again.
+#[derive(Debug, Default)]
+pub struct Broken {
+    hardware: AtomicBool,
+    device: AtomicBool,
+}
+
+/// A pipeline that failed, as far as its decoder is concerned.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decoding {
+    /// Pictures are decoded outside of the CPU.
+    pub hardware: bool,
+    /// Where they are left.
+    pub place: Place,
+    /// At least one came.
+    pub seen: bool,
+}
+
+impl Broken {
+    /// Gives up what a pipeline's error is to be blamed on, and says what; `None` when that is neither the decoder nor its way
+    /// to us. Pictures on a GPU are given up first: no element says that formats do not fit or that a scaler cannot be
+    /// compiled, the stream just fails before the first picture.
+    pub fn blame(
+        &self,
+        decoding: &Decoding,
+        of_decoder: bool,
+        of_streaming: bool,
+    ) -> Option<&'static str> {
+        let on_device = decoding.place == Place::Device && !decoding.seen;
+        if on_device && (of_decoder || of_streaming) {
+            self.device.store(true, Ordering::Relaxed);
+            return Some("pictures cannot stay on the GPU; by way of the host from now on");
+        }
+        if of_decoder && decoding.hardware {
+            self.hardware.store(true, Ordering::Relaxed);
+            return Some("the hardware decoder failed; software from now on");
+        }
+        None
+    }
+}
+
+/// The best chain whose elements all exist; `None` when there is none at all. With `on_device`, what decodes on an NVIDIA GPU
+/// leaves pictures there if they can be scaled there.
 pub fn choose(
     codec: Codec,
-    hardware_broken: bool,
+    broken: &Broken,
+    on_device: bool,
     exists: impl Fn(&str) -> bool,
 ) -> Option<Choice> {
+    let hardware_broken = broken.hardware.load(Ordering::Relaxed);
+    let on_device = on_device && !broken.device.load(Ordering::Relaxed) && exists(DEVICE_SCALER);
     let is_hardware = |element: &str| element.starts_with("nv") || element.starts_with("va");
+    let place = |chain: &[&str]| match chain {
+        ["nvh264dec" | "nvh265dec"] if on_device => Place::Device,
+        _ => Place::Host,
+    };
     codec
         .candidates()
         .iter()
@@ -120,6 +175,7 @@ pub fn choose(
                 element: chain[0],
                 launch,
                 hardware,
+                place: place(chain),
                 reason: match (hardware, hardware_broken) {
                     (true, _) => "a hardware decoder is there",
                     (false, true) => "the hardware decoder failed before",
@@ -139,7 +195,11 @@ mod tests {
     use super::*;
 
     fn chosen(codec: Codec, broken: bool, there: &[&str]) -> Option<&'static str> {
-        choose(codec, broken, |name| there.contains(&name)).map(|choice| choice.element)
+        let broken = Broken {
+            hardware: broken.into(),
+            ..Broken::default()
+        };
+        choose(codec, &broken, true, |name| there.contains(&name)).map(|choice| choice.element)
     }
 
     #[test]
@@ -155,7 +215,47 @@ mod tests {
         assert_eq!(chosen(Codec::H264, true, &all), Some("avdec_h264"));
         assert_eq!(chosen(Codec::H265, false, &all), Some("vah265dec"));
         assert_eq!(chosen(Codec::Jpeg, false, &all), None);
-        let jetson = choose(Codec::H265, false, |name| name.starts_with("nvv")).unwrap();
+        let nvv = |name: &str| name.starts_with("nvv") || name == DEVICE_SCALER;
+        let jetson = choose(Codec::H265, &Broken::default(), true, nvv).unwrap();
         assert_eq!(jetson.launch, "nvv4l2decoder name=decoder ! nvvidconv");
+        assert_eq!(jetson.place, Place::Host);
+    }
+
+    #[test]
+    fn pictures_stay_on_the_gpu_when_wanted_scaled_there_and_not_refused_before() {
+        let broken = Broken::default();
+        let nvidia = ["nvh264dec", "nvh265dec", "cudaconvertscale"];
+        let place = |broken: &Broken, wanted, there: &[&str]| {
+            let choice = choose(Codec::H264, broken, wanted, |name| there.contains(&name));
+            choice.map(|choice| (choice.element, choice.place))
+        };
+        let (device, host) = (("nvh264dec", Place::Device), ("nvh264dec", Place::Host));
+        assert_eq!(place(&broken, true, &nvidia), Some(device));
+        assert_eq!(place(&broken, false, &nvidia), Some(host));
+        assert_eq!(place(&broken, true, &nvidia[..2]), Some(host));
+        let software = ["avdec_h264", "cudaconvertscale"];
+        let avdec = ("avdec_h264", Place::Host);
+        assert_eq!(place(&broken, true, &software), Some(avdec));
+
+        let decoding = |place, seen| Decoding {
+            hardware: true,
+            place,
+            seen,
+        };
+        let fresh = decoding(Place::Device, false);
+        assert_eq!(broken.blame(&fresh, false, false), None, "the network's");
+        assert_eq!(place(&broken, true, &nvidia), Some(device));
+        let given_up = broken.blame(&fresh, false, true).unwrap();
+        assert!(given_up.contains("by way of the host"), "{given_up}");
+        assert_eq!(place(&broken, true, &nvidia), Some(host));
+
+        // With pictures seen, or by way of the host, it is the decoder alone that can be given up.
+        for decoding in [decoding(Place::Device, true), decoding(Place::Host, false)] {
+            let broken = Broken::default();
+            assert_eq!(broken.blame(&decoding, false, true), None);
+            let given_up = broken.blame(&decoding, true, true).unwrap();
+            assert!(given_up.contains("software"), "{given_up}");
+            assert_eq!(place(&broken, true, &nvidia), None);
+        }
     }
 }

@@ -14,15 +14,16 @@ use gstreamer_video as video;
 use tracing::warn;
 
 use super::{
-    decoder::{Choice, Codec},
+    decoder::{Choice, Codec, Decoding},
     named,
     packet::{capture_time, rtp_time, sender_report},
-    picture::{picture_from_sample, scaled_size},
+    picture::{DeviceMap, picture_from_sample, picture_on_device, scaled_size},
+    tail::Place,
     tracker::{Kind, Tracker},
 };
 use crate::{
     config::{Camera, Decode},
-    domain::{CameraId, Frame, Mono, WallTime},
+    domain::{CameraId, Frame, Mono, Picture, WallTime},
     ingest::{
         health::Failure,
         source::{Outlet, Progress, SourceEvent},
@@ -38,12 +39,15 @@ pub struct FrameTap {
     open: AtomicBool,
     packet_told: AtomicBool,
     failed: AtomicBool,
-    hardware: AtomicBool,
+    device: Option<DeviceMap>,
     books: Mutex<Books>,
 }
 
 struct Books {
     tracker: Tracker,
+    decoding: Decoding,
+    /// The pictures' memory on the GPU could not be taken over.
+    refused: bool,
     jitter_buffers: Vec<gst::glib::WeakRef<gst::Element>>,
     rejected: Rejected,
 }
@@ -59,7 +63,12 @@ pub struct Rejected {
 
 impl FrameTap {
     /// For one pipeline of the camera.
-    pub fn new(outlet: Outlet, kind: Kind, camera: &Camera) -> Arc<Self> {
+    pub fn new(
+        outlet: Outlet,
+        kind: Kind,
+        camera: &Camera,
+        device: Option<DeviceMap>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             outlet,
             kind,
@@ -68,9 +77,11 @@ impl FrameTap {
             open: AtomicBool::new(true),
             packet_told: AtomicBool::new(false),
             failed: AtomicBool::new(false),
-            hardware: AtomicBool::new(false),
+            device,
             books: Mutex::new(Books {
                 tracker: Tracker::new(kind),
+                decoding: Decoding::default(),
+                refused: false,
                 jitter_buffers: Vec::new(),
                 rejected: Rejected::default(),
             }),
@@ -108,15 +119,24 @@ impl FrameTap {
 
     /// Notes which decoder works.
     pub fn decoding_with(&self, codec: Codec, choice: &Choice) {
-        self.hardware.store(choice.hardware, Ordering::Relaxed);
         let mut books = self.books();
+        (books.decoding.hardware, books.decoding.place) = (choice.hardware, choice.place);
         books.tracker.stream.codec = Some(codec.as_str());
         books.tracker.stream.decoder = Some(choice.element.to_owned());
     }
 
-    /// Pictures are decoded outside of the CPU.
-    pub fn uses_hardware(&self) -> bool {
-        self.hardware.load(Ordering::Relaxed)
+    /// How pictures are decoded, and whether any came.
+    pub fn decoding(&self) -> Decoding {
+        let books = self.books();
+        Decoding {
+            seen: books.tracker.frames > 0,
+            ..books.decoding
+        }
+    }
+
+    /// Pictures in a GPU's memory can be handed over.
+    pub fn may_stay_on_device(&self) -> bool {
+        self.device.is_some()
     }
 
     /// Notes how RTP travels.
@@ -331,15 +351,13 @@ impl FrameTap {
             return;
         };
         let camera_size = (info.width(), info.height());
-        self.books().tracker.stream.size = Some(camera_size);
-        let formats = gst::List::new(["NV12", "I420"]);
-        let mut wanted = gst::Caps::builder("video/x-raw").field("format", formats);
-        if let Some((width, height)) = scaled_size(camera_size, self.width) {
-            wanted = wanted
-                .field("width", width as i32)
-                .field("height", height as i32);
-        }
-        size.set_property("caps", wanted.build());
+        let place = {
+            let mut books = self.books();
+            books.tracker.stream.size = Some(camera_size);
+            books.decoding.place
+        };
+        let wanted = place.caps(scaled_size(camera_size, self.width));
+        size.set_property("caps", wanted);
     }
 
     fn on_sample(&self, sample: &gst::Sample) {
@@ -353,7 +371,7 @@ impl FrameTap {
             self.books().tracker.corrupt += 1;
             return;
         }
-        let picture = match picture_from_sample(sample) {
+        let picture = match self.picture(sample) {
             Ok(picture) => picture,
             Err(text) => {
                 let mut books = self.books();
@@ -384,6 +402,24 @@ impl FrameTap {
         if first {
             self.tell(SourceEvent::FirstFrame);
         }
+    }
+
+    /// The sample's picture where it lies, or by way of the host when its memory on the GPU cannot be taken over.
+    fn picture(&self, sample: &gst::Sample) -> Result<Picture, String> {
+        let wanted = {
+            let books = self.books();
+            books.decoding.place == Place::Device && !books.refused
+        };
+        if let (true, Some(device)) = (wanted, self.device) {
+            match picture_on_device(sample, device) {
+                Ok(picture) => return Ok(picture),
+                Err(text) => {
+                    self.books().refused = true;
+                    warn!(camera = %self.outlet.camera, "pictures come by way of the host: {text}");
+                }
+            }
+        }
+        picture_from_sample(sample)
     }
 
     fn now(&self) -> (Mono, WallTime) {

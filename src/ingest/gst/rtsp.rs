@@ -10,10 +10,11 @@ use sha2::{Digest, Sha256};
 use tracing::info;
 
 use super::{
-    decoder::{Codec, choose, exists},
+    decoder::{Broken, Codec, choose, exists},
     device,
     frames::FrameTap,
     frames_text, named, parse,
+    tail::Place,
 };
 use crate::{
     config::{Camera, CameraTls, Source as Origin, Transport},
@@ -28,13 +29,16 @@ const RTP: &str = include_str!("../../../pipelines/rtp.launch");
 
 /// How long a missing packet is awaited. Packets in order do not wait.
 const LATENCY_MS: &str = "200";
+/// From GStreamer 1.24 on, a decoder may hand out the surfaces that it decodes to, and waits when all are taken: more than
+/// frames of a camera are ever waiting or looked at.
+const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
 
 /// The pipeline of a camera, not yet playing. With `transport = "auto"`, TCP is tried first and UDP after a failure.
 pub fn build(
     camera: &Camera,
     attempt: u32,
     tap: &Arc<FrameTap>,
-    hardware_broken: &Arc<AtomicBool>,
+    broken: &Arc<Broken>,
 ) -> Result<gst::Pipeline, Failure> {
     let Origin::Rtsp {
         url,
@@ -74,7 +78,7 @@ pub fn build(
     check_certificate(&source, tls, tap);
     select_video(&source, tap);
     watch_manager(&source, tap);
-    decode_when_added(&pipeline, &source, tap, hardware_broken);
+    decode_when_added(&pipeline, &source, tap, broken);
     Ok(pipeline)
 }
 
@@ -146,17 +150,21 @@ fn decode_when_added(
     pipeline: &gst::Pipeline,
     source: &gst::Element,
     tap: &Arc<FrameTap>,
-    hardware_broken: &Arc<AtomicBool>,
+    broken: &Arc<Broken>,
 ) {
     let (pipeline, tap) = (pipeline.downgrade(), Arc::downgrade(tap));
-    let broken = hardware_broken.clone();
+    let broken = Arc::clone(broken);
     source.connect_pad_added(move |_, pad| {
         let (Some(pipeline), Some(tap)) = (pipeline.upgrade(), tap.upgrade()) else {
             return;
         };
         if pad.direction() == gst::PadDirection::Src
-            && let Err(failure) = decode(&pipeline, pad, &tap, broken.load(Ordering::Relaxed))
+            && let Err(failure) = decode(&pipeline, pad, &tap, &broken)
         {
+            // Elements that cannot even be linked are not linked again.
+            if let Some(text) = broken.blame(&tap.decoding(), true, true) {
+                info!(camera = %tap.camera(), "{text}");
+            }
             tap.fail(failure);
         }
     });
@@ -166,7 +174,7 @@ fn decode(
     pipeline: &gst::Pipeline,
     pad: &gst::Pad,
     tap: &Arc<FrameTap>,
-    hardware_broken: bool,
+    broken: &Broken,
 ) -> Result<(), Failure> {
     let unsupported = |text: &str| Failure::new(Fault::Unsupported, text);
     let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
@@ -175,7 +183,7 @@ fn decode(
         .and_then(|stream| stream.get::<&str>("encoding-name").ok())
         .and_then(Codec::from_rtp)
         .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
-    let choice = choose(codec, hardware_broken, exists).ok_or_else(|| {
+    let choice = choose(codec, broken, tap.may_stay_on_device(), exists).ok_or_else(|| {
         let name = codec.as_str();
         unsupported(&format!(
             "no decoder for {name} on this machine; install gstreamer1.0-libav"
@@ -186,10 +194,11 @@ fn decode(
         codec = codec.as_str(),
         decoder = choice.element,
         reason = choice.reason,
+        on_gpu = choice.place == Place::Device,
         "decoder chosen"
     );
     tap.decoding_with(codec, &choice);
-    let frames = frames_text(false)?;
+    let frames = frames_text(choice.place, false)?;
     let values = [
         ("depay", Value::Elements(codec.depay())),
         ("parse", Value::Elements(codec.parse())),
@@ -201,7 +210,11 @@ fn decode(
         .map_err(|e| device(format!("rtp.launch cannot be built: {e}")))?;
     tap.attach(&branch)?;
     tap.watch_depayloader(&named(&branch, "depay")?);
-    tap.watch_decoder(&named(&branch, "decoder")?);
+    let decoder = named(&branch, "decoder")?;
+    if choice.place == Place::Device && decoder.has_property(SURFACES.0) {
+        decoder.set_property_from_str(SURFACES.0, SURFACES.1);
+    }
+    tap.watch_decoder(&decoder);
     let join = || -> Result<(), glib::BoolError> {
         pipeline.add(&branch)?;
         branch.sync_state_with_parent()?;

@@ -76,6 +76,38 @@ async fn every_codec_is_decoded_and_sound_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_gpu_decodes_stays_there_until_a_row_is_read() {
+    let Some(device) = testing::device_map(&["nvh264dec", "cudaconvertscale"]) else {
+        return;
+    };
+    let pay = "x264enc tune=zerolatency speed-preset=ultrafast ! h264parse ! rtph264pay name=pay0";
+    let url = serve(&format!("( {PICTURES} ! {pay} )"), None);
+    for width in [320, 160] {
+        let mut camera = rtsp(url.clone(), Transport::Tcp);
+        camera.width = width;
+        let mut watched = Watched::start_with(camera, Some(device));
+        for _ in 0..20 {
+            let Frame {
+                camera_size,
+                picture,
+                ..
+            } = watched.frame().await;
+            assert_eq!(camera_size, (320, 240));
+            assert_eq!(picture.width() as u32, width);
+            assert!(picture.on_device().is_some() && !picture.is_on_host());
+            let half = (picture.width() / 2) & !1;
+            let (u, v) = (picture.row(1, 30)[half], picture.row(1, 30)[half + 1]);
+            assert!(u < 115 && v > 220, "{u} {v}");
+        }
+        let health = watched
+            .health_until(|health| health.phase == Phase::Streaming)
+            .await;
+        assert_eq!(health.stream.decoder.as_deref(), Some("nvh264dec"));
+        watched.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_codec_that_cannot_be_decoded_is_named() {
     let url = serve(
         &format!("( {PICTURES} ! vp8enc deadline=1 ! rtpvp8pay name=pay0 )"),

@@ -1,0 +1,98 @@
+//! Pictures that were to stay on a GPU and cannot: they come by way of the host. Elements of the CPU stand in for a GPU's, for the
+//! whole process, so this test has one of its own.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+use std::{fs, sync::Arc, time::Duration};
+
+use gstreamer::{self as gst, prelude::*};
+use spotter::{
+    config::{self, Environment},
+    demo::rtsp::{RtspStreet, StreetOptions},
+    domain::{PixelFormat, SystemClock},
+    ingest,
+};
+use tokio::{sync::mpsc, time::timeout};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// What stands in for a GPU's decoder: one that leaves pictures on the host all the same.
+const DECODER: (&str, &str) = ("nvh264dec", "avdec_h264");
+/// A GPU's scaler.
+const SCALER: &str = "cudaconvertscale";
+/// What stands in for it, and what is told then. The first passes caps on, so that it cannot be linked; with the second
+/// caps do not fit when the first picture comes.
+const SCALERS: [(&str, &str); 2] = [
+    ("identity", "cannot be built"),
+    ("netsim", "by way of the host"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pictures_that_cannot_stay_on_the_gpu_come_by_way_of_the_host() {
+    ingest::start_gstreamer().expect("GStreamer");
+    for name in [DECODER.0, SCALER] {
+        if gst::ElementFactory::find(name).is_some() {
+            println!("left out: a real {name} is there");
+            return;
+        }
+    }
+    register(DECODER);
+    for (stand_in, told) in SCALERS {
+        register((SCALER, stand_in));
+        watch_a_camera(told).await;
+    }
+}
+
+fn register((name, stand_in): (&str, &str)) {
+    let factory = gst::ElementFactory::find(stand_in).expect(stand_in);
+    let factory = factory.load().expect("a plugin that loads");
+    gst::Element::register(None, name, gst::Rank::NONE, factory.element_type())
+        .expect("a name that is free or ours");
+}
+
+async fn watch_a_camera(told: &str) {
+    let clock = Arc::new(SystemClock::new());
+    let options = StreetOptions {
+        listen: ([127, 0, 0, 1], 0).into(),
+        mount: "/street".into(),
+        size: (320, 180),
+        fps: 20,
+        bitrate_kbps: 1000,
+        format: PixelFormat::Rgb,
+        login: None,
+    };
+    let grey = |_| vec![120; 320 * 180 * 3];
+    let street = RtspStreet::start(options, clock.clone(), grey).expect("a camera");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("site.toml");
+    let text = format!(
+        "mqtt.url = \"mqtt://127.0.0.1\"\n[camera.gate]\nurl = \"{}\"\nprompt.person.detect = \"person\"\n",
+        street.url()
+    );
+    fs::write(&path, text).expect("a file");
+    let config = config::load(&path, &Environment::process()).expect("a good configuration");
+
+    let (sender, mut frames) = mpsc::channel(100);
+    let sink = Arc::new(move |frame| drop(sender.try_send(frame)));
+    let camera = config.config.cameras[0].clone();
+    let refusing = |_| Err("no picture was to come this way".to_owned());
+    let handle = ingest::spawn(camera, clock, sink, Some(refusing));
+    let mut health = handle.health();
+    let refused = timeout(LIMIT, health.wait_for(|health| health.failure.is_some())).await;
+    let refused = refused.expect("in time").expect("a camera that runs");
+    let text = refused.failure.as_ref().expect("a failure").to_string();
+    assert!(text.contains(told), "{text}");
+    drop(refused);
+
+    let frame = timeout(LIMIT, frames.recv()).await.expect("in time");
+    let picture = frame.expect("a camera that runs").picture;
+    assert!(picture.is_on_host() && picture.on_device().is_none());
+    assert_eq!((picture.width(), picture.height()), (320, 180));
+    assert!(picture.row(0, 90)[160].abs_diff(120) < 20);
+    // The decoder is still the one of the GPU.
+    let decoder = handle.health().borrow().stream.decoder.clone();
+    assert_eq!(decoder.as_deref(), Some("nvh264dec"));
+    assert!(handle.stop(LIMIT).await);
+}
