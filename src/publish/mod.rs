@@ -17,15 +17,17 @@ mod outbox;
 mod publisher;
 mod rate;
 mod report;
+mod tally;
 mod topic;
 
 pub use broker::{BrokerState, TlsError};
 pub use detection::{Detection, Latency, STAGES};
 pub use message::{Presence, Update};
-pub use outbox::{Limits, Tally};
+pub use outbox::Limits;
 pub use publisher::{Identity, Publisher, Sent};
 pub use report::{
     CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, Daemon, GpuStats, Info,
     ModelInfo, Stats,
 };
+pub use tally::Tally;
 pub use topic::Topics;

@@ -9,6 +9,7 @@
 //!   a newer one takes the place of the last of its topic. What is replaced, comes too late, or finds the broker away is
 //!   dropped and counted; an old frame is never sent late.
 //! - States go before streams and are not held back by the rate limits, only counted in them.
+//! - The **farewell** is a state that goes when nothing else waits, so that nobody hears of us after it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -22,6 +23,7 @@ use super::{
     detection::Label,
     message::{Body, Delivery, Message, Rank},
     rate::RateLimit,
+    tally::Tally,
 };
 
 /// A stream message that is older is not sent; also its expiry at the broker.
@@ -51,38 +53,6 @@ impl Default for Limits {
             node_per_s: 200,
             waiting: 256,
         }
-    }
-}
-
-/// What became of messages since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// States acknowledged by the broker.
-    pub states_acked: u64,
-    /// Stream messages handed to the client library.
-    pub streams_sent: u64,
-    /// Empty detections that the contract says not to send; nothing is lost by them.
-    pub empties_skipped: u64,
-    /// Dropped: the broker was away.
-    pub dropped_offline: u64,
-    /// Dropped: a newer one of the topic came while it waited.
-    pub dropped_replaced: u64,
-    /// Dropped: too many topics waited.
-    pub dropped_full: u64,
-    /// Dropped: waited longer than 5 s.
-    pub dropped_expired: u64,
-    /// Dropped: larger than the contract allows, or refused by the client library.
-    pub dropped_refused: u64,
-}
-
-impl Tally {
-    /// `mqtt_dropped` of the contract.
-    pub fn dropped(&self) -> u64 {
-        self.dropped_offline
-            + self.dropped_replaced
-            + self.dropped_full
-            + self.dropped_expired
-            + self.dropped_refused
     }
 }
 
@@ -161,6 +131,7 @@ pub(super) struct Outbox {
     pending: BTreeSet<(Rank, u64, String)>,
     in_flight: HashMap<Ticket, (String, Mono)>,
     waiting: VecDeque<Waiting>,
+    farewell: Option<Message>,
     lines: HashMap<String, Line>,
     node_rate: RateLimit,
     camera_rates: HashMap<CameraId, RateLimit>,
@@ -181,6 +152,7 @@ impl Outbox {
             pending: BTreeSet::new(),
             in_flight: HashMap::new(),
             waiting: VecDeque::new(),
+            farewell: None,
             lines: HashMap::new(),
             node_rate: RateLimit::new(limits.node_per_s),
             camera_rates: HashMap::new(),
@@ -204,6 +176,11 @@ impl Outbox {
         }
     }
 
+    /// Accepts the last message of all, a state.
+    pub(super) fn end_with(&mut self, farewell: Message) {
+        self.farewell = Some(farewell);
+    }
+
     /// The broker accepted a connection: every state is due again.
     pub(super) fn connected(&mut self) {
         self.connected = true;
@@ -219,23 +196,33 @@ impl Outbox {
     pub(super) fn disconnected(&mut self) {
         self.connected = false;
         self.in_flight.clear();
+        self.drop_streams();
+    }
+
+    /// Stream messages that wait are dropped: there is no broker for them, or no time.
+    pub(super) fn drop_streams(&mut self) {
         self.tally.dropped_offline += self.waiting.len() as u64;
         while let Some(lost) = self.waiting.pop_front() {
             self.carry(&lost.topic, &lost.body);
         }
     }
 
-    /// The message to send now, if any. States first, then the oldest stream message that the rates allow.
+    /// The message to send now, if any. States first, then the oldest stream message that the rates allow, then the farewell.
     pub(super) fn take(&mut self, now: Mono) -> Option<Outgoing> {
         if !self.connected {
             return None;
         }
-        match self.take_state(now) {
-            Some(outgoing) => Some(outgoing),
-            // Not before the birth is complete: a consumer that sees a frame has seen the states.
-            None if self.pending.is_empty() => self.take_stream(now),
-            None => None,
+        let due = self.take_state(now);
+        // Not before the birth is complete: a consumer that sees a frame has seen the states.
+        if due.is_some() || !self.pending.is_empty() {
+            return due;
         }
+        if let Some(stream) = self.take_stream(now) {
+            return Some(stream);
+        }
+        let farewell = self.farewell.take_if(|_| self.waiting.is_empty())?;
+        self.push(farewell, now);
+        self.take_state(now)
     }
 
     /// When [`take`](Self::take) may have something, if nothing else happens before; `None` = not by time alone.
@@ -288,9 +275,9 @@ impl Outbox {
         }
     }
 
-    /// True when the broker has acknowledged every state.
+    /// True when the broker has acknowledged every state, and the farewell if there is one.
     pub(super) fn is_settled(&self) -> bool {
-        self.pending.is_empty() && self.in_flight.is_empty()
+        self.pending.is_empty() && self.in_flight.is_empty() && self.farewell.is_none()
     }
 
     /// Counters.

@@ -57,6 +57,55 @@ fn ticket(outgoing: &Outgoing) -> Ticket {
     }
 }
 
+/// As many detections as the rate lets go at once, and one that it holds back.
+fn one_held_back(outbox: &mut Outbox) {
+    outbox.connected();
+    for _ in 0..=Limits::default().camera_per_s {
+        assert!(outbox.take(ms(0)).is_none());
+        push(
+            outbox,
+            Update::Detection(Box::new(detection("gate"))),
+            ms(0),
+        );
+        if outbox.next_at(ms(0)) == Some(ms(0)) {
+            assert_eq!(drain(outbox, ms(0)).len(), 1);
+        }
+    }
+    assert_eq!(outbox.next_at(ms(0)), Some(ms(1000)));
+}
+
+#[test]
+fn nobody_hears_of_us_after_the_farewell() {
+    let mut outbox = outbox();
+    one_held_back(&mut outbox);
+    push(&mut outbox, count("gate", 3), ms(0));
+    outbox.end_with(Message::node_status(&topics(), false));
+    let first = drain(&mut outbox, ms(0));
+    assert_eq!((first.len(), text(&first[0])), (1, "3"));
+    outbox.acked(ticket(&first[0]), ms(1));
+    assert!(!outbox.is_settled(), "the farewell is still to come");
+
+    let last = drain(&mut outbox, ms(1000));
+    assert_eq!(last.len(), 2);
+    assert!(matches!(last[0].promise, Promise::Stream { .. }));
+    assert_eq!(text(&last[1]), "offline");
+    assert!(!outbox.is_settled());
+    outbox.acked(ticket(&last[1]), ms(1001));
+    assert!(outbox.is_settled());
+}
+
+#[test]
+fn what_the_rates_hold_back_for_too_long_is_dropped_for_the_farewell() {
+    let mut outbox = outbox();
+    one_held_back(&mut outbox);
+    outbox.end_with(Message::node_status(&topics(), false));
+    assert!(outbox.take(ms(0)).is_none());
+    outbox.drop_streams();
+    let last = drain(&mut outbox, ms(0));
+    assert_eq!((last.len(), text(&last[0])), (1, "offline"));
+    assert_eq!(outbox.tally().dropped(), 1);
+}
+
 #[test]
 fn birth_comes_first_and_status_last_after_every_connect() {
     let mut outbox = outbox();

@@ -33,6 +33,8 @@ use crate::{
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
 /// The task turns at least so often, so that its progress shows that it lives.
 const TURN: Duration = Duration::from_secs(2);
+/// A clean stop waits so long until what the rates hold back has gone; the rest is dropped.
+const STREAMS_WITHIN: Duration = Duration::from_secs(1);
 /// A clean stop waits so long for the broker to acknowledge.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
@@ -204,7 +206,7 @@ impl Task {
     fn begin_stop(&self, open: &mut Open) {
         let now = self.clock.now();
         open.stopping = Some((now, false));
-        self.shared.outbox().push(self.farewell.clone(), now);
+        self.shared.outbox().end_with(self.farewell.clone());
     }
 
     /// True when a stop has nothing left to wait for.
@@ -227,13 +229,18 @@ impl Task {
         if open.late_will.take(now) {
             self.shared.outbox().repeat(&self.settings.status_topic);
         }
+        let held_until = open.stopping.map(|(since, _)| since.after(STREAMS_WITHIN));
+        if held_until.is_some_and(|until| until <= now) {
+            self.shared.outbox().drop_streams();
+        }
         while open.queued < QUEUE {
             let taken = self.shared.outbox().take(self.clock.now());
             let Some(outgoing) = taken else { break };
             self.hand_over(open, outgoing);
         }
         let next = self.shared.outbox().next_at(now);
-        let waits = [next, open.late_will.next_at()];
+        let held_until = held_until.filter(|until| *until > now);
+        let waits = [next, open.late_will.next_at(), held_until];
         let wake = waits.into_iter().flatten().map(|at| at.since(now));
         // When the library is full, the next thing that happens wakes us; a spin would not make it faster.
         let shortest = if open.queued < QUEUE {
