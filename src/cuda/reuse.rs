@@ -13,9 +13,9 @@
 //! the largest difference of a byte.
 //!
 //! Pictures that lie on the GPU alone are not compared: fetching one would have the engine's thread wait, and comparing it
-//! there would have the step wait for the answer. All their crops are encoded. Little is lost with pictures that must be the
-//! same to the bit, since a camera's noise and each key frame change them everywhere; where more may differ, `app` has them
-//! come by way of the host. One that a motion gate has read is on the host too, and is compared.
+//! there would have the step wait for the answer. All their crops are encoded. That is why `model.frames` is the host unless
+//! asked otherwise: decoders repeat blocks that did not change to the bit, so crops of a scene that stands still are found. A
+//! picture that a motion gate has read is on the host too, and is compared.
 //!
 //! Features are those that the crop got when it was encoded. Encoded again, in a batch of another size, they could differ by
 //! rounding, as everything on a GPU does.
