@@ -18,7 +18,7 @@ use crate::{
     testing::{
         self, Tensors,
         golden_figures::stage,
-        golden_model::{config, pages, picture, run, weights},
+        golden_model::{config, pages, picture, run, run_with, weights},
     },
 };
 
