@@ -131,7 +131,8 @@ pub(super) struct Outbox {
     pending: BTreeSet<(Rank, u64, String)>,
     in_flight: HashMap<Ticket, (String, Mono)>,
     waiting: VecDeque<Waiting>,
-    farewell: Option<Message>,
+    /// With the moment from which nothing is waited for any more.
+    farewell: Option<(Message, Mono)>,
     lines: HashMap<String, Line>,
     node_rate: RateLimit,
     camera_rates: HashMap<CameraId, RateLimit>,
@@ -176,9 +177,9 @@ impl Outbox {
         }
     }
 
-    /// Accepts the last message of all, a state.
-    pub(super) fn end_with(&mut self, farewell: Message) {
-        self.farewell = Some(farewell);
+    /// Accepts the last message of all, a state. What still waits `at_latest` then is dropped for it.
+    pub(super) fn end_with(&mut self, farewell: Message, at_latest: Mono) {
+        self.farewell = Some((farewell, at_latest));
     }
 
     /// The broker accepted a connection: every state is due again.
@@ -200,7 +201,7 @@ impl Outbox {
     }
 
     /// Stream messages that wait are dropped: there is no broker for them, or no time.
-    pub(super) fn drop_streams(&mut self) {
+    fn drop_streams(&mut self) {
         self.tally.dropped_offline += self.waiting.len() as u64;
         while let Some(lost) = self.waiting.pop_front() {
             self.carry(&lost.topic, &lost.body);
@@ -212,6 +213,10 @@ impl Outbox {
         if !self.connected {
             return None;
         }
+        let is_late = |(_, at_latest): &(Message, Mono)| *at_latest <= now;
+        if self.farewell.as_ref().is_some_and(is_late) {
+            self.drop_streams();
+        }
         let due = self.take_state(now);
         // Not before the birth is complete: a consumer that sees a frame has seen the states.
         if due.is_some() || !self.pending.is_empty() {
@@ -220,7 +225,7 @@ impl Outbox {
         if let Some(stream) = self.take_stream(now) {
             return Some(stream);
         }
-        let farewell = self.farewell.take_if(|_| self.waiting.is_empty())?;
+        let (farewell, _) = self.farewell.take_if(|_| self.waiting.is_empty())?;
         self.push(farewell, now);
         self.take_state(now)
     }
@@ -230,10 +235,9 @@ impl Outbox {
         if !self.connected || !self.pending.is_empty() {
             return None;
         }
-        self.waiting
-            .iter()
-            .map(|item| self.ready_at(item, now))
-            .min()
+        let streams = self.waiting.iter().map(|item| self.ready_at(item, now));
+        let farewell = self.farewell.iter().map(|(_, at_latest)| *at_latest);
+        streams.chain(farewell).min()
     }
 
     /// The broker has the state for which `ticket` was given.

@@ -79,7 +79,7 @@ fn nobody_hears_of_us_after_the_farewell() {
     let mut outbox = outbox();
     one_held_back(&mut outbox);
     push(&mut outbox, count("gate", 3), ms(0));
-    outbox.end_with(Message::node_status(&topics(), false));
+    outbox.end_with(Message::node_status(&topics(), false), ms(3000));
     let first = drain(&mut outbox, ms(0));
     assert_eq!((first.len(), text(&first[0])), (1, "3"));
     outbox.acked(ticket(&first[0]), ms(1));
@@ -98,10 +98,10 @@ fn nobody_hears_of_us_after_the_farewell() {
 fn what_the_rates_hold_back_for_too_long_is_dropped_for_the_farewell() {
     let mut outbox = outbox();
     one_held_back(&mut outbox);
-    outbox.end_with(Message::node_status(&topics(), false));
-    assert!(outbox.take(ms(0)).is_none());
-    outbox.drop_streams();
-    let last = drain(&mut outbox, ms(0));
+    outbox.end_with(Message::node_status(&topics(), false), ms(500));
+    assert!(outbox.take(ms(499)).is_none());
+    assert_eq!(outbox.next_at(ms(499)), Some(ms(500)));
+    let last = drain(&mut outbox, ms(500));
     assert_eq!((last.len(), text(&last[0])), (1, "offline"));
     assert_eq!(outbox.tally().dropped(), 1);
 }

@@ -206,7 +206,10 @@ impl Task {
     fn begin_stop(&self, open: &mut Open) {
         let now = self.clock.now();
         open.stopping = Some((now, false));
-        self.shared.outbox().end_with(self.farewell.clone());
+        let at_latest = now.after(STREAMS_WITHIN);
+        self.shared
+            .outbox()
+            .end_with(self.farewell.clone(), at_latest);
     }
 
     /// True when a stop has nothing left to wait for.
@@ -229,18 +232,13 @@ impl Task {
         if open.late_will.take(now) {
             self.shared.outbox().repeat(&self.settings.status_topic);
         }
-        let held_until = open.stopping.map(|(since, _)| since.after(STREAMS_WITHIN));
-        if held_until.is_some_and(|until| until <= now) {
-            self.shared.outbox().drop_streams();
-        }
         while open.queued < QUEUE {
             let taken = self.shared.outbox().take(self.clock.now());
             let Some(outgoing) = taken else { break };
             self.hand_over(open, outgoing);
         }
         let next = self.shared.outbox().next_at(now);
-        let held_until = held_until.filter(|until| *until > now);
-        let waits = [next, open.late_will.next_at(), held_until];
+        let waits = [next, open.late_will.next_at()];
         let wake = waits.into_iter().flatten().map(|at| at.since(now));
         // When the library is full, the next thing that happens wakes us; a spin would not make it faster.
         let shortest = if open.queued < QUEUE {
