@@ -1,14 +1,12 @@
 //! e4m3: kernels that write it, products of it, and the whole network in it. Only on GPUs that have it.
 
-use std::sync::Arc;
-
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, rig};
+use super::{Random, Rig, assert_close, f32s, rig, whole::cuda_for_one};
 use crate::{
     config,
     cuda::{
-        Capacity, CudaBackend, Precision,
+        Precision,
         error::CudaError,
         fp8::{Scales, calibration_step, scale},
         kernels::{Rows, Values},
@@ -16,7 +14,7 @@ use crate::{
         products::{Epilogue, LinearAt, Product, bucket},
     },
     demo,
-    domain::{Picture, SystemClock},
+    domain::Picture,
     engine::backend::{Backend, SlotId},
     model::{self, ModelConfig, Weights},
 };
@@ -287,18 +285,7 @@ fn inside(config: &ModelConfig, weights: Weights, fp8: bool) -> [Vec<f32>; 2] {
         true => Precision::Fp8(&pictures),
         false => Precision::Bf16,
     };
-    let capacity = Capacity {
-        slots: 1,
-        rows: 2,
-        images: 1,
-        pages: 256,
-        cameras: 0,
-        tile_difference: 0,
-    };
-    let cache = std::env::temp_dir().join("spotter-test-kernels");
-    let clock = Arc::new(SystemClock::new());
-    let how = (capacity, precision);
-    let mut backend = CudaBackend::new((0, &cache), config, weights, how, clock).unwrap();
+    let mut backend = cuda_for_one(precision, config, weights);
     // Not one of those that the scales come from.
     let step = calibration_step(&picture(5), config, &backend.limits());
     let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();

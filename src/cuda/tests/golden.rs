@@ -8,10 +8,10 @@ use std::path::Path;
 
 use super::{
     inside::crops,
-    whole::{cuda_with, gpu},
+    whole::{cuda_for_one, gpu},
 };
 use crate::{
-    cuda::{Capacity, CudaBackend, network::Part},
+    cuda::{CudaBackend, Precision, network::Part},
     domain::Picture,
     model::{ModelConfig, Weights},
     testing::{
@@ -29,17 +29,8 @@ use crate::{
 /// Of our error to the reference's.
 const FACTOR: f64 = 2.0;
 
-/// One row behind one image.
 fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
-    let capacity = Capacity {
-        slots: 1,
-        rows: 2,
-        images: 1,
-        pages: 256,
-        cameras: 0,
-        tile_difference: 0,
-    };
-    cuda_with(capacity, 0, config, weights)
+    cuda_for_one(Precision::Bf16, config, weights)
 }
 
 /// A model with one more block in the decoder, so that the states of images behind its own last block are made.

@@ -41,18 +41,34 @@ pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaB
         cameras: 3,
         tile_difference: 0,
     };
-    cuda_with(capacity, gpu, config, weights)
+    cuda_with((capacity, Precision::Bf16), gpu, config, weights)
 }
 
-pub(super) fn cuda_with(
-    capacity: Capacity,
+/// For one row behind one image.
+pub(super) fn cuda_for_one(
+    precision: Precision<'_>,
+    config: &ModelConfig,
+    weights: Weights,
+) -> CudaBackend {
+    let capacity = Capacity {
+        slots: 1,
+        rows: 2,
+        images: 1,
+        pages: 256,
+        cameras: 0,
+        tile_difference: 0,
+    };
+    cuda_with((capacity, precision), 0, config, weights)
+}
+
+fn cuda_with(
+    how: (Capacity, Precision<'_>),
     gpu: u32,
     config: &ModelConfig,
     weights: Weights,
 ) -> CudaBackend {
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
-    let how = (capacity, Precision::Bf16);
     CudaBackend::new((gpu, &cache), config, weights, how, clock).unwrap()
 }
 
