@@ -5,6 +5,7 @@
 //! A small part of the golden data is in `tests/golden`. The whole is used when `SPOTTER_GOLDEN` names it or `../shared/golden` lies
 //! beside the checkout; what needs it says on stdout when it is not there.
 
+pub mod ahead;
 mod elsewhere;
 pub mod figures;
 pub mod golden_figures;

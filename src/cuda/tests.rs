@@ -1,6 +1,7 @@
 //! On a GPU; where there is none, each test says so and ends. Every kernel against the same formula in plain f32 on random
 //! values, then the whole network against the CPU and the golden data.
 
+mod ahead;
 mod attention;
 mod choices;
 mod decode;

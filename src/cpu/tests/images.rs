@@ -1,16 +1,16 @@
 //! Several pictures in a step, and crops that are not encoded again. All equalities are to the bit.
 
-use super::{
-    backend_with, pages,
-    pipelined::{DETECT, IMAGE, golden_picture, micro, row, tokens},
-};
+use super::{backend_with, pages, pipelined::micro};
 use crate::{
     cpu::{CpuBackend, Options, TileReuse},
     domain::{CameraId, Picture},
     engine::backend::{
         Backend, Committed, Feed, ImageJob, KvTable, PageId, Pick, Picked, Row, SlotId, Step,
     },
-    testing::golden_set,
+    testing::{
+        ahead::{DETECT, IMAGE, micro_picture, row, tokens},
+        golden_set,
+    },
 };
 
 fn camera(name: &str) -> Option<CameraId> {
@@ -75,13 +75,13 @@ fn pictures_in_one_step_are_as_pictures_one_by_one() {
     let mut together = micro();
     let looks = names.iter().enumerate();
     let looks = looks
-        .map(|(i, name)| look(&together, i, golden_picture(name), None))
+        .map(|(i, name)| look(&together, i, micro_picture(name), None))
         .collect();
     let all = run(&mut together, looks);
     let mut crops = 0;
     for (i, name) in names.iter().enumerate() {
         let mut alone = micro();
-        let one = look(&alone, i, golden_picture(name), None);
+        let one = look(&alone, i, micro_picture(name), None);
         let one = run(&mut alone, vec![one]);
         assert_eq!(one.picked[0], all.picked[i], "{name}");
         assert_eq!(one.model_sizes[0], all.model_sizes[i], "{name}");

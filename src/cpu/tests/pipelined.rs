@@ -1,50 +1,27 @@
 //! The backend as the pipelined engine drives it: steps in flight, carried rows, masks, drafts. All equalities are to
 //! the bit.
 
-use std::{collections::VecDeque, sync::mpsc::sync_channel};
+use std::sync::mpsc::sync_channel;
 
-use super::{backend_with, config, pages, picture, run};
+use super::{backend_with, pages, run};
 use crate::{
     cpu::{CpuBackend, Options, TileReuse, device::next_input},
-    domain::Picture,
-    engine::{
-        backend::{
-            Backend, Feed, ImageJob, Input, KvTable, MaskSource, PageId, Pick, Picked, Row,
-            RowMask, RowRef, Sampling, SlotId, Step, TokenMask,
-        },
-        sequence::{Bounds, Sequence, Skill},
+    engine::backend::{
+        Backend, Feed, Input, KvTable, MaskSource, PageId, Pick, Picked, RowMask, RowRef, Sampling,
+        SlotId, Step, TokenMask,
     },
-    model::{Found, ModelConfig, TokenIds, coord_from_bin, size_from_bin},
-    testing::golden_set,
+    model::{Found, coord_from_bin, size_from_bin},
+    testing::{
+        ahead::{
+            CAPTION, DETECT, IMAGE, Masks, POINT, image_step, micro_picture, row, run_ahead,
+            sequences, token_pick, tokens,
+        },
+        golden_set,
+    },
 };
-
-/// An image, a detect prompt that ends by itself after two objects on it, and a point prompt that does not.
-pub(super) const IMAGE: &str = "gray_200x200";
-pub(super) const DETECT: &[u32] = &[1, 498, 95, 376, 2, 345, 364, 509, 283, 356, 3];
-pub(super) const POINT: &[u32] = &[1, 91, 90, 421, 2, 345, 364, 509, 283, 356, 3];
-const CAPTION: &[u32] = &[1, 79, 290, 495, 84, 490, 2, 94, 378, 95, 3];
 
 pub(super) fn micro() -> CpuBackend {
     backend_with(&golden_set("md2-micro").unwrap(), Options::default())
-}
-
-fn micro_config() -> ModelConfig {
-    config(&golden_set("md2-micro").unwrap())
-}
-
-pub(super) fn golden_picture(image: &str) -> Picture {
-    picture(&golden_set("md2-micro").unwrap(), image)
-}
-
-pub(super) fn tokens(ids: &[u32]) -> Vec<Input> {
-    ids.iter().copied().map(Input::Token).collect()
-}
-
-fn token_pick(banned: &[u32]) -> Pick {
-    Pick::Token {
-        mask: MaskSource::Banned(banned.to_vec()),
-        sampling: Sampling::Greedy,
-    }
 }
 
 fn host_pick() -> Pick {
@@ -54,164 +31,22 @@ fn host_pick() -> Pick {
     }
 }
 
-/// A row of the first image, in the pages of row `index`, `after` positions behind the image.
-pub(super) fn row(
-    backend: &CpuBackend,
-    index: usize,
-    after: usize,
-    inputs: Feed,
-    picks: &[Pick],
-) -> Row {
-    let (prefix, own) = pages(backend, index);
-    let prefix_positions = backend.limits().prefix_positions;
-    Row {
-        inputs,
-        position: prefix_positions + after,
-        kv: KvTable {
-            prefix,
-            prefix_positions,
-            own,
-        },
-        picks: picks.to_vec(),
-    }
-}
-
-fn image_step(backend: &CpuBackend, rows: Vec<Row>) -> Step {
-    Step {
-        images: vec![ImageJob {
-            picture: golden_picture(IMAGE),
-            pages: pages(backend, 0).0,
-            camera: None,
-        }],
-        rows,
-    }
-}
-
-/// A prompt and the decisions that it will ask for, which are known before any of them is made.
-struct Prompt {
-    ids: &'static [u32],
-    skill: Skill,
-    first: Pick,
-    cycle: Vec<Pick>,
-}
-
-fn prompts() -> Vec<Prompt> {
-    let structured = |ids, skill, cycle: &[Pick]| Prompt {
-        ids,
-        skill,
-        first: Pick::CoordOrEnd,
-        cycle: cycle.to_vec(),
-    };
-    vec![
-        structured(
-            DETECT,
-            Skill::Detect,
-            &[Pick::Coord, Pick::Size, Pick::CoordOrEnd],
-        ),
-        structured(POINT, Skill::Point, &[Pick::Coord, Pick::CoordOrEnd]),
-        Prompt {
-            ids: CAPTION,
-            skill: Skill::Text { reasoning: false },
-            first: token_pick(&[]),
-            cycle: vec![token_pick(&[micro_config().tokenizer.answer_id])],
-        },
-    ]
-}
-
-fn sequences(prompts: &[Prompt]) -> Vec<Sequence> {
-    let (ids, bounds) = (
-        TokenIds::of(&micro_config()),
-        Bounds {
-            max_objects: 5,
-            max_tokens: 12,
-        },
-    );
-    let sequence = |p: &Prompt| Sequence::new(p.skill, tokens(p.ids), ids.clone(), bounds);
-    prompts.iter().map(sequence).collect()
-}
-
-/// Runs the prompts with `depth` steps in flight: every step but the first is fed by the one before it, on the device.
-/// Returns what was found and how many rows ran as zombies.
-fn run_ahead(backend: &mut CpuBackend, prompts: &[Prompt], depth: usize) -> (Vec<Found>, usize) {
-    let mut running = sequences(prompts);
-    let mut in_flight: VecDeque<(SlotId, Vec<usize>)> = VecDeque::new();
-    let mut zombies = 0;
-    for t in 0.. {
-        let slot = SlotId(t % depth);
-        let row = |i: usize| {
-            let Prompt {
-                ids, first, cycle, ..
-            } = &prompts[i];
-            let Some((before, members)) = in_flight.back() else {
-                return row(
-                    backend,
-                    i,
-                    0,
-                    Feed::Host(tokens(ids)),
-                    std::slice::from_ref(first),
-                );
-            };
-            let from = RowRef {
-                slot: *before,
-                row: members.iter().position(|&member| member == i).unwrap(),
-            };
-            let pick = &cycle[(t - 1) % cycle.len()];
-            let after = ids.len() + t - 1;
-            row(
-                backend,
-                i,
-                after,
-                Feed::Carry(from),
-                std::slice::from_ref(pick),
-            )
-        };
-        let unfinished = (0..prompts.len()).filter(|&i| running[i].feed().is_some());
-        let members: Vec<usize> = unfinished.collect();
-        if members.is_empty() && in_flight.is_empty() {
-            break;
-        }
-        if !members.is_empty() {
-            let rows = members.iter().map(|&i| row(i)).collect();
-            let step = match t {
-                0 => image_step(backend, rows),
-                _ => Step {
-                    images: Vec::new(),
-                    rows,
-                },
-            };
-            backend.launch(slot, step).unwrap();
-            in_flight.push_back((slot, members));
-        }
-        if in_flight.len() < depth && running.iter().any(|s| s.feed().is_some()) {
-            continue;
-        }
-        let (slot, members) = in_flight.pop_front().unwrap();
-        let picked = backend.commit(slot).unwrap().picked.concat();
-        for (i, picked) in members.into_iter().zip(picked) {
-            match running[i].feed() {
-                Some(_) => running[i].advance(picked).unwrap(),
-                None => zombies += 1,
-            }
-        }
-    }
-    let found = running.into_iter().map(Sequence::into_found).collect();
-    (found, zombies)
+/// What the prompts find one after the other, fed by the host.
+fn fed() -> Vec<Found> {
+    run(&mut micro(), Some(micro_picture(IMAGE)), sequences())
 }
 
 #[test]
-fn rows_that_the_device_feeds_find_what_rows_that_the_host_feeds_find() {
-    let prompts = prompts();
-    let fed = run(
-        &mut micro(),
-        Some(golden_picture(IMAGE)),
-        sequences(&prompts),
-    );
+fn rows_that_the_device_feeds_find_what_rows_that_the_host_feeds_and_masks_find() {
+    let fed = fed();
     assert_eq!(fed[0].objects.len(), 2, "ends by itself");
     assert!(fed[1].truncated && fed[1].objects.len() == 5);
-    for depth in [2, 3] {
-        let (ahead, zombies) = run_ahead(&mut micro(), &prompts, depth);
-        assert_eq!(ahead, fed, "depth {depth}");
-        assert!(zombies >= depth - 1, "depth {depth}: {zombies} zombies");
+    for depth in [1, 2, 3] {
+        for masks in [Masks::Launch, Masks::Host] {
+            let (ahead, zombies) = run_ahead(&mut micro(), depth, masks);
+            assert_eq!(ahead, fed, "depth {depth}, masks by {masks:?}");
+            assert!(zombies >= depth - 1, "depth {depth}: {zombies} zombies");
+        }
     }
 }
 
@@ -239,11 +74,7 @@ fn memory(backend: &mut CpuBackend, pages: Vec<PageId>) -> Vec<f32> {
 fn zombies_decide_nothing_and_write_nothing() {
     let mut backend = micro();
     // The whole answer stands in the prompt, so the row decides to end.
-    let fed = run(
-        &mut micro(),
-        Some(golden_picture(IMAGE)),
-        sequences(&prompts()),
-    );
+    let fed = fed();
     let prompt = [tokens(DETECT), inputs_of(&fed[0])].concat();
     let length = prompt.len();
     let ending = row(&backend, 0, 0, Feed::Host(prompt), &[Pick::CoordOrEnd]);
@@ -316,11 +147,7 @@ fn step_by_step(draft: &[Input]) -> Vec<Picked> {
 
 #[test]
 fn a_draft_in_the_prefill_is_decided_as_step_by_step() {
-    let fed = run(
-        &mut micro(),
-        Some(golden_picture(IMAGE)),
-        sequences(&prompts()),
-    );
+    let fed = fed();
     let right = inputs_of(&fed[0]);
     let mut wrong = right.clone();
     wrong[1] = Input::Coord(0.75);

@@ -61,7 +61,7 @@ pub(super) fn cuda_for_one(
     cuda_with((capacity, precision), 0, config, weights)
 }
 
-fn cuda_with(
+pub(super) fn cuda_with(
     how: (Capacity, Precision<'_>),
     gpu: u32,
     config: &ModelConfig,
