@@ -4,7 +4,7 @@
 //   qkv   [sequences * length, stride] bf16; in a row q of all heads, then k, then v, HEAD values a head; stride a multiple
 //         of 8, 16-byte aligned
 //   out   [sequences * length, out_stride] bf16, HEAD values a head; of the kernels named _e4m3 e4m3, each value times
-//         out_scale
+//         out_scale (bf16 is not scaled)
 // A block computes 128 queries of one sequence and head: grid (ceil(length / 128), heads, sequences), 128 threads. Each of
 // its four warps has 32 queries, two tiles of 16, so that every key and value fragment is used twice. Keys and values
 // pass through shared memory 64 at a time, the next ones copied while these are used. Rows of 72 values are 9 units of
@@ -182,12 +182,13 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
     }
 }
 
-#define ARGUMENTS int length, int stride, int out_stride, int heads, float scale
-#define PASS length, stride, out_stride, heads, scale
-extern "C" __global__ void __launch_bounds__(128) attend_dense_64(const bf16* qkv, bf16* out, ARGUMENTS) { attend_dense<64>(qkv, out, PASS, 1.0f); }
-extern "C" __global__ void __launch_bounds__(128) attend_dense_72(const bf16* qkv, bf16* out, ARGUMENTS) { attend_dense<72>(qkv, out, PASS, 1.0f); }
-extern "C" __global__ void __launch_bounds__(128) attend_dense_64_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS, float out_scale) { attend_dense<64>(qkv, out, PASS, out_scale); }
-extern "C" __global__ void __launch_bounds__(128) attend_dense_72_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS, float out_scale) { attend_dense<72>(qkv, out, PASS, out_scale); }
+#define ARGUMENTS int length, int stride, int out_stride, int heads, float scale, float out_scale
+#define PASS qkv, out, length, stride, out_stride, heads, scale
+#define KERNEL extern "C" __global__ void __launch_bounds__(128)
+KERNEL attend_dense_64(const bf16* qkv, bf16* out, ARGUMENTS) { attend_dense<64>(PASS, out_scale); }
+KERNEL attend_dense_72(const bf16* qkv, bf16* out, ARGUMENTS) { attend_dense<72>(PASS, out_scale); }
+KERNEL attend_dense_64_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS) { attend_dense<64>(PASS, out_scale); }
+KERNEL attend_dense_72_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS) { attend_dense<72>(PASS, out_scale); }
 
 // The same for heads of any size up to 128, one warp a query, for small models whose heads fit no tensor core. Scores of
 // up to 1024 keys lie in shared memory, 4 queries a block: grid (ceil(length / 4), heads, sequences), 128 threads.
@@ -224,5 +225,5 @@ DEVICE void attend_any(const bf16* qkv, OUT* out, int length, int stride, int ou
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) attend_dense_any(const bf16* qkv, bf16* out, ARGUMENTS, int head_dim) { attend_any(qkv, out, PASS, head_dim, 1.0f); }
-extern "C" __global__ void __launch_bounds__(128) attend_dense_any_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS, int head_dim, float out_scale) { attend_any(qkv, out, PASS, head_dim, out_scale); }
+KERNEL attend_dense_any(const bf16* qkv, bf16* out, ARGUMENTS, int head_dim) { attend_any(PASS, head_dim, out_scale); }
+KERNEL attend_dense_any_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS, int head_dim) { attend_any(PASS, head_dim, out_scale); }

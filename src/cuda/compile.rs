@@ -37,9 +37,10 @@ macro_rules! source {
 }
 
 /// All kernel files.
-pub const SOURCES: [Source; 12] = [
+pub const SOURCES: [Source; 13] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
+    source!("attend_wide.cu"),
     source!("choose_token.cu"),
     source!("combine.cu"),
     source!("decide.cu"),
@@ -53,11 +54,13 @@ pub const SOURCES: [Source; 12] = [
 ];
 
 /// What they include.
-const HEADERS: [Source; 4] = [
+const HEADERS: [Source; 6] = [
     source!("attend_page.cuh"),
+    source!("barrier.cuh"),
     source!("common.cuh"),
     source!("decision.cuh"),
     source!("decode_ring.cuh"),
+    source!("warpgroup.cuh"),
 ];
 
 const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];

@@ -25,17 +25,19 @@ pub const PAGE: usize = 16;
 pub const TEXT_HEAD: usize = 64;
 /// Rows of a tile of `attend_prefix`.
 pub const TILE: usize = 16;
-/// Shared memory of `attend_dense`: 128 queries and two stages of 64 keys and values, 72 values each.
-const DENSE_SHARED_BYTES: u32 = ((128 + 4 * 64) * 72 * 2) as u32;
 
 mod attention;
+mod boxes;
 mod decisions;
 mod decode;
+mod dense;
 mod frames;
 mod layers;
 mod quantise;
 mod skinny;
 mod values;
+
+use dense::DenseKernels;
 
 pub use attention::{LayerCache, OwnTables, Parts, PrefixTables};
 pub use decisions::PickTables;
@@ -43,6 +45,8 @@ pub use decode::{
     DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GROUPS, ROWS_MAX, SPLITS_MAX, UNIT,
     WIDTH,
 };
+#[cfg(test)]
+pub use dense::DenseWay;
 pub use frames::{Coefficients, TapsAt};
 pub use layers::{EncoderAt, InputTables, NormAt};
 pub use skinny::SkinnyTo;
@@ -51,12 +55,7 @@ pub use values::{Rows, SCALE_STEP, Scale, Values};
 /// All kernels, loaded, with the stream that they run on.
 pub struct Kernels {
     stream: Arc<CudaStream>,
-    attend_dense_64: CudaFunction,
-    attend_dense_72: CudaFunction,
-    attend_dense_any: CudaFunction,
-    attend_dense_64_e4m3: CudaFunction,
-    attend_dense_72_e4m3: CudaFunction,
-    attend_dense_any_e4m3: CudaFunction,
+    dense: DenseKernels,
     attend_prefix: CudaFunction,
     attend_own: CudaFunction,
     attend_own_e4m3: CudaFunction,
@@ -204,15 +203,9 @@ impl Kernels {
             ]),
             false => None,
         };
-        let dense = |name| with_shared(function(name)?, DENSE_SHARED_BYTES as usize);
         Ok(Self {
             stream,
-            attend_dense_64: dense("attend_dense_64")?,
-            attend_dense_72: dense("attend_dense_72")?,
-            attend_dense_any: function("attend_dense_any")?,
-            attend_dense_64_e4m3: dense("attend_dense_64_e4m3")?,
-            attend_dense_72_e4m3: dense("attend_dense_72_e4m3")?,
-            attend_dense_any_e4m3: function("attend_dense_any_e4m3")?,
+            dense: DenseKernels::find(gpu, function)?,
             attend_prefix: function("attend_prefix")?,
             attend_own: function("attend_own")?,
             attend_own_e4m3: function("attend_own_e4m3")?,

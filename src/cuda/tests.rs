@@ -5,6 +5,7 @@ mod ahead;
 mod attention;
 mod choices;
 mod decode;
+mod dense;
 mod faults;
 mod foreign;
 mod fp8;

@@ -1,11 +1,9 @@
-//! Attention, and what puts keys and values into the cache.
+//! Attention to the cache, and what puts keys and values there.
 
 use half::bf16;
 
-use super::{DENSE_SHARED_BYTES, Kernels, PAGE, Rows, TEXT_HEAD, TILE, Values, launch, need};
+use super::{Kernels, PAGE, TEXT_HEAD, TILE, Values, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer};
-/// Keys that `attend_dense_any` takes.
-const ANY_KEYS_MAX: usize = 1024;
 
 /// The cache of one layer.
 #[derive(Clone, Copy, Debug)]
@@ -54,62 +52,6 @@ pub struct Parts {
 }
 
 impl Kernels {
-    /// `attend_dense.cu`: `sequences` of `length` rows each, `heads` heads of `head_dim` values.
-    pub fn attend_dense(
-        &self,
-        qkv: Rows,
-        out: Values,
-        (sequences, length): (usize, usize),
-        (heads, head_dim): (usize, usize),
-    ) -> Result<(), CudaError> {
-        let rows = sequences * length;
-        need(
-            qkv.hold(rows, 3 * heads * head_dim) && out.hold(rows, heads * head_dim),
-            "attention: rows beyond a buffer",
-        )?;
-        need(
-            matches!(head_dim, 64 | 72) || length <= ANY_KEYS_MAX,
-            "attention: heads of this size take up to 1024 keys",
-        )?;
-        let scale = 1.0 / (head_dim as f32).sqrt();
-        let (qkv_stride, out_stride) = (qkv.stride as i32, out.stride() as i32);
-        let (length_i, heads_i) = (length as i32, heads as i32);
-        let (from, to) = (qkv.start.address(), out.address());
-        let tiles = (length.div_ceil(128), heads, sequences);
-        let warps = (length.div_ceil(4), heads, sequences);
-        let (name, shared, dim) = (
-            "launching attend_dense",
-            DENSE_SHARED_BYTES,
-            head_dim as i32,
-        );
-        match (out, head_dim) {
-            (Values::Bf16(_), 64 | 72) => {
-                let function = match head_dim {
-                    64 => &self.attend_dense_64,
-                    _ => &self.attend_dense_72,
-                };
-                launch!(@on self, function, name, tiles, 128, shared,
-                    [from, to, length_i, qkv_stride, out_stride, heads_i, scale])
-            }
-            (Values::E4m3(_, e4m3), 64 | 72) => {
-                let function = match head_dim {
-                    64 => &self.attend_dense_64_e4m3,
-                    _ => &self.attend_dense_72_e4m3,
-                };
-                launch!(@on self, function, name, tiles, 128, shared,
-                    [from, to, length_i, qkv_stride, out_stride, heads_i, scale, e4m3.value.recip()])
-            }
-            (Values::Bf16(_), _) => {
-                launch!(@on self, &self.attend_dense_any, name, warps, 128, 0,
-                    [from, to, length_i, qkv_stride, out_stride, heads_i, scale, dim])
-            }
-            (Values::E4m3(_, e4m3), _) => {
-                launch!(@on self, &self.attend_dense_any_e4m3, name, warps, 128, 0,
-                    [from, to, length_i, qkv_stride, out_stride, heads_i, scale, dim, e4m3.value.recip()])
-            }
-        }
-    }
-
     /// `rope_scatter.cu`.
     pub fn rope_scatter(
         &self,

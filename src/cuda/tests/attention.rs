@@ -1,8 +1,8 @@
-//! Attention, dense and over the cache, and what puts keys and values there.
+//! Attention to the cache, and what puts keys and values there.
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, rig};
+use super::{Random, Rig, assert_close, dense::attend, f32s, rig};
 use crate::{
     cuda::{
         kernels::{LayerCache, OwnTables, PAGE, Parts, PrefixTables, Rows, TEXT_HEAD, Values},
@@ -12,88 +12,6 @@ use crate::{
     domain::Picture,
     engine::backend::{Feed, ImageJob, Input, KvTable, Limits, PageId, Pick, Row, SlotId, Step},
 };
-
-/// `softmax(q k^T / sqrt(d)) v` for one query.
-fn attend(q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f32> {
-    let scale = (q.len() as f32).sqrt().recip();
-    let dot = |k: &&[f32]| q.iter().zip(*k).map(|(q, k)| q * k).sum::<f32>() * scale;
-    let scores: Vec<f32> = keys.iter().map(dot).collect();
-    let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let shares: Vec<f32> = scores.iter().map(|s| (s - top).exp()).collect();
-    let mass: f32 = shares.iter().sum();
-    let mixed = |d: usize| {
-        shares
-            .iter()
-            .zip(values)
-            .map(|(p, v)| p * v[d])
-            .sum::<f32>()
-            / mass
-    };
-    (0..q.len()).map(mixed).collect()
-}
-
-#[test]
-fn dense_attention_of_all_head_sizes() {
-    let Some(rig) = rig() else { return };
-    let mut random = Random::new(5);
-    for (head_dim, heads, length) in [
-        (64, 3, 730),
-        (72, 2, 729),
-        (72, 1, 64),
-        (64, 1, 1),
-        (64, 2, 130),
-        (18, 2, 49),
-        (16, 4, 36),
-    ] {
-        let (sequences, width) = (2, heads * head_dim);
-        let stride = 3 * width;
-        let qkv = random.values(sequences * length * stride);
-        let up = rig.up(&qkv);
-        let out = rig.room(sequences * length * (width + 8));
-        let to = Rows {
-            start: out.start(),
-            stride: width + 8,
-        };
-        rig.kernels
-            .attend_dense(
-                Rows::packed(up.start(), stride),
-                Values::Bf16(to),
-                (sequences, length),
-                (heads, head_dim),
-            )
-            .unwrap();
-        super::fp8::assert_e4m3_too(&rig, &out, width + 8, (sequences * length, width), |to| {
-            let qkv = Rows::packed(up.start(), stride);
-            let shape = ((sequences, length), (heads, head_dim));
-            rig.kernels.attend_dense(qkv, to, shape.0, shape.1)
-        });
-        let (qkv, got) = (f32s(&qkv), rig.down(&out));
-        let (mut wanted, mut found) = (Vec::new(), Vec::new());
-        for sequence in 0..sequences {
-            for head in 0..heads {
-                let part = |row: usize, part: usize| {
-                    &qkv[(sequence * length + row) * stride + part * width + head * head_dim..]
-                        [..head_dim]
-                };
-                let keys: Vec<_> = (0..length).map(|row| part(row, 1)).collect();
-                let values: Vec<_> = (0..length).map(|row| part(row, 2)).collect();
-                for row in (0..length).step_by(7) {
-                    wanted.extend(attend(part(row, 0), &keys, &values));
-                    found.extend(
-                        &got[(sequence * length + row) * (width + 8) + head * head_dim..]
-                            [..head_dim],
-                    );
-                }
-            }
-        }
-        assert_close(
-            &format!("dense {head_dim} x {heads}, {length}"),
-            &found,
-            &wanted,
-            1e-2,
-        );
-    }
-}
 
 const HEADS: usize = 3;
 const WIDTH: usize = HEADS * TEXT_HEAD;

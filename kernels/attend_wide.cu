@@ -1,0 +1,298 @@
+// Attention of whole sequences to themselves as in attend_dense.cu, with the same results, for GPUs whose warpgroups multiply
+// together (sm_90a). out = softmax(q k^T * scale) v for each sequence and head.
+//
+//   wide, narrow   tensor maps of the queries, keys and values, [sequences][length][3 * heads * HEAD] bf16: boxes of BOX rows by
+//                  64 values in the 128-byte swizzle, and by eight values as they are
+//   out            [sequences * length, out_stride] bf16, or e4m3, each value times out_scale
+//
+// A job is QUERIES queries of one head of one sequence; jobs count queries first, then heads, then sequences. A block takes
+// every gridDim.x-th job: grid of as many blocks as multiprocessors, 512 threads. Its first three warpgroups have 64 queries
+// each. One thread of the fourth has boxes copied, without a break between jobs: keys and values, KEYS at a time, into STAGES
+// stages of shared memory, and a job's queries with its first keys. Workers wait for stages and not for each other.
+// What lies beyond a sequence is zeros: such queries are not written, such keys are left out of the softmax.
+//
+// Of a head of 72 the last eight values lie apart, because a swizzled row has 64. They are summed as 16: their queries have
+// zeros behind them, their keys stand there twice.
+// Products are bf16 with f32 sums, the softmax is f32. Its base follows the maximum only when that has grown by more than
+// RISE powers of two, which leaves the result as it is (weights stay below 2^RISE) and saves most of the scaling.
+// CPU twin: cpu::attention::attend_within.
+#include "barrier.cuh"
+#include "warpgroup.cuh"
+
+#ifdef HAS_WARPGROUPS
+#define GROUPS 3
+#define KEYS 96
+#define STAGES 6
+#define QUERIES (GROUPS * 64)
+#define THREADS (GROUPS * 128 + 128)
+#define BOX 32
+#define RISE 8.0f
+// Registers of a thread that works and of one that copies, 128 on average.
+#define WORKER_REGISTERS 160
+#define COPIER_REGISTERS 32
+
+// Bytes of 64 values of a row, and of the eight behind them.
+#define WIDE_ROW 128
+#define NARROW_ROW 16
+// A stage: keys, values, the last eight of keys, of values. What is swizzled begins at multiples of 1024.
+#define VALUES (KEYS * WIDE_ROW)
+#define NARROW_KEYS (2 * KEYS * WIDE_ROW)
+#define NARROW_VALUES (NARROW_KEYS + KEYS * NARROW_ROW)
+DEVICE constexpr int stage_bytes(int head) { return 2 * KEYS * head * 2; }
+// A warpgroup's queries: 64 values of each, then the last eight, then zeros.
+#define NARROW_QUERIES (64 * WIDE_ROW)
+DEVICE constexpr int queries_bytes(int head) { return 64 * (WIDE_ROW + (head == 72 ? 2 * NARROW_ROW : 0)); }
+
+struct Jobs {
+    int length, heads, blocks, count;
+};
+struct Job {
+    int sequence, head, first;      // and its first query
+    DEVICE Job(const Jobs& jobs, int index) {
+        const int of_heads = index / jobs.blocks;
+        sequence = of_heads / jobs.heads;
+        head = of_heads % jobs.heads;
+        first = index % jobs.blocks * QUERIES;
+    }
+};
+
+// Of the stages, and of two jobs' queries; drained by workers when they have read what is there.
+struct Barriers {
+    u64 filled[STAGES], drained[STAGES], queries_drained[2];
+};
+
+// A stage, and the parity of the phase in which it is filled.
+struct Place {
+    int stage = 0, parity = 0;
+    DEVICE void next() {
+        if (++stage < STAGES) return;
+        stage = 0;
+        parity ^= 1;
+    }
+};
+
+// Warps tell, not threads: what all of a warp's lanes did comes before.
+DEVICE void tell(u64* barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
+// The thread that has boxes copied.
+template <int HEAD> struct Copier {
+    Barriers& barriers;
+    const u32 queries, stages;
+    const TensorMap &wide, &narrow;
+
+    // ROWS rows of a head from `row` on; `value` is its first in a row.
+    template <int ROWS> DEVICE void copy(u32 wide_to, u32 narrow_to, int value, int row, int sequence, u64* filled) {
+#pragma unroll
+        for (int at = 0; at < ROWS; at += BOX) {
+            copy_box(wide_to + at * WIDE_ROW, wide, value, row + at, sequence, filled);
+            if (HEAD == 72) copy_box(narrow_to + at * NARROW_ROW, narrow, value + 64, row + at, sequence, filled);
+        }
+    }
+    DEVICE void copy_queries(const Job& job, int buffer, u64* filled) {
+        for (int group = 0; group < GROUPS; group++) {
+            const u32 to = queries + (buffer * GROUPS + group) * queries_bytes(HEAD);
+            copy<64>(to, to + NARROW_QUERIES, job.head * HEAD, job.first + group * 64, job.sequence, filled);
+        }
+    }
+    DEVICE void run(const Jobs& jobs) {
+        Place place;
+        bool all_used = false;      // every stage was filled before
+        int jobs_before = 0;
+        for (int index = blockIdx.x; index < jobs.count; index += gridDim.x, jobs_before++) {
+            const Job job(jobs, index);
+            const int buffer = jobs_before % 2;
+            if (jobs_before > 1) barrier_wait(barriers.queries_drained + buffer, jobs_before / 2 % 2 ^ 1);
+            for (int key = 0; key < jobs.length; key += KEYS) {
+                u64* filled = barriers.filled + place.stage;
+                if (all_used) barrier_wait(barriers.drained + place.stage, place.parity ^ 1);
+                barrier_expect_bytes(filled, stage_bytes(HEAD) + (key == 0 ? QUERIES * HEAD * 2 : 0));
+                if (key == 0) copy_queries(job, buffer, filled);
+                const u32 to = stages + place.stage * stage_bytes(HEAD);
+                copy<KEYS>(to, to + NARROW_KEYS, (jobs.heads + job.head) * HEAD, key, job.sequence, filled);
+                copy<KEYS>(to + VALUES, to + NARROW_VALUES, (2 * jobs.heads + job.head) * HEAD, key, job.sequence, filled);
+                place.next();
+                all_used |= place.stage == 0;
+            }
+        }
+    }
+};
+
+// One warpgroup's queries.
+template <int HEAD> struct Attention {
+    static constexpr int UNITS = HEAD / 8;
+    float s[KEYS / 2], o[HEAD / 2];
+    u32 p[KEYS / 16][4];
+    float base[2], mass[2];
+
+    DEVICE Attention() {
+#pragma unroll
+        for (int i = 0; i < HEAD / 2; i++) o[i] = 0.0f;
+        base[0] = base[1] = NEG_INF;
+        mass[0] = mass[1] = 0.0f;
+        hold(o);
+    }
+
+    // Addresses in shared memory: of the warpgroup's queries, and of a stage.
+    DEVICE void begin_scores(u32 queries, u32 stage) {
+#pragma unroll
+        for (int step = 0; step < 4; step++) multiply_shared(s, swizzled(queries + step * 32), swizzled(stage + step * 32), step > 0);
+        if (HEAD == 72) multiply_shared(s, in_shared(queries + NARROW_QUERIES, 64 * NARROW_ROW, 128), in_shared(stage + NARROW_KEYS, 0, 128), true);
+        close_products();
+    }
+    DEVICE void begin_outputs(u32 stage) {
+        float (&wide)[32] = *reinterpret_cast<float (*)[32]>(o), (&narrow)[4] = *reinterpret_cast<float (*)[4]>(o + HEAD / 2 - 4);
+#pragma unroll
+        for (int step = 0; step < KEYS / 16; step++) {
+            multiply(wide, p[step], swizzled(stage + VALUES + step * 16 * WIDE_ROW));
+            if (HEAD == 72) multiply(narrow, p[step], in_shared(stage + NARROW_VALUES + step * 16 * NARROW_ROW, 128, 128));
+        }
+        close_products();
+    }
+
+    // Scores to weights, over the `keys` keys that there are, in the scores' place; and what the outputs so far are to be
+    // multiplied with.
+    DEVICE void weigh(float scale2, int keys, float (&fade)[2]) {
+        const int t = threadIdx.x % 4;
+        if (keys < KEYS) {
+#pragma unroll
+            for (int i = 0; i < KEYS / 2; i++) {
+                if (i / 4 * 8 + t * 2 + i % 2 >= keys) s[i] = NEG_INF;
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float high = NEG_INF;
+#pragma unroll
+            for (int i = half * 2; i < KEYS / 2; i += 4) high = fmaxf(high, fmaxf(s[i], s[i + 1]));
+            high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 1));
+            high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 2));
+            high *= scale2;
+            const bool rises = high > base[half] + RISE;
+            fade[half] = rises ? exp2_fast(base[half] - high) : 1.0f;
+            base[half] = rises ? high : base[half];
+            float sum = 0.0f;
+#pragma unroll
+            for (int i = half * 2; i < KEYS / 2; i += 4) {
+                s[i] = exp2_fast(s[i] * scale2 - base[half]);
+                s[i + 1] = exp2_fast(s[i + 1] * scale2 - base[half]);
+                sum += s[i] + s[i + 1];
+            }
+            mass[half] = mass[half] * fade[half] + sum;
+        }
+    }
+    // Takes the weights from the scores' place, when the outputs of the weights before are there.
+    DEVICE void take_weights(const float (&fade)[2]) {
+#pragma unroll
+        for (int i = 0; i < KEYS / 2; i += 2) p[i / 8][i / 2 % 4] = bf16_pair(s[i], s[i + 1]);
+        if (!__any_sync(WARP_ALL, fade[0] != 1.0f || fade[1] != 1.0f)) return;
+#pragma unroll
+        for (int i = 0; i < HEAD / 2; i++) o[i] *= fade[i / 2 % 2];
+    }
+
+    template <typename OUT> DEVICE void store(OUT* rows, int stride, int first, int length, float out_scale) {
+        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = mass[half];
+            sum += __shfl_xor_sync(WARP_ALL, sum, 1);
+            sum += __shfl_xor_sync(WARP_ALL, sum, 2);
+            const int query = first + g + half * 8;
+            if (query >= length) continue;
+            OUT* to = rows + size_t(query) * stride + t * 2;
+            const float share = 1.0f / sum;
+#pragma unroll
+            for (int n = 0; n < UNITS; n++) {
+                store_two(to + n * 8, o[n * 4 + half * 2] * share, o[n * 4 + half * 2 + 1] * share, out_scale);
+            }
+        }
+    }
+};
+
+template <int HEAD, typename OUT>
+DEVICE void work(const Jobs& jobs, Barriers& barriers, u32 queries, u32 stages, OUT* out, int out_stride, float scale, float out_scale) {
+    const int group = threadIdx.x / 128, last_key = (jobs.length - 1) / KEYS * KEYS;
+    const float scale2 = scale * LOG2_E;
+    Place place;
+    int buffer = 0;
+    auto stage = [&] { return stages + place.stage * stage_bytes(HEAD); };
+    auto wait_filled = [&] { barrier_wait(barriers.filled + place.stage, place.parity); };
+    for (int index = blockIdx.x; index < jobs.count; index += gridDim.x, buffer ^= 1) {
+        const u32 mine = queries + (buffer * GROUPS + group) * queries_bytes(HEAD);
+        Attention<HEAD> a;
+        float fade[2];
+        wait_filled();
+        registers_ready();
+        a.begin_scores(mine, stage());
+        wait_for_products<0>(a.s);
+        a.weigh(scale2, jobs.length, fade);
+        a.take_weights(fade);
+        for (int key = KEYS; key <= last_key; key += KEYS) {
+            const u32 before = stage();
+            u64* drained = barriers.drained + place.stage;
+            place.next();
+            wait_filled();
+            registers_ready();
+            a.begin_scores(mine, stage());
+            a.begin_outputs(before);
+            wait_for_products<1>(a.s);
+            a.weigh(scale2, jobs.length - key, fade);
+            wait_for_products<0>(a.o);
+            hold(a.p);
+            tell(drained);
+            a.take_weights(fade);
+        }
+        tell(barriers.queries_drained + buffer);
+        registers_ready();
+        a.begin_outputs(stage());
+        wait_for_products<0>(a.o);
+        tell(barriers.drained + place.stage);
+        place.next();
+        const Job job(jobs, index);
+        OUT* to = out + size_t(job.sequence) * jobs.length * out_stride + job.head * HEAD;
+        a.store(to, out_stride, job.first + threadIdx.x / 32 * 16, jobs.length, out_scale);
+    }
+}
+
+template <int HEAD, typename OUT>
+DEVICE void attend_wide(const TensorMap& wide, const TensorMap& narrow, OUT* out, int length, int out_stride, int heads, float scale, float out_scale, int sequences) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    __shared__ Barriers barriers;
+    const int blocks = (length + QUERIES - 1) / QUERIES;
+    const Jobs jobs = {length, heads, blocks, blocks * heads * sequences};
+    const u32 queries = shared_address(shared), stages = queries + 2 * GROUPS * queries_bytes(HEAD);
+    if (HEAD == 72) {
+        for (int i = threadIdx.x; i < 2 * GROUPS * 64; i += THREADS) {
+            unsigned char* zeros = shared + i / 64 * queries_bytes(HEAD) + NARROW_QUERIES + 64 * NARROW_ROW;
+            reinterpret_cast<uint4*>(zeros)[i % 64] = make_uint4(0, 0, 0, 0);
+        }
+        shared_memory_ready();
+    }
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(barriers.filled + i, 1);
+            barrier_init(barriers.drained + i, GROUPS * 4);
+        }
+        for (int i = 0; i < 2; i++) barrier_init(barriers.queries_drained + i, GROUPS * 4);
+    }
+    __syncthreads();
+    if (threadIdx.x >= GROUPS * 128) {
+        give_registers<COPIER_REGISTERS>();
+        if (threadIdx.x == GROUPS * 128) Copier<HEAD>{barriers, queries, stages, wide, narrow}.run(jobs);
+    } else {
+        take_registers<WORKER_REGISTERS>();
+        work<HEAD>(jobs, barriers, queries, stages, out, out_stride, scale, out_scale);
+    }
+}
+
+#define MAPS const __grid_constant__ TensorMap wide, const __grid_constant__ TensorMap narrow
+#define ARGUMENTS int length, int out_stride, int heads, float scale, float out_scale, int sequences
+#define PASS wide, narrow, out, length, out_stride, heads, scale, out_scale, sequences
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 1)
+KERNEL attend_wide_64(MAPS, bf16* out, ARGUMENTS) { attend_wide<64>(PASS); }
+KERNEL attend_wide_72(MAPS, bf16* out, ARGUMENTS) { attend_wide<72>(PASS); }
+KERNEL attend_wide_64_e4m3(MAPS, e4m3* out, ARGUMENTS) { attend_wide<64>(PASS); }
+KERNEL attend_wide_72_e4m3(MAPS, e4m3* out, ARGUMENTS) { attend_wide<72>(PASS); }
+#endif

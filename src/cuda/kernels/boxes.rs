@@ -1,0 +1,64 @@
+//! Tensor maps: how sequences of rows lie in memory, for kernels that have boxes of them copied (`copy_box` in `barrier.cuh`).
+
+use std::mem::MaybeUninit;
+
+use cudarc::driver::sys::{self, CUtensorMap};
+
+use super::{Rows, need};
+use crate::cuda::error::CudaError;
+
+/// Boxes of sequences of rows.
+pub(super) struct Boxes {
+    /// Sequences, rows of each, values of a row.
+    pub shape: (usize, usize, usize),
+    /// Rows and values of a box; what of it lies beyond the shape is zeros.
+    pub size: (usize, usize),
+    /// Whether the 16-byte pieces of a box's rows, which then have 128 bytes, are swizzled.
+    pub swizzled: bool,
+}
+
+impl Boxes {
+    /// The map of these rows. The host computes it; nothing is asked of the GPU.
+    pub fn map(&self, from: Rows) -> Result<CUtensorMap, CudaError> {
+        let (sequences, length, width) = self.shape;
+        need(
+            from.hold(sequences * length, width),
+            "boxes: rows beyond a buffer",
+        )?;
+        // Strides are in bytes, and those of values are not said.
+        let row_bytes = (from.stride * size_of::<half::bf16>()) as u64;
+        let strides = [row_bytes, row_bytes * length as u64];
+        let sizes = [width as u64, length as u64, sequences as u64];
+        let (box_sizes, steps) = ([self.size.1 as u32, self.size.0 as u32, 1], [1; 3]);
+        let swizzle = match self.swizzled {
+            true => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            false => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+        };
+        let mut map = MaybeUninit::uninit();
+        // SAFETY: the arrays have as many entries as the driver reads for three dimensions (one stride fewer), `map` has the size
+        // and the alignment of a tensor map, and the address is only written into it. Kernels read what it describes, which was
+        // checked above.
+        let encoded = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                map.as_mut_ptr(),
+                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                3,
+                from.start.address() as *mut _,
+                sizes.as_ptr(),
+                strides.as_ptr(),
+                box_sizes.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        encoded.result().map_err(|source| CudaError::Driver {
+            what: "describing rows to copy (they begin at 16 bytes, as their strides are)",
+            source,
+        })?;
+        // SAFETY: the driver said that it has written the map.
+        Ok(unsafe { map.assume_init() })
+    }
+}

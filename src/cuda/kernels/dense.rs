@@ -1,0 +1,181 @@
+//! Attention of whole sequences to themselves: three kernels of one meaning, of which a GPU and a head size have a best.
+
+use cudarc::driver::CudaFunction;
+
+use super::{Kernels, Rows, Values, boxes::Boxes, launch, need, with_shared};
+use crate::cuda::{error::CudaError, library::Gpu};
+
+/// Shared memory of `attend_dense`: 128 queries and two stages of 64 keys and values, 72 values each.
+const TILES_SHARED_BYTES: u32 = ((128 + 4 * 64) * 72 * 2) as u32;
+/// Queries of a block of `attend_wide`, its threads, and rows of the boxes that it copies.
+const WIDE_QUERIES: usize = 192;
+const WIDE_THREADS: u32 = 512;
+const WIDE_BOX: usize = 32;
+/// Values of a swizzled row of it, and of those that lie apart.
+const WIDE_VALUES: usize = 64;
+const NARROW_VALUES: usize = 8;
+/// Keys that `attend_dense_any` takes.
+const ANY_KEYS_MAX: usize = 1024;
+
+/// Shared memory of `attend_wide`: two times 192 queries, with zeros behind those that are longer than a swizzled row, and six
+/// stages of 96 keys and values.
+const fn wide_shared_bytes(head_dim: usize) -> u32 {
+    let behind = if head_dim > WIDE_VALUES {
+        2 * NARROW_VALUES
+    } else {
+        0
+    };
+    (2 * WIDE_QUERIES * (WIDE_VALUES + behind) * 2 + 6 * 2 * 96 * head_dim * 2) as u32
+}
+
+/// Which kernel does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DenseWay {
+    /// `attend_wide.cu`: heads of 64 or 72 values, products of warpgroups (sm_90a).
+    Wide,
+    /// `attend_dense.cu`: heads of 64 or 72 values.
+    Tiles,
+    /// `attend_dense.cu`, last kernel: heads of any size.
+    Any,
+}
+
+/// A kernel that writes bf16, and the same that writes e4m3.
+struct Pair {
+    bf16: CudaFunction,
+    e4m3: CudaFunction,
+}
+
+impl Pair {
+    fn find(
+        function: impl Fn(&str) -> Result<CudaFunction, CudaError>,
+        name: &str,
+        shared_bytes: u32,
+    ) -> Result<Self, CudaError> {
+        let found = |name: &str| match shared_bytes {
+            0 => function(name),
+            bytes => with_shared(function(name)?, bytes as usize),
+        };
+        Ok(Self {
+            bf16: found(name)?,
+            e4m3: found(&format!("{name}_e4m3"))?,
+        })
+    }
+}
+
+/// All of them.
+pub(super) struct DenseKernels {
+    multiprocessors: usize,
+    /// For heads of 64 and of 72 values.
+    wide: Option<[Pair; 2]>,
+    tiles: [Pair; 2],
+    any: Pair,
+}
+
+impl DenseKernels {
+    pub fn find(
+        gpu: &Gpu,
+        function: impl Fn(&str) -> Result<CudaFunction, CudaError>,
+    ) -> Result<Self, CudaError> {
+        let wide = |head_dim: usize| {
+            let name = format!("attend_wide_{head_dim}");
+            Pair::find(&function, &name, wide_shared_bytes(head_dim))
+        };
+        Ok(Self {
+            multiprocessors: gpu.multiprocessors,
+            wide: match gpu.arch == "sm_90a" {
+                true => Some([wide(64)?, wide(72)?]),
+                false => None,
+            },
+            tiles: [
+                Pair::find(&function, "attend_dense_64", TILES_SHARED_BYTES)?,
+                Pair::find(&function, "attend_dense_72", TILES_SHARED_BYTES)?,
+            ],
+            any: Pair::find(&function, "attend_dense_any", 0)?,
+        })
+    }
+}
+
+impl Kernels {
+    /// The ways that there are for heads of this size, the fastest first.
+    pub fn dense_ways(&self, head_dim: usize) -> &'static [DenseWay] {
+        match (head_dim, &self.dense.wide) {
+            (64 | 72, Some(_)) => &[DenseWay::Wide, DenseWay::Tiles, DenseWay::Any],
+            (64 | 72, None) => &[DenseWay::Tiles, DenseWay::Any],
+            _ => &[DenseWay::Any],
+        }
+    }
+
+    /// `sequences` of `length` rows each, `heads` heads of `head_dim` values, the fastest way.
+    pub fn attend_dense(
+        &self,
+        qkv: Rows,
+        out: Values,
+        shape: (usize, usize),
+        heads: (usize, usize),
+    ) -> Result<(), CudaError> {
+        self.attend_dense_by(self.dense_ways(heads.1)[0], (qkv, out), shape, heads)
+    }
+
+    /// The same one way of [`Kernels::dense_ways`].
+    pub fn attend_dense_by(
+        &self,
+        way: DenseWay,
+        (qkv, out): (Rows, Values),
+        (sequences, length): (usize, usize),
+        (heads, head_dim): (usize, usize),
+    ) -> Result<(), CudaError> {
+        let rows = sequences * length;
+        need(
+            qkv.hold(rows, 3 * heads * head_dim) && out.hold(rows, heads * head_dim),
+            "attention: rows beyond a buffer",
+        )?;
+        need(
+            self.dense_ways(head_dim).contains(&way)
+                && (way != DenseWay::Any || length <= ANY_KEYS_MAX),
+            "attention: this kernel takes no such heads, or not so many keys",
+        )?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let size = usize::from(head_dim == 72);
+        let pair = match (way, &self.dense.wide) {
+            (DenseWay::Wide, Some(wide)) => &wide[size],
+            (DenseWay::Tiles, _) => &self.dense.tiles[size],
+            _ => &self.dense.any,
+        };
+        let (function, out_scale) = match out {
+            Values::Bf16(_) => (&pair.bf16, 1.0),
+            Values::E4m3(_, scale) => (&pair.e4m3, scale.value.recip()),
+        };
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        let (from, to) = (qkv.start.address(), out.address());
+        let strides = (qkv.stride as i32, out.stride() as i32);
+        let counts = (length as i32, heads as i32);
+        match way {
+            DenseWay::Wide => {
+                let boxes = |values, swizzled| Boxes {
+                    shape: (sequences, length, 3 * heads * head_dim),
+                    size: (WIDE_BOX, values),
+                    swizzled,
+                };
+                let wide = boxes(WIDE_VALUES, true).map(qkv)?;
+                let narrow = boxes(NARROW_VALUES, false).map(qkv)?;
+                let jobs = length.div_ceil(WIDE_QUERIES) * heads * sequences;
+                let grid = (jobs.min(self.dense.multiprocessors), 1, 1);
+                let (shared, sequences) = (wide_shared_bytes(head_dim), sequences as i32);
+                launch!(@on self, function, "launching attend_wide", grid, WIDE_THREADS, shared,
+                    [wide, narrow, to, counts.0, strides.1, counts.1, scale, out_scale, sequences])
+            }
+            DenseWay::Tiles => {
+                let grid = (length.div_ceil(128), heads, sequences);
+                launch!(@on self, function, "launching attend_dense", grid, 128, TILES_SHARED_BYTES,
+                    [from, to, counts.0, strides.0, strides.1, counts.1, scale, out_scale])
+            }
+            DenseWay::Any => {
+                let (grid, head_dim) = ((length.div_ceil(4), heads, sequences), head_dim as i32);
+                launch!(@on self, function, "launching attend_dense_any", grid, 128, 0,
+                    [from, to, counts.0, strides.0, strides.1, counts.1, scale, out_scale, head_dim])
+            }
+        }
+    }
+}

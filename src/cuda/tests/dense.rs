@@ -1,0 +1,156 @@
+//! Attention of whole sequences to themselves, each way that there is.
+
+use half::bf16;
+
+use super::{Random, Rig, assert_close, f32s, fp8::assert_e4m3_too, rig};
+use crate::cuda::{
+    kernels::{DenseWay, Rows, Values},
+    memory::Buffer,
+};
+
+/// `softmax(q k^T / sqrt(d)) v` for one query.
+pub(super) fn attend(q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f32> {
+    let scale = (q.len() as f32).sqrt().recip();
+    let dot = |k: &&[f32]| q.iter().zip(*k).map(|(q, k)| q * k).sum::<f32>() * scale;
+    let scores: Vec<f32> = keys.iter().map(dot).collect();
+    let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let shares: Vec<f32> = scores.iter().map(|s| (s - top).exp()).collect();
+    let mass: f32 = shares.iter().sum();
+    let mixed = |d: usize| {
+        shares
+            .iter()
+            .zip(values)
+            .map(|(p, v)| p * v[d])
+            .sum::<f32>()
+            / mass
+    };
+    (0..q.len()).map(mixed).collect()
+}
+
+/// Values behind each row of outputs that nobody may write.
+const BEHIND: usize = 8;
+
+struct Case {
+    sequences: usize,
+    length: usize,
+    heads: usize,
+    head_dim: usize,
+    qkv: Vec<bf16>,
+    up: Buffer<bf16>,
+}
+
+impl Case {
+    /// Values `spread` times as wide as usual: with 5, few keys have all the weight, and maxima grow much on the way.
+    fn new(
+        (rig, random): (&Rig, &mut Random),
+        (sequences, length): (usize, usize),
+        (heads, head_dim): (usize, usize),
+        spread: f32,
+    ) -> Self {
+        let values = random.values(sequences * length * 3 * heads * head_dim);
+        let qkv: Vec<bf16> = values
+            .iter()
+            .map(|value| bf16::from_f32(value.to_f32() * spread))
+            .collect();
+        Self {
+            sequences,
+            length,
+            heads,
+            head_dim,
+            up: rig.up(&qkv),
+            qkv,
+        }
+    }
+
+    fn width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    fn run(&self, rig: &Rig, way: DenseWay, out: Values) {
+        let qkv = Rows::packed(self.up.start(), 3 * self.width());
+        let (shape, heads) = ((self.sequences, self.length), (self.heads, self.head_dim));
+        let done = rig.kernels.attend_dense_by(way, (qkv, out), shape, heads);
+        done.unwrap();
+    }
+
+    /// Compares every `step`th row of every head.
+    fn check(&self, rig: &Rig, way: DenseWay, step: usize) {
+        let (rows, width) = (self.sequences * self.length, self.width());
+        let stride = width + BEHIND;
+        let out = rig.room(rows * stride);
+        let to = Rows {
+            start: out.start(),
+            stride,
+        };
+        self.run(rig, way, Values::Bf16(to));
+        assert_e4m3_too(rig, &out, stride, (rows, width), |to| {
+            self.run(rig, way, to);
+            Ok(())
+        });
+        let (qkv, got) = (f32s(&self.qkv), rig.down(&out));
+        let (mut wanted, mut found) = (Vec::new(), Vec::new());
+        for (sequence, head) in
+            (0..self.sequences).flat_map(|s| (0..self.heads).map(move |h| (s, h)))
+        {
+            let part = |row: usize, part: usize| {
+                &qkv[((sequence * self.length + row) * 3 + part) * width + head * self.head_dim..]
+                    [..self.head_dim]
+            };
+            let keys: Vec<_> = (0..self.length).map(|row| part(row, 1)).collect();
+            let values: Vec<_> = (0..self.length).map(|row| part(row, 2)).collect();
+            for row in (0..self.length).step_by(step) {
+                wanted.extend(attend(part(row, 0), &keys, &values));
+                let at = (sequence * self.length + row) * stride + head * self.head_dim;
+                found.extend(&got[at..][..self.head_dim]);
+            }
+        }
+        let name = format!(
+            "{way:?}, {} x {}, {}",
+            self.head_dim, self.heads, self.length
+        );
+        assert_close(&name, &found, &wanted, 1e-2);
+    }
+}
+
+#[test]
+fn all_ways_are_softmax_attention() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(5);
+    for (head_dim, heads, length) in [
+        (64, 3, 730),
+        (72, 2, 729),
+        (72, 1, 64),
+        (72, 3, 97),
+        (72, 2, 193),
+        (64, 1, 1),
+        (64, 2, 130),
+        (64, 4, 192),
+        (18, 2, 49),
+        (16, 4, 36),
+    ] {
+        for spread in [1.0, 5.0] {
+            let case = Case::new((&rig, &mut random), (2, length), (heads, head_dim), spread);
+            for way in rig.kernels.dense_ways(head_dim) {
+                case.check(&rig, *way, 7);
+            }
+        }
+    }
+}
+
+/// More than the GPU does at once, so that blocks go on to other heads and sequences.
+#[test]
+fn many_heads_of_many_crops() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(6);
+    for (sequences, length, heads, head_dim) in [(12, 729, 16, 72), (200, 65, 8, 64)] {
+        let case = Case::new(
+            (&rig, &mut random),
+            (sequences, length),
+            (heads, head_dim),
+            1.0,
+        );
+        for way in rig.kernels.dense_ways(head_dim) {
+            case.check(&rig, *way, 97);
+        }
+    }
+}
