@@ -9,7 +9,7 @@ use super::{
     error::CudaError,
     fp8,
     frames::Frames,
-    graphs::{Graphs, Part, Shape},
+    graphs::{Graphs, Shape},
     kernels::{Kernels, PAGE, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
@@ -161,6 +161,7 @@ impl CudaBackend {
             self.launch(SlotId(0), step).map_err(failed)?;
             self.commit(SlotId(0)).map_err(failed)?;
         }
+        self.graphs.clear();
         self.network.quantise(&stream)
     }
 
@@ -213,7 +214,10 @@ impl CudaBackend {
                 kept: self.kept.start(),
                 keeps: self.reuse.keeps(),
             };
-            self.network.encode(fresh, step.images.len(), features)?;
+            let network = &self.network;
+            let shape = (fresh > 0).then_some(Shape::Look { crops: fresh });
+            self.graphs.run(shape, || network.look(fresh))?;
+            network.tokens(step.images.len(), features)?;
         }
         record(&place.moments().encoded, compute)?;
         self.queue_rows(slot)
@@ -260,14 +264,13 @@ impl CudaBackend {
         // What is one launch already is nothing to record.
         let forward = match network.is_one_launch(counts) {
             true => None,
-            false => Shape::of(Part::Forward, slot, counts),
+            false => Some(Shape::forward(slot, counts)),
         };
         self.graphs
             .run(forward, || network.forward(tables, counts, carried))?;
         record(&place.moments().forwarded, &self.streams.compute)?;
-        self.graphs.run(Shape::of(Part::Decide, slot, counts), || {
-            network.decide(tables, counts, results)
-        })?;
+        let decide = || network.decide(tables, counts, results);
+        self.graphs.run(Shape::decide(slot, counts), decide)?;
         if counts.wants_masks {
             return Ok(());
         }

@@ -1,8 +1,9 @@
 //! Recorded work: what is queued again and again in the same shape is captured once and then launched as one.
 //!
-//! Where the decoder is not one launch (`decode`), a decode step is some 175, its heads are six. As graphs they cost the host next
-//! to nothing and leave no gaps between kernels. A graph holds addresses and numbers as they were captured, so it is good for steps of the same slot and the
-//! same counts; what differs between them stands in the slot's tables.
+//! The vision encoder is some 190 launches, a decoder over prompts and images as many, the heads are six. As graphs they cost
+//! the host next to nothing and leave no gaps between kernels. A graph holds addresses and numbers as they were captured, so it
+//! is good for work of the same shape; what differs within a shape stands in the slot's tables. Shapes are exact, so nothing is
+//! padded to fit one: cameras ask the same prompts again and again, and so their steps have few shapes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,51 +18,78 @@ use super::{
 };
 use crate::engine::backend::SlotId;
 
-/// Shapes that are recorded; those that come later are queued kernel by kernel, so that memory has a bound (some 100 KB a graph).
-const GRAPHS_MAX: usize = 256;
+/// Shapes that are known at once, so that memory has a bound (some 100 KB a graph). A new one takes the place of the one that
+/// was not used for the longest time, which is in no step in flight: those are few.
+const SHAPES_MAX: usize = 128;
 
-/// Which part of a step.
+/// A part of a step, with everything that its launches depend on beside the slot's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum Shape {
+    /// The vision encoder.
+    Look {
+        /// Crops.
+        crops: usize,
+    },
     /// All blocks of the decoder.
-    Forward,
-    /// Heads and decisions.
-    Decide,
-}
-
-/// Shape of a step without images and tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
-    part: Part,
-    slot: usize,
-    row_positions: usize,
-    tiles: usize,
-    coords: usize,
-    sizes: usize,
-    picks: usize,
+    Forward {
+        /// Whose tables.
+        slot: SlotId,
+        /// Images.
+        images: usize,
+        /// Positions of rows.
+        row_positions: usize,
+        /// Tiles.
+        tiles: usize,
+    },
+    /// Heads, and decisions but those of tokens.
+    Decide {
+        /// Whose tables.
+        slot: SlotId,
+        /// Decisions.
+        picks: usize,
+        /// Of these, with a coordinate.
+        coords: usize,
+        /// Of these, with a size.
+        sizes: usize,
+        /// Of these, tokens.
+        tokens: usize,
+    },
 }
 
 impl Shape {
-    /// Of a part of the step in `slot`; `None` for steps that are too different from each other, wait for the host, or decide
-    /// nothing.
-    pub fn of(part: Part, slot: SlotId, counts: &Counts) -> Option<Self> {
-        (counts.images == 0 && counts.tokens == 0 && counts.picks > 0).then_some(Self {
-            part,
-            slot: slot.0,
+    /// Of the decoder in the step in `slot`.
+    pub fn forward(slot: SlotId, counts: &Counts) -> Self {
+        Self::Forward {
+            slot,
+            images: counts.images,
             row_positions: counts.row_positions,
             tiles: counts.tiles,
+        }
+    }
+
+    /// Of the heads in the step in `slot`; `None` when nothing is decided.
+    pub fn decide(slot: SlotId, counts: &Counts) -> Option<Self> {
+        (counts.picks > 0).then_some(Self::Decide {
+            slot,
+            picks: counts.picks,
             coords: counts.coords,
             sizes: counts.sizes,
-            picks: counts.picks,
+            tokens: counts.tokens,
         })
     }
+}
+
+struct Known {
+    /// `None` was queued once: plans are made and kernels loaded, which a recording does not allow.
+    graph: Option<CudaGraph>,
+    last_use: u64,
 }
 
 /// What was recorded.
 pub struct Graphs {
     stream: Arc<CudaStream>,
-    /// `None` was queued once: plans are made and kernels loaded, which a recording does not allow.
-    known: HashMap<Shape, Option<CudaGraph>>,
+    known: HashMap<Shape, Known>,
+    uses: u64,
 }
 
 impl Graphs {
@@ -70,10 +98,12 @@ impl Graphs {
         Self {
             stream,
             known: HashMap::new(),
+            uses: 0,
         }
     }
 
-    /// Queues the work of that shape: kernel by kernel with `queue` at first, recorded at the second time, then as one.
+    /// Queues the work of that shape: kernel by kernel with `queue` at first, recorded at the second time, then as one. Work
+    /// without a shape is always queued.
     pub fn run(
         &mut self,
         shape: Option<Shape>,
@@ -82,20 +112,49 @@ impl Graphs {
         let Some(shape) = shape else {
             return queue();
         };
-        if let Some(Some(graph)) = self.known.get(&shape) {
-            return graph.launch().map_err(tried("launching a graph"));
-        }
-        let seen = self.known.contains_key(&shape);
-        if !seen {
-            if self.known.len() < GRAPHS_MAX {
-                self.known.insert(shape, None);
+        self.uses += 1;
+        let last_use = self.uses;
+        let graph = match self.known.get_mut(&shape) {
+            None => {
+                queue()?;
+                self.make_room();
+                self.known.insert(
+                    shape,
+                    Known {
+                        graph: None,
+                        last_use,
+                    },
+                );
+                return Ok(());
             }
-            return queue();
-        }
-        let graph = self.record(queue)?;
+            Some(Known {
+                graph: Some(graph),
+                last_use: last,
+            }) => {
+                *last = last_use;
+                return graph.launch().map_err(tried("launching a graph"));
+            }
+            Some(Known { graph: None, .. }) => self.record(queue)?,
+        };
         graph.launch().map_err(tried("launching a graph"))?;
-        self.known.insert(shape, Some(graph));
+        let graph = Some(graph);
+        self.known.insert(shape, Known { graph, last_use });
         Ok(())
+    }
+
+    /// Forgets everything: the network has changed. Nothing of it is in flight.
+    pub fn clear(&mut self) {
+        self.known.clear();
+    }
+
+    fn make_room(&mut self) {
+        if self.known.len() < SHAPES_MAX {
+            return;
+        }
+        let oldest = self.known.iter().min_by_key(|(_, known)| known.last_use);
+        if let Some(shape) = oldest.map(|(shape, _)| *shape) {
+            self.known.remove(&shape);
+        }
     }
 
     fn record(

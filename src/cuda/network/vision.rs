@@ -25,22 +25,11 @@ pub struct Features<'a> {
 }
 
 impl Network {
-    /// Queues the vision encoder over the patches of `crops` crops, and the tokens of `images` images from them and from
-    /// crops that were kept.
-    pub fn encode(
-        &self,
-        crops: usize,
-        images: usize,
-        features: Features<'_>,
-    ) -> Result<(), CudaError> {
-        if crops > 0 {
-            self.look(crops)?;
+    /// Queues the vision encoder over the patches of `crops` crops; nothing without crops.
+    pub fn look(&self, crops: usize) -> Result<(), CudaError> {
+        if crops == 0 {
+            return Ok(());
         }
-        self.tokens(images, features)
-    }
-
-    /// Patches to features.
-    fn look(&self, crops: usize) -> Result<(), CudaError> {
         let (config, weights) = (&self.config.vision, &self.weights);
         let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
         let rows = crops * tokens;
@@ -68,8 +57,9 @@ impl Network {
         self.kernels.layer_norm(hidden, norm, out, (rows, width))
     }
 
-    /// Features to tokens. Copies what is to be kept only behind all that is read.
-    fn tokens(&self, images: usize, features: Features<'_>) -> Result<(), CudaError> {
+    /// Queues the tokens of `images` images, from what the encoder made in this step and from crops that were kept. Copies
+    /// what is to be kept only behind all that is read.
+    pub fn tokens(&self, images: usize, features: Features<'_>) -> Result<(), CudaError> {
         let config = &self.config.vision;
         let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
         let (made, kept) = (self.vision.normed.start(), features.kept);
