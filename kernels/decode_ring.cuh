@@ -1,6 +1,6 @@
 // What decode_step.cu is made of: its arguments, the barrier of the grid, and products whose weights are always on their way.
 #pragma once
-#include "common.cuh"
+#include "barrier.cuh"
 
 #define WIDTH 2048
 #define HEADS (WIDTH / TEXT_HEAD)
@@ -44,7 +44,7 @@ struct Step {
     float* part;                // [tiles][heads][splits][16][64]
     float2* part_mass;          // [tiles][heads][splits][16], maximum and mass
     float* sums;                // [chunks][rows][WIDTH]
-    u32* counters;              // of the grid's barrier, of 16 outputs each, of tiles and heads; zeros at first
+    u32* counters;              // of the grid, of 16 outputs each, of tiles and heads; zeros at first
     int layer_count, rows, inner, tiles, splits, pad;
 };
 
@@ -77,18 +77,43 @@ DEVICE u32 arrive(u32* counter, u32 count) {
     return before;
 }
 
-// All blocks have come here, and see what the others wrote. The first block adds what lets the highest bit turn over when
-// all have come, so the counter never has to be set back.
-DEVICE void grid_barrier(u32* counter) {
+// Counters of the grid. To each a block adds its share; the first block's lets the highest bit turn over when all have added, so
+// that no counter has to be set back.
+enum Counter { ALL_HERE, QUERIES_HERE, COUNTERS };
+DEVICE u32 share_of_turn() { return blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1; }
+// By one thread: the highest bit has turned over, and what blocks wrote before they added is seen.
+DEVICE void wait_for_turn(const u32* counter, u32 before) {
+    u32 now;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    } while (((before ^ now) & 0x80000000u) == 0);
+}
+// All blocks have come here, and see what the others wrote.
+DEVICE void grid_barrier(u32* counters) {
     __syncthreads();
-    if (threadIdx.x == 0) {
-        u32 now, before = arrive(counter, blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1);
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-        } while (((before ^ now) & 0x80000000u) == 0);
-    }
+    if (threadIdx.x == 0) wait_for_turn(counters + ALL_HERE, arrive(counters + ALL_HERE, share_of_turn()));
     __syncthreads();
 }
+
+// Queries, keys and values of a layer: blocks say early that theirs are there, and wait for the others' behind the rest of `enter`.
+struct QueriesGate {
+    u32* counter;
+    u32 before;                 // of thread 0
+
+    // The highest bit cannot turn over before this block has added.
+    DEVICE explicit QueriesGate(u32* counters) : counter(counters + QUERIES_HERE), before(0) {
+        if (threadIdx.x == 0) asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(before) : "l"(counter) : "memory");
+    }
+    // Behind a barrier of the block.
+    DEVICE void say() const {
+        if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(share_of_turn()) : "memory");
+    }
+    DEVICE void wait() {
+        if (threadIdx.x == 0) wait_for_turn(counter, before);
+        before ^= 0x80000000u;
+        __syncthreads();
+    }
+};
 
 // The block's share of a phase: every `step`th 16 outputs from `first` on, of one chunk of inputs.
 struct Share {
@@ -114,37 +139,10 @@ struct Shared {
     u32 before[WARPS / 4];
 };
 
-// A barrier in shared memory that counts bytes which copies have brought. Copies in bulk came with sm_90; no earlier GPU has a
-// block with as much shared memory as this needs, so what is compiled for those is never launched.
-DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
-DEVICE void expect_bytes(u64* barrier, int bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
-#endif
-}
-DEVICE void copy_bulk(void* to_shared, const void* from, int bytes, u64* barrier) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(shared_address(to_shared)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
-#endif
-}
-DEVICE void wait_for_bytes(u64* barrier, int parity) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{\n.reg .pred there;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n@!there bra again;\n}"
-                 ::"r"(shared_address(barrier)), "r"(parity) : "memory");
-#endif
-}
-DEVICE void init_barriers(u64* barriers) {
-#if __CUDA_ARCH__ >= 900
-    for (int i = 0; i < STAGES; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barriers + i)) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
-}
-
 // The weights of STAGES units, on their way or there. It runs on from phase to phase: when one begins, its first STAGES units are
 // on their way already, so that nothing of a ring has to be kept while there are no products.
 struct Ring {
-    const bf16* next;           // of lane i < 16: row i of the unit that is fetched next
+    const bf16* next;           // of each warp: its row of the unit that is fetched next
     int left;                   // units of its phase
     int step;                   // values from unit to unit
     int layer;                  // its layer
@@ -162,8 +160,8 @@ struct Ring {
         const int stride = leaving ? WIDTH + s.inner : WIDTH;
         step = share.step * UNIT * stride;
         left = share.count - fetched;
-        const int first = (share.first + fetched * share.step) * UNIT + threadIdx.x % UNIT;
-        next = (leaving ? of.leave_weight : of.enter_weight) + size_t(first) * stride + share.chunk * WIDTH;
+        const int row = (share.first + fetched * share.step) * UNIT + threadIdx.x / 32;
+        next = (leaving ? of.leave_weight : of.enter_weight) + size_t(row) * stride + share.chunk * WIDTH;
     }
 
     DEVICE static bf16* stage(int turn) {
@@ -171,14 +169,16 @@ struct Ring {
         return reinterpret_cast<bf16*>(dynamic) + turn % STAGES * UNIT * ROW_PITCH;
     }
 
-    // The last warp fetches the next unit into the place of unit `at`, whose readers are done.
+    // Fetches the next unit into the place of unit `at`, whose readers are done: a row by each warp, because one that has more
+    // copied begins them one after the other.
     DEVICE void fetch(const Step& s, Shared& shared, int at) {
-        if (threadIdx.x / 32 != WARPS - 1 || layer == s.layer_count) return;
-        const int lane = threadIdx.x % 32, bytes = WIDTH * sizeof(bf16);
+        if (layer == s.layer_count) return;
+        const int warp = threadIdx.x / 32, bytes = WIDTH * sizeof(bf16);
         u64* barrier = shared.fetched + at % STAGES;
-        if (lane == 0) expect_bytes(barrier, UNIT * bytes);
-        __syncwarp();
-        if (lane < UNIT) copy_bulk(stage(at) + lane * ROW_PITCH, next, bytes, barrier);
+        if (threadIdx.x % 32 == 0) {
+            if (warp == 0) barrier_expect_bytes(barrier, UNIT * bytes);
+            copy_bulk(stage(at) + warp * ROW_PITCH, next, bytes, barrier);
+        }
         next += step;
         if (--left > 0) return;
         layer += leaving;
@@ -286,7 +286,7 @@ template <int BLOCKS> DEVICE void norm_inputs(Inputs<BLOCKS>& in, const bf16* we
 template <int BLOCKS> DEVICE float product(const Step& s, Shared& shared, Ring& ring, const Inputs<BLOCKS>& in) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     constexpr int ROWS = BLOCKS * 8;
-    wait_for_bytes(shared.fetched + ring.turn % STAGES, ring.turn / STAGES % 2);
+    barrier_wait(shared.fetched + ring.turn % STAGES, ring.turn / STAGES % 2);
     // Two sums for each, so that a product does not wait for the one before.
     float c[BLOCKS][4] = {}, d[BLOCKS][4] = {};
     const bf16* upper = Ring::stage(ring.turn) + g * ROW_PITCH + warp * SLICE + t * 8;

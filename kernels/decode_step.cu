@@ -3,9 +3,9 @@
 // of weights on their way, STAGES units deep, that runs through the whole step, across layers and across the barriers between
 // blocks, because which weights come next does not depend on any result.
 //
-//   of each layer, with a barrier of the whole grid behind each:
+//   of each layer, with a barrier of the whole grid behind the last two:
 //   enter    n = norm(hidden); [q | k | v | inner] = n w^T + bias; q and k turned, k and v into the cache, inner through GELU
-//   attend   rows to their image's prefix and to their own pages (attend_rows.cu says how)
+//   attend   once queries, keys and values are there: rows to their image's prefix and to their own pages (attend_rows.cu says how)
 //   leave    hidden += [attended | inner] w^T + bias
 //
 // A unit of work is 16 outputs by 2048 inputs of a weight, 64 KB; the 16 warps of a block share its inputs, 128 each,
@@ -19,6 +19,8 @@
 #include "attend_page.cuh"
 #include "decode_ring.cuh"
 
+static_assert(WARPS == UNIT, "each warp has a row of a unit copied");
+
 // Warps that share (tile, head, split).
 #define GROUP 4
 #define GROUPS (WARPS / GROUP)
@@ -26,29 +28,36 @@
 // The four warps of a group have come here.
 DEVICE void group_barrier(int group) { asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(GROUP * 32) : "memory"); }
 
-template <int BLOCKS> DEVICE void enter(const Step& s, int at_layer, Shared& shared) {
+template <int BLOCKS> DEVICE void enter(const Step& s, int at_layer, Shared& shared, const QueriesGate& queries) {
     const Layer& layer = shared.layers[at_layer];
     const Share share = shared.entering;
     const int i = threadIdx.x % UNIT, row = threadIdx.x / UNIT;
     const bool there = row < s.rows;
     const int position = there ? s.position[row] : 0, slot = there ? s.slot[row] : -1;
+    // Units of queries, keys and values come first; behind them there is another one.
+    const int of_qkv = (TILES_OF_QKV - share.first + share.step - 1) / share.step;
+    // Read a unit ahead: what is used behind a product would be waited for before it.
+    auto bias_of = [&](int k) { return k < share.count ? layer.enter_bias[(share.first + k * share.step) * UNIT + i] : bf16(0); };
+    bf16 next_bias = bias_of(0);
     Inputs<BLOCKS> in;
     load_inputs(in, s.hidden, WIDTH, s.rows);
     norm_inputs(in, layer.ln_weight, layer.ln_bias, shared);
     Ring ring(s, shared, at_layer, false, STAGES);
     for (int k = 0; k < share.count; k++) {
         const int tile = share.first + k * share.step, output = tile * UNIT + i;
-        const float bias = f32_from_bf16(layer.enter_bias[output]);
+        const bf16 bias = next_bias;
+        next_bias = bias_of(k + 1);
         if (tile >= TILES_OF_QKV) {
             const float sum = product(s, shared, ring, in);
-            if (there) s.mix[size_t(row) * (WIDTH + s.inner) + output - 2 * WIDTH] = bf16_from_f32(gelu_tanh(sum + bias));
+            if (k == of_qkv) queries.say();
+            if (there) s.mix[size_t(row) * (WIDTH + s.inner) + output - 2 * WIDTH] = bf16_from_f32(gelu_tanh(sum + f32_from_bf16(bias)));
             continue;
         }
         // Of 64 outputs of a head the first 32 are turned; pairs are eight apart.
         const int head = output % WIDTH / TEXT_HEAD, d = output % TEXT_HEAD;
         const float2 turn = s.turns[position * 16 + tile % 2 * 8 + i % 8];
         // Rounded before it is turned, as where the two are kernels of their own.
-        float x = f32_from_bf16(bf16_from_f32(product(s, shared, ring, in) + bias)), pair = __shfl_xor_sync(WARP_ALL, x, 8);
+        float x = f32_from_bf16(bf16_from_f32(product(s, shared, ring, in) + f32_from_bf16(bias))), pair = __shfl_xor_sync(WARP_ALL, x, 8);
         if (output < 2 * WIDTH && tile % 4 < 2) x = i < 8 ? x * turn.x - pair * turn.y : pair * turn.y + x * turn.x;
         const bf16 value = bf16_from_f32(x);
         const size_t page = size_t(at_layer) * s.layer_values + (size_t(slot / PAGE) * HEADS + head) * PAGE * TEXT_HEAD;
@@ -62,9 +71,11 @@ template <int BLOCKS> DEVICE void enter(const Step& s, int at_layer, Shared& sha
     }
 }
 
-// What `enter` of that layer reads at once, a line of 128 bytes each.
-DEVICE void prefetch_norm(const Layer& layer) {
-    if (threadIdx.x < 64) prefetch_line((threadIdx.x < 32 ? layer.ln_weight : layer.ln_bias) + threadIdx.x % 32 * 64);
+// What `enter` of that layer reads at once, a line of 128 bytes each, and biases of this block's units.
+DEVICE void prefetch_entering(const Layer& layer, const Share& share) {
+    const int i = threadIdx.x;
+    if (i < 64) prefetch_line((i < 32 ? layer.ln_weight : layer.ln_bias) + i % 32 * 64);
+    else if (i < 64 + share.count) prefetch_line(layer.enter_bias + (share.first + (i - 64) * share.step) * UNIT);
 }
 
 template <int BLOCKS> DEVICE void leave(const Step& s, int at_layer, Shared& shared) {
@@ -74,7 +85,7 @@ template <int BLOCKS> DEVICE void leave(const Step& s, int at_layer, Shared& sha
     Inputs<BLOCKS> in;
     load_inputs(in, s.mix + share.chunk * WIDTH, WIDTH + s.inner, s.rows);
     if (threadIdx.x < 32) prefetch_line(layer.leave_bias + threadIdx.x * 64);
-    if (at_layer + 1 < s.layer_count) prefetch_norm(shared.layers[at_layer + 1]);
+    if (at_layer + 1 < s.layer_count) prefetch_entering(shared.layers[at_layer + 1], shared.entering);
     Ring ring(s, shared, at_layer, true, STAGES);
     for (int k = 0; k < share.count; k++) {
         const int row = threadIdx.x / UNIT, output = (share.first + k * share.step) * UNIT + threadIdx.x % UNIT;
@@ -83,7 +94,7 @@ template <int BLOCKS> DEVICE void leave(const Step& s, int at_layer, Shared& sha
     }
     __syncthreads();
     if (threadIdx.x < share.count) {
-        u32* counter = s.counters + 1 + share.first + threadIdx.x * share.step;
+        u32* counter = s.counters + COUNTERS + share.first + threadIdx.x * share.step;
         shared.is_last[threadIdx.x] = arrive(counter, 1) == chunks - 1;
         if (shared.is_last[threadIdx.x]) *counter = 0;
     }
@@ -214,7 +225,7 @@ DEVICE void put_split(const Step& s, const FourSeen& all, int item, int rows, u3
         if (d == 0) s.part_mass[at] = make_float2(m.top, m.mass);
     }
     if (s.splits == 1) return;
-    u32* counter = s.counters + 1 + TILES_LEAVING + pair;
+    u32* counter = s.counters + COUNTERS + TILES_LEAVING + pair;
     group_barrier(group);
     if (thread == 0) *before = arrive(counter, 1);
     group_barrier(group);
@@ -299,7 +310,9 @@ template <int BLOCKS> DEVICE void decode_step(const Step& s) {
     const int warp = threadIdx.x / 32, group = warp / GROUP;
     const u64* from = reinterpret_cast<const u64*>(s.layers);
     for (int i = threadIdx.x; i < s.layer_count * int(sizeof(Layer) / 8); i += WARPS * 32) reinterpret_cast<u64*>(shared.layers)[i] = from[i];
-    if (threadIdx.x == 0) shared.entering = share_entering(s), shared.leaving = share_leaving(s), init_barriers(shared.fetched);
+    if (threadIdx.x == 0) shared.entering = share_entering(s), shared.leaving = share_leaving(s);
+    if (threadIdx.x < STAGES) barrier_init(shared.fetched + threadIdx.x, 1);
+    QueriesGate queries(s.counters);
     __syncthreads();
     Ring ring(s, shared, 0, false, 0);
     for (int unit = 0; unit < STAGES; unit++) ring.fetch(s, shared, unit);
@@ -313,9 +326,9 @@ template <int BLOCKS> DEVICE void decode_step(const Step& s) {
     }
     __syncthreads();
     for (int layer = 0; layer < s.layer_count; layer++) {
-        enter<BLOCKS>(s, layer, shared);
+        enter<BLOCKS>(s, layer, shared, queries);
         if (item < items) prefetch_page(s, place_of(s, layer, page.page, item / s.splits % HEADS));
-        grid_barrier(s.counters);
+        queries.wait();
         attend(s, layer, shared, first);
         grid_barrier(s.counters);
         leave<BLOCKS>(s, layer, shared);

@@ -42,8 +42,8 @@ use dense::DenseKernels;
 pub use attention::{LayerCache, OwnTables, Parts, PrefixTables};
 pub use decisions::PickTables;
 pub use decode::{
-    DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GROUPS, ROWS_MAX, SPLITS_MAX, UNIT,
-    WIDTH,
+    COUNTERS, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GROUPS, ROWS_MAX, SPLITS_MAX,
+    UNIT, WIDTH,
 };
 #[cfg(test)]
 pub use dense::DenseWay;
