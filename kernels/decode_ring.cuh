@@ -44,7 +44,7 @@ struct Step {
     float* part;                // [tiles][heads][splits][16][64]
     float2* part_mass;          // [tiles][heads][splits][16], maximum and mass
     float* sums;                // [chunks][rows][WIDTH]
-    u32* counters;              // of the grid, of 16 outputs each, of tiles and heads; zeros at first
+    u32* counters;              // of gates, of 16 outputs each, of tiles and heads; zeros at first
     int layer_count, rows, inner, tiles, splits, pad;
 };
 
@@ -77,43 +77,37 @@ DEVICE u32 arrive(u32* counter, u32 count) {
     return before;
 }
 
-// Counters of the grid. To each a block adds its share; the first block's lets the highest bit turn over when all have added, so
-// that no counter has to be set back.
-enum Counter { ALL_HERE, QUERIES_HERE, COUNTERS };
-DEVICE u32 share_of_turn() { return blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1; }
-// By one thread: the highest bit has turned over, and what blocks wrote before they added is seen.
-DEVICE void wait_for_turn(const u32* counter, u32 before) {
-    u32 now;
-    do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-    } while (((before ^ now) & 0x80000000u) == 0);
-}
-// All blocks have come here, and see what the others wrote.
-DEVICE void grid_barrier(u32* counters) {
-    __syncthreads();
-    if (threadIdx.x == 0) wait_for_turn(counters + ALL_HERE, arrive(counters + ALL_HERE, share_of_turn()));
-    __syncthreads();
-}
-
-// Queries, keys and values of a layer: blocks say early that theirs are there, and wait for the others' behind the rest of `enter`.
-struct QueriesGate {
-    u32* counter;
-    u32 before;                 // of thread 0
-
-    // The highest bit cannot turn over before this block has added.
-    DEVICE explicit QueriesGate(u32* counters) : counter(counters + QUERIES_HERE), before(0) {
-        if (threadIdx.x == 0) asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(before) : "l"(counter) : "memory");
-    }
-    // Behind a barrier of the block.
-    DEVICE void say() const {
-        if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(share_of_turn()) : "memory");
-    }
-    DEVICE void wait() {
-        if (threadIdx.x == 0) wait_for_turn(counter, before);
-        before ^= 0x80000000u;
-        __syncthreads();
-    }
+// Where blocks say that something of a layer is there, go on with what does not hang on the others', and wait later. To a gate's
+// counter each block adds its share; the first block's lets the highest bit turn over when all have added, so that no counter has to be
+// set back.
+enum Gate {
+    QUERIES,        // queries, keys and values
+    INNER,          // what goes into the MLP's second layer
+    ATTENDED,       // what goes into attention's projection
+    HIDDEN,         // hidden states behind the layer
+    GATES
 };
+// The highest bit of all counters before a layer; it cannot turn over before this block has added.
+DEVICE u32 turn_of(const u32* counters) {
+    u32 turn;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(turn) : "l"(counters + HIDDEN) : "memory");
+    return turn & 0x80000000u;
+}
+// Behind a barrier of the block.
+DEVICE void say(u32* counters, Gate gate) {
+    const u32 share = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
+    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counters + gate), "r"(share) : "memory");
+}
+// All blocks have said it, and what they wrote before is seen. A barrier of the block.
+DEVICE void wait_for(const u32* counters, Gate gate, u32 turn) {
+    if (threadIdx.x == 0) {
+        u32 now;
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counters + gate) : "memory");
+        } while (((turn ^ now) & 0x80000000u) == 0);
+    }
+    __syncthreads();
+}
 
 // The block's share of a phase: every `step`th 16 outputs from `first` on, of one chunk of inputs.
 struct Share {
@@ -129,7 +123,7 @@ DEVICE Share share_leaving(const Step& s) {
     return {first, step, (TILES_LEAVING - first + step - 1) / step, chunk};
 }
 
-// Static shared memory. What is the same in all layers is kept here, because a barrier of the grid empties the L1.
+// Static shared memory. What is the same in all layers is kept here, because a gate empties the L1.
 struct Shared {
     Layer layers[LAYERS_MAX];
     Share entering, leaving;

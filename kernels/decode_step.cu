@@ -3,10 +3,14 @@
 // of weights on their way, STAGES units deep, that runs through the whole step, across layers and across the barriers between
 // blocks, because which weights come next does not depend on any result.
 //
-//   of each layer, with a barrier of the whole grid behind the last two:
+//   of each layer
 //   enter    n = norm(hidden); [q | k | v | inner] = n w^T + bias; q and k turned, k and v into the cache, inner through GELU
-//   attend   once queries, keys and values are there: rows to their image's prefix and to their own pages (attend_rows.cu says how)
+//   attend   rows to their image's prefix and to their own pages (attend_rows.cu says how)
 //   leave    hidden += [attended | inner] w^T + bias
+//
+// Blocks say at gates when something of a layer is there, and most work lies between saying and waiting: queries, keys and values are said
+// before the MLP's first layer and waited for behind it; its values are waited for behind attention; for what was attended wait only
+// the blocks that project it. Hidden states alone are waited for at once.
 //
 // A unit of work is 16 outputs by 2048 inputs of a weight, 64 KB; the 16 warps of a block share its inputs, 128 each,
 // and add up in shared memory. A warp's inputs stay in its registers over all units of a phase: weights are the 16-row operand of
@@ -28,7 +32,7 @@ static_assert(WARPS == UNIT, "each warp has a row of a unit copied");
 // The four warps of a group have come here.
 DEVICE void group_barrier(int group) { asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(GROUP * 32) : "memory"); }
 
-template <int BLOCKS> DEVICE void enter(const Step& s, int at_layer, Shared& shared, const QueriesGate& queries) {
+template <int BLOCKS> DEVICE void enter(const Step& s, int at_layer, Shared& shared) {
     const Layer& layer = shared.layers[at_layer];
     const Share share = shared.entering;
     const int i = threadIdx.x % UNIT, row = threadIdx.x / UNIT;
@@ -49,7 +53,7 @@ template <int BLOCKS> DEVICE void enter(const Step& s, int at_layer, Shared& sha
         next_bias = bias_of(k + 1);
         if (tile >= TILES_OF_QKV) {
             const float sum = product(s, shared, ring, in);
-            if (k == of_qkv) queries.say();
+            if (k == of_qkv) say(s.counters, QUERIES);
             if (there) s.mix[size_t(row) * (WIDTH + s.inner) + output - 2 * WIDTH] = bf16_from_f32(gelu_tanh(sum + f32_from_bf16(bias)));
             continue;
         }
@@ -94,7 +98,7 @@ template <int BLOCKS> DEVICE void leave(const Step& s, int at_layer, Shared& sha
     }
     __syncthreads();
     if (threadIdx.x < share.count) {
-        u32* counter = s.counters + COUNTERS + share.first + threadIdx.x * share.step;
+        u32* counter = s.counters + GATES + share.first + threadIdx.x * share.step;
         shared.is_last[threadIdx.x] = arrive(counter, 1) == chunks - 1;
         if (shared.is_last[threadIdx.x]) *counter = 0;
     }
@@ -225,7 +229,7 @@ DEVICE void put_split(const Step& s, const FourSeen& all, int item, int rows, u3
         if (d == 0) s.part_mass[at] = make_float2(m.top, m.mass);
     }
     if (s.splits == 1) return;
-    u32* counter = s.counters + COUNTERS + TILES_LEAVING + pair;
+    u32* counter = s.counters + GATES + TILES_LEAVING + pair;
     group_barrier(group);
     if (thread == 0) *before = arrive(counter, 1);
     group_barrier(group);
@@ -312,7 +316,7 @@ template <int BLOCKS> DEVICE void decode_step(const Step& s) {
     for (int i = threadIdx.x; i < s.layer_count * int(sizeof(Layer) / 8); i += WARPS * 32) reinterpret_cast<u64*>(shared.layers)[i] = from[i];
     if (threadIdx.x == 0) shared.entering = share_entering(s), shared.leaving = share_leaving(s);
     if (threadIdx.x < STAGES) barrier_init(shared.fetched + threadIdx.x, 1);
-    QueriesGate queries(s.counters);
+    u32 turn = turn_of(s.counters);
     __syncthreads();
     Ring ring(s, shared, 0, false, 0);
     for (int unit = 0; unit < STAGES; unit++) ring.fetch(s, shared, unit);
@@ -326,13 +330,20 @@ template <int BLOCKS> DEVICE void decode_step(const Step& s) {
     }
     __syncthreads();
     for (int layer = 0; layer < s.layer_count; layer++) {
-        enter<BLOCKS>(s, layer, shared, queries);
+        enter<BLOCKS>(s, layer, shared);
         if (item < items) prefetch_page(s, place_of(s, layer, page.page, item / s.splits % HEADS));
-        queries.wait();
+        __syncthreads();
+        say(s.counters, INNER);
+        wait_for(s.counters, QUERIES, turn);
         attend(s, layer, shared, first);
-        grid_barrier(s.counters);
+        __syncthreads();
+        say(s.counters, ATTENDED);
+        wait_for(s.counters, shared.leaving.chunk == 0 ? ATTENDED : INNER, turn);
         leave<BLOCKS>(s, layer, shared);
-        grid_barrier(s.counters);
+        __syncthreads();
+        say(s.counters, HIDDEN);
+        wait_for(s.counters, HIDDEN, turn);
+        turn ^= 0x80000000u;
     }
 }
 

@@ -13,8 +13,8 @@ use cudarc::driver::CudaStream;
 use super::{
     error::CudaError,
     kernels::{
-        COUNTERS, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GROUPS, Kernels,
-        LayerCache, Parts, ROWS_MAX, SPLITS_MAX, UNIT, WIDTH,
+        DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, GROUPS, Kernels, LayerCache,
+        Parts, ROWS_MAX, SPLITS_MAX, UNIT, WIDTH,
     },
     library::Gpu,
     memory::Buffer,
@@ -55,7 +55,7 @@ impl Decoder {
         Ok(Some(Self {
             layers: Buffer::from_host(stream, &layers)?,
             sums: Buffer::zeros(stream, chunks * ROWS_MAX * WIDTH)?,
-            counters: Buffer::zeros(stream, COUNTERS + WIDTH / UNIT + ROWS_MAX * config.n_heads)?,
+            counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ROWS_MAX * config.n_heads)?,
             heads: config.n_heads,
             inner: config.ff_dim,
             layer_count: blocks.len(),

@@ -42,7 +42,7 @@ use dense::DenseKernels;
 pub use attention::{LayerCache, OwnTables, Parts, PrefixTables};
 pub use decisions::PickTables;
 pub use decode::{
-    COUNTERS, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GROUPS, ROWS_MAX, SPLITS_MAX,
+    DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, GROUPS, ROWS_MAX, SPLITS_MAX,
     UNIT, WIDTH,
 };
 #[cfg(test)]

@@ -14,8 +14,8 @@ pub const UNIT: usize = 16;
 pub const ROWS_MAX: usize = 32;
 /// Splits of a tile that the kernel merges in passing.
 pub const SPLITS_MAX: usize = 16;
-/// Counters of the whole grid: its barrier's, and of blocks whose queries, keys and values are there.
-pub const COUNTERS: usize = 2;
+/// Places where blocks wait for each other.
+pub const GATES: usize = 2;
 /// (Tile, head, split)s that a block attends to at once.
 pub const GROUPS: usize = 4;
 
@@ -82,7 +82,7 @@ pub struct DecodeScratch {
     pub masses: Pointer<f32>,
     /// `[chunks, rows, 2048]`.
     pub sums: Pointer<f32>,
-    /// `[COUNTERS + 2048 / 16 + tiles * heads]`; zeros before the first launch, and as the kernel leaves them afterwards.
+    /// `[GATES + 2048 / 16 + tiles * heads]`; zeros before the first launch, and as the kernel leaves them afterwards.
     pub counters: Pointer<u32>,
 }
 
@@ -147,7 +147,7 @@ impl DecodeShape {
                 && scratch.parts.len() >= parts * TEXT_HEAD
                 && scratch.masses.len() >= parts * 2
                 && scratch.sums.len() >= chunks * self.rows * WIDTH
-                && scratch.counters.len() >= COUNTERS + WIDTH / UNIT + self.tiles * heads,
+                && scratch.counters.len() >= GATES + WIDTH / UNIT + self.tiles * heads,
             "decode step: beyond a buffer",
         )
     }
