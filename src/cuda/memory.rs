@@ -212,7 +212,7 @@ impl<T> Pinned<T> {
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// To be written before a copy from it begins, or after it has ended.
+    /// What of it is under way to the GPU is not to be written before that copy has ended.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as above, and `self` is borrowed alone.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
+use rayon::prelude::*;
 
 use super::{
     error::CudaError,
@@ -75,15 +76,11 @@ impl FrameStage {
         for (staged, picture) in staged.iter_mut().zip(pictures) {
             *staged = lies_at(picture).and_then(|there| self.take(copies, picture, there));
         }
-        // The others lie one behind the other and go up in one copy.
-        let first = self.used;
         for (staged, picture) in staged.iter_mut().zip(pictures) {
             if staged.is_none() {
-                *staged = Some(self.copy(picture)?);
+                *staged = Some(self.copy(copies, picture)?);
             }
         }
-        let (to, len) = (self.device.start().at(first), self.used - first);
-        upload(copies, (&self.host, first), to, len)?;
         Ok(staged.into_iter().flatten().collect())
     }
 
@@ -120,14 +117,22 @@ impl FrameStage {
         }
     }
 
-    /// Copies a picture's rows to where they go up from.
-    fn copy(&mut self, picture: &Picture) -> Result<Staged, CudaError> {
+    /// Copies a picture's rows to where they go up from, by several threads, because the GPU waits for it; each plane goes up
+    /// while the next one is copied.
+    fn copy(&mut self, copies: &Arc<CudaStream>, picture: &Picture) -> Result<Staged, CudaError> {
         self.place(picture, |stage, index, (row_bytes, rows)| {
-            let room = &mut stage.host.as_mut_slice()[stage.used..][..row_bytes * rows];
-            for (y, row) in room.chunks_exact_mut(row_bytes).enumerate() {
-                row.copy_from_slice(picture.row(index, y));
-            }
-            Ok(())
+            let (first, bytes) = (stage.used, row_bytes * rows);
+            let rows_at_once = PIECE_BYTES.div_ceil(row_bytes);
+            stage.host.as_mut_slice()[first..][..bytes]
+                .par_chunks_mut(rows_at_once * row_bytes)
+                .enumerate()
+                .for_each(|(piece, room)| {
+                    for (y, row) in room.chunks_exact_mut(row_bytes).enumerate() {
+                        row.copy_from_slice(picture.row(index, piece * rows_at_once + y));
+                    }
+                });
+            let to = stage.device.start().at(first);
+            upload(copies, (&stage.host, first), to, bytes)
         })
     }
 
@@ -159,6 +164,8 @@ impl FrameStage {
     }
 }
 
+/// What a thread copies at once: long beside what it takes to wake it.
+const PIECE_BYTES: usize = 128 << 10;
 /// Planes begin at multiples of it.
 const ALIGNED: usize = 256;
 
