@@ -220,7 +220,9 @@ impl CudaBackend {
             network.tokens(step.images.len(), features)?;
         }
         record(&place.moments().encoded, compute)?;
-        self.queue_rows(slot)
+        self.queue_rows(slot)?;
+        self.reuse.keep_bytes();
+        Ok(())
     }
 
     /// How the step's pictures are cut, and which crops are encoded; writes both for the kernels.

@@ -8,7 +8,8 @@
 //!
 //! A crop depends on the source pixels below it and below the reach of the scaling filter at its edges, and on nothing else.
 //! So each crop keeps a copy of these, at most 2.5 times the picture for all crops of a camera, and comparing costs no more
-//! than reading them. The GPU is not asked, so nothing waits. As on the CPU, a crop that is only similar keeps the bytes it was
+//! than reading them. The copy is made when the step is queued: until then the picture itself stands for it, because the GPU waits
+//! for the step. The GPU is not asked, so nothing waits for it. As on the CPU, a crop that is only similar keeps the bytes it was
 //! encoded from, so that small changes add up until they count; but here they are compared before colour and scaling, and by
 //! the largest difference of a byte.
 //!
@@ -70,8 +71,38 @@ struct Camera {
     shape: Shape,
     /// [`Reuse::images`] at its last picture.
     seen: u64,
-    /// The bytes that each crop was encoded from.
-    tiles: Vec<Option<Vec<u8>>>,
+    tiles: Vec<Tile>,
+}
+
+/// What a crop was encoded from.
+#[derive(Default)]
+struct Tile {
+    /// Until its bytes are copied.
+    picture: Option<Picture>,
+    bytes: Option<Vec<u8>>,
+}
+
+impl Tile {
+    fn is_like(&self, picture: &Picture, region: &Region, max_difference: u8) -> bool {
+        match (&self.picture, &self.bytes) {
+            (Some(before), _) => {
+                let pairs = rows(picture, region).zip(rows(before, region));
+                pairs
+                    .into_iter()
+                    .all(|(row, before)| near(row, before, max_difference))
+            }
+            (None, Some(bytes)) => is_alike(picture, region, bytes, max_difference),
+            (None, None) => false,
+        }
+    }
+
+    fn keep_bytes(&mut self, region: &Region) {
+        if let Some(picture) = self.picture.take() {
+            let bytes = self.bytes.get_or_insert_default();
+            bytes.clear();
+            rows(&picture, region).for_each(|row| bytes.extend_from_slice(row));
+        }
+    }
 }
 
 /// What must be the same for bytes to mean the same.
@@ -135,16 +166,28 @@ impl Reuse {
                 crops.push(self.step.fresh());
                 continue;
             };
-            let same = |bytes: &Vec<u8>| is_alike(picture, region, bytes, self.max_difference);
-            crops.push(match known.as_ref().is_some_and(same) {
+            crops.push(match known.is_like(picture, region, self.max_difference) {
                 true => step.kept(entry),
                 false => {
-                    copy(picture, region, known.get_or_insert_default());
+                    known.picture = Some(picture.clone());
                     step.fresh_for(entry)
                 }
             });
         }
         crops
+    }
+
+    /// Lets go of the step's pictures: copies the bytes that later ones are compared with. That takes long beside all else here,
+    /// so the step should be queued.
+    pub fn keep_bytes(&mut self) {
+        for camera in self.cameras.iter_mut().flatten() {
+            let Some(regions) = self.regions.get(&camera.shape.size) else {
+                continue;
+            };
+            for (tile, region) in camera.tiles.iter_mut().zip(regions.iter()) {
+                tile.keep_bytes(region);
+            }
+        }
     }
 
     /// Crops that the step encodes.
@@ -180,7 +223,9 @@ impl Reuse {
                     id: id.clone(),
                     shape,
                     seen: self.images,
-                    tiles: vec![None; Self::crops_each(&self.vision)],
+                    tiles: std::iter::repeat_with(Tile::default)
+                        .take(Self::crops_each(&self.vision))
+                        .collect(),
                 });
             }
         }
@@ -275,18 +320,13 @@ fn is_alike(picture: &Picture, region: &Region, kept: &[u8], max_difference: u8)
             return false;
         };
         rest = behind;
-        let near = || {
-            row.iter()
-                .zip(before)
-                .all(|(a, b)| a.abs_diff(*b) <= max_difference)
-        };
-        row == before || (max_difference > 0 && near())
+        near(row, before, max_difference)
     })
 }
 
-fn copy(picture: &Picture, region: &Region, to: &mut Vec<u8>) {
-    to.clear();
-    rows(picture, region).for_each(|row| to.extend_from_slice(row));
+fn near(row: &[u8], before: &[u8], max_difference: u8) -> bool {
+    let differences = || row.iter().zip(before).map(|(a, b)| a.abs_diff(*b));
+    row == before || (max_difference > 0 && differences().all(|d| d <= max_difference))
 }
 
 #[cfg(test)]

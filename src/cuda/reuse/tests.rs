@@ -54,7 +54,15 @@ fn camera(number: usize) -> CameraId {
     CameraId::new(&format!("c{number}")).unwrap()
 }
 
+/// Which crops a step with this picture alone encodes.
 fn plan(reuse: &mut Reuse, number: usize, picture: &Picture) -> Vec<bool> {
+    let fresh = plan_unqueued(reuse, number, picture);
+    reuse.keep_bytes();
+    fresh
+}
+
+/// The same, and the step is not queued: pictures are compared with the picture.
+fn plan_unqueued(reuse: &mut Reuse, number: usize, picture: &Picture) -> Vec<bool> {
     reuse.begin_step();
     let tiling = tiling(picture.width(), picture.height(), &vision());
     let crops = reuse.plan(Some(&camera(number)), picture, tiling);
@@ -69,7 +77,9 @@ proptest! {
         format in prop::sample::select(vec![PixelFormat::Rgb, PixelFormat::Nv12, PixelFormat::I420]),
         plane in any::<prop::sample::Index>(),
         byte in any::<prop::sample::Index>(),
+        queued in any::<bool>(),
     ) {
+        let plan = if queued { plan } else { plan_unqueued };
         let before = Frame::new(format);
         let mut after = before.clone();
         let plane = plane.index(after.planes.len());
