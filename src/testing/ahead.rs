@@ -4,15 +4,15 @@
 use std::collections::VecDeque;
 
 use super::{
-    golden_model::{config, pages, picture},
+    golden_model::{config, pages, picture, row, tokens},
     golden_set,
 };
 use crate::{
     domain::Picture,
     engine::{
         backend::{
-            Backend, Feed, ImageJob, Input, KvTable, MaskSource, Pick, Row, RowMask, RowRef,
-            Sampling, SlotId, Step, TokenMask,
+            Backend, Feed, ImageJob, MaskSource, Pick, Row, RowMask, RowRef, Sampling, SlotId,
+            Step, TokenMask,
         },
         sequence::{Bounds, Sequence, Skill},
     },
@@ -38,32 +38,11 @@ pub fn micro_picture(image: &str) -> Picture {
     picture(&golden_set("md2-micro").unwrap(), image)
 }
 
-/// Inputs of these ids.
-pub fn tokens(ids: &[u32]) -> Vec<Input> {
-    ids.iter().copied().map(Input::Token).collect()
-}
-
 /// The likeliest token but these.
 pub fn token_pick(banned: &[u32]) -> Pick {
     Pick::Token {
         mask: MaskSource::Banned(banned.to_vec()),
         sampling: Sampling::Greedy,
-    }
-}
-
-/// A row of the first image, in the pages of row `index`, `after` positions behind the image.
-pub fn row(backend: &dyn Backend, index: usize, after: usize, inputs: Feed, picks: &[Pick]) -> Row {
-    let (prefix, own) = pages(backend, index);
-    let prefix_positions = backend.limits().prefix_positions;
-    Row {
-        inputs,
-        position: prefix_positions + after,
-        kv: KvTable {
-            prefix,
-            prefix_positions,
-            own,
-        },
-        picks: picks.to_vec(),
     }
 }
 

@@ -44,6 +44,40 @@ pub fn pages(backend: &dyn Backend, row: usize) -> (Vec<PageId>, Vec<PageId>) {
     )
 }
 
+/// Where the KV of row `row` lies, behind an image.
+pub fn kv(backend: &dyn Backend, row: usize) -> KvTable {
+    let (prefix, own) = pages(backend, row);
+    KvTable {
+        prefix,
+        prefix_positions: backend.limits().prefix_positions,
+        own,
+    }
+}
+
+/// The same without an image.
+pub fn alone(backend: &dyn Backend, row: usize) -> KvTable {
+    KvTable {
+        own: pages(backend, row).1,
+        ..KvTable::default()
+    }
+}
+
+/// Row `index`, `after` positions behind the image.
+pub fn row(backend: &dyn Backend, index: usize, after: usize, inputs: Feed, picks: &[Pick]) -> Row {
+    let kv = kv(backend, index);
+    Row {
+        inputs,
+        position: kv.prefix_positions + after,
+        kv,
+        picks: picks.to_vec(),
+    }
+}
+
+/// Inputs of these ids.
+pub fn tokens(ids: &[u32]) -> Vec<Input> {
+    ids.iter().copied().map(Input::Token).collect()
+}
+
 /// Runs sequences to their ends, all that are not finished in every step, the image in the first.
 pub fn run(
     backend: &mut dyn Backend,
@@ -71,15 +105,9 @@ pub fn run_with(
             let Some(feed) = sequence.feed() else {
                 continue;
             };
-            let (prefix, own) = pages(backend, i);
-            let kv = KvTable {
-                prefix: if prefix_positions == 0 {
-                    Vec::new()
-                } else {
-                    prefix
-                },
-                prefix_positions,
-                own,
+            let kv = match prefix_positions {
+                0 => alone(backend, i),
+                _ => kv(backend, i),
             };
             running.push((i, feed.inputs.len()));
             step.rows.push(Row {
@@ -119,6 +147,5 @@ pub fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
         max_objects: setting("max_objects"),
         max_tokens: setting("max_tokens"),
     };
-    let prompt = ids.into_iter().map(Input::Token).collect();
-    Sequence::new(skill, prompt, TokenIds::of(config), bounds)
+    Sequence::new(skill, tokens(&ids), TokenIds::of(config), bounds)
 }

@@ -6,12 +6,11 @@
 
 use serde_json::Value;
 
-use super::golden_model::pages;
+use super::golden_model::{self, pages};
 use crate::{
     domain::Picture,
     engine::backend::{
-        Backend, Feed, ImageJob, Input, KvTable, MaskSource, Pick, Picked, Row, Sampling, SlotId,
-        Step,
+        Backend, Feed, ImageJob, Input, MaskSource, Pick, Picked, Row, Sampling, SlotId, Step,
     },
     model::{ModelConfig, coord_from_bin, size_from_bin},
 };
@@ -183,17 +182,9 @@ pub fn follow<B: Inside>(
     config: &ModelConfig,
     alone: bool,
 ) -> Followed {
-    let (prefix, own) = pages(backend, 0);
     let kv = match alone {
-        true => KvTable {
-            own,
-            ..KvTable::default()
-        },
-        false => KvTable {
-            prefix,
-            prefix_positions: backend.limits().prefix_positions,
-            own,
-        },
+        true => golden_model::alone(backend, 0),
+        false => golden_model::kv(backend, 0),
     };
     let mut position = kv.prefix_positions;
     let mut followed = Followed {

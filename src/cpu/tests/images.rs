@@ -8,7 +8,8 @@ use crate::{
         Backend, Committed, Feed, ImageJob, KvTable, PageId, Pick, Picked, Row, SlotId, Step,
     },
     testing::{
-        ahead::{DETECT, IMAGE, micro_picture, row, tokens},
+        ahead::{DETECT, IMAGE, micro_picture},
+        golden_model::{row, tokens},
         golden_set,
     },
 };

@@ -13,9 +13,10 @@ use crate::{
     model::{Found, coord_from_bin, size_from_bin},
     testing::{
         ahead::{
-            CAPTION, DETECT, IMAGE, Masks, POINT, image_step, micro_picture, row, run_ahead,
-            sequences, token_pick, tokens,
+            CAPTION, DETECT, IMAGE, Masks, POINT, image_step, micro_picture, run_ahead, sequences,
+            token_pick,
         },
+        golden_model::{row, tokens},
         golden_set,
     },
 };

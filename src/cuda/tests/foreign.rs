@@ -13,7 +13,7 @@ use super::{
     Random, Rig,
     frames::{patches, picture},
     rig,
-    whole::{cuda_on, gpu},
+    whole::{gpu, micro},
 };
 use crate::{
     cuda::{
@@ -23,11 +23,11 @@ use crate::{
         stage::FrameStage,
     },
     domain::{DeviceMemory, DevicePlanes, Picture, PixelFormat, Planes},
-    engine::backend::{Backend, Feed, ImageJob, Input, KvTable, Pick, Picked, Row, SlotId, Step},
+    engine::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
     model::VisionConfig,
     testing::{
-        golden_model::{config, pages, weights},
-        golden_set, uploaded,
+        golden_model::{row, tokens},
+        uploaded,
     },
 };
 
@@ -252,30 +252,19 @@ fn a_step_holds_such_frames_until_its_commit_and_encodes_all_of_them() {
     if !gpu(0) {
         return;
     }
-    let set = golden_set("md2-micro").unwrap();
-    let config = config(&set);
-    let mut backend = cuda_on(0, &config, weights(&set, &config));
+    let mut backend = micro();
     let other = Other::new(library::open(0).unwrap().context.cu_device(), 1);
     let on_host = picture(&mut Random::new(12), PixelFormat::Nv12, (1280, ROWS));
-    let (prefix, own) = pages(&backend, 0);
-    let prefix_positions = backend.limits().prefix_positions;
+    let prompt = Feed::Host(tokens(&[1, 498, 95]));
+    let row = row(&backend, 0, 0, prompt, &[Pick::Coord]);
     let mut decide = |picture: Picture| -> (Vec<Picked>, usize) {
         let mut step = Step::default();
         step.images.push(ImageJob {
             picture,
-            pages: prefix.clone(),
+            pages: row.kv.prefix.clone(),
             camera: Some(crate::domain::CameraId::new("gate").unwrap()),
         });
-        step.rows.push(Row {
-            inputs: Feed::Host([1, 498, 95].into_iter().map(Input::Token).collect()),
-            position: prefix_positions,
-            kv: KvTable {
-                prefix: prefix.clone(),
-                prefix_positions,
-                own: own.clone(),
-            },
-            picks: vec![Pick::Coord],
-        });
+        step.rows.push(row.clone());
         backend.launch(SlotId(0), step).unwrap();
         let held = 1 - other.free();
         let done = backend.commit(SlotId(0)).unwrap();

@@ -1,16 +1,16 @@
 //! When all shapes are known, a step is a few graphs: it decides the same, allocates nothing, and the host waits once for it.
 
-use super::whole::{cuda_on, gpu};
+use super::whole::{gpu, micro};
 use crate::{
     cuda::{CudaBackend, library, memory::Calls},
     domain::Picture,
     engine::backend::{
-        Backend, Feed, ImageJob, Input, KvTable, MaskSource, Pick, Picked, Row, RowMask, RowRef,
-        Sampling, SlotId, Step, TokenMask,
+        Backend, Feed, ImageJob, MaskSource, Pick, Picked, Row, RowMask, RowRef, Sampling, SlotId,
+        Step, TokenMask,
     },
     testing::{
-        golden_model::{config, pages, picture, weights},
-        golden_set,
+        ahead::{IMAGE, micro_config, micro_picture, token_pick},
+        golden_model::{pages, row, tokens},
     },
 };
 
@@ -21,32 +21,15 @@ const PROMPT: [u32; 6] = [1, 498, 95, 376, 2, 345];
 /// The step `number` of an endless row of rounds: an image with two prompts, two decode steps that are carried on from the
 /// step before, a token that the device chooses, a token with a mask of the host.
 fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
-    let prefix_positions = backend.limits().prefix_positions;
-    let row = |index: usize, after: usize, inputs: Feed, pick: Pick| {
-        let (prefix, own) = pages(backend, index);
-        Row {
-            inputs,
-            position: prefix_positions + after,
-            kv: KvTable {
-                prefix,
-                prefix_positions,
-                own,
-            },
-            picks: vec![pick],
-        }
-    };
-    let fed = |ids: &[u32]| Feed::Host(ids.iter().copied().map(Input::Token).collect());
+    let row = |index, after, inputs, pick| row(backend, index, after, inputs, &[pick]);
+    let fed = |ids: &[u32]| Feed::Host(tokens(ids));
     let carried = || {
         Feed::Carry(RowRef {
             slot: SlotId((number + 1) % 2),
             row: 0,
         })
     };
-    let token = |mask| Pick::Token {
-        mask,
-        sampling: Sampling::Greedy,
-    };
-    let banned = || token(MaskSource::Banned(vec![3]));
+    let banned = || token_pick(&[3]);
     let (prompt, behind) = (PROMPT.as_slice(), PROMPT.len());
     let mut step = Step::default();
     match number % KINDS {
@@ -63,7 +46,10 @@ fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
         2 => step.rows.push(row(0, behind + 1, carried(), Pick::Size)),
         3 => step.rows.push(row(1, behind, fed(&[300]), banned())),
         _ => {
-            let masked = token(MaskSource::Host);
+            let masked = Pick::Token {
+                mask: MaskSource::Host,
+                sampling: Sampling::Greedy,
+            };
             step.rows.push(row(1, behind + 1, fed(&[301]), masked));
         }
     }
@@ -102,11 +88,9 @@ fn graphs_decide_as_what_they_recorded() {
     if !gpu(0) {
         return;
     }
-    let set = golden_set("md2-micro").unwrap();
-    let config = config(&set);
-    let mut backend = cuda_on(0, &config, weights(&set, &config));
-    let picture = picture(&set, "gray_200x200");
-    let vocab = config.text.vocab_size;
+    let mut backend = micro();
+    let picture = micro_picture(IMAGE);
+    let vocab = micro_config().text.vocab_size;
     // Each kind of step has come to both slots.
     let round = 2 * KINDS;
     let queued = run(&mut backend, &picture, vocab, round);
@@ -120,11 +104,9 @@ fn steps_of_known_shapes_allocate_nothing_and_wait_once_each() {
     if !gpu(0) {
         return;
     }
-    let set = golden_set("md2-micro").unwrap();
-    let config = config(&set);
-    let mut backend = cuda_on(0, &config, weights(&set, &config));
-    let picture = picture(&set, "gray_200x200");
-    let vocab = config.text.vocab_size;
+    let mut backend = micro();
+    let picture = micro_picture(IMAGE);
+    let vocab = micro_config().text.vocab_size;
     // Each shape is queued, recorded and launched as a graph in each slot.
     run(&mut backend, &picture, vocab, 2 * KINDS * 4);
     let free = || library::open(0).unwrap().free_bytes().unwrap();

@@ -1,16 +1,11 @@
 //! Crops that are kept give the answers of crops that are encoded.
 
-use super::whole::{cuda_on, gpu};
+use super::whole::{gpu, micro};
 use crate::{
     cuda::CudaBackend,
     domain::{CameraId, Picture},
-    engine::backend::{
-        Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Picked, Row, SlotId, Step,
-    },
-    testing::{
-        golden_model::{config, weights},
-        golden_set,
-    },
+    engine::backend::{Backend, Feed, ImageJob, KvTable, PageId, Pick, Picked, Row, SlotId, Step},
+    testing::golden_model::tokens,
 };
 
 const PROMPT: [u32; 6] = [1, 498, 95, 376, 2, 345];
@@ -40,7 +35,7 @@ fn decide(backend: &mut CudaBackend, images: &[(Option<&str>, bool)]) -> (Vec<Pi
             camera: camera.map(|name| CameraId::new(name).unwrap()),
         });
         step.rows.push(Row {
-            inputs: Feed::Host(PROMPT.into_iter().map(Input::Token).collect()),
+            inputs: Feed::Host(tokens(&PROMPT)),
             position: limits.prefix_positions,
             kv: KvTable {
                 prefix,
@@ -75,9 +70,7 @@ fn kept_crops_decide_as_encoded_ones() {
     if !gpu(0) {
         return;
     }
-    let set = golden_set("md2-micro").unwrap();
-    let config = config(&set);
-    let mut backend = cuda_on(0, &config, weights(&set, &config));
+    let mut backend = micro();
     let mut decide = |images: &[_]| decide(&mut backend, images);
     let (off, [all, _]) = decide(&[(None, false)]);
     let (off_changed, _) = decide(&[(None, true)]);

@@ -8,10 +8,11 @@ use crate::{
     cpu::{self, CpuBackend},
     cuda::{Capacity, CudaBackend, Precision, library},
     domain::{ManualClock, SystemClock},
-    engine::backend::{Backend, Feed, ImageJob, Input, KvTable, Pick, Picked, Row, SlotId, Step},
+    engine::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
     model::{Found, ModelConfig, Weights},
     testing::{
-        golden_model::{config, pages, picture, run_with, sequence, weights},
+        ahead::micro_config,
+        golden_model::{config, picture, row, run_with, sequence, tokens, weights},
         golden_set, golden_sets, json,
         rule::Rule,
     },
@@ -30,6 +31,12 @@ pub(super) fn gpu(index: u32) -> bool {
 
 fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
     cuda_on(0, config, weights)
+}
+
+/// With the smallest golden model.
+pub(super) fn micro() -> CudaBackend {
+    let config = micro_config();
+    cuda(&config, weights(&golden_set("md2-micro").unwrap(), &config))
 }
 
 pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaBackend {
@@ -79,21 +86,10 @@ fn first(
     ids: &[u32],
     pick: Pick,
 ) -> Picked {
-    let (prefix, own) = pages(backend, 0);
-    let kv = KvTable {
-        prefix,
-        prefix_positions: backend.limits().prefix_positions,
-        own,
-    };
-    let row = Row {
-        inputs: Feed::Host(ids.iter().copied().map(Input::Token).collect()),
-        position: kv.prefix_positions,
-        picks: vec![pick],
-        kv: kv.clone(),
-    };
+    let row = row(backend, 0, 0, Feed::Host(tokens(ids)), &[pick]);
     let image = ImageJob {
         picture: picture.clone(),
-        pages: kv.prefix,
+        pages: row.kv.prefix.clone(),
         camera: None,
     };
     backend
