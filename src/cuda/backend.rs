@@ -215,8 +215,10 @@ impl CudaBackend {
                 keeps: self.reuse.keeps(),
             };
             let network = &self.network;
-            let shape = (fresh > 0).then_some(Shape::Look { crops: fresh });
-            self.graphs.run(shape, || network.look(fresh))?;
+            if fresh > 0 {
+                let shape = Shape::Look { crops: fresh };
+                self.graphs.run(Some(shape), || network.look(fresh))?;
+            }
             network.tokens(step.images.len(), features)?;
         }
         record(&place.moments().encoded, compute)?;

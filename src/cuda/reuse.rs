@@ -75,7 +75,7 @@ struct Camera {
 }
 
 /// What a crop was encoded from.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Tile {
     /// Until its bytes are copied.
     picture: Option<Picture>,
@@ -86,12 +86,19 @@ impl Tile {
     fn is_like(&self, picture: &Picture, region: &Region, max_difference: u8) -> bool {
         match (&self.picture, &self.bytes) {
             (Some(before), _) => {
-                let pairs = rows(picture, region).zip(rows(before, region));
-                pairs
-                    .into_iter()
-                    .all(|(row, before)| near(row, before, max_difference))
+                let mut pairs = rows(picture, region).zip(rows(before, region));
+                pairs.all(|(row, before)| is_near(row, before, max_difference))
             }
-            (None, Some(bytes)) => is_alike(picture, region, bytes, max_difference),
+            (None, Some(bytes)) => {
+                let mut rest = &bytes[..];
+                rows(picture, region).all(|row| {
+                    let Some((before, behind)) = rest.split_at_checked(row.len()) else {
+                        return false;
+                    };
+                    rest = behind;
+                    is_near(row, before, max_difference)
+                })
+            }
             (None, None) => false,
         }
     }
@@ -180,11 +187,16 @@ impl Reuse {
     /// Lets go of the step's pictures: copies the bytes that later ones are compared with. That takes long beside all else here,
     /// so the step should be queued.
     pub fn keep_bytes(&mut self) {
-        for camera in self.cameras.iter_mut().flatten() {
-            let Some(regions) = self.regions.get(&camera.shape.size) else {
+        let each = Self::crops_each(&self.vision);
+        for keep in &self.step.keeps {
+            let (slot, index) = (keep.entry / each, keep.entry % each);
+            let Some(camera) = self.cameras.get_mut(slot).and_then(Option::as_mut) else {
                 continue;
             };
-            for (tile, region) in camera.tiles.iter_mut().zip(regions.iter()) {
+            // Another camera may have taken the place within the step; its own crops come later.
+            let regions = self.regions.get(&camera.shape.size);
+            let region = regions.and_then(|regions| regions.get(index));
+            if let (Some(tile), Some(region)) = (camera.tiles.get_mut(index), region) {
                 tile.keep_bytes(region);
             }
         }
@@ -223,9 +235,7 @@ impl Reuse {
                     id: id.clone(),
                     shape,
                     seen: self.images,
-                    tiles: std::iter::repeat_with(Tile::default)
-                        .take(Self::crops_each(&self.vision))
-                        .collect(),
+                    tiles: vec![Tile::default(); Self::crops_each(&self.vision)],
                 });
             }
         }
@@ -313,18 +323,7 @@ fn rows<'a>(picture: &'a Picture, region: &'a Region) -> impl Iterator<Item = &'
     })
 }
 
-fn is_alike(picture: &Picture, region: &Region, kept: &[u8], max_difference: u8) -> bool {
-    let mut rest = kept;
-    rows(picture, region).all(|row| {
-        let Some((before, behind)) = rest.split_at_checked(row.len()) else {
-            return false;
-        };
-        rest = behind;
-        near(row, before, max_difference)
-    })
-}
-
-fn near(row: &[u8], before: &[u8], max_difference: u8) -> bool {
+fn is_near(row: &[u8], before: &[u8], max_difference: u8) -> bool {
     let differences = || row.iter().zip(before).map(|(a, b)| a.abs_diff(*b));
     row == before || (max_difference > 0 && differences().all(|d| d <= max_difference))
 }

@@ -119,7 +119,7 @@ impl FrameStage {
 
     /// Copies a picture's rows to where they go up from, by several threads, because the GPU waits for it; each plane goes up
     /// while the next one is copied.
-    fn copy(&mut self, copies: &Arc<CudaStream>, picture: &Picture) -> Result<Staged, CudaError> {
+    fn copy(&mut self, copies: &CudaStream, picture: &Picture) -> Result<Staged, CudaError> {
         self.place(picture, |stage, index, (row_bytes, rows)| {
             let (first, bytes) = (stage.used, row_bytes * rows);
             let rows_at_once = PIECE_BYTES.div_ceil(row_bytes);

@@ -25,11 +25,8 @@ pub struct Features<'a> {
 }
 
 impl Network {
-    /// Queues the vision encoder over the patches of `crops` crops; nothing without crops.
+    /// Queues the vision encoder over the patches of `crops` crops, at least one.
     pub fn look(&self, crops: usize) -> Result<(), CudaError> {
-        if crops == 0 {
-            return Ok(());
-        }
         let (config, weights) = (&self.config.vision, &self.weights);
         let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
         let rows = crops * tokens;

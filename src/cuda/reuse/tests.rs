@@ -166,3 +166,16 @@ fn images_of_one_step_take_what_the_step_itself_makes() {
     let keeps = [(0, 0), (1, 1)].map(|(place, entry)| Keep { place, entry });
     assert_eq!(reuse.keeps(), keeps);
 }
+
+#[test]
+fn a_camera_that_takes_another_ones_place_within_a_step_keeps_its_own_bytes() {
+    let [a, b] = [PixelFormat::Rgb, PixelFormat::Nv12].map(|format| Frame::new(format).picture());
+    let tiling = tiling(SIZE.0, SIZE.1, &vision());
+    let mut reuse = Reuse::new(&vision(), 1, 0);
+    reuse.begin_step();
+    reuse.plan(Some(&camera(0)), &a, tiling);
+    reuse.plan(Some(&camera(1)), &b, tiling);
+    reuse.keep_bytes();
+    assert!(plan(&mut reuse, 1, &b).iter().all(|fresh| !fresh));
+    assert!(plan(&mut reuse, 0, &a).iter().all(|fresh| *fresh));
+}
