@@ -87,13 +87,14 @@ DEVICE void see_page(Seen& seen, const bf16* k, const bf16* v, int limit, int on
     for (int n = 0; n < TEXT_HEAD / 8; n++) mma_16_8_16(seen.o[n], p, vf[n].x, vf[n].y);
 }
 
-// What four warps have seen, in shared memory. Rows are padded, so that lanes that write together write to different banks.
-struct FourSeen {
-    float values[4][ROWS_OF_TILE][TEXT_HEAD + 8];
-    float tops[4][ROWS_OF_TILE], masses[4][ROWS_OF_TILE];
+// What four warps have seen of the first ROWS rows, in shared memory. They are padded, so that lanes that write together write to
+// different banks.
+template <int ROWS> struct FourSeen {
+    float values[4][ROWS][TEXT_HEAD + 8];
+    float tops[4][ROWS], masses[4][ROWS];
 };
 
-DEVICE void put_seen(FourSeen& all, int warp, Seen& seen) {
+template <int ROWS> DEVICE void put_seen(FourSeen<ROWS>& all, int warp, Seen& seen) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -101,6 +102,7 @@ DEVICE void put_seen(FourSeen& all, int warp, Seen& seen) {
         mass += __shfl_xor_sync(WARP_ALL, mass, 1);
         mass += __shfl_xor_sync(WARP_ALL, mass, 2);
         const int row = g + half * 8;
+        if (row >= ROWS) continue;
         if (t == 0) {
             all.tops[warp][row] = seen.top[half];
             all.masses[warp][row] = mass;
@@ -116,7 +118,7 @@ DEVICE void put_seen(FourSeen& all, int warp, Seen& seen) {
 struct Merged {
     float value, top, mass;
 };
-DEVICE Merged merge_seen(const FourSeen& all, int row, int d) {
+template <int ROWS> DEVICE Merged merge_seen(const FourSeen<ROWS>& all, int row, int d) {
     Merged m = {0.0f, fmaxf(fmaxf(all.tops[0][row], all.tops[1][row]), fmaxf(all.tops[2][row], all.tops[3][row])), 0.0f};
 #pragma unroll
     for (int w = 0; w < 4; w++) {

@@ -16,7 +16,7 @@
 
 // grid (tiles, heads, splits), 128 threads. Warps take the pages of their split in turn.
 extern "C" __global__ void __launch_bounds__(128) attend_prefix(const bf16* qkv, const bf16* keys, const bf16* values, const int* pages, const int* tile_row, const int* tile_table, const int* tile_length, float* part, float* part_mass, int heads) {
-    __shared__ FourSeen all;
+    __shared__ FourSeen<ROWS_OF_TILE> all;
     const int tile = blockIdx.x, head = blockIdx.y, split = blockIdx.z, splits = gridDim.z;
     const int length = tile_length[tile];
     if (length == 0) return;

@@ -47,6 +47,22 @@ DEVICE u32 e4m3_pair(float low, float high) {
 #endif
 }
 
+// Four of them as two pairs of f16, which holds each exactly.
+DEVICE void f16_from_e4m3(u32& low, u32& high, u32 four) {
+#if __CUDA_ARCH__ >= 890
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
+        : "=r"(low), "=r"(high) : "r"(four));
+#else
+    low = high = 0;
+#endif
+}
+// Rounds to nearest, ties to even; what is too large becomes endless.
+DEVICE u32 f16_pair(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
 // Results of kernels that write bf16 or, times `scale`, e4m3.
 DEVICE void store_eight(bf16* to, const Eight& e, float) { *reinterpret_cast<uint4*>(to) = raw_from(e); }
 DEVICE void store_eight(e4m3* to, const Eight& e, float scale) {
@@ -99,6 +115,9 @@ DEVICE float block_max(float x, float* scratch) {
     return x;
 }
 
+// Soon to be read by anybody: 128 bytes into the L2.
+DEVICE void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 // Copies 16 bytes from global to shared memory without registers; zeros when `there` is false (then `from` is not read).
 DEVICE void copy_async_16(void* to_shared, const void* from, bool there) {
     u32 to = u32(__cvta_generic_to_shared(to_shared));
@@ -134,6 +153,12 @@ DEVICE void load_matrix_x2_transposed(u32 (&r)[2], const bf16* row) {
 //   c[0], c[1]: row g, columns 2t, 2t+1;        c[2], c[3]: row g+8
 DEVICE void mma_16_8_16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// The same with a and b in f16.
+DEVICE void mma_16_8_16_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

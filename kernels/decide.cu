@@ -23,19 +23,23 @@ struct Chosen {
 
 // Of BINS logits, by the whole block; `scratch` holds 32 floats.
 DEVICE Chosen choose_bin(const float* logits, float* scratch) {
-    float best = NEG_INF;
+    float x[BINS / 256], best = NEG_INF;
     int at = 0;
-    for (int i = threadIdx.x; i < BINS; i += 256) {
-        if (logits[i] > best) best = logits[i], at = i;
+#pragma unroll
+    for (int j = 0; j < BINS / 256; j++) x[j] = logits[threadIdx.x + j * 256];
+#pragma unroll
+    for (int j = 0; j < BINS / 256; j++) {
+        if (x[j] > best) best = x[j], at = threadIdx.x + j * 256;
     }
     float high = block_max(best, scratch);
     // The lowest index among equals: as a float it is exact.
     int bin = -int(block_max(best == high ? -float(at) : NEG_INF, scratch));
     float all = 0.0f, near = 0.0f;
-    for (int i = threadIdx.x; i < BINS; i += 256) {
-        float p = expf(logits[i] - high);
+#pragma unroll
+    for (int j = 0; j < BINS / 256; j++) {
+        float p = expf(x[j] - high);
         all += p;
-        if (abs(i - bin) <= 2) near += p;
+        if (abs(int(threadIdx.x) + j * 256 - bin) <= 2) near += p;
     }
     all = block_sum(all, scratch);
     near = block_sum(near, scratch);
@@ -44,6 +48,11 @@ DEVICE Chosen choose_bin(const float* logits, float* scratch) {
 
 extern "C" __global__ void __launch_bounds__(256) decide(const bf16* hidden, const int4* pick, const int* dead, const bf16* ln_weight, const bf16* ln_bias, const bf16* on_end_weight, const float* on_end_bias, const float* coords, const float* sizes, Decision* out, Decision* carried, int width) {
     __shared__ float scratch[32];
+    // Read behind several sums, so it may be on its way before: lines of 128 bytes.
+    for (int i = threadIdx.x; i < width / 64; i += 256) {
+        prefetch_line(ln_weight + i * 64), prefetch_line(ln_bias + i * 64);
+        prefetch_line(on_end_weight + i * 64), prefetch_line(on_end_weight + width + i * 64);
+    }
     const int4 p = pick[blockIdx.x];
     Decision d = {NOTHING, 0, 0, 0.0f, 1.0f, {0, 0, 0}};
     if (!dead[p.y]) {

@@ -2,18 +2,41 @@
 #pragma once
 #include "decode_ring.cuh"
 
-// This warp's slice of the inputs: of row n * 8 + g, i.e. of column g of operand n, values i * 32 + t * 8 and the 7 behind.
-template <int BLOCKS> struct Inputs {
+// Where in a row this lane's values i begin: with its neighbours' it reads 16 bytes of weights at a time.
+template <typename WEIGHT> DEVICE int column(int i) {
+    const int slice = threadIdx.x / 32 * SLICE, t = threadIdx.x % 4;
+    return slice + (sizeof(WEIGHT) == 2 ? i * 32 + t * 8 : i / 2 * 64 + t * 16 + i % 2 * 8);
+}
+
+// This warp's slice of the inputs: of row n * 8 + g, i.e. of column g of operand n, eight values from column(i) on. As operands they
+// are bf16 beside weights in bf16, and f16 beside weights in e4m3, which tensor cores of Hopper multiply as f16 too.
+template <typename WEIGHT, int BLOCKS> struct Inputs {
     uint4 x[BLOCKS][4];
 };
 
-template <int BLOCKS> DEVICE void load_inputs(Inputs<BLOCKS>& in, const bf16* from, int stride, int rows) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+DEVICE uint4 operand_from(const Eight& e, bf16, float) { return raw_from(e); }
+DEVICE uint4 operand_from(const Eight& e, e4m3, float scale) {
+    u32 pairs[4];
+    for (int j = 0; j < 4; j++) pairs[j] = f16_pair(e.x[j * 2] * scale, e.x[j * 2 + 1] * scale);
+    return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+template <typename WEIGHT, int BLOCKS> DEVICE void load_inputs(Inputs<WEIGHT, BLOCKS>& in, const bf16* from, int stride, int rows) {
+    const int g = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
-        const bf16* row = from + size_t(n * 8 + g) * stride + warp * SLICE + t * 8;
+        const bf16* row = from + size_t(n * 8 + g) * stride;
 #pragma unroll
-        for (int i = 0; i < 4; i++) in.x[n][i] = n * 8 + g < rows ? fresh_eight(row + i * 32) : make_uint4(0, 0, 0, 0);
+        for (int i = 0; i < 4; i++) in.x[n][i] = n * 8 + g < rows ? fresh_eight(row + column<WEIGHT>(i)) : make_uint4(0, 0, 0, 0);
+    }
+}
+// Inputs that were loaded become operands; in bf16 they are that already.
+template <int BLOCKS> DEVICE void scale_inputs(Inputs<bf16, BLOCKS>&, float) {}
+template <int BLOCKS> DEVICE void scale_inputs(Inputs<e4m3, BLOCKS>& in, float scale) {
+#pragma unroll
+    for (int n = 0; n < BLOCKS; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) in.x[n][i] = operand_from(eight_from(in.x[n][i]), e4m3(), scale);
     }
 }
 
@@ -53,10 +76,9 @@ DEVICE Eight eight_again(uint4 raw) {
     return e;
 }
 
-// Layer norm of the inputs. A thread has 32 values of a row: their mean and their squares around it, then what that lacks to
+// Layer norm of the inputs, which become operands. A thread has 32 values of a row: their mean and their squares around it, then what that lacks to
 // squares around the mean of the row, so that the values are gone through once.
-template <int BLOCKS> DEVICE void norm_inputs(Inputs<BLOCKS>& in, const bf16* weight, const bf16* bias, Shared& shared) {
-    const int at = threadIdx.x / 32 * SLICE + threadIdx.x % 4 * 8;
+template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BLOCKS>& in, const Layer& layer, Shared& shared) {
     float own[BLOCKS], mean[BLOCKS], squares[BLOCKS];
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
@@ -83,28 +105,25 @@ template <int BLOCKS> DEVICE void norm_inputs(Inputs<BLOCKS>& in, const bf16* we
     sum_rows(squares, shared);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const uint4 w = *reinterpret_cast<const uint4*>(weight + at + i * 32), b = *reinterpret_cast<const uint4*>(bias + at + i * 32);
+        const uint4 w = *reinterpret_cast<const uint4*>(layer.ln_weight + column<WEIGHT>(i));
+        const uint4 b = *reinterpret_cast<const uint4*>(layer.ln_bias + column<WEIGHT>(i));
 #pragma unroll
         for (int n = 0; n < BLOCKS; n++) {
             const float scale = rsqrtf(squares[n] / WIDTH + 1e-5f);
             Eight e = eight_again(in.x[n][i]), by = eight_from(w), plus = eight_from(b);
             for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean[n]) * scale * by.x[j] + plus.x[j];
-            in.x[n][i] = raw_from(e);
+            in.x[n][i] = operand_from(e, WEIGHT(), layer.enter_in);
         }
     }
 }
 
-// The block's next unit. Thread i < 16 * BLOCKS * 8 gets the sum of output i % 16 for row i / 16.
-template <int BLOCKS> DEVICE float product(const Step& s, Shared& shared, Ring& ring, const Inputs<BLOCKS>& in) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    constexpr int ROWS = BLOCKS * 8;
-    barrier_wait(shared.fetched + ring.turn % STAGES, ring.turn / STAGES % 2);
-    // Two sums for each, so that a product does not wait for the one before.
-    float c[BLOCKS][4] = {}, d[BLOCKS][4] = {};
-    const bf16* upper = Ring::stage(ring.turn) + g * ROW_PITCH + warp * SLICE + t * 8;
+// c += w x over this warp's slice, for the lane's part of a unit of weights. Two sums for each, so that a product does not wait for
+// the one before.
+template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], float (&d)[BLOCKS][4], const bf16* unit, const Inputs<bf16, BLOCKS>& in) {
+    const bf16* upper = unit + threadIdx.x % 32 / 4 * PITCH;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        uint4 a = *reinterpret_cast<const uint4*>(upper + i * 32), b = *reinterpret_cast<const uint4*>(upper + 8 * ROW_PITCH + i * 32);
+        uint4 a = *reinterpret_cast<const uint4*>(upper + column<bf16>(i)), b = *reinterpret_cast<const uint4*>(upper + 8 * PITCH + column<bf16>(i));
         u32 low[4] = {a.x, b.x, a.y, b.y}, high[4] = {a.z, b.z, a.w, b.w};
 #pragma unroll
         for (int n = 0; n < BLOCKS; n++) {
@@ -112,11 +131,45 @@ template <int BLOCKS> DEVICE float product(const Step& s, Shared& shared, Ring& 
             mma_16_8_16(BLOCKS < 4 ? d[n] : c[n], high, in.x[n][i].z, in.x[n][i].w);
         }
     }
-    float* sums = static_cast<float*>(work_area()) + ring.turn % 2 * WARPS * ROWS * SUM_PITCH;
+}
+// Of four neighbouring weights the first two are columns of one half of the operand, the others of the other.
+DEVICE void f16_operand(u32 (&operand)[4], u32 upper, u32 lower) {
+    f16_from_e4m3(operand[0], operand[2], upper);
+    f16_from_e4m3(operand[1], operand[3], lower);
+}
+template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], float (&d)[BLOCKS][4], const e4m3* unit, const Inputs<e4m3, BLOCKS>& in) {
+    const e4m3* upper = unit + threadIdx.x % 32 / 4 * PITCH;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        uint4 a = *reinterpret_cast<const uint4*>(upper + column<e4m3>(i)), b = *reinterpret_cast<const uint4*>(upper + 8 * PITCH + column<e4m3>(i));
+        u32 w[4][4];
+        f16_operand(w[0], a.x, b.x), f16_operand(w[1], a.y, b.y), f16_operand(w[2], a.z, b.z), f16_operand(w[3], a.w, b.w);
+#pragma unroll
+        for (int n = 0; n < BLOCKS; n++) {
+            const uint4 x = in.x[n][i], y = in.x[n][i + 1];
+            mma_16_8_16_f16(c[n], w[0], x.x, x.y);
+            mma_16_8_16_f16(BLOCKS < 4 ? d[n] : c[n], w[1], x.z, x.w);
+            mma_16_8_16_f16(c[n], w[2], y.x, y.y);
+            mma_16_8_16_f16(BLOCKS < 4 ? d[n] : c[n], w[3], y.z, y.w);
+        }
+    }
+}
+
+// The block's next unit. Thread i < 16 * ROWS gets the sum of output i % 16 for row i / 16.
+template <typename KIND> DEVICE float product(const Step& s, Shared& shared, Ring<KIND>& ring, const Inputs<typename KIND::Weight, KIND::BLOCKS>& in) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    constexpr int BLOCKS = KIND::BLOCKS, ROWS = KIND::ROWS;
+    barrier_wait(shared.fetched + ring.turn % KIND::STAGES, ring.turn / KIND::STAGES % 2);
+    float c[BLOCKS][4] = {}, d[BLOCKS][4] = {};
+    multiply<KIND::ROW_PITCH>(c, d, ring.stage(ring.turn), in);
+    float* sums = KIND::sums() + ring.turn % 2 * WARPS * ROWS * SUM_PITCH;
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) sums[(warp * ROWS + n * 8 + t * 2 + i % 2) * SUM_PITCH + g + i / 2 * 8] = c[n][i] + d[n][i];
+        for (int i = 0; i < 4; i++) {
+            const int row = n * 8 + t * 2 + i % 2;
+            if (row < ROWS) sums[(warp * ROWS + row) * SUM_PITCH + g + i / 2 * 8] = c[n][i] + d[n][i];
+        }
     }
     // The other half of `sums` is written next, so one barrier for each unit is enough; behind it nobody reads the weights.
     __syncthreads();
@@ -130,3 +183,5 @@ template <int BLOCKS> DEVICE float product(const Step& s, Shared& shared, Ring& 
     }
     return sum;
 }
+
+template <typename WEIGHT> DEVICE float scaled(float sum, float scale) { return sizeof(WEIGHT) == 1 ? sum * scale : sum; }

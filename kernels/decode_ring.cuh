@@ -1,26 +1,35 @@
 // What decode_step.cu is made of: its arguments, the barrier of the grid, and products whose weights are always on their way.
 #pragma once
+#include "attend_page.cuh"
 #include "barrier.cuh"
 
 #define WIDTH 2048
 #define HEADS (WIDTH / TEXT_HEAD)
 #define WARPS 16
 #define SLICE (WIDTH / WARPS)
-#define STAGES 2
 #define LAYERS_MAX 32
 #define CHUNKS_MAX 8
 #define UNIT 16
-// Values between rows of a unit in shared memory: lanes that read together read from different banks.
-#define ROW_PITCH (WIDTH + 32)
+#define STAGES_MAX 4
+#define FEW_ROWS 2
+// Warps that share (tile, head, split).
+#define GROUP 4
+#define GROUPS (WARPS / GROUP)
 #define TILES_OF_QKV (3 * WIDTH / UNIT)
 #define TILES_LEAVING (WIDTH / UNIT)
 // Floats between rows of outputs: lanes that write together write to different banks.
 #define SUM_PITCH 20
 
-// One layer. Weights are [outputs, inner] bf16, biases [outputs] bf16. `enter` are q, k and v and what goes into the MLP,
+// One layer. Weights are [outputs, inner] bf16 or e4m3, biases [outputs] bf16. `enter` are q, k and v and what goes into the MLP,
 // with the outputs of a head in the order of rope_scatter.cu; `leave` are attention's projection beside the MLP's second layer.
 struct Layer {
-    const bf16 *ln_weight, *ln_bias, *enter_weight, *enter_bias, *leave_weight, *leave_bias;
+    const bf16 *ln_weight, *ln_bias;
+    const void* enter_weight;
+    const bf16* enter_bias;
+    const void* leave_weight;
+    const bf16* leave_bias;
+    // With e4m3, powers of two: inputs are multiplied with `_in` so that f16 holds them, and sums with `_out`.
+    float enter_in, enter_out, leave_in, leave_out;
 };
 
 // The same fields in the same order are in cuda::kernels::decode.
@@ -41,7 +50,7 @@ struct Step {
     const int* tile_length;
     const int* own_table;
     const int* own_length;
-    float* part;                // [tiles][heads][splits][16][64]
+    float* part;                // [tiles][heads][splits][16][64], splits up to a kernel's SPLITS_MAX
     float2* part_mass;          // [tiles][heads][splits][16], maximum and mass
     float* sums;                // [chunks][rows][WIDTH]
     u32* counters;              // of gates, of 16 outputs each, of tiles and heads; zeros at first
@@ -69,8 +78,11 @@ DEVICE float2 fresh(const float2* from) {
     asm volatile("ld.global.cg.v2.f32 {%0,%1}, [%2];" : "=f"(r.x), "=f"(r.y) : "l"(from) : "memory");
     return r;
 }
-// Soon to be read by anybody.
-DEVICE void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+DEVICE float4 fresh(const float4* from) {
+    float4 r;
+    asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from) : "memory");
+    return r;
+}
 DEVICE u32 arrive(u32* counter, u32 count) {
     u32 before;
     asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count) : "memory");
@@ -93,10 +105,10 @@ DEVICE u32 turn_of(const u32* counters) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(turn) : "l"(counters + HIDDEN) : "memory");
     return turn & 0x80000000u;
 }
-// Behind a barrier of the block.
+// Behind a barrier of the block. By another warp than the one that waits, because both take their time.
 DEVICE void say(u32* counters, Gate gate) {
     const u32 share = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
-    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counters + gate), "r"(share) : "memory");
+    if (threadIdx.x == (WARPS - 1) * 32) asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counters + gate), "r"(share) : "memory");
 }
 // All blocks have said it, and what they wrote before is seen. A barrier of the block.
 DEVICE void wait_for(const u32* counters, Gate gate, u32 turn) {
@@ -123,64 +135,92 @@ DEVICE Share share_leaving(const Step& s) {
     return {first, step, (TILES_LEAVING - first + step - 1) / step, chunk};
 }
 
+DEVICE unsigned char* dynamic_memory() {
+    extern __shared__ __align__(128) unsigned char dynamic[];
+    return dynamic;
+}
+
 // Static shared memory. What is the same in all layers is kept here, because a gate empties the L1.
 struct Shared {
     Layer layers[LAYERS_MAX];
     Share entering, leaving;
-    u64 fetched[STAGES];
+    u64 fetched[STAGES_MAX];                    // units of weights
     float partial[WARPS][32], total[32];        // of norms, by row
+    float few[2][2][WARPS];                     // the same for few rows: two sums, by row
     bool is_last[TILES_LEAVING];
     u32 before[WARPS / 4];
 };
 
+// A kernel's kind: what its weights are, and how many rows it takes. Then what follows from that.
+template <typename WEIGHT, int ROWS_MAX> struct Kind {
+    typedef WEIGHT Weight;
+    static constexpr int ROWS = ROWS_MAX;
+    // Columns of the tensor core are eight rows.
+    static constexpr int BLOCKS = (ROWS + 7) / 8;
+    // Each block adds up a layer itself (decode_few.cuh).
+    static constexpr bool IS_FEW = ROWS <= FEW_ROWS;
+    // Splits of a tile and head that are merged at once.
+    static constexpr int SPLITS_MAX = IS_FEW ? 8 : 16;
+    // Units of weights on their way: as many bytes of either weight.
+    static constexpr int STAGES = STAGES_MAX / sizeof(WEIGHT);
+    // Values between rows of a unit in shared memory: lanes that read together read from different banks.
+    static constexpr int ROW_PITCH = WIDTH + 64 / sizeof(WEIGHT);
+
+    // Dynamic shared memory: weights, sums of products, [2][WARPS][ROWS][SUM_PITCH], and what groups have seen, which lies where the
+    // sums are when nothing is multiplied, or, with few rows, behind them.
+    typedef FourSeen<IS_FEW ? ROWS : ROWS_OF_TILE> Seen;
+    DEVICE static float* sums() { return reinterpret_cast<float*>(dynamic_memory() + STAGES_MAX * UNIT * (WIDTH + 64)); }
+    DEVICE static Seen* seen() { return reinterpret_cast<Seen*>(sums() + (IS_FEW ? 2 * WARPS * ROWS * SUM_PITCH : 0)); }
+};
+
 // The weights of STAGES units, on their way or there. It runs on from phase to phase: when one begins, its first STAGES units are
 // on their way already, so that nothing of a ring has to be kept while there are no products.
-struct Ring {
-    const bf16* next;           // of each warp: its row of the unit that is fetched next
+template <typename KIND> struct Ring {
+    typedef typename KIND::Weight Weight;
+    const Weight* next;         // of each warp: its row of the unit that is fetched next
     int left;                   // units of its phase
     int step;                   // values from unit to unit
     int layer;                  // its layer
     bool leaving;               // its phase
     int turn;                   // units that were worked on
 
-    // As it is when a phase begins and `fetched` units of it are on their way.
+    // As it is when a phase begins and STAGES units of it and of those behind are on their way.
+    DEVICE Ring(const Step& s, const Shared& shared, int layer, bool leaving) : Ring(s, shared, layer, leaving, KIND::STAGES) {}
     DEVICE Ring(const Step& s, const Shared& shared, int layer, bool leaving, int fetched) : layer(layer), leaving(leaving) {
         turn = layer * (shared.entering.count + shared.leaving.count) + (leaving ? shared.entering.count : 0);
         begin(s, shared, fetched);
+        if (left <= 0) follow(s, shared, -left);
     }
-    DEVICE void begin(const Step& s, const Shared& shared, int fetched) {
+    // From unit `nth` of its phase on.
+    DEVICE void begin(const Step& s, const Shared& shared, int nth) {
         const Share& share = leaving ? shared.leaving : shared.entering;
         const Layer& of = shared.layers[layer];
         const int stride = leaving ? WIDTH + s.inner : WIDTH;
         step = share.step * UNIT * stride;
-        left = share.count - fetched;
-        const int row = (share.first + fetched * share.step) * UNIT + threadIdx.x / 32;
-        next = (leaving ? of.leave_weight : of.enter_weight) + size_t(row) * stride + share.chunk * WIDTH;
+        left = share.count - nth;
+        const int row = (share.first + nth * share.step) * UNIT + threadIdx.x / 32;
+        next = static_cast<const Weight*>(leaving ? of.leave_weight : of.enter_weight) + size_t(row) * stride + share.chunk * WIDTH;
+    }
+    // The next phase.
+    DEVICE void follow(const Step& s, const Shared& shared, int nth) {
+        layer += leaving;
+        leaving = !leaving;
+        if (layer < s.layer_count) begin(s, shared, nth);
     }
 
-    DEVICE static bf16* stage(int turn) {
-        extern __shared__ __align__(128) unsigned char dynamic[];
-        return reinterpret_cast<bf16*>(dynamic) + turn % STAGES * UNIT * ROW_PITCH;
-    }
+    DEVICE static Weight* stage(int turn) { return reinterpret_cast<Weight*>(dynamic_memory()) + turn % KIND::STAGES * UNIT * KIND::ROW_PITCH; }
 
     // Fetches the next unit into the place of unit `at`, whose readers are done: a row by each warp, because one that has more
     // copied begins them one after the other.
     DEVICE void fetch(const Step& s, Shared& shared, int at) {
         if (layer == s.layer_count) return;
-        const int warp = threadIdx.x / 32, bytes = WIDTH * sizeof(bf16);
-        u64* barrier = shared.fetched + at % STAGES;
+        const int warp = threadIdx.x / 32, bytes = WIDTH * sizeof(Weight);
+        u64* barrier = shared.fetched + at % KIND::STAGES;
         if (threadIdx.x % 32 == 0) {
             if (warp == 0) barrier_expect_bytes(barrier, UNIT * bytes);
-            copy_bulk(stage(at) + warp * ROW_PITCH, next, bytes, barrier);
+            copy_bulk(stage(at) + warp * KIND::ROW_PITCH, next, bytes, barrier);
         }
         next += step;
-        if (--left > 0) return;
-        layer += leaving;
-        leaving = !leaving;
-        if (layer < s.layer_count) begin(s, shared, 0);
+        if (--left == 0) follow(s, shared, 0);
     }
 };
-
-// Behind the weights: sums of products, [2][WARPS][rows][SUM_PITCH] floats, and at other times what was attended.
-DEVICE void* work_area() { return Ring::stage(0) + STAGES * UNIT * ROW_PITCH; }
-

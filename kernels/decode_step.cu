@@ -12,20 +12,25 @@
 // before the MLP's first layer and waited for behind it; its values are waited for behind attention; for what was attended wait only
 // the blocks that project it. Hidden states alone are waited for at once.
 //
-// A unit of work is 16 outputs by 2048 inputs of a weight, 64 KB; the 16 warps of a block share its inputs, 128 each,
+// A unit of work is 16 outputs by 2048 inputs of a weight, 64 KB in bf16; the 16 warps of a block share its inputs, 128 each,
 // and add up in shared memory. A warp's inputs stay in its registers over all units of a phase: weights are the 16-row operand of
 // the tensor core, up to 32 rows of inputs its 8-column ones. In `leave` a block keeps to one chunk of 2048 inputs; who
 // brings the last chunk of 16 outputs adds all of them up, in the order of chunks, so that results do not depend on who
-// that was. In `attend` four warps share (tile, head, split), and who brings the last split merges them.
+// that was; of one or two rows each block adds up all itself. In `attend` four warps share (tile, head, split), and who brings the
+// last split merges them.
+//
+// decode_step_N takes up to N rows; decode_step_N_e4m3 has weights in e4m3, and inputs in f16: the tensor cores that a warp has on
+// Hopper multiply e4m3 as f16 as well, and memory sees the weights alone.
 //
 // Grid: one block on each multiprocessor, launched cooperatively; 512 threads. Sums, norms and softmax in f32.
 // CPU twin: cpu::text::TextModel::forward.
 #include "decode_attend.cuh"
-#include "decode_product.cuh"
+#include "decode_few.cuh"
 
 static_assert(WARPS == UNIT, "each warp has a row of a unit copied");
 
-template <int BLOCKS> DEVICE void enter(const Step& s, int at_layer, Shared& shared) {
+// `turn` is that of the layer before.
+template <typename KIND> DEVICE void enter(const Step& s, int at_layer, u32 turn, Shared& shared) {
     const Layer& layer = shared.layers[at_layer];
     const Share share = shared.entering;
     const int i = threadIdx.x % UNIT, row = threadIdx.x / UNIT;
@@ -36,16 +41,22 @@ template <int BLOCKS> DEVICE void enter(const Step& s, int at_layer, Shared& sha
     // Read a unit ahead: what is used behind a product would be waited for before it.
     auto bias_of = [&](int k) { return k < share.count ? layer.enter_bias[(share.first + k * share.step) * UNIT + i] : bf16(0); };
     bf16 next_bias = bias_of(0);
-    Inputs<BLOCKS> in;
-    load_inputs(in, s.hidden, WIDTH, s.rows);
-    norm_inputs(in, layer.ln_weight, layer.ln_bias, shared);
-    Ring ring(s, shared, at_layer, false, STAGES);
+    Inputs<typename KIND::Weight, KIND::BLOCKS> in;
+    if constexpr (KIND::IS_FEW) {
+        few_inputs<KIND>(in, s, at_layer, turn, shared);
+    } else {
+        load_inputs(in, s.hidden, WIDTH, s.rows);
+        norm_inputs(in, layer, shared);
+    }
+    Ring<KIND> ring(s, shared, at_layer, false);
+    const float scale = layer.enter_out;
+    auto sum_of_unit = [&] { return scaled<typename KIND::Weight>(product(s, shared, ring, in), scale); };
     for (int k = 0; k < share.count; k++) {
         const int tile = share.first + k * share.step, output = tile * UNIT + i;
         const bf16 bias = next_bias;
         next_bias = bias_of(k + 1);
         if (tile >= TILES_OF_QKV) {
-            const float sum = product(s, shared, ring, in);
+            const float sum = sum_of_unit();
             if (k == of_qkv) say(s.counters, QUERIES);
             if (there) s.mix[size_t(row) * (WIDTH + s.inner) + output - 2 * WIDTH] = bf16_from_f32(gelu_tanh(sum + f32_from_bf16(bias)));
             continue;
@@ -54,7 +65,7 @@ template <int BLOCKS> DEVICE void enter(const Step& s, int at_layer, Shared& sha
         const int head = output % WIDTH / TEXT_HEAD, d = output % TEXT_HEAD;
         const float2 turn = s.turns[position * 16 + tile % 2 * 8 + i % 8];
         // Rounded before it is turned, as where the two are kernels of their own.
-        float x = f32_from_bf16(bf16_from_f32(product(s, shared, ring, in) + f32_from_bf16(bias))), pair = __shfl_xor_sync(WARP_ALL, x, 8);
+        float x = f32_from_bf16(bf16_from_f32(sum_of_unit() + f32_from_bf16(bias))), pair = __shfl_xor_sync(WARP_ALL, x, 8);
         if (output < 2 * WIDTH && tile % 4 < 2) x = i < 8 ? x * turn.x - pair * turn.y : pair * turn.y + x * turn.x;
         const bf16 value = bf16_from_f32(x);
         const size_t page = size_t(at_layer) * s.layer_values + (size_t(slot / PAGE) * HEADS + head) * PAGE * TEXT_HEAD;
@@ -75,20 +86,22 @@ DEVICE void prefetch_entering(const Layer& layer, const Share& share) {
     else if (i < 64 + share.count) prefetch_line(layer.enter_bias + (share.first + (i - 64) * share.step) * UNIT);
 }
 
-template <int BLOCKS> DEVICE void leave(const Step& s, int at_layer, Shared& shared) {
+template <typename KIND> DEVICE void leave(const Step& s, int at_layer, Shared& shared) {
     const Layer& layer = shared.layers[at_layer];
     const Share share = shared.leaving;
     const int chunks = 1 + s.inner / WIDTH;
-    Inputs<BLOCKS> in;
+    Inputs<typename KIND::Weight, KIND::BLOCKS> in;
     load_inputs(in, s.mix + share.chunk * WIDTH, WIDTH + s.inner, s.rows);
+    scale_inputs(in, layer.leave_in);
     if (threadIdx.x < 32) prefetch_line(layer.leave_bias + threadIdx.x * 64);
     if (at_layer + 1 < s.layer_count) prefetch_entering(shared.layers[at_layer + 1], shared.entering);
-    Ring ring(s, shared, at_layer, true, STAGES);
+    Ring<KIND> ring(s, shared, at_layer, true);
     for (int k = 0; k < share.count; k++) {
         const int row = threadIdx.x / UNIT, output = (share.first + k * share.step) * UNIT + threadIdx.x % UNIT;
-        const float sum = product(s, shared, ring, in);
+        const float sum = scaled<typename KIND::Weight>(product(s, shared, ring, in), layer.leave_out);
         if (row < s.rows) s.sums[(size_t(share.chunk) * s.rows + row) * WIDTH + output] = sum;
     }
+    if constexpr (KIND::IS_FEW) return;
     __syncthreads();
     if (threadIdx.x < share.count) {
         u32* counter = s.counters + GATES + share.first + threadIdx.x * share.step;
@@ -113,45 +126,57 @@ template <int BLOCKS> DEVICE void leave(const Step& s, int at_layer, Shared& sha
     }
 }
 
-template <int BLOCKS> DEVICE void decode_step(const Step& s) {
+template <typename KIND> DEVICE void decode_step(const Step& s) {
     __shared__ Shared shared;
     __shared__ FirstItems first;
     const int warp = threadIdx.x / 32, group = warp / GROUP;
     const u64* from = reinterpret_cast<const u64*>(s.layers);
     for (int i = threadIdx.x; i < s.layer_count * int(sizeof(Layer) / 8); i += WARPS * 32) reinterpret_cast<u64*>(shared.layers)[i] = from[i];
     if (threadIdx.x == 0) shared.entering = share_entering(s), shared.leaving = share_leaving(s);
-    if (threadIdx.x < STAGES) barrier_init(shared.fetched + threadIdx.x, 1);
+    if (threadIdx.x < KIND::STAGES) barrier_init(shared.fetched + threadIdx.x, 1);
     u32 turn = turn_of(s.counters);
     __syncthreads();
-    Ring ring(s, shared, 0, false, 0);
-    for (int unit = 0; unit < STAGES; unit++) ring.fetch(s, shared, unit);
+    Ring<KIND> ring(s, shared, 0, false, 0);
+    for (int unit = 0; unit < KIND::STAGES; unit++) ring.fetch(s, shared, unit);
     const int item = blockIdx.x * GROUPS + group, items = s.tiles * HEADS * s.splits;
     TilePages::One& page = first.pages[warp];
     if (item < items) {
         const TilePages tile(s, item / s.splits / HEADS);
         const Range range(s, tile, item);
         if (warp % GROUP == 0) tile.save(first.tiles[group]);
-        page = range.begin < range.end ? tile.at(range.begin) : TilePages::One{0, 0, 0};
+        page = range.begin < range.end ? tile.at(s, range.begin) : TilePages::One{0, 0, 0};
     }
     __syncthreads();
     for (int layer = 0; layer < s.layer_count; layer++) {
-        enter<BLOCKS>(s, layer, shared);
+        enter<KIND>(s, layer, turn ^ 0x80000000u, shared);
         if (item < items) prefetch_page(s, place_of(s, layer, page.page, item / s.splits % HEADS));
         __syncthreads();
         say(s.counters, INNER);
         wait_for(s.counters, QUERIES, turn);
-        attend(s, layer, shared, first);
+        attend<KIND>(s, layer, shared, first);
         __syncthreads();
         say(s.counters, ATTENDED);
         wait_for(s.counters, shared.leaving.chunk == 0 ? ATTENDED : INNER, turn);
-        leave<BLOCKS>(s, layer, shared);
+        leave<KIND>(s, layer, shared);
         __syncthreads();
         say(s.counters, HIDDEN);
-        wait_for(s.counters, HIDDEN, turn);
+        if (!KIND::IS_FEW) wait_for(s.counters, HIDDEN, turn);
         turn ^= 0x80000000u;
     }
+    if (KIND::IS_FEW && blockIdx.x == 0) put_hidden<KIND>(s, turn ^ 0x80000000u, shared);
 }
 
-extern "C" __global__ void __launch_bounds__(512, 1) decode_step_8(const __grid_constant__ Step step) { decode_step<1>(step); }
-extern "C" __global__ void __launch_bounds__(512, 1) decode_step_16(const __grid_constant__ Step step) { decode_step<2>(step); }
-extern "C" __global__ void __launch_bounds__(512, 1) decode_step_32(const __grid_constant__ Step step) { decode_step<4>(step); }
+// What is compiled for earlier GPUs is never launched: they have no barriers in shared memory.
+#if __CUDA_ARCH__ >= 900
+#define STEP(WEIGHT, ROWS) decode_step<Kind<WEIGHT, ROWS>>(step)
+#else
+#define STEP(WEIGHT, ROWS)
+#endif
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_2(const __grid_constant__ Step step) { STEP(bf16, 2); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_8(const __grid_constant__ Step step) { STEP(bf16, 8); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_16(const __grid_constant__ Step step) { STEP(bf16, 16); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_32(const __grid_constant__ Step step) { STEP(bf16, 32); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_2_e4m3(const __grid_constant__ Step step) { STEP(e4m3, 2); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_8_e4m3(const __grid_constant__ Step step) { STEP(e4m3, 8); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_16_e4m3(const __grid_constant__ Step step) { STEP(e4m3, 16); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_32_e4m3(const __grid_constant__ Step step) { STEP(e4m3, 32); }

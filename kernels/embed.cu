@@ -33,9 +33,21 @@ extern "C" __global__ void __launch_bounds__(256) embed(const int* kind, const i
         if (threadIdx.x < 64 && first + threadIdx.x < width) to[threadIdx.x] = what < 0 ? bf16(0) : wte[size_t(id) * width + first + threadIdx.x];
         return;
     }
-    const int half = what == 1 ? coord_half : size_half;
+    const int half = what == 1 ? coord_half : size_half, values = half * 2;
     const bf16* weight = what == 1 ? coord_weight : size_weight;
     const bf16* bias = what == 1 ? coord_bias : size_bias;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    // All weights are on their way while the features are made: output warp + 8i, values lane * 8 + 256k and the 7 behind.
+    uint4 w[8][2];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const int output = first + warp + i * 8, at = lane * 8 + k * 256;
+            const bool there = output < width && at < values;
+            w[i][k] = there ? *reinterpret_cast<const uint4*>(weight + size_t(output) * values + at) : make_uint4(0, 0, 0, 0);
+        }
+    }
     for (int i = threadIdx.x; i < half; i += 256) {
         float f = what == 1 ? x * coord_frequencies[i] : x * size_frequencies[i] + y * size_frequencies[half + i];
         f *= 6.283185307179586f;
@@ -43,13 +55,18 @@ extern "C" __global__ void __launch_bounds__(256) embed(const int* kind, const i
         features[half + i] = sinf(f);
     }
     __syncthreads();
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int i = warp; i < 64 && first + i < width; i += 8) {
-        const bf16* w = weight + size_t(first + i) * half * 2;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
         float sum = 0.0f;
-        for (int j = lane; j < half * 2; j += 32) sum += f32_from_bf16(w[j]) * features[j];
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const Eight e = eight_from(w[i][k]);
+            const int at = lane * 8 + k * 256;
+            for (int j = 0; j < 8 && at < values; j++) sum += e.x[j] * features[at + j];
+        }
         sum = warp_sum(sum);
-        if (lane == 0) to[i] = bf16_from_f32(sum + f32_from_bf16(bias[first + i]));
+        const int output = warp + i * 8;
+        if (lane == 0 && first + output < width) to[output] = bf16_from_f32(sum + f32_from_bf16(bias[first + output]));
     }
 }
 

@@ -15,8 +15,7 @@ enum Epilogue { TO_BF16, TO_F32, ADD_TO, GELU_FROM };
 
 DEVICE uint4 stream_16(const bf16* from) {
     uint4 r;
-    // Not volatile: the compiler may load the next ones while these are multiplied.
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(from));
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(from) : "memory");
     return r;
 }
 
@@ -39,19 +38,23 @@ DEVICE void skinny(const bf16* x, const bf16* w, const bf16* bias, void* out, vo
         uint4 a[STAGE][2], b[STAGE][2], v[STAGE][BLOCKS][2];
 #pragma unroll
         for (int stage = 0; stage < STAGE; stage++) {
+            // Beyond the end weights are read from the beginning, for inputs of zero.
             int at = from + stage * 512;
             bool inside = at < inner;
+            at = inside ? at : 0;
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const uint4 none = make_uint4(0, 0, 0, 0);
-                a[stage][i] = inside ? stream_16(upper + at + i * 32) : none;
-                b[stage][i] = inside ? stream_16(lower + at + i * 32) : none;
+                a[stage][i] = stream_16(upper + at + i * 32);
+                b[stage][i] = stream_16(lower + at + i * 32);
 #pragma unroll
                 for (int n = 0; n < BLOCKS; n++) {
-                    v[stage][n][i] = inside && there[n] ? *reinterpret_cast<const uint4*>(column[n] + at + i * 32) : none;
+                    const uint4 x4 = *reinterpret_cast<const uint4*>(column[n] + at + i * 32);
+                    v[stage][n][i] = inside && there[n] ? x4 : make_uint4(0, 0, 0, 0);
                 }
             }
         }
+        // Else the compiler puts each load just before its product (22 us instead of 8 for 1024 outputs of 8192 inputs).
+        __syncwarp();
 #pragma unroll
         for (int stage = 0; stage < STAGE; stage++) {
 #pragma unroll

@@ -54,12 +54,13 @@ pub const SOURCES: [Source; 13] = [
 ];
 
 /// What they include.
-const HEADERS: [Source; 8] = [
+const HEADERS: [Source; 9] = [
     source!("attend_page.cuh"),
     source!("barrier.cuh"),
     source!("common.cuh"),
     source!("decision.cuh"),
     source!("decode_attend.cuh"),
+    source!("decode_few.cuh"),
     source!("decode_product.cuh"),
     source!("decode_ring.cuh"),
     source!("warpgroup.cuh"),

@@ -1,7 +1,7 @@
 //! Steps of few positions: all blocks of the decoder in one launch (`kernels/decode_step.cu`).
 //!
 //! Such a step is bound by reading the weights once. As kernels of their own its products would wait for each other, and the
-//! memory with them; in one launch the weights that come next are always on their way.
+//! memory with them; in one launch the weights that come next are always on their way. In fp8 they are half as many bytes.
 //!
 //! Belongs here: which steps go that way, and what the kernel needs beside the network's own buffers. Not here: the network's
 //! other way, which takes every step (`network`).
@@ -13,22 +13,22 @@ use cudarc::driver::CudaStream;
 use super::{
     error::CudaError,
     kernels::{
-        DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, GROUPS, Kernels, LayerCache,
-        Parts, ROWS_MAX, SPLITS_MAX, UNIT, WIDTH,
+        DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, Kernels,
+        LAYER_WORDS, LayerCache, Parts, ROWS_MAX, UNIT, WIDTH,
     },
     library::Gpu,
     memory::Buffer,
     program::Counts,
-    weights::TextBlock,
+    weights::{Linear, TextBlock},
 };
 use crate::model::TextConfig;
 
 /// The decoder's layers as the kernel reads them, and its scratch.
 pub struct Decoder {
     layers: Buffer<u64>,
+    in_e4m3: bool,
     sums: Buffer<f32>,
     counters: Buffer<u32>,
-    heads: usize,
     inner: usize,
     layer_count: usize,
     layer_values: usize,
@@ -51,17 +51,34 @@ impl Decoder {
             return Ok(None);
         }
         let chunks = 1 + config.ff_dim / WIDTH;
-        let layers: Vec<u64> = blocks.iter().flat_map(addresses).collect();
+        let layers: Vec<u64> = blocks.iter().flat_map(in_bf16).collect();
         Ok(Some(Self {
             layers: Buffer::from_host(stream, &layers)?,
+            in_e4m3: false,
             sums: Buffer::zeros(stream, chunks * ROWS_MAX * WIDTH)?,
             counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ROWS_MAX * config.n_heads)?,
-            heads: config.n_heads,
             inner: config.ff_dim,
             layer_count: blocks.len(),
             layer_values,
             blocks: gpu.multiprocessors,
         }))
+    }
+
+    /// Reads the blocks' weights in e4m3 from now on, where all have them; `scales` are those of each block's inputs, as
+    /// [`Fp8::text_scales`](super::fp8::Fp8::text_scales) gives them.
+    pub fn quantise(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        blocks: &[TextBlock],
+        scales: impl Fn(usize) -> [f32; 2],
+    ) -> Result<(), CudaError> {
+        let layer = |(index, block)| in_e4m3(block, scales(index));
+        let layers: Option<Vec<_>> = blocks.iter().enumerate().map(layer).collect();
+        if let Some(layers) = layers {
+            self.layers = Buffer::from_host(stream, &layers.concat())?;
+            self.in_e4m3 = true;
+        }
+        Ok(())
     }
 
     /// True for steps that go this way: few positions, all of them behind an image, and no image to be read.
@@ -90,29 +107,59 @@ impl Decoder {
             inner: self.inner,
             rows: counts.row_positions,
             tiles: counts.tiles,
-            splits: splits(counts.tiles * self.heads, self.blocks),
+            splits: DecodeShape::splits(counts.row_positions, counts.tiles, self.blocks),
             blocks: self.blocks,
         };
-        kernels.decode_step(self.layers.start(), states, (cache, tables), scratch, shape)
+        let layers = DecodeLayers {
+            table: self.layers.start(),
+            in_e4m3: self.in_e4m3,
+        };
+        kernels.decode_step(layers, states, (cache, tables), scratch, shape)
     }
 }
 
-/// In the order of `struct Layer` of `decode_ring.cuh`.
-fn addresses(block: &TextBlock) -> [u64; 6] {
-    let (norm, enter, leave) = (block.ln.at(), block.enter.at(), block.out.at());
+/// `struct Layer` of `decode_ring.cuh`, with weights in bf16.
+fn in_bf16(block: &TextBlock) -> [u64; LAYER_WORDS] {
+    let weights = [&block.enter, &block.out].map(|linear| linear.at().weight.address());
+    words(block, weights, [(1.0, 1.0); 2])
+}
+
+/// The same with weights in e4m3, when there are; `scales` are those of what goes into the two layers.
+fn in_e4m3(block: &TextBlock, scales: [f32; 2]) -> Option<[u64; LAYER_WORDS]> {
+    let (enter, leave) = (block.enter.at().e4m3?, block.out.at().e4m3?);
+    let factors = |scale: f32, of_weight: f32| (scale.recip(), scale * of_weight);
+    let factors = [
+        factors(scales[0], enter.1.value),
+        factors(scales[1], leave.1.value),
+    ];
+    Some(words(
+        block,
+        [enter.0.address(), leave.0.address()],
+        factors,
+    ))
+}
+
+/// `factors` are what inputs and sums of each layer are multiplied with.
+fn words(
+    block: &TextBlock,
+    [enter, leave]: [u64; 2],
+    factors: [(f32, f32); 2],
+) -> [u64; LAYER_WORDS] {
+    let norm = block.ln.at();
+    let bias = |linear: &Linear| linear.at().bias.address();
+    let [entering, leaving] = factors.map(|(of_input, of_sum)| {
+        u64::from(of_input.to_bits()) | u64::from(of_sum.to_bits()) << 32
+    });
     [
         norm.weight.address(),
         norm.bias.address(),
-        enter.weight.address(),
-        enter.bias.address(),
-        leave.weight.address(),
-        leave.bias.address(),
+        enter,
+        bias(&block.enter),
+        leave,
+        bias(&block.out),
+        entering,
+        leaving,
     ]
-}
-
-/// Parts that each tile's pages are read in, so that no multiprocessor is idle as long as there are few (tile, head)s.
-fn splits(pairs: usize, blocks: usize) -> usize {
-    (blocks * GROUPS / pairs.max(1)).clamp(1, SPLITS_MAX)
 }
 
 #[cfg(test)]
@@ -121,10 +168,11 @@ mod tests {
 
     #[test]
     fn few_tiles_are_split_and_many_are_not() {
-        // Moondream's 32 heads on an H200: one, four and 32 images.
-        assert_eq!(splits(32, 132), 16);
-        assert_eq!(splits(4 * 32, 132), 4);
-        assert_eq!(splits(32 * 32, 132), 1);
+        // An H200: one image with one row and with eight, four images, and 32.
+        assert_eq!(DecodeShape::splits(1, 1, 132), 8);
+        assert_eq!(DecodeShape::splits(8, 1, 132), 16);
+        assert_eq!(DecodeShape::splits(4, 4, 132), 4);
+        assert_eq!(DecodeShape::splits(32, 32, 132), 1);
     }
 
     #[test]

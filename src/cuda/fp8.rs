@@ -182,6 +182,11 @@ impl Fp8 {
         ]
     }
 
+    /// Scales of the inputs of a block of the decoder: normed, and attention's result beside the MLP's inner values.
+    pub fn text_scales(&self, block: usize) -> [f32; 2] {
+        [0, 1].map(|nth| self.text.at(block * 2 + nth).value)
+    }
+
     /// Inputs of a block of the decoder: normed, and attention's result beside the MLP's inner values.
     pub fn text(&self, block: usize) -> [Values; 2] {
         let values = |nth, buffer: &Buffer<u8>, width| {

@@ -37,13 +37,14 @@ mod quantise;
 mod skinny;
 mod values;
 
+use decode::DecodeKernels;
 use dense::DenseKernels;
 
 pub use attention::{LayerCache, OwnTables, Parts, PrefixTables};
 pub use decisions::PickTables;
 pub use decode::{
-    DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, GROUPS, ROWS_MAX, SPLITS_MAX,
-    UNIT, WIDTH,
+    DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, LAYER_WORDS,
+    ROWS_MAX, UNIT, WIDTH,
 };
 #[cfg(test)]
 pub use dense::DenseWay;
@@ -79,8 +80,8 @@ pub struct Kernels {
     rope_scatter: CudaFunction,
     /// By rows (up to 8, up to 16), then by epilogue.
     skinny: [[CudaFunction; 4]; 2],
-    /// By rows (up to 8, 16, 32), where the GPU can run it.
-    decode_step: Option<[CudaFunction; 3]>,
+    /// Where the GPU can run them.
+    decode_step: Option<DecodeKernels>,
 }
 
 fn address<T>(argument: &T) -> *mut c_void {
@@ -195,14 +196,6 @@ impl Kernels {
                 named("gelu_from")?,
             ])
         };
-        let decode_step = match gpu.cooperative && gpu.shared_bytes >= decode::SHARED_BYTES {
-            true => Some([
-                with_shared(function("decode_step_8")?, decode::shared_bytes(1))?,
-                with_shared(function("decode_step_16")?, decode::shared_bytes(2))?,
-                with_shared(function("decode_step_32")?, decode::shared_bytes(4))?,
-            ]),
-            false => None,
-        };
         Ok(Self {
             stream,
             dense: DenseKernels::find(gpu, function)?,
@@ -228,7 +221,7 @@ impl Kernels {
             largest: function("largest")?,
             rope_scatter: function("rope_scatter")?,
             skinny: [skinny(8)?, skinny(16)?],
-            decode_step,
+            decode_step: DecodeKernels::find(gpu, function)?,
         })
     }
 }

@@ -1,10 +1,12 @@
 //! The decoder in one launch.
 
-use cudarc::driver::DeviceRepr;
+use cudarc::driver::{CudaFunction, DeviceRepr};
 use half::bf16;
 
-use super::{Kernels, LayerCache, OwnTables, PrefixTables, TEXT_HEAD, TILE, launch, need};
-use crate::cuda::{error::CudaError, memory::Pointer};
+use super::{
+    Kernels, LayerCache, OwnTables, PrefixTables, TEXT_HEAD, TILE, launch, need, with_shared,
+};
+use crate::cuda::{error::CudaError, library::Gpu, memory::Pointer};
 
 /// Width of the decoders that the kernel is made for.
 pub const WIDTH: usize = 2048;
@@ -12,36 +14,80 @@ pub const WIDTH: usize = 2048;
 pub const UNIT: usize = 16;
 /// Positions of the largest step.
 pub const ROWS_MAX: usize = 32;
-/// Splits of a tile that the kernel merges in passing.
-pub const SPLITS_MAX: usize = 16;
-/// Places where blocks wait for each other.
-pub const GATES: usize = 2;
+/// Splits of a tile that the kernels merge in passing.
+const SPLITS_MAX: usize = 16;
+/// The same for few rows: with more it takes longer to merge them (one row 890 instead of 854 us).
+const SPLITS_MAX_FEW: usize = 8;
+/// Gates where blocks wait for each other.
+pub const GATES: usize = 4;
 /// (Tile, head, split)s that a block attends to at once.
-pub const GROUPS: usize = 4;
+const GROUPS: usize = 4;
+/// 64-bit words of `struct Layer` of `decode_ring.cuh`.
+pub const LAYER_WORDS: usize = 8;
 
 /// Layers, and chunks of 2048 inputs of a product, at most.
 const LAYERS_MAX: usize = 32;
 const CHUNKS_MAX: usize = 8;
 const THREADS: u32 = 512;
 const WARPS: usize = 16;
-/// Units of 16 by 2048 on their way.
-const STAGES: usize = 2;
-/// With 32 values of padding behind each row.
-const RING_BYTES: usize = STAGES * UNIT * (WIDTH + 32) * size_of::<bf16>();
-/// What four warps of each group have seen: 64 values and 8 of padding, maximum and mass, of 16 rows.
-const SEEN_BYTES: usize = GROUPS * 4 * TILE * (TEXT_HEAD + 8 + 2) * size_of::<f32>();
+/// Units of 16 by 2048 bytes on their way; a unit in bf16 is two of them.
+const STAGES: usize = 4;
+/// With 64 bytes of padding behind each row.
+const RING_BYTES: usize = STAGES * UNIT * (WIDTH + 64);
 /// What the kernel declares itself, at most.
 const STATIC_BYTES: usize = 8 << 10;
+/// Rows that the kernels take, each up to so many. Those of the first one keep their hidden states in shared memory.
+const ROWS: [usize; 4] = [2, 8, 16, ROWS_MAX];
 
-/// Dynamic shared memory of a block for steps of up to `8 * blocks` positions.
-pub(super) const fn shared_bytes(blocks: usize) -> usize {
+/// Dynamic shared memory of a block of the kernel for steps of up to `rows` positions (`struct Kind` of `decode_ring.cuh`).
+const fn shared_bytes(rows: usize) -> usize {
     // Two turns of sums, 16 outputs and 4 of padding.
-    let sums = 2 * WARPS * blocks * 8 * (UNIT + 4) * size_of::<f32>();
-    RING_BYTES + if sums > SEEN_BYTES { sums } else { SEEN_BYTES }
+    let sums = 2 * WARPS * rows * (UNIT + 4) * size_of::<f32>();
+    let few = rows == ROWS[0];
+    // What four warps of each group have seen: 64 values and 8 of padding, maximum and mass of each row.
+    let seen_rows = if few { rows } else { TILE };
+    let seen = GROUPS * 4 * seen_rows * (TEXT_HEAD + 8 + 2) * size_of::<f32>();
+    let work = if few {
+        sums + seen + rows * WIDTH * size_of::<bf16>()
+    } else if sums > seen {
+        sums
+    } else {
+        seen
+    };
+    RING_BYTES + work
 }
 
 /// Shared memory that a GPU's block must be able to have.
-pub const SHARED_BYTES: usize = shared_bytes(ROWS_MAX / 8) + STATIC_BYTES;
+const SHARED_BYTES: usize = shared_bytes(ROWS_MAX) + STATIC_BYTES;
+
+/// The kernels by what weights are (bf16, e4m3), then by rows as in [`ROWS`].
+pub(super) struct DecodeKernels([[CudaFunction; 4]; 2]);
+
+impl DecodeKernels {
+    /// `None` where the GPU cannot run them.
+    pub(super) fn find(
+        gpu: &Gpu,
+        function: impl Fn(&str) -> Result<CudaFunction, CudaError>,
+    ) -> Result<Option<Self>, CudaError> {
+        if !gpu.cooperative || gpu.shared_bytes < SHARED_BYTES {
+            return Ok(None);
+        }
+        let kernel = |rows: usize, suffix: &str| {
+            let found = function(&format!("decode_step_{rows}{suffix}"))?;
+            with_shared(found, shared_bytes(rows))
+        };
+        let all = |suffix: &str| -> Result<[CudaFunction; 4], CudaError> {
+            let [a, b, c, d] = ROWS;
+            Ok([
+                kernel(a, suffix)?,
+                kernel(b, suffix)?,
+                kernel(c, suffix)?,
+                kernel(d, suffix)?,
+            ])
+        };
+        Ok(Some(Self([all("")?, all("_e4m3")?])))
+    }
+}
 
 /// The kernel's argument: `struct Step` of `decode_ring.cuh`, the same fields in the same order.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +107,15 @@ struct StepArgument {
 
 // SAFETY: 64-bit and 32-bit integers in C layout without gaps, as the kernel declares them.
 unsafe impl DeviceRepr for StepArgument {}
+
+/// The decoder's layers.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeLayers {
+    /// [`LAYER_WORDS`] for each: `struct Layer` of `decode_ring.cuh`.
+    pub table: Pointer<u64>,
+    /// Their weights are in e4m3, else in bf16.
+    pub in_e4m3: bool,
+}
 
 /// Hidden states and what lies between the phases of a layer.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +169,7 @@ pub struct DecodeShape {
     pub rows: usize,
     /// Tiles.
     pub tiles: usize,
-    /// Splits of each, up to [`SPLITS_MAX`].
+    /// Splits of each, up to [`DecodeShape::splits`].
     pub splits: usize,
     /// Multiprocessors.
     pub blocks: usize,
@@ -127,8 +182,28 @@ impl DecodeShape {
         inner.is_multiple_of(WIDTH)
             && layers <= LAYERS_MAX
             && chunks <= CHUNKS_MAX
-            // Each block has more units in each phase than its ring holds.
-            && (chunks..=chunks * WIDTH / UNIT / STAGES / 2).contains(&blocks)
+            // Each block has as many units in each phase as its ring holds, or more.
+            && (chunks..=chunks * WIDTH / UNIT / STAGES).contains(&blocks)
+    }
+
+    /// Parts that each tile's pages are read in, so that no multiprocessor of `blocks` is idle as long as there are few (tile,
+    /// head)s.
+    pub fn splits(rows: usize, tiles: usize, blocks: usize) -> usize {
+        let most = match rows <= ROWS[0] {
+            true => SPLITS_MAX_FEW,
+            false => SPLITS_MAX,
+        };
+        let pairs = tiles * (WIDTH / TEXT_HEAD);
+        (blocks * GROUPS / pairs.max(1)).clamp(1, most)
+    }
+
+    /// Which of the kernels takes it, as an index into [`ROWS`]. Groups of the first attend once.
+    fn kernel(&self) -> usize {
+        let items = self.tiles * (WIDTH / TEXT_HEAD) * self.splits;
+        let first = usize::from(items > self.blocks * GROUPS);
+        (first..ROWS.len() - 1)
+            .find(|&nth| self.rows <= ROWS[nth])
+            .unwrap_or(ROWS.len() - 1)
     }
 
     fn check(&self, states: &DecodeStates, scratch: &DecodeScratch) -> Result<(), CudaError> {
@@ -137,7 +212,7 @@ impl DecodeShape {
         let parts = self.tiles * heads * self.splits * TILE;
         need(
             self.rows <= ROWS_MAX
-                && (1..=SPLITS_MAX).contains(&self.splits)
+                && (1..=Self::splits(self.rows, self.tiles, self.blocks)).contains(&self.splits)
                 && Self::fits(self.layers, self.inner, self.blocks),
             "decode step: not such a step",
         )?;
@@ -159,17 +234,21 @@ impl Kernels {
         self.decode_step.is_some()
     }
 
-    /// `decode_step.cu`. `layers` has six addresses for each layer; `cache` is that of the first one.
+    /// `decode_step.cu`. `cache` is that of the first layer.
     pub fn decode_step(
         &self,
-        layers: Pointer<u64>,
+        layers: DecodeLayers,
         states: DecodeStates,
         (cache, tables): (LayerCache, &DecodeTables),
         scratch: DecodeScratch,
         shape: DecodeShape,
     ) -> Result<(), CudaError> {
         shape.check(&states, &scratch)?;
-        let Some(functions) = &self.decode_step else {
+        need(
+            layers.table.len() >= shape.layers * LAYER_WORDS,
+            "decode step: beyond a buffer",
+        )?;
+        let Some(DecodeKernels(functions)) = &self.decode_step else {
             return Err(CudaError::Shape(
                 "decode step: this GPU cannot run it".into(),
             ));
@@ -177,7 +256,7 @@ impl Kernels {
         let (prefix, own) = (&tables.prefix, &tables.own);
         let argument = StepArgument {
             pointers: [
-                layers.address(),
+                layers.table.address(),
                 states.hidden.address(),
                 states.queries.address(),
                 states.mix.address(),
@@ -209,13 +288,10 @@ impl Kernels {
             splits: shape.splits as i32,
             pad: 0,
         };
-        let (function, blocks) = match shape.rows {
-            0..=8 => (&functions[0], 1),
-            9..=16 => (&functions[1], 2),
-            _ => (&functions[2], 4),
-        };
+        let nth = shape.kernel();
+        let function = &functions[usize::from(layers.in_e4m3)][nth];
         let grid = (shape.blocks, 1, 1);
-        let shared = shared_bytes(blocks) as u32;
+        let shared = shared_bytes(ROWS[nth]) as u32;
         launch!(@together self, function, "launching decode_step", grid, THREADS, shared, [argument])
     }
 }

@@ -12,7 +12,8 @@ use crate::cuda::{
     products::{LinearAt, Product},
 };
 
-/// Steps of up to so many positions are in bf16: they are bound by reading weights, for which there is another kernel.
+/// Kernel by kernel, steps of up to so many positions are in bf16: they are bound by reading weights, and where a GPU can do that
+/// well, they are one launch (`decode`), in fp8 too.
 const POSITIONS_IN_BF16: usize = ROWS_MAX;
 
 impl Network {
@@ -47,7 +48,11 @@ impl Network {
             self.vision.crops * self.config.image_tokens(),
             self.text.hidden.start().len() / self.config.text.dim,
         );
-        self.fp8 = Some(Fp8::new(stream, &self.config, rows, (vision, text))?);
+        let fp8 = Fp8::new(stream, &self.config, rows, (vision, text))?;
+        if let Some(decoder) = &mut self.decoder {
+            decoder.quantise(stream, &self.weights.text, |block| fp8.text_scales(block))?;
+        }
+        self.fp8 = Some(fp8);
         Ok(())
     }
 

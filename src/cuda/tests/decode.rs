@@ -1,6 +1,8 @@
-//! The decoder in one launch against the same kernel by kernel, at true width.
+//! The decoder in one launch against the same kernel by kernel, at true width, in both precisions.
 
 use std::sync::Arc;
+
+use half::bf16;
 
 use super::{Random, assert_close};
 use crate::{
@@ -10,8 +12,14 @@ use crate::{
     model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
 };
 
-/// Noise everywhere, biases and norms included, so that whatever is left out shows.
+/// Noise everywhere, biases and norms included, so that whatever is left out shows. Weights have as few bits as e4m3 holds, so that
+/// weights in e4m3 are the same ones.
 struct Noise(Random);
+
+/// With three bits of mantissa.
+fn with_few_bits(x: bf16) -> bf16 {
+    bf16::from_bits(x.to_bits() & 0xfff0)
+}
 
 impl TensorSource for Noise {
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, WeightsError> {
@@ -21,9 +29,11 @@ impl TensorSource for Noise {
             shape => (0.0, (shape[shape.len() - 1] as f32).sqrt().recip()),
         };
         let values = self.0.values(shape.iter().product());
-        let bytes = values
-            .iter()
-            .flat_map(|x| half::bf16::from_f32(centre + x.to_f32() * reach).to_le_bytes());
+        let number = |x: bf16| match shape {
+            [_] => bf16::from_f32(centre + x.to_f32() * reach),
+            _ => with_few_bits(bf16::from_f32(x.to_f32() * reach)),
+        };
+        let bytes = values.into_iter().flat_map(|x| number(x).to_le_bytes());
         Ok(Tensor {
             name: name.to_owned(),
             shape: shape.to_owned(),
@@ -40,12 +50,13 @@ const IMAGES: usize = 3;
 fn small() -> ModelConfig {
     let mut config = ModelConfig::default();
     config.text.n_layers = 2;
-    config.text.vocab_size = 1024;
+    // Enough for the words of a calibration.
+    config.text.vocab_size = 8192;
     config.vision.enc_n_layers = 1;
     config
 }
 
-fn backend(config: &ModelConfig) -> CudaBackend {
+fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
     let weights = Weights::load(config, &mut Noise(Random::new(3))).unwrap();
     let capacity = Capacity {
         slots: 1,
@@ -57,14 +68,7 @@ fn backend(config: &ModelConfig) -> CudaBackend {
     };
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
-    CudaBackend::new(
-        (0, &cache),
-        config,
-        weights,
-        (capacity, Precision::Bf16),
-        clock,
-    )
-    .unwrap()
+    CudaBackend::new((0, &cache), config, weights, (capacity, precision), clock).unwrap()
 }
 
 fn images(prefix_positions: usize) -> Step {
@@ -127,8 +131,26 @@ fn one_launch_gives_what_the_kernels_one_by_one_give() {
     if let Err(error) = library::open(0) {
         return println!("left out: {error}");
     }
+    one_launch_is_as_kernels(Precision::Bf16);
+}
+
+/// Kernel by kernel such steps are in bf16, with the same weights; what is prefilled is in fp8 both ways.
+#[test]
+fn one_launch_with_weights_in_e4m3_gives_what_the_same_weights_in_bf16_give() {
+    match library::open(0) {
+        Ok(gpu) if gpu.has_fp8() => {
+            let bytes = (0..64 * 48 * 3).map(|b| (b * 7 % 251) as u8).collect();
+            let picture = Picture::from_rgb(64, 48, bytes).unwrap();
+            one_launch_is_as_kernels(Precision::Fp8(&[picture]));
+        }
+        _ => println!("left out: no GPU with fp8"),
+    }
+}
+
+fn one_launch_is_as_kernels(precision: Precision<'_>) {
     let config = small();
-    let (mut whole, mut parts) = (backend(&config), backend(&config).without_one_launch());
+    let mut whole = backend(&config, precision);
+    let mut parts = backend(&config, precision).without_one_launch();
     if !whole.has_one_launch() {
         return println!("left out: this GPU has too little shared memory");
     }

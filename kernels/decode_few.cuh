@@ -1,0 +1,129 @@
+// One or two rows in the decode step: each block holds their hidden states and adds up what all blocks brought of a layer. So none
+// waits for another one to add up and to write; for more rows that would be more to read than it saves.
+#pragma once
+#include "decode_product.cuh"
+
+// Operands of products, as 16-bit values, [FEW_ROWS][WIDTH]: where nothing is attended at that time.
+template <typename KIND> DEVICE bf16* few_operands() { return reinterpret_cast<bf16*>(KIND::seen()); }
+// Hidden states, [FEW_ROWS][WIDTH].
+template <typename KIND> DEVICE bf16* few_hidden() { return reinterpret_cast<bf16*>(KIND::seen() + GROUPS); }
+static_assert(sizeof(FourSeen<FEW_ROWS>) * GROUPS >= FEW_ROWS * WIDTH * 2, "operands lie where is room");
+
+// Of each row a thread has four values, of outputs 4i..
+struct Four {
+    float x[4];
+};
+DEVICE Four four_from(const bf16* from) {
+    const uint2 raw = *reinterpret_cast<const uint2*>(from + threadIdx.x * 4);
+    return {{f32_from_low(raw.x), f32_from_high(raw.x), f32_from_low(raw.y), f32_from_high(raw.y)}};
+}
+DEVICE uint2 raw_from(const Four& f) { return make_uint2(bf16_pair(f.x[0], f.x[1]), bf16_pair(f.x[2], f.x[3])); }
+DEVICE uint2 operand_from(const Four& f, bf16, float) { return raw_from(f); }
+DEVICE uint2 operand_from(const Four& f, e4m3, float scale) {
+    return make_uint2(f16_pair(f.x[0] * scale, f.x[1] * scale), f16_pair(f.x[2] * scale, f.x[3] * scale));
+}
+
+// For each row the sum over the block, to all threads. A barrier of the block; `place` tells sums apart that follow each other.
+DEVICE void sum_few(float (&x)[FEW_ROWS], int rows, Shared& shared, int place) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) {
+        if (row < rows) x[row] = warp_sum(x[row]);
+        if (lane == 0) shared.few[place][row][warp] = x[row];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) {
+        if (row >= rows) continue;
+        x[row] = shared.few[place][row][lane % WARPS];
+        for (int step = WARPS / 2; step > 0; step /= 2) x[row] += __shfl_xor_sync(WARP_ALL, x[row], step);
+    }
+}
+
+// Hidden states behind a layer: what they were before, and what all chunks of inputs brought, in the order of chunks.
+DEVICE void add_layer(Four (&hidden)[FEW_ROWS], const Step& s, const Four& bias) {
+    const int chunks = 1 + s.inner / WIDTH;
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) {
+        if (row >= s.rows) continue;
+        // All are on their way before the first is used.
+        float4 parts[CHUNKS_MAX];
+#pragma unroll
+        for (int c = 0; c < CHUNKS_MAX; c++) {
+            const float* from = s.sums + (size_t(c) * s.rows + row) * WIDTH + threadIdx.x * 4;
+            parts[c] = c < chunks ? fresh(reinterpret_cast<const float4*>(from)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+        Four sum = bias;
+#pragma unroll
+        for (int c = 0; c < CHUNKS_MAX; c++) sum.x[0] += parts[c].x, sum.x[1] += parts[c].y, sum.x[2] += parts[c].z, sum.x[3] += parts[c].w;
+        for (int j = 0; j < 4; j++) hidden[row].x[j] = f32_from_bf16(bf16_from_f32(hidden[row].x[j] + sum.x[j]));
+    }
+}
+
+// Hidden states behind layer `at_layer` - 1, when all blocks have brought their sums of it; before the first layer, the step's input.
+template <typename KIND> DEVICE void take_hidden(Four (&hidden)[FEW_ROWS], const Step& s, int at_layer, u32 turn, const Shared& shared) {
+    uint2* kept = reinterpret_cast<uint2*>(few_hidden<KIND>()) + threadIdx.x;
+    const Four bias = at_layer > 0 ? four_from(shared.layers[at_layer - 1].leave_bias) : Four{};
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) {
+        const bf16* from = at_layer > 0 ? few_hidden<KIND>() + row * WIDTH : s.hidden + size_t(row) * WIDTH;
+        hidden[row] = row < s.rows ? four_from(from) : Four{};
+    }
+    if (at_layer > 0) {
+        wait_for(s.counters, HIDDEN, turn);
+        add_layer(hidden, s, bias);
+    }
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) kept[row * WIDTH / 4] = raw_from(hidden[row]);
+}
+
+// Operands that the block's threads have put there. A barrier of the block.
+template <typename KIND> DEVICE void load_operands(Inputs<typename KIND::Weight, 1>& in, const Step& s) {
+    __syncthreads();
+    const int row = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint4* from = reinterpret_cast<const uint4*>(few_operands<KIND>() + row * WIDTH + column<typename KIND::Weight>(i));
+        in.x[0][i] = row < s.rows ? *from : make_uint4(0, 0, 0, 0);
+    }
+}
+
+// Inputs of `enter`, normed: load_inputs and norm_inputs for few rows.
+template <typename KIND> DEVICE void few_inputs(Inputs<typename KIND::Weight, 1>& in, const Step& s, int at_layer, u32 turn, Shared& shared) {
+    const Layer& layer = shared.layers[at_layer];
+    // On their way while others are waited for.
+    const Four weight = four_from(layer.ln_weight), bias = four_from(layer.ln_bias);
+    Four hidden[FEW_ROWS];
+    take_hidden<KIND>(hidden, s, at_layer, turn, shared);
+    float mean[FEW_ROWS], squares[FEW_ROWS];
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) {
+        mean[row] = hidden[row].x[0] + hidden[row].x[1] + hidden[row].x[2] + hidden[row].x[3];
+    }
+    sum_few(mean, s.rows, shared, 0);
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) {
+        mean[row] /= WIDTH;
+        squares[row] = 0.0f;
+        for (int j = 0; j < 4; j++) squares[row] += (hidden[row].x[j] - mean[row]) * (hidden[row].x[j] - mean[row]);
+    }
+    sum_few(squares, s.rows, shared, 1);
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) {
+        const float scale = rsqrtf(squares[row] / WIDTH + 1e-5f);
+        Four e;
+        for (int j = 0; j < 4; j++) e.x[j] = (hidden[row].x[j] - mean[row]) * scale * weight.x[j] + bias.x[j];
+        reinterpret_cast<uint2*>(few_operands<KIND>() + row * WIDTH)[threadIdx.x] = operand_from(e, typename KIND::Weight(), layer.enter_in);
+    }
+    load_operands<KIND>(in, s);
+}
+
+// The step's result, by one block.
+template <typename KIND> DEVICE void put_hidden(const Step& s, u32 turn, const Shared& shared) {
+    Four hidden[FEW_ROWS];
+    take_hidden<KIND>(hidden, s, s.layer_count, turn, shared);
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) {
+        if (row < s.rows) reinterpret_cast<uint2*>(s.hidden + size_t(row) * WIDTH)[threadIdx.x] = raw_from(hidden[row]);
+    }
+}
