@@ -19,6 +19,7 @@ use super::{
     record::Record,
     reuse::{Crop, Reuse},
     slot::{Flight, Slot, Streams, record},
+    stage::Staged,
     weights::Weights,
 };
 use crate::{
@@ -197,9 +198,27 @@ impl CudaBackend {
         };
         let compute = &self.streams.compute;
         record(&place.moments().began, compute)?;
+        if !step.images.is_empty() {
+            let encoded = staged.iter().zip(encoded);
+            self.queue_images(slot, step.images.len(), (fresh, encoded))?;
+        }
+        self.queue_rows(slot)?;
+        self.reuse.keep_bytes();
+        Ok(())
+    }
+
+    /// Crops of the frames that hold `fresh` ones, then the tokens of all images.
+    fn queue_images<'a>(
+        &mut self,
+        slot: SlotId,
+        images: usize,
+        (fresh, encoded): (usize, impl Iterator<Item = (&'a Staged, &'a Cut)>),
+    ) -> Result<(), BackendError> {
+        let place = &self.slots[slot.0];
+        let compute = &self.streams.compute;
         let rows = self.network.patch_rows();
         let mut crop = 0;
-        for (frame, cut) in staged.iter().zip(encoded) {
+        for (frame, cut) in encoded {
             let out = rows.from(crop * self.config.image_tokens());
             let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.fresh).collect();
             self.frames
@@ -207,24 +226,19 @@ impl CudaBackend {
             crop += wanted.iter().filter(|wanted| **wanted).count();
         }
         record(&place.moments().prepared, compute)?;
-        if !step.images.is_empty() {
-            let features = Features {
-                image: place.block.start().at(self.layout.image.start),
-                source: place.block.start().at(self.layout.crop_source.start),
-                kept: self.kept.start(),
-                keeps: self.reuse.keeps(),
-            };
-            let network = &self.network;
-            if fresh > 0 {
-                let shape = Shape::Look { crops: fresh };
-                self.graphs.run(Some(shape), || network.look(fresh))?;
-            }
-            network.tokens(step.images.len(), features)?;
+        let features = Features {
+            image: place.block.start().at(self.layout.image.start),
+            source: place.block.start().at(self.layout.crop_source.start),
+            kept: self.kept.start(),
+            keeps: self.reuse.keeps(),
+        };
+        let network = &self.network;
+        if fresh > 0 {
+            let shape = Shape::Look { crops: fresh };
+            self.graphs.run(Some(shape), || network.look(fresh))?;
         }
-        record(&place.moments().encoded, compute)?;
-        self.queue_rows(slot)?;
-        self.reuse.keep_bytes();
-        Ok(())
+        network.tokens(images, features)?;
+        Ok(record(&place.moments().encoded, compute)?)
     }
 
     /// How the step's pictures are cut, and which crops are encoded; writes both for the kernels.
@@ -348,9 +362,7 @@ impl Backend for CudaBackend {
         let before = self
             .last
             .map(|(slot, turn)| self.slots[slot.0].end_of(turn));
-        let times = self
-            .clock
-            .times(place.moments(), before, counts.wants_masks)?;
+        let times = self.clock.times(place.moments(), before, counts)?;
         let committed = Committed {
             picked,
             model_sizes: place.flight.model_sizes.clone(),

@@ -54,9 +54,9 @@ impl Streams {
 pub struct Moments {
     /// It began.
     pub began: CudaEvent,
-    /// Its frames are patches.
+    /// Its frames are patches; of a step with images.
     pub prepared: CudaEvent,
-    /// Its images are tokens.
+    /// Its images are tokens; of a step with images.
     pub encoded: CudaEvent,
     /// Its hidden states are there.
     pub forwarded: CudaEvent,
