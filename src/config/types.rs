@@ -2,6 +2,8 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use super::defaults;
 use crate::domain::{CameraId, NodeId, PromptId, Task, ZoneId};
 
@@ -150,7 +152,7 @@ pub enum Discovery {
 }
 
 /// Where frames lie that an NVIDIA GPU decodes for an engine on a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FramePlace {
     /// They come to the host: unchanged tiles are found and not encoded again.
     Host,
@@ -158,8 +160,8 @@ pub enum FramePlace {
     Gpu,
 }
 
-/// Which model runs where.
-#[derive(Clone, Debug, PartialEq)]
+/// Which model runs where. Its serde form goes to the processes of engines and is not that of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     /// Where it comes from.
     pub source: ModelSource,
@@ -202,7 +204,7 @@ impl Model {
 }
 
 /// Where a model comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModelSource {
     /// The demonstration model in the binary.
     Embedded,
@@ -211,7 +213,7 @@ pub enum ModelSource {
 }
 
 /// On what a model runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Device {
     /// The GPU when it works, else the CPU.
     Auto,
@@ -222,7 +224,7 @@ pub enum Device {
 }
 
 /// Arithmetic on the GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Precision {
     /// bfloat16.
     Bf16,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId,
     Task, WallTime,
@@ -57,7 +59,7 @@ impl Look {
 }
 
 /// What a score means (`score_src` of the contract).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScoreSource {
     /// Probability of the model's own decision.
     TokenProb,
@@ -66,7 +68,7 @@ pub enum ScoreSource {
 }
 
 /// One found thing with the model's confidence in it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found<T> {
     /// Where.
     pub place: T,
@@ -80,7 +82,7 @@ pub struct Found<T> {
 }
 
 /// The answer itself.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum AnswerBody {
     /// To `detect`, in the model's order.
     Boxes(Vec<Found<NormBox>>),
@@ -108,7 +110,7 @@ impl AnswerBody {
 }
 
 /// Moments on the way of one prompt through the engine, in order. Stage times are their differences, so they add up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marks {
     /// Taken by the engine (end of waiting).
     pub taken: Mono,

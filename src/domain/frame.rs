@@ -2,6 +2,8 @@
 
 use std::{any::Any, fmt, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::{CameraId, Capture, Mono, WallTime};
 
 /// Memory that holds the planes of a picture: a mapped GStreamer frame, a `Vec`, or memory of a GPU.
@@ -47,7 +49,7 @@ impl Planes for Vec<Vec<u8>> {
 }
 
 /// Layouts the decoder may hand over; 8 bits a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PixelFormat {
     /// One plane, R G B.
     Rgb,
@@ -72,7 +74,7 @@ impl PixelFormat {
 }
 
 /// Which weights turned RGB into YUV.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Matrix {
     /// ITU-R BT.601, standard definition.
     Bt601,
@@ -81,7 +83,7 @@ pub enum Matrix {
 }
 
 /// Which bytes mean black and white in YUV.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ColourRange {
     /// Luma 16..235, the rule in video.
     Limited,

@@ -1,7 +1,9 @@
 //! Places in a picture, as shares of its width and height: 0..1, origin top left (mqtt-contract section 1).
 
+use serde::{Deserialize, Serialize};
+
 /// A point, x to the right and y down, shares of the full camera picture.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NormPoint {
     /// Share of the width, 0..1.
     pub x: f64,
@@ -20,7 +22,7 @@ impl NormPoint {
 }
 
 /// A box with `x0 <= x1` and `y0 <= y1`, shares of the full camera picture.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NormBox {
     /// Left edge.
     pub x0: f64,

@@ -3,6 +3,8 @@
 
 use std::{fmt, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 /// The longest id, in characters.
 pub const ID_MAX_CHARS: usize = 32;
 
@@ -40,7 +42,8 @@ fn check(text: &str) -> Result<(), IdError> {
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "Arc<str>")]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -52,6 +55,14 @@ macro_rules! id {
             /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+        }
+
+        impl TryFrom<Arc<str>> for $name {
+            type Error = IdError;
+
+            fn try_from(text: Arc<str>) -> Result<Self, IdError> {
+                check(&text).map(|()| Self(text))
             }
         }
 

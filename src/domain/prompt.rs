@@ -1,9 +1,11 @@
 //! What is asked of a frame.
 
+use serde::{Deserialize, Serialize};
+
 use super::PromptId;
 
 /// How long a caption may be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CaptionLength {
     /// One short sentence.
     Short,
@@ -15,7 +17,7 @@ pub enum CaptionLength {
 }
 
 /// One skill of the model with its words. The words are trimmed and not empty.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Task {
     /// Boxes of every `object`.
     Detect {
@@ -64,7 +66,7 @@ impl Task {
 
 /// A task with its name on a camera. `revision` rises by one at each accepted change of the words, so that an
 /// answer is never read with the wrong question.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Its name on the camera.
     pub id: PromptId,

@@ -6,8 +6,12 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// A point of the process's monotonic time, nanoseconds since its clock was made. It never jumps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use serde::{Deserialize, Serialize};
+
+/// A point of the daemon's monotonic time, nanoseconds since its clock was made. It never jumps.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Mono(u64);
 
 impl Mono {
@@ -120,17 +124,25 @@ pub trait Clock: Send + Sync {
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
+    /// What it showed at the start.
+    origin: Mono,
 }
 
 impl SystemClock {
     /// A clock whose monotonic time starts at zero now.
+    pub fn new() -> Self {
+        Self::showing(Mono::default())
+    }
+
+    /// A clock that shows `origin` now: it goes on as that of another process, which showed it a moment ago.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place that reads the machine's clock"
     )]
-    pub fn new() -> Self {
+    pub fn showing(origin: Mono) -> Self {
         Self {
             start: Instant::now(),
+            origin,
         }
     }
 }
@@ -143,7 +155,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Mono {
-        Mono(self.start.elapsed().as_nanos() as u64)
+        self.origin.after(self.start.elapsed())
     }
 
     #[expect(

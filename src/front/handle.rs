@@ -1,5 +1,8 @@
 //! The engine's thread and the permits that keep it from being flooded.
 //!
+//! Who holds a [`Handle`] does not see whether the engine is a thread of this process, started here, or a process of its own
+//! ([`super::outside`]).
+//!
 //! Who wants a look answered first holds a [`Permit`]; only then does it choose the newest frame. So no backlog can
 //! form: there are as many looks inside as permits, and the channel is as long as the permits are many.
 
@@ -23,9 +26,12 @@ use crate::{
 /// How often an idle engine shows that it is alive.
 const IDLE_BEAT: Duration = Duration::from_secs(1);
 
-struct Request {
-    look: Look,
-    reply: oneshot::Sender<Outcome>,
+/// A look, and who waits for its outcome. Dropping it says that the engine has stopped.
+pub(super) struct Request {
+    /// What is asked.
+    pub look: Look,
+    /// Closed when nobody waits any more.
+    pub reply: oneshot::Sender<Outcome>,
 }
 
 /// The engine has ended; the text says why.
@@ -48,6 +54,14 @@ pub struct End {
     thread: oneshot::Receiver<Infallible>,
 }
 
+/// The other ends of an [`End`], held by the thread that it is about.
+pub(super) struct Life {
+    /// Learns why the engine ended; nothing wrong: nobody asks it any more.
+    pub ended: oneshot::Sender<Result<(), EngineStopped>>,
+    /// Closed when the thread is over.
+    pub over: oneshot::Sender<Infallible>,
+}
+
 /// The right to have one look answered.
 pub struct Permit {
     permit: OwnedSemaphorePermit,
@@ -61,36 +75,41 @@ pub async fn start<B>(build: B) -> Result<(Handle, End), EngineStopped>
 where
     B: FnOnce() -> Result<(Engine, usize), String> + Send + 'static,
 {
+    let build = || build().map(|(engine, permits)| (engine, permits, ()));
+    let (handle, end, ()) = start_and_tell(build).await?;
+    Ok((handle, end))
+}
+
+/// The same with a `build` that has something more to tell. What the thread logs stands in the span of the caller.
+pub async fn start_and_tell<B, T>(build: B) -> Result<(Handle, End, T), EngineStopped>
+where
+    B: FnOnce() -> Result<(Engine, usize, T), String> + Send + 'static,
+    T: Send + 'static,
+{
     let (ready, is_ready) = oneshot::channel();
-    let (ended, reason) = oneshot::channel();
-    let (over, thread) = oneshot::channel();
-    let beats = Arc::new(AtomicU64::new(0));
-    let thread_beats = Arc::clone(&beats);
+    let (life, end) = End::new();
+    let span = tracing::Span::current();
     let body = move || {
-        let _over = over;
+        let _span = span.entered();
         match build() {
             Err(reason) => drop(ready.send(Err(EngineStopped(reason)))),
-            Ok((engine, permits)) => {
-                let (requests, inbox) = mpsc::sync_channel(permits);
+            Ok((engine, permits, told)) => {
+                let (handle, inbox, beats) = Handle::new(permits);
                 // The receiver waits below; it cannot be gone unless the caller was dropped.
-                let _ = ready.send(Ok((permits, requests)));
-                run(engine, inbox, ended, &thread_beats);
+                let _ = ready.send(Ok((handle, told)));
+                run(engine, inbox, life.ended, &beats);
             }
         }
+        drop(life.over);
     };
     std::thread::Builder::new()
         .name("engine".into())
         .spawn(body)
         .map_err(|e| EngineStopped(format!("starting the engine thread: {e}")))?;
-    let (permits, requests) = is_ready
+    let (handle, told) = is_ready
         .await
         .map_err(|_| EngineStopped("the engine thread ended while it was starting".into()))??;
-    let handle = Handle {
-        permits: Arc::new(Semaphore::new(permits)),
-        requests,
-        beats,
-    };
-    Ok((handle, End { reason, thread }))
+    Ok((handle, end, told))
 }
 
 /// Who waits for an answer, by look.
@@ -168,6 +187,18 @@ fn next_request(
 }
 
 impl Handle {
+    /// A handle to who takes requests from the inbox and counts its turns.
+    pub(super) fn new(permits: usize) -> (Self, mpsc::Receiver<Request>, Arc<AtomicU64>) {
+        let (requests, inbox) = mpsc::sync_channel(permits);
+        let beats = Arc::new(AtomicU64::new(0));
+        let handle = Self {
+            permits: Arc::new(Semaphore::new(permits)),
+            requests,
+            beats: Arc::clone(&beats),
+        };
+        (handle, inbox, beats)
+    }
+
     /// Waits for a free place in the engine.
     pub async fn permit(&self) -> Permit {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
@@ -182,13 +213,19 @@ impl Handle {
         }
     }
 
-    /// Rises whenever the engine's loop turns, at least once a second while it is healthy and idle, and at every look.
+    /// Rises with the turns of the engine's loop, every second or two at least while it is healthy, busy or idle.
     pub fn beats(&self) -> u64 {
         self.beats.load(Ordering::Relaxed)
     }
 }
 
 impl End {
+    pub(super) fn new() -> (Life, Self) {
+        let (ended, reason) = oneshot::channel();
+        let (over, thread) = oneshot::channel();
+        (Life { ended, over }, Self { reason, thread })
+    }
+
     /// Waits until the engine ends, and says why. To be awaited until it is ready, and not again.
     pub async fn reason(&mut self) -> EngineStopped {
         match (&mut self.reason).await {
@@ -200,7 +237,7 @@ impl End {
         }
     }
 
-    /// Waits until the thread is over and what it held is free. The engine ends when all handles are gone, or has failed.
+    /// Waits until the thread or the process is over and what it held is free. The engine ends when all handles are gone, or has failed.
     pub async fn over(self) {
         // Closed is what it waits for.
         let _ = self.thread.await;

@@ -4,12 +4,19 @@
 //!   Permit ─▶ Look ─▶ words to tokens ─▶ engine ─▶ bins and tokens to places and texts ─▶ Answer
 //! ```
 //!
-//! Belongs here: the engine's thread with its permits, prompts to sequences, findings to answers. Not here: when a step runs
+//! The engine is a thread of this process ([`handle::start`]) or a process of its own ([`outside::start`], and in it
+//! [`inside`]). Who asks it does not see which.
+//!
+//! Belongs here: the engine's thread or process with its permits, prompts to sequences, findings to answers. Not here: when a step runs
 //! (`engine`), which model runs where (`app`), what an answer means (`track`).
 
 mod choices;
 mod engine;
 pub mod handle;
+pub mod inside;
+pub mod outside;
+mod process;
+mod wire;
 
 pub use engine::{Engine, EngineError, News};
 

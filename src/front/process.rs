@@ -1,0 +1,86 @@
+//! A child process with a connection to it: its standard input is the other end of a socket pair.
+//!
+//! Belongs here: how it is started, and how it is made sure that it ends. Not here: what is said to it (`outside`).
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{net::UnixStream, process::ExitStatusExt as _},
+    },
+    process::{Child, Command, ExitStatus},
+    thread,
+    time::Duration,
+};
+
+/// A process that is to end by itself, because its connection is closed, may take so long.
+const GRACE: Duration = Duration::from_secs(4);
+const POLL: Duration = Duration::from_millis(10);
+
+/// The kernel's and other people's way to end a process that is not asked.
+const SIGKILL: i32 = 9;
+
+/// A child process. It is ended, and nothing is left of it, when this value is dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts the program and gives our end of the connection. The other end is its standard input, and nobody else has
+    /// one: each side sees that the other is gone, however it went.
+    pub fn start(mut program: Command) -> io::Result<(UnixStream, Self)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let child = program.stdin(OwnedFd::from(theirs)).spawn()?;
+        Ok((ours, Self { child }))
+    }
+
+    /// Waits until it has ended and says how, in words that go on from "the engine". Our end of the connection is closed by
+    /// then, so it is about to end by itself; one that does not is ended. Blocks for some seconds at most.
+    pub fn ended(&mut self) -> String {
+        for _ in 0..GRACE.as_millis() / POLL.as_millis() {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return how(status),
+                Ok(None) => thread::sleep(POLL),
+                Err(error) => return format!("its process cannot be waited for: {error}"),
+            }
+        }
+        // It may have ended by itself just now.
+        let _ = self.child.kill();
+        match self.child.wait() {
+            Ok(_) => "its process broke off the connection and had to be ended".into(),
+            Err(error) => format!("its process cannot be waited for: {error}"),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has ended in most cases; there is nothing else to do about a child that cannot be ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(SIGKILL), _) => {
+            "its process was ended by signal 9; `journalctl -k` tells whether memory had run out"
+                .into()
+        }
+        (Some(signal), _) => {
+            format!("its process was ended by signal {signal}; its last words stand above")
+        }
+        (None, code) => {
+            let code = code.unwrap_or_default();
+            format!("its process ended with exit code {code}; its last words stand above")
+        }
+    }
+}
+
+/// The connection that is this process's standard input. An error when it is none, because somebody else started it.
+pub fn connection() -> io::Result<UnixStream> {
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    socket.peer_addr()?;
+    Ok(socket)
+}
