@@ -39,7 +39,7 @@ pub fn info(
         model: Some(ModelInfo {
             name: card.name.to_string(),
             sha256: card.sha256.clone(),
-            precision: card.precision.into(),
+            precision: card.precision.to_string(),
             object_limit: card.max_objects,
         }),
         cams: config.cameras.iter().map(camera).collect(),

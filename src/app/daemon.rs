@@ -267,7 +267,7 @@ impl Daemon {
     }
 
     /// An engine has ended. Its cameras are off from now on, and say why; with the last engine the daemon ends. A GPU that
-    /// failed is not tried again in this process, whose part of the driver may be damaged.
+    /// failed is not tried again: what broke it may be there still, and whoever restarts the daemon has looked at it.
     async fn on_lost(&mut self, loss: Loss) -> anyhow::Result<()> {
         let why = format!("engine on {}: {}", loss.label, loss.reason);
         let (lost, left) = (loss.cameras.clone(), !self.engines.all_lost());

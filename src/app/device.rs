@@ -5,6 +5,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     config,
     cpu::{self, CpuBackend, TileReuse},
@@ -64,6 +66,7 @@ pub struct Placed {
 }
 
 /// What a model runs on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Device {
     /// The processor, and why.
     Cpu(String),
@@ -79,7 +82,7 @@ pub enum Device {
 }
 
 /// Chooses by the settings and by what is there: the processor, or each of the listed GPUs in their order. The error says
-/// what is missing.
+/// what is missing. A GPU is opened for it and closed again: an open one takes some hundred MB of its memory.
 pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = |why: String| vec![Device::Cpu(format!("cpu, {threads} threads, {why}"))];

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use super::device::{self, Device, Placed};
 use crate::{
     config,
@@ -19,14 +21,14 @@ const MEASURED_SIZE: (usize, usize) = (1280, 720);
 const SLOW_LOOK: Duration = Duration::from_secs(2);
 
 /// What is told about a loaded model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelCard {
     /// Name with the first digits of the weights' hash.
     pub name: Arc<str>,
     /// Hash of the weights, hex.
     pub sha256: String,
     /// `f32`, `bf16` or `fp8`.
-    pub precision: &'static str,
+    pub precision: Arc<str>,
     /// Where it runs and why there.
     pub device: String,
     /// The same in short, to tell it from other devices.
@@ -72,7 +74,7 @@ pub fn engine_on(
     let card = ModelCard {
         name: loaded.name.into(),
         sha256: loaded.weights_sha256,
-        precision: placed.precision,
+        precision: placed.precision.into(),
         device: placed.device,
         label: placed.label,
         gpu: placed.gpu,
@@ -229,7 +231,7 @@ mod tests {
         let card = ModelCard {
             name: "test".into(),
             sha256: String::new(),
-            precision: "f32",
+            precision: "f32".into(),
             device: String::new(),
             label: String::new(),
             gpu: None,

@@ -4,6 +4,9 @@
 //!   gate, dock ─▶ sampler ─▶ engine on cuda 0 ─▶ outcomes ─┐
 //!   yard       ─▶ sampler ─▶ engine on cuda 1 ─▶ outcomes ─┴─▶ desk        an engine that fails takes its own cameras along
 //! ```
+//!
+//! One engine is a thread of the daemon. Of several each is a process, because the driver fails all that a process has on any
+//! GPU together, see `opening`.
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -12,6 +15,7 @@ use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{
     ModelCard, device,
+    opening::Home,
     seats::{Seats, deal},
     station::{Loss, Station},
 };
@@ -19,7 +23,6 @@ use crate::{
     config::{Camera, Config},
     domain::{Books, CameraId, Clock, Frame, Outcome},
     ingest::DeviceMap,
-    model,
     sampler::Sampler,
 };
 
@@ -41,43 +44,29 @@ pub enum News {
 }
 
 impl Engines {
-    /// Reads the model once and puts it on every device, one after the other: the second finds the kernels compiled, and
-    /// each is measured with the machine for itself. The weights are shared until they are on the last GPU, so they take the
-    /// host's memory once. Cameras that sat `before` keep their device where that is even. The card is that of the first.
+    /// Opens an engine on every device, one after the other: the second finds the kernels compiled, each is measured with the
+    /// machine for itself, and the host's memory holds the weights of one at a time. Cameras that sat `before` keep their
+    /// device where that is even. The card is that of the first.
     pub async fn start(
         config: &Config,
         before: &Seats,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<(Self, ModelCard)> {
         let settings = config.model.clone();
-        let load = move || {
-            let mut devices = device::choose(&settings)?;
-            let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-            // The one whose turn is next stands last.
-            devices.reverse();
-            Ok::<_, String>((devices, loaded))
-        };
-        let loaded = spawn_blocking(load).await.context("model")?;
-        let (mut devices, loaded) = loaded.map_err(anyhow::Error::msg).context("model")?;
+        let chosen = spawn_blocking(move || device::choose(&settings)).await;
+        let chosen = chosen.context("model")?.map_err(anyhow::Error::msg);
+        let mut devices = chosen.context("model")?;
         // A device without a camera would hold memory for nothing; the configuration's advice tells of it.
-        let spare = devices.len().saturating_sub(config.cameras.len());
-        devices.drain(..spare);
-        let labels: Vec<String> = devices.iter().rev().map(device::Device::label).collect();
+        devices.truncate(config.cameras.len());
+        let home = Home::of_each(devices.len());
+        let labels: Vec<String> = devices.iter().map(device::Device::label).collect();
         let ids: Vec<CameraId> = config.cameras.iter().map(|c| c.id.clone()).collect();
         let dealt = deal(&ids, &labels, before);
         let (mut stations, mut card) = (Vec::new(), None);
-        let mut loaded = Some(loaded);
-        while let Some(device) = devices.pop() {
-            // The last takes the weights along, and each tensor is free when it is there.
-            let weights = if devices.is_empty() {
-                loaded.take()
-            } else {
-                loaded.clone()
-            };
-            let weights = weights.context("model: weights are loaded once")?;
+        for device in devices {
             let label = device.label();
             let cameras = of_engine(&config.cameras, &dealt, stations.len());
-            let opened = Station::open(device, weights, &config.model, &cameras, clock).await;
+            let opened = Station::open(device, home, &config.model, &cameras, clock).await;
             let (station, its_card) = opened.with_context(|| format!("model on {label}"))?;
             stations.push(station);
             card.get_or_insert(its_card);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ingest ──Frame──▶ sampler ──Look──▶ engine ──Outcome──▶ desk ──Update──▶ publish
-//!  one task/camera   newest wins       one thread/GPU      track, books     one task
+//!  one task/camera   newest wins       one a GPU           track, books     one task
 //! ```
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
@@ -19,6 +19,7 @@ mod engines;
 mod housekeeping;
 mod in_order;
 mod looks;
+mod opening;
 mod report;
 #[cfg(test)]
 mod rig;
@@ -28,10 +29,11 @@ mod station;
 use std::path::Path;
 
 pub use demo::{DemoOptions, demo};
-pub use device::Placed;
+pub use device::{Device, Placed};
 pub use engine::{
     Bare, ModelCard, build_backend, build_endless_engine, build_engine, build_engine_with,
 };
+pub use opening::{Home, Measured, Order, open_with, serve};
 
 use crate::{
     config::{self, Config, Environment, Loaded, Source},

@@ -2,22 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Context as _;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     ModelCard, birth,
     device::{Device, frames_on},
-    engine::{engine_on, measured_look, permits},
     looks::Looks,
+    opening::{Home, Measured, Order},
 };
 use crate::{
     config::{self, Camera},
     domain::{CameraId, Clock, Outcome},
-    engine::Options,
-    front::handle::{self, End, EngineStopped, Handle},
+    front::handle::{End, EngineStopped, Handle},
     ingest::DeviceMap,
-    model::LoadedModel,
     sampler::{Sampler, TimeLimits},
 };
 
@@ -52,29 +49,21 @@ pub struct Loss {
 }
 
 impl Station {
-    /// Loads the model on the engine's thread, measures it, and says what it is and what it is not good for.
+    /// Opens the engine at its home, and says what it is and what it is not good for.
     pub async fn open(
         device: Device,
-        loaded: LoadedModel,
+        home: Home,
         settings: &config::Model,
         cameras: &[Camera],
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<(Self, ModelCard)> {
-        let (card_out, card) = oneshot::channel();
-        let (model, engine_clock) = (settings.clone(), Arc::clone(clock));
-        let tasks = birth::longest_look(cameras);
-        let build = move || {
-            let options = Options::default();
-            let built = engine_on(device, &model, loaded, options, Arc::clone(&engine_clock));
-            let (mut engine, card) = built?;
-            let look = measured_look(&mut engine, &tasks, engine_clock.as_ref())?;
-            let permits = permits(&card, look, model.budget);
-            // The receiver waits below.
-            let _ = card_out.send((card, look, tasks.len()));
-            Ok((engine, permits))
+        let order = Order {
+            device,
+            settings: settings.clone(),
+            tasks: birth::longest_look(cameras),
         };
-        let started = handle::start(build).await?;
-        let (card, look, prompts) = card.await.context("model")?;
+        let prompts = order.tasks.len();
+        let (engine, end, Measured { card, look }) = home.open(order, Arc::clone(clock)).await?;
         let prompts_hz = look.map(|took| prompts as f64 / took.as_secs_f64().max(1e-6));
         tracing::info!(
             model = &*card.name,
@@ -90,9 +79,11 @@ impl Station {
             tracing::warn!(device = card.label, "{warning}");
         }
         let limits = TimeLimits::new(settings.budget, look);
-        let mut station = Self::new(card.label.clone(), started, cameras, limits, clock);
+        let mut station = Self::new(card.label.clone(), (engine, end), cameras, limits, clock);
         (station.gpu, station.look) = (card.gpu.clone(), look);
-        station.device_map = frames_on(station.gpu.is_some(), settings);
+        // Memory of a GPU that this process has is no other's.
+        let reaches_frames = card.gpu.is_some() && home == Home::Thread;
+        station.device_map = frames_on(reaches_frames, settings);
         Ok((station, card))
     }
 

@@ -41,6 +41,9 @@ pub enum Command {
     Bench(BenchArgs),
     /// Measure the accuracy of a model on drawn street scenes with known truth
     Eval(EvalArgs),
+    /// An engine in a process of its own; only `run` and `demo` start it
+    #[command(hide = true)]
+    Engine(EngineArgs),
 }
 
 /// `spotter run`
@@ -49,6 +52,14 @@ pub struct RunArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// Log more (twice: everything); RUST_LOG overrides
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// `spotter engine`
+#[derive(Debug, Args)]
+pub struct EngineArgs {
     /// Log more (twice: everything); RUST_LOG overrides
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,

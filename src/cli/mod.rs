@@ -42,6 +42,7 @@ pub fn main() -> ExitCode {
         Command::Caption(caption) => ask::caption(&caption),
         Command::Bench(args) => measure::bench(&args),
         Command::Eval(args) => measure::eval(&args),
+        Command::Engine(engine) => app::serve(engine.verbose),
     };
     match result {
         Ok(()) => ExitCode::from(EXIT_DONE),

@@ -1,6 +1,6 @@
 //! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
 
-use super::{Camera, CameraTls, Commands, Config, Device, Source};
+use super::{Camera, CameraTls, Commands, Config, Device, FramePlace, Source};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
 pub fn asked_prompt_frames_hz(cameras: &[Camera]) -> f64 {
@@ -56,8 +56,8 @@ pub fn idle_gpus(config: &Config) -> Option<String> {
     })
 }
 
-/// Keys that are accepted, because the configuration is agreed on, and that this version does not act on yet. Told only
-/// of those that ask for more than the default.
+/// Keys that are accepted and do nothing: because the configuration is agreed on and this version does not act on them yet,
+/// or because another setting is in their way. Told only of those that ask for more than the default.
 pub fn without_effect(config: &Config) -> Vec<String> {
     let mut keys = Vec::new();
     if config.mqtt.commands == Commands::All {
@@ -74,9 +74,22 @@ pub fn without_effect(config: &Config) -> Vec<String> {
             }
         }
     }
-    keys.into_iter()
-        .map(|key| format!("{key}: has no effect in this version"))
-        .collect()
+    let not_yet = keys
+        .into_iter()
+        .map(|key| format!("{key}: has no effect in this version"));
+    not_yet.chain(frames_between_processes(config)).collect()
+}
+
+/// A GPU's memory belongs to a process, and of several engines each has its own.
+fn frames_between_processes(config: &Config) -> Option<String> {
+    let model = &config.model;
+    let engines = model.gpus.len().min(config.cameras.len());
+    let wanted = model.frames == FramePlace::Gpu && model.device != Device::Cpu;
+    (wanted && engines > 1).then(|| {
+        "model.frames: \"gpu\" has no effect with several GPUs in model.gpus, whose engines are processes of their own; \
+         frames come to the host"
+            .to_owned()
+    })
 }
 
 /// At most two decimals, no zeros at the end.

@@ -167,7 +167,7 @@ pub struct Model {
     pub source: ModelSource,
     /// On what it runs.
     pub device: Device,
-    /// Indices of the GPUs, one engine each; default `[0]`.
+    /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
     pub gpus: Vec<u32>,
     /// Arithmetic on the GPU.
     pub precision: Precision,
@@ -175,7 +175,8 @@ pub struct Model {
     pub budget: Duration,
     /// Objects a prompt may return; default 50.
     pub max_objects: u32,
-    /// Where frames lie that an NVIDIA GPU decodes for an engine on a GPU; default the host.
+    /// Where frames lie that an NVIDIA GPU decodes for the only engine, on a GPU; with several they come to the host. Default
+    /// the host.
     pub frames: FramePlace,
     /// Difference of two tiles, 0..=255, up to which a tile counts as unchanged and is not encoded again: on the CPU the mean of
     /// its bytes' absolute differences, on a GPU the largest of the source pixels below it, in whole steps. Default 0: answers

@@ -53,6 +53,9 @@ pub enum InsideError {
     Daemon(WireError),
 }
 
+/// What engine is wanted, and the daemon's time.
+pub type Ordered<S> = (S, Arc<dyn Clock>);
+
 /// The daemon, from its engine's side.
 pub struct Daemon {
     socket: UnixStream,
@@ -72,7 +75,7 @@ impl Daemon {
 
     /// Says that this process is there, and waits until the daemon says what engine it wants. The clock goes as the daemon's,
     /// which it follows by the time that a short message takes. `None` when the daemon is gone.
-    pub fn order<S: DeserializeOwned>(&self) -> Result<Option<(S, Arc<dyn Clock>)>, InsideError> {
+    pub fn order<S: DeserializeOwned>(&self) -> Result<Option<Ordered<S>>, InsideError> {
         let mut socket = &self.socket;
         let heard = wire::write(&mut socket, &Hello::Hello).and_then(|()| wire::read(&mut socket));
         match heard {

@@ -229,7 +229,10 @@ fn ask(
         let request = match inbox.recv_timeout(inside.patience()) {
             Ok(request) => Some(request),
             Err(mpsc::RecvTimeoutError::Timeout) => None,
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(inside.leave()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                inside.leave();
+                return Ok(());
+            }
         };
         // First, because a new look may have the permit of one that nobody waits for any more.
         for id in inside.take_unwanted() {

@@ -39,8 +39,7 @@ pub enum TensorData {
     F32(Vec<f32>),
 }
 
-/// Bytes of a tensor, of which clones share the memory: a model of 4 GB that goes to several GPUs is in the host's memory
-/// once.
+/// Bytes of a tensor, of which clones share the memory.
 #[derive(Clone, Debug)]
 pub enum TensorBytes {
     /// In the program itself.

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Level, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter,
     fmt::{
@@ -146,6 +146,15 @@ pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<(), Telemetr
         builder.try_init()
     };
     done.map_err(|_| TelemetryError::Twice)
+}
+
+/// How much is shown, as [`init`] takes it: for another process of ours that is to show as much.
+pub fn verbosity() -> u8 {
+    match LevelFilter::current().into_level() {
+        Some(Level::TRACE) => 2,
+        Some(Level::DEBUG) => 1,
+        Some(Level::INFO | Level::WARN | Level::ERROR) | None => 0,
+    }
 }
 
 /// A line with the priority that the journal reads from `<n>` at its start.

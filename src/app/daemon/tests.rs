@@ -36,7 +36,7 @@ fn card() -> ModelCard {
     ModelCard {
         name: "simulated".into(),
         sha256: String::new(),
-        precision: "bf16",
+        precision: "bf16".into(),
         device: String::new(),
         label: String::new(),
         gpu: None,

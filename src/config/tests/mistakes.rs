@@ -350,6 +350,27 @@ fn gpus_are_listed_once_each_and_not_beside_the_cpu() {
 }
 
 #[test]
+fn frames_on_a_gpu_are_for_one_engine() {
+    let told = |cameras: &str, model: &str| {
+        let text = person(&format!("[model]\nframes = \"gpu\"\n{model}\n{cameras}"));
+        let loaded = read(text.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+        advice::without_effect(&loaded.config)
+    };
+    let yard = "[camera.yard]\nurl = \"test://\"\nprompt.person.detect = \"person\"";
+    let both = told(yard, "gpus = [0, 1]");
+    let [line] = &both[..] else {
+        panic!("one line: {both:?}")
+    };
+    assert!(
+        line.starts_with("model.frames: \"gpu\" has no effect"),
+        "{line}"
+    );
+    assert_eq!(told(yard, "gpus = [1]"), [""; 0]);
+    // Of two GPUs one is used.
+    assert_eq!(told("", "gpus = [0, 1]"), [""; 0]);
+}
+
+#[test]
 fn more_gpus_than_cameras_are_told() {
     let loaded = |model: &str| {
         let text = person(&format!("[model]\n{model}"));

@@ -1,7 +1,9 @@
 //! A GPU that breaks in the middle of its work. The fault is real, a kernel that writes where nothing is, and the process
-//! cannot use that GPU afterwards; so it is made in a process of its own, which is this test program again.
+//! cannot use any GPU afterwards; so it is made in a process of its own, which is this test program again.
 
 use std::{
+    fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
     thread,
@@ -9,6 +11,7 @@ use std::{
 };
 
 use cudarc::{driver::result, nvrtc::Ptx};
+use tokio::time::timeout;
 
 use super::whole::{cuda_on, gpu};
 use crate::{
@@ -21,6 +24,7 @@ use crate::{
     front::{
         Engine,
         handle::{self, End, Handle},
+        inside, outside,
     },
     testing::{
         self,
@@ -39,7 +43,7 @@ const FAULT: Source = Source {
 const PATIENCE: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Queues the fault on a stream of its own; everything in that GPU's context fails with it.
+/// Queues the fault on a stream of its own; everything that this process has on any GPU fails with it.
 fn break_gpu(index: u32) {
     let gpu = library::open(index).unwrap();
     let code = cubin(&FAULT, &gpu.arch).unwrap();
@@ -63,25 +67,20 @@ fn break_gpu(index: u32) {
     assert!(stream.synchronize().is_err());
 }
 
-/// An engine with the smallest model.
-async fn engine(gpu: u32) -> (Handle, End) {
-    let build = move || {
-        let set = golden_set("md2-micro").unwrap();
-        let config = config(&set);
-        let backend = cuda_on(gpu, &config, weights(&set, &config));
-        let bounds = Bounds {
-            max_objects: 3,
-            max_tokens: 8,
-        };
-        let (_, tokenizer) = testing::micro_model();
-        let how = (bounds, Options::default());
-        let clock = Arc::new(SystemClock::new());
-        Ok((
-            Engine::new(Box::new(backend), (config, tokenizer), how, clock),
-            2,
-        ))
+/// An engine with the smallest model, and how many looks may be inside.
+fn build(gpu: u32) -> (Engine, usize) {
+    let set = golden_set("md2-micro").unwrap();
+    let config = config(&set);
+    let backend = cuda_on(gpu, &config, weights(&set, &config));
+    let bounds = Bounds {
+        max_objects: 3,
+        max_tokens: 8,
     };
-    handle::start(build).await.unwrap()
+    let (_, tokenizer) = testing::micro_model();
+    let how = (bounds, Options::default());
+    let clock = Arc::new(SystemClock::new());
+    let engine = Engine::new(Box::new(backend), (config, tokenizer), how, clock);
+    (engine, 2)
 }
 
 async fn ask(engine: &Handle) -> Outcome {
@@ -98,7 +97,7 @@ fn answered(outcome: &Outcome) -> bool {
 #[tokio::test]
 #[ignore = "breaks the GPU for its process; run by the tests below"]
 async fn one_gpu_breaks() {
-    let (engine, mut end) = engine(0).await;
+    let (engine, mut end) = handle::start(|| Ok(build(0))).await.unwrap();
     assert!(answered(&ask(&engine).await));
     break_gpu(0);
     let failed = ask(&engine).await;
@@ -113,31 +112,46 @@ async fn one_gpu_breaks() {
     println!("ended");
 }
 
+/// The process of an engine on the GPU that is ordered, which breaks when the file appears that is ordered with it.
 #[tokio::test]
-#[ignore = "breaks a GPU for its process; run by the tests below"]
-async fn one_of_two_gpus_breaks() {
-    let (first, mut first_end) = engine(0).await;
-    let (second, mut end) = engine(1).await;
-    assert!(answered(&ask(&first).await) && answered(&ask(&second).await));
-    break_gpu(1);
-    assert!(!answered(&ask(&second).await));
-    println!("{}", end.reason().await);
-    for _ in 0..20 {
-        if !answered(&ask(&first).await) {
-            panic!("the first one too: {}", first_end.reason().await);
+#[ignore = "serves the process that starts it, over a socket; run by the test below"]
+async fn engine_apart() {
+    let daemon = inside::daemon().unwrap();
+    let ((gpu, fault), _): ((u32, PathBuf), _) = daemon.order().unwrap().unwrap();
+    let watch = move || {
+        while !fault.exists() {
+            thread::sleep(POLL);
         }
-    }
-    println!("ended");
+        break_gpu(gpu);
+    };
+    thread::Builder::new().spawn(watch).unwrap();
+    let build = move || {
+        let (engine, permits) = build(gpu);
+        Ok((engine, permits, ()))
+    };
+    daemon.serve(build).await.unwrap();
+}
+
+/// This test program again, as nothing but that one test of this file.
+fn this_program(test: &str) -> Command {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program
+        .args(["--exact", &format!("cuda::tests::faults::{test}")])
+        .args(["--ignored", "--nocapture"]);
+    program
+}
+
+/// An engine in a process of its own.
+async fn apart(gpu: u32, fault: &Path) -> (Handle, End) {
+    let (program, clock) = (this_program("engine_apart"), Arc::new(SystemClock::new()));
+    let started = outside::start(program, (gpu, fault.to_owned()), clock);
+    let (engine, end, ()) = timeout(PATIENCE, started).await.expect("hangs").unwrap();
+    (engine, end)
 }
 
 /// Runs that test in another process, which must end by itself.
 fn in_another_process(name: &str) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("cuda::tests::faults::{name}")])
-        .args(["--ignored", "--nocapture"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = this_program(name).stdout(Stdio::piped()).spawn().unwrap();
     let polls = PATIENCE.as_millis() / POLL.as_millis();
     let ended = (0..polls).find_map(|_| {
         thread::sleep(POLL);
@@ -163,9 +177,38 @@ fn a_fault_of_the_gpu_ends_its_engine_with_a_reason_and_nothing_hangs() {
     }
 }
 
-#[test]
-fn a_fault_of_one_gpu_leaves_the_other_at_work() {
-    if gpu(0) && gpu(1) {
-        in_another_process("one_of_two_gpus_breaks");
+#[tokio::test]
+async fn a_fault_of_one_gpu_leaves_the_other_at_work() {
+    if !gpu(0) || !gpu(1) {
+        return;
     }
+    let directory = tempfile::tempdir().unwrap();
+    let (never, now) = (directory.path().join("never"), directory.path().join("now"));
+    let (first, mut first_end) = apart(0, &never).await;
+    let (second, mut end) = apart(1, &now).await;
+    assert!(answered(&ask(&first).await) && answered(&ask(&second).await));
+    fs::write(&now, "").unwrap();
+    // It notices with a step, so it is kept busy until then.
+    let fails = async { while answered(&ask(&second).await) {} };
+    timeout(PATIENCE, fails)
+        .await
+        .expect("the fault is not noticed");
+    let reason = timeout(PATIENCE, end.reason()).await.expect("no reason");
+    println!("{reason}");
+    assert!(
+        reason.to_string().contains("start Spotter again"),
+        "{reason}"
+    );
+    for _ in 0..20 {
+        if !answered(&ask(&first).await) {
+            panic!("the first one too: {}", first_end.reason().await);
+        }
+    }
+    drop((first, second));
+    timeout(PATIENCE, end.over())
+        .await
+        .expect("it does not end");
+    timeout(PATIENCE, first_end.over())
+        .await
+        .expect("it does not end");
 }

@@ -29,17 +29,17 @@ fn lengths_of(header: u32, body: u32) -> Vec<u8> {
 
 /// A picture with bytes between its rows and other colours than the default.
 fn picture(format: PixelFormat, (width, height): (usize, usize), gap: usize) -> Picture {
-    let (mut planes, mut strides) = (Vec::new(), [0; 3]);
-    for plane in 0..3 {
+    let mut planes: Vec<Vec<u8>> = Vec::new();
+    let mut strides = [0; 3];
+    for (plane, stride) in strides.iter_mut().enumerate() {
         let Some((row, rows)) = format.plane_size(plane, width, height) else {
             break;
         };
-        strides[plane] = row + gap;
-        let bytes = 0..(row + gap) * rows;
+        *stride = row + gap;
+        let bytes = 0..*stride * rows;
         planes.push(bytes.map(|i| (i * 31 + plane * 7) as u8).collect());
     }
     let colour = (Matrix::Bt709, ColourRange::Limited);
-    let planes: Vec<Vec<u8>> = planes;
     Picture::new(format, (width, height), strides, colour, Arc::new(planes)).unwrap()
 }
 

@@ -1,0 +1,204 @@
+//! Engines in processes of their own, which are the real program with the embedded model on the CPU: they answer, die alone,
+//! and end with whoever started them.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use std::{
+    fs,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use spotter::{
+    app::{Device, Measured, Order, open_with},
+    config::{self, ModelSource},
+    domain::{Look, Outcome, Picture, SystemClock, Task},
+    front::handle::{End, Handle},
+};
+use support::{DONE, FAILED, PATIENCE, command, spotter, until};
+use tokio::time::timeout;
+
+/// An engine with its process.
+struct Apart {
+    engine: Handle,
+    end: End,
+    told: Measured,
+    pid: u32,
+}
+
+impl Apart {
+    async fn open(directory: &Path, name: &str) -> Self {
+        let pid_file = directory.join(name);
+        // The shell that says its number becomes the program.
+        let mut program = Command::new("sh");
+        let script = "echo $$ > \"$0\" && exec \"$1\" engine";
+        program.args(["-c", script]).arg(&pid_file);
+        program.arg(env!("CARGO_BIN_EXE_spotter"));
+        let (engine, end, told) = within(open_with(program, order(), clock()))
+            .await
+            .expect("an engine");
+        let pid = fs::read_to_string(&pid_file).expect("the number of its process");
+        let pid = pid.trim().parse().expect("a number");
+        Self {
+            engine,
+            end,
+            told,
+            pid,
+        }
+    }
+
+    async fn ask(&self) -> Outcome {
+        let permit = within(self.engine.permit()).await;
+        within(permit.look(look())).await
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.pid.to_string()])
+            .status();
+        assert!(sent.expect("kill is there").success(), "{name}");
+    }
+
+    /// False when nothing is left of the process, not even how it ended.
+    fn is_there(&self) -> bool {
+        Path::new(&format!("/proc/{}", self.pid)).exists()
+    }
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, work).await.expect("it takes too long")
+}
+
+fn clock() -> Arc<SystemClock> {
+    Arc::new(SystemClock::new())
+}
+
+fn task() -> Task {
+    let object = "car".to_owned();
+    Task::Detect { object }
+}
+
+fn order() -> Order {
+    Order {
+        device: Device::Cpu("cpu, for a test".into()),
+        settings: config::Model {
+            device: config::Device::Cpu,
+            ..config::Model::of(ModelSource::Embedded)
+        },
+        tasks: vec![task()],
+    }
+}
+
+fn look() -> Look {
+    let picture = Picture::from_rgb(64, 48, vec![90; 64 * 48 * 3]);
+    Look::still(picture.expect("a picture"), [task()]).expect("a look")
+}
+
+fn is_answered(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Answered { .. })
+}
+
+#[tokio::test]
+async fn an_engine_whose_process_is_killed_leaves_the_other_at_work() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut first = Apart::open(directory.path(), "first").await;
+    let second = Apart::open(directory.path(), "second").await;
+    assert_eq!(first.told.card.device, "cpu, for a test");
+    assert!(first.told.look > Some(Duration::ZERO));
+    assert!(is_answered(&first.ask().await) && is_answered(&second.ask().await));
+
+    first.signal("STOP");
+    let permit = within(first.engine.permit()).await;
+    let asked = tokio::spawn(permit.look(look()));
+    first.signal("KILL");
+    let reason = within(first.end.reason()).await.to_string();
+    assert!(reason.contains("ended by signal 9"), "{reason}");
+    assert!(!first.is_there(), "it is waited for");
+    let failed = within(asked).await.expect("an outcome");
+    assert!(matches!(failed, Outcome::Failed(..)), "{failed:?}");
+    let failed = first.ask().await;
+    assert!(matches!(failed, Outcome::Failed(..)), "{failed:?}");
+    within(first.end.over()).await;
+
+    for _ in 0..3 {
+        assert!(is_answered(&second.ask().await));
+    }
+}
+
+#[tokio::test]
+async fn an_engine_s_process_heeds_no_signals_and_ends_with_its_handles() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut apart = Apart::open(directory.path(), "engine").await;
+    for name in ["TERM", "INT", "HUP", "TERM"] {
+        apart.signal(name);
+        let outcome = apart.ask().await;
+        assert!(is_answered(&outcome), "{name}: {outcome:?}");
+    }
+    let (engine, pid) = (apart.engine, apart.pid);
+    drop(engine);
+    let reason = within(apart.end.reason()).await.to_string();
+    assert_eq!(reason, "nobody asks it any more");
+    within(apart.end.over()).await;
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[tokio::test]
+async fn an_engine_that_cannot_be_opened_says_why_and_leaves_no_process() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut order = order();
+    order.settings.source = ModelSource::Directory(directory.path().to_owned());
+    let opened = open_with(command(["engine"]), order, clock());
+    let Err(stopped) = within(opened).await else {
+        panic!("an empty directory is no model")
+    };
+    assert!(stopped.to_string().contains("config.json"), "{stopped}");
+
+    let opened = open_with(Command::new("/nowhere/spotter"), self::order(), clock());
+    let Err(stopped) = within(opened).await else {
+        panic!("no such program")
+    };
+    let told = "starting \"/nowhere/spotter\" as the engine's process: No such file";
+    assert!(stopped.to_string().starts_with(told), "{stopped}");
+
+    let mut other = Command::new("sh");
+    other.args(["-c", "exit 3"]);
+    let Err(stopped) = within(open_with(other, self::order(), clock())).await else {
+        panic!("not an engine")
+    };
+    assert!(stopped.to_string().contains("exit code 3"), "{stopped}");
+}
+
+/// It ends by itself, and as one that has done its work, whether its daemon had asked for anything or not.
+#[test]
+fn an_engine_s_process_ends_when_its_connection_is_closed() {
+    let (ours, theirs) = UnixStream::pair().expect("a connection");
+    let mut program = command(["engine"]);
+    program
+        .stdin(OwnedFd::from(theirs))
+        .stderr(Stdio::inherit());
+    let mut child = program.spawn().expect("the program starts");
+    // The program holds on to the other end, which it has got a copy of.
+    drop((program, ours));
+    let status = until("an end", || child.try_wait().expect("a child"));
+    assert_eq!(status.code(), Some(DONE));
+}
+
+#[test]
+fn an_engine_s_process_that_nobody_asked_for_says_so() {
+    let ended = spotter(["engine"]).expect(FAILED);
+    assert!(
+        ended.stderr.contains("is started by the daemon"),
+        "{ended:#?}"
+    );
+    let help = spotter(["--help"]).expect(DONE).stdout;
+    assert!(!help.contains("engine in a process"), "{help}");
+}
