@@ -5,12 +5,12 @@
 //! ```text
 //!  camera ──RTSP──▶ ingest ──Frame──▶ sampler ──Look──▶ engine ──Answer──▶ track ──Sighting──▶ publish ──MQTT──▶
 //!                   GStreamer's       newest wins,      one thread         pure: filters,     outbox, topics,
-//!                   threads           permit first      per device         presence, counts   payloads
+//!                   threads           permit first      for each device    presence, counts   payloads
 //! ```
 //!
-//! A [`Frame`](domain::Frame) is a decoded picture that nobody copies. A [`Look`](domain::Look) is a frame with every
-//! prompt that is due on it: the image is encoded once for all of them. An [`Answer`](domain::Answer) is what the model
-//! said to one prompt, with the moments it passed on its way.
+//! A [`Frame`](domain::Frame) is a decoded picture that nobody copies, but into the process of an engine where there are
+//! several. A [`Look`](domain::Look) is a frame with every prompt that is due on it: the image is encoded once for all of
+//! them. An [`Answer`](domain::Answer) is what the model said to one prompt, with the moments it passed on its way.
 //!
 //! Follow one frame: GStreamer hands it to `ingest::gst::frames`, which maps it and gives it to the sampler's slot of
 //! the camera. `app::looks` waits for a permit of the engine, *then* asks [`sampler::Sampler::next`] for the newest
@@ -31,7 +31,7 @@
 //! | [`sampler`] | which frame is looked at, and the books of all others | domain, config |
 //! | [`model`] | Moondream 2 without arithmetic: weights, crops, tokens, bins | domain, config |
 //! | [`engine`] | prompts to findings, device independent; the seam [`engine::backend::Backend`] | domain, model |
-//! | [`front`] | the engine with words: looks to answers, the thread, the permits | engine, model |
+//! | [`front`] | the engine with words: looks to answers, its thread or process, the permits | engine, model |
 //! | [`sim`] | the backend without tensors, in virtual time | engine's seam |
 //! | [`contract`] | what every device checks before it believes a step | engine's seam |
 //! | [`cpu`] | the backend on the CPU, the oracle of every kernel to come | engine's seam, model |
@@ -50,9 +50,12 @@
 //! - No backlog can form: the permit comes before the frame, every queue has a bound, and what is lost is counted with
 //!   its reason. Frames in = skipped + replaced + gated + late + looked + failed + waiting + in flight.
 //! - An engine's thread owns the model on its device. Nothing on it is shared, so nothing on it is locked. With several
-//!   GPUs each has its engine and its cameras, and fails alone.
-//! - `publish` is the only stage that knows JSON and topics, `publish::broker` the only code that knows the MQTT client,
-//!   `ingest::gst`, `demo` and, for buffers on a GPU, `cuda::foreign` the only ones that know GStreamer.
+//!   GPUs each has its engine and its cameras, and fails alone: the driver fails all GPUs of a process together, so each of
+//!   these threads is in a process of its own ([`front::inside`]), which belongs to the daemon and ends with it.
+//! - `publish` is the only stage that knows what goes over MQTT, `front::wire` the only code that knows what goes between
+//!   the daemon and the process of an engine.
+//! - `publish::broker` is the only code that knows the MQTT client, `ingest::gst`, `demo` and, for buffers on a GPU,
+//!   `cuda::foreign` the only ones that know GStreamer.
 //! - `unsafe` lives in `cuda` alone, each block with the argument why it is sound.
 //! - Secrets are of a type that cannot be printed, and the log masks them besides.
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ingest ──Frame──▶ sampler ──Look──▶ engine ──Outcome──▶ desk ──Update──▶ publish
-//!  one task/camera   newest wins       one a GPU           track, books     one task
+//!  one task/camera   newest wins       one for each GPU    track, books     one task
 //! ```
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.

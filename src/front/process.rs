@@ -38,7 +38,11 @@ impl Process {
     /// Waits until it has ended and says how, in words that go on from "the engine". Our end of the connection is closed by
     /// then, so it is about to end by itself; one that does not is ended. Blocks for some seconds at most.
     pub fn ended(&mut self) -> String {
-        for _ in 0..GRACE.as_millis() / POLL.as_millis() {
+        self.ended_within(GRACE)
+    }
+
+    fn ended_within(&mut self, grace: Duration) -> String {
+        for _ in 0..=grace.as_millis() / POLL.as_millis() {
             match self.child.try_wait() {
                 Ok(Some(status)) => return how(status),
                 Ok(None) => thread::sleep(POLL),
@@ -83,4 +87,49 @@ pub fn connection() -> io::Result<UnixStream> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.peer_addr()?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn shell(script: &str) -> (UnixStream, Process) {
+        let mut program = Command::new("sh");
+        program.args(["-c", script]);
+        Process::start(program).unwrap()
+    }
+
+    #[test]
+    fn how_it_ended_is_said() {
+        for (script, told) in [
+            ("exit 3", "ended with exit code 3;"),
+            ("kill -SEGV $$", "was ended by signal 11;"),
+            ("kill -KILL $$", "was ended by signal 9;"),
+            // It ends with its input, as an engine's process does.
+            ("cat; exit 5", "ended with exit code 5;"),
+        ] {
+            let (socket, mut process) = shell(script);
+            drop(socket);
+            let how = process.ended();
+            assert!(how.contains(told), "{script}: {how}");
+            assert_eq!(process.ended(), how, "it is remembered");
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_end_is_ended() {
+        let (_socket, mut process) = shell("cat");
+        let how = process.ended_within(POLL);
+        assert!(how.contains("had to be ended"), "{how}");
+    }
+
+    #[test]
+    fn nothing_is_left_of_one_that_is_dropped() {
+        let (_socket, process) = shell("cat");
+        let id = process.child.id();
+        drop(process);
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+    }
 }

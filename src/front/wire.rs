@@ -55,8 +55,8 @@ pub enum WireError {
         /// Bytes it may have.
         limit: usize,
     },
-    /// Not what is said at this point.
-    #[error("a message cannot be understood: {0}")]
+    /// Not what is said at this point, or nothing that can be said. When it was to be sent, nothing of it was.
+    #[error("a message makes no sense: {0}")]
     Malformed(String),
 }
 
