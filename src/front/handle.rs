@@ -32,7 +32,13 @@ pub(super) struct Request {
     pub look: Look,
     /// Closed when nobody waits any more.
     pub reply: oneshot::Sender<Outcome>,
+    /// To be let go before the reply, or when it is closed.
+    pub place: Place,
 }
+
+/// A place in the engine: free when neither who asked nor the engine has anything to do with the look any more. So there is
+/// room in the inbox for whoever holds one, also when looks are there that nobody waits for.
+pub(super) type Place = Arc<OwnedSemaphorePermit>;
 
 /// The engine has ended; the text says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,7 +70,7 @@ pub(super) struct Life {
 
 /// The right to have one look answered.
 pub struct Permit {
-    permit: OwnedSemaphorePermit,
+    place: Place,
     requests: mpsc::SyncSender<Request>,
 }
 
@@ -113,7 +119,7 @@ where
 }
 
 /// Who waits for an answer, by look.
-type Waiting = HashMap<LookId, oneshot::Sender<Outcome>>;
+type Waiting = HashMap<LookId, (oneshot::Sender<Outcome>, Place)>;
 
 /// Serves until the end. Whoever listens learns the reason first, then those who wait that nothing comes any more, and
 /// neither waits for a device that does not let go.
@@ -140,12 +146,15 @@ fn serve(
     loop {
         beats.fetch_add(1, Ordering::Relaxed);
         match next_request(inbox, engine.is_idle()) {
-            Ok(Some(Request { look, reply })) => {
+            Ok(Some(Request { look, reply, place })) => {
                 let asked = look.clone();
                 match engine.submit(look, false) {
-                    Ok(id) => drop(waiting.insert(id, reply)),
-                    // Nobody waits any more when the daemon is shutting down.
-                    Err(e) => drop(reply.send(Outcome::Failed(asked, e.to_string()))),
+                    Ok(id) => drop(waiting.insert(id, (reply, place))),
+                    Err(e) => {
+                        drop(place);
+                        // Nobody waits any more when the daemon is shutting down.
+                        let _ = reply.send(Outcome::Failed(asked, e.to_string()));
+                    }
                 }
             }
             Ok(None) => {}
@@ -153,12 +162,13 @@ fn serve(
         }
         let stopped = |e: EngineError| EngineStopped(e.to_string());
         for (id, news) in engine.turn().map_err(stopped)? {
-            if let (News::Ended(outcome), Some(reply)) = (news, waiting.remove(&id)) {
+            if let (News::Ended(outcome), Some((reply, place))) = (news, waiting.remove(&id)) {
+                drop(place);
                 let _ = reply.send(outcome);
             }
         }
         // A client that went away waits for nothing.
-        for (id, _) in waiting.extract_if(|_, reply| reply.is_closed()) {
+        for (id, _) in waiting.extract_if(|_, (reply, _)| reply.is_closed()) {
             engine.cancel(id);
         }
     }
@@ -208,7 +218,7 @@ impl Handle {
             Err(_) => std::future::pending().await,
         };
         Permit {
-            permit,
+            place: Arc::new(permit),
             requests: self.requests.clone(),
         }
     }
@@ -249,12 +259,13 @@ impl Permit {
     pub async fn look(self, look: Look) -> Outcome {
         let (reply, answer) = oneshot::channel();
         let asked = look.clone();
-        let sent = self.requests.try_send(Request { look, reply });
+        let place = Arc::clone(&self.place);
+        let sent = self.requests.try_send(Request { look, reply, place });
         let outcome = match sent {
             Ok(()) => answer.await.ok(),
             Err(_) => None,
         };
-        drop(self.permit);
+        drop(self.place);
         outcome.unwrap_or_else(|| Outcome::Failed(asked, "the engine has stopped".into()))
     }
 }

@@ -32,7 +32,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 
 use super::{
-    handle::{End, EngineStopped, Handle, Request},
+    handle::{End, EngineStopped, Handle, Place, Request},
     process::Process,
     wire::{self, Hello, News, Opened, Order, WireError},
 };
@@ -202,9 +202,10 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> Last {
             Ok((News::Stopped { reason }, _)) => return Last::Words(reason),
             Ok((News::Ended { id, ending }, _)) => {
                 // One that was cancelled may have ended in the same moment.
-                let Some((asked, reply)) = inside.take(id) else {
+                let Some((asked, reply, place)) = inside.take(id) else {
                     continue;
                 };
+                drop(place);
                 match ending.outcome(asked) {
                     // Nobody waits any more when the daemon is shutting down.
                     Ok(outcome) => drop(reply.send(outcome)),
@@ -238,16 +239,17 @@ fn ask(
         for id in inside.take_unwanted() {
             wire::write(&mut out, &wire::Request::Cancel { id })?;
         }
-        let Some(Request { look, reply }) = request else {
+        let Some(Request { look, reply, place }) = request else {
             continue;
         };
         id += 1;
-        inside.put(id, (look.clone(), reply));
+        inside.put(id, (look.clone(), reply, place));
         match wire::write_look(&mut out, id, &look) {
             Err(error @ WireError::Closed(_)) => return Err(error),
             // Nothing of it was sent.
             Err(error) => {
-                if let Some((look, reply)) = inside.take(id) {
+                if let Some((look, reply, place)) = inside.take(id) {
+                    drop(place);
                     let why = format!("giving the look to the engine's process: {error}");
                     let _ = reply.send(Outcome::Failed(look, why));
                 }
@@ -270,7 +272,7 @@ enum State {
     Closed,
 }
 
-type Waiting = (Look, oneshot::Sender<Outcome>);
+type Waiting = (Look, oneshot::Sender<Outcome>, Place);
 
 impl Inside {
     fn new() -> Self {
@@ -299,7 +301,7 @@ impl Inside {
     fn take_unwanted(&self) -> Vec<u64> {
         match &mut *self.state() {
             State::Open(all) => {
-                let unwanted = all.extract_if(|_, (_, reply)| reply.is_closed());
+                let unwanted = all.extract_if(|_, (_, reply, _)| reply.is_closed());
                 unwanted.map(|(id, _)| id).collect()
             }
             State::Left | State::Closed => Vec::new(),

@@ -17,7 +17,7 @@ use crate::{
         backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
         sequence::Bounds,
     },
-    front::{Engine, handle, inside},
+    front::{Engine, handle, inside, wire::Ending},
     sim::{SimBackend, SimCosts, SimModel},
     testing,
 };
@@ -248,18 +248,40 @@ async fn as_many_looks_may_be_inside_as_the_engine_says() {
 
 /// The engine's side takes no more looks than permits, so it has to know of one that is cancelled before it gets the next.
 #[tokio::test]
-async fn a_look_that_nobody_waits_for_makes_room_for_another() {
-    let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
-    let unwanted = begin(&engine).await;
-    gate.1.recv_timeout(PATIENCE).expect("it is inside");
-    let kept = begin(&engine).await;
-    unwanted.abort();
-    let next = begin(&engine).await;
-    drop(gate);
-    for look in [kept, next] {
-        let outcome = within(look).await.unwrap();
-        assert!(is_answered(&outcome), "{outcome:?}");
-    }
+async fn a_look_that_nobody_waits_for_is_cancelled_before_another_has_its_place() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (heard_out, heard) = mpsc::channel();
+    let side = move || {
+        let mut socket = &theirs;
+        wire::write(&mut socket, &Hello::Hello).unwrap();
+        let _: (Order<()>, _) = wire::read(&mut socket).unwrap();
+        let (permits, told) = (PERMITS, ());
+        wire::write(&mut socket, &Opened::Ready { permits, told }).unwrap();
+        while let Ok((request, _)) = wire::read(&mut socket) {
+            let said = match request {
+                wire::Request::Look(asked) => format!("look {}", asked.id),
+                wire::Request::Cancel { id } => format!("cancel {id}"),
+            };
+            // The test may have ended.
+            let _ = heard_out.send(said);
+        }
+    };
+    spawn("engine-process", side).unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let connected = connect(ours, || "it is gone".to_owned(), (), clock);
+    let (engine, _end, ()) = within(connected).await.unwrap();
+    let next = || heard.recv_timeout(PATIENCE).unwrap();
+    let first = begin(&engine).await;
+    assert_eq!(next(), "look 1");
+    let second = begin(&engine).await;
+    assert_eq!(next(), "look 2");
+    first.abort();
+    let _third = begin(&engine).await;
+    assert_eq!([next(), next()], ["cancel 1", "look 3"]);
+    // It is noticed too when no other comes.
+    second.abort();
+    tokio::task::yield_now().await;
+    assert_eq!(next(), "cancel 2");
 }
 
 #[tokio::test]
@@ -336,51 +358,103 @@ async fn the_engine_s_beats_are_passed_on() {
     within(rises).await;
 }
 
+/// The daemon's end of a connection whose other side waits for looks.
+struct Bare {
+    socket: UnixStream,
+    gate: Gate,
+    served: mpsc::Receiver<Result<(), inside::InsideError>>,
+}
+
+impl Bare {
+    fn open() -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (gate_out, gate) = mpsc::channel();
+        let (told, served) = mpsc::channel();
+        let side = move || {
+            let daemon = inside::Daemon::at(theirs);
+            let (_, clock): ((), _) = daemon.order().unwrap().expect("a daemon");
+            let build = move || {
+                let (engine, gate) = engine(usize::MAX, clock);
+                gate_out.send(gate).expect("the test waits for it");
+                Ok((engine, PERMITS, ()))
+            };
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().unwrap();
+            // The test may have ended.
+            let _ = told.send(runtime.block_on(daemon.serve(build)));
+        };
+        spawn("engine-process", side).unwrap();
+        let mut socket = &ours;
+        let (Hello::Hello, _) = wire::read(&mut socket).unwrap();
+        let (now, what) = (START, ());
+        wire::write(&mut socket, &Order { now, what }).unwrap();
+        let opened: Opened<()> = wire::read(&mut socket).unwrap().0;
+        let (permits, told) = (PERMITS, ());
+        assert_eq!(opened, Opened::Ready { permits, told });
+        Self {
+            socket: ours,
+            gate: gate.recv().unwrap(),
+            served,
+        }
+    }
+
+    fn ask(&self, id: u64) {
+        wire::write_look(&mut &self.socket, id, &look(1, WHENEVER)).unwrap();
+    }
+
+    fn next(&self) -> News {
+        wire::read(&mut &self.socket).unwrap().0
+    }
+}
+
 /// A daemon that asks for more than was agreed on is one that cannot be trusted with the rest.
 #[test]
 fn more_looks_than_may_be_inside_end_the_connection_with_a_word() {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let (gate_out, gate) = mpsc::channel();
-    let (told, ended) = mpsc::channel();
-    let side = move || {
-        let daemon = inside::Daemon::at(theirs);
-        let (_, clock): ((), _) = daemon.order().unwrap().expect("a daemon");
-        let build = move || {
-            let (engine, gate) = engine(usize::MAX, clock);
-            gate_out.send(gate).expect("the test waits for it");
-            Ok((engine, PERMITS, ()))
-        };
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().unwrap();
-        told.send(runtime.block_on(daemon.serve(build))).unwrap();
-    };
-    spawn("engine-process", side).unwrap();
-    let mut socket = &ours;
-    let (Hello::Hello, _) = wire::read(&mut socket).unwrap();
-    let (now, what) = (START, ());
-    wire::write(&mut socket, &Order { now, what }).unwrap();
-    let (Opened::Ready { permits, told: () }, _) = wire::read(&mut socket).unwrap() else {
-        panic!("not ready")
-    };
-    let gate = gate.recv().unwrap();
-    for id in 0..=permits as u64 {
-        wire::write_look(&mut socket, id, &look(1, WHENEVER)).unwrap();
+    let bare = Bare::open();
+    for id in 0..=PERMITS as u64 {
+        bare.ask(id);
     }
     let reason = loop {
-        match wire::read(&mut socket).unwrap().0 {
+        match bare.next() {
             News::Stopped { reason } => break reason,
             News::Beat { .. } => {}
             News::Ended { .. } => panic!("the gate is shut"),
         }
     };
-    drop(gate);
-    assert!(
-        reason.ends_with("more looks than the 2 that may be inside"),
-        "{reason}"
-    );
-    let served = ended.recv_timeout(PATIENCE).expect("it ends");
+    drop(bare.gate);
+    let told = "more looks than the 2 that may be inside";
+    assert!(reason.ends_with(told), "{reason}");
+    let served = bare.served.recv_timeout(PATIENCE).expect("it ends");
     assert!(
         matches!(served, Err(inside::InsideError::Daemon(_))),
         "{served:?}"
     );
+}
+
+#[test]
+fn a_look_that_is_cancelled_makes_room_for_another() {
+    let bare = Bare::open();
+    bare.ask(0);
+    wire::write(&mut &bare.socket, &wire::Request::Cancel { id: 0 }).unwrap();
+    bare.ask(1);
+    bare.ask(2);
+    // They are taken before the second beat, or hardly later.
+    for _ in 0..2 {
+        let news = bare.next();
+        assert!(matches!(news, News::Beat { .. }), "{news:?}");
+    }
+    drop(bare.gate.0);
+    let mut ended = Vec::new();
+    while ended.len() < 2 {
+        match wire::read(&mut &bare.socket).unwrap().0 {
+            News::Ended { id, ending } => {
+                assert!(matches!(ending, Ending::Answered { .. }), "{ending:?}");
+                ended.push(id);
+            }
+            News::Beat { .. } => {}
+            News::Stopped { reason } => panic!("{reason}"),
+        }
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, [1, 2]);
 }
