@@ -142,3 +142,38 @@ impl Order {
         Ok((engine, permits, Measured { card, look }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_engine_is_a_thread_and_several_are_processes() {
+        assert_eq!(Home::of_each(1), Home::Thread);
+        assert_eq!(Home::of_each(2), Home::Process);
+    }
+
+    #[test]
+    fn an_order_arrives_as_it_was_given() {
+        let order = Order {
+            device: Device::Gpu {
+                index: 1,
+                name: "NVIDIA H200".into(),
+                memory_bytes: 150_754_820_096,
+            },
+            settings: config::Model {
+                gpus: vec![0, 1],
+                tile_difference: 2.5,
+                ..config::Model::of(config::ModelSource::Directory("/models/md2".into()))
+            },
+            tasks: vec![Task::Detect {
+                object: "car".into(),
+            }],
+        };
+        let text = serde_json::to_string(&order).unwrap();
+        let arrived: Order = serde_json::from_str(&text).unwrap();
+        assert_eq!(arrived.settings, order.settings);
+        assert_eq!(arrived.tasks, order.tasks);
+        assert_eq!(arrived.device.label(), "cuda 1, NVIDIA H200");
+    }
+}
