@@ -15,6 +15,7 @@ pub mod golden_report;
 pub mod golden_run;
 pub mod rule;
 pub mod script;
+pub mod simulated;
 pub mod tally;
 
 use std::{

@@ -1,55 +1,11 @@
-//! Engines on simulated devices, and frames for them, for the tests of this room.
-
-use std::{sync::Arc, time::Duration};
+//! A device that breaks, and frames, for the tests of this room.
 
 use crate::{
-    domain::{CameraId, Clock, Frame, FrameTimes, ManualClock, Mono, Picture, WallTime},
-    engine::{
-        Options,
-        backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
-        sequence::Bounds,
-    },
-    front::Engine,
-    sim::{SimBackend, SimCosts, SimModel},
-    testing,
+    domain::{CameraId, Frame, FrameTimes, Mono, Picture, WallTime},
+    engine::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    sim::SimBackend,
+    testing::simulated,
 };
-
-/// A device whose steps cost nothing; its time is of no importance, so it has its own.
-pub fn device() -> SimBackend {
-    let (config, _) = testing::micro_model();
-    let limits = Limits {
-        slots: 2,
-        rows: 4,
-        pages: 64,
-        page_tokens: 16,
-        context: 200,
-        prefix_positions: config.prefix_positions(),
-        images: 1,
-        positions: 400,
-    };
-    let model = SimModel {
-        vocab: config.text.vocab_size,
-        objects: 1,
-        crops: 1,
-        memory: false,
-    };
-    let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    SimBackend::new(limits, model, costs, ManualClock::default())
-}
-
-/// An engine on a device.
-pub fn engine(device: impl Backend + 'static, clock: Arc<dyn Clock>) -> Engine {
-    let bounds = Bounds {
-        max_objects: 5,
-        max_tokens: 8,
-    };
-    Engine::new(
-        Box::new(device),
-        testing::micro_model(),
-        (bounds, Options::default()),
-        clock,
-    )
-}
 
 /// A device that breaks when it has run so many steps.
 pub struct Fragile {
@@ -61,7 +17,7 @@ impl Fragile {
     /// Breaks at the commit after `steps`.
     pub fn after(steps: usize) -> Self {
         Self {
-            device: device(),
+            device: simulated::device(1),
             steps_left: steps,
         }
     }

@@ -9,6 +9,7 @@ use crate::{
     front::handle,
     ingest,
     sampler::TimeLimits,
+    testing::simulated,
 };
 
 /// Two cameras that deliver test pictures, as fast as looks are taken.
@@ -57,7 +58,12 @@ async fn daemon(steps: &[usize]) -> Daemon {
     let mut stations = Vec::new();
     for (index, (label, &steps)) in labels.into_iter().zip(steps).enumerate() {
         let engine_clock = Arc::clone(&clock);
-        let build = move || Ok((rig::engine(rig::Fragile::after(steps), engine_clock), 2));
+        let build = move || {
+            Ok((
+                simulated::engine(rig::Fragile::after(steps), engine_clock),
+                2,
+            ))
+        };
         let started = handle::start(build).await.unwrap();
         let its = config
             .cameras

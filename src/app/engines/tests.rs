@@ -6,11 +6,11 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::{
-    app::rig::{Fragile, engine, frame},
+    app::rig::{Fragile, frame},
     domain::ManualClock,
     front::handle,
     sampler::TimeLimits,
-    testing,
+    testing::{self, simulated},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ impl Site {
         let mut stations = Vec::new();
         for (i, (label, &steps)) in labels.iter().zip(steps).enumerate() {
             let engine_clock = Arc::clone(&shared);
-            let build = move || Ok((engine(Fragile::after(steps), engine_clock), 2));
+            let build = move || Ok((simulated::engine(Fragile::after(steps), engine_clock), 2));
             let started = handle::start(build).await.unwrap();
             let its = of_engine(&cameras, &dealt, i);
             stations.push(Station::new(label.clone(), started, &its, limits, &shared));

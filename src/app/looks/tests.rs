@@ -4,14 +4,14 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::{
-    app::rig::{self, frame},
+    app::rig::frame,
     config::Camera,
     domain::{Books, Clock as _, ManualClock},
     engine::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
     front::handle,
     sampler::TimeLimits,
     sim::SimBackend,
-    testing,
+    testing::{self, simulated},
 };
 
 const PERMITS: usize = 3;
@@ -64,10 +64,10 @@ impl Site {
         let (gate, closed) = mpsc::channel();
         let engine_clock = Arc::new(clock.clone());
         let device = move || Gated {
-            device: rig::device(),
+            device: simulated::device(1),
             gate: closed,
         };
-        let build = move || Ok((rig::engine(device(), engine_clock), PERMITS));
+        let build = move || Ok((simulated::engine(device(), engine_clock), PERMITS));
         let (engine, _) = handle::start(build).await.unwrap();
         Self {
             looks: Looks::new(engine, Arc::clone(&sampler)),

@@ -12,14 +12,10 @@ use tokio::{task::JoinHandle, time::timeout};
 use super::*;
 use crate::{
     domain::{ManualClock, Mono, Picture, Task},
-    engine::{
-        Options,
-        backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
-        sequence::Bounds,
-    },
+    engine::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
     front::{Engine, handle, inside, wire::Ending},
-    sim::{SimBackend, SimCosts, SimModel},
-    testing,
+    sim::SimBackend,
+    testing::simulated,
 };
 
 /// Generous, because it says nothing about speed.
@@ -64,38 +60,15 @@ type Gate = (mpsc::Sender<()>, mpsc::Receiver<()>);
 
 /// An engine on a device.
 fn engine(steps: usize, clock: Arc<dyn Clock>) -> (Engine, Gate) {
-    let (config, tokenizer) = testing::micro_model();
-    let limits = Limits {
-        slots: 2,
-        rows: 4,
-        pages: 64,
-        page_tokens: 16,
-        context: 200,
-        prefix_positions: config.prefix_positions(),
-        images: 1,
-        positions: 400,
-    };
-    let model = SimModel {
-        vocab: config.text.vocab_size,
-        objects: 3,
-        crops: 1,
-        memory: false,
-    };
-    let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let (open, gate) = mpsc::channel();
     let (launched, launches) = mpsc::channel();
     let device = Device {
-        device: SimBackend::new(limits, model, costs, ManualClock::default()),
+        device: simulated::device(3),
         launched,
         gate,
         steps_left: steps,
     };
-    let bounds = Bounds {
-        max_objects: 5,
-        max_tokens: 8,
-    };
-    let how = (bounds, Options::default());
-    let engine = Engine::new(Box::new(device), (config, tokenizer), how, clock);
+    let engine = simulated::engine(device, clock);
     (engine, (open, launches))
 }
 
