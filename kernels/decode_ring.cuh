@@ -1,4 +1,4 @@
-// What decode_step.cu is made of: its arguments, the barrier of the grid, and products whose weights are always on their way.
+// What all of decode_step.cu stands on: its arguments, gates between blocks, shared memory, and weights that are always on their way.
 #pragma once
 #include "attend_page.cuh"
 #include "barrier.cuh"
@@ -146,7 +146,7 @@ struct Shared {
     Share entering, leaving;
     u64 fetched[STAGES_MAX];                    // units of weights
     float partial[WARPS][32], total[32];        // of norms, by row
-    float few[2][2][WARPS];                     // the same for few rows: two sums, by row
+    float few[2][FEW_ROWS][WARPS];              // the same for few rows: two sums, by row
     bool is_last[TILES_LEAVING];
     u32 before[WARPS / 4];
 };

@@ -10,7 +10,7 @@
 //
 // Blocks say at gates when something of a layer is there, and most work lies between saying and waiting: queries, keys and values are said
 // before the MLP's first layer and waited for behind it; its values are waited for behind attention; for what was attended wait only
-// the blocks that project it. Hidden states alone are waited for at once.
+// the blocks that project it. Hidden states alone are waited for at once, of few rows when the next layer begins.
 //
 // A unit of work is 16 outputs by 2048 inputs of a weight, 64 KB in bf16; the 16 warps of a block share its inputs, 128 each,
 // and add up in shared memory. A warp's inputs stay in its registers over all units of a phase: weights are the 16-row operand of
