@@ -35,6 +35,13 @@ DEVICE uint4 raw_from(const Eight& e) {
                       bf16_pair(e.x[6], e.x[7]));
 }
 
+// What was read, or zeros. A load whose result may not be needed becomes a branch, and loads behind it wait for it: so something
+// that exists is read in any case, and not always kept.
+DEVICE uint4 kept(uint4 raw, bool keep) {
+    const u32 mask = keep ? WARP_ALL : 0;
+    return make_uint4(raw.x & mask, raw.y & mask, raw.z & mask, raw.w & mask);
+}
+
 // e4m3: sign, 4 bits of exponent, 3 of mantissa. Rounds to nearest, ties to even, sizes above 448 to 448. GPUs before sm_89
 // have no such numbers and never get here: the host refuses fp8 on them.
 DEVICE u32 e4m3_pair(float low, float high) {

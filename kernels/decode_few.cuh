@@ -62,8 +62,8 @@ DEVICE void add_layer(Four (&hidden)[FEW_ROWS], const Step& s, const Four& bias)
 
 // Hidden states behind layer `at_layer` - 1, when all blocks have brought their sums of it; before the first layer, the step's input.
 template <typename KIND> DEVICE void take_hidden(Four (&hidden)[FEW_ROWS], const Step& s, int at_layer, u32 turn, const Shared& shared) {
-    uint2* kept = reinterpret_cast<uint2*>(few_hidden<KIND>()) + threadIdx.x;
-    const Four bias = at_layer > 0 ? four_from(shared.layers[at_layer - 1].leave_bias) : Four{};
+    uint2* held = reinterpret_cast<uint2*>(few_hidden<KIND>()) + threadIdx.x;
+    const Four bias = at_layer > 0 ? four_from(shared.layers[at_layer - 1].linear[LEAVE].bias) : Four{};
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
         const bf16* from = at_layer > 0 ? few_hidden<KIND>() + row * WIDTH : s.hidden + size_t(row) * WIDTH;
@@ -74,7 +74,7 @@ template <typename KIND> DEVICE void take_hidden(Four (&hidden)[FEW_ROWS], const
         add_layer(hidden, s, bias);
     }
 #pragma unroll
-    for (int row = 0; row < FEW_ROWS; row++) kept[row * WIDTH / 4] = raw_from(hidden[row]);
+    for (int row = 0; row < FEW_ROWS; row++) held[row * WIDTH / 4] = raw_from(hidden[row]);
 }
 
 // Operands that the block's threads have put there. A barrier of the block.
@@ -113,7 +113,7 @@ template <typename KIND> DEVICE void few_inputs(Inputs<typename KIND::Weight, 1>
         const float scale = rsqrtf(squares[row] / WIDTH + 1e-5f);
         Four e;
         for (int j = 0; j < 4; j++) e.x[j] = (hidden[row].x[j] - mean[row]) * scale * weight.x[j] + bias.x[j];
-        reinterpret_cast<uint2*>(few_operands<KIND>() + row * WIDTH)[threadIdx.x] = operand_from(e, typename KIND::Weight(), layer.enter_in);
+        reinterpret_cast<uint2*>(few_operands<KIND>() + row * WIDTH)[threadIdx.x] = operand_from(e, typename KIND::Weight(), layer.scales[ENTER].in);
     }
     load_operands<KIND>(in, s);
 }

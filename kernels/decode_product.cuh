@@ -25,9 +25,10 @@ template <typename WEIGHT, int BLOCKS> DEVICE void load_inputs(Inputs<WEIGHT, BL
     const int g = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
-        const bf16* row = from + size_t(n * 8 + g) * stride;
+        const bool there = n * 8 + g < rows;
+        const bf16* row = from + size_t(there ? n * 8 + g : 0) * stride;
 #pragma unroll
-        for (int i = 0; i < 4; i++) in.x[n][i] = n * 8 + g < rows ? fresh_eight(row + column<WEIGHT>(i)) : make_uint4(0, 0, 0, 0);
+        for (int i = 0; i < 4; i++) in.x[n][i] = kept(fresh_eight(row + column<WEIGHT>(i)), there);
     }
 }
 // Inputs that were loaded become operands; in bf16 they are that already.
@@ -112,7 +113,7 @@ template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BL
             const float scale = rsqrtf(squares[n] / WIDTH + 1e-5f);
             Eight e = eight_again(in.x[n][i]), by = eight_from(w), plus = eight_from(b);
             for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean[n]) * scale * by.x[j] + plus.x[j];
-            in.x[n][i] = operand_from(e, WEIGHT(), layer.enter_in);
+            in.x[n][i] = operand_from(e, WEIGHT(), layer.scales[ENTER].in);
         }
     }
 }
@@ -155,8 +156,45 @@ template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], flo
     }
 }
 
-// The block's next unit. Thread i < 16 * ROWS gets the sum of output i % 16 for row i / 16.
-template <typename KIND> DEVICE float product(const Step& s, Shared& shared, Ring<KIND>& ring, const Inputs<typename KIND::Weight, KIND::BLOCKS>& in) {
+// Which of a unit's sums a thread gets, where there is such a row. The output eight further on, or eight before, is that of a lane
+// eight further on or before.
+struct Place {
+    int row, output;
+};
+template <typename KIND> DEVICE Place place_of_thread() {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (KIND::IS_FEW) return {warp * 2 + lane / 2 % 2, lane % 2 * 4 + lane / 8 % 2 * 8 + lane / 16 * 2 + lane / 4 % 2};
+    return {int(threadIdx.x) / UNIT, lane % UNIT};
+}
+
+// Adds up what all warps have of a sum.
+template <typename KIND> DEVICE float sum_of_warps(const float* sums, const Place& place) {
+    constexpr int PITCH = KIND::ROWS * SUM_PITCH;
+    sums += place.row * SUM_PITCH;
+    if (!KIND::IS_FEW) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) sum += sums[w * PITCH + place.output];
+        return sum;
+    }
+    // Of few rows, where units follow each other fastest: each lane four warps' of four neighbouring outputs, then it and three
+    // others each other's.
+    const int lane = threadIdx.x % 32;
+    const bool upper = lane & 16, odd = lane & 4;
+    const float4* from = reinterpret_cast<const float4*>(sums + lane / 4 % 2 * 4 * PITCH + lane / 16 * 8 * PITCH + place.output / 4 * 4);
+    float4 x = from[0];
+#pragma unroll
+    for (int w = 1; w < WARPS / 4; w++) {
+        const float4 y = from[w * PITCH / 4];
+        x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
+    }
+    const float a = (upper ? x.z : x.x) + __shfl_xor_sync(WARP_ALL, upper ? x.x : x.z, 16);
+    const float b = (upper ? x.w : x.y) + __shfl_xor_sync(WARP_ALL, upper ? x.y : x.w, 16);
+    return (odd ? b : a) + __shfl_xor_sync(WARP_ALL, odd ? a : b, 4);
+}
+
+// Unit `nth` of the phase, the block's next. A thread gets the sum of its place.
+template <typename KIND> DEVICE float product(const Step& s, Shared& shared, Ring<KIND>& ring, int nth, const Inputs<typename KIND::Weight, KIND::BLOCKS>& in, const Place& place) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     constexpr int BLOCKS = KIND::BLOCKS, ROWS = KIND::ROWS;
     barrier_wait(shared.fetched + ring.turn % KIND::STAGES, ring.turn / KIND::STAGES % 2);
@@ -171,17 +209,12 @@ template <typename KIND> DEVICE float product(const Step& s, Shared& shared, Rin
             if (row < ROWS) sums[(warp * ROWS + row) * SUM_PITCH + g + i / 2 * 8] = c[n][i] + d[n][i];
         }
     }
+    const auto* next = ring.row(s, shared, nth + KIND::STAGES);
     // The other half of `sums` is written next, so one barrier for each unit is enough; behind it nobody reads the weights.
     __syncthreads();
-    ring.fetch(s, shared, ring.turn);
+    ring.fetch(shared, ring.turn, next);
     ring.turn++;
-    float sum = 0.0f;
-    if (threadIdx.x < UNIT * ROWS) {
-        const float* from = sums + threadIdx.x / UNIT * SUM_PITCH + threadIdx.x % UNIT;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) sum += from[w * ROWS * SUM_PITCH];
-    }
-    return sum;
+    return threadIdx.x < UNIT * ROWS ? sum_of_warps<KIND>(sums, place) : 0.0f;
 }
 
 template <typename WEIGHT> DEVICE float scaled(float sum, float scale) { return sizeof(WEIGHT) == 1 ? sum * scale : sum; }

@@ -20,16 +20,23 @@
 // Floats between rows of outputs: lanes that write together write to different banks.
 #define SUM_PITCH 20
 
-// One layer. Weights are [outputs, inner] bf16 or e4m3, biases [outputs] bf16. `enter` are q, k and v and what goes into the MLP,
-// with the outputs of a head in the order of rope_scatter.cu; `leave` are attention's projection beside the MLP's second layer.
+// The products of a layer. ENTER: q, k and v and what goes into the MLP, with the outputs of a head in the order of rope_scatter.cu.
+// LEAVE: attention's projection beside the MLP's second layer.
+enum Phase { ENTER, LEAVE, PHASES };
+
+// Weights [outputs, inner] bf16 or e4m3, biases [outputs] bf16.
+struct Linear {
+    const void* weight;
+    const bf16* bias;
+};
+// With e4m3, powers of two: inputs are multiplied with `in` so that f16 holds them, and sums with `out`.
+struct Scales {
+    float in, out;
+};
 struct Layer {
     const bf16 *ln_weight, *ln_bias;
-    const void* enter_weight;
-    const bf16* enter_bias;
-    const void* leave_weight;
-    const bf16* leave_bias;
-    // With e4m3, powers of two: inputs are multiplied with `_in` so that f16 holds them, and sums with `_out`.
-    float enter_in, enter_out, leave_in, leave_out;
+    Linear linear[PHASES];
+    Scales scales[PHASES];
 };
 
 // The same fields in the same order are in cuda::kernels::decode.
@@ -121,18 +128,15 @@ DEVICE void wait_for(const u32* counters, Gate gate, u32 turn) {
     __syncthreads();
 }
 
-// The block's share of a phase: every `step`th 16 outputs from `first` on, of one chunk of inputs.
+// The block's share of a phase: every `step`th 16 outputs from `first` on, of one chunk of inputs; rows of the weight have `stride`
+// values.
 struct Share {
-    int first, step, count, chunk;
+    int first, step, count, chunk, stride;
 };
-DEVICE Share share_entering(const Step& s) {
-    const int first = blockIdx.x, step = gridDim.x, tiles = TILES_OF_QKV + s.inner / UNIT;
-    return {first, step, (tiles - first + step - 1) / step, 0};
-}
-DEVICE Share share_leaving(const Step& s) {
-    const int chunks = 1 + s.inner / WIDTH, chunk = blockIdx.x % chunks, first = blockIdx.x / chunks;
-    const int step = (gridDim.x - chunk + chunks - 1) / chunks;
-    return {first, step, (TILES_LEAVING - first + step - 1) / step, chunk};
+DEVICE Share share_of(const Step& s, Phase phase) {
+    const int chunks = phase == ENTER ? 1 : 1 + s.inner / WIDTH, tiles = phase == ENTER ? TILES_OF_QKV + s.inner / UNIT : TILES_LEAVING;
+    const int chunk = blockIdx.x % chunks, first = blockIdx.x / chunks, step = (gridDim.x - chunk + chunks - 1) / chunks;
+    return {first, step, (tiles - first + step - 1) / step, chunk, chunks * WIDTH};
 }
 
 DEVICE unsigned char* dynamic_memory() {
@@ -143,7 +147,7 @@ DEVICE unsigned char* dynamic_memory() {
 // Static shared memory. What is the same in all layers is kept here, because a gate empties the L1.
 struct Shared {
     Layer layers[LAYERS_MAX];
-    Share entering, leaving;
+    Share shares[PHASES];
     u64 fetched[STAGES_MAX];                    // units of weights
     float partial[WARPS][32], total[32];        // of norms, by row
     float few[2][FEW_ROWS][WARPS];              // the same for few rows: two sums, by row
@@ -174,53 +178,37 @@ template <typename WEIGHT, int ROWS_MAX> struct Kind {
 };
 
 // The weights of STAGES units, on their way or there. It runs on from phase to phase: when one begins, its first STAGES units are
-// on their way already, so that nothing of a ring has to be kept while there are no products.
+// on their way already (the host sees to it that each phase has as many), so nothing of a ring is kept from phase to phase.
 template <typename KIND> struct Ring {
     typedef typename KIND::Weight Weight;
-    const Weight* next;         // of each warp: its row of the unit that is fetched next
-    int left;                   // units of its phase
-    int step;                   // values from unit to unit
-    int layer;                  // its layer
-    bool leaving;               // its phase
-    int turn;                   // units that were worked on
+    int layer;
+    Phase phase;
+    int turn;                   // units of all phases that were worked on
 
-    // As it is when a phase begins and STAGES units of it and of those behind are on their way.
-    DEVICE Ring(const Step& s, const Shared& shared, int layer, bool leaving) : Ring(s, shared, layer, leaving, KIND::STAGES) {}
-    DEVICE Ring(const Step& s, const Shared& shared, int layer, bool leaving, int fetched) : layer(layer), leaving(leaving) {
-        turn = layer * (shared.entering.count + shared.leaving.count) + (leaving ? shared.entering.count : 0);
-        begin(s, shared, fetched);
-        if (left <= 0) follow(s, shared, -left);
+    DEVICE Ring(const Shared& shared, int layer, Phase phase) : layer(layer), phase(phase) {
+        const int entering = shared.shares[ENTER].count, leaving = shared.shares[LEAVE].count;
+        turn = layer * (entering + leaving) + (phase == LEAVE ? entering : 0);
     }
-    // From unit `nth` of its phase on.
-    DEVICE void begin(const Step& s, const Shared& shared, int nth) {
-        const Share& share = leaving ? shared.leaving : shared.entering;
-        const Layer& of = shared.layers[layer];
-        const int stride = leaving ? WIDTH + s.inner : WIDTH;
-        step = share.step * UNIT * stride;
-        left = share.count - nth;
-        const int row = (share.first + nth * share.step) * UNIT + threadIdx.x / 32;
-        next = static_cast<const Weight*>(leaving ? of.leave_weight : of.enter_weight) + size_t(row) * stride + share.chunk * WIDTH;
-    }
-    // The next phase.
-    DEVICE void follow(const Step& s, const Shared& shared, int nth) {
-        layer += leaving;
-        leaving = !leaving;
-        if (layer < s.layer_count) begin(s, shared, nth);
+
+    // This warp's row of the phase's unit `nth`; where that is beyond the phase, of the next one's; none behind the last layer.
+    DEVICE const Weight* row(const Step& s, const Shared& shared, int nth) const {
+        const int count = shared.shares[phase].count, beyond = nth >= count;
+        const int of = phase ^ beyond, at_layer = layer + (phase & beyond);
+        if (at_layer >= s.layer_count) return nullptr;
+        const Share& share = shared.shares[of];
+        const int output = (share.first + (nth - beyond * count) * share.step) * UNIT + threadIdx.x / 32;
+        return static_cast<const Weight*>(shared.layers[at_layer].linear[of].weight) + output * share.stride + share.chunk * WIDTH;
     }
 
     DEVICE static Weight* stage(int turn) { return reinterpret_cast<Weight*>(dynamic_memory()) + turn % KIND::STAGES * UNIT * KIND::ROW_PITCH; }
 
-    // Fetches the next unit into the place of unit `at`, whose readers are done: a row by each warp, because one that has more
-    // copied begins them one after the other.
-    DEVICE void fetch(const Step& s, Shared& shared, int at) {
-        if (layer == s.layer_count) return;
+    // Fetches a unit into the place of unit `turn`, whose readers are done: a row by each warp, because one that has more copied
+    // begins them one after the other.
+    DEVICE static void fetch(Shared& shared, int turn, const Weight* row) {
         const int warp = threadIdx.x / 32, bytes = WIDTH * sizeof(Weight);
-        u64* barrier = shared.fetched + at % KIND::STAGES;
-        if (threadIdx.x % 32 == 0) {
-            if (warp == 0) barrier_expect_bytes(barrier, UNIT * bytes);
-            copy_bulk(stage(at) + warp * KIND::ROW_PITCH, next, bytes, barrier);
-        }
-        next += step;
-        if (--left == 0) follow(s, shared, 0);
+        u64* barrier = shared.fetched + turn % KIND::STAGES;
+        if (row == nullptr || threadIdx.x % 32 != 0) return;
+        if (warp == 0) barrier_expect_bytes(barrier, UNIT * bytes);
+        copy_bulk(stage(turn) + warp * KIND::ROW_PITCH, row, bytes, barrier);
     }
 };

@@ -32,14 +32,15 @@ static_assert(WARPS == UNIT, "each warp has a row of a unit copied");
 // `turn` is that of the layer before.
 template <typename KIND> DEVICE void enter(const Step& s, int at_layer, u32 turn, Shared& shared) {
     const Layer& layer = shared.layers[at_layer];
-    const Share share = shared.entering;
-    const int i = threadIdx.x % UNIT, row = threadIdx.x / UNIT;
+    const Share share = shared.shares[ENTER];
+    const Place place = place_of_thread<KIND>();
+    const int i = place.output, row = place.row;
     const bool there = row < s.rows;
     const int position = there ? s.position[row] : 0, slot = there ? s.slot[row] : -1;
     // Units of queries, keys and values come first; behind them there is another one.
     const int of_qkv = (TILES_OF_QKV - share.first + share.step - 1) / share.step;
     // Read a unit ahead: what is used behind a product would be waited for before it.
-    auto bias_of = [&](int k) { return k < share.count ? layer.enter_bias[(share.first + k * share.step) * UNIT + i] : bf16(0); };
+    auto bias_of = [&](int k) { return k < share.count ? layer.linear[ENTER].bias[(share.first + k * share.step) * UNIT + i] : bf16(0); };
     bf16 next_bias = bias_of(0);
     Inputs<typename KIND::Weight, KIND::BLOCKS> in;
     if constexpr (KIND::IS_FEW) {
@@ -48,15 +49,15 @@ template <typename KIND> DEVICE void enter(const Step& s, int at_layer, u32 turn
         load_inputs(in, s.hidden, WIDTH, s.rows);
         norm_inputs(in, layer, shared);
     }
-    Ring<KIND> ring(s, shared, at_layer, false);
-    const float scale = layer.enter_out;
-    auto sum_of_unit = [&] { return scaled<typename KIND::Weight>(product(s, shared, ring, in), scale); };
+    Ring<KIND> ring(shared, at_layer, ENTER);
+    const float scale = layer.scales[ENTER].out;
+    auto sum_of_unit = [&](int k) { return scaled<typename KIND::Weight>(product(s, shared, ring, k, in, place), scale); };
     for (int k = 0; k < share.count; k++) {
         const int tile = share.first + k * share.step, output = tile * UNIT + i;
         const bf16 bias = next_bias;
         next_bias = bias_of(k + 1);
         if (tile >= TILES_OF_QKV) {
-            const float sum = sum_of_unit();
+            const float sum = sum_of_unit(k);
             if (k == of_qkv) say(s.counters, QUERIES);
             if (there) s.mix[size_t(row) * (WIDTH + s.inner) + output - 2 * WIDTH] = bf16_from_f32(gelu_tanh(sum + f32_from_bf16(bias)));
             continue;
@@ -65,7 +66,7 @@ template <typename KIND> DEVICE void enter(const Step& s, int at_layer, u32 turn
         const int head = output % WIDTH / TEXT_HEAD, d = output % TEXT_HEAD;
         const float2 turn = s.turns[position * 16 + tile % 2 * 8 + i % 8];
         // Rounded before it is turned, as where the two are kernels of their own.
-        float x = f32_from_bf16(bf16_from_f32(sum_of_unit() + f32_from_bf16(bias))), pair = __shfl_xor_sync(WARP_ALL, x, 8);
+        float x = f32_from_bf16(bf16_from_f32(sum_of_unit(k) + f32_from_bf16(bias))), pair = __shfl_xor_sync(WARP_ALL, x, 8);
         if (output < 2 * WIDTH && tile % 4 < 2) x = i < 8 ? x * turn.x - pair * turn.y : pair * turn.y + x * turn.x;
         const bf16 value = bf16_from_f32(x);
         const size_t page = size_t(at_layer) * s.layer_values + (size_t(slot / PAGE) * HEADS + head) * PAGE * TEXT_HEAD;
@@ -83,23 +84,24 @@ template <typename KIND> DEVICE void enter(const Step& s, int at_layer, u32 turn
 DEVICE void prefetch_entering(const Layer& layer, const Share& share) {
     const int i = threadIdx.x;
     if (i < 64) prefetch_line((i < 32 ? layer.ln_weight : layer.ln_bias) + i % 32 * 64);
-    else if (i < 64 + share.count) prefetch_line(layer.enter_bias + (share.first + (i - 64) * share.step) * UNIT);
+    else if (i < 64 + share.count) prefetch_line(layer.linear[ENTER].bias + (share.first + (i - 64) * share.step) * UNIT);
 }
 
 template <typename KIND> DEVICE void leave(const Step& s, int at_layer, Shared& shared) {
     const Layer& layer = shared.layers[at_layer];
-    const Share share = shared.leaving;
+    const Share share = shared.shares[LEAVE];
     const int chunks = 1 + s.inner / WIDTH;
     Inputs<typename KIND::Weight, KIND::BLOCKS> in;
     load_inputs(in, s.mix + share.chunk * WIDTH, WIDTH + s.inner, s.rows);
-    scale_inputs(in, layer.leave_in);
-    if (threadIdx.x < 32) prefetch_line(layer.leave_bias + threadIdx.x * 64);
-    if (at_layer + 1 < s.layer_count) prefetch_entering(shared.layers[at_layer + 1], shared.entering);
-    Ring<KIND> ring(s, shared, at_layer, true);
+    scale_inputs(in, layer.scales[LEAVE].in);
+    if (threadIdx.x < 32) prefetch_line(layer.linear[LEAVE].bias + threadIdx.x * 64);
+    if (at_layer + 1 < s.layer_count) prefetch_entering(shared.layers[at_layer + 1], shared.shares[ENTER]);
+    const Place place = place_of_thread<KIND>();
+    Ring<KIND> ring(shared, at_layer, LEAVE);
     for (int k = 0; k < share.count; k++) {
-        const int row = threadIdx.x / UNIT, output = (share.first + k * share.step) * UNIT + threadIdx.x % UNIT;
-        const float sum = scaled<typename KIND::Weight>(product(s, shared, ring, in), layer.leave_out);
-        if (row < s.rows) s.sums[(size_t(share.chunk) * s.rows + row) * WIDTH + output] = sum;
+        const int output = (share.first + k * share.step) * UNIT + place.output;
+        const float sum = scaled<typename KIND::Weight>(product(s, shared, ring, k, in, place), layer.scales[LEAVE].out);
+        if (place.row < s.rows) s.sums[(size_t(share.chunk) * s.rows + place.row) * WIDTH + output] = sum;
     }
     if constexpr (KIND::IS_FEW) return;
     __syncthreads();
@@ -118,7 +120,7 @@ template <typename KIND> DEVICE void leave(const Step& s, int at_layer, Shared& 
         float parts[CHUNKS_MAX];
 #pragma unroll
         for (int c = 0; c < CHUNKS_MAX; c++) parts[c] = c < chunks ? fresh(s.sums + (size_t(c) * s.rows + row) * WIDTH + output) : 0.0f;
-        float sum = f32_from_bf16(layer.leave_bias[output]);
+        float sum = f32_from_bf16(layer.linear[LEAVE].bias[output]);
         const float before = f32_from_bf16(fresh(to));
 #pragma unroll
         for (int c = 0; c < CHUNKS_MAX; c++) sum += parts[c];
@@ -132,12 +134,12 @@ template <typename KIND> DEVICE void decode_step(const Step& s) {
     const int warp = threadIdx.x / 32, group = warp / GROUP;
     const u64* from = reinterpret_cast<const u64*>(s.layers);
     for (int i = threadIdx.x; i < s.layer_count * int(sizeof(Layer) / 8); i += WARPS * 32) reinterpret_cast<u64*>(shared.layers)[i] = from[i];
-    if (threadIdx.x == 0) shared.entering = share_entering(s), shared.leaving = share_leaving(s);
+    if (threadIdx.x == 0) shared.shares[ENTER] = share_of(s, ENTER), shared.shares[LEAVE] = share_of(s, LEAVE);
     if (threadIdx.x < KIND::STAGES) barrier_init(shared.fetched + threadIdx.x, 1);
     u32 turn = turn_of(s.counters);
     __syncthreads();
-    Ring<KIND> ring(s, shared, 0, false, 0);
-    for (int unit = 0; unit < KIND::STAGES; unit++) ring.fetch(s, shared, unit);
+    const Ring<KIND> ring(shared, 0, ENTER);
+    for (int unit = 0; unit < KIND::STAGES; unit++) ring.fetch(shared, unit, ring.row(s, shared, unit));
     const int item = blockIdx.x * GROUPS + group, items = s.tiles * HEADS * s.splits;
     TilePages::One& page = first.pages[warp];
     if (item < items) {
@@ -156,7 +158,7 @@ template <typename KIND> DEVICE void decode_step(const Step& s) {
         attend<KIND>(s, layer, shared, first);
         __syncthreads();
         say(s.counters, ATTENDED);
-        wait_for(s.counters, shared.leaving.chunk == 0 ? ATTENDED : INNER, turn);
+        wait_for(s.counters, shared.shares[LEAVE].chunk == 0 ? ATTENDED : INNER, turn);
         leave<KIND>(s, layer, shared);
         __syncthreads();
         say(s.counters, HIDDEN);

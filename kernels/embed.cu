@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(256) embed(const int* kind, const i
         for (int k = 0; k < 2; k++) {
             const int output = first + warp + i * 8, at = lane * 8 + k * 256;
             const bool there = output < width && at < values;
-            w[i][k] = there ? *reinterpret_cast<const uint4*>(weight + size_t(output) * values + at) : make_uint4(0, 0, 0, 0);
+            w[i][k] = kept(*reinterpret_cast<const uint4*>(weight + (there ? size_t(output) * values + at : 0)), there);
         }
     }
     for (int i = threadIdx.x; i < half; i += 256) {

@@ -48,10 +48,7 @@ DEVICE void skinny(const bf16* x, const bf16* w, const bf16* bias, void* out, vo
                 b[stage][i] = stream_16(lower + at + i * 32);
 #pragma unroll
                 for (int n = 0; n < BLOCKS; n++) {
-                    // By a mask: a load whose result may not be needed becomes a branch, and the next loads wait behind it.
-                    const uint4 x4 = *reinterpret_cast<const uint4*>(column[n] + at + i * 32);
-                    const u32 keep = inside && there[n] ? WARP_ALL : 0;
-                    v[stage][n][i] = make_uint4(x4.x & keep, x4.y & keep, x4.z & keep, x4.w & keep);
+                    v[stage][n][i] = kept(*reinterpret_cast<const uint4*>(column[n] + at + i * 32), inside && there[n]);
                 }
             }
         }
