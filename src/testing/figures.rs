@@ -47,6 +47,28 @@ pub fn rms(values: &[f32]) -> f64 {
     (squares / values.len() as f64).sqrt()
 }
 
+/// A number of [`Distance`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// The largest difference.
+    Max,
+    /// Their root mean square.
+    Rms,
+}
+
+/// An error larger than it may be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beyond {
+    /// Of which kind of tensor.
+    pub kind: String,
+    /// What of it.
+    pub measure: Measure,
+    /// How large.
+    pub ours: f64,
+    /// What the reference in bf16 has.
+    pub reference: f64,
+}
+
 /// What the reference in bf16 has for a kind of tensor; not every set holds both numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Reference {
@@ -133,21 +155,21 @@ impl Figures {
     }
 
     /// Errors of more than `factor` times the reference's, in what is known of that.
-    pub fn beyond(&self, factor: f64) -> Vec<String> {
+    pub fn beyond(&self, factor: f64) -> Vec<Beyond> {
         let mut beyond = Vec::new();
-        for (
-            kind,
-            Figure {
-                ours, reference, ..
-            },
-        ) in &self.0
-        {
-            for (what, ours, theirs) in [
-                ("max", ours.max, reference.max),
-                ("rms", ours.rms, reference.rms),
+        for (kind, figure) in &self.0 {
+            let (ours, reference) = (figure.ours, figure.reference);
+            for (measure, ours, reference) in [
+                (Measure::Max, ours.max, reference.max),
+                (Measure::Rms, ours.rms, reference.rms),
             ] {
-                if let Some(theirs) = theirs.filter(|theirs| ours > factor * theirs) {
-                    beyond.push(format!("{kind}: {what} {ours:.2e}, reference {theirs:.2e}"));
+                if let Some(reference) = reference.filter(|reference| ours > factor * reference) {
+                    beyond.push(Beyond {
+                        kind: kind.clone(),
+                        measure,
+                        ours,
+                        reference,
+                    });
                 }
             }
         }
@@ -185,7 +207,9 @@ fn the_worst_tensor_of_a_kind_counts_on_both_sides() {
     assert_eq!(figures.kinds().collect::<Vec<_>>(), ["a", "b"]);
     assert!(figures.beyond(2.0).is_empty() && figures.above(0.11).is_empty());
     // The largest is 0.1 beside 0.06; both have one difference in four values.
-    assert_eq!(figures.beyond(1.5).len(), 2);
+    let beyond = figures.beyond(1.5);
+    let measures: Vec<_> = beyond.iter().map(|beyond| beyond.measure).collect();
+    assert_eq!(measures, [Measure::Max, Measure::Rms]);
     assert_eq!(figures.above(0.09), ["a: 1.00e-1"]);
     figures.reference("c", Some(0.5), None);
     assert_eq!(figures.missing().collect::<Vec<_>>(), ["c"]);

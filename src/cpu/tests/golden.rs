@@ -74,6 +74,39 @@ impl Inside for CpuBackend {
     }
 }
 
+/// Runs the decoder over the prefix of an image with these tokens, whose keys and values are in the cache afterwards; shows `see`
+/// its states behind every block.
+fn behind_decoder(
+    device: &mut Device,
+    kv: &KvTable,
+    tokens: &[f32],
+    mut see: impl FnMut(usize, &[f32]),
+) {
+    let bos = device.config.tokenizer.bos_id;
+    let mut hidden = [device.text.embedding(bos), tokens].concat();
+    let span = Span {
+        positions: 0..kv.prefix_positions,
+        kv,
+        sees: Sees::EachOther,
+    };
+    for layer in 0..device.text.layers() {
+        let (spans, cache) = (std::slice::from_ref(&span), &mut device.cache);
+        device
+            .text
+            .block(layer, &mut hidden, spans, cache, Want::Hidden);
+        see(layer, &hidden);
+    }
+}
+
+impl CpuBackend {
+    /// Makes the prefix that [`Inside::prefix`] shows of an image's tokens, `[image tokens, width]`, wherever they are from.
+    pub(crate) fn prefill_tokens(&mut self, tokens: Vec<f32>) {
+        let kv = prefix_table(self);
+        let run = move |device: &mut Device| behind_decoder(device, &kv, &tokens, |_, _| ());
+        self.inspect(run).unwrap();
+    }
+}
+
 /// States of a picture behind every block, which the backend runs through without keeping them.
 fn behind_blocks(backend: &mut CpuBackend, picture: &Picture, see: &mut dyn FnMut(Depth, &[f32])) {
     let (picture, kv) = (picture.clone(), prefix_table(backend));
@@ -86,22 +119,11 @@ fn behind_blocks(backend: &mut CpuBackend, picture: &Picture, see: &mut dyn FnMu
             device.vision.block(layer, &mut hidden);
             states.push((Depth::Encoder(layer + 1), hidden.clone()));
         }
-        let bos = device.config.tokenizer.bos_id;
         let features = device.vision.features(&hidden);
-        let mut hidden = device.text.embedding(bos).to_vec();
-        hidden.extend(device.vision.image_tokens(&features, crops.tiling));
-        let span = Span {
-            positions: 0..kv.prefix_positions,
-            kv: &kv,
-            sees: Sees::EachOther,
-        };
-        for layer in 0..device.text.layers() {
-            let (spans, cache) = (std::slice::from_ref(&span), &mut device.cache);
-            device
-                .text
-                .block(layer, &mut hidden, spans, cache, Want::Hidden);
-            states.push((Depth::Decoder(layer), hidden.clone()));
-        }
+        let tokens = device.vision.image_tokens(&features, crops.tiling);
+        behind_decoder(device, &kv, &tokens, |layer, hidden| {
+            states.push((Depth::Decoder(layer), hidden.to_vec()));
+        });
         states
     };
     for (depth, states) in backend.inspect(run).unwrap() {

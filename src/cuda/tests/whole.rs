@@ -104,6 +104,19 @@ fn first(
     backend.commit(SlotId(0)).unwrap().picked[0][0]
 }
 
+/// The same model in f32.
+pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
+    let capacity = cpu::Capacity {
+        slots: 1,
+        rows: 4,
+        images: 1,
+        pages: 512,
+        page_tokens: 16,
+    };
+    let clock = Arc::new(ManualClock::default());
+    CpuBackend::new(config, weights, capacity, clock).unwrap()
+}
+
 #[test]
 fn small_models_decide_as_on_the_cpu() {
     if !gpu(0) {
@@ -113,20 +126,7 @@ fn small_models_decide_as_on_the_cpu() {
     for set in golden_sets() {
         let config = config(&set);
         let mut gpu = cuda(&config, weights(&set, &config));
-        let capacity = cpu::Capacity {
-            slots: 1,
-            rows: 4,
-            images: 1,
-            pages: 512,
-            page_tokens: 16,
-        };
-        let mut cpu = CpuBackend::new(
-            &config,
-            weights(&set, &config),
-            capacity,
-            Arc::new(ManualClock::default()),
-        )
-        .unwrap();
+        let mut cpu = on_cpu(&config, weights(&set, &config));
         let cases = json(&set.join("expected/cases.json"));
         for (name, case) in cases.as_object().unwrap() {
             let Some(image) = case["case"]["image"].as_str() else {
