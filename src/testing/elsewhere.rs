@@ -29,8 +29,8 @@ fn has(elements: &[&str]) -> bool {
     let missing = elements.iter().find(missing);
     if let Some(name) = missing {
         println!(
-            "left out: GStreamer has no {name}; its plugin nvcodec needs libcuda, libnvcuvid and, to scale, libnvrtc.so \
-             (GST_CUDA_NVRTC_LIBNAME), and a registry made with them"
+            "left out: GStreamer has no {name}; its plugin nvcodec needs libcuda, libnvcuvid and, to scale, an NVRTC \
+             that GStreamer can use (GST_CUDA_NVRTC_LIBNAME; 1.22: CUDA 12's), and a registry made with them"
         );
     }
     missing.is_none()
