@@ -179,6 +179,7 @@ fn limits(config: &ModelConfig, capacity: Capacity) -> Result<Limits, BackendErr
         prefix_positions: config.prefix_positions(),
         images: capacity.images,
         positions: usize::MAX,
+        tokens: usize::MAX,
     })
 }
 

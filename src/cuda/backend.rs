@@ -62,6 +62,8 @@ pub enum Precision<'a> {
 const FRAME_PIXELS: usize = 1920 * 1080;
 /// Positions of rows in a step, for each row that it may have.
 const POSITIONS_PER_ROW: usize = 128;
+/// Tokens that drafts may choose in a step: two answers of a hundred. Each takes 0.2 MB, for its logits.
+const DRAFTED_TOKENS: usize = 224;
 
 /// A Moondream 2 on one GPU.
 ///
@@ -452,5 +454,6 @@ fn limits(
         prefix_positions: config.prefix_positions(),
         images: capacity.images,
         positions: (capacity.rows * POSITIONS_PER_ROW).max(text.max_context),
+        tokens: capacity.rows + DRAFTED_TOKENS,
     })
 }

@@ -55,6 +55,8 @@ pub struct Limits {
     pub images: usize,
     /// Positions of rows in one step; at least the context, so that every row fits alone.
     pub positions: usize,
+    /// Tokens chosen in one step ([`Pick::Token`]); at least the rows. What is beyond is for drafts.
+    pub tokens: usize,
 }
 
 /// Where a row's KV lies. Positions `0..prefix_positions` are in `prefix`, shared by all rows of the image; the rest in
@@ -181,6 +183,13 @@ pub enum Pick {
         /// How to choose.
         sampling: Sampling,
     },
+}
+
+impl Pick {
+    /// True for a token of the vocabulary.
+    pub fn is_token(&self) -> bool {
+        matches!(self, Self::Token { .. })
+    }
 }
 
 /// How a token is chosen.

@@ -119,6 +119,17 @@ impl Job {
             .for_each(|draft| draft.truncate(length));
     }
 
+    /// The same of a draft of tokens.
+    pub fn shorten_drafted_tokens(&mut self, length: usize) {
+        if self
+            .sequence
+            .pick_ahead(0)
+            .is_some_and(|pick| pick.is_token())
+        {
+            self.shorten_draft(length);
+        }
+    }
+
     /// Starts without a draft; true when it had one that takes room.
     pub fn withdraw_draft(&mut self) -> bool {
         self.draft_key = None;

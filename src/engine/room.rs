@@ -15,8 +15,9 @@ use super::{
 };
 
 impl Scheduler {
-    /// Leaves so much of job `i`'s draft as has room without taking it from anybody.
-    pub(super) fn fit_draft(&mut self, i: usize) {
+    /// Leaves so much of job `i`'s draft as has room without taking it from anybody, in a step that has `spare_tokens` left.
+    pub(super) fn fit_draft(&mut self, i: usize, spare_tokens: usize) {
+        self.jobs[i].shorten_drafted_tokens(spare_tokens);
         let job = &self.jobs[i];
         if let Some(needed) = job.end_without_draft() {
             let pages = job.kv.own.len() + self.memory.available();

@@ -81,6 +81,8 @@ pub(super) struct Building {
     pub flight: Flight,
     /// Jobs whose prompt the step writes, to be known as text afterwards.
     pub prefilled: Vec<JobId>,
+    /// Tokens that drafts may choose in it, beside one of each row.
+    pub spare_tokens: usize,
 }
 
 impl Scheduler {
@@ -170,6 +172,7 @@ impl Scheduler {
                 launched: now,
             },
             prefilled: Vec::new(),
+            spare_tokens: self.limits.tokens - self.limits.rows,
         };
         self.add_decodes(&mut building);
         self.sweep();
@@ -204,7 +207,7 @@ impl Scheduler {
     fn add_decodes(&mut self, building: &mut Building) {
         let carry = self.options.decide == Decide::Device;
         for i in 0..self.jobs.len() {
-            self.fit_draft(i);
+            self.fit_draft(i, building.spare_tokens);
             let Some(wish) = self.jobs[i].decode(carry) else {
                 continue;
             };
@@ -227,6 +230,8 @@ impl Scheduler {
     pub(super) fn add_row(&mut self, building: &mut Building, job: usize, wish: Wish) {
         let job = &mut self.jobs[job];
         let row = building.step.rows.len();
+        let tokens = wish.picks.iter().filter(|pick| pick.is_token()).count();
+        building.spare_tokens -= tokens.saturating_sub(1);
         job.launched(
             &wish,
             RowRef {

@@ -176,6 +176,7 @@ impl Scheduler {
         let Some(mut job) = look.waiting.pop_front() else {
             return false;
         };
+        job.shorten_drafted_tokens(building.spare_tokens);
         let prompt = job.prompt();
         let root = root(job.id.0, look);
         let own = self.memory.find_text(root, &prompt);

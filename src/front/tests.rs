@@ -161,6 +161,7 @@ const LIMITS: Limits = Limits {
     prefix_positions: 37,
     images: 1,
     positions: 400,
+    tokens: 400,
 };
 
 fn look(prompts: usize, start_by: Mono) -> Look {

@@ -250,13 +250,16 @@ impl SimBackend {
             }
         }
         let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
+        let picks = step.rows.iter().flat_map(|row| &row.picks);
+        let tokens = picks.filter(|pick| pick.is_token()).count();
         let Limits { rows, images, .. } = self.limits;
         match step.rows.len() > rows
             || step.images.len() > images
             || positions > self.limits.positions
+            || tokens > self.limits.tokens
         {
             true => Err(BackendError(
-                "more rows, images or positions than the device takes".into(),
+                "more rows, images, positions or tokens than the device takes".into(),
             )),
             false => Ok(()),
         }

@@ -26,6 +26,7 @@ pub fn device(objects: u64) -> SimBackend {
         prefix_positions: config.prefix_positions(),
         images: 1,
         positions: 400,
+        tokens: 400,
     };
     let model = SimModel {
         vocab: config.text.vocab_size,

@@ -44,6 +44,7 @@ const LIMITS: Limits = Limits {
     prefix_positions: 730,
     images: LOOKS,
     positions: 4096,
+    tokens: 4096,
 };
 
 /// A model that never ends an answer by itself. Its vocabulary is small, because it looks for its token among all of them,

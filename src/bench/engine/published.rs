@@ -141,6 +141,7 @@ fn worker(configuration: &Configuration, depth: usize, clock: ManualClock) -> Wo
         prefix_positions: 0,
         images: 1,
         positions: configuration.streams * 128,
+        tokens: configuration.streams * 128,
     };
     let model = SimModel {
         vocab: 32,

@@ -26,6 +26,7 @@ const LIMITS: Limits = Limits {
     prefix_positions: PREFIX,
     images: 2,
     positions: 256,
+    tokens: 16,
 };
 
 /// A row of the test: its look (if any), its own pages, where it begins and how much it feeds.

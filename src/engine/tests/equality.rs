@@ -29,6 +29,7 @@ pub(super) const LIMITS: Limits = Limits {
     prefix_positions: 6,
     images: 2,
     positions: 400,
+    tokens: 100,
 };
 
 pub(super) const MODEL: SimModel = SimModel {
@@ -253,7 +254,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_answer_is_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200) {
-        check(&plans, Limits { pages, rows, positions, ..LIMITS }, options)?;
+    fn every_answer_is_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20) {
+        check(&plans, Limits { pages, rows, positions, tokens: rows + drafted, ..LIMITS }, options)?;
     }
 }
