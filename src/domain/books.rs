@@ -14,7 +14,7 @@ pub enum FrameEnd {
     Late,
     /// Answered.
     Looked,
-    /// The engine could not answer.
+    /// The engine could not answer, or the picture could not be read.
     Failed,
 }
 
@@ -100,7 +100,7 @@ pub struct SinceLast {
     pub late: u64,
     /// Replaced by a newer frame while the engine was busy.
     pub busy: u64,
-    /// The engine could not answer.
+    /// The engine could not answer, or the picture could not be read.
     pub error: u64,
 }
 

@@ -26,6 +26,11 @@ pub trait Planes: Send + Sync {
     fn is_on_host(&self) -> bool {
         true
     }
+
+    /// Copies planes on a device to the host, as [`Planes::plane`] would do; false when that fails. `plane` gives zeros then.
+    fn fetch(&self) -> bool {
+        true
+    }
 }
 
 /// Memory of a device, held. Only the room that drives the device knows what it is; it is made there and read there, so
@@ -215,6 +220,11 @@ impl Picture {
     /// False while [`Picture::row`] would have to copy the picture from a device.
     pub fn is_on_host(&self) -> bool {
         self.planes.is_on_host()
+    }
+
+    /// Brings a picture that lies on a device to the host; false when that fails. Its rows are zeros then.
+    pub fn fetch(&self) -> bool {
+        self.planes.fetch()
     }
 
     /// Row `y` of plane `index`, without padding. Brings a picture that lies on a device to the host.

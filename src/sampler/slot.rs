@@ -18,7 +18,7 @@ pub enum Arrival {
 /// A frame taken out of its slot.
 #[derive(Debug)]
 pub enum Taken {
-    /// Within its budget. It must end by [`Slot::gated`], or by [`Slot::look`] and then [`Slot::end`].
+    /// Within its budget. It must end by [`Slot::let_go`], or by [`Slot::look`] and then [`Slot::end`].
     Fresh(Frame),
     /// Older than its budget, and already counted.
     Late(Frame),
@@ -89,11 +89,11 @@ impl Slot {
         Some(Taken::Fresh(frame))
     }
 
-    /// The taken frame was held back by the motion gate. Its prompts stay due, so the next frame is judged again and
-    /// motion is noticed at the camera's own rate.
-    pub fn gated(&mut self, now: Mono) {
-        self.books.end(FrameEnd::Gated);
-        self.lost_on_due_prompts(FrameEnd::Gated, now);
+    /// The taken frame is not looked at: the motion gate held it back, or it could not be read. Its prompts stay due, so the
+    /// next frame is judged again and motion is noticed at the camera's own rate.
+    pub fn let_go(&mut self, end: FrameEnd, now: Mono) {
+        self.books.end(end);
+        self.lost_on_due_prompts(end, now);
     }
 
     /// The taken frame goes to the engine, with the prompts returned here (at least one). A frame that arrived while

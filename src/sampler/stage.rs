@@ -164,7 +164,7 @@ impl Lane {
         lock(&self.slot)
     }
 
-    /// Takes the waiting frame; `None` when it was late or gated, which is then in the books.
+    /// Takes the waiting frame; `None` when it was late, gated or not to be read, which is then in the books.
     fn take(&self, judge: &mut Judge, limits: TimeLimits, now: Mono) -> Option<Look> {
         let taken = self.slot().take(limits, now)?;
         let mut frame = match taken {
@@ -175,8 +175,13 @@ impl Lane {
             }
         };
         // The slot is not locked while the picture is read: ingest's thread does not wait for it.
+        // What cannot be read is not shown to the model as a black picture.
+        if judge.reads() && !frame.picture.fetch() {
+            self.slot().let_go(FrameEnd::Failed, now);
+            return None;
+        }
         if judge.judge(&frame, now) == Verdict::Closed {
-            self.slot().gated(now);
+            self.slot().let_go(FrameEnd::Gated, now);
             return None;
         }
         // The frame handed back is freed here, where the slot is not locked.
@@ -200,6 +205,11 @@ impl Judge {
             looked_at: None,
             mask,
         }
+    }
+
+    /// True when it looks at pixels.
+    fn reads(&self) -> bool {
+        self.gate.is_on() || !self.mask.is_empty()
     }
 
     fn judge(&mut self, frame: &Frame, now: Mono) -> Verdict {

@@ -105,6 +105,15 @@ impl Bench {
         self.put_grey(camera, ms(20), 100);
     }
 
+    /// An NV12 picture of 2 x 2 pixels.
+    fn put_picture(&mut self, camera: usize, planes: Arc<testing::Elsewhere>) {
+        let mut frame = self.frame(camera, ms(20), 0);
+        let (size, strides) = ((2, 2), [2, 2, 0]);
+        let colour = (Matrix::Bt709, ColourRange::Limited);
+        frame.picture = Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap();
+        self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
+    }
+
     fn books(&self, camera: usize) -> Books {
         self.sampler.books()[camera].1
     }
@@ -235,12 +244,7 @@ fn a_picture_on_a_device_stays_there_unless_a_gate_or_a_mask_reads_it() {
     for (camera, copies, on_device) in [(plain, 0, true), (gated, 1, true), (masked, 1, false)] {
         let mut bench = Bench::new(&[camera]);
         let planes = Arc::new(testing::Elsewhere::new(vec![vec![200; 4], vec![128; 2]]));
-        let mut frame = bench.frame(0, ms(20), 0);
-        let colour = (Matrix::Bt709, ColourRange::Limited);
-        let strides = [2, 2, 0];
-        frame.picture =
-            Picture::new(PixelFormat::Nv12, (2, 2), strides, colour, planes.clone()).unwrap();
-        bench.sampler.camera_sink(&bench.cameras[0]).unwrap()(frame);
+        bench.put_picture(0, planes.clone());
         let picture = bench.sampler.try_next().unwrap().frame.picture;
         assert_eq!(planes.copies(), copies, "{}", bench.cameras[0]);
         assert_eq!(picture.on_device().is_some(), on_device);
@@ -248,6 +252,26 @@ fn a_picture_on_a_device_stays_there_unless_a_gate_or_a_mask_reads_it() {
         assert_eq!(picture.row(0, 1), [200; 2]);
         assert_eq!(picture.row(0, 0), [if on_device { 200 } else { 16 }; 2]);
     }
+}
+
+#[test]
+fn a_picture_that_cannot_be_read_is_no_black_one_for_the_model() {
+    let mut masked = camera("masked", 1.0, &[("person", 1.0)]);
+    masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
+    let plain = camera("plain", 1.0, &[("person", 1.0)]);
+    let mut bench = Bench::new(&[masked, plain]);
+    let lost = || Arc::new(testing::Elsewhere::lost(vec![vec![200; 4], vec![128; 2]]));
+    bench.put_picture(0, lost());
+    assert!(bench.sampler.try_next().is_none());
+    let books = bench.books(0);
+    assert!(books.failed == 1 && books.balanced(), "{books:?}");
+    assert_eq!(bench.since_last(0, "person").error, 1);
+    // The prompt is still due.
+    bench.put(0);
+    assert_eq!(bench.sampler.try_next().unwrap().prompts.len(), 1);
+    // Nobody has to read it.
+    bench.put_picture(1, lost());
+    assert!(bench.sampler.try_next().is_some());
 }
 
 #[test]

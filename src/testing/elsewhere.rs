@@ -64,6 +64,7 @@ pub struct Elsewhere {
     there: Vec<Vec<u8>>,
     here: OnceLock<Vec<Vec<u8>>>,
     copies: AtomicUsize,
+    lost: bool,
 }
 
 impl Elsewhere {
@@ -73,6 +74,15 @@ impl Elsewhere {
             there: planes,
             here: OnceLock::new(),
             copies: AtomicUsize::new(0),
+            lost: false,
+        }
+    }
+
+    /// The same, which cannot be copied.
+    pub fn lost(planes: Vec<Vec<u8>>) -> Self {
+        Self {
+            lost: true,
+            ..Self::new(planes)
         }
     }
 
@@ -86,9 +96,21 @@ impl Planes for Elsewhere {
     fn plane(&self, index: usize) -> &[u8] {
         let copy = || {
             self.copies.fetch_add(1, Ordering::Relaxed);
-            self.there.clone()
+            match self.lost {
+                true => self
+                    .there
+                    .iter()
+                    .map(|plane| vec![0; plane.len()])
+                    .collect(),
+                false => self.there.clone(),
+            }
         };
         &self.here.get_or_init(copy)[index]
+    }
+
+    fn fetch(&self) -> bool {
+        self.plane(0);
+        !self.lost
     }
 
     fn plane_len(&self, index: usize) -> usize {

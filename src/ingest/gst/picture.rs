@@ -32,26 +32,42 @@ struct OnDevice {
     bytes: usize,
     buffer: gst::Buffer,
     info: video::VideoInfo,
-    host: OnceLock<Box<dyn Planes>>,
+    host: OnceLock<OnHost>,
+}
+
+/// What became of a picture on a GPU when its bytes were asked for.
+enum OnHost {
+    Fetched(Box<Mapped>),
+    /// Zeros.
+    Lost(Vec<Vec<u8>>),
 }
 
 impl OnDevice {
     /// GStreamer copies memory of a GPU when it is mapped without further words.
-    fn fetch(&self) -> Box<dyn Planes> {
-        match video::VideoFrame::from_buffer_readable(self.buffer.clone(), &self.info) {
-            Ok(mapped) => Box::new(Mapped(mapped)),
-            Err(_) => {
-                warn!("a picture cannot be fetched from the GPU and is taken as black");
-                let plane = |index| vec![0; self.plane_len(index)];
-                Box::new((0..3).map(plane).collect::<Vec<_>>())
-            }
-        }
+    fn on_host(&self) -> &OnHost {
+        self.host.get_or_init(|| {
+            let mapped = video::VideoFrame::from_buffer_readable(self.buffer.clone(), &self.info);
+            mapped.map_or_else(
+                |_| {
+                    warn!("a picture cannot be fetched from the GPU");
+                    OnHost::Lost((0..3).map(|plane| vec![0; self.plane_len(plane)]).collect())
+                },
+                |mapped| OnHost::Fetched(Box::new(Mapped(mapped))),
+            )
+        })
     }
 }
 
 impl Planes for OnDevice {
     fn plane(&self, index: usize) -> &[u8] {
-        self.host.get_or_init(|| self.fetch()).plane(index)
+        match self.on_host() {
+            OnHost::Fetched(mapped) => mapped.plane(index),
+            OnHost::Lost(zeros) => &zeros[index],
+        }
+    }
+
+    fn fetch(&self) -> bool {
+        matches!(self.on_host(), OnHost::Fetched(_))
     }
 
     fn plane_len(&self, index: usize) -> usize {
