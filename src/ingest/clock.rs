@@ -1,8 +1,8 @@
 //! When did light hit the sensor? A pure judge of the camera's own time (mqtt-contract section 8).
 //!
 //! A sender report says which NTP time belongs to which RTP time. The camera's clock may be hours off, so its word is
-//! taken only when two reports agree and the capture time lies 0 to 10 s before the arrival; else the arrival counts,
-//! and [`ClockHealth::note`] says why. Frames never wait for a report.
+//! taken only when two reports agree, its RTP time runs as fast as its clock, and the capture time lies 0 to 10 s before the
+//! arrival; else the arrival counts, and [`ClockHealth::note`] says why. Frames never wait for a report.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -73,7 +73,7 @@ pub struct ClockHealth {
     pub drift_ppm: Option<f64>,
     /// Age of the last report, seconds.
     pub report_age_s: Option<f64>,
-    /// Why not trusted, or what is odd.
+    /// Why not trusted.
     pub note: Option<ClockNote>,
 }
 
@@ -148,9 +148,10 @@ impl CaptureClock {
                 }
                 // Without a sign, so that a clock of ours that was set back does not doubt for ever.
                 let lasts = |at| received.seconds_since(at).abs() < DOUBT_S;
-                self.doubt
-                    .filter(|(_, at)| lasts(*at))
-                    .map(|(note, _)| note)
+                let doubt = self.doubt.filter(|(_, at)| lasts(*at));
+                // Between two reports a frame's time is reckoned by RTP time.
+                let rate = self.rate_wrong.then_some(ClockNote::RtpRateWrong);
+                doubt.map(|(note, _)| note).or(rate)
             }
             _ if self.stepped => Some(ClockNote::Stepped),
             _ => Some(ClockNote::NoReports),
@@ -172,13 +173,8 @@ impl CaptureClock {
 
     /// The state to report.
     pub fn health(&self, now: Mono) -> ClockHealth {
-        let note = self.verdict.or(if self.rate_wrong {
-            Some(ClockNote::RtpRateWrong)
-        } else if self.reports.is_empty() {
-            Some(ClockNote::NoReports)
-        } else {
-            None
-        });
+        let silent = self.reports.is_empty().then_some(ClockNote::NoReports);
+        let note = self.verdict.or(silent);
         ClockHealth {
             trusted: self.trusted,
             offset_ms: self.best_offset_s().map(|offset_s| offset_s * 1e3),
@@ -386,16 +382,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_rtp_rate_is_noted_and_wraps_are_not() {
+    fn a_wrong_rtp_rate_is_not_trusted_and_wraps_are_none() {
         let mut fast = CaptureClock::default();
         for at_s in [0.0, 5.0, 10.0] {
             fast.on_report(report(at_s, 0.0, 1.19));
         }
-        let _ = fast.capture(Some(wall(10.0)), wall(10.1));
+        let capture = fast.capture(Some(wall(10.0)), wall(10.1));
         assert_eq!(
-            fast.health(Mono::default()).note,
-            Some(ClockNote::RtpRateWrong)
+            (capture.source, capture.wall),
+            (CaptureSource::Arrival, wall(10.1))
         );
+        let health = fast.health(Mono::default());
+        let said = (health.trusted, health.note);
+        assert_eq!(said, (false, Some(ClockNote::RtpRateWrong)));
         let (mut before, mut after) = (report(0.0, 0.0, 1.0), report(10.0, 0.0, 1.0));
         (before.rtp.0, after.rtp.0) = (u32::MAX - 100_000, 799_999);
         assert!(!rtp_rate_wrong(&before, &after));
