@@ -13,7 +13,7 @@ use std::{
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::{JoinHandle, spawn_blocking},
+    task::JoinHandle,
     time::{sleep, timeout},
 };
 use tracing::{error, info, warn};
@@ -168,16 +168,21 @@ pub(super) fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
     receiver
 }
 
-/// Does what may block in a thread for that; `None` when it was not done within `limit`, and goes on behind our back.
+/// Does what may block in a thread of its own, as a runtime waits for its threads at the end, for ever; `None` when it was not
+/// done within `limit`, and goes on behind our back.
 pub(super) async fn in_time<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Option<Result<T, Failure>> {
-    let done = timeout(limit, spawn_blocking(work)).await.ok()?;
-    Some(done.unwrap_or_else(|panicked| {
-        let text = format!("the source ended abnormally: {panicked}");
-        Err(Failure::new(Fault::Device, text))
-    }))
+    let (done, receiver) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("ingest-open".into());
+    let failed = |text: String| Some(Err(Failure::new(Fault::Device, text)));
+    if let Err(e) = thread.spawn(move || drop(done.send(work()))) {
+        return failed(format!("no thread to open the source in: {e}"));
+    }
+    let done = timeout(limit, receiver).await.ok()?;
+    // Without a word only after a panic, which the log has.
+    done.map_or_else(|_| failed("the source ended abnormally".to_owned()), Some)
 }
 
 /// `what` was not done in time.

@@ -113,3 +113,42 @@ async fn a_pipeline_that_does_not_end_is_left_behind_and_counted() {
     drop(handle);
     opener.held.lock().unwrap().clear();
 }
+
+/// A source whose driver does not come back from opening it until what it holds is dropped.
+struct Hanging {
+    opening: std::sync::mpsc::Sender<()>,
+    held: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Opener for Hanging {
+    fn open(&self, _: u32, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
+        let _ = self.opening.send(());
+        let _ = self.held.lock().unwrap().recv();
+        Err(Failure::new(Fault::Device, "gone"))
+    }
+}
+
+#[test]
+fn a_source_that_never_opens_does_not_hold_up_the_end() {
+    let (opening, opens) = std::sync::mpsc::channel();
+    let (release, held) = std::sync::mpsc::channel();
+    let held = Mutex::new(held);
+    let opener = Arc::new(Hanging { opening, held });
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+    let handle = runtime.block_on(async {
+        let clock = Arc::new(SystemClock::new());
+        spawn_with(opener, &camera(Origin::Test), clock, Arc::new(|_| {}))
+    });
+    opens.recv_timeout(LIMIT).unwrap();
+    drop(handle);
+    let (ended, end) = std::sync::mpsc::channel();
+    let ending = std::thread::Builder::new().name("test-end".into());
+    let end_it = move || {
+        drop(runtime);
+        ended.send(()).unwrap();
+    };
+    ending.spawn(end_it).unwrap();
+    assert!(end.recv_timeout(LIMIT).is_ok());
+    drop(release);
+}
