@@ -4,11 +4,9 @@
 //! An error is a tensor's largest difference, or the root mean square of its differences, in parts of the root mean square of
 //! what is wanted; of a kind of tensor the worst counts. Ours may be twice the reference's.
 //!
-//! Of the small sets' keys and values the largest difference is the decoder's own: from what f32 makes of the same image tokens,
-//! and no larger than the reference's, in which the encoder's part is too. From the picture on it is a matter of chance: these
-//! networks are noise, and some positions attend to two keys nearly alike. At 288 of md2-tiny's tall_300x900 two logits are
-//! 0.0125 apart; the encoder's rounding moves them by 0.13, and the values behind them along. Of 1000 emulated runs in bf16 2 %
-//! have more than twice the reference's largest difference, and 96 % more than that.
+//! Of the small sets' keys and values the decoder's own errors, from what f32 makes of the same image tokens, are no larger than
+//! the reference's, in which the encoder's part is too. One largest difference may be more than twice the reference's from the
+//! picture on ([`is_by_chance`]).
 
 use std::path::Path;
 
@@ -35,6 +33,16 @@ use crate::{
 
 /// Of our error to the reference's.
 const FACTOR: f64 = 2.0;
+
+/// The largest difference of md2-tiny's values. These networks are noise, and some positions attend to two keys nearly alike: at
+/// 288 of tall_300x900 two logits are 0.0125 apart; the encoder's rounding moves them by 0.13, and the values behind them along.
+/// Of 1000 emulated runs in bf16 96 % have more than the reference's largest difference, 2 % more than twice that, none three
+/// times.
+fn is_by_chance(set: &Path, beyond: &Beyond) -> bool {
+    set.ends_with("md2-tiny")
+        && (beyond.kind.as_str(), beyond.measure) == ("text.v", Measure::Max)
+        && beyond.ours <= 3.0 * beyond.reference
+}
 
 fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
     cuda_for_one(Precision::Bf16, config, weights)
@@ -106,9 +114,9 @@ fn of_decoder(set: &Path, golden: &SmallSet, backend: &mut CudaBackend) -> Figur
 }
 
 #[track_caller]
-fn assert_near(report: &Report, elsewhere: impl Fn(&Beyond) -> bool) {
+fn assert_near(report: &Report, excused: impl Fn(&Beyond) -> bool) {
     let mut beyond = report.figures.beyond(FACTOR);
-    beyond.retain(|beyond| !elsewhere(beyond));
+    beyond.retain(|beyond| !excused(beyond));
     assert!(beyond.is_empty(), "{beyond:#?}");
     report.assert_decided_right();
 }
@@ -146,9 +154,7 @@ fn small_sets_are_as_near_as_the_reference_in_bf16() {
         }
         own.print("its decoder alone");
         assert_eq!(own.beyond(1.0), []);
-        assert_near(&report, |beyond| {
-            beyond.measure == Measure::Max && own.kinds().any(|kind| kind == beyond.kind)
-        });
+        assert_near(&report, |beyond| is_by_chance(&set, beyond));
         // These networks are noise, with margins that no bf16 decides: the reference itself loses bins of some 5 %, and so
         // may we, within the same factor as of errors.
         let wrong = |bins: &[bool]| Share::of(bins.iter().copied()).wrong();
