@@ -130,6 +130,6 @@ impl Planes for Elsewhere {
     }
 
     fn is_on_host(&self) -> bool {
-        self.here.get().is_some()
+        !self.lost && self.here.get().is_some()
     }
 }

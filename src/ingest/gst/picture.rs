@@ -82,7 +82,7 @@ impl Planes for OnDevice {
     }
 
     fn is_on_host(&self) -> bool {
-        self.host.get().is_some()
+        matches!(self.host.get(), Some(OnHost::Fetched(_)))
     }
 }
 
