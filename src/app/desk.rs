@@ -115,7 +115,7 @@ impl Desk {
         self.publisher
             .publish(Update::Detection(Box::new(detection)));
         if let Some(count) = sighting.count {
-            let (camera, prompt, count) = (camera.clone(), prompt.clone(), u64::from(count));
+            let (camera, prompt, count) = (camera.clone(), prompt.clone(), Some(u64::from(count)));
             self.publisher.publish(Update::Count {
                 camera,
                 prompt,
@@ -131,7 +131,16 @@ impl Desk {
         }
     }
 
+    /// A count is as unknown as the presence that it belongs to.
     fn presence(&self, change: Change) {
+        if change.present == track::Presence::Unknown {
+            let (camera, prompt) = (change.camera.clone(), change.prompt.clone());
+            self.publisher.publish(Update::Count {
+                camera,
+                prompt,
+                count: None,
+            });
+        }
         let presence = match change.present {
             track::Presence::On => publish::Presence::On,
             track::Presence::Off => publish::Presence::Off,

@@ -54,7 +54,7 @@ const fn nanos(duration: Duration) -> u64 {
 }
 
 /// A UTC time, nanoseconds since 1970. It may jump when the machine's clock is set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WallTime(i64);
 
 impl WallTime {

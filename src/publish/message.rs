@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::domain::{CameraId, PromptId};
+use crate::domain::{CameraId, PromptId, ZoneId};
 
 use super::{
     Detection, Topics,
@@ -25,7 +25,7 @@ impl Presence {
         match self {
             Self::On => "ON",
             Self::Off => "OFF",
-            Self::Unknown => "None",
+            Self::Unknown => UNKNOWN,
         }
     }
 }
@@ -70,8 +70,28 @@ pub enum Update {
         camera: CameraId,
         /// Of which prompt.
         prompt: PromptId,
-        /// Now.
-        count: u64,
+        /// Now; `None` = nobody is looking.
+        count: Option<u64>,
+    },
+    /// How many are in a zone, after hysteresis.
+    Zone {
+        /// Which.
+        camera: CameraId,
+        /// Where.
+        zone: ZoneId,
+        /// Of which prompt.
+        prompt: PromptId,
+        /// Now; `None` = nobody is looking.
+        count: Option<u64>,
+    },
+    /// The believed answer to a question.
+    Answer {
+        /// Which.
+        camera: CameraId,
+        /// Which question.
+        prompt: PromptId,
+        /// Now; `None` = nobody is looking.
+        text: Option<String>,
     },
 }
 
@@ -165,7 +185,24 @@ impl Message {
                 count,
             } => Self::state(
                 topics.count(&camera, &prompt),
-                count.to_string().into_bytes(),
+                count_text(count).into_bytes(),
+            ),
+            Update::Zone {
+                camera,
+                zone,
+                prompt,
+                count,
+            } => Self::state(
+                topics.zone(&camera, &zone, &prompt),
+                count_text(count).into_bytes(),
+            ),
+            Update::Answer {
+                camera,
+                prompt,
+                text,
+            } => Self::state(
+                topics.answer(&camera, &prompt),
+                text.unwrap_or_else(|| UNKNOWN.to_owned()).into_bytes(),
             ),
         }
     }
@@ -193,6 +230,13 @@ impl Message {
         };
         self
     }
+}
+
+/// What a state says that nobody knows: Home Assistant reads it as unknown.
+const UNKNOWN: &str = "None";
+
+fn count_text(count: Option<u64>) -> String {
+    count.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string())
 }
 
 /// `online` or `offline`, for nodes, cameras and the will.

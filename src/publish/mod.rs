@@ -12,6 +12,7 @@
 
 mod broker;
 mod detection;
+mod inbound;
 mod message;
 mod outbox;
 mod publisher;
@@ -22,6 +23,7 @@ mod topic;
 
 pub use broker::{BrokerState, TlsError};
 pub use detection::{Detection, Latency, STAGES};
+pub use inbound::{Inbound, ReplyTo};
 pub use message::{Presence, Update};
 pub use outbox::Limits;
 pub use publisher::{Identity, Publisher, Sent};

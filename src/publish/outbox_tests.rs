@@ -35,7 +35,7 @@ fn count(name: &str, count: u64) -> Update {
     Update::Count {
         camera: camera(name),
         prompt: PromptId::new("person").unwrap(),
-        count,
+        count: Some(count),
     }
 }
 

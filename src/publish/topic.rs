@@ -1,6 +1,6 @@
 //! Topic names of the contract, section 2: pure functions from ids.
 
-use crate::domain::{CameraId, NodeId, PromptId};
+use crate::domain::{CameraId, NodeId, PromptId, ZoneId};
 
 /// The topics of one node, all below `<base>/<node>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,22 @@ impl Topics {
         self.of_prompt(camera, "present", prompt)
     }
 
-    /// How many, as an integer.
+    /// How many are in a zone, as an integer, or `None`.
+    pub fn zone(&self, camera: &CameraId, zone: &ZoneId, prompt: &PromptId) -> String {
+        format!("{}/cam/{camera}/zone/{zone}/{prompt}", self.prefix)
+    }
+
+    /// What a question is answered with, as text, or `None`.
+    pub fn answer(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "answer", prompt)
+    }
+
+    /// What came, changed and went.
+    pub fn event(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "event", prompt)
+    }
+
+    /// How many, as an integer, or `None`.
     pub fn count(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "count", prompt)
     }
@@ -94,6 +109,10 @@ mod tests {
         assert_eq!(
             topics.count(&camera, &prompt),
             "spotter/edge1/cam/gate/count/person"
+        );
+        assert_eq!(
+            topics.zone(&camera, &ZoneId::new("drive")?, &prompt),
+            "spotter/edge1/cam/gate/zone/drive/person"
         );
         Ok(())
     }

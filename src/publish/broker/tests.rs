@@ -110,7 +110,7 @@ fn publish_states(publisher: &Publisher) {
     publisher.publish(Update::Count {
         camera,
         prompt,
-        count: 2,
+        count: Some(2),
     });
 }
 
@@ -143,7 +143,7 @@ async fn states_are_retained_status_comes_last_and_a_stop_is_clean() {
     publisher.publish(Update::Count {
         camera,
         prompt,
-        count: 3,
+        count: Some(3),
     });
     let heard = live.until("cam/gate/count/person", "3").await;
     assert_eq!(
@@ -202,7 +202,7 @@ async fn a_broker_that_lost_everything_gets_everything_again() {
     publisher.publish(Update::Count {
         camera,
         prompt,
-        count: 9,
+        count: Some(9),
     });
     publisher.publish(Update::Detection(Box::new(detection("gate"))));
     broker.restart();
