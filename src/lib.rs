@@ -37,6 +37,7 @@
 //! | [`cpu`] | the backend on the CPU, the oracle of every kernel to come | engine's seam, model |
 //! | [`cuda`] | the backend on an NVIDIA GPU; all `unsafe` of the crate | engine's seam, model |
 //! | [`track`] | answers to presence and counts | domain, config |
+//! | [`control`] | what is changed at run time, over the file | domain, config |
 //! | [`publish`] | wire schema, outbox, broker | domain, config |
 //! | [`ops`] | logs, metrics, status page, systemd | domain, config |
 //! | [`demo`] | the drawn street with its truth, its RTSP server, a broker of our own | domain, config |
@@ -64,6 +65,7 @@ pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod contract;
+pub mod control;
 pub mod cpu;
 #[expect(
     unsafe_code,

@@ -116,6 +116,7 @@ pub fn micro_model() -> (crate::model::ModelConfig, crate::model::Tokenizer) {
 pub fn camera(id: &str, prompts: Vec<CameraPrompt>) -> Camera {
     Camera {
         id: CameraId::new(id).expect("an id"),
+        enabled: true,
         source: Source::Test,
         rate_hz: 1.0,
         width: 1280,
@@ -139,6 +140,8 @@ pub fn camera(id: &str, prompts: Vec<CameraPrompt>) -> Camera {
 pub fn prompt(id: &str) -> CameraPrompt {
     CameraPrompt {
         id: PromptId::new(id).expect("an id"),
+        enabled: true,
+        revision: 1,
         task: Task::Detect { object: id.into() },
         rate_hz: 1.0,
         min_score: 0.0,

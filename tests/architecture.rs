@@ -16,6 +16,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sampler", &["domain", "config"]),
     ("track", &["domain", "config"]),
     ("publish", &["domain", "config"]),
+    ("control", &["domain", "config"]),
     ("ops", &["domain", "config"]),
     ("model", &["domain", "config"]),
     ("engine", &["domain", "model"]),

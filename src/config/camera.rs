@@ -133,6 +133,7 @@ fn camera(
     let prompts = prompts.into_iter().filter_map(read).collect();
     Some(Camera {
         id,
+        enabled: true,
         source: source?,
         rate_hz: settings.rate_hz,
         width: settings.width,
@@ -327,6 +328,8 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
     }
     Some(CameraPrompt {
         id,
+        enabled: true,
+        revision: 1,
         task: task?,
         rate_hz,
         min_score: min_score.unwrap_or(0.0),

@@ -1,6 +1,6 @@
 //! The configuration file: read, checked, and turned into [`Config`], which holds only valid values.
 //!
-//! Belongs here: keys, defaults, ranges, secrets, messages. Does not belong here: run-time changes over MQTT and the
+//! Belongs here: keys, defaults, ranges, secrets, messages. Does not belong here: run-time changes (`control`) and the
 //! diff of a reload. The program sees [`Config`] alone.
 //!
 //! One mechanism does it all: a `Reader` goes through a table of the parsed file, typed getters note every problem
@@ -36,5 +36,6 @@ mod tests;
 pub use choices::{WrongChoice, choices};
 pub use environment::Environment;
 pub use load::{Loaded, check, load};
+pub use parse::prompt_text;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use types::*;

@@ -61,7 +61,7 @@ pub(super) fn confirm(text: &str) -> Result<(u32, u32), String> {
 }
 
 /// The words of a prompt or a question, trimmed.
-pub(super) fn prompt_text(text: &str) -> Result<String, String> {
+pub fn prompt_text(text: &str) -> Result<String, String> {
     let hint = "say in plain words what to look for";
     line(text, PROMPT_TEXT_MAX_CHARS, hint)
 }

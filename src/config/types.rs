@@ -238,6 +238,8 @@ pub enum Precision {
 pub struct Camera {
     /// Its id.
     pub id: CameraId,
+    /// It is watched. The file cannot say otherwise (a camera that is not wanted is not in it); who runs Spotter can.
+    pub enabled: bool,
     /// Where its pictures come from.
     pub source: Source,
     /// Looks a second at most; 0.01 to 30, default 1. The newest frame wins.
@@ -363,6 +365,10 @@ pub enum ZonePoint {
 pub struct CameraPrompt {
     /// Its id.
     pub id: PromptId,
+    /// It is asked. As with cameras, the file cannot say otherwise.
+    pub enabled: bool,
+    /// Rises by one with each change of the words while Spotter runs; 1 in the file.
+    pub revision: u32,
     /// What is asked.
     pub task: Task,
     /// Looks a second; at most the camera's.

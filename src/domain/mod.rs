@@ -1,10 +1,11 @@
-//! The nouns of Spotter, shared by every stage: ids, time, frame, prompt, look, answer, event, geometry.
+//! The nouns of Spotter, shared by every stage: ids, time, frame, prompt, look, answer, event, command, geometry.
 //!
 //! Belongs here: what two stages must both name. Does not belong here: decisions, I/O, wire formats (what
 //! goes over MQTT is known to `publish` alone; serde carries nouns between two processes of one version, `front::wire`) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
 
 mod answer;
 mod books;
+mod command;
 mod event;
 mod frame;
 mod geometry;
@@ -16,6 +17,7 @@ mod time;
 
 pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource};
 pub use books::{Books, FrameEnd, SinceLast};
+pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};
 pub use event::{EndReason, Event, EventStep, Place, TrackId, UpdateReason};
 pub use frame::{
     ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Matrix, Picture, PictureError,

@@ -1,0 +1,274 @@
+//! What somebody asks of the running daemon, whoever carried the words here.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CameraId, PromptId, Task, ZoneId};
+
+/// One value of a camera that may be changed while Spotter runs, with the wanted value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Setting {
+    /// The camera is watched; else its connection is closed too.
+    Enabled(bool),
+    /// Looks a second at most.
+    RateHz(f64),
+    /// Frames without motion are not looked at.
+    MotionGate(bool),
+    /// The words of a prompt.
+    Text(PromptId, String),
+    /// A prompt is asked.
+    PromptEnabled(PromptId, bool),
+    /// Found things with a lower score are not reported.
+    MinScore(PromptId, f64),
+}
+
+impl Setting {
+    /// The prompt that it belongs to; `None`: it is the camera's own.
+    pub fn prompt(&self) -> Option<&PromptId> {
+        match self {
+            Self::Enabled(_) | Self::RateHz(_) | Self::MotionGate(_) => None,
+            Self::Text(prompt, _) | Self::PromptEnabled(prompt, _) | Self::MinScore(prompt, _) => {
+                Some(prompt)
+            }
+        }
+    }
+
+    /// The last level of its topic.
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::Enabled(_) | Self::PromptEnabled(..) => "enabled",
+            Self::RateHz(_) => "rate",
+            Self::MotionGate(_) => "motion_gate",
+            Self::Text(..) => "text",
+            Self::MinScore(..) => "min_score",
+        }
+    }
+
+    /// True for two values of one thing.
+    pub fn is_same_key(&self, other: &Self) -> bool {
+        self.prompt() == other.prompt() && self.field() == other.field()
+    }
+}
+
+/// A prompt that is asked until it is taken away or the daemon ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewPrompt {
+    /// Its name on the camera.
+    pub id: PromptId,
+    /// What is asked.
+    pub task: Task,
+    /// Looks a second; `None` = the camera's.
+    pub rate_hz: Option<f64>,
+    /// Found things with a lower score are not reported.
+    pub min_score: f64,
+    /// Only things in one of these zones count; empty = everywhere.
+    pub zones: Vec<ZoneId>,
+}
+
+/// What [`Command::Get`] asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The birth message.
+    Info,
+    /// Every value that may be changed, as it is now.
+    Settings,
+    /// Those that differ from the file, with the file's value.
+    Overrides,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What keeps Spotter from its work.
+    Error,
+    /// What an operator should look at.
+    Warn,
+    /// Changes of state.
+    Info,
+    /// What a developer asks for.
+    Debug,
+    /// All there is.
+    Trace,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Change a value.
+    Set {
+        /// Of which camera.
+        camera: CameraId,
+        /// To what.
+        setting: Setting,
+    },
+    /// Read the configuration again.
+    Reload,
+    /// Publish a picture of the next look.
+    Snapshot {
+        /// Of which camera.
+        camera: CameraId,
+    },
+    /// Close the connection and open it again.
+    Reconnect {
+        /// Of which camera.
+        camera: CameraId,
+    },
+    /// Look more often for a while, because something outside gave a reason to.
+    Look {
+        /// At which camera.
+        camera: CameraId,
+        /// For how long.
+        lasting: Duration,
+        /// Looks a second; `None` = the camera's own rate, which the motion gate does not hold back meanwhile.
+        rate_hz: Option<f64>,
+    },
+    /// Answer a question once, about the next frame.
+    Ask {
+        /// Of which camera.
+        camera: CameraId,
+        /// In plain words.
+        question: String,
+    },
+    /// Ask a further prompt until it is taken away.
+    AddPrompt {
+        /// Of which camera.
+        camera: CameraId,
+        /// What.
+        prompt: NewPrompt,
+    },
+    /// Take a prompt away that was added.
+    RemovePrompt {
+        /// From which camera.
+        camera: CameraId,
+        /// Which.
+        prompt: PromptId,
+    },
+    /// Take back what was changed at run time.
+    ResetOverrides {
+        /// Of which camera; `None` = of all.
+        camera: Option<CameraId>,
+    },
+    /// Tell something.
+    Get {
+        /// What.
+        what: Wanted,
+    },
+    /// Log more or less for a while.
+    LogLevel {
+        /// How much.
+        level: LogLevel,
+        /// For how long.
+        lasting: Duration,
+    },
+}
+
+impl Command {
+    /// Its name on the wire (`op`).
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Set { setting, .. } if setting.prompt().is_some() => "prompt_set",
+            Self::Set { .. } => "camera_set",
+            Self::Reload => "reload",
+            Self::Snapshot { .. } => "snapshot",
+            Self::Reconnect { .. } => "reconnect",
+            Self::Look { .. } => "look",
+            Self::Ask { .. } => "ask",
+            Self::AddPrompt { .. } => "prompt_add",
+            Self::RemovePrompt { .. } => "prompt_del",
+            Self::ResetOverrides { .. } => "reset_overrides",
+            Self::Get { .. } => "get",
+            Self::LogLevel { .. } => "log_level",
+        }
+    }
+
+    /// The camera that it is about.
+    pub fn camera(&self) -> Option<&CameraId> {
+        match self {
+            Self::Set { camera, .. }
+            | Self::Snapshot { camera }
+            | Self::Reconnect { camera }
+            | Self::Look { camera, .. }
+            | Self::Ask { camera, .. }
+            | Self::AddPrompt { camera, .. }
+            | Self::RemovePrompt { camera, .. } => Some(camera),
+            Self::ResetOverrides { camera } => camera.as_ref(),
+            Self::Reload | Self::Get { .. } | Self::LogLevel { .. } => None,
+        }
+    }
+}
+
+/// The kind of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RefusalCode {
+    /// The words are no request.
+    BadRequest,
+    /// No such operation, or not in this version.
+    UnknownOp,
+    /// `mqtt.commands` does not allow it.
+    NotAllowed,
+    /// No such camera.
+    UnknownCamera,
+    /// No such prompt.
+    UnknownPrompt,
+    /// No such zone.
+    UnknownZone,
+    /// The value is not of the right kind or out of its range.
+    BadValue,
+    /// The text is too long.
+    TooLong,
+    /// It is there already, or there are too many.
+    Conflict,
+    /// Nobody can answer now: the camera or the model is away.
+    Unavailable,
+    /// It was tried and went wrong.
+    Failed,
+}
+
+impl RefusalCode {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadRequest => "bad_request",
+            Self::UnknownOp => "unknown_op",
+            Self::NotAllowed => "not_allowed",
+            Self::UnknownCamera => "unknown_camera",
+            Self::UnknownPrompt => "unknown_prompt",
+            Self::UnknownZone => "unknown_zone",
+            Self::BadValue => "bad_value",
+            Self::TooLong => "too_long",
+            Self::Conflict => "conflict",
+            Self::Unavailable => "unavailable",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Why something that was asked is not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Refusal {
+    /// For programs.
+    pub code: RefusalCode,
+    /// For people: what is wrong and what is allowed.
+    pub text: String,
+}
+
+impl Refusal {
+    /// A refusal with its words.
+    pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
+        Self {
+            code,
+            text: text.into(),
+        }
+    }
+
+    /// There is no such camera.
+    pub fn no_camera(camera: &CameraId) -> Self {
+        Self::new(
+            RefusalCode::UnknownCamera,
+            format!("there is no camera {camera}"),
+        )
+    }
+}
