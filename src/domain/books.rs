@@ -72,6 +72,19 @@ impl Books {
         self.count(end);
     }
 
+    /// Adds the frames of another camera.
+    pub fn add(&mut self, other: &Self) {
+        self.arrived += other.arrived;
+        self.skipped += other.skipped;
+        self.replaced += other.replaced;
+        self.gated += other.gated;
+        self.late += other.late;
+        self.looked += other.looked;
+        self.failed += other.failed;
+        self.waiting += other.waiting;
+        self.in_flight += other.in_flight;
+    }
+
     /// Is every frame accounted for?
     pub fn balanced(&self) -> bool {
         let ended =

@@ -14,6 +14,7 @@ use crate::domain::Mono;
 pub struct Cadence {
     period: Duration,
     due: Mono,
+    last: Option<Mono>,
 }
 
 impl Cadence {
@@ -22,7 +23,17 @@ impl Cadence {
         Self {
             period: Duration::from_secs_f64(1.0 / rate_hz),
             due: Mono::default(),
+            last: None,
         }
+    }
+
+    /// Another pace from now on: the next look is due one new period after the last one.
+    pub fn set_rate(&mut self, rate_hz: f64) {
+        let period = Duration::from_secs_f64(1.0 / rate_hz);
+        if let Some(last) = self.last.filter(|_| period != self.period) {
+            self.due = last.after(period);
+        }
+        self.period = period;
     }
 
     /// When the next look is due; in the past when it is overdue.
@@ -44,6 +55,7 @@ impl Cadence {
     pub fn looked(&mut self, now: Mono) {
         let on_grid = self.due.after(self.period);
         self.due = on_grid.max(now.after(self.period / 2));
+        self.last = Some(now);
     }
 }
 
@@ -90,6 +102,23 @@ mod tests {
         // Two seconds of frames after an hour: the overdue one, and the two that were due in these two seconds.
         let late = taken.iter().filter(|&&t| t >= 3_600_000 * MS).count();
         assert!(late <= 3, "{late} looks in 2 s");
+    }
+
+    #[test]
+    fn a_new_pace_counts_from_the_last_look() {
+        let at = |seconds: u64| Mono::from_nanos(seconds * 1000 * MS);
+        let mut cadence = Cadence::new(0.1);
+        cadence.set_rate(0.05);
+        assert!(
+            cadence.is_due(at(0)),
+            "the first is due at once, whatever the pace"
+        );
+        cadence.looked(at(100));
+        assert_eq!(cadence.due(), at(110));
+        cadence.set_rate(1.0);
+        assert_eq!(cadence.due(), at(101));
+        cadence.set_rate(0.1);
+        assert_eq!(cadence.due(), at(110));
     }
 
     proptest! {

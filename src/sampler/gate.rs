@@ -35,6 +35,11 @@ impl Gate {
         }
     }
 
+    /// Other rules from now on; what moved when is remembered.
+    pub fn set_rules(&mut self, rules: Motion) {
+        self.rules = rules;
+    }
+
     /// Does `judge` need a measured change? Measuring costs time, so a gate that is off asks for none.
     pub fn is_on(&self) -> bool {
         self.rules.on

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::domain::{ColourRange, NormPoint, Picture, PixelFormat, Polygon};
 
 /// The blacked-out areas of one camera; none by default.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mask {
     polygons: Vec<Polygon>,
 }

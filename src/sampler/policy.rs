@@ -23,6 +23,23 @@ impl Schedule {
         }
     }
 
+    /// Another pace for the camera, and other prompts: each with its rate and, when it was there before, the place it had.
+    pub fn change(&mut self, camera_rate_hz: f64, prompts: &[(f64, Option<usize>)]) {
+        self.camera.set_rate(camera_rate_hz);
+        let before = std::mem::take(&mut self.prompts);
+        let cadence = |&(rate_hz, place): &(f64, Option<usize>)| {
+            let kept = place.and_then(|place| before.get(place)).copied();
+            kept.map_or_else(
+                || Cadence::new(rate_hz),
+                |mut kept| {
+                    kept.set_rate(rate_hz);
+                    kept
+                },
+            )
+        };
+        self.prompts = prompts.iter().map(cadence).collect();
+    }
+
     /// When the next look is due; `None` without prompts.
     pub fn due(&self) -> Option<Mono> {
         let first_prompt = self.prompts.iter().map(Cadence::due).min()?;

@@ -57,6 +57,41 @@ impl Slot {
         }
     }
 
+    /// The camera has another pace or other prompts from now on. A prompt that stays as it was keeps its pace and its counts;
+    /// one with other words is due at once. Returns the frame that waited, when nothing is asked of it any more.
+    pub fn change(
+        &mut self,
+        camera_rate_hz: f64,
+        prompts: Vec<(Arc<Prompt>, f64)>,
+    ) -> Option<Frame> {
+        let before = std::mem::take(&mut self.prompts);
+        let place_of = |prompt: &Prompt| before.iter().position(|old| *old.prompt == *prompt);
+        let places: Vec<_> = prompts.iter().map(|(prompt, _)| place_of(prompt)).collect();
+        let rates = prompts.iter().map(|&(_, rate_hz)| rate_hz);
+        let paces: Vec<_> = rates.zip(places).collect();
+        self.schedule.change(camera_rate_hz, &paces);
+        let since_last = |prompt: &Prompt| {
+            let old = before.iter().find(|old| old.prompt.id == prompt.id);
+            old.map_or_else(SinceLast::default, |old| old.since_last)
+        };
+        let asked = |(prompt, _): (Arc<Prompt>, f64)| Asked {
+            since_last: since_last(&prompt),
+            prompt,
+        };
+        self.prompts = prompts.into_iter().map(asked).collect();
+        if self.prompts.is_empty() {
+            return self.close();
+        }
+        None
+    }
+
+    /// Nobody asks anything of the frame that waits; it is counted as skipped and handed back.
+    pub fn close(&mut self) -> Option<Frame> {
+        let unneeded = self.waiting.take()?;
+        self.books.end_waiting(FrameEnd::Skipped);
+        Some(unneeded)
+    }
+
     /// A frame came from ingest.
     pub fn put(&mut self, frame: Frame, now: Mono) -> Arrival {
         if self.schedule.due().is_none_or(|due| now < due) {
@@ -96,10 +131,15 @@ impl Slot {
         self.lost_on_due_prompts(end, now);
     }
 
-    /// The taken frame goes to the engine, with the prompts returned here (at least one). A frame that arrived while
-    /// the taken one was judged has nothing due on it any more, is counted as skipped and handed back.
+    /// The taken frame goes to the engine, with the prompts returned here. A frame that arrived while the taken one was judged
+    /// has nothing due on it any more, is counted as skipped and handed back. Without prompts, because they were changed
+    /// meanwhile, the taken frame is let go as skipped.
     pub fn look(&mut self, now: Mono) -> (Vec<Arc<Prompt>>, Option<Frame>) {
         let due = self.schedule.due_prompts(now);
+        if due.is_empty() {
+            self.books.end(FrameEnd::Skipped);
+            return (Vec::new(), None);
+        }
         self.schedule.looked(&due, now);
         let prompt = |&index: &usize| self.prompts[index].prompt.clone();
         let prompts = due.iter().map(prompt).collect();

@@ -2,7 +2,7 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
 use tokio::sync::Notify;
@@ -25,19 +25,32 @@ use crate::{
 /// All cameras of one engine. Ingest's threads put frames in through [`Sampler::camera_sink`], a tokio task takes looks
 /// out with [`Sampler::next`] and reports their end with [`Sampler::done`].
 pub struct Sampler {
-    lanes: Vec<Lane>,
-    /// One for each lane. The lock makes choosing and judging a frame one step, so that two callers of `next` never
-    /// take two frames of a camera for the same due time; it is never held while waiting.
-    judges: Mutex<Vec<Judge>>,
+    /// In the order of the configuration. Held for a copy of the list.
+    lanes: RwLock<Arc<[Arc<Lane>]>>,
+    gone: Mutex<Gone>,
+    /// Makes choosing and judging a frame one step, so that two callers of `next` never take two frames of a camera for the
+    /// same due time; it is never held while waiting.
+    choosing: Mutex<()>,
     arrived: Notify,
     limits: TimeLimits,
     clock: Arc<dyn Clock>,
+}
+
+/// Cameras that are not looked at any more.
+#[derive(Default)]
+struct Gone {
+    /// Those of which a look may be under way.
+    lanes: Vec<Arc<Lane>>,
+    /// All others together.
+    books: Books,
 }
 
 struct Lane {
     camera: CameraId,
     /// Held for a swap and a few counters, by ingest's thread too.
     slot: Mutex<Slot>,
+    /// Held while a picture is read.
+    judge: Mutex<Judge>,
 }
 
 /// What decides whether a camera's frame is worth a look, and what of it may be seen.
@@ -49,15 +62,42 @@ struct Judge {
 }
 
 impl Sampler {
-    /// The cameras with all prompts at revision 1.
+    /// For these cameras.
     pub fn new(cameras: &[Camera], limits: TimeLimits, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let lane = |camera| Arc::new(Lane::new(camera));
         Arc::new(Self {
-            lanes: cameras.iter().map(Lane::new).collect(),
-            judges: Mutex::new(cameras.iter().map(Judge::new).collect()),
+            lanes: RwLock::new(cameras.iter().map(lane).collect()),
+            gone: Mutex::default(),
+            choosing: Mutex::new(()),
             arrived: Notify::new(),
             limits,
             clock,
         })
+    }
+
+    /// These are the cameras from now on, as they are now. One that was there before keeps its books, its sink, and the pace of
+    /// what did not change. Looks under way at cameras that are gone still end in their books.
+    pub fn change(&self, cameras: &[Camera]) {
+        let before = self.lanes();
+        let mut gone = lock(&self.gone);
+        let mut known: Vec<Arc<Lane>> = before.iter().cloned().collect();
+        // One that comes back before its last look has ended is the same one.
+        known.append(&mut gone.lanes);
+        let mut after = Vec::new();
+        for camera in cameras {
+            let place = known.iter().position(|lane| lane.camera == camera.id);
+            after.push(place.map_or_else(
+                || Arc::new(Lane::new(camera)),
+                |place| {
+                    known[place].change(camera);
+                    known.swap_remove(place)
+                },
+            ));
+        }
+        *self.lanes.write().unwrap_or_else(PoisonError::into_inner) = after.into();
+        for lane in known {
+            gone.take(lane);
+        }
     }
 
     /// Where ingest puts the frames of a camera, on any thread; it never waits. `None` for a camera that is not ours.
@@ -65,9 +105,9 @@ impl Sampler {
         self: &Arc<Self>,
         camera: &CameraId,
     ) -> Option<impl Fn(Frame) + Send + Sync + use<>> {
-        let index = self.lanes.iter().position(|l| l.camera == *camera)?;
+        let lane = self.lane(camera)?;
         let sampler = Arc::clone(self);
-        Some(move |frame| sampler.put(index, frame))
+        Some(move |frame| sampler.put(&lane, frame))
     }
 
     /// Waits for a frame that is due, fresh and worth a look. Call it while holding an engine permit: what it returns
@@ -87,12 +127,13 @@ impl Sampler {
 
     /// As [`Sampler::next`], without waiting.
     pub fn try_next(&self) -> Option<Look> {
-        let mut judges = lock(&self.judges);
+        let _one_at_a_time = lock(&self.choosing);
+        let lanes = self.lanes();
         loop {
             // Every round takes a frame out of a slot, so this ends.
-            let due = self.lanes.iter().map(|lane| lane.slot().due_since());
+            let due = lanes.iter().map(|lane| lane.slot().due_since());
             let index = longest_overdue(due)?;
-            let look = self.lanes[index].take(&mut judges[index], self.limits, self.clock.now());
+            let look = lanes[index].take(self.limits, self.clock.now());
             if look.is_some() {
                 return look;
             }
@@ -106,7 +147,8 @@ impl Sampler {
             Outcome::Late(look) => (&look.frame, FrameEnd::Late, look.prompts.as_slice()),
             Outcome::Failed(look, _) => (&look.frame, FrameEnd::Failed, look.prompts.as_slice()),
         };
-        if let Some(lane) = self.lane(&frame.camera) {
+        let lane = self.lane(&frame.camera);
+        if let Some(lane) = lane.or_else(|| lock(&self.gone).lane(&frame.camera)) {
             lane.slot()
                 .end(end, prompts.iter().map(|prompt| &prompt.id));
         }
@@ -119,15 +161,25 @@ impl Sampler {
         lane.map_or_else(SinceLast::default, |l| l.slot().take_since_last(prompt))
     }
 
-    /// The books of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
-    pub fn books(&self) -> Vec<(CameraId, Books)> {
-        let entry = |lane: &Lane| (lane.camera.clone(), lane.slot().books());
-        self.lanes.iter().map(entry).collect()
+    /// The books of all cameras together that were taken away.
+    pub fn books_of_gone(&self) -> Books {
+        let gone = lock(&self.gone);
+        let mut books = gone.books;
+        for lane in &gone.lanes {
+            books.add(&lane.slot().books());
+        }
+        books
     }
 
-    fn put(&self, index: usize, frame: Frame) {
+    /// The books of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
+    pub fn books(&self) -> Vec<(CameraId, Books)> {
+        let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.slot().books());
+        self.lanes().iter().map(entry).collect()
+    }
+
+    fn put(&self, lane: &Lane, frame: Frame) {
         let now = self.clock.now();
-        let arrival = self.lanes[index].slot().put(frame, now);
+        let arrival = lane.slot().put(frame, now);
         // The lock is free again: a frame that is not needed goes back to its decoder here.
         match arrival {
             Arrival::Skipped(unneeded) => drop(unneeded),
@@ -138,26 +190,66 @@ impl Sampler {
         }
     }
 
-    fn lane(&self, camera: &CameraId) -> Option<&Lane> {
-        self.lanes.iter().find(|lane| lane.camera == *camera)
+    fn lanes(&self) -> Arc<[Arc<Lane>]> {
+        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&lanes)
     }
+
+    fn lane(&self, camera: &CameraId) -> Option<Arc<Lane>> {
+        let lanes = self.lanes();
+        lanes.iter().find(|lane| lane.camera == *camera).cloned()
+    }
+}
+
+impl Gone {
+    /// A camera is taken away; nothing is asked of its frames any more.
+    fn take(&mut self, lane: Arc<Lane>) {
+        let (unneeded, books) = {
+            let mut slot = lane.slot();
+            (slot.change(1.0, Vec::new()), slot.books())
+        };
+        drop(unneeded);
+        match books.in_flight {
+            0 => self.books.add(&books),
+            _ => self.lanes.push(lane),
+        }
+    }
+
+    fn lane(&self, camera: &CameraId) -> Option<Arc<Lane>> {
+        self.lanes
+            .iter()
+            .find(|lane| lane.camera == *camera)
+            .cloned()
+    }
+}
+
+/// The prompts that are asked, with their looks a second.
+fn asked(camera: &Camera) -> Vec<(Arc<Prompt>, f64)> {
+    let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
+    let asked = enabled.map(|p: &CameraPrompt| {
+        let prompt = Prompt {
+            id: p.id.clone(),
+            revision: p.revision,
+            task: p.task.clone(),
+        };
+        (Arc::new(prompt), p.rate_hz)
+    });
+    asked.collect()
 }
 
 impl Lane {
     fn new(camera: &Camera) -> Self {
-        let asked = |p: &CameraPrompt| {
-            let prompt = Prompt {
-                id: p.id.clone(),
-                revision: 1,
-                task: p.task.clone(),
-            };
-            (Arc::new(prompt), p.rate_hz)
-        };
-        let prompts = camera.prompts.iter().map(asked).collect();
         Self {
             camera: camera.id.clone(),
-            slot: Mutex::new(Slot::new(camera.rate_hz, prompts)),
+            slot: Mutex::new(Slot::new(camera.rate_hz, asked(camera))),
+            judge: Mutex::new(Judge::new(camera)),
         }
+    }
+
+    fn change(&self, camera: &Camera) {
+        let unneeded = self.slot().change(camera.rate_hz, asked(camera));
+        drop(unneeded);
+        lock(&self.judge).change(camera);
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -165,7 +257,8 @@ impl Lane {
     }
 
     /// Takes the waiting frame; `None` when it was late, gated or not to be read, which is then in the books.
-    fn take(&self, judge: &mut Judge, limits: TimeLimits, now: Mono) -> Option<Look> {
+    fn take(&self, limits: TimeLimits, now: Mono) -> Option<Look> {
+        let mut judge = lock(&self.judge);
         let taken = self.slot().take(limits, now)?;
         let mut frame = match taken {
             Taken::Fresh(frame) => frame,
@@ -186,6 +279,9 @@ impl Lane {
         }
         // The frame handed back is freed here, where the slot is not locked.
         let (prompts, _) = self.slot().look(now);
+        if prompts.is_empty() {
+            return None;
+        }
         frame.picture = judge.mask.paint(&frame.picture);
         Some(Look {
             start_by: limits.start_by(frame.times.received),
@@ -204,6 +300,16 @@ impl Judge {
             meter: MotionMeter::new(&mask),
             looked_at: None,
             mask,
+        }
+    }
+
+    /// Another mask makes another picture, with which the last one is not compared.
+    fn change(&mut self, camera: &Camera) {
+        self.gate.set_rules(camera.motion);
+        let mask = Mask::new(&camera.mask);
+        if mask != self.mask {
+            (self.meter, self.looked_at) = (MotionMeter::new(&mask), None);
+            self.mask = mask;
         }
     }
 

@@ -1,0 +1,122 @@
+//! Cameras and prompts that come, change and go while frames arrive and looks are under way.
+
+use super::*;
+
+fn site() -> [Camera; 3] {
+    ["a", "b", "c"].map(|id| camera(id, 2.0, &[("person", 2.0), ("dog", 2.0)]))
+}
+
+fn asked(look: &Look) -> Vec<(&str, u32)> {
+    let prompts = look.prompts.iter();
+    prompts.map(|p| (p.id.as_str(), p.revision)).collect()
+}
+
+#[test]
+fn new_words_are_due_at_once_and_what_stays_keeps_its_pace() {
+    let mut cameras = site();
+    cameras[0].rate_hz = 30.0;
+    let mut bench = Bench::new(&cameras);
+    bench.put(0);
+    bench.answer(bench.sampler.try_next().unwrap());
+    bench.clock.advance(ms(200));
+    bench.put(0);
+    assert!(
+        bench.sampler.try_next().is_none(),
+        "nothing is due for 300 ms"
+    );
+    cameras[0].prompts[1].revision = 2;
+    bench.sampler.change(&cameras);
+    bench.put(0);
+    assert_eq!(asked(&bench.sampler.try_next().unwrap()), [("dog", 2)]);
+    bench.clock.advance(ms(60));
+    bench.put(0);
+    assert_eq!(asked(&bench.sampler.try_next().unwrap()), [("person", 1)]);
+}
+
+#[test]
+fn a_prompt_that_is_off_is_not_asked_and_a_camera_without_prompts_not_looked_at() {
+    let mut cameras = site();
+    cameras[0].prompts[0].enabled = false;
+    let mut bench = Bench::new(&cameras);
+    bench.put(0);
+    assert_eq!(asked(&bench.sampler.try_next().unwrap()), [("dog", 1)]);
+    bench.clock.advance(ms(1000));
+    bench.put(0);
+    cameras[0].prompts[1].enabled = false;
+    bench.sampler.change(&cameras);
+    assert_eq!(bench.books(0).waiting, 0, "nobody asks anything of it");
+    bench.put(0);
+    assert!(bench.sampler.try_next().is_none());
+    assert!(bench.books(0).balanced());
+}
+
+#[test]
+fn a_camera_that_is_taken_away_ends_in_the_books_and_may_come_back() {
+    let cameras = site();
+    let mut bench = Bench::new(&cameras);
+    let sink = bench.sampler.camera_sink(&cameras[0].id).unwrap();
+    bench.put(0);
+    let look = bench.sampler.try_next().unwrap();
+    bench.sampler.change(&cameras[1..]);
+    assert!(bench.sampler.camera_sink(&cameras[0].id).is_none());
+    assert_eq!(bench.sampler.books_of_gone().in_flight, 1);
+    // It comes back, for one frame, before its look has ended.
+    bench.sampler.change(&cameras);
+    sink(bench.frame(0, ms(20), 100));
+    bench.answer(look);
+    assert_eq!((bench.books(0).looked, bench.books(0).in_flight), (1, 0));
+    bench.sampler.change(&cameras[1..]);
+    let gone = bench.sampler.books_of_gone();
+    assert_eq!((gone.arrived, gone.looked, gone.in_flight), (2, 1, 0));
+    assert!(gone.balanced());
+    // What its sink still gets goes nowhere.
+    sink(bench.frame(0, ms(20), 100));
+    assert!(bench.sampler.try_next().is_none());
+}
+
+proptest! {
+    #[test]
+    fn books_balance_while_everything_changes(
+        steps in prop::collection::vec((0u8..6, 0usize..3, 0u64..400), 1..200),
+    ) {
+        let configs = site();
+        let mut here = configs.to_vec();
+        let mut bench = Bench::new(&configs);
+        let mut engine = Vec::new();
+        let mut put = 0;
+        for (what, index, number) in steps {
+            match what {
+                0 | 1 => if here.iter().any(|camera| camera.id == configs[index].id) {
+                    bench.put(index);
+                    put += 1;
+                },
+                2 => bench.clock.advance(ms(number)),
+                3 => engine.extend(bench.sampler.try_next()),
+                4 => if let Some(look) = engine.pop() {
+                    bench.answer(look);
+                },
+                _ => {
+                    match here.iter().position(|camera| camera.id == configs[index].id) {
+                        Some(at) if number % 2 == 0 => drop(here.remove(at)),
+                        Some(at) => {
+                            let camera = &mut here[at];
+                            camera.rate_hz = 1.0 + number as f64 / 50.0;
+                            camera.prompts[0].enabled = number % 3 == 0;
+                            camera.prompts[1].revision += 1;
+                        }
+                        None => here.push(configs[index].clone()),
+                    }
+                    bench.sampler.change(&here);
+                }
+            }
+            let mut all = bench.sampler.books_of_gone();
+            for (_, books) in bench.sampler.books() {
+                prop_assert!(books.balanced() && books.waiting <= 1);
+                all.add(&books);
+            }
+            prop_assert!(all.balanced());
+            prop_assert_eq!((all.arrived, all.in_flight), (put, engine.len() as u64));
+            prop_assert!(engine.iter().all(|look: &Look| !look.prompts.is_empty()));
+        }
+    }
+}
