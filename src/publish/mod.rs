@@ -11,6 +11,7 @@
 //! facts until the client takes it, so that its time of publication is true.
 
 mod broker;
+mod command;
 mod detection;
 mod inbound;
 mod message;
@@ -22,6 +23,7 @@ mod tally;
 mod topic;
 
 pub use broker::{BrokerState, TlsError};
+pub use command::{Asked, Head, Heard, Reply, Value, filters, heard};
 pub use detection::{Detection, Latency, STAGES};
 pub use inbound::{Inbound, ReplyTo};
 pub use message::{Presence, Update};

@@ -1,6 +1,6 @@
 //! Topic names of the contract, section 2: pure functions from ids.
 
-use crate::domain::{CameraId, NodeId, PromptId, ZoneId};
+use crate::domain::{CameraId, NodeId, PromptId, Setting, ZoneId};
 
 /// The topics of one node, all below `<base>/<node>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,41 @@ impl Topics {
     /// Figures of the node, every 10 s.
     pub fn stats(&self) -> String {
         self.below("stats")
+    }
+
+    /// Requests.
+    pub fn command(&self) -> String {
+        self.below("cmd")
+    }
+
+    /// Answers to requests, unless they say another topic.
+    pub fn reply(&self) -> String {
+        self.below("reply")
+    }
+
+    /// A filter for the topics that set a camera's values.
+    pub fn any_camera_set(&self) -> String {
+        self.below("cam/+/+/set")
+    }
+
+    /// A filter for the topics that set a prompt's values.
+    pub fn any_prompt_set(&self) -> String {
+        self.below("cam/+/prompt/+/+/set")
+    }
+
+    /// The state of a value that may be set at run time; `/set` behind it sets it.
+    pub fn setting(&self, camera: &CameraId, setting: &Setting) -> String {
+        let field = setting.field();
+        match setting.prompt() {
+            None => self.of_camera(camera, field),
+            Some(prompt) => self.of_camera(camera, &format!("prompt/{prompt}/{field}")),
+        }
+    }
+
+    /// The levels of a topic below this node's; `None` when it is not below it.
+    pub fn levels_of<'a>(&self, topic: &'a str) -> Option<Vec<&'a str>> {
+        let below = topic.strip_prefix(&self.prefix)?.strip_prefix('/')?;
+        Some(below.split('/').collect())
     }
 
     /// `online` or `offline`.
