@@ -9,6 +9,7 @@
 
 mod birth;
 mod cameras;
+mod canvas;
 mod console;
 mod daemon;
 mod demo;
@@ -24,16 +25,21 @@ mod report;
 #[cfg(test)]
 mod rig;
 mod seats;
+mod snapshot;
+mod snapshots;
 mod station;
 
 use std::path::Path;
 
+pub use canvas::Canvas;
 pub use demo::{DemoOptions, demo};
 pub use device::{Device, Placed};
 pub use engine::{
     Bare, ModelCard, build_backend, build_endless_engine, build_engine, build_engine_with,
 };
 pub use opening::{Home, Measured, Order, open_with, serve};
+pub use snapshot::{Mark, SnapshotError};
+pub use snapshots::{Declined, Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one};
 
 use crate::{
     config::{self, Config, Environment, Loaded, Source},

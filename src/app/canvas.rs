@@ -1,0 +1,137 @@
+//! Drawing on a picture: outlines around what was found, and words beside them.
+//!
+//! Belongs here: lines, colours, letters. Does not belong here: files and formats, and what is worth drawing.
+
+use noto_sans_mono_bitmap::{FontWeight, RasterHeight, RasterizedChar, get_raster};
+use tiny_skia::{Color, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform};
+
+use crate::domain::Place;
+
+/// Colours of successive objects, told apart also by people who see red and green alike (Okabe and Ito).
+const COLOURS: [(u8, u8, u8); 6] = [
+    (230, 159, 0),
+    (86, 180, 233),
+    (0, 158, 115),
+    (240, 228, 66),
+    (213, 94, 0),
+    (204, 121, 167),
+];
+/// Pixels from line to line; letters stand on a plate of this height.
+const LETTERS: RasterHeight = RasterHeight::Size20;
+const PLATE_PX: u32 = 20;
+/// Stands for letters that the font does not have.
+const UNKNOWN: char = '\u{fffd}';
+
+/// A picture that is drawn on.
+pub struct Canvas {
+    pixels: Pixmap,
+    stroke_px: f32,
+}
+
+impl Canvas {
+    /// With the packed `rgb` of a picture on it. `None` when it has no pixels or more than can be drawn on.
+    pub fn new(rgb: &[u8], (width, height): (usize, usize)) -> Option<Self> {
+        let size = u32::try_from(width).ok().zip(u32::try_from(height).ok());
+        let mut pixels = size.and_then(|(width, height)| Pixmap::new(width, height))?;
+        for (to, from) in pixels.pixels_mut().iter_mut().zip(rgb.chunks_exact(3)) {
+            *to = opaque(from[0], from[1], from[2]);
+        }
+        Some(Self {
+            pixels,
+            stroke_px: (width as f32 / 320.0).max(1.5),
+        })
+    }
+
+    /// Marks a place in the colour of the `index`-th thing: a box with its outline, a point with a ring around it.
+    pub fn mark(&mut self, index: usize, place: Place) {
+        let (w, h) = (self.pixels.width() as f32, self.pixels.height() as f32);
+        let path = match place {
+            Place::Box(b) => {
+                let [x0, y0, x1, y1] = [b.x0, b.y0, b.x1, b.y1].map(|v| v as f32);
+                Rect::from_ltrb(x0 * w, y0 * h, x1 * w, y1 * h).map(PathBuilder::from_rect)
+            }
+            Place::Point(p) => {
+                let (x, y) = (p.x as f32 * w, p.y as f32 * h);
+                PathBuilder::from_circle(x, y, 3.0 * self.stroke_px)
+            }
+        };
+        if let Some(path) = path {
+            self.outline(&path, index);
+        }
+    }
+
+    /// Writes one line of words above the place, or inside of it where there is no room above. What does not fit into the
+    /// picture is cut off.
+    pub fn label(&mut self, index: usize, place: Place, words: &str) {
+        let letters: Vec<RasterizedChar> = words
+            .chars()
+            .filter_map(|letter| raster(letter).or_else(|| raster(UNKNOWN)))
+            .collect();
+        let width: usize = letters.iter().map(RasterizedChar::width).sum();
+        let (w, h) = (self.pixels.width(), self.pixels.height());
+        let margin = self.stroke_px.ceil() as u32;
+        let (left, top, below) = match place {
+            Place::Box(b) => (b.x0, b.y0, margin),
+            // Clear of the ring.
+            Place::Point(p) => (p.x, p.y, 5 * margin),
+        };
+        let left = ((left.max(0.0) * f64::from(w)) as u32).min(w.saturating_sub(width as u32));
+        let top = (top.max(0.0) * f64::from(h)) as u32;
+        let top = match top.checked_sub(PLATE_PX + below) {
+            Some(above) => above,
+            None => top + below,
+        };
+        let (r, g, b) = COLOURS[index % COLOURS.len()];
+        let mut x = left;
+        for letter in &letters {
+            for (row, y) in letter.rows().zip(top..) {
+                for (&strength, x) in row.iter().zip(x..) {
+                    let ink = |colour: u8| (u16::from(colour) * u16::from(strength) / 255) as u8;
+                    self.dot(x, y, opaque(ink(r), ink(g), ink(b)));
+                }
+            }
+            x += letter.width() as u32;
+        }
+    }
+
+    /// The pixels, packed RGB.
+    pub fn into_rgb(self) -> Vec<u8> {
+        let pixels = self.pixels.pixels().iter();
+        pixels
+            .flat_map(|p| [p.red(), p.green(), p.blue()])
+            .collect()
+    }
+
+    /// A dark line under a bright one is seen on every background.
+    fn outline(&mut self, path: &tiny_skia::Path, index: usize) {
+        let (r, g, b) = COLOURS[index % COLOURS.len()];
+        for (colour, width) in [
+            (Color::BLACK, self.stroke_px * 2.0),
+            (Color::from_rgba8(r, g, b, 255), self.stroke_px),
+        ] {
+            let mut paint = Paint::default();
+            paint.set_color(colour);
+            let stroke = Stroke {
+                width,
+                ..Stroke::default()
+            };
+            let still = Transform::identity();
+            self.pixels.stroke_path(path, &paint, &stroke, still, None);
+        }
+    }
+
+    fn dot(&mut self, x: u32, y: u32, colour: PremultipliedColorU8) {
+        let (width, height) = (self.pixels.width(), self.pixels.height());
+        if x < width && y < height {
+            self.pixels.pixels_mut()[(y * width + x) as usize] = colour;
+        }
+    }
+}
+
+fn raster(letter: char) -> Option<RasterizedChar> {
+    get_raster(letter, FontWeight::Regular, LETTERS)
+}
+
+fn opaque(r: u8, g: u8, b: u8) -> PremultipliedColorU8 {
+    PremultipliedColorU8::from_rgba(r, g, b, 255).unwrap_or(PremultipliedColorU8::TRANSPARENT)
+}

@@ -1,0 +1,125 @@
+//! A look's picture as a JPEG of bounded size, with what was found drawn into it.
+//!
+//! The frame of a look is masked already, so what is masked is black here too.
+//!
+//! Belongs here: the picture. Does not belong here: when one is taken (`snapshots`) and where it goes (`publish`).
+
+use std::borrow::Cow;
+
+use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::jpeg::JpegEncoder, imageops};
+
+use super::canvas::Canvas;
+use crate::{
+    domain::{Picture, Place},
+    model,
+};
+
+/// A snapshot has at most so many bytes (mqtt-contract section 4).
+pub const BYTES_MAX: usize = 256 * 1024;
+/// Tried in this order: what is lost in quality is seen less than what is lost in size. The last width is small enough for
+/// noise of any aspect that a camera has.
+const WIDTHS: [usize; 5] = [1280, 960, 640, 480, 320];
+const QUALITIES: [u8; 4] = [85, 70, 55, 40];
+
+/// A found thing, and the words beside it; none when they are empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// Where.
+    pub place: Place,
+    /// What, and how sure.
+    pub words: String,
+}
+
+impl Mark {
+    /// With the prompt's words and the score: "person 83 %".
+    pub fn of(place: Place, words: &str, score: f64) -> Self {
+        let percent = (score * 100.0).round().clamp(0.0, 100.0);
+        Self {
+            place,
+            words: format!(" {words} {percent:.0} % "),
+        }
+    }
+}
+
+/// Why there is no snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// It lies on a GPU.
+    #[error("the picture cannot be fetched from the GPU; is the device failing?")]
+    Fetch,
+    /// It does not fit into any quality.
+    #[error(
+        "a picture of {0}x{1} pixels gives no JPEG of at most {BYTES_MAX} bytes; its sides differ too much"
+    )]
+    TooLarge(usize, usize),
+    /// The encoder.
+    #[error("encoding a JPEG of {0}x{1} pixels: {2}")]
+    Encode(usize, usize, String),
+}
+
+/// The JPEG of a picture with its marks, at most [`BYTES_MAX`] bytes and 1280 pixels wide, in the best quality that fits.
+/// Blocks for some tens of milliseconds, with noise for some hundred; brings a picture that lies on a GPU to the host.
+pub fn jpeg(picture: &Picture, marks: &[Mark]) -> Result<Vec<u8>, SnapshotError> {
+    if !picture.is_on_host() && !picture.fetch() {
+        return Err(SnapshotError::Fetch);
+    }
+    let size = (picture.width(), picture.height());
+    let too_large = || SnapshotError::TooLarge(size.0, size.1);
+    let whole = image_of(picture).ok_or_else(too_large)?;
+    for width in widths(size.0) {
+        let page = drawn(&whole, width, marks).ok_or_else(too_large)?;
+        for quality in QUALITIES {
+            let jpeg = encode(&page, quality)?;
+            if jpeg.len() <= BYTES_MAX {
+                return Ok(jpeg);
+            }
+        }
+    }
+    Err(too_large())
+}
+
+/// The picture's own width where it is not larger than wanted, and every smaller one.
+fn widths(own: usize) -> impl Iterator<Item = usize> {
+    let first = own.min(WIDTHS[0]);
+    let smaller = WIDTHS.into_iter().filter(move |&width| width < first);
+    std::iter::once(first).chain(smaller)
+}
+
+/// The picture in that width with its marks. Scaled first, so that lines and letters stay sharp.
+fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
+    let (own_width, own_height) = whole.dimensions();
+    let width = u32::try_from(width).ok()?;
+    let height = u64::from(own_height) * u64::from(width) / u64::from(own_width.max(1));
+    let height = u32::try_from(height).ok()?.max(1);
+    let scaled = match (width, height) == (own_width, own_height) {
+        true => Cow::Borrowed(whole),
+        false => Cow::Owned(imageops::thumbnail(whole, width, height)),
+    };
+    let mut canvas = Canvas::new(&scaled, (width as usize, height as usize))?;
+    for (index, mark) in marks.iter().enumerate() {
+        canvas.mark(index, mark.place);
+    }
+    // Above every line.
+    for (index, mark) in marks.iter().enumerate() {
+        canvas.label(index, mark.place, &mark.words);
+    }
+    RgbImage::from_raw(width, height, canvas.into_rgb())
+}
+
+fn image_of(picture: &Picture) -> Option<RgbImage> {
+    let width = u32::try_from(picture.width()).ok()?;
+    let height = u32::try_from(picture.height()).ok()?;
+    RgbImage::from_raw(width, height, model::rgb_from_picture(picture))
+}
+
+fn encode(page: &RgbImage, quality: u8) -> Result<Vec<u8>, SnapshotError> {
+    let (width, height) = page.dimensions();
+    let mut jpeg = Vec::with_capacity(BYTES_MAX);
+    JpegEncoder::new_with_quality(&mut jpeg, quality)
+        .write_image(page, width, height, ExtendedColorType::Rgb8)
+        .map_err(|e| SnapshotError::Encode(width as usize, height as usize, e.to_string()))?;
+    Ok(jpeg)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+use rand::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg32;
+
+use super::*;
+use crate::{
+    domain::{NormBox, NormPoint},
+    testing::Elsewhere,
+};
+
+fn grey(width: usize, height: usize) -> Picture {
+    Picture::from_rgb(width, height, vec![128; width * height * 3]).unwrap()
+}
+
+fn noise(width: usize, height: usize) -> Picture {
+    let mut bytes = vec![0; width * height * 3];
+    Pcg32::seed_from_u64(1).fill_bytes(&mut bytes);
+    Picture::from_rgb(width, height, bytes).unwrap()
+}
+
+fn decoded(jpeg: &[u8]) -> RgbImage {
+    assert!(jpeg.len() <= BYTES_MAX, "{} bytes", jpeg.len());
+    let format = image::ImageFormat::Jpeg;
+    let image = image::load_from_memory_with_format(jpeg, format);
+    image.expect("a JPEG").into_rgb8()
+}
+
+fn box_at(x0: f64, y0: f64, x1: f64, y1: f64) -> Place {
+    Place::Box(NormBox { x0, y0, x1, y1 })
+}
+
+fn silent(place: Place) -> Mark {
+    Mark {
+        place,
+        words: String::new(),
+    }
+}
+
+/// How far a pixel is from the grey of the background.
+fn drawn_at(image: &RgbImage, x: u32, y: u32) -> u8 {
+    let pixel = image.get_pixel(x, y).0;
+    pixel
+        .map(|value| value.abs_diff(128))
+        .into_iter()
+        .max()
+        .unwrap()
+}
+
+#[test]
+fn a_box_is_drawn_where_it_is_and_nowhere_else() {
+    let marks = [silent(box_at(0.25, 0.25, 0.75, 0.5))];
+    let image = decoded(&jpeg(&grey(640, 360), &marks).unwrap());
+    assert_eq!(image.dimensions(), (640, 360));
+    for (x, y) in [(160, 135), (480, 135), (320, 90), (320, 180)] {
+        assert!(drawn_at(&image, x, y) > 60, "the line at {x},{y}");
+    }
+    for (x, y) in [(320, 135), (100, 135), (320, 50), (320, 250), (5, 5)] {
+        assert!(drawn_at(&image, x, y) < 12, "nothing at {x},{y}");
+    }
+}
+
+#[test]
+fn a_point_has_its_ring() {
+    let place = Place::Point(NormPoint { x: 0.5, y: 0.5 });
+    let image = decoded(&jpeg(&grey(640, 360), &[silent(place)]).unwrap());
+    assert!(drawn_at(&image, 326, 180) > 60);
+    assert!(drawn_at(&image, 320, 180) < 40, "what it is about is seen");
+}
+
+#[test]
+fn words_stand_above_a_box_or_inside_where_there_is_no_room() {
+    let written = |place, words: &str| {
+        let marks = [Mark {
+            place,
+            words: words.into(),
+        }];
+        decoded(&jpeg(&grey(640, 360), &marks).unwrap())
+    };
+    let plate = |image: &RgbImage, x: std::ops::Range<u32>, y: std::ops::Range<u32>| {
+        let all = (x.len() * y.len()) as u32;
+        let inked = y.flat_map(|y| x.clone().map(move |x| (x, y)));
+        let inked = inked.filter(|&(x, y)| drawn_at(image, x, y) > 40).count() as u32;
+        inked * 100 / all
+    };
+    let low = box_at(0.25, 0.5, 0.75, 0.9);
+    let image = written(low, "person 83 %");
+    assert!(plate(&image, 162..240, 160..176) > 90, "above");
+    assert!(plate(&image, 170..300, 200..220) < 5, "not inside");
+    let high = written(box_at(0.25, 0.0, 0.75, 0.9), "person 83 %");
+    assert!(plate(&high, 165..240, 6..20) > 90, "inside");
+
+    // Letters that the font lacks, and more words than fit, draw no less and break nothing.
+    let strange = written(low, "человек 83 %");
+    assert!(plate(&strange, 162..240, 160..176) > 50);
+    written(box_at(0.9, 0.0, 1.0, 1.0), &"long words ".repeat(50));
+    written(box_at(-1.0, -1.0, 2.0, 2.0), "everywhere");
+
+    let mark = Mark::of(low, "red car", 0.834);
+    assert_eq!(mark.words, " red car 83 % ");
+}
+
+#[test]
+fn large_pictures_are_made_smaller_with_their_boxes() {
+    let marks = [Mark::of(box_at(0.25, 0.25, 0.75, 0.5), "person", 0.5)];
+    let image = decoded(&jpeg(&grey(3840, 2160), &marks).unwrap());
+    assert_eq!(image.dimensions(), (1280, 720));
+    assert!(drawn_at(&image, 320, 270) > 60);
+    assert!(drawn_at(&image, 640, 270) < 12);
+    let tall = decoded(&jpeg(&grey(1080, 1920), &[]).unwrap());
+    assert_eq!(tall.dimensions(), (1080, 1920));
+}
+
+#[test]
+fn noise_of_any_size_keeps_the_bound() {
+    let noisy = jpeg(&noise(3840, 2160), &[]).unwrap();
+    let image = decoded(&noisy);
+    assert!((320..=1280).contains(&image.width()));
+    assert!(noisy.len() > BYTES_MAX / 8, "as good as fits");
+    decoded(&jpeg(&noise(1, 1), &[]).unwrap());
+    let ribbon = jpeg(&noise(400, 12_000), &[]);
+    assert_eq!(ribbon, Err(SnapshotError::TooLarge(400, 12_000)));
+}
+
+#[test]
+fn what_is_masked_stays_black_and_what_cannot_be_fetched_is_told() {
+    let mut bytes = vec![200; 640 * 360 * 3];
+    bytes[..640 * 100 * 3].fill(0);
+    let masked = Picture::from_rgb(640, 360, bytes).unwrap();
+    let image = decoded(&jpeg(&masked, &[]).unwrap());
+    let dark = (0..640).all(|x| image.get_pixel(x, 50).0.iter().all(|&value| value < 8));
+    assert!(dark);
+
+    let planes = std::sync::Arc::new(Elsewhere::new(vec![vec![90; 16 * 16], vec![128; 16 * 8]]));
+    let colour = (
+        crate::domain::Matrix::Bt709,
+        crate::domain::ColourRange::Limited,
+    );
+    let format = crate::domain::PixelFormat::Nv12;
+    let picture = Picture::new(format, (16, 16), [16, 16, 0], colour, planes.clone()).unwrap();
+    let image = decoded(&jpeg(&picture, &[]).unwrap());
+    assert_eq!((image.dimensions(), planes.copies()), ((16, 16), 1));
+}
