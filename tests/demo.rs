@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     os::unix::process::CommandExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use serde_json::Value;
@@ -28,7 +28,8 @@ use spotter::{
 use support::{
     DONE, Ended, Program,
     broker::{Consumer, Heard, broker, retained},
-    command, file, free_address,
+    command, file, free_address, spotter,
+    viewer::Viewer,
 };
 
 /// The street, and its moment at which the run begins: 12:50:35 UTC on 1 June 2026. It was chosen by the truth alone,
@@ -61,6 +62,8 @@ const SETTLED_PROMPTS: usize = 2;
 const ENDING_MS: i64 = 20_000;
 /// Statistics of the program, one every ten seconds.
 const STATS_MIN: usize = 2;
+/// A published time is right within so much of the time burnt into the picture.
+const TRUTH_MS: f64 = 20.0;
 /// Looks that a run may take; a machine that keeps up takes 60.
 const LOOKS_MAX: usize = 400;
 
@@ -211,7 +214,11 @@ fn what_the_demo_publishes_is_true() {
         format!("--ahead={ahead_s}"),
     ];
     let demo = Program::start(["demo".to_owned()].into_iter().chain(arguments));
+    let mut viewer = Viewer::of(&config);
+    demo.stdout.wait_for("/cam/street/det/");
+    anybody_can_check_the_time(&config);
     wait_for_enough(&consumer, &truth);
+    viewer.stop();
     demo.signal("INT");
     let ended = demo.end().expect(DONE);
     consumer.wait_for("/demo/status", |payload| payload == "offline");
@@ -220,6 +227,7 @@ fn what_the_demo_publishes_is_true() {
     let detections: Vec<_> = heard.iter().filter_map(Detection::from_heard).collect();
     the_boxes_are_true(&detections, &truth);
     the_contract_is_kept(&heard, &detections);
+    the_times_are_true(&detections, &viewer);
     the_states_are_true(&heard, &detections, &truth);
     people_can_read_it(&ended.stdout, &heard);
 
@@ -307,6 +315,44 @@ fn the_contract_is_kept(heard: &[Heard], detections: &[Detection]) {
     };
     for (part, expected) in [("/det/", 0), ("/stats", 0), ("/present/", 1), ("/info", 1)] {
         assert_eq!(qos(part), [expected].into(), "{part}");
+    }
+}
+
+/// A user's way to what the test does: the camera is asked while the demo runs.
+fn anybody_can_check_the_time(config: &Path) {
+    let config = config.display().to_string();
+    let probed = spotter(["check", "--probe", &config]).expect(DONE);
+    let told = "camera street: burnt-in time code: the camera's own time is off by ";
+    assert!(probed.stdout.contains(told), "{probed:#?}");
+}
+
+/// The camera's own time, and with it the latency from the light to the message, against the time that is burnt into the
+/// picture: two ways that share nothing but the machine's clock.
+fn the_times_are_true(detections: &[Detection], viewer: &Viewer) {
+    let mut errors_ms: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for Detection { frame, json, .. } in detections {
+        let time = &json["time"];
+        let rtp = time["rtp"].as_u64().expect("a number") as u32;
+        let by_camera = time["capture_src"] == "rtcp";
+        let Some(burnt) = viewer.burnt(rtp).filter(|_| by_camera) else {
+            continue;
+        };
+        let burnt_ms = burnt.unix_millis() as f64;
+        let told_ms = |value: &Value| value.as_f64().expect("a number");
+        let capture = told_ms(&time["capture_ms"]) - burnt_ms;
+        let truth = told_ms(&time["publish_ms"]) - burnt_ms;
+        let end_to_end = told_ms(&json["lat_ms"]["end_to_end"]) - truth;
+        errors_ms.insert(*frame, (capture, end_to_end));
+    }
+    println!("published times off by (capture, end to end) ms: {errors_ms:?}");
+    let frames = errors_ms.len();
+    assert!(frames >= FRAMES_MIN / 2, "{frames} with a time code");
+    let captures: Vec<f64> = errors_ms.values().map(|error| error.0).collect();
+    let ends: Vec<f64> = errors_ms.values().map(|error| error.1).collect();
+    for (what, errors) in [("capture", captures), ("end to end", ends)] {
+        // A sender that is held up while it reads its two clocks for a report is wrong by that until the next one.
+        let wrong = errors.iter().filter(|error| error.abs() > TRUTH_MS).count();
+        assert!(wrong * 10 <= frames, "{what}: {errors:?}");
     }
 }
 

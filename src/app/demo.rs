@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::{Config, Source},
-    demo::{Street, broker, draw_i420, rtsp},
+    demo::{Street, broker, draw_i420, rtsp, timecode},
     domain::{Clock, PixelFormat, SystemClock, WallTime},
 };
 
@@ -113,7 +113,9 @@ fn start_street(
     };
     let draw = move |wall: WallTime| {
         let shown = WallTime::from_unix_nanos(wall.unix_nanos().saturating_add(ahead_ns));
-        draw_i420(&street.at(shown), width, height)
+        let mut picture = draw_i420(&street.at(shown), width, height);
+        timecode::burn(wall, &mut picture, STREET_SIZE);
+        picture
     };
     Ok(rtsp::RtspStreet::start(options, clock, draw)?)
 }

@@ -9,11 +9,12 @@ use anyhow::bail;
 
 use super::args::CheckArgs;
 use super::out::{remark, say};
+use super::truth::Truth;
 use crate::{
     app,
     config::{self, Camera, Environment},
     domain::{Clock, SystemClock},
-    ingest::{self, ProbeReport},
+    ingest::{self, FrameSink, ProbeReport},
 };
 
 /// Time for the broker to accept a connection.
@@ -64,8 +65,18 @@ fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
             "camera {}: connecting (up to half a minute)",
             camera.id
         ));
-        match runtime.block_on(ingest::probe(camera, Arc::clone(&clock))) {
-            Ok(report) => say(described(camera, &report))?,
+        let truth = Arc::<Truth>::default();
+        let sink: FrameSink = {
+            let truth = Arc::clone(&truth);
+            Arc::new(move |frame| truth.add(&frame))
+        };
+        match runtime.block_on(ingest::probe(camera, Arc::clone(&clock), sink)) {
+            Ok(report) => {
+                say(described(camera, &report))?;
+                if let Some(line) = truth.line(camera) {
+                    say(line)?;
+                }
+            }
             Err(failure) => {
                 failed += 1;
                 say(format_args!(

@@ -10,6 +10,7 @@ mod draw;
 mod measure;
 mod out;
 mod still;
+mod truth;
 
 use std::process::ExitCode;
 

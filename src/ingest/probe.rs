@@ -15,7 +15,7 @@ use super::{
     clock::ClockHealth,
     gst::GstOpener,
     health::{Failure, Fault, StreamInfo},
-    source::{Opener, Outlet, Progress, Source, SourceEvent},
+    source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
 use crate::{
     config::{Camera, Source as Origin},
@@ -25,6 +25,8 @@ use crate::{
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
 const WATCH: Duration = Duration::from_secs(15);
 const STEP: Duration = Duration::from_millis(100);
+/// It is watched for so long when all is known, so that some frames bear the camera's own time.
+const LINGER: Duration = Duration::from_secs(1);
 const GOODBYE: Duration = Duration::from_secs(3);
 
 /// What a camera is like.
@@ -45,12 +47,17 @@ pub struct ProbeReport {
 }
 
 /// Connects once, watches for some seconds (at most `first_frame` plus fifteen), and says goodbye. Needs a tokio runtime.
-pub async fn probe(camera: &Camera, clock: Arc<dyn Clock>) -> Result<ProbeReport, Failure> {
+/// `sink` gets every good frame, in GStreamer's thread.
+pub async fn probe(
+    camera: &Camera,
+    clock: Arc<dyn Clock>,
+    sink: FrameSink,
+) -> Result<ProbeReport, Failure> {
     let (events, mut received) = mpsc::channel(16);
     let outlet = Outlet {
         camera: camera.id.clone(),
         clock: clock.clone(),
-        sink: Arc::new(|_| {}),
+        sink,
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
@@ -107,12 +114,17 @@ async fn watch(
     events: &mut mpsc::Receiver<SourceEvent>,
     with_clock: bool,
 ) -> Result<Progress, Failure> {
-    for _ in 0..WATCH.as_millis() / STEP.as_millis() {
+    let steps = |time: Duration| time.as_millis() / STEP.as_millis();
+    let mut left = steps(WATCH);
+    let mut known = false;
+    while left > 0 {
+        left -= 1;
         let progress = source.progress();
         let clock_known = !with_clock || progress.clock.trusted;
         let rate_known = progress.frames > 10 && progress.stream.gop_s.is_some();
-        if clock_known && rate_known {
-            break;
+        if clock_known && rate_known && !known {
+            known = true;
+            left = left.min(steps(LINGER));
         }
         tokio::select! {
             event = events.recv() => match event {
