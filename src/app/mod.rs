@@ -17,6 +17,7 @@ mod desk;
 mod device;
 mod engine;
 mod engines;
+mod fleet;
 mod housekeeping;
 mod in_order;
 mod looks;
@@ -37,6 +38,7 @@ pub use device::{Device, Placed};
 pub use engine::{
     Bare, ModelCard, build_backend, build_endless_engine, build_engine, build_engine_with,
 };
+pub use fleet::{FleetOptions, bench_cameras, serve_cameras};
 pub use opening::{Home, Measured, Order, open_with, serve};
 pub use snapshot::{Mark, SnapshotError};
 pub use snapshots::{Declined, Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one};

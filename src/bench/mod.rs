@@ -6,14 +6,16 @@
 //!   engine  sim, the street ─▶ engine      ─▶ its tables     what the pipeline gains, saves and costs
 //!   load    clients ─▶ engine             ─▶ tables      requests a second, beside what the device could do
 //!   steps   backend alone ─▶ periods      ─▶ table        how fast a device is, step by step
+//!   cameras (delays, and figures of the caller) ─▶ its table    what cameras cost, and whether they stay in time
 //!   soak    chance ─▶ engine              ─▶ verdict      whether it stays right and alive, for ten minutes and more
 //!   live    published boxes and the street's truth ─▶ F1 over a run
 //! ```
 //!
-//! `score`, `scores`, `report`, `live` and `work` are pure. Belongs here: what is asked, how it is scored, what is
+//! `score`, `scores`, `report`, `live`, `work` and `cameras` are pure. Belongs here: what is asked, how it is scored, what is
 //! printed. Not here: which model runs on which device (the caller builds the engine) and the scenes themselves (`demo`).
 
 mod ask;
+pub mod cameras;
 mod clip;
 pub mod engine;
 mod eval;

@@ -35,8 +35,50 @@ pub enum BenchWhat {
     Load(BenchLoadArgs),
     /// Measure the device alone: images by size, rows by number, one step after the other and two in flight
     Steps(BenchStepsArgs),
+    /// Measure what cameras cost: processor time, memory, and whether their frames stay in time (two minutes)
+    Cameras(BenchCamerasArgs),
+    /// The cameras of `bench cameras`, which starts this
+    #[command(hide = true)]
+    ServeCameras {
+        /// How many
+        cameras: usize,
+    },
     /// Test that the engine stays right and alive under everything at once: chance, cancels, deadlines, too little memory
     Soak(BenchSoakArgs),
+}
+
+/// `spotter bench cameras`
+#[derive(Clone, Debug, Args)]
+pub struct BenchCamerasArgs {
+    /// How many cameras, one number after the other
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,8,16"
+    )]
+    pub cameras: Vec<NonZeroUsize>,
+    /// How long the most cameras are measured, seconds; a slow growth of delay or memory shows within an hour
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// What answers the looks
+    #[arg(long, value_enum, default_value = "sim")]
+    pub engine: FleetEngine,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which model, with `--engine model`
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// What answers the looks of `spotter bench cameras`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FleetEngine {
+    /// A simulated device, which costs next to nothing: the figures are those of the cameras
+    Sim,
+    /// The model, whose cost is added
+    Model,
 }
 
 /// `spotter bench soak`

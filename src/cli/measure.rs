@@ -16,7 +16,8 @@ use serde::Serialize;
 use super::{
     args::EvalArgs,
     bench_args::{
-        BenchArgs, BenchEngineArgs, BenchLoadArgs, BenchSoakArgs, BenchStepsArgs, BenchWhat,
+        BenchArgs, BenchCamerasArgs, BenchEngineArgs, BenchLoadArgs, BenchSoakArgs, BenchStepsArgs,
+        BenchWhat, FleetEngine,
     },
     out::{remark, say},
 };
@@ -44,6 +45,8 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         Some(BenchWhat::Load(args)) => return bench_load(args),
         Some(BenchWhat::Steps(args)) => return bench_steps(args),
         Some(BenchWhat::Soak(args)) => return bench_soak(args),
+        Some(BenchWhat::Cameras(args)) => return bench_cameras(args),
+        Some(BenchWhat::ServeCameras { cameras }) => return app::serve_cameras(*cameras),
         None => {}
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -165,6 +168,21 @@ fn ceilings(
         copy_gb: Some(ceiling(found.copy_gb)),
     };
     Ok((ceilings, gauge))
+}
+
+/// `spotter bench cameras`
+fn bench_cameras(args: &BenchCamerasArgs) -> anyhow::Result<()> {
+    let mut cameras: Vec<usize> = args.cameras.iter().map(|n| n.get()).collect();
+    cameras.sort_unstable();
+    cameras.dedup();
+    let options = app::FleetOptions {
+        cameras,
+        seconds: args.seconds,
+        model: (args.engine == FleetEngine::Model).then(|| args.model.settings()),
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let report = app::bench_cameras(&options, &clock, |now| remark(now))?;
+    print(&report, args.json)
 }
 
 /// `spotter bench soak`. What is not sound is an error.

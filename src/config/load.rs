@@ -40,6 +40,18 @@ pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, Problems>
     read(path, environment, Purpose::Check)
 }
 
+/// Reads a configuration that a program wrote and no file holds, called `name` in messages; relative paths in it start at the
+/// working directory.
+pub fn of_text(name: &str, text: &str, environment: &Environment) -> Result<Loaded, Problems> {
+    let scope = Scope {
+        environment,
+        dir: PathBuf::new(),
+        purpose: Purpose::Run,
+        allow_plain_secrets: false,
+    };
+    read_text(name, text.as_bytes(), scope)
+}
+
 /// What the configuration is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {

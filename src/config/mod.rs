@@ -35,7 +35,7 @@ mod tests;
 
 pub use choices::{WrongChoice, choices};
 pub use environment::Environment;
-pub use load::{Loaded, check, load};
+pub use load::{Loaded, check, load, of_text};
 pub use parse::prompt_text;
 pub use problem::{Place, Problem, Problems, Severity};
 pub use types::*;

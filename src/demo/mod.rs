@@ -4,7 +4,7 @@
 //! from a [`Street`] (a live street: what is there is a pure function of seed and UTC time, so whoever knows when a
 //! frame was taken knows what it shows). [`draw`] turns it into pixels, [`truth()`] into boxes, and [`words`] and
 //! [`questions`] turn the truth into captions and questions with their answers. [`records`] is the stream that the
-//! trainer of the embedded model reads, [`rtsp`] the camera, [`timecode`] the time burnt
+//! trainer of the embedded model reads, [`rtsp`] the camera, [`tape`] what many cameras show, [`timecode`] the time burnt
 //! into their pictures, [`h264`] what a camera does to them, and [`broker`] a mosquitto where there is none.
 //!
 //! Belongs here: the street, and what else a demonstration needs on one machine. Does not belong here: anything that
@@ -22,6 +22,7 @@ mod routes;
 pub mod rtsp;
 pub mod scene;
 mod street;
+pub mod tape;
 pub mod timecode;
 pub mod truth;
 pub mod words;

@@ -53,6 +53,15 @@ pub enum StreetError {
     Thread(#[from] std::io::Error),
 }
 
+/// What the source is given.
+#[derive(Clone, Copy)]
+enum Content {
+    /// Pictures, to be encoded.
+    Pictures(PixelFormat),
+    /// Access units of H.264.
+    Units,
+}
+
 /// The camera while it runs; dropping it hangs up on all viewers.
 pub struct RtspStreet {
     main_loop: glib::MainLoop,
@@ -69,11 +78,31 @@ impl RtspStreet {
         clock: Arc<dyn Clock>,
         draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
     ) -> Result<Self, StreetError> {
+        let content = Content::Pictures(options.format);
+        Self::serve(options, content, clock, draw)
+    }
+
+    /// The same with access units of H.264 instead of pictures, which are sent as they are: `next` gives one with start
+    /// codes whenever a picture is due. Format and bit rate of the options mean nothing then.
+    pub fn play(
+        options: StreetOptions,
+        clock: Arc<dyn Clock>,
+        next: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
+    ) -> Result<Self, StreetError> {
+        Self::serve(options, Content::Units, clock, next)
+    }
+
+    fn serve(
+        options: StreetOptions,
+        content: Content,
+        clock: Arc<dyn Clock>,
+        draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
+    ) -> Result<Self, StreetError> {
         gst::init()?;
         let server = rtsp_server::RTSPServer::new();
         server.set_address(&options.listen.ip().to_string());
         server.set_service(&options.listen.port().to_string());
-        let factory = factory(&options, clock, draw);
+        let factory = factory(&options, content, clock, draw);
         if let Some((user, password)) = &options.login {
             demand_login(&server, &factory, user, password);
         }
@@ -155,24 +184,36 @@ fn serve(
 
 fn factory(
     options: &StreetOptions,
+    content: Content,
     clock: Arc<dyn Clock>,
     draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
 ) -> rtsp_server::RTSPMediaFactory {
     let (width, height) = options.size;
-    let (fps, kbps) = (options.fps.max(1), options.bitrate_kbps);
-    let (format, convert) = match options.format {
-        PixelFormat::Rgb => ("RGB", "! videoconvert "),
-        PixelFormat::I420 => ("I420", ""),
-        PixelFormat::Nv12 => ("NV12", ""),
+    let fps = options.fps.max(1);
+    let size = format!("width={width},height={height},framerate={fps}/1");
+    let made = match content {
+        Content::Pictures(format) => {
+            let (format, convert) = match format {
+                PixelFormat::Rgb => ("RGB", "! videoconvert "),
+                PixelFormat::I420 => ("I420", ""),
+                PixelFormat::Nv12 => ("NV12", ""),
+            };
+            let (kbps, key_every) = (options.bitrate_kbps, fps * 2);
+            format!(
+                "caps=video/x-raw,format={format},{size} {convert}\
+                 ! x264enc tune=zerolatency speed-preset=veryfast bitrate={kbps} key-int-max={key_every} \
+                 ! video/x-h264,profile=main"
+            )
+        }
+        Content::Units => {
+            format!("caps=video/x-h264,stream-format=byte-stream,alignment=au,{size}")
+        }
     };
-    let key_every = fps * 2;
     let factory = rtsp_server::RTSPMediaFactory::new();
     factory.set_shared(true);
     factory.set_launch(&format!(
         "( appsrc name=pictures is-live=true format=time block=false max-buffers=2 leaky-type=downstream \
-         caps=video/x-raw,format={format},width={width},height={height},framerate={fps}/1 {convert}\
-         ! x264enc tune=zerolatency speed-preset=veryfast bitrate={kbps} key-int-max={key_every} \
-         ! video/x-h264,profile=main ! h264parse ! rtph264pay name=pay0 pt=96 config-interval=-1 )"
+         {made} ! h264parse ! rtph264pay name=pay0 pt=96 config-interval=-1 )"
     ));
     // Shared, because every first viewer makes a new pipeline of the same camera.
     let draw = Arc::new(Mutex::new(draw));

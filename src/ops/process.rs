@@ -52,9 +52,9 @@ fn rss_mib(status: &str) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// Fields 14 and 15 of stat: user and system time. Counted after the last `)`, because the program's name, field 2, may
+/// Fields 14 and 15 of stat, of a process or of a thread: user and system time. Counted after the last `)`, because the program's name, field 2, may
 /// hold spaces.
-fn cpu_time(stat: &str) -> Option<Duration> {
+pub fn cpu_time(stat: &str) -> Option<Duration> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;

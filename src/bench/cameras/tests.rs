@@ -1,0 +1,127 @@
+use super::*;
+
+#[test]
+fn a_delay_that_grows_is_told_from_one_that_only_shakes() {
+    // Noise of ±5 ms without chance, and a growth of 36 ms an hour.
+    let shaken = |slope: f64| {
+        let point = |i: usize| {
+            (
+                i as f64,
+                20.0 + slope * i as f64 + 5.0 * (i as f64 * 2.4).sin(),
+            )
+        };
+        (0..600).map(point).collect::<Vec<_>>()
+    };
+    let still = Trend::of(&shaken(0.0)).unwrap();
+    assert!(!still.grows(), "{still:?}");
+    let growing = Trend::of(&shaken(0.01)).unwrap();
+    assert!(growing.grows(), "{growing:?}");
+    assert!((growing.ms_per_hour - 36.0).abs() < growing.ci95_ms_per_hour);
+    // A short run knows little, and says so.
+    let short = Trend::of(&shaken(0.01)[..20]).unwrap();
+    assert!(short.ci95_ms_per_hour > 5.0 * growing.ci95_ms_per_hour);
+    assert_eq!(Trend::of(&shaken(0.0)[..9]), None);
+    assert_eq!(Trend::of(&[(1.0, 2.0); 20]), None);
+}
+
+#[test]
+fn delays_are_spread_and_followed_without_growing_in_memory() {
+    let mut delays = Delays::new(100, 10);
+    let room = (delays.recent_ms.capacity(), delays.medians_ms.capacity());
+    for i in 0..20_000 {
+        let at_s = f64::from(i) * 0.01;
+        // Nine of ten take 5 ms, one takes 40.
+        delays.add(at_s, if i % 10 == 0 { 40.0 } else { 5.0 });
+    }
+    delays.add(200.0, 1e9);
+    let spread = delays.spread();
+    assert!((spread.median_ms - 5.1).abs() < 1e-6, "{spread:?}");
+    assert!((spread.p95_ms - 40.1).abs() < 1e-6, "{spread:?}");
+    let trend = delays.trend().unwrap();
+    assert_eq!((trend.ms_per_hour, trend.grows()), (0.0, false));
+    assert_eq!(
+        (delays.recent_ms.capacity(), delays.medians_ms.capacity()),
+        room
+    );
+    assert_eq!(
+        Delays::new(1, 1).spread(),
+        Spread {
+            median_ms: 0.0,
+            p95_ms: 0.0
+        }
+    );
+}
+
+fn row(cameras: usize, rss_mib: f64) -> CamerasRow {
+    CamerasRow {
+        cameras,
+        seconds: 60.0,
+        cpu_pct: 5.5 * cameras as f64,
+        rss_mib: Some(rss_mib),
+        threads: vec![ThreadUse {
+            name: "decoder".into(),
+            count: cameras,
+            cpu_pct: 4.0 * cameras as f64,
+        }],
+        trend: Trend::of(&(0..20).map(|i| (f64::from(i), 3.0)).collect::<Vec<_>>()),
+        ..CamerasRow::default()
+    }
+}
+
+#[test]
+fn the_table_has_the_floor_beside_the_figure() {
+    let rows = vec![row(1, 110.0), row(8, 180.0), row(16, 260.0)];
+    let slope = memory_slope(&rows).unwrap();
+    assert!((slope - 10.0).abs() < 0.1, "{slope}");
+    assert_eq!(memory_slope(&rows[..1]), None);
+    let report = CamerasReport {
+        machine: Machine::default(),
+        engine: "a simulated device".into(),
+        stream: (1280, 720, 15, 2000),
+        looks_hz: 1.0,
+        floor: DecodeFloor {
+            ms_per_picture: 2.0,
+            cpu_pct: 3.0,
+        },
+        mib_per_camera: Some(slope),
+        rows,
+    };
+    let text = report.to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[4].len(), lines[7].len(), "{text}");
+    assert!(
+        lines[7].starts_with("     16    60     88.0        5.50    3.00"),
+        "{text}"
+    );
+    assert!(text.contains("memory: 10.0 MiB more"), "{text}");
+    assert!(
+        text.contains("+0.0 ± 0.0 ms an hour (no growth seen)"),
+        "{text}"
+    );
+    assert!(
+        text.contains("decoder               16        4.00"),
+        "{text}"
+    );
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["rows"][2]["cameras"], 16);
+    assert_eq!(json["floor"]["cpu_pct"], 3.0);
+}
+
+#[test]
+fn frames_are_counted_between_two_readings() {
+    let before = Books {
+        arrived: 10,
+        looked: 4,
+        ..Books::default()
+    };
+    let after = Books {
+        arrived: 40,
+        looked: 6,
+        skipped: 20,
+        ..before
+    };
+    let mut ends = FrameEnds::default();
+    ends.add(&before, &after);
+    ends.add(&before, &after);
+    assert_eq!((ends.arrived, ends.looked, ends.skipped), (60, 4, 40));
+}
