@@ -92,6 +92,15 @@ impl Cameras {
         self.0.iter().map(|camera| (&camera.id, camera.is_online()))
     }
 
+    /// Ids of the cameras with their health, and how often each ceased to stream since the start.
+    pub fn health(&self) -> impl Iterator<Item = (&CameraId, CameraHealth, u64)> {
+        self.0.iter().map(|camera| {
+            let health = camera.health.borrow();
+            let told = message(&health, camera.reason(&health));
+            (&camera.id, told, health.losses)
+        })
+    }
+
     /// What is wrong with cameras that should deliver and do not, a line each. One that its schedule has switched off and
     /// a file that is over are as they should be.
     pub fn troubles(&self) -> impl Iterator<Item = String> {

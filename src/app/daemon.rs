@@ -17,6 +17,7 @@ use tokio::{
 
 use super::{
     ModelCard, birth,
+    board::Board,
     cameras::Cameras,
     console::Console,
     desk::Desk,
@@ -159,6 +160,7 @@ struct Daemon {
     cameras: Cameras,
     desk: Desk,
     housekeeping: Housekeeping,
+    board: Board,
     console: Option<Console>,
 }
 
@@ -197,12 +199,15 @@ impl Daemon {
         let info = birth::info(&config, &identity, (&card, engines.gpus()), clock.wall());
         publisher.publish(Update::Info(info.clone()));
         let accepted = ConfigReport::new(config.hash.clone(), clock.wall(), Vec::new());
+        let board = Board::new(&config, &card, &engines.seats(), Arc::clone(&clock));
+        board.configured(&accepted);
         publisher.publish(Update::Config(accepted));
         let desk = Desk::new(
             &config.cameras,
             publisher.clone(),
             Arc::clone(&card.name),
             Arc::clone(&clock),
+            board.clone(),
         );
         let cameras = Cameras::start(&config.cameras, &engines, &clock);
         notify::ready(&format!(
@@ -218,7 +223,8 @@ impl Daemon {
             info,
             cameras,
             desk,
-            housekeeping: Housekeeping::start(page, &engines, Arc::clone(&clock)),
+            housekeeping: Housekeeping::start(page, &engines, board.clone(), Arc::clone(&clock)),
+            board,
             engines,
             clock,
             console,
@@ -306,6 +312,7 @@ impl Daemon {
     /// Tells that another configuration than the running one was tried and is not used.
     fn refuse(&self, errors: Vec<String>) {
         let report = ConfigReport::new(self.config.hash.clone(), self.clock.wall(), errors);
+        self.board.configured(&report);
         self.publisher.publish(Update::Config(report));
     }
 

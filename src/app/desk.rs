@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cameras::Switched;
+use super::{board::Board, cameras::Switched};
 use crate::{
     config::Camera,
     domain::{Answer, AnswerBody, CameraId, Clock, Found, Frame, Outcome, Repeats},
@@ -17,6 +17,7 @@ pub struct Desk {
     publisher: Publisher,
     model: Arc<str>,
     clock: Arc<dyn Clock>,
+    board: Board,
     failures: Repeats<CameraId>,
 }
 
@@ -27,12 +28,14 @@ impl Desk {
         publisher: Publisher,
         model: Arc<str>,
         clock: Arc<dyn Clock>,
+        board: Board,
     ) -> Self {
         let desk = Self {
             tracker: Tracker::new(cameras),
             publisher,
             model,
             clock,
+            board,
             failures: Repeats::default(),
         };
         for camera in cameras {
@@ -50,6 +53,7 @@ impl Desk {
     /// A look at a frame of `sampler` ended. Never waits.
     pub fn outcome(&mut self, sampler: &Sampler, outcome: Outcome) {
         sampler.done(&outcome);
+        self.board.look(&outcome);
         match outcome {
             Outcome::Answered {
                 frame,
@@ -106,6 +110,7 @@ impl Desk {
             body: reported(answer.body, &sighting.objects),
             ..answer
         };
+        self.board.answer(frame, &answer);
         let since_last = sampler.take_since_last(&camera, &prompt);
         let finished = self.clock.now();
         let detection =

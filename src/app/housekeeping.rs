@@ -8,18 +8,24 @@ use tokio::{
     time::timeout,
 };
 
-use super::{cameras::Cameras, engines::Engines, report::Report};
+use super::{
+    board::{Board, Facts},
+    cameras::Cameras,
+    engines::Engines,
+    gauges,
+    report::Report,
+};
 use crate::{
     config::Http,
     domain::{Books, CameraId, Clock, Mono},
     ops::{
-        http::{Health, ListenError, StatusPage},
-        metrics::{Metrics, OfCamera, OfDevice, OfStage},
+        metrics::Metrics,
         notify::{self, Vitality, Watchdog},
-        process::ProcessMeter,
+        page::{Health, ListenError, Site, StatusPage},
+        process::{ProcessMeter, ProcessUse},
         window::Window,
     },
-    publish::{Publisher, STAGES, Sent, Stats, Tally, Update},
+    publish::{GpuStats, Publisher, Sent, Stats, Tally, Update},
 };
 
 /// `stats` is published so often.
@@ -44,6 +50,9 @@ pub struct Housekeeping {
     latency: [Window; 2],
     whole_run: [Window; 2],
     process: ProcessMeter,
+    process_use: ProcessUse,
+    busy_before: Duration,
+    board: Board,
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
     /// The status page with what stops it.
@@ -63,9 +72,9 @@ impl BoundPage {
     /// Takes the address of `[http]`, when there is to be a page.
     pub async fn bind(http: &Http) -> Result<Self, ListenError> {
         let metrics = Arc::new(Metrics::new());
-        let (health, seen) = watch::channel(Health::default());
+        let (health, _) = watch::channel(Health::default());
         let page = match http.listen {
-            Some(address) => Some(StatusPage::bind(address, Arc::clone(&metrics), seen).await?),
+            Some(address) => Some(StatusPage::bind(address).await?),
             None => None,
         };
         Ok(Self {
@@ -78,11 +87,16 @@ impl BoundPage {
 
 impl Housekeeping {
     /// Opens the status page.
-    pub fn start(bound: BoundPage, engines: &Engines, clock: Arc<dyn Clock>) -> Self {
+    pub fn start(bound: BoundPage, engines: &Engines, board: Board, clock: Arc<dyn Clock>) -> Self {
+        let site = Site {
+            metrics: Arc::clone(&bound.metrics),
+            health: bound.health.subscribe(),
+            scene: Arc::new(board.clone()),
+        };
         let page = bound.page.map(|page| {
             let (stop, stopped) = oneshot::channel();
             // An error means that its sender is gone, which is a stop too.
-            let serving = page.serve(async move { drop(stopped.await) });
+            let serving = page.serve(site, async move { drop(stopped.await) });
             (stop, tokio::spawn(serving))
         });
         let now = clock.now();
@@ -95,6 +109,9 @@ impl Housekeeping {
             latency: [window(LATENCY_SPAN), window(LATENCY_SPAN)],
             whole_run: [window(REPORT_SPAN), window(REPORT_SPAN)],
             process: ProcessMeter::default(),
+            process_use: ProcessUse::default(),
+            busy_before: Duration::ZERO,
+            board,
             metrics: bound.metrics,
             health: bound.health,
             page,
@@ -125,13 +142,8 @@ impl Housekeeping {
                 windows[1].add(now, ms);
             }
         }
-        self.metrics.total_seconds.observe(total_ms / 1e3);
-        for (stage, tenth_ms) in STAGES.iter().zip(latency.stages_tenth_ms) {
-            self.metrics
-                .stage_seconds
-                .get_or_create(&OfStage { stage })
-                .observe(tenth_ms as f64 / 1e4);
-        }
+        gauges::sent(&self.metrics, latency);
+        self.board.sent(sent);
     }
 
     /// Once a second.
@@ -141,14 +153,9 @@ impl Housekeeping {
         let loops: Vec<_> = loops.chain([Some(publisher.progress())]).collect();
         self.pet(&loops, now);
         let books = &engines.books();
-        self.show(publisher, books, cameras);
-        for (device, beats) in engines.beats() {
-            let device = device.to_owned();
-            let up = self.metrics.engine_up.get_or_create(&OfDevice { device });
-            up.set(i64::from(beats.is_some()));
-        }
+        self.show(publisher, books, engines, cameras);
         if now.since(self.stats_at) >= STATS_EVERY {
-            let stats = self.stats(publisher, books, cameras, now);
+            let stats = self.stats(publisher, books, (engines, cameras), now);
             notify::status(&format!(
                 "{} of {} cameras online, {:.1} looks/s",
                 stats.cams_online, stats.cams_total, stats.frames_analysed_ps
@@ -175,41 +182,47 @@ impl Housekeeping {
         }
     }
 
-    fn show(&self, publisher: &Publisher, books: &[(CameraId, Books)], cameras: &Cameras) {
-        for (camera, b) in books {
-            self.metrics.set_books(camera, b);
-        }
-        for (camera, online) in cameras.online() {
-            self.metrics
-                .camera_online
-                .get_or_create(&OfCamera::from(camera))
-                .set(i64::from(online));
-        }
-        let t = publisher.tally();
-        let dropped = [
-            ("offline", t.dropped_offline),
-            ("replaced", t.dropped_replaced),
-            ("full", t.dropped_full),
-            ("expired", t.dropped_expired),
-            ("refused", t.dropped_refused),
-        ];
-        self.metrics.set_messages(t.streams_sent, &dropped);
+    /// Where everything stands, for the page, the metrics and the health.
+    fn show(
+        &self,
+        publisher: &Publisher,
+        books: &[(CameraId, Books)],
+        engines: &Engines,
+        cameras: &Cameras,
+    ) {
         let broker = publisher.state().borrow().clone();
-        self.metrics
-            .broker_online
-            .set(i64::from(broker.is_online()));
         let of_broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
         self.health.send_replace(Health {
             ready: true,
             troubles: cameras.troubles().chain(of_broker).collect(),
         });
+        gauges::engines(&self.metrics, engines, &self.board.busy());
+        gauges::cameras(&self.metrics, cameras);
+        let facts = Facts {
+            cameras: cameras
+                .health()
+                .map(|(id, health, _)| (id.clone(), health))
+                .collect(),
+            books: books.to_vec(),
+            engines: engines
+                .beats()
+                .map(|(device, beats)| (device.to_owned(), beats.is_some()))
+                .collect(),
+            broker,
+            tally: publisher.tally(),
+            puback_p95: publisher.puback_p95(),
+            spooled: 0,
+            process: self.process_use,
+        };
+        gauges::facts(&self.metrics, &facts);
+        self.board.tick(facts);
     }
 
     fn stats(
         &mut self,
         publisher: &Publisher,
         books: &[(CameraId, Books)],
-        cameras: &Cameras,
+        (engines, cameras): (&Engines, &Cameras),
         now: Mono,
     ) -> Stats {
         let total = sum(books);
@@ -221,6 +234,8 @@ impl Housekeeping {
         let [p50, p95, p99] = totals.percentiles(now, [0.5, 0.95, 0.99]);
         let [e2e_p95] = end_to_end.percentiles(now, [0.95]);
         let process = self.process.read(now);
+        self.process_use = process;
+        let gpu = self.gpu(engines, now);
         let tally = publisher.tally();
         Stats {
             time_ms: self.clock.wall().unix_millis(),
@@ -235,7 +250,7 @@ impl Housekeeping {
             lat_total_p95_ms: p95,
             lat_total_p99_ms: p99,
             lat_e2e_p95_ms: e2e_p95,
-            gpu: None,
+            gpu,
             batch_mean: None,
             mqtt_puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
             mqtt_dropped: tally.dropped(),
@@ -243,6 +258,17 @@ impl Housekeeping {
             rss_mib: process.rss_mib,
             cpu_pct: process.cpu_pct,
         }
+    }
+
+    /// How much of the time the first GPU had a look of ours; nothing else is known of it without asking the driver.
+    fn gpu(&mut self, engines: &Engines, now: Mono) -> Option<GpuStats> {
+        let (_, busy) = self.board.busy().into_iter().next()?;
+        let more = busy.saturating_sub(std::mem::replace(&mut self.busy_before, busy));
+        let elapsed = now.since(self.stats_at).as_secs_f64();
+        (!engines.gpus().is_empty()).then(|| GpuStats {
+            gpu0_busy_pct: Some((more.as_secs_f64() / elapsed * 1000.0).round().min(1000.0) / 10.0),
+            ..GpuStats::default()
+        })
     }
 
     /// Closes the status page, so that its address is free, and gives the whole run in figures.

@@ -8,6 +8,7 @@
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
 
 mod birth;
+mod board;
 mod cameras;
 mod canvas;
 mod console;
@@ -18,6 +19,7 @@ mod device;
 mod engine;
 mod engines;
 mod fleet;
+mod gauges;
 mod housekeeping;
 mod in_order;
 mod looks;

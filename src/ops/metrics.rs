@@ -1,7 +1,10 @@
 //! Every metric of the program, declared here and nowhere else: `spotter_<stage>_<noun>_<unit>`, counters end in
 //! `_total`. Labels are bounded: cameras, prompts' stages, reasons.
 
-use std::sync::atomic::Ordering;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
@@ -14,6 +17,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use super::process;
 use crate::domain::{Books, CameraId};
 
 /// Label `camera`.
@@ -58,6 +62,12 @@ pub struct OfReason {
     pub reason: &'static str,
 }
 
+/// Label `version` of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfBuild {
+    version: &'static str,
+}
+
 /// How frames ended. Each of these only rises; what waits and what is in flight are gauges.
 fn by_fate(books: &Books) -> [(&'static str, u64); 6] {
     [
@@ -71,19 +81,41 @@ fn by_fate(books: &Books) -> [(&'static str, u64); 6] {
 }
 
 type Seconds = Family<OfStage, Histogram, fn() -> Histogram>;
+type PerCamera = Family<OfCamera, Counter>;
+type FloatCounter = Counter<f64, AtomicU64>;
+
+/// What is counted of a camera beside its frames, since the start or within the last hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CameraCounts {
+    /// Times it ceased to stream.
+    pub losses: u64,
+    /// Times it came back within the last hour.
+    pub reconnects_1h: u32,
+    /// Times it stalled within the last hour.
+    pub stalls_1h: u32,
+    /// Packets lost.
+    pub rtp_lost: u64,
+    /// Broken frames.
+    pub frames_corrupt: u64,
+}
 
 /// Handles to all metrics; safe to use from any thread, no call waits.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    frames_in: Family<OfCamera, Counter>,
+    frames_in: PerCamera,
     frames: Family<OfFate, Counter>,
     frames_waiting: Family<OfCamera, Gauge>,
     frames_in_flight: Family<OfCamera, Gauge>,
-    /// 1 while frames arrive.
-    pub camera_online: Family<OfCamera, Gauge>,
-    /// 1 while the engine on that device runs.
-    pub engine_up: Family<OfDevice, Gauge>,
+    camera_online: Family<OfCamera, Gauge>,
+    camera_losses: PerCamera,
+    reconnects_1h: Family<OfCamera, Gauge>,
+    stalls_1h: Family<OfCamera, Gauge>,
+    rtp_lost: PerCamera,
+    frames_corrupt: PerCamera,
+    engine_up: Family<OfDevice, Gauge>,
+    engine_turns: Family<OfDevice, Counter>,
+    engine_busy: Family<OfDevice, FloatCounter>,
     /// Each stage of the latency account, of each detection.
     pub stage_seconds: Seconds,
     /// Receive to publish, of each detection.
@@ -92,6 +124,12 @@ pub struct Metrics {
     messages_dropped: Family<OfReason, Counter>,
     /// 1 while the broker accepts messages.
     pub broker_online: Gauge,
+    /// Events waiting on disk.
+    pub spooled: Gauge,
+    /// Hand-over to acknowledgement, 95th percentile, seconds.
+    pub puback_p95: Gauge<f64, AtomicU64>,
+    memory: Gauge,
+    processor: FloatCounter,
 }
 
 /// 1 ms to about 8 s, by doubling.
@@ -115,26 +153,68 @@ impl Metrics {
             frames_waiting: Family::default(),
             frames_in_flight: Family::default(),
             camera_online: Family::default(),
+            camera_losses: Family::default(),
+            reconnects_1h: Family::default(),
+            stalls_1h: Family::default(),
+            rtp_lost: Family::default(),
+            frames_corrupt: Family::default(),
             engine_up: Family::default(),
+            engine_turns: Family::default(),
+            engine_busy: Family::default(),
             stage_seconds: Family::new_with_constructor(latency_buckets),
             total_seconds: latency_buckets(),
             messages_sent: Counter::default(),
             messages_dropped: Family::default(),
             broker_online: Gauge::default(),
+            spooled: Gauge::default(),
+            puback_p95: Gauge::default(),
+            memory: Gauge::default(),
+            processor: FloatCounter::default(),
         };
+        metrics.register_cameras();
         metrics.register_frames();
-        metrics.register_rest();
+        metrics.register_messages();
+        metrics.register_process();
         metrics
     }
 
-    fn register_frames(&mut self) {
+    fn register_cameras(&mut self) {
         let registry = &mut self.registry;
-        registry.register("ingest_frames", "Decoded frames", self.frames_in.clone());
         registry.register(
             "ingest_camera_online",
             "1 while frames arrive",
             self.camera_online.clone(),
         );
+        registry.register(
+            "ingest_camera_losses",
+            "Times that a camera ceased to stream",
+            self.camera_losses.clone(),
+        );
+        registry.register(
+            "ingest_camera_reconnects_1h",
+            "Times that a camera came back within the last hour",
+            self.reconnects_1h.clone(),
+        );
+        registry.register(
+            "ingest_camera_stalls_1h",
+            "Times that a camera stalled within the last hour",
+            self.stalls_1h.clone(),
+        );
+        registry.register(
+            "ingest_rtp_packets_lost",
+            "Lost packets of a camera",
+            self.rtp_lost.clone(),
+        );
+        registry.register(
+            "ingest_frames_corrupt",
+            "Broken frames of a camera",
+            self.frames_corrupt.clone(),
+        );
+    }
+
+    fn register_frames(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("ingest_frames", "Decoded frames", self.frames_in.clone());
         registry.register(
             "sampler_frames",
             "What became of decoded frames; with those waiting and in flight they add up to all decoded frames",
@@ -155,9 +235,20 @@ impl Metrics {
             "1 while the engine on the device runs",
             self.engine_up.clone(),
         );
+        registry.register(
+            "engine_turns",
+            "Turns of the engine's loop: about one a step while it works, about one a second while it does not",
+            self.engine_turns.clone(),
+        );
+        registry.register_with_unit(
+            "engine_busy",
+            "Time with a look under way",
+            Unit::Seconds,
+            self.engine_busy.clone(),
+        );
     }
 
-    fn register_rest(&mut self) {
+    fn register_messages(&mut self) {
         let registry = &mut self.registry;
         registry.register_with_unit(
             "publish_stage",
@@ -186,6 +277,75 @@ impl Metrics {
             "1 while the broker accepts messages",
             self.broker_online.clone(),
         );
+        registry.register(
+            "publish_spooled_messages",
+            "Events waiting on disk",
+            self.spooled.clone(),
+        );
+        registry.register_with_unit(
+            "publish_puback_p95",
+            "Hand-over of a state to its acknowledgement, 95th percentile of the last ones",
+            Unit::Seconds,
+            self.puback_p95.clone(),
+        );
+    }
+
+    fn register_process(&mut self) {
+        // Not of the type info, which only OpenMetrics knows.
+        let build = Family::<OfBuild, Gauge>::default();
+        let version = env!("CARGO_PKG_VERSION");
+        build.get_or_create(&OfBuild { version }).set(1);
+        let registry = &mut self.registry;
+        registry.register("build_info", "Which program this is", build);
+        registry.register_with_unit(
+            "process_resident_memory",
+            "Resident memory of the daemon",
+            Unit::Bytes,
+            self.memory.clone(),
+        );
+        registry.register_with_unit(
+            "process_cpu",
+            "Processor time of the daemon, all threads",
+            Unit::Seconds,
+            self.processor.clone(),
+        );
+    }
+
+    /// Copies how a camera is.
+    pub fn set_camera(&self, camera: &CameraId, online: bool, counts: &CameraCounts) {
+        let label = OfCamera::from(camera);
+        for (gauge, value) in [
+            (&self.camera_online, i64::from(online)),
+            (&self.reconnects_1h, i64::from(counts.reconnects_1h)),
+            (&self.stalls_1h, i64::from(counts.stalls_1h)),
+        ] {
+            gauge.get_or_create(&label).set(value);
+        }
+        for (counter, total) in [
+            (&self.camera_losses, counts.losses),
+            (&self.rtp_lost, counts.rtp_lost),
+            (&self.frames_corrupt, counts.frames_corrupt),
+        ] {
+            set(&counter.get_or_create(&label), total);
+        }
+    }
+
+    /// Copies the turns of an engine; `None` when it has ended.
+    pub fn set_engine(&self, device: &str, turns: Option<u64>) {
+        let device = device.to_owned();
+        let label = OfDevice { device };
+        let up = self.engine_up.get_or_create(&label);
+        up.set(i64::from(turns.is_some()));
+        if let Some(turns) = turns {
+            set(&self.engine_turns.get_or_create(&label), turns);
+        }
+    }
+
+    /// Copies the time that looks have been under way in an engine since the start.
+    pub fn set_engine_busy(&self, device: &str, busy: Duration) {
+        let device = device.to_owned();
+        let counter = self.engine_busy.get_or_create(&OfDevice { device });
+        set_seconds(&counter, busy);
     }
 
     /// Copies a camera's books, which count from the start.
@@ -216,8 +376,14 @@ impl Metrics {
         }
     }
 
-    /// OpenMetrics text.
+    /// OpenMetrics text; what the process costs is read now.
     pub fn encode(&self) -> String {
+        if let Some(bytes) = process::resident_bytes() {
+            self.memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+        if let Some(time) = process::processor_time() {
+            set_seconds(&self.processor, time);
+        }
         let mut page = String::new();
         // A String takes everything that is written to it.
         _ = text::encode(&mut page, &self.registry);
@@ -228,6 +394,11 @@ impl Metrics {
 /// Totals are counted where things happen; here they are shown.
 fn set(counter: &Counter, total: u64) {
     counter.inner().store(total, Ordering::Relaxed);
+}
+
+fn set_seconds(counter: &FloatCounter, total: Duration) {
+    let bits = total.as_secs_f64().to_bits();
+    counter.inner().store(bits, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -251,6 +422,13 @@ mod tests {
         metrics.set_books(&CameraId::new("gate").unwrap(), &books);
         metrics.set_messages(7, &[("offline", 2)]);
         metrics.total_seconds.observe(0.066);
+        let counts = CameraCounts {
+            losses: 3,
+            ..CameraCounts::default()
+        };
+        metrics.set_camera(&CameraId::new("gate").unwrap(), true, &counts);
+        metrics.set_engine("cpu", Some(9));
+        metrics.set_engine_busy("cpu", Duration::from_millis(1500));
         let page = metrics.encode();
         for line in [
             "spotter_ingest_frames_total{camera=\"gate\"} 10",
@@ -260,6 +438,16 @@ mod tests {
             "spotter_engine_frames_in_flight{camera=\"gate\"} 1",
             "spotter_publish_messages_dropped_total{reason=\"offline\"} 2",
             "spotter_publish_latency_seconds_count 1",
+            "spotter_ingest_camera_online{camera=\"gate\"} 1",
+            "spotter_ingest_camera_losses_total{camera=\"gate\"} 3",
+            "spotter_engine_turns_total{device=\"cpu\"} 9",
+            "spotter_engine_busy_seconds_total{device=\"cpu\"} 1.5",
+            concat!(
+                "spotter_build_info{version=\"",
+                env!("CARGO_PKG_VERSION"),
+                "\"} 1"
+            ),
+            "spotter_process_cpu_seconds_total",
         ] {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }

@@ -3,9 +3,9 @@
 //! Belongs here: what an operator sees and does. Does not belong here: what the numbers mean to a stage; stages hand
 //! plain numbers in. Imports no stage, only `domain` and `config`.
 
-pub mod http;
 pub mod metrics;
 pub mod notify;
+pub mod page;
 pub mod process;
 pub mod shutdown;
 pub mod telemetry;

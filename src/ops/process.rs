@@ -43,6 +43,17 @@ impl ProcessMeter {
     }
 }
 
+/// Resident memory of this process now, bytes.
+pub fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    Some((rss_mib(&status)? * 1024.0 * 1024.0) as u64)
+}
+
+/// Processor time of this process since it began, of all its threads.
+pub fn processor_time() -> Option<Duration> {
+    cpu_time(&fs::read_to_string("/proc/self/stat").ok()?)
+}
+
 /// The line `VmRSS` of status, which is in kibibytes whatever the size of a page (a Raspberry Pi 5 has pages of 16 KiB).
 fn rss_mib(status: &str) -> Option<f64> {
     let line = status

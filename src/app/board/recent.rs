@@ -1,0 +1,154 @@
+//! The looks that an engine ended lately, and how much of the time one was under way. Pure.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::{
+    domain::{CameraId, Marks, Mono},
+    ops::page,
+};
+
+/// A timeline looks back so far at most.
+const SPAN: Duration = Duration::from_secs(5);
+/// A fast engine fills it sooner.
+const LOOKS: usize = 160;
+
+/// One engine.
+#[derive(Clone, Debug)]
+pub struct Recent {
+    /// `cpu`, or `cuda 1`.
+    pub device: String,
+    /// Who is looked at.
+    pub cameras: Vec<CameraId>,
+    looks: VecDeque<(CameraId, [Mono; 5])>,
+    busy: Duration,
+    busy_until: Mono,
+}
+
+impl Recent {
+    /// An engine with its first camera.
+    pub fn new(device: &str, camera: &CameraId) -> Self {
+        Self {
+            device: device.to_owned(),
+            cameras: vec![camera.clone()],
+            looks: VecDeque::new(),
+            busy: Duration::ZERO,
+            busy_until: Mono::default(),
+        }
+    }
+
+    /// A look ended whose answers passed these moments.
+    pub fn look<'a>(&mut self, camera: &CameraId, marks: impl Iterator<Item = &'a Marks>) {
+        let moments = |m: &Marks| [m.taken, m.prepared, m.encoded, m.prefilled, m.generated];
+        // The image is shared; the first prompt to begin and the last to end frame the answering.
+        let all = marks.map(moments).reduce(|all, its| {
+            let [taken, prepared, encoded, prefilled, generated] = all;
+            let prefilled = prefilled.min(its[3]);
+            [taken, prepared, encoded, prefilled, generated.max(its[4])]
+        });
+        let Some(marks) = all else {
+            return;
+        };
+        let [taken, .., ended] = marks;
+        // Outcomes come almost in the order of their ends; what is out of order counts too little rather than twice.
+        self.busy += ended.since(taken.max(self.busy_until));
+        self.busy_until = self.busy_until.max(ended);
+        if self.looks.len() == LOOKS {
+            self.looks.pop_front();
+        }
+        self.looks.push_back((camera.clone(), marks));
+    }
+
+    /// Time with a look under way since the start.
+    pub fn busy(&self) -> Duration {
+        self.busy
+    }
+
+    /// Its bars, to which the caller adds what it knows. Spans the looks that are kept, or [`SPAN`] when they are older.
+    pub fn view(&self, now: Mono) -> page::Engine {
+        let ended = |look: &(CameraId, [Mono; 5])| look.1[4];
+        // With all places taken there may have been more before the oldest.
+        let oldest = self.looks.front().filter(|_| self.looks.len() == LOOKS);
+        let from = oldest.map_or(now.before(SPAN), |look| now.before(SPAN).max(ended(look)));
+        let span = now.since(from);
+        let from_ms = from.as_nanos() as f64 / 1e6;
+        let ms = |at: Mono| ((at.as_nanos() as f64 / 1e6 - from_ms) * 100.0).round() / 100.0;
+        let shown = self.looks.iter().filter(|look| ended(look) > from);
+        let bars: Vec<page::Bar> = shown
+            .map(|(camera, marks)| page::Bar {
+                camera: camera.to_string(),
+                marks_ms: marks.map(ms),
+            })
+            .collect();
+        page::Engine {
+            device: self.device.clone(),
+            up: true,
+            busy_pct: busy_pct(&bars, span.as_secs_f64() * 1e3),
+            under_way: 0,
+            span_ms: span.as_millis() as u64,
+            bars,
+        }
+    }
+}
+
+/// Share of the span that bars cover, whatever they overlap.
+fn busy_pct(bars: &[page::Bar], span_ms: f64) -> f64 {
+    let mut pieces: Vec<(f64, f64)> = bars
+        .iter()
+        .map(|bar| (bar.marks_ms[0].max(0.0), bar.marks_ms[4].min(span_ms)))
+        .collect();
+    pieces.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut covered, mut until) = (0.0, 0.0_f64);
+    for (from, to) in pieces {
+        covered += (to - from.max(until)).max(0.0);
+        until = until.max(to);
+    }
+    if span_ms > 0.0 {
+        (covered / span_ms * 1000.0).round() / 10.0
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(from_ms: u64, to_ms: u64) -> Marks {
+        let at = |ms| Mono::default().after(Duration::from_millis(ms));
+        Marks {
+            taken: at(from_ms),
+            prepared: at(from_ms + 1),
+            encoded: at(from_ms + 2),
+            prefilled: at(from_ms + 3),
+            generated: at(to_ms),
+        }
+    }
+
+    #[test]
+    fn looks_that_overlap_are_busy_once_and_old_ones_are_not_shown() {
+        let gate = CameraId::new("gate").unwrap();
+        let mut engine = Recent::new("cpu", &gate);
+        for (from, to) in [(0, 500), (5200, 6200), (5700, 6700), (8000, 8500)] {
+            engine.look(&gate, [marks(from, to), marks(from, to - 9)].iter());
+        }
+        let now = Mono::default().after(Duration::from_secs(10));
+        let view = engine.view(now);
+        assert_eq!((view.bars.len(), view.span_ms), (3, 5000));
+        assert_eq!(view.bars[0].marks_ms, [200.0, 201.0, 202.0, 203.0, 1200.0]);
+        assert_eq!(view.busy_pct, 40.0);
+        assert_eq!(engine.busy(), Duration::from_millis(2500));
+    }
+
+    #[test]
+    fn a_fast_engine_shows_a_shorter_time_and_not_a_gap() {
+        let gate = CameraId::new("gate").unwrap();
+        let mut engine = Recent::new("cuda 0", &gate);
+        let looks = 2 * LOOKS as u64;
+        for look in 0..looks {
+            engine.look(&gate, [marks(look * 10, look * 10 + 10)].iter());
+        }
+        let view = engine.view(Mono::default().after(Duration::from_millis(looks * 10)));
+        assert_eq!(view.span_ms, (LOOKS as u64 - 1) * 10);
+        assert_eq!((view.busy_pct, view.bars.len()), (100.0, LOOKS - 1));
+    }
+}

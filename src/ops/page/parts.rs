@@ -1,0 +1,60 @@
+//! Pieces that several parts of the page use.
+
+use maud::{Markup, html};
+
+use super::{view::Mood, words};
+
+/// A state: shape, colour and words.
+pub fn pill(mood: Mood, words: &str) -> Markup {
+    let (class, shape) = match mood {
+        Mood::Good => ("good", "M3 8.5 6.5 12 13 4.5"),
+        Mood::Busy => (
+            "busy",
+            "M8 3v5l3 3M8 1.5a6.5 6.5 0 1 1 0 13 6.5 6.5 0 1 1 0-13",
+        ),
+        Mood::Bad => ("bad", "M8 3v6M8 12v1"),
+        Mood::Off => ("off", "M3 8h10"),
+    };
+    html! {
+        span class=(format!("pill {class}")) {
+            svg viewBox="0 0 16 16" aria-hidden="true" focusable="false" { path d=(shape) {} }
+            (words)
+        }
+    }
+}
+
+/// Names and values, one below the other.
+pub fn facts(facts: &[(&str, String)]) -> Markup {
+    html! {
+        dl.facts {
+            @for (name, value) in facts {
+                div { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}
+
+/// A moment, as long ago as it is.
+pub fn since(unix_ms: i64, now_ms: i64) -> Markup {
+    let seconds = u64::try_from((now_ms - unix_ms) / 1000).unwrap_or_default();
+    html! {
+        time datetime=(words::machine_time(unix_ms)) title=(format!("since {} UTC", words::clock_time(unix_ms))) {
+            "for " (words::duration(seconds))
+        }
+    }
+}
+
+/// Why something is not as it should be, and when it is tried again.
+pub fn reason(text: &str, next_retry_s: Option<f64>) -> Markup {
+    html! {
+        p.reason {
+            (text) "."
+            @if let Some(seconds) = next_retry_s { " Next try in " (words::duration(seconds as u64)) "." }
+        }
+    }
+}
+
+/// A value that may be unknown.
+pub fn known<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "unknown".to_owned(), shown)
+}

@@ -1,0 +1,323 @@
+//! The page as people and programs get it: over HTTP, and in a headless Chromium.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+#[path = "page/board.rs"]
+mod board;
+#[path = "page/chromium.rs"]
+mod chromium;
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use board::{Painted, long_name, site};
+use spotter::{
+    domain::CameraId,
+    ops::{
+        metrics::{CameraCounts, Metrics, OfStage},
+        page::{Health, Site, StatusPage},
+    },
+};
+use support::get;
+use tokio::sync::watch;
+
+/// The page on loopback, which ends with the test.
+struct Served {
+    address: SocketAddr,
+    health: watch::Sender<Health>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+fn serve(scene: Painted, metrics: Metrics) -> Served {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (health, seen) = watch::channel(Health::default());
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let page = runtime
+        .block_on(StatusPage::bind(loopback))
+        .expect("a page");
+    let address = page.address();
+    let site = Site {
+        metrics: Arc::new(metrics),
+        health: seen,
+        scene: Arc::new(scene),
+    };
+    runtime.spawn(page.serve(site, std::future::pending()));
+    Served {
+        address,
+        health,
+        _runtime: runtime,
+    }
+}
+
+/// Head and body of an answer.
+fn parts(answer: &str) -> (String, &str) {
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer of HTTP");
+    (head.to_ascii_lowercase(), body)
+}
+
+#[test]
+fn what_is_asked_is_answered_and_nothing_else() {
+    let served = serve(Painted::new(site(2)), Metrics::new());
+    let ask = |path: &str| get(served.address, path).expect("an answer");
+    for (path, kind) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/page.css", "text/css; charset=utf-8"),
+        ("/page.js", "text/javascript; charset=utf-8"),
+        ("/icon.svg", "image/svg+xml; charset=utf-8"),
+        ("/status.json", "application/json"),
+        (
+            "/metrics",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ),
+        ("/camera/gate.jpg?look=7", "image/jpeg"),
+        ("/healthz", "text/plain; charset=utf-8"),
+    ] {
+        let answer = ask_lossy(served.address, path);
+        let (head, _) = parts(&answer);
+        assert!(head.starts_with("http/1.1 200"), "{path}: {head}");
+        assert!(
+            head.contains(&format!("content-type: {kind}\r\n")),
+            "{path}: {head}"
+        );
+        for header in [
+            "content-security-policy: default-src 'none';",
+            "x-content-type-options: nosniff",
+            "cross-origin-resource-policy: same-origin",
+            "cache-control: no-store",
+        ] {
+            assert!(head.contains(header), "{path}: {header} is not in {head}");
+        }
+    }
+    for path in [
+        "/camera/dock.jpg",
+        "/camera/gate.png",
+        "/camera/..%2f..",
+        "/nothing",
+    ] {
+        assert!(ask(path).starts_with("HTTP/1.1 404"), "{path}");
+    }
+    // Inline styles and scripts would be refused by the policy.
+    let page = ask("/");
+    for inline in [
+        "style=",
+        "<style",
+        " onclick=",
+        " onload=",
+        " onerror=",
+        "javascript:",
+    ] {
+        assert!(!page.contains(inline), "{inline}: {page}");
+    }
+
+    assert!(ask("/readyz").starts_with("HTTP/1.1 503"));
+    served.health.send_replace(Health {
+        ready: true,
+        troubles: vec!["broker: login refused".into()],
+    });
+    assert!(ask("/readyz").starts_with("HTTP/1.1 200"));
+    let sick = ask("/healthz");
+    assert!(sick.starts_with("HTTP/1.1 503") && sick.ends_with("login refused\n"));
+}
+
+/// As [`get`], for answers that are no text.
+fn ask_lossy(address: SocketAddr, path: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).expect("the page listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn without_a_script_it_is_a_whole_snapshot_and_status_json_has_the_same() {
+    let served = serve(Painted::new(site(2)), Metrics::new());
+    let page = get(served.address, "/").expect("an answer");
+    for part in [
+        "<h2 id=\"h-cameras\">Cameras</h2>",
+        "role=\"status\"",
+        "1 of 2 cameras deliver",
+        "<a href=\"#cam-yard\">yard</a>",
+        "alt=\"Camera gate at 10:15:30 UTC: ",
+        "login refused",
+        "a man &amp; a &lt;dog&gt;",
+        "<caption>Frames since the start</caption>",
+        "1\u{202f}203",
+        "not trusted: looks like time zone",
+        "This is a snapshot.",
+    ] {
+        assert!(page.contains(part), "{part} is not in\n{page}");
+    }
+    let answer = get(served.address, "/status.json").expect("an answer");
+    let json: serde_json::Value = serde_json::from_str(parts(&answer).1).expect("JSON");
+    assert_eq!(
+        (&json["v"], &json["cameras"][0]["id"]),
+        (&1.into(), &"gate".into())
+    );
+    assert!(json["cameras"][0]["look"]["found"][0]["place"]["box"][3].is_number());
+    assert_eq!(json["cameras"][1]["state"], "auth_failed");
+}
+
+/// Metrics with everything in them that a daemon shows.
+fn metrics() -> Metrics {
+    let metrics = Metrics::new();
+    let camera = CameraId::new("gate").expect("an id");
+    metrics.set_camera(&camera, true, &CameraCounts::default());
+    metrics.set_books(&camera, &spotter::domain::Books::default());
+    metrics.set_engine("cpu", Some(1));
+    metrics.set_engine_busy("cpu", Duration::from_secs(1));
+    metrics.set_messages(1, &[("offline", 1)]);
+    metrics.total_seconds.observe(0.1);
+    let stage = OfStage { stage: "decode" };
+    metrics.stage_seconds.get_or_create(&stage).observe(0.1);
+    metrics
+}
+
+#[test]
+fn every_metric_of_the_dashboard_exists() {
+    let served = serve(Painted::new(site(1)), metrics());
+    let page = get(served.address, "/metrics").expect("an answer");
+    let exposed: BTreeSet<&str> = parts(&page)
+        .1
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split(['{', ' ']).next())
+        .collect();
+    let text = fs::read_to_string(support::checkout("configs/grafana/spotter.json"));
+    let text = text.expect("the dashboard");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    assert!(panels.len() >= 8, "{} panels", panels.len());
+    let mut used = BTreeMap::new();
+    for panel in panels {
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{panel}");
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().expect("a query");
+            let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            for name in words.filter(|word| word.starts_with("spotter_")) {
+                used.insert(name.to_owned(), query.to_owned());
+            }
+        }
+    }
+    assert!(used.len() >= 10, "{used:?}");
+    for (name, query) in used {
+        assert!(
+            exposed.contains(name.as_str()),
+            "{name} of {query} is not in {exposed:?}"
+        );
+    }
+}
+
+/// What a browser makes of it: the script runs, nothing is refused by the policy or asked of another machine, and the
+/// page follows what happens.
+#[test]
+fn in_a_browser_it_follows_what_happens_and_asks_nobody_else() {
+    let name = long_name();
+    let mut view = site(4);
+    view.cameras[2].id.clone_from(&name);
+    let served = serve(Painted::new(view), Metrics::new());
+    let seen = chromium::dump(&format!("http://{}/", served.address));
+    assert_eq!(seen.console, [String::new(); 0], "console");
+    assert_eq!(seen.elsewhere, [String::new(); 0], "requests to others");
+    let paths: Vec<&str> = seen.asked.iter().map(String::as_str).collect();
+    for path in ["/page.css", "/page.js", "/icon.svg"] {
+        assert!(
+            paths.iter().any(|asked| asked.ends_with(path)),
+            "{path}: {paths:?}"
+        );
+    }
+    let polls = paths.iter().filter(|asked| asked.ends_with('/')).count();
+    assert!(polls >= 2, "the page was asked for again: {paths:?}");
+    // Each view is a look later than the one before.
+    assert!(seen.dom.contains(&format!("h-{name}")), "{}", seen.dom);
+    let first = "/camera/gate.jpg?look=1\"";
+    assert!(!seen.dom.contains(first), "it did not follow: {}", seen.dom);
+    assert!(
+        seen.dom
+            .contains("id=\"away\" class=\"away\" role=\"alert\" hidden"),
+        "{}",
+        seen.dom
+    );
+}
+
+#[test]
+fn words_stand_out_from_their_ground_in_both_themes() {
+    let css = include_str!("../src/ops/page/assets/page.css");
+    let (light, dark) = css
+        .split_once("prefers-color-scheme: dark")
+        .expect("two themes");
+    for (theme, css) in [("light", light), ("dark", dark)] {
+        let colours = colours(css);
+        let colour = |name: &str| {
+            *colours
+                .get(name)
+                .unwrap_or_else(|| panic!("{theme} {name}"))
+        };
+        let pairs = [
+            ("text", "ground"),
+            ("text", "card"),
+            ("text", "still"),
+            ("quiet", "ground"),
+            ("quiet", "card"),
+            ("link", "ground"),
+            ("link", "card"),
+            ("bad-text", "card"),
+            ("good-text", "good-ground"),
+            ("busy-text", "busy-ground"),
+            ("bad-text", "bad-ground"),
+            ("off-text", "off-ground"),
+        ];
+        for (text, ground) in pairs {
+            let contrast = contrast(colour(text), colour(ground));
+            assert!(
+                contrast >= 4.5,
+                "{theme}: {text} on {ground}: {contrast:.2}"
+            );
+        }
+        // Neighbours of a stack are told apart by lightness too, and none vanishes in its card.
+        for stage in 0..8 {
+            let own = colour(&format!("s{stage}"));
+            let from_card = contrast(own, colour("card"));
+            assert!(
+                from_card >= 1.9,
+                "{theme}: s{stage} on card: {from_card:.2}"
+            );
+        }
+    }
+}
+
+/// The custom properties of a theme that are colours: `--name: #rrggbb;`.
+fn colours(css: &str) -> BTreeMap<String, [f64; 3]> {
+    let theme = css.split('}').next().unwrap_or_default();
+    let colour = |line: &str| {
+        let (name, value) = line.trim().strip_prefix("--")?.split_once(": #")?;
+        let number = u32::from_str_radix(value.strip_suffix(';')?, 16).ok()?;
+        let [_, r, g, b] = number.to_be_bytes();
+        Some((name.to_owned(), [r, g, b].map(f64::from)))
+    };
+    theme.lines().filter_map(colour).collect()
+}
+
+/// Contrast of two colours, 1 to 21 (WCAG 2.2).
+fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
+    let luminance = |colour: [f64; 3]| {
+        let linear = colour.map(|c| match c / 255.0 {
+            c if c <= 0.04045 => c / 12.92,
+            c => ((c + 0.055) / 1.055).powf(2.4),
+        });
+        0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    };
+    let (a, b) = (luminance(a), luminance(b));
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
