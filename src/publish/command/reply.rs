@@ -43,7 +43,7 @@ pub struct Reply {
 
 impl Reply {
     /// The payload. Every answer has `v`, `id`, `ok`, `op`, `cam`, `error` and `at_ms`; `null` is what does not apply.
-    pub(in crate::publish) fn to_json(&self) -> Vec<u8> {
+    pub fn to_json(&self) -> Vec<u8> {
         let head = &self.head;
         let mut message = json!({
             "v": SCHEMA,
