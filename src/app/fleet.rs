@@ -171,7 +171,6 @@ impl Fleet {
     }
 
     async fn settle(&mut self) -> anyhow::Result<()> {
-        let until = Instant::now() + START_LIMIT;
         for index in 0..self.cameras.len() {
             let mut health = self.cameras[index].health();
             let streams = |health: &Health| health.phase == Phase::Streaming;
@@ -180,8 +179,7 @@ impl Fleet {
             waited
                 .context("a camera did not deliver within a minute; is the machine too busy?")??;
         }
-        let left = until.saturating_duration_since(Instant::now());
-        self.looking(sleep(SETTLE.min(left))).await
+        self.looking(sleep(SETTLE)).await
     }
 
     /// Looks go on until `end`.
