@@ -17,7 +17,6 @@ mod inbound;
 mod message;
 mod outbox;
 mod publisher;
-mod rate;
 mod report;
 mod tally;
 mod topic;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    domain::{NodeId, PromptId},
+    domain::{NodeId, PromptId, SinceLast},
     publish::{
         Presence, Topics, Update,
         detection::tests::{detection, empty},

@@ -1,4 +1,4 @@
-//! An exact rate limit: at most `limit` messages in any second.
+//! An exact rate limit: at most so many messages in any second.
 
 use std::{collections::VecDeque, time::Duration};
 
