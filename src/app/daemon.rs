@@ -193,8 +193,13 @@ impl Daemon {
         console: Option<Console>,
     ) -> anyhow::Result<Self> {
         let identity = Identity::of_this_machine(config.node.name.clone());
-        let (publisher, broker_task) =
-            Publisher::start(&config.mqtt, &identity, Arc::clone(&clock)).context("mqtt")?;
+        let (publisher, broker_task) = Publisher::start(
+            &config.mqtt,
+            Some(&config.node.state_dir),
+            &identity,
+            Arc::clone(&clock),
+        )
+        .context("mqtt")?;
         let sent = publisher.sent();
         let info = birth::info(&config, &identity, (&card, engines.gpus()), clock.wall());
         publisher.publish(Update::Info(info.clone()));

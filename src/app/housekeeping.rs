@@ -194,7 +194,11 @@ impl Housekeeping {
         let of_broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
         self.health.send_replace(Health {
             ready: true,
-            troubles: cameras.troubles().chain(of_broker).collect(),
+            troubles: cameras
+                .troubles()
+                .chain(of_broker)
+                .chain(publisher.spool_trouble())
+                .collect(),
         });
         gauges::engines(&self.metrics, engines, &self.board.busy());
         gauges::cameras(&self.metrics, cameras);
@@ -211,7 +215,7 @@ impl Housekeeping {
             broker,
             tally: publisher.tally(),
             puback_p95: publisher.puback_p95(),
-            spooled: 0,
+            spooled: publisher.spool_msgs(),
             process: self.process_use,
         };
         gauges::facts(&self.metrics, &facts);
@@ -254,7 +258,7 @@ impl Housekeeping {
             batch_mean: None,
             mqtt_puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
             mqtt_dropped: tally.dropped(),
-            spool_msgs: 0,
+            spool_msgs: publisher.spool_msgs(),
             rss_mib: process.rss_mib,
             cpu_pct: process.cpu_pct,
         }

@@ -300,11 +300,11 @@ pub(super) fn rounded(value: f64, decimals: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-fn corners(place: &NormBox) -> [f64; 4] {
+pub(super) fn corners(place: &NormBox) -> [f64; 4] {
     [place.x0, place.y0, place.x1, place.y1].map(|share| rounded(share, 4))
 }
 
-fn pair(point: NormPoint) -> [f64; 2] {
+pub(super) fn pair(point: NormPoint) -> [f64; 2] {
     [point.x, point.y].map(|share| rounded(share, 4))
 }
 

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::domain::{CameraId, PromptId, ZoneId};
+use crate::domain::{CameraId, Event, PromptId, ZoneId};
 
 use super::{
-    Detection, Topics,
+    Detection, ReplyTo, Topics,
     report::{self, CameraHealth, ConfigReport, Info, Stats},
 };
 
@@ -55,6 +55,26 @@ pub enum Update {
     },
     /// An answer.
     Detection(Box<Detection>),
+    /// Something came, changed or went. Kept until the broker has it, over outages and restarts.
+    Event(Box<Event>),
+    /// The best picture of an event; at most one an event, and not larger than 256 KiB.
+    Snapshot {
+        /// Which.
+        camera: CameraId,
+        /// Of which prompt.
+        prompt: PromptId,
+        /// The picture.
+        jpeg: Arc<[u8]>,
+        /// The broker keeps it for who comes later.
+        retain: bool,
+    },
+    /// The answer to a request. Dropped when the broker goes away before it has it: who asked is gone too.
+    Reply {
+        /// Where it is wanted; `None` = the usual topic.
+        to: Option<ReplyTo>,
+        /// JSON.
+        payload: Vec<u8>,
+    },
     /// Presence after hysteresis.
     Present {
         /// Which.
@@ -106,19 +126,53 @@ pub(super) enum Rank {
     Last,
 }
 
-/// How a message is delivered.
+/// What a message says, and by that how it is delivered.
 #[derive(Clone, Debug)]
-pub(super) enum Delivery {
-    /// Retained, QoS 1: what is true now. An equal payload is not sent again before `refresh` (`None` = never).
+pub(super) enum Content {
+    /// What is true now: retained, QoS 1. An equal payload is not sent again before `refresh` (`None` = never).
     State {
         rank: Rank,
         refresh: Option<Duration>,
+        payload: Arc<[u8]>,
     },
-    /// QoS 0: worth something only now. `camera` names whose rate it uses.
-    Stream { camera: Option<CameraId> },
+    /// Worth something only now: QoS 0.
+    Stream(Stream),
+    /// Happened once: QoS 1, kept until the broker has it.
+    Event(Box<Event>),
+    /// QoS 1, while we are connected.
+    Reply {
+        correlation: Option<Vec<u8>>,
+        payload: Arc<[u8]>,
+    },
 }
 
-/// What a message says.
+/// What is worth something only now.
+#[derive(Clone, Debug)]
+pub(super) enum Stream {
+    /// An answer of a camera.
+    Answer(Box<Detection>),
+    /// A JPEG of a camera.
+    Picture {
+        camera: CameraId,
+        jpeg: Arc<[u8]>,
+        retain: bool,
+    },
+    /// Figures of the node.
+    Figures(Arc<[u8]>),
+}
+
+impl Stream {
+    /// Whose rate it uses.
+    pub(super) fn camera(&self) -> Option<&CameraId> {
+        match self {
+            Self::Answer(detection) => Some(detection.camera()),
+            Self::Picture { camera, .. } => Some(camera),
+            Self::Figures(_) => None,
+        }
+    }
+}
+
+/// What goes to the client library.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     /// Ready.
@@ -127,12 +181,11 @@ pub(super) enum Body {
     Detection(Box<Detection>),
 }
 
-/// Topic, delivery and body.
+/// Topic and content.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) topic: String,
-    pub(super) delivery: Delivery,
-    pub(super) body: Body,
+    pub(super) content: Content,
 }
 
 /// An unchanged health record is repeated so often.
@@ -143,34 +196,47 @@ impl Message {
     pub(super) fn from_update(topics: &Topics, update: Update) -> Self {
         match update {
             Update::Info(info) => {
-                Self::state(topics.info(), report::to_json(&info)).ranked(Rank::Birth)
+                Self::state(topics.info(), report::birth_json(info)).ranked(Rank::Birth)
             }
             Update::Config(result) => Self::state(topics.config(), report::to_json(&result)),
             Update::Stats(stats) => Self {
                 topic: topics.stats(),
-                delivery: Delivery::Stream { camera: None },
-                body: Body::Bytes(report::to_json(&stats).into()),
+                content: Content::Stream(Stream::Figures(report::to_json(&stats).into())),
             },
             Update::CameraStatus { camera, online } => Self::state(
                 topics.camera_status(&camera),
                 status_text(online).as_bytes().to_vec(),
             ),
-            Update::Health { camera, health } => {
-                let mut message =
-                    Self::state(topics.camera_health(&camera), report::to_json(&*health));
-                message.delivery = Delivery::State {
+            Update::Health { camera, health } => Self {
+                topic: topics.camera_health(&camera),
+                content: Content::State {
                     rank: Rank::Usual,
                     refresh: Some(HEALTH_REFRESH),
-                };
-                message
-            }
+                    payload: report::to_json(&*health).into(),
+                },
+            },
             Update::Detection(detection) => Self {
                 topic: topics.detections(detection.camera(), &detection.answer().prompt.id),
-                delivery: Delivery::Stream {
-                    camera: Some(detection.camera().clone()),
-                },
-                body: Body::Detection(detection),
+                content: Content::Stream(Stream::Answer(detection)),
             },
+            Update::Event(event) => Self {
+                topic: topics.event(&event.camera, &event.prompt),
+                content: Content::Event(event),
+            },
+            Update::Snapshot {
+                camera,
+                prompt,
+                jpeg,
+                retain,
+            } => Self {
+                topic: topics.snapshot(&camera, &prompt),
+                content: Content::Stream(Stream::Picture {
+                    camera,
+                    jpeg,
+                    retain,
+                }),
+            },
+            Update::Reply { to, payload } => Self::reply(topics, to, payload),
             Update::Present {
                 camera,
                 prompt,
@@ -215,21 +281,45 @@ impl Message {
     fn state(topic: String, payload: Vec<u8>) -> Self {
         Self {
             topic,
-            delivery: Delivery::State {
+            content: Content::State {
                 rank: Rank::Usual,
                 refresh: None,
+                payload: payload.into(),
             },
-            body: Body::Bytes(payload.into()),
         }
     }
 
-    fn ranked(mut self, rank: Rank) -> Self {
-        self.delivery = Delivery::State {
-            rank,
-            refresh: None,
-        };
+    fn ranked(mut self, new: Rank) -> Self {
+        if let Content::State { rank, .. } = &mut self.content {
+            *rank = new;
+        }
         self
     }
+
+    /// A stranger names the topic: one that cannot be published to is not worth a try.
+    fn reply(topics: &Topics, to: Option<ReplyTo>, payload: Vec<u8>) -> Self {
+        let to = to.filter(|to| can_be_published_to(&to.topic));
+        let (topic, correlation) = match to {
+            Some(to) => (to.topic, to.correlation),
+            None => (topics.reply(), None),
+        };
+        Self {
+            topic,
+            content: Content::Reply {
+                correlation,
+                payload: payload.into(),
+            },
+        }
+    }
+}
+
+/// A longer response topic is not taken.
+const RESPONSE_TOPIC_MAX_BYTES: usize = 1024;
+
+fn can_be_published_to(topic: &str) -> bool {
+    !topic.is_empty()
+        && topic.len() <= RESPONSE_TOPIC_MAX_BYTES
+        && !topic.contains(['+', '#', '\0'])
 }
 
 /// What a state says that nobody knows: Home Assistant reads it as unknown.

@@ -13,11 +13,13 @@
 mod broker;
 mod command;
 mod detection;
+mod event;
 mod inbound;
 mod message;
 mod outbox;
 mod publisher;
 mod report;
+mod spool;
 mod tally;
 mod topic;
 
@@ -26,7 +28,7 @@ pub use command::{Asked, Head, Heard, Reply, Value, filters, heard};
 pub use detection::{Detection, Latency, STAGES};
 pub use inbound::{Inbound, ReplyTo};
 pub use message::{Presence, Update};
-pub use outbox::Limits;
+pub use outbox::{Bounds, Limits};
 pub use publisher::{Identity, Publisher, Sent};
 pub use report::{
     CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, Daemon, GpuStats, Info,

@@ -3,28 +3,30 @@
 use std::{
     fs,
     hash::{BuildHasher, RandomState},
-    path::Path,
+    io,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use sha2::{Digest, Sha256};
 use tokio::{
-    sync::{broadcast, watch},
+    sync::{broadcast, oneshot, watch},
     task::JoinHandle,
 };
 
 use crate::{
-    config::Mqtt,
-    domain::{Clock, NodeId},
+    config::{self, Mqtt},
+    domain::{Clock, EndReason, Event, EventStep, NodeId},
 };
 
 use super::{
-    BrokerState, Detection, Limits, Tally, Topics, Update,
+    Bounds, BrokerState, Detection, Limits, Tally, Topics, Update,
     broker::{Settings, Shared, Task, TlsError, tls_from_config},
     detection::Latency,
     message::Message,
     outbox::Outbox,
+    spool::{Desk, Disk, Folder, Found, Journal, Keeper, time_left},
 };
 
 /// Listeners that are slower than this many detections lose the oldest.
@@ -92,14 +94,20 @@ pub struct Publisher {
     state: watch::Receiver<BrokerState>,
     sent: broadcast::Sender<Sent>,
     stop: Arc<watch::Sender<bool>>,
+    spool: Arc<Desk>,
 }
 
 impl Publisher {
-    /// Starts the connection's task on the current tokio runtime; the broker need not be there. The task ends some
-    /// seconds after [`stop`](Self::stop), or when the last handle is dropped. Fails only when the TLS files are no
-    /// good; blocks to read them.
+    /// Starts the connection's tasks on the current tokio runtime; the broker need not be there. They end some seconds
+    /// after [`stop`](Self::stop), or when the last handle is dropped; then everything is on disk.
+    ///
+    /// Events that an earlier run left in `state_dir` are delivered first, and those that were open when it died end with
+    /// the reason `restart`. Without a directory, or when it fails, events are kept in memory only.
+    ///
+    /// Fails only when the TLS files are no good; blocks to read them and the spool.
     pub fn start(
         mqtt: &Mqtt,
+        state_dir: Option<&Path>,
         identity: &Identity,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, JoinHandle<()>), TlsError> {
@@ -113,8 +121,21 @@ impl Publisher {
             client_id: format!("{}-{}-{}", mqtt.base, identity.node, identity.machine),
             status_topic: topics.status(),
         };
-        let mut outbox = Outbox::new(Limits::default(), Arc::clone(&identity.boot), identity.seed);
+        let limits = Limits {
+            events: bounds(&mqtt.spool),
+            ..Limits::default()
+        };
+        let mut outbox = Outbox::new(limits, Arc::clone(&identity.boot), identity.seed);
         outbox.push(Message::node_status(&topics, true), clock.now());
+        let mut spool = state_dir.map(|state| Spool::open(&state.join("spool"), &mqtt.spool));
+        if let Some(Spool {
+            opened: Ok((journal, found)),
+            ..
+        }) = &mut spool
+        {
+            take_over(&mut outbox, &topics, found, &limits.events, &*clock);
+            write(journal, &mut outbox, &*clock);
+        }
         let shared = Arc::new(Shared::new(outbox));
         let (state_sender, state) = watch::channel(BrokerState::Connecting);
         let (stop_sender, stop) = watch::channel(false);
@@ -128,6 +149,10 @@ impl Publisher {
             stop,
             farewell: Message::node_status(&topics, false),
         };
+        let (keeper, desk) = match spool {
+            Some(spool) => spool.keeper(&shared, &clock),
+            None => (None, Arc::default()),
+        };
         let publisher = Self {
             topics: Arc::new(topics),
             shared,
@@ -135,16 +160,31 @@ impl Publisher {
             state,
             sent,
             stop: Arc::new(stop_sender),
+            spool: desk,
         };
-        Ok((publisher, tokio::spawn(task.run())))
+        let all = async move {
+            let (end, ended) = oneshot::channel();
+            let keeping = keeper.map(|keeper| tokio::spawn(keeper.run(ended)));
+            task.run().await;
+            drop(end);
+            if let Some(keeping) = keeping {
+                // It has no result, and a panic is told by the panic itself.
+                _ = keeping.await;
+            }
+        };
+        Ok((publisher, tokio::spawn(all)))
     }
 
     /// Accepts an update. Never waits and never fails: a state is kept until the broker has it, a stream message may be
     /// dropped by the contract's rules and is counted then.
     pub fn publish(&self, update: Update) {
+        let is_event = matches!(update, Update::Event(_));
         let message = Message::from_update(&self.topics, update);
         self.shared.outbox().push(message, self.clock.now());
         self.shared.wake();
+        if is_event {
+            self.spool.ring();
+        }
     }
 
     /// The topics of this node.
@@ -167,7 +207,17 @@ impl Publisher {
         self.shared.outbox().tally()
     }
 
-    /// 95th percentile of hand-over to acknowledgement over the last states.
+    /// `spool_msgs`: events that the broker does not have, on disk and in memory.
+    pub fn spool_msgs(&self) -> u64 {
+        self.shared.outbox().events() as u64
+    }
+
+    /// Why events are in memory only; `None` = they are on disk, or there is no directory for them.
+    pub fn spool_trouble(&self) -> Option<String> {
+        self.spool.trouble()
+    }
+
+    /// 95th percentile of hand-over to acknowledgement over the last messages that are acknowledged.
     pub fn puback_p95(&self) -> Option<Duration> {
         self.shared.outbox().puback_p95()
     }
@@ -181,6 +231,98 @@ impl Publisher {
     pub fn stop(&self) {
         // The task may have ended already.
         _ = self.stop.send(true);
+    }
+}
+
+/// The configured bounds. On disk, records of what is done take place too, so less is kept than may lie there.
+fn bounds(spool: &config::Spool) -> Bounds {
+    Bounds {
+        events: spool.events,
+        max_age: spool.max_age,
+        max_bytes: spool.max_mb * 1_000_000 / 4 * 3,
+    }
+}
+
+/// The spool as it was found.
+struct Spool {
+    path: PathBuf,
+    opened: io::Result<(Journal<Folder>, Found)>,
+}
+
+impl Spool {
+    fn open(path: &Path, spool: &config::Spool) -> Self {
+        let opened =
+            Folder::open(path).and_then(|folder| Journal::open(folder, spool.max_mb * 1_000_000));
+        if let Ok((_, found)) = &opened {
+            let (waiting, open) = (found.waiting.len(), found.open.len());
+            if waiting + open > 0 {
+                tracing::info!(waiting, open, "events of an earlier run");
+            }
+            let (torn, unreadable) = (found.torn, found.unreadable);
+            if torn + unreadable > 0 {
+                tracing::warn!(path = %path.display(), torn, unreadable, "a part of the spool is lost");
+            }
+        }
+        Self {
+            path: path.to_owned(),
+            opened,
+        }
+    }
+
+    fn keeper(self, shared: &Arc<Shared>, clock: &Arc<dyn Clock>) -> (Option<Keeper>, Arc<Desk>) {
+        let (journal, trouble) = match self.opened {
+            Ok((journal, _)) => (Some(journal), None),
+            Err(error) => {
+                let path = self.path.display();
+                (None, Some(format!("cannot keep events in {path}: {error}")))
+            }
+        };
+        let desk = Arc::new(Desk::new(trouble));
+        let keeper = Keeper {
+            journal,
+            path: self.path,
+            shared: Arc::clone(shared),
+            desk: Arc::clone(&desk),
+            clock: Arc::clone(clock),
+        };
+        (Some(keeper), desk)
+    }
+}
+
+/// Writes at once: an end that was sent and not written would be told again by the next run, under another id.
+fn write<D: Disk>(journal: &mut Journal<D>, outbox: &mut Outbox, clock: &dyn Clock) {
+    let batch = outbox.unwritten(clock.now());
+    if journal.write(&batch, clock.now(), clock.wall()).is_err() {
+        // The keeper tries again, and tells why it cannot.
+        outbox.still_unwritten(batch);
+    }
+}
+
+/// What an earlier run left goes first; then what was open when it died ends.
+pub(super) fn take_over(
+    outbox: &mut Outbox,
+    topics: &Topics,
+    found: &Found,
+    bounds: &Bounds,
+    clock: &dyn Clock,
+) {
+    let (now, wall) = (clock.now(), clock.wall());
+    outbox.keep_on_disk(found.first_number);
+    for (kept, expires_ms) in &found.waiting {
+        let topic = topics.event(&kept.event.camera, &kept.event.prompt);
+        let left = time_left(*expires_ms, wall, bounds.max_age);
+        outbox.restore(&topic, Arc::clone(kept), left, now);
+    }
+    for last in &found.open {
+        let end = Event {
+            step: EventStep::End(EndReason::Restart),
+            ended: Some(wall),
+            ..last.clone()
+        };
+        outbox.push(
+            Message::from_update(topics, Update::Event(Box::new(end))),
+            now,
+        );
     }
 }
 
@@ -205,3 +347,7 @@ mod tests {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "restart_tests.rs"]
+mod restart_tests;

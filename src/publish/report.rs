@@ -19,6 +19,26 @@ pub(super) fn to_json<T: Serialize>(payload: &T) -> Vec<u8> {
     serde_json::to_vec(&versioned).unwrap_or_default()
 }
 
+/// A larger birth message names the cameras alone, and of very many the first: see [`birth_json`].
+const BIRTH_MAX_BYTES: usize = 64 * 1024;
+/// Cameras that a shortened birth message names.
+const BIRTH_CAMERAS_MAX: usize = 500;
+
+/// The birth message within its bounds. One that was shortened has the feature `info_shortened`.
+pub(super) fn birth_json(mut info: Info) -> Vec<u8> {
+    let whole = to_json(&info);
+    if whole.len() <= BIRTH_MAX_BYTES {
+        return whole;
+    }
+    info.cams.truncate(BIRTH_CAMERAS_MAX);
+    for camera in &mut info.cams {
+        camera.prompts.clear();
+        camera.zones.clear();
+    }
+    info.features.push("info_shortened".into());
+    to_json(&info)
+}
+
 /// The birth message. Holds no URL and no user name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Info {
@@ -104,10 +124,18 @@ pub struct ConfigReport {
 
 /// Brokers close the connection on a message that is too large, and a state is sent again after each connect.
 const ERRORS_MAX: usize = 50;
+/// Of a longer problem the beginning is told.
+const ERROR_MAX_CHARS: usize = 500;
 
 impl ConfigReport {
     /// `at` is UTC now.
     pub fn new(hash: String, at: crate::domain::WallTime, mut errors: Vec<String>) -> Self {
+        for error in &mut errors {
+            if let Some((cut, _)) = error.char_indices().nth(ERROR_MAX_CHARS) {
+                error.truncate(cut);
+                error.push('…');
+            }
+        }
         let untold = errors.len().saturating_sub(ERRORS_MAX);
         if untold > 0 {
             errors.truncate(ERRORS_MAX);
@@ -294,6 +322,40 @@ mod tests {
         let many = ConfigReport::new("ab12".into(), at, vec!["x".into(); ERRORS_MAX + 7]);
         assert_eq!(many.errors.len(), ERRORS_MAX + 1);
         assert!(many.errors[ERRORS_MAX].starts_with("7 more"));
+        let long = ConfigReport::new("ab12".into(), at, vec!["é".repeat(100_000); 1000]);
+        assert!(to_json(&long).len() < BIRTH_MAX_BYTES);
+    }
+
+    #[test]
+    fn a_birth_message_of_very_many_cameras_stays_within_its_bounds() {
+        let camera = |number: usize| CameraInfo {
+            id: format!("{number:0>32}"),
+            prompts: vec!["p".repeat(32); 8],
+            zones: vec!["z".repeat(32); 8],
+            rate: 1.0,
+        };
+        let info = |cameras| Info {
+            daemon: Daemon {
+                name: "spotter".into(),
+                version: "1".into(),
+            },
+            boot: "b7c1".into(),
+            started_ms: 0,
+            host: "edge1".into(),
+            gpus: Vec::new(),
+            model: None,
+            cams: (0..cameras).map(camera).collect(),
+            config_hash: "ab12".into(),
+            overrides: 0,
+            features: Vec::new(),
+        };
+        let few = value(&birth_json(info(16)));
+        assert_eq!(few["cams"][15]["zones"].as_array().unwrap().len(), 8);
+        let many = birth_json(info(3000));
+        assert!(many.len() <= BIRTH_MAX_BYTES, "{} bytes", many.len());
+        let many = value(&many);
+        assert_eq!(many["cams"].as_array().unwrap().len(), BIRTH_CAMERAS_MAX);
+        assert_eq!(many["features"], json!(["info_shortened"]));
     }
 
     #[test]

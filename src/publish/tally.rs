@@ -19,15 +19,45 @@ pub struct Tally {
     pub dropped_expired: u64,
     /// Dropped: larger than the contract allows, or refused by the client library.
     pub dropped_refused: u64,
+    /// States that the broker does not take, because they are too large for it or by its rules; each is tried again when it
+    /// changes and after each connect.
+    pub states_declined: u64,
+    /// Events acknowledged by the broker.
+    pub events_acked: u64,
+    /// Events that the broker does not take; each counts once, and is tried again after each connect while it is kept.
+    pub events_declined: u64,
+    /// Events dropped: more, or more bytes, were waiting than the configuration keeps.
+    pub events_over_bound: u64,
+    /// Events dropped: older than the configuration keeps them.
+    pub events_too_old: u64,
+    /// Replies acknowledged by the broker.
+    pub replies_acked: u64,
+    /// Replies dropped: the broker went away or does not take them, or too many waited.
+    pub replies_dropped: u64,
 }
 
 impl Tally {
-    /// `mqtt_dropped` of the contract.
+    /// `mqtt_dropped` of the contract: all that was to be sent and never will be.
     pub fn dropped(&self) -> u64 {
-        self.dropped_offline
-            + self.dropped_replaced
-            + self.dropped_full
-            + self.dropped_expired
-            + self.dropped_refused
+        self.drops().iter().map(|(_, count)| count).sum()
+    }
+
+    /// What was dropped, by reason.
+    pub fn drops(&self) -> [(&'static str, u64); 8] {
+        [
+            ("offline", self.dropped_offline),
+            ("replaced", self.dropped_replaced),
+            ("full", self.dropped_full),
+            ("expired", self.dropped_expired),
+            ("refused", self.dropped_refused),
+            ("spool_full", self.events_over_bound),
+            ("spool_old", self.events_too_old),
+            ("reply", self.replies_dropped),
+        ]
+    }
+
+    /// `spool_dropped`: events that nobody will get.
+    pub fn spool_dropped(&self) -> u64 {
+        self.events_over_bound + self.events_too_old
     }
 }

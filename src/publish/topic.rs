@@ -106,6 +106,11 @@ impl Topics {
         self.of_prompt(camera, "event", prompt)
     }
 
+    /// The best picture of an event.
+    pub fn snapshot(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "snapshot", prompt)
+    }
+
     /// How many, as an integer, or `None`.
     pub fn count(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "count", prompt)

@@ -15,6 +15,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -79,13 +80,17 @@ pub fn script(directory: &Path, name: &str, text: &str) {
     assert!(install.expect("install is there").success(), "{name}");
 }
 
-/// `spotter` with `arguments`, to be changed before it starts.
+/// `spotter` with `arguments`, to be changed before it starts. Each has a place of its own for its state.
 pub fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    let (process, number) = (std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+    let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("state-{process}-{number}"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_spotter"));
     command
         .args(arguments)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_remove("RUST_LOG")
+        .env("STATE_DIRECTORY", state)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -142,14 +142,8 @@ fn frames(books: &Books) -> page::Frames {
 }
 
 /// Messages dropped, by reason; for the page and for the metrics.
-pub fn dropped(tally: &Tally) -> [(&'static str, u64); 5] {
-    [
-        ("offline", tally.dropped_offline),
-        ("replaced", tally.dropped_replaced),
-        ("full", tally.dropped_full),
-        ("expired", tally.dropped_expired),
-        ("refused", tally.dropped_refused),
-    ]
+pub fn dropped(tally: &Tally) -> [(&'static str, u64); 8] {
+    tally.drops()
 }
 
 fn broker(state: &BrokerState, now: Mono) -> page::Broker {

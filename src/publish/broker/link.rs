@@ -29,14 +29,18 @@ pub(in crate::publish) struct Settings {
 }
 
 /// How a payload travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Way {
-    /// QoS 1 and retained, else QoS 0.
-    pub(super) state: bool,
+    /// QoS 1, else QoS 0.
+    pub(super) acknowledged: bool,
+    /// The broker keeps it for who comes later.
+    pub(super) retained: bool,
     /// `application/json`, else plain text.
     pub(super) json: bool,
     /// MQTT 5 brokers forget it then.
     pub(super) expiry: Option<Duration>,
+    /// What the sender of a request knows it by (MQTT 5).
+    pub(super) correlation: Option<Vec<u8>>,
 }
 
 /// What a connection reports.
@@ -70,18 +74,36 @@ pub(super) enum Events {
     V311(Box<rumqttc_v4::EventLoop>),
 }
 
-/// Resolves when the broker has acknowledged a state, or never will.
+/// What became of a message that the broker answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The broker has it.
+    Acked,
+    /// It does not want it.
+    Refused,
+    /// The connection ended before an answer came.
+    Lost,
+}
+
+/// Resolves when the broker has answered a message, or never will.
 pub(super) enum Notice {
     V5(rumqttc::PublishNotice),
     V311(rumqttc_v4::PublishNotice),
 }
 
 impl Notice {
-    /// True when the broker has it.
-    pub(super) async fn acknowledged(self) -> bool {
+    pub(super) async fn outcome(self) -> Outcome {
         match self {
-            Self::V5(notice) => notice.wait_completion_async().await.is_ok(),
-            Self::V311(notice) => notice.wait_async().await.is_ok(),
+            Self::V5(notice) => match notice.wait_completion_async().await {
+                Ok(_) => Outcome::Acked,
+                Err(rumqttc::PublishNoticeError::V5PubAck(_)) => Outcome::Refused,
+                Err(_) => Outcome::Lost,
+            },
+            // MQTT 3.1.1 cannot refuse a message: it acknowledges, or closes.
+            Self::V311(notice) => match notice.wait_async().await {
+                Ok(_) => Outcome::Acked,
+                Err(_) => Outcome::Lost,
+            },
         }
     }
 }
@@ -189,8 +211,9 @@ impl Sender {
     ) -> Result<Option<Notice>, NotTaken> {
         match self {
             Self::V5(client) => {
+                let acknowledged = way.acknowledged;
                 let options = v5_publish_options(way);
-                if way.state {
+                if acknowledged {
                     let notice = client.try_publish_tracked(topic, payload, options);
                     notice
                         .map(|notice| Some(Notice::V5(notice)))
@@ -202,14 +225,21 @@ impl Sender {
             }
             Self::V311(client) => {
                 use rumqttc_v4::PublishOptions;
-                if way.state {
-                    let options = PublishOptions::at_least_once().retained();
+                let options = match way.acknowledged {
+                    true => PublishOptions::at_least_once(),
+                    false => PublishOptions::at_most_once(),
+                };
+                let options = match way.retained {
+                    true => options.retained(),
+                    false => options,
+                };
+                if way.acknowledged {
                     let notice = client.try_publish_tracked(topic, payload, options);
                     notice
                         .map(|notice| Some(Notice::V311(notice)))
                         .map_err(|_| NotTaken)
                 } else {
-                    let taken = client.try_publish(topic, payload, PublishOptions::at_most_once());
+                    let taken = client.try_publish(topic, payload, options);
                     taken.map(|()| None).map_err(|_| NotTaken)
                 }
             }
@@ -239,15 +269,19 @@ impl Sender {
 
 fn v5_publish_options(way: Way) -> rumqttc::PublishOptions {
     use rumqttc::{PublishOptions, PublishProperties};
-    let options = if way.state {
-        PublishOptions::at_least_once().retained()
-    } else {
-        PublishOptions::at_most_once()
+    let options = match way.acknowledged {
+        true => PublishOptions::at_least_once(),
+        false => PublishOptions::at_most_once(),
+    };
+    let options = match way.retained {
+        true => options.retained(),
+        false => options,
     };
     options.properties(PublishProperties {
         payload_format_indicator: Some(1),
         message_expiry_interval: way.expiry.map(|expiry| expiry.as_secs() as u32),
         content_type: way.json.then(|| "application/json".to_owned()),
+        correlation_data: way.correlation.map(Into::into),
         ..PublishProperties::default()
     })
 }

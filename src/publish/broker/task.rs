@@ -17,14 +17,14 @@ use tokio::{
 };
 
 use super::{
-    link::{self, Happened, QUEUE, Sender, Settings, Way},
+    link::{self, Happened, Outcome, QUEUE, Sender, Settings, Way},
     policy::{BrokerState, End, LateWill, Policy},
 };
 use crate::{
     domain::{Clock, Mono},
     publish::{
         message::{Body, Message},
-        outbox::{Outbox, Outgoing, Promise, STREAM_MAX_AGE, Ticket},
+        outbox::{Outbox, Outgoing, Ticket},
         publisher::Sent,
     },
 };
@@ -94,7 +94,7 @@ struct Open {
     sender: Sender,
     /// Requests in the library's queue.
     queued: usize,
-    acks: JoinSet<(Ticket, bool)>,
+    acks: JoinSet<(Ticket, Outcome)>,
     late_will: LateWill,
     online: bool,
     /// Since when we are stopping, and whether good-bye was said.
@@ -251,10 +251,7 @@ impl Task {
 
     fn hand_over(&self, open: &mut Open, outgoing: Outgoing) {
         let is_detection = matches!(outgoing.body, Body::Detection(_));
-        let (state, expiry) = match outgoing.promise {
-            Promise::State(_) => (true, None),
-            Promise::Stream { expires } => (false, expires.then_some(STREAM_MAX_AGE)),
-        };
+        let ticket = outgoing.promise.ticket();
         // The last moment before the bytes leave us: `publish_ms` and the stage `out` are read here.
         let now = self.clock.now();
         let payload = match (&outgoing.body, &outgoing.label) {
@@ -280,19 +277,18 @@ impl Task {
         }
         let json = payload.first() == Some(&b'{');
         let way = Way {
-            state,
+            acknowledged: ticket.is_some(),
+            retained: outgoing.promise.is_retained(),
             json,
-            expiry,
+            expiry: outgoing.promise.expiry(),
+            correlation: outgoing.promise.correlation(),
         };
-        match (
-            open.sender.publish(&outgoing.topic, payload, way),
-            outgoing.promise,
-        ) {
-            (Ok(notice), promise) => {
+        match (open.sender.publish(&outgoing.topic, payload, way), ticket) {
+            (Ok(notice), ticket) => {
                 open.queued += 1;
-                if let (Some(notice), Promise::State(ticket)) = (notice, promise) {
+                if let (Some(notice), Some(ticket)) = (notice, ticket) {
                     open.acks
-                        .spawn(async move { (ticket, notice.acknowledged().await) });
+                        .spawn(async move { (ticket, notice.outcome().await) });
                 }
                 if let Body::Detection(detection) = outgoing.body {
                     let latency = detection.latency(now);
@@ -305,12 +301,12 @@ impl Task {
                     });
                 }
             }
-            (Err(_), Promise::State(ticket)) => {
+            (Err(_), Some(ticket)) => {
                 // The library has less room than we counted; its next event brings us back.
                 open.queued = QUEUE;
                 self.shared.outbox().failed(ticket);
             }
-            (Err(_), Promise::Stream { .. }) => {
+            (Err(_), None) => {
                 open.queued = QUEUE;
                 self.shared
                     .outbox()
@@ -319,19 +315,20 @@ impl Task {
         }
     }
 
-    fn settle(&self, acked: Result<(Ticket, bool), tokio::task::JoinError>) {
+    fn settle(&self, answer: Result<(Ticket, Outcome), tokio::task::JoinError>) {
         let now = self.clock.now();
-        match acked {
-            Ok((ticket, true)) => self.shared.outbox().acked(ticket, now),
+        match answer {
+            Ok((ticket, Outcome::Acked)) => self.shared.outbox().acked(ticket, now),
             // Refused by the broker (no right to this topic): sending it again would only be refused again, and the
             // next connect tries anyway.
-            Ok((ticket, false)) => {
+            Ok((ticket, Outcome::Refused)) => {
                 tracing::warn!(
-                    "the broker did not accept a state; check its rules for this client"
+                    "the broker did not accept a message; check its rules for this client"
                 );
-                self.shared.outbox().acked(ticket, now);
+                self.shared.outbox().declined(ticket, now);
             }
-            Err(_) => {}
+            // An answer that will never come ends the connection, and the outbox begins anew on the next.
+            Ok((_, Outcome::Lost)) | Err(_) => {}
         }
     }
 

@@ -52,7 +52,7 @@ fn mqtt(port: u16) -> Mqtt {
 
 fn start(mqtt: &Mqtt) -> (Publisher, JoinHandle<()>) {
     let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
-    Publisher::start(mqtt, &identity, Arc::new(SystemClock::new())).unwrap()
+    Publisher::start(mqtt, None, &identity, Arc::new(SystemClock::new())).unwrap()
 }
 
 async fn reach(publisher: &Publisher, wanted: impl FnMut(&BrokerState) -> bool) -> BrokerState {
@@ -351,7 +351,7 @@ async fn tls_trusts_its_authority_only_and_never_goes_on_in_clear() {
     reach(&unchecked, BrokerState::is_online).await;
     let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
     let missing = with(file("nowhere.pem"), false);
-    let refused = Publisher::start(&missing, &identity, Arc::new(SystemClock::new()));
+    let refused = Publisher::start(&missing, None, &identity, Arc::new(SystemClock::new()));
     assert!(refused.is_err_and(|error| error.to_string().contains("nowhere.pem")));
 }
 

@@ -8,10 +8,26 @@
 //! - A **stream** message is kept for at most [`STREAM_MAX_AGE`]. Answers that come at once are all sent; over the rates
 //!   a newer one takes the place of the last of its topic. What is replaced, comes too late, or finds the broker away is
 //!   dropped and counted; an old frame is never sent late.
-//! - States go before streams and are not held back by the rate limits, only counted in them.
-//! - The **farewell** is a state that goes when nothing else waits, so that nobody hears of us after it.
+//! - A **picture** is a stream message too, at most one a second and topic.
+//! - An **event** is kept until the broker acknowledges it, in the order of its topic, on disk as in memory (`spool`). What
+//!   an outage holds back comes afterwards, oldest first and slowly. Only the bounds of the configuration drop one, the
+//!   oldest first, and count it.
+//! - A **reply** is kept while the connection lasts.
+//! - Replies go first, for somebody waits; then states; then events; then streams. Only streams wait for the rates of
+//!   the contract; all are counted in them. Events come after the birth with its `status`, not between the states: it must
+//!   not wait for what an outage held back, and who sees an event has seen what is true.
+//! - The **farewell** is a state that goes when nothing else waits, so that nobody hears of us after it. Events that are
+//!   too many to go before it stay in the spool.
 
+#[cfg(test)]
+mod event_tests;
+mod events;
+#[cfg(test)]
+mod flood_tests;
+#[cfg(test)]
+mod outage_tests;
 mod rates;
+mod replies;
 mod states;
 mod streams;
 #[cfg(test)]
@@ -23,20 +39,23 @@ use std::{
     time::Duration,
 };
 
-use crate::domain::{CameraId, Mono};
+use crate::domain::{CameraId, Event, Mono};
 
 use super::{
     detection::Label,
-    message::{Body, Delivery, Message, Rank},
+    message::{Body, Content, Message, Rank},
+    spool::{Batch, Kept},
     tally::Tally,
 };
 
+pub use events::Bounds;
+use events::Events;
 use rates::RateLimit;
-use states::{Phase, State};
-pub(super) use streams::STREAM_MAX_AGE;
+use replies::{Replies, Reply};
+use states::State;
 use streams::{Line, Waiting};
 
-/// States on their way without an acknowledgement. Brokers accept 20 by default (mosquitto).
+/// Messages on their way without an acknowledgement. Brokers accept 20 by default (mosquitto).
 const IN_FLIGHT_MAX: usize = 16;
 /// Acknowledgement times kept for the percentile.
 const PUBACKS_KEPT: usize = 128;
@@ -50,6 +69,8 @@ pub struct Limits {
     pub node_per_s: usize,
     /// Stream messages waiting, all topics together; beyond it the oldest is dropped.
     pub waiting: usize,
+    /// Events.
+    pub events: Bounds,
 }
 
 impl Default for Limits {
@@ -58,21 +79,71 @@ impl Default for Limits {
             camera_per_s: 20,
             node_per_s: 200,
             waiting: 256,
+            events: Bounds::default(),
         }
     }
 }
 
-/// Names a hand-over of a state, until it is acknowledged or fails.
+/// Names a hand-over that is acknowledged, until it is or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
-/// How a message that is due must be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a message that is due must be sent. A ticket comes back with [`Outbox::acked`], [`Outbox::failed`] or
+/// [`Outbox::declined`].
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Promise {
-    /// QoS 1, retained; the ticket comes back with [`Outbox::acked`] or [`Outbox::failed`].
+    /// QoS 1, retained.
     State(Ticket),
-    /// QoS 0, with expiry when it says what a frame showed.
-    Stream { expires: bool },
+    /// QoS 1; the broker forgets it after `expiry`.
+    Event { ticket: Ticket, expiry: Duration },
+    /// QoS 1, with what its receiver knows the request by.
+    Reply {
+        ticket: Ticket,
+        correlation: Option<Arc<[u8]>>,
+    },
+    /// QoS 0; one that says what a frame showed expires.
+    Stream {
+        expiry: Option<Duration>,
+        retain: bool,
+    },
+}
+
+impl Promise {
+    /// Of what is acknowledged: QoS 1, else QoS 0.
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Self::State(ticket) | Self::Event { ticket, .. } | Self::Reply { ticket, .. } => {
+                Some(*ticket)
+            }
+            Self::Stream { .. } => None,
+        }
+    }
+
+    /// The broker keeps it for who comes later.
+    pub(super) fn is_retained(&self) -> bool {
+        match self {
+            Self::State(_) => true,
+            Self::Stream { retain, .. } => *retain,
+            Self::Event { .. } | Self::Reply { .. } => false,
+        }
+    }
+
+    /// When the broker forgets it (MQTT 5).
+    pub(super) fn expiry(&self) -> Option<Duration> {
+        match self {
+            Self::Event { expiry, .. } => Some(*expiry),
+            Self::Stream { expiry, .. } => *expiry,
+            Self::State(_) | Self::Reply { .. } => None,
+        }
+    }
+
+    /// What its receiver knows the request by (MQTT 5).
+    pub(super) fn correlation(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Reply { correlation, .. } => correlation.as_deref().map(<[u8]>::to_vec),
+            Self::State(_) | Self::Event { .. } | Self::Stream { .. } => None,
+        }
+    }
 }
 
 /// A message that is due.
@@ -85,6 +156,16 @@ pub(super) struct Outgoing {
     pub(super) label: Option<Label>,
 }
 
+/// What is on its way.
+#[derive(Clone, Debug)]
+enum Carried {
+    /// The state of a topic.
+    State(String),
+    /// The event with this number.
+    Event(u64),
+    Reply(Reply),
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Outbox {
@@ -95,15 +176,20 @@ pub(super) struct Outbox {
     connected: bool,
     states: BTreeMap<String, State>,
     pending: BTreeSet<(Rank, u64, String)>,
-    in_flight: HashMap<Ticket, (String, Mono)>,
+    events: Events,
+    replies: Replies,
+    in_flight: HashMap<Ticket, (Carried, Mono)>,
     waiting: VecDeque<Waiting>,
     /// With the moment from which nothing is waited for any more.
     farewell: Option<(Message, Mono)>,
+    said_farewell: bool,
     lines: HashMap<String, Line>,
     node_rate: RateLimit,
     camera_rates: HashMap<CameraId, RateLimit>,
     pubacks: VecDeque<Duration>,
     serial: u64,
+    /// Time of the last event's id.
+    event_ms: u64,
     tally: Tally,
 }
 
@@ -117,33 +203,76 @@ impl Outbox {
             connected: false,
             states: BTreeMap::new(),
             pending: BTreeSet::new(),
+            events: Events::new(limits.events),
+            replies: Replies::default(),
             in_flight: HashMap::new(),
             waiting: VecDeque::new(),
             farewell: None,
+            said_farewell: false,
             lines: HashMap::new(),
             node_rate: RateLimit::new(limits.node_per_s),
             camera_rates: HashMap::new(),
             pubacks: VecDeque::new(),
             serial: 0,
+            event_ms: 0,
             tally: Tally::default(),
         }
     }
 
+    /// From now on the events of this run are for the disk too, numbered from `first_number` on.
+    pub(super) fn keep_on_disk(&mut self, first_number: u64) {
+        self.events.keep_on_disk(first_number);
+    }
+
+    /// Takes over an event that an earlier run did not deliver; in their order, before anything else is pushed. `left` is
+    /// what remains of its time.
+    pub(super) fn restore(&mut self, topic: &str, kept: Arc<Kept>, left: Duration, now: Mono) {
+        self.events.restore(topic, kept, left, now, &mut self.tally);
+    }
+
     /// Accepts a message at `now`.
     pub(super) fn push(&mut self, message: Message, now: Mono) {
-        match (message.delivery, message.body) {
-            (Delivery::State { rank, refresh }, Body::Bytes(payload)) => {
-                self.push_state(message.topic, payload, (rank, refresh), now);
+        let topic = message.topic;
+        match message.content {
+            Content::State {
+                rank,
+                refresh,
+                payload,
+            } => self.push_state(topic, payload, (rank, refresh), now),
+            Content::Stream(stream) => self.push_stream(topic, stream, now),
+            Content::Event(event) => self.push_event(&topic, *event, now),
+            Content::Reply {
+                correlation,
+                payload,
+            } => {
+                let correlation = correlation.map(Arc::from);
+                let reply = Reply {
+                    topic,
+                    correlation,
+                    payload,
+                };
+                self.replies.push(reply, self.connected, &mut self.tally);
             }
-            (Delivery::Stream { camera }, body) => {
-                self.push_stream(message.topic, camera, body, now);
-            }
-            // A state is a short text that is known when it is pushed; no message is built like this.
-            (Delivery::State { .. }, Body::Detection(_)) => self.tally.dropped_refused += 1,
         }
     }
 
-    /// Accepts the last message of all, a state. What still waits `at_latest` then is dropped for it.
+    fn push_event(&mut self, topic: &str, event: Event, now: Mono) {
+        let told = event.ended.unwrap_or(event.last_seen).unix_millis();
+        // Ids sort as the events were told, though a clock was set back between them.
+        self.event_ms = self.event_ms.max(u64::try_from(told).unwrap_or(0));
+        let id = self.message_id(self.event_ms);
+        self.events.push(topic, id, event, now, &mut self.tally);
+    }
+
+    /// A ULID: unique, and it sorts by time.
+    fn message_id(&mut self, unix_ms: u64) -> String {
+        self.serial += 1;
+        let random = u128::from(self.id_seed & 0xff_ffff_ffff) << 40
+            | u128::from(self.serial & 0xff_ffff_ffff);
+        ulid::Ulid::from_parts(unix_ms, random).to_string()
+    }
+
+    /// Accepts the last message of all, a state. Streams that still wait `at_latest` then are dropped for it; events stay.
     pub(super) fn end_with(&mut self, farewell: Message, at_latest: Mono) {
         self.farewell = Some((farewell, at_latest));
     }
@@ -157,35 +286,89 @@ impl Outbox {
         for topic in topics {
             self.make_pending(&topic);
         }
+        self.events.connected();
     }
 
-    /// The connection ended. Stream messages that waited for it are dropped.
+    /// The connection ended. Streams that waited for it and replies are dropped, events are late from now on.
     pub(super) fn disconnected(&mut self) {
         self.connected = false;
         self.in_flight.clear();
         self.drop_streams();
+        self.replies.disconnected(&mut self.tally);
+        self.events.disconnected(&mut self.tally);
     }
 
-    /// The message to send now, if any. States first, then the oldest stream message that the rates allow, then the farewell.
+    /// The message to send now, if any; in which order, the module's documentation says.
     pub(super) fn take(&mut self, now: Mono) -> Option<Outgoing> {
         if !self.connected {
             return None;
         }
         let is_late = |(_, at_latest): &(Message, Mono)| *at_latest <= now;
-        if self.farewell.as_ref().is_some_and(is_late) {
+        let hurries = self.farewell.as_ref().is_some_and(is_late);
+        if hurries {
             self.drop_streams();
+        }
+        if let Some(reply) = self.take_reply(now) {
+            return Some(reply);
         }
         let due = self.take_state(now);
         // Not before the birth is complete: a consumer that sees a frame has seen the states.
-        if due.is_some() || !self.pending.is_empty() {
+        if due.is_some() || !self.pending.is_empty() || self.said_farewell {
             return due;
+        }
+        if let Some(event) = self.take_event(now) {
+            return Some(event);
         }
         if let Some(stream) = self.take_stream(now) {
             return Some(stream);
         }
-        let (farewell, _) = self.farewell.take_if(|_| self.waiting.is_empty())?;
+        let rest = self.events.is_waiting() || !self.replies.is_settled();
+        let ends = self.waiting.is_empty() && (hurries || !rest);
+        let (farewell, _) = self.farewell.take_if(|_| ends)?;
+        self.said_farewell = true;
         self.push(farewell, now);
         self.take_state(now)
+    }
+
+    fn take_reply(&mut self, now: Mono) -> Option<Outgoing> {
+        if self.in_flight.len() >= IN_FLIGHT_MAX || self.said_farewell {
+            return None;
+        }
+        let reply = self.replies.take()?;
+        let ticket = self.sends(Carried::Reply(reply.clone()), now);
+        Some(Outgoing {
+            topic: reply.topic,
+            promise: Promise::Reply {
+                ticket,
+                correlation: reply.correlation,
+            },
+            body: Body::Bytes(reply.payload),
+            label: None,
+        })
+    }
+
+    fn take_event(&mut self, now: Mono) -> Option<Outgoing> {
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            return None;
+        }
+        let due = self.events.take(now, &mut self.tally)?;
+        let ticket = self.sends(Carried::Event(due.number), now);
+        let expiry = due.expiry;
+        Some(Outgoing {
+            topic: due.topic.to_string(),
+            promise: Promise::Event { ticket, expiry },
+            body: Body::Bytes(due.payload.into()),
+            label: None,
+        })
+    }
+
+    /// A message that will be acknowledged leaves.
+    fn sends(&mut self, carried: Carried, now: Mono) -> Ticket {
+        self.serial += 1;
+        let ticket = Ticket(self.serial);
+        self.in_flight.insert(ticket, (carried, now));
+        self.node_rate.count(now);
+        ticket
     }
 
     /// When [`take`](Self::take) may have something, if nothing else happens before; `None` = not by time alone.
@@ -195,37 +378,81 @@ impl Outbox {
         }
         let streams = self.waiting.iter().map(|item| self.ready_at(item, now));
         let farewell = self.farewell.iter().map(|(_, at_latest)| *at_latest);
-        streams.chain(farewell).min()
+        let has_room = self.in_flight.len() < IN_FLIGHT_MAX && !self.said_farewell;
+        let event = has_room.then(|| self.events.next_at(now)).flatten();
+        streams.chain(farewell).chain(event).min()
     }
 
-    /// The broker has the state for which `ticket` was given.
+    /// The broker has the message for which `ticket` was given.
     pub(super) fn acked(&mut self, ticket: Ticket, now: Mono) {
-        let Some((topic, since)) = self.in_flight.remove(&ticket) else {
-            return; // Of an earlier connection; the state was made due again.
+        let Some((carried, since)) = self.in_flight.remove(&ticket) else {
+            return; // Of an earlier connection; it was made due again.
         };
-        self.tally.states_acked += 1;
         self.pubacks.push_back(now.since(since));
         if self.pubacks.len() > PUBACKS_KEPT {
             self.pubacks.pop_front();
         }
-        match self.states.get_mut(&topic).map(|state| &mut state.phase) {
-            Some(Phase::InFlight { newer: true }) => self.make_pending(&topic),
-            Some(phase @ Phase::InFlight { newer: false }) => *phase = Phase::Settled { at: now },
-            // Due again already, by `repeat`: this acknowledgement is not of what will be sent.
-            Some(Phase::Pending { .. } | Phase::Settled { .. }) | None => {}
+        match carried {
+            Carried::State(topic) => {
+                self.tally.states_acked += 1;
+                self.settle_state(&topic, now);
+            }
+            Carried::Event(number) => {
+                self.tally.events_acked += 1;
+                self.events.acked(number);
+            }
+            Carried::Reply(_) => {
+                self.tally.replies_acked += 1;
+                self.replies.settled();
+            }
         }
     }
 
-    /// The hand-over did not succeed: the state is due again.
+    /// The hand-over did not succeed, or the connection ended before the broker answered: the message is due again.
     pub(super) fn failed(&mut self, ticket: Ticket) {
-        if let Some((topic, _)) = self.in_flight.remove(&ticket) {
-            self.make_pending(&topic);
+        match self.in_flight.remove(&ticket) {
+            Some((Carried::State(topic), _)) => self.make_pending(&topic),
+            Some((Carried::Event(number), _)) => self.events.failed(number),
+            Some((Carried::Reply(reply), _)) => self.replies.failed(reply),
+            None => {}
         }
     }
 
-    /// True when the broker has acknowledged every state, and the farewell if there is one.
+    /// The broker does not take the message: it said so, or it is larger than it allows. It is not sent again on this
+    /// connection; a state not before it changes, a reply never.
+    pub(super) fn declined(&mut self, ticket: Ticket, now: Mono) {
+        match self.in_flight.remove(&ticket) {
+            Some((Carried::State(topic), _)) => {
+                self.tally.states_declined += 1;
+                self.settle_state(&topic, now);
+            }
+            Some((Carried::Event(number), _)) => self.events.declined(number, &mut self.tally),
+            Some((Carried::Reply(_), _)) => {
+                self.tally.replies_dropped += 1;
+                self.replies.settled();
+            }
+            None => {}
+        }
+    }
+
+    /// True when the broker has answered everything that was sent, and the farewell if there is one.
     pub(super) fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.in_flight.is_empty() && self.farewell.is_none()
+    }
+
+    /// Events that the broker does not have.
+    pub(super) fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// What the disk does not know yet.
+    pub(super) fn unwritten(&mut self, now: Mono) -> Batch {
+        self.events.unwritten(now, &mut self.tally)
+    }
+
+    /// A batch could not be written.
+    pub(super) fn still_unwritten(&mut self, batch: Batch) {
+        self.events.still_unwritten(batch);
     }
 
     /// Counters.
@@ -233,7 +460,7 @@ impl Outbox {
         self.tally
     }
 
-    /// 95th percentile of hand-over to acknowledgement over the last 128 states.
+    /// 95th percentile of hand-over to acknowledgement over the last 128 messages that were acknowledged.
     pub(super) fn puback_p95(&self) -> Option<Duration> {
         let mut sorted: Vec<Duration> = self.pubacks.iter().copied().collect();
         sorted.sort_unstable();

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{IN_FLIGHT_MAX, Outbox, Outgoing, Promise, Ticket};
+use super::{Carried, IN_FLIGHT_MAX, Outbox, Outgoing, Promise};
 use crate::{
     domain::Mono,
     publish::message::{Body, Rank},
@@ -34,6 +34,16 @@ impl Outbox {
     pub(in crate::publish) fn repeat(&mut self, topic: &str) {
         if self.states.contains_key(topic) {
             self.make_pending(topic);
+        }
+    }
+
+    /// The broker answered: it has the state, or does not take it.
+    pub(super) fn settle_state(&mut self, topic: &str, now: Mono) {
+        match self.states.get_mut(topic).map(|state| &mut state.phase) {
+            Some(Phase::InFlight { newer: true }) => self.make_pending(topic),
+            Some(phase @ Phase::InFlight { newer: false }) => *phase = Phase::Settled { at: now },
+            // Due again already, by `repeat`: this acknowledgement is not of what will be sent.
+            Some(Phase::Pending { .. } | Phase::Settled { .. }) | None => {}
         }
     }
 
@@ -79,14 +89,12 @@ impl Outbox {
         let (_, _, topic) = self.pending.pop_first()?;
         let state = self.states.get_mut(&topic)?;
         state.phase = Phase::InFlight { newer: false };
-        self.serial += 1;
-        let ticket = Ticket(self.serial);
-        self.in_flight.insert(ticket, (topic.clone(), now));
-        self.node_rate.count(now);
+        let payload = Arc::clone(&state.payload);
+        let ticket = self.sends(Carried::State(topic.clone()), now);
         Some(Outgoing {
             topic,
             promise: Promise::State(ticket),
-            body: Body::Bytes(Arc::clone(&state.payload)),
+            body: Body::Bytes(payload),
             label: None,
         })
     }

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 
@@ -51,10 +51,7 @@ fn text(outgoing: &Outgoing) -> &str {
 }
 
 fn ticket(outgoing: &Outgoing) -> Ticket {
-    match outgoing.promise {
-        Promise::State(ticket) => ticket,
-        Promise::Stream { .. } => panic!("not a state"),
-    }
+    outgoing.promise.ticket().expect("it is acknowledged")
 }
 
 /// As many detections as the rate lets go at once, and one that it holds back.
@@ -113,11 +110,11 @@ fn birth_comes_first_and_status_last_after_every_connect() {
     push(&mut outbox, count("gate", 2), ms(0));
     let info = Message {
         topic: topics().info(),
-        delivery: Delivery::State {
+        content: Content::State {
             rank: Rank::Birth,
             refresh: None,
+            payload: b"{}".as_slice().into(),
         },
-        body: Body::Bytes(b"{}".as_slice().into()),
     };
     outbox.push(info, ms(0));
     assert!(

@@ -1,0 +1,87 @@
+//! One record: its length, its checksum, and what it says as JSON.
+//!
+//! ```text
+//!   u32 LE  length of the body      u64 LE  xxh3 of the body      body
+//! ```
+//!
+//! A file is read up to the first record that is not whole: a write that was cut off is the end of what is known.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Kept;
+
+/// A length beyond it is no length.
+const BODY_MAX_BYTES: usize = 1 << 24;
+const HEAD_BYTES: usize = 12;
+
+/// What a line of the journal says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Record {
+    /// An event is to be delivered.
+    #[serde(rename = "keep")]
+    Keep {
+        /// Which.
+        kept: Arc<Kept>,
+        /// Until when, Unix milliseconds.
+        expires_ms: i64,
+        /// Something newer is known of its thing: it does not tell whether that is still there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        superseded: bool,
+    },
+    /// These need not be delivered any more.
+    #[serde(rename = "done")]
+    Done(Vec<u64>),
+}
+
+impl Record {
+    /// Adds the record's bytes.
+    pub(super) fn write(&self, to: &mut Vec<u8>) {
+        // Numbers, texts and lists under text keys always serialise.
+        let body = serde_json::to_vec(self).unwrap_or_default();
+        to.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        to.extend_from_slice(&xxh3_64(&body).to_le_bytes());
+        to.extend_from_slice(&body);
+    }
+}
+
+/// What a file held.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Read {
+    pub(super) records: Vec<Record>,
+    /// Something follows that is not a whole record.
+    pub(super) torn: bool,
+    /// Whole records that say nothing we know: of another version.
+    pub(super) unknown: u64,
+}
+
+/// Reads a file, whatever is in it.
+pub(super) fn read(mut bytes: &[u8]) -> Read {
+    let mut read = Read::default();
+    while !bytes.is_empty() {
+        let Some((body, rest)) = whole(bytes) else {
+            read.torn = true;
+            break;
+        };
+        match serde_json::from_slice(body) {
+            Ok(record) => read.records.push(record),
+            Err(_) => read.unknown += 1,
+        }
+        bytes = rest;
+    }
+    read
+}
+
+/// The first record's body, and what follows it.
+fn whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    let [l0, l1, l2, l3, sum @ ..] = *head;
+    let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    if length == 0 || length > BODY_MAX_BYTES {
+        return None;
+    }
+    let (body, rest) = rest.split_at_checked(length)?;
+    (u64::from_le_bytes(sum) == xxh3_64(body)).then_some((body, rest))
+}
