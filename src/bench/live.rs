@@ -82,7 +82,7 @@ fn things(truth: &Truth, class: Class, colour: Option<Colour>) -> Vec<Thing> {
 mod tests {
     use super::*;
     use crate::demo::{
-        scene::{Layout, Light, Weather},
+        scene::{Identity, Layout, Light, Weather},
         truth::Seen,
     };
 
@@ -102,6 +102,7 @@ mod tests {
 
     fn car(colour: Colour, box_in_frame: NormBox, standing: Standing) -> Seen {
         Seen {
+            identity: Identity::Nobody,
             class: Class::Car,
             colour: Some(colour),
             box_in_frame,

@@ -9,8 +9,8 @@ use super::{
     paint::{bounds, item_of_object, item_of_prop},
     routes::any_colour,
     scene::{
-        Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Class, Facing, Layout, Lens, Object, Prop, PropKind,
-        RIDER, Scene, View, Weather,
+        Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Class, Facing, Identity, Layout, Lens, Object, Prop,
+        PropKind, RIDER, Scene, View, Weather,
     },
 };
 
@@ -182,6 +182,7 @@ fn any_object(class: Class, rng: &mut Pcg32) -> Object {
         _ => 0.0,
     };
     Object {
+        identity: Identity::Nobody,
         class,
         colour: class.coloured().then(|| any_colour(rng)),
         x: 0.0,

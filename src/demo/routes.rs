@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_pcg::Pcg32;
 
-use super::scene::{CANVAS_WIDTH, Class, Colour, Facing, Object, RIDER, View};
+use super::scene::{CANVAS_WIDTH, Class, Colour, Facing, Identity, Object, RIDER, View};
 
 /// How a thing uses its time on a route.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -201,6 +201,8 @@ pub(super) struct Moment {
     /// The same in seconds.
     pub since_s: f64,
     pub view: View,
+    /// Whose passage.
+    pub identity: Identity,
 }
 
 impl Route {
@@ -239,6 +241,7 @@ impl Route {
             _ => lift_m,
         };
         Object {
+            identity: moment.identity,
             class,
             colour: class.coloured().then(|| any_colour(rng)),
             x,

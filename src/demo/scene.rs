@@ -20,9 +20,29 @@ pub enum Facing {
     Right,
 }
 
+/// Who a thing is: the same at every moment of one stay in a live street, and nobody else's ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Identity {
+    /// Somebody in a picture that has no other moments.
+    Nobody,
+    /// What never leaves, by its place among the fixtures.
+    Fixture(u8),
+    /// What passes in a slot of time of a route.
+    Passing {
+        /// Place among the routes.
+        route: u8,
+        /// Which slot of the route.
+        slot: i64,
+        /// The person on it, and not the thing itself.
+        rider: bool,
+    },
+}
+
 /// One thing that counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Object {
+    /// Who it is.
+    pub identity: Identity,
     /// What it is.
     pub class: Class,
     /// Its colour, for classes that have one.

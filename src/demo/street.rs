@@ -13,8 +13,8 @@ use super::{
     chance,
     routes::{self, ROUTES, Route},
     scene::{
-        Backdrop, Class, Colour, Facing, Layout, Lens, Object, Prop, PropKind, RIDER, Scene, View,
-        Weather,
+        Backdrop, Class, Colour, Facing, Identity, Layout, Lens, Object, Prop, PropKind, RIDER,
+        Scene, View, Weather,
     },
 };
 
@@ -121,15 +121,21 @@ impl Street {
         let starts_s = rng.random_range(0.0..=(route.slot_s - duration_s).max(0.0));
         let done = (into_s - starts_s) / duration_s;
         if (0.0..1.0).contains(&done) {
+            let passing = |rider| Identity::Passing {
+                route: index as u8,
+                slot,
+                rider,
+            };
             let moment = routes::Moment {
                 done,
                 since_s: into_s - starts_s,
                 view: *view,
+                identity: passing(false),
             };
             let object = route.object(&mut rng, &moment);
             objects.push(object);
             if route.ridden {
-                objects.push(rider(&object, &mut rng));
+                objects.push(rider(passing(true), &object, &mut rng));
             }
         }
     }
@@ -156,8 +162,9 @@ fn darkness(seconds: f64, seed: u64) -> f32 {
     (0.45 - 0.8 * turn.cos()).clamp(0.0, 1.0) as f32
 }
 
-fn rider(bicycle: &Object, rng: &mut Pcg32) -> Object {
+fn rider(identity: Identity, bicycle: &Object, rng: &mut Pcg32) -> Object {
     Object {
+        identity,
         class: Class::Person,
         colour: Some(routes::any_colour(rng)),
         variant: RIDER,
@@ -168,7 +175,8 @@ fn rider(bicycle: &Object, rng: &mut Pcg32) -> Object {
 
 /// What never leaves: a traffic light, which switches, and a stop sign.
 fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<Object> {
-    let stands = |class, x: f32, foot_y: f32, phase: f64| Object {
+    let stands = |number, class, x: f32, foot_y: f32, phase: f64| Object {
+        identity: Identity::Fixture(number),
         class,
         colour: None::<Colour>,
         x,
@@ -186,12 +194,13 @@ fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<Object> {
     );
     vec![
         stands(
+            0,
             Class::TrafficLight,
             left,
             298.0,
             (seconds / LIGHTS_S).rem_euclid(1.0),
         ),
-        stands(Class::StopSign, right, 301.0, 0.0),
+        stands(1, Class::StopSign, right, 301.0, 0.0),
     ]
 }
 

@@ -6,7 +6,7 @@ use crate::domain::NormBox;
 
 use super::{
     paint::{Item, Part, bounds, items},
-    scene::{CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Layout, Light, Scene, Weather},
+    scene::{CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Identity, Layout, Light, Scene, Weather},
 };
 
 /// From this visible share on an object is present: it has to be found.
@@ -31,6 +31,8 @@ pub enum Standing {
 /// One object as the picture shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
+    /// Who it is.
+    pub identity: Identity,
     /// What it is.
     pub class: Class,
     /// Its colour, for classes that have one.
@@ -105,6 +107,7 @@ pub fn truth(scene: &Scene) -> Truth {
             Standing::Ignored
         };
         seen.push(Seen {
+            identity: object.identity,
             class: object.class,
             colour: object.colour,
             box_in_frame,

@@ -1,11 +1,12 @@
 use super::*;
 use crate::demo::{
-    scene::{Layout, Light, Weather},
+    scene::{Identity, Layout, Light, Weather},
     truth::Standing,
 };
 
 fn seen(class: Class, colour: Option<Colour>, standing: Standing) -> Seen {
     Seen {
+        identity: Identity::Nobody,
         class,
         colour,
         box_in_frame: NormBox::from_corners(0.1, 0.1, 0.3, 0.2),

@@ -1,3 +1,5 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::*;
 use crate::demo::{
     records::MAX_OBJECTS,
@@ -110,4 +112,28 @@ fn no_passage_is_longer_than_its_slot() {
             "{route:?}"
         );
     }
+}
+
+/// Whoever scores something that follows things needs to know who is who.
+#[test]
+fn everybody_has_a_name_through_one_stay_and_nobody_else_has_it() {
+    let street = Street::new(5);
+    let mut known: BTreeMap<Identity, Object> = BTreeMap::new();
+    let mut passed = BTreeSet::new();
+    for tick in 0..1_500 {
+        let objects = street.at(at_ms(tick * 400)).objects;
+        let mut now: BTreeMap<Identity, Object> = Default::default();
+        for object in objects {
+            assert_eq!(now.insert(object.identity, object), None, "twice at a time");
+        }
+        for (identity, object) in &now {
+            let Some(before) = known.get(identity) else {
+                assert!(passed.insert(*identity), "{identity:?} came back");
+                continue;
+            };
+            assert_eq!((before.class, before.look), (object.class, object.look));
+        }
+        known = now;
+    }
+    assert!(passed.len() > 150, "{}", passed.len());
 }

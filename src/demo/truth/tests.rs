@@ -2,7 +2,7 @@ use super::*;
 use crate::demo::{
     draw, random,
     records::MAX_OBJECTS,
-    scene::{Backdrop, Facing, Lens, Object, View},
+    scene::{Backdrop, Facing, Identity, Lens, Object, View},
 };
 
 /// An empty square under a grey sky, which makes weak shadows, seen by a perfect camera.
@@ -29,6 +29,7 @@ fn empty_square() -> Scene {
 
 fn object(class: Class, x: f32, foot_y: f32) -> Object {
     Object {
+        identity: Identity::Nobody,
         class,
         colour: class.coloured().then_some(Colour::Purple),
         x,

@@ -1,11 +1,15 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{demo::truth::Standing, domain::NormBox};
+use crate::{
+    demo::{scene::Identity, truth::Standing},
+    domain::NormBox,
+};
 
 fn seen(class: Class, colour: Option<Colour>) -> Seen {
     let box_in_frame = NormBox::from_corners(0.1, 0.1, 0.2, 0.2);
     Seen {
+        identity: Identity::Nobody,
         class,
         colour,
         box_in_frame,
