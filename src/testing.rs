@@ -31,7 +31,7 @@ pub use elsewhere::{Elsewhere, device_map, uploaded};
 
 use crate::{
     config::{Camera, CameraPrompt, Decode, Events, Motion, Source},
-    domain::{CameraId, PromptId, Task},
+    domain::{CameraId, Frame, FrameTimes, Mono, Picture, PromptId, Task, WallTime},
 };
 
 /// Shape and values of the tensors of a file, by name.
@@ -154,5 +154,24 @@ pub fn prompt(id: &str) -> CameraPrompt {
             end_after: Duration::from_secs(3),
             still_after: Duration::from_secs(30),
         },
+    }
+}
+
+/// A frame of one black pixel that was received and taken so long after the beginning of both clocks.
+pub fn frame_at(camera: &CameraId, after: Duration) -> Frame {
+    let received = Mono::default().after(after);
+    Frame {
+        camera: camera.clone(),
+        number: 1,
+        camera_size: (640, 360),
+        key: true,
+        times: FrameTimes {
+            received,
+            received_wall: WallTime::from_unix_nanos(received.as_nanos() as i64),
+            decoded: received,
+            capture: None,
+            rtp: None,
+        },
+        picture: Picture::from_rgb(1, 1, vec![0; 3]).expect("one pixel"),
     }
 }

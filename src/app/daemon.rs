@@ -211,6 +211,7 @@ impl Daemon {
             &config.cameras,
             publisher.clone(),
             Arc::clone(&card.name),
+            Arc::clone(&identity.boot),
             Arc::clone(&clock),
             board.clone(),
         );

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use super::{board::Board, cameras::Switched};
 use crate::{
     config::Camera,
-    domain::{Answer, AnswerBody, CameraId, Clock, Found, Frame, Outcome, Repeats},
+    domain::{
+        Answer, AnswerBody, CameraId, Clock, EndReason, Found, Frame, Outcome, PromptId, Repeats,
+    },
     publish::{self, Detection, Publisher, Update},
     sampler::Sampler,
-    track::{self, Change, Object, Tracker},
+    track::{self, Change, News, Object, Sighting, Tracker},
 };
 
 /// Owns what is believed of every prompt.
@@ -27,25 +29,20 @@ impl Desk {
         cameras: &[Camera],
         publisher: Publisher,
         model: Arc<str>,
+        boot: Arc<str>,
         clock: Arc<dyn Clock>,
         board: Board,
     ) -> Self {
         let desk = Self {
-            tracker: Tracker::new(cameras),
+            tracker: Tracker::new(boot, cameras),
             publisher,
             model,
             clock,
             board,
             failures: Repeats::default(),
         };
-        for camera in cameras {
-            for prompt in &camera.prompts {
-                desk.presence(Change {
-                    camera: camera.id.clone(),
-                    prompt: prompt.id.clone(),
-                    present: track::Presence::Unknown,
-                });
-            }
+        for change in desk.tracker.beliefs() {
+            desk.tell(change);
         }
         desk
     }
@@ -78,9 +75,8 @@ impl Desk {
 
     /// Time passed: what nobody has looked at for too long is unknown.
     pub fn tick(&mut self) {
-        for change in self.tracker.tick(self.clock.now()) {
-            self.presence(change);
-        }
+        let changes = self.tracker.tick(self.clock.now(), self.clock.wall());
+        changes.into_iter().for_each(|change| self.tell(change));
     }
 
     /// A camera that is off has seen nothing that is still known, and what it is asked about at this moment is not to be
@@ -89,75 +85,85 @@ impl Desk {
         match switched {
             Switched::On(camera) => self.tracker.looks_again(camera),
             Switched::Off(camera) => {
-                for change in self.tracker.stopped_looking(camera) {
-                    self.presence(change);
-                }
+                let wall = self.clock.wall();
+                let changes = self
+                    .tracker
+                    .stopped_looking(camera, EndReason::Disabled, wall);
+                changes.into_iter().for_each(|change| self.tell(change));
             }
         }
     }
 
     fn answer(&mut self, sampler: &Sampler, frame: &Frame, model_size: (u32, u32), answer: Answer) {
         let (camera, prompt) = (frame.camera.clone(), answer.prompt.id.clone());
-        let Some(sighting) = self.tracker.update(&camera, &answer, self.clock.now()) else {
+        let Some(Sighting { objects, news }) = self.tracker.update(frame, &answer) else {
             return;
         };
-        let zones = sighting
-            .objects
-            .iter()
-            .map(|object| object.zones.clone())
-            .collect();
         let answer = Answer {
-            body: reported(answer.body, &sighting.objects),
+            body: reported(answer.body, &objects),
             ..answer
         };
         self.board.answer(frame, &answer);
         let since_last = sampler.take_since_last(&camera, &prompt);
         let finished = self.clock.now();
+        let tracks = objects
+            .iter()
+            .filter_map(|o| Some((o.track.clone()?, o.age)));
+        let zones = objects.iter().map(|o| o.zones.clone());
         let detection =
             Detection::new(frame, Arc::clone(&self.model), model_size, answer, finished)
-                .in_zones(zones)
+                .in_zones(zones.collect())
+                .followed(tracks.collect())
                 .after(since_last);
         self.publisher
             .publish(Update::Detection(Box::new(detection)));
-        if let Some(count) = sighting.count {
-            let (camera, prompt, count) = (camera.clone(), prompt.clone(), Some(u64::from(count)));
-            self.publisher.publish(Update::Count {
-                camera,
-                prompt,
-                count,
-            });
-        }
-        if let Some(present) = sighting.present {
-            self.presence(Change {
-                camera,
-                prompt,
-                present,
-            });
-        }
-    }
-
-    /// A count is as unknown as the presence that it belongs to.
-    fn presence(&self, change: Change) {
-        if change.present == track::Presence::Unknown {
-            let (camera, prompt) = (change.camera.clone(), change.prompt.clone());
-            self.publisher.publish(Update::Count {
-                camera,
-                prompt,
-                count: None,
-            });
-        }
-        let presence = match change.present {
-            track::Presence::On => publish::Presence::On,
-            track::Presence::Off => publish::Presence::Off,
-            track::Presence::Unknown => publish::Presence::Unknown,
-        };
-        let Change { camera, prompt, .. } = change;
-        self.publisher.publish(Update::Present {
+        self.tell(Change {
             camera,
             prompt,
-            presence,
+            news,
         });
     }
+
+    fn tell(&self, change: Change) {
+        for news in change.news {
+            let (camera, prompt) = (change.camera.clone(), change.prompt.clone());
+            if let Some(update) = update(camera, prompt, news) {
+                self.publisher.publish(update);
+            }
+        }
+    }
+}
+
+/// What the world is told. Events have no message yet.
+fn update(camera: CameraId, prompt: PromptId, news: News) -> Option<Update> {
+    Some(match news {
+        News::Present(presence) => Update::Present {
+            camera,
+            prompt,
+            presence: match presence {
+                track::Presence::On => publish::Presence::On,
+                track::Presence::Off => publish::Presence::Off,
+                track::Presence::Unknown => publish::Presence::Unknown,
+            },
+        },
+        News::Count(count) => Update::Count {
+            camera,
+            prompt,
+            count: count.map(u64::from),
+        },
+        News::Zone { zone, count } => Update::Zone {
+            camera,
+            zone,
+            prompt,
+            count: count.map(u64::from),
+        },
+        News::Answer(text) => Update::Answer {
+            camera,
+            prompt,
+            text,
+        },
+        News::Event(_) => return None,
+    })
 }
 
 /// The answer with only the things that the prompt's filters let through.
@@ -191,9 +197,10 @@ fn reported(body: AnswerBody, objects: &[Object]) -> AnswerBody {
 mod tests {
     use super::*;
     use crate::{
-        domain::{Marks, Mono, NormBox, NormPoint, Prompt, ScoreSource},
+        domain::{Marks, NormBox, NormPoint, Prompt, ScoreSource},
         testing,
     };
+    use std::time::Duration;
 
     fn found<T>(place: T) -> Found<T> {
         Found {
@@ -213,7 +220,8 @@ mod tests {
             task: person.task.clone(),
         });
         let camera = testing::camera("gate", vec![person]);
-        let mut tracker = Tracker::new(std::slice::from_ref(&camera));
+        let mut tracker = Tracker::new("b7c1".into(), std::slice::from_ref(&camera));
+        let frame = testing::frame_at(&camera.id, Duration::ZERO);
         for body in [
             AnswerBody::Boxes(vec![found(NormBox::from_corners(0.1, 0.2, 0.3, 0.4))]),
             AnswerBody::Points(vec![found(NormPoint::new(0.5, 0.25))]),
@@ -224,7 +232,7 @@ mod tests {
                 truncated: false,
                 marks: Marks::default(),
             };
-            let sighting = tracker.update(&camera.id, &answer, Mono::default());
+            let sighting = tracker.update(&frame, &answer);
             assert_eq!(reported(body.clone(), &sighting.unwrap().objects), body);
         }
     }

@@ -154,3 +154,13 @@ pub enum Outcome {
     /// The engine could not do it; the text says what was tried and what is wrong.
     Failed(Look, String),
 }
+
+/// The truth value of an answer that is nothing but yes or no. Never a search in the text: "yes" occurs in
+/// "yesterday" and "no" in "I do not know".
+pub fn yes_or_no(text: &str) -> Option<bool> {
+    match text.trim_end_matches(['.', '!']).to_lowercase().as_str() {
+        "yes" | "true" => Some(true),
+        "no" | "false" => Some(false),
+        _ => None,
+    }
+}

@@ -15,7 +15,7 @@ mod prompt;
 mod repeats;
 mod time;
 
-pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource};
+pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource, yes_or_no};
 pub use books::{Books, FrameEnd, SinceLast};
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};
 pub use event::{EndReason, Event, EventStep, Place, TrackId, UpdateReason};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::domain::{
     Answer, AnswerBody, CameraId, CaptureSource, Found, Frame, FrameTimes, Mono, NormBox,
-    NormPoint, ScoreSource, SinceLast, WallTime, ZoneId,
+    NormPoint, ScoreSource, SinceLast, TrackId, WallTime, ZoneId, yes_or_no,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
@@ -27,6 +27,7 @@ pub struct Detection {
     model: Arc<str>,
     answer: Answer,
     zones: Vec<Vec<ZoneId>>,
+    tracks: Vec<(TrackId, Duration)>,
     finished: Mono,
     pub(super) since_last: SinceLast,
 }
@@ -51,6 +52,7 @@ impl Detection {
             model,
             answer,
             zones: Vec::new(),
+            tracks: Vec::new(),
             finished,
             since_last: SinceLast::default(),
         }
@@ -60,6 +62,13 @@ impl Detection {
     #[must_use]
     pub fn in_zones(mut self, zones: Vec<Vec<ZoneId>>) -> Self {
         self.zones = zones;
+        self
+    }
+
+    /// Names the track of each object and how long ago it was seen first, in the answer's order.
+    #[must_use]
+    pub fn followed(mut self, tracks: Vec<(TrackId, Duration)>) -> Self {
+        self.tracks = tracks;
         self
     }
 
@@ -204,13 +213,14 @@ impl Detection {
         }
     }
 
-    /// What points and boxes have in common. Nothing follows objects yet, so `track` and `age_s` are unknown.
+    /// What points and boxes have in common. `track` and `age_s` of what nobody follows are unknown.
     fn object<T>(&self, index: usize, found: &Found<T>) -> Value {
         let zones: Vec<&str> = self
             .zones
             .get(index)
             .map(|zones| zones.iter().map(ZoneId::as_str).collect())
             .unwrap_or_default();
+        let track = self.tracks.get(index);
         json!({
             "score": rounded(found.score, 3),
             "score_src": match found.source {
@@ -218,8 +228,8 @@ impl Detection {
                 ScoreSource::Verify => "verify",
             },
             "sharpness": rounded(found.sharpness, 3),
-            "track": null,
-            "age_s": null,
+            "track": track.map(|(track, _)| track.as_str()),
+            "age_s": track.map(|(_, age)| rounded(age.as_secs_f64(), 1)),
             "zones": zones,
         })
     }
@@ -306,16 +316,6 @@ pub(super) fn corners(place: &NormBox) -> [f64; 4] {
 
 pub(super) fn pair(point: NormPoint) -> [f64; 2] {
     [point.x, point.y].map(|share| rounded(share, 4))
-}
-
-/// The truth value of an answer that is nothing but yes or no. Never a search in the text: "yes" occurs in
-/// "yesterday" and "no" in "I do not know".
-fn yes_or_no(text: &str) -> Option<bool> {
-    match text.trim_end_matches(['.', '!']).to_lowercase().as_str() {
-        "yes" | "true" => Some(true),
-        "no" | "false" => Some(false),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Which found things are reported, and in which zones they are.
 
-use std::collections::BTreeSet;
+use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 
 use crate::{
     config::{Camera, CameraPrompt, ZonePoint},
-    domain::{AnswerBody, Found, NormBox, NormPoint, Polygon, ScoreSource, ZoneId},
+    domain::{AnswerBody, Found, NormBox, NormPoint, Place, Polygon, ScoreSource, TrackId, ZoneId},
 };
 
 /// Boxes that overlap more than this are one thing found twice. The model has no removal of doubles of its own, and a
@@ -29,6 +29,10 @@ pub struct Object {
     pub sharpness: f64,
     /// The camera's zones that it is in, in the order of the configuration.
     pub zones: Vec<ZoneId>,
+    /// Which thing it is; `None` before it is followed.
+    pub track: Option<TrackId>,
+    /// How long ago that thing was seen first.
+    pub age: Duration,
 }
 
 /// What one prompt of one camera reports.
@@ -40,7 +44,7 @@ pub struct Filter {
     wanted: BTreeSet<ZoneId>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Zone {
     id: ZoneId,
     area: Polygon,
@@ -74,6 +78,19 @@ impl Filter {
         Some(zoned.filter(|object| self.passes(object)).collect())
     }
 
+    /// True when the zone is where it was in `before`.
+    pub fn keeps(&self, before: &Self, zone: &ZoneId) -> bool {
+        let of = |filter: &Self| filter.zones.iter().find(|own| own.id == *zone).cloned();
+        of(self) == of(before)
+    }
+
+    /// The zones in which this prompt's things are counted: those that it asks for, or all.
+    pub fn counted_zones(&self) -> Vec<ZoneId> {
+        let all = self.zones.iter().map(|zone| zone.id.clone());
+        all.filter(|zone| self.wanted.is_empty() || self.wanted.contains(zone))
+            .collect()
+    }
+
     fn passes(&self, object: &Object) -> bool {
         let in_wanted = || object.zones.iter().any(|zone| self.wanted.contains(zone));
         object.score >= self.min_score
@@ -92,6 +109,11 @@ impl Filter {
 }
 
 impl Object {
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        self.bounds.map_or(Place::Point(self.point), Place::Box)
+    }
+
     /// The point that decides about zones. A thing known by a point alone has no other.
     fn anchor(&self, point: ZonePoint) -> NormPoint {
         match (point, self.bounds) {
@@ -107,7 +129,11 @@ impl Object {
 /// Boxes with an area, each thing once.
 fn distinct_boxes(found: &[Found<NormBox>]) -> Vec<Object> {
     let solid: Vec<_> = found.iter().filter(|f| f.place.area() > 0.0).collect();
-    let distinct = best_of_doubles(&solid, |a, b| a.iou(b) > SAME_BOX_IOU);
+    let distinct = best_of_doubles(
+        &solid,
+        |a, b| a.iou(b) > SAME_BOX_IOU,
+        |b| [b.x0, b.y0, b.x1, b.y1],
+    );
     let object = |f: &Found<NormBox>| Object {
         bounds: Some(f.place),
         point: f.place.centre(),
@@ -115,6 +141,8 @@ fn distinct_boxes(found: &[Found<NormBox>]) -> Vec<Object> {
         score_source: f.source,
         sharpness: f.sharpness,
         zones: vec![],
+        track: None,
+        age: Duration::ZERO,
     };
     distinct.into_iter().map(object).collect()
 }
@@ -132,20 +160,28 @@ fn distinct_points(found: &[Found<NormPoint>]) -> Vec<Object> {
         score_source: f.source,
         sharpness: f.sharpness,
         zones: vec![],
+        track: None,
+        age: Duration::ZERO,
     };
-    best_of_doubles(&all, same)
+    best_of_doubles(&all, same, |p| [p.x, p.y])
         .into_iter()
         .map(object)
         .collect()
 }
 
-/// Of things that are the same, the one with the highest score (the first of equals); the order stays.
-fn best_of_doubles<'a, T>(
+/// Of things that are the same, the one with the highest score; the order stays. Where scores are equal, `numbers` decide
+/// by the places and not by the order, so that no order of the model changes what is reported.
+fn best_of_doubles<'a, T, const N: usize>(
     found: &[&'a Found<T>],
     same: impl Fn(&T, &T) -> bool,
+    numbers: impl Fn(&T) -> [f64; N],
 ) -> Vec<&'a Found<T>> {
     let mut best_first: Vec<usize> = (0..found.len()).collect();
-    best_first.sort_by(|&a, &b| found[b].score.total_cmp(&found[a].score));
+    best_first.sort_by(|&a, &b| {
+        let better = found[b].score.total_cmp(&found[a].score);
+        let place = |index: usize| numbers(&found[index].place);
+        better.then_with(|| place(a).partial_cmp(&place(b)).unwrap_or(Ordering::Equal))
+    });
     let mut kept: Vec<usize> = Vec::new();
     for index in best_first {
         if !kept

@@ -87,6 +87,14 @@ impl Hysteresis {
         was_known
     }
 
+    /// Other rules from now on; what is known is kept.
+    pub fn obey(&mut self, rules: Rules) {
+        self.rules = rules;
+        let (_, window) = rules.confirm;
+        let beyond = self.recent.len().saturating_sub(window as usize);
+        self.recent.drain(..beyond);
+    }
+
     /// Is it there?
     pub fn presence(&self) -> Presence {
         match self.count() {

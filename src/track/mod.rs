@@ -1,13 +1,31 @@
-//! From answers to what is there: found things without the model's doubles, cut to what the user wants reported, and
-//! presence that does not flap.
+//! From answers to what is there: found things without the model's doubles, cut to what the user wants reported, followed
+//! from look to look, with presence and counts that do not flap and events that are told when something happened.
 //!
-//! Everything here is pure and takes `now`; the app owns a [`Tracker`] and feeds it. Deliberately absent: the picture,
-//! topics and JSON (`publish`), and text answers, which have no place and no count.
+//! ```text
+//!             filter           follow (assign, motion)       life
+//!  Answer ──▶ objects ──┬────▶ tracks ────────────────────▶ events ─────┐
+//!                       ├────▶ hysteresis, zones: presence, counts ─────┼──▶ Sighting
+//!             text ─────┴────▶ said: the believed answer ───────────────┘
+//! ```
+//!
+//! A [`Tracker`] has a `watch` for each prompt of each camera. Everything here is pure and takes its times from frames and
+//! from `now`; the app owns the tracker and feeds it. Deliberately absent: the picture, topics and JSON (`publish`).
 
+mod assign;
 mod filter;
+mod follow;
 mod hysteresis;
+mod life;
+mod motion;
+mod said;
 mod tracker;
+mod watch;
+mod zones;
+
+#[cfg(test)]
+mod tests;
 
 pub use filter::Object;
 pub use hysteresis::Presence;
-pub use tracker::{Change, Sighting, Tracker};
+pub use tracker::{Change, Tracker};
+pub use watch::{News, Sighting};

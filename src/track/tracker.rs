@@ -1,94 +1,95 @@
 //! All prompts of all cameras: answers in, sightings out.
+//!
+//! # When a camera is lost
+//!
+//! A camera that is away for a moment changes nothing: its things keep their names and its events stay open. When nobody
+//! has looked for three of the longest expected pauses between two looks, and at least 30 s, nothing is known any more:
+//! presence, counts and answers become unknown, and in that moment open events end with `camera_lost`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
+    sync::Arc,
 };
 
 use super::{
-    filter::{Filter, Object},
-    hysteresis::{Hysteresis, Presence, Rules},
+    follow::Names,
+    watch::{News, Sighting, Watch},
 };
 use crate::{
-    config::{Camera, CameraPrompt},
-    domain::{Answer, CameraId, Mono, PromptId},
+    config::Camera,
+    domain::{Answer, CameraId, EndReason, Event, Frame, Mono, PromptId, WallTime},
 };
 
-/// Nobody has looked for so many of the longest expected pauses between two looks: nothing is known any more.
-const STALE_PAUSES: u32 = 3;
-/// But short interruptions, such as one reconnect of a camera, are waited out.
-const STALE_MIN: Duration = Duration::from_secs(30);
-
-/// What one answer says about now.
+/// What changed about a prompt without an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sighting {
-    /// The things to report, in the model's order; empty for a text.
-    pub objects: Vec<Object>,
-    /// Set when presence changed with this answer.
-    pub present: Option<Presence>,
-    /// Set when the believed count changed with this answer.
-    pub count: Option<u32>,
-}
-
-/// A prompt whose presence changed without an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Where.
     pub camera: CameraId,
     /// Of what.
     pub prompt: PromptId,
-    /// The new state.
-    pub present: Presence,
+    /// What; never empty.
+    pub news: Vec<News>,
 }
 
 /// What is known of every prompt.
 #[derive(Clone, Debug)]
 pub struct Tracker {
-    prompts: BTreeMap<(CameraId, PromptId), Tracked>,
+    boot: Arc<str>,
+    watches: BTreeMap<(CameraId, PromptId), Watch>,
+    /// Also of cameras that were there once: no name is given twice.
+    names: BTreeMap<CameraId, Names>,
     /// Cameras that are not watched.
     off: BTreeSet<CameraId>,
 }
 
-#[derive(Clone, Debug)]
-struct Tracked {
-    filter: Filter,
-    hysteresis: Hysteresis,
-    revision: u32,
-}
-
 impl Tracker {
-    /// Knows nothing of any prompt of these cameras yet.
-    pub fn new(cameras: &[Camera]) -> Self {
-        let entry = |(camera, prompt): (&Camera, &CameraPrompt)| {
-            let key = (camera.id.clone(), prompt.id.clone());
-            (key, Tracked::new(camera, prompt))
-        };
-        let all = cameras
-            .iter()
-            .flat_map(|camera| camera.prompts.iter().map(move |prompt| (camera, prompt)));
-        Self {
-            prompts: all.map(entry).collect(),
+    /// Knows nothing of any prompt of these cameras yet. `boot` names this run of the daemon, in the names of tracks.
+    pub fn new(boot: Arc<str>, cameras: &[Camera]) -> Self {
+        let mut tracker = Self {
+            boot,
+            watches: BTreeMap::new(),
+            names: BTreeMap::new(),
             off: BTreeSet::new(),
+        };
+        for camera in cameras {
+            // Nothing was there that could end at any time.
+            tracker.configure(camera, WallTime::default());
         }
+        tracker
     }
 
-    /// An answer came. `now` must not run backwards for one prompt. `None` for a prompt that is not ours, for an
-    /// answer to words that were changed since, and for one that was under way when its camera was switched off.
-    pub fn update(&mut self, camera: &CameraId, answer: &Answer, now: Mono) -> Option<Sighting> {
+    /// An answer to a look at `frame` came. Frames of one camera must come in the order of their reception. `None` for a
+    /// prompt that is not ours, for an answer to words that were changed since, and for one that was under way when its
+    /// camera or prompt was switched off.
+    pub fn update(&mut self, frame: &Frame, answer: &Answer) -> Option<Sighting> {
+        let camera = &frame.camera;
         if self.off.contains(camera) {
             return None;
         }
+        let names = self.names.get_mut(camera)?;
         let key = (camera.clone(), answer.prompt.id.clone());
-        let tracked = self.prompts.get_mut(&key)?;
-        tracked.update(answer, now)
+        self.watches.get_mut(&key)?.look(frame, answer, names)
+    }
+
+    /// Time passed: what nobody has looked at for too long is unknown. Call it every few seconds.
+    pub fn tick(&mut self, now: Mono, wall: WallTime) -> Vec<Change> {
+        self.changes(|_, watch| watch.expire(now, wall))
     }
 
     /// The camera is disabled, outside of its schedule or over: what it saw is no longer known, until
-    /// [`looks_again`](Self::looks_again). Returns the prompts of which something was. One that is lost and comes back
-    /// is not switched off: it is waited for until [`tick`](Self::tick) finds its answers too old.
-    pub fn stopped_looking(&mut self, camera: &CameraId) -> Vec<Change> {
+    /// [`looks_again`](Self::looks_again). One that is lost and comes back is not switched off: it is waited for until
+    /// [`tick`](Self::tick) finds its answers too old.
+    pub fn stopped_looking(
+        &mut self,
+        camera: &CameraId,
+        reason: EndReason,
+        wall: WallTime,
+    ) -> Vec<Change> {
         self.off.insert(camera.clone());
-        self.unknown_where(|(of, _), tracked| of == camera && tracked.hysteresis.forget())
+        self.changes(|(of, _), watch| match of == camera {
+            true => watch.lose(reason, wall),
+            false => Vec::new(),
+        })
     }
 
     /// The camera is switched on again.
@@ -96,217 +97,97 @@ impl Tracker {
         self.off.remove(camera);
     }
 
-    /// Time passed. Returns the prompts that nobody has answered for too long. Call it every few seconds.
-    pub fn tick(&mut self, now: Mono) -> Vec<Change> {
-        self.unknown_where(|_, tracked| tracked.hysteresis.expire(now))
+    /// Switches one prompt on or off. Off, its events end as disabled and nothing is known of it.
+    pub fn enable(
+        &mut self,
+        camera: &CameraId,
+        prompt: &PromptId,
+        on: bool,
+        wall: WallTime,
+    ) -> Vec<Change> {
+        self.changes(|key, watch| match (&key.0, &key.1) == (camera, prompt) {
+            true => watch.enable(on, wall),
+            false => Vec::new(),
+        })
     }
 
-    fn unknown_where(
-        &mut self,
-        mut forgotten: impl FnMut(&(CameraId, PromptId), &mut Tracked) -> bool,
-    ) -> Vec<Change> {
-        let mut changes = Vec::new();
-        for (key, tracked) in &mut self.prompts {
-            if forgotten(key, tracked) {
-                changes.push(Change {
-                    camera: key.0.clone(),
-                    prompt: key.1.clone(),
-                    present: Presence::Unknown,
-                });
-            }
+    /// The camera is new or its configuration another one. A prompt whose words stay keeps its tracks, whatever else of it
+    /// changes. Events of one whose words change or that is gone end as `prompt_changed`, and nothing is known of it. What
+    /// is new begins unknown, and that is news. Revisions are told by answers: those to the words of before are dropped.
+    pub fn configure(&mut self, camera: &Camera, wall: WallTime) -> Vec<Change> {
+        let id = &camera.id;
+        let names = || Names::new(Arc::clone(&self.boot), id.clone());
+        self.names.entry(id.clone()).or_insert_with(names);
+        let is_gone = |key: &(CameraId, PromptId)| {
+            key.0 == *id && camera.prompts.iter().all(|prompt| prompt.id != key.1)
+        };
+        let mut changes = self.changes(|key, watch| match is_gone(key) {
+            true => watch.lose(EndReason::PromptChanged, wall),
+            false => Vec::new(),
+        });
+        self.watches.retain(|key, _| !is_gone(key));
+        for prompt in &camera.prompts {
+            let key = (id.clone(), prompt.id.clone());
+            let news = match self.watches.get_mut(&key) {
+                Some(watch) => watch.configure(camera, prompt, wall),
+                None => {
+                    let watch = self.watches.entry(key.clone());
+                    watch
+                        .or_insert_with(|| Watch::new(camera, prompt))
+                        .beliefs()
+                }
+            };
+            changes.extend(change(&key, news));
         }
         changes
     }
-}
 
-impl Tracked {
-    fn new(camera: &Camera, prompt: &CameraPrompt) -> Self {
-        let rules = Rules {
-            confirm: prompt.events.confirm,
-            end_after: prompt.events.end_after,
-            stale_after: stale_after(camera, prompt),
+    /// The camera is not in the configuration any more: ends what is open, and forgets it.
+    pub fn remove(&mut self, camera: &CameraId, reason: EndReason, wall: WallTime) -> Vec<Change> {
+        let changes = self.stopped_looking(camera, reason, wall);
+        self.watches.retain(|(of, _), _| of != camera);
+        self.off.remove(camera);
+        changes
+    }
+
+    /// The daemon stops: ends all events.
+    pub fn shutdown(&mut self, wall: WallTime) -> Vec<Event> {
+        let ends = self.changes(|_, watch| watch.lose(EndReason::Shutdown, wall));
+        let news = ends.into_iter().flat_map(|change| change.news);
+        let event = |news| match news {
+            News::Event(event) => Some(*event),
+            _ => None,
         };
-        Self {
-            filter: Filter::new(camera, prompt),
-            hysteresis: Hysteresis::new(rules),
-            revision: 1,
-        }
+        news.filter_map(event).collect()
     }
 
-    fn update(&mut self, answer: &Answer, now: Mono) -> Option<Sighting> {
-        let revision = answer.prompt.revision;
-        if revision < self.revision {
-            return None;
-        }
-        let before = (self.hysteresis.presence(), self.hysteresis.count());
-        if revision > self.revision {
-            // Other words: what was seen with the old ones says nothing.
-            self.revision = revision;
-            self.hysteresis.forget();
-        }
-        let objects = self.filter.objects(&answer.body);
-        if let Some(objects) = &objects {
-            let seen = u32::try_from(objects.len()).unwrap_or(u32::MAX);
-            self.hysteresis.look(seen, now);
-        }
-        let after = (self.hysteresis.presence(), self.hysteresis.count());
-        Some(Sighting {
-            objects: objects.unwrap_or_default(),
-            present: (before.0 != after.0).then_some(after.0),
-            count: after.1.filter(|_| before.1 != after.1),
-        })
+    /// Everything that is believed of every prompt, without events.
+    pub fn beliefs(&self) -> Vec<Change> {
+        let known = |(key, watch): (&_, &Watch)| change(key, watch.beliefs());
+        self.watches.iter().filter_map(known).collect()
+    }
+
+    /// The events that are open, as they stand: each with the step that was told last.
+    pub fn open(&self) -> impl Iterator<Item = &Event> {
+        self.watches.values().flat_map(Watch::open)
+    }
+
+    fn changes(
+        &mut self,
+        mut news: impl FnMut(&(CameraId, PromptId), &mut Watch) -> Vec<News>,
+    ) -> Vec<Change> {
+        let of = |(key, watch): (&_, &mut _)| change(key, news(key, watch));
+        self.watches.iter_mut().filter_map(of).collect()
     }
 }
 
-/// How long without a look until nothing is known: some of the pauses that the prompt's pace and the motion gate make,
-/// so that a gate that is closed over a quiet scene keeps what is known.
-fn stale_after(camera: &Camera, prompt: &CameraPrompt) -> Duration {
-    let pace = Duration::from_secs_f64(1.0 / prompt.rate_hz.min(camera.rate_hz));
-    let gate = if camera.motion.on {
-        camera.motion.at_least_every
-    } else {
-        Duration::ZERO
-    };
-    ((pace + gate) * STALE_PAUSES).max(STALE_MIN)
+fn change((camera, prompt): &(CameraId, PromptId), news: Vec<News>) -> Option<Change> {
+    (!news.is_empty()).then(|| Change {
+        camera: camera.clone(),
+        prompt: prompt.clone(),
+        news,
+    })
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::{
-        domain::{AnswerBody, Marks, Prompt},
-        testing::prompt,
-        track::filter::tests::found,
-    };
-
-    pub(in crate::track) fn camera() -> Camera {
-        crate::testing::camera("gate", vec![prompt("person"), prompt("dog")])
-    }
-
-    fn answer(revision: u32, body: AnswerBody) -> Answer {
-        let asked = prompt("person");
-        Answer {
-            prompt: Arc::new(Prompt {
-                id: asked.id,
-                revision,
-                task: asked.task,
-            }),
-            body,
-            truncated: false,
-            marks: Marks::default(),
-        }
-    }
-
-    fn people(revision: u32, count: usize) -> Answer {
-        let column = |i: usize| found(0.1 * i as f64, 0.2, 0.1 * i as f64 + 0.05, 0.5, 0.9);
-        answer(
-            revision,
-            AnswerBody::Boxes((0..count).map(column).collect()),
-        )
-    }
-
-    fn at(seconds: u64) -> Mono {
-        Mono::default().after(Duration::from_secs(seconds))
-    }
-
-    /// Changes of presence and count after each answer, one a second.
-    fn changes(
-        tracker: &mut Tracker,
-        from: u64,
-        answers: &[Answer],
-    ) -> Vec<(Option<Presence>, Option<u32>)> {
-        let gate = CameraId::new("gate").unwrap();
-        let mut seconds = from..;
-        let mut next = |answer: &Answer| {
-            let now = at(seconds.next().unwrap());
-            let sighting = tracker.update(&gate, answer, now).unwrap();
-            (sighting.present, sighting.count)
-        };
-        answers.iter().map(&mut next).collect()
-    }
-
-    #[test]
-    fn presence_and_count_are_told_on_change_only() {
-        let mut tracker = Tracker::new(&[camera()]);
-        let none = (None, None);
-        let seen = changes(
-            &mut tracker,
-            0,
-            &[1, 1, 2, 2, 2, 0, 0, 0, 0].map(|n| people(1, n)),
-        );
-        let on = (Some(Presence::On), Some(1));
-        let off = (Some(Presence::Off), Some(0));
-        let expected = [none, on, none, (None, Some(2)), none, none, none, off, none];
-        assert_eq!(seen, expected);
-    }
-
-    #[test]
-    fn a_camera_that_is_switched_off_makes_its_prompts_unknown_once() {
-        let mut tracker = Tracker::new(&[camera()]);
-        let gate = CameraId::new("gate").unwrap();
-        changes(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
-        let lost = tracker.stopped_looking(&gate);
-        assert_eq!(lost.len(), 1, "nothing was known of the dog");
-        assert_eq!(
-            (lost[0].prompt.as_str(), lost[0].present),
-            ("person", Presence::Unknown)
-        );
-        assert_eq!(tracker.stopped_looking(&gate), []);
-        // Answers that were under way change nothing.
-        for second in 3..6 {
-            assert_eq!(tracker.update(&gate, &people(1, 1), at(second)), None);
-        }
-        assert_eq!(tracker.stopped_looking(&gate), []);
-        // When it is back, the first confirmed look is told again.
-        tracker.looks_again(&gate);
-        let seen = changes(&mut tracker, 10, &[people(1, 1), people(1, 1)]);
-        assert_eq!(seen[1], (Some(Presence::On), Some(1)));
-    }
-
-    #[test]
-    fn silence_makes_unknown_but_a_closed_gate_does_not() {
-        let mut gated = camera();
-        gated.motion.on = true;
-        gated.motion.at_least_every = Duration::from_secs(60);
-        let answers = [people(1, 1), people(1, 1)];
-        for (site, stays_s, gone_s) in [(camera(), 30, 33), (gated, 180, 186)] {
-            let mut tracker = Tracker::new(&[site]);
-            changes(&mut tracker, 0, &answers);
-            assert_eq!(tracker.tick(at(stays_s)), []);
-            assert_eq!(tracker.tick(at(gone_s)).len(), 1);
-        }
-    }
-
-    #[test]
-    fn new_words_start_from_nothing_and_old_answers_are_dropped() {
-        let mut tracker = Tracker::new(&[camera()]);
-        let gate = CameraId::new("gate").unwrap();
-        changes(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
-        let seen = changes(&mut tracker, 2, &[people(2, 1)]);
-        assert_eq!(seen, [(Some(Presence::Unknown), None)]);
-        assert_eq!(tracker.update(&gate, &people(1, 3), at(3)), None);
-        assert_eq!(
-            changes(&mut tracker, 4, &[people(2, 1)])[0].0,
-            Some(Presence::On)
-        );
-    }
-
-    #[test]
-    fn a_text_says_nothing_about_presence() {
-        let mut tracker = Tracker::new(&[camera()]);
-        let text = AnswerBody::Text {
-            text: "Yes".into(),
-            score: 0.9,
-        };
-        let seen = changes(
-            &mut tracker,
-            0,
-            &[1, 1, 1, 1].map(|r| answer(r, text.clone())),
-        );
-        assert_eq!(seen, [(None, None); 4]);
-        let gate = CameraId::new("gate").unwrap();
-        assert_eq!(tracker.stopped_looking(&gate), [], "nothing was known");
-    }
-}
+pub(super) mod tests;

@@ -1,0 +1,200 @@
+//! What is told of things, and in which zones they are.
+
+use super::*;
+
+#[test]
+fn an_event_begins_when_confirmed_and_ends_when_unseen() {
+    let mut tracker = tracker(camera());
+    let walks = |i: usize| {
+        vec![found(
+            0.1 + 0.08 * i as f64,
+            0.3,
+            0.16 + 0.08 * i as f64,
+            0.6,
+            0.9,
+        )]
+    };
+    let mut looks: Vec<_> = (0..6).map(walks).collect();
+    looks[3].clear();
+    looks.extend(vec![vec![]; 5]);
+    let told = steps(&mut tracker, &looks);
+    assert_eq!(
+        kinds(&told),
+        [(1, EventStep::New), (8, EventStep::End(EndReason::Left))]
+    );
+    let (new, end) = (&told[0].1, &told[1].1);
+    assert_eq!(new.track, TrackId::new("b7c1", &gate(), 1));
+    assert_eq!(
+        (new.track.clone(), new.looks, new.started),
+        (end.track.clone(), 2, at(0.0).1)
+    );
+    assert_eq!(
+        (end.looks, end.last_seen, end.ended),
+        (5, at(5.0).1, Some(at(8.0).1))
+    );
+    assert_eq!(end.place, Place::Box(looks[5][0].place));
+    assert_eq!(new.ended, None);
+}
+
+#[test]
+fn a_false_hit_is_no_event() {
+    let mut tracker = tracker(camera());
+    let mut looks = vec![vec![]; 12];
+    looks[2] = vec![found(0.1, 0.1, 0.2, 0.4, 0.9)];
+    looks[6] = vec![found(0.1, 0.1, 0.2, 0.4, 0.9)];
+    assert_eq!(steps(&mut tracker, &looks), []);
+}
+
+/// A parked car is one event: one message that it stands, and a sign of life each minute.
+#[test]
+fn a_still_thing_is_one_event() {
+    let mut tracker = tracker(camera());
+    let parked = vec![found(0.4, 0.4, 0.6, 0.6, 0.9)];
+    let mut looks = vec![parked; 200];
+    for missed in [7, 50, 51, 120] {
+        looks[missed].clear();
+    }
+    // Somebody walks past it and hides half of it for one look.
+    looks[80] = vec![found(0.5, 0.4, 0.6, 0.6, 0.7)];
+    let told = steps(&mut tracker, &looks);
+    let minute = EventStep::Update(UpdateReason::Minute);
+    let expected = [
+        (1, EventStep::New),
+        (30, EventStep::Update(UpdateReason::Still)),
+        (90, minute),
+        (150, minute),
+    ];
+    assert_eq!(kinds(&told), expected);
+    assert!(told.iter().all(|(_, event)| event.track == told[0].1.track));
+    assert!(told[1].1.still);
+}
+
+#[test]
+fn what_stood_and_drives_off_is_told_and_keeps_its_name() {
+    let mut tracker = tracker(camera());
+    let car = |x: f64| vec![found(x, 0.4, x + 0.2, 0.6, 0.9)];
+    let mut looks = vec![car(0.4); 40];
+    looks.extend([0.43, 0.5, 0.6, 0.7].map(car));
+    let told = steps(&mut tracker, &looks);
+    assert_eq!(
+        kinds(&told)[2],
+        (42, EventStep::Update(UpdateReason::Moved))
+    );
+    assert_eq!(told[2].1.track, told[0].1.track);
+    assert!(!told[2].1.still);
+    assert_eq!(told.len(), 3);
+}
+
+#[test]
+fn a_better_score_is_told_by_a_margin() {
+    let mut tracker = tracker(camera());
+    let scores = [0.5, 0.5, 0.55, 0.59, 0.6, 0.65, 0.71, 0.4];
+    let looks = scores.map(|score| vec![found(0.4, 0.4, 0.6, 0.6, score)]);
+    let told = steps(&mut tracker, &looks);
+    let better = EventStep::Update(UpdateReason::Better);
+    assert_eq!(
+        kinds(&told),
+        [(1, EventStep::New), (4, better), (6, better)]
+    );
+    assert_eq!((told[2].1.score, told[2].1.top_score), (0.71, 0.71));
+}
+
+#[test]
+fn zones_are_counted_and_told_in_the_order_of_entering() {
+    let mut tracker = tracker(zoned());
+    let mut counts = Vec::new();
+    let mut told = Vec::new();
+    for second in 0..20 {
+        let x = (0.1 + 0.05 * f64::from(second)).min(0.85);
+        let boxes = AnswerBody::Boxes(vec![found(x, 0.3, x + 0.06, 0.6, 0.9)]);
+        let sighting = look(&mut tracker, f64::from(second), &answer(1, boxes));
+        for news in sighting.news {
+            match news {
+                News::Zone { zone, count } => counts.push((second, zone.to_string(), count)),
+                News::Event(event) => told.push((second, event)),
+                _ => {}
+            }
+        }
+    }
+    let expected = [
+        (1, "left", Some(1)),
+        (2, "right", Some(0)),
+        (8, "right", Some(1)),
+        (11, "left", Some(0)),
+    ];
+    let expected = expected.map(|(second, zone, count)| (second, zone.to_owned(), count));
+    assert_eq!(counts, expected);
+    let zones: Vec<_> = told
+        .iter()
+        .map(|(second, event)| (*second, event.zones.len()))
+        .collect();
+    assert_eq!(zones, [(1, 1), (8, 2), (11, 1)], "{told:?}");
+    let (_, last) = told.last().unwrap();
+    assert_eq!(last.step, EventStep::Update(UpdateReason::Zones));
+    let entered: Vec<&str> = last.entered_zones.iter().map(ZoneId::as_str).collect();
+    assert_eq!(
+        (last.zones[0].as_str(), entered),
+        ("right", vec!["left", "right"])
+    );
+    // Nobody looks: the zones are as unknown as the presence.
+    let lost = tracker.tick(at(60.0).0, at(60.0).1);
+    let unknown = lost[0]
+        .news
+        .iter()
+        .filter(|news| matches!(news, News::Zone { count: None, .. }));
+    assert_eq!(unknown.count(), 2);
+}
+
+#[test]
+fn only_the_zones_that_a_prompt_asks_for_are_counted() {
+    let mut site = zoned();
+    site.prompts[0].zones = vec![ZoneId::new("left").unwrap()];
+    let mut tracker = tracker(site);
+    let zones = |tracker: &Tracker| {
+        let beliefs = tracker.beliefs();
+        let of = |index: usize| {
+            let is = |news: &&News| matches!(news, News::Zone { .. });
+            beliefs[index].news.iter().filter(is).count()
+        };
+        (of(0), of(1))
+    };
+    assert_eq!(zones(&tracker), (2, 1), "dog, person");
+    let right = answer(1, AnswerBody::Boxes(vec![found(0.7, 0.3, 0.8, 0.6, 0.9)]));
+    assert_eq!(look(&mut tracker, 0.0, &right).objects, []);
+}
+
+#[test]
+fn points_are_followed() {
+    let mut tracker = tracker(camera());
+    let point = |x: f64| Found {
+        place: NormPoint::new(x, 0.5),
+        score: 0.8,
+        source: ScoreSource::TokenProb,
+        sharpness: 0.5,
+    };
+    let mut tracks = Vec::new();
+    for second in 0..10 {
+        // Two that walk towards each other and pass.
+        let (a, b) = (
+            0.1 + 0.08 * f64::from(second),
+            0.85 - 0.08 * f64::from(second),
+        );
+        let body = AnswerBody::Points(vec![point(a), point(b)]);
+        let sighting = look(&mut tracker, f64::from(second), &answer(1, body));
+        for event in events(&sighting.news) {
+            assert!(matches!(event.place, Place::Point(_)), "{event:?}");
+        }
+        tracks.push(
+            sighting
+                .objects
+                .iter()
+                .map(|o| o.track.clone())
+                .collect::<Vec<_>>(),
+        );
+    }
+    assert!(
+        tracks.windows(2).all(|pair| pair[0] == pair[1]),
+        "{tracks:?}"
+    );
+    assert_eq!(tracker.open().count(), 2);
+}
