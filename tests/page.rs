@@ -228,8 +228,8 @@ fn in_a_browser_it_follows_what_happens_and_asks_nobody_else() {
     view.cameras[2].id.clone_from(&name);
     let served = serve(Painted::new(view), Metrics::new());
     let seen = chromium::dump(&format!("http://{}/", served.address));
-    assert_eq!(seen.console, [String::new(); 0], "console");
-    assert_eq!(seen.elsewhere, [String::new(); 0], "requests to others");
+    assert!(seen.console.is_empty(), "{:?}", seen.console);
+    assert!(seen.elsewhere.is_empty(), "{:?}", seen.elsewhere);
     let paths: Vec<&str> = seen.asked.iter().map(String::as_str).collect();
     for path in ["/page.css", "/page.js", "/icon.svg"] {
         assert!(
@@ -245,7 +245,7 @@ fn in_a_browser_it_follows_what_happens_and_asks_nobody_else() {
     assert!(!seen.dom.contains(first), "it did not follow: {}", seen.dom);
     assert!(
         seen.dom
-            .contains("id=\"away\" class=\"away\" role=\"alert\" hidden"),
+            .contains("class=\"away\" id=\"away\" role=\"alert\" hidden"),
         "{}",
         seen.dom
     );

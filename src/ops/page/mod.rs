@@ -9,6 +9,7 @@
 //! Belongs here: what is shown and how, and who may ask. Everything is read only: nothing that is asked changes what
 //! Spotter does. Does not belong here: where the numbers come from ([`Scene`], which the daemon implements).
 
+mod card;
 mod guard;
 mod html;
 mod jpeg;

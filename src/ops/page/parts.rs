@@ -54,6 +54,15 @@ pub fn reason(text: &str, next_retry_s: Option<f64>) -> Markup {
     }
 }
 
+/// The colour of a stage, for legends.
+pub fn chip(stage: usize) -> Markup {
+    html! {
+        svg.chip viewBox="0 0 10 10" aria-hidden="true" focusable="false" {
+            rect class=(format!("s{stage}")) width="10" height="10" rx="2" {}
+        }
+    }
+}
+
 /// A value that may be unknown.
 pub fn known<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "unknown".to_owned(), shown)

@@ -21,6 +21,8 @@ const PLOT_HEIGHT: f64 = 56.0;
 const LANE_HEIGHT: f64 = 12.0;
 /// With more things than this in a picture, names would hide it; their colours are those of the prompts.
 const NAMED: usize = 6;
+/// Characters of a name that are shown in a picture.
+const NAME_CHARS: usize = 14;
 /// Lanes that are drawn at most.
 const LANES: usize = 16;
 
@@ -175,10 +177,18 @@ fn mark(found: &Found, prompts: &[Prompt], named: bool) -> Markup {
                 }
             }
             text x=(percent(at)) y=(percent(top)) dx=(dx) dy=(dy) text-anchor=(anchor) {
-                @if let Some(prompt) = prompt { (prompt.id) " " }
+                @if let Some(prompt) = prompt { (short(&prompt.id)) " " }
                 (format!("{:.0}", found.score * 100.0))
             }
         }
+    }
+}
+
+/// As much of a name as fits into a picture.
+fn short(name: &str) -> String {
+    match name.char_indices().nth(NAME_CHARS) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
     }
 }
 
@@ -228,6 +238,7 @@ mod tests {
             ..Look::default()
         };
         let drawn = overlay(&look, &[prompt]).into_string();
+        assert_eq!(short(&"ä".repeat(15)), "ä".repeat(14) + "…");
         assert!(
             drawn.contains("&lt;script&gt; 0") && !drawn.contains("<script>"),
             "{drawn}"

@@ -1,0 +1,242 @@
+//! The card of a camera: state, picture with what was found, answers, latency, frames.
+
+use maud::{Markup, html};
+
+use super::{
+    parts::{self, chip, facts, known, pill, since},
+    plot::{self, INKS},
+    view::{Camera, Clock, Frames, Latency, Look, Prompt, View},
+    words::{ago, clock_time, counted, machine_time, millis, number, state},
+};
+
+/// The picture that is shown may be a second older than the newest answers.
+const SAME_LOOK_MS: u64 = 1500;
+/// A look is old when it is older than this, and its picture says so.
+const OLD_MS: u64 = 60_000;
+
+/// Everything of one camera.
+pub fn card(camera: &Camera, view: &View) -> Markup {
+    let heading = format!("h-{}", camera.id);
+    html! {
+        article.card id=(format!("cam-{}", camera.id)) aria-labelledby=(heading) {
+            header {
+                h3 id=(heading) { (camera.id) }
+                (pill(camera.mood, &state(&camera.state)))
+            }
+            (picture(camera))
+            div.body {
+                @if let Some(reason) = &camera.reason {
+                    (parts::reason(reason, camera.next_retry_s))
+                }
+                (answers(camera))
+                (way(&camera.latency, &view.stages))
+                (losses(&camera.frames))
+                (details(camera, view))
+            }
+        }
+    }
+}
+
+fn picture(camera: &Camera) -> Markup {
+    let Some(look) = &camera.look else {
+        return html! { div.still.empty { p { "No look yet" } } };
+    };
+    let old = look.age_ms > OLD_MS;
+    let (width, height) = look.size;
+    html! {
+        figure {
+            div.still.empty[!look.pictured].old[old] {
+                @if look.pictured {
+                    img src=(format!("/camera/{}.jpg?look={}", camera.id, look.frame)) alt=(alt(camera, look))
+                        width=(width) height=(height) decoding="async";
+                    (plot::overlay(look, &camera.prompts))
+                } @else { p { "The picture comes with the next look" } }
+            }
+            figcaption {
+                @if old { strong { "Old: " } }
+                time datetime=(machine_time(look.time_ms)) { (clock_time(look.time_ms)) " UTC" }
+                ", " (ago(look.age_ms))
+            }
+        }
+    }
+}
+
+/// The picture in words.
+fn alt(camera: &Camera, look: &Look) -> String {
+    let count = |index| look.found.iter().filter(|f| f.prompt == index).count();
+    let found: Vec<String> = camera
+        .prompts
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| count(*index) > 0)
+        .map(|(index, prompt)| format!("{} {}", count(index), prompt.id))
+        .collect();
+    let found = if found.is_empty() {
+        "nothing found".to_owned()
+    } else {
+        found.join(", ")
+    };
+    format!(
+        "Camera {} at {} UTC: {found}",
+        camera.id,
+        clock_time(look.time_ms)
+    )
+}
+
+fn answers(camera: &Camera) -> Markup {
+    html! {
+        table.answers {
+            caption.unseen { "Last answers of " (camera.id) }
+            thead.unseen { tr { th scope="col" { "Prompt" } th scope="col" { "Answer" } } }
+            tbody {
+                @for (index, prompt) in camera.prompts.iter().enumerate() {
+                    (answer(index, prompt, camera.look.as_ref()))
+                }
+            }
+        }
+    }
+}
+
+/// A prompt that is asked less often than others says how old its answer is.
+fn answer(index: usize, prompt: &Prompt, look: Option<&Look>) -> Markup {
+    let said = prompt.answer.as_ref();
+    let newest_ms = look.map_or(0, |look| look.age_ms);
+    let is_old = |age_ms: u64| age_ms > newest_ms + SAME_LOOK_MS;
+    html! {
+        tr {
+            th scope="row" {
+                svg class=(format!("ink ink{}", index % INKS)) viewBox="0 0 10 10" aria-hidden="true" focusable="false" {
+                    rect.line x="1.5" y="1.5" width="7" height="7" rx="1.5" {}
+                }
+                span.name { (prompt.id) }
+                @if prompt.words != prompt.id && !prompt.words.is_empty() { span.words { (prompt.words) } }
+            }
+            @match said {
+                None => { td.none { "–" span.unseen { " no answer yet" } } }
+                Some(said) => {
+                    td.some[said.count.is_some_and(|n| n > 0)].words[said.text.is_some()] {
+                        @match (&said.text, said.count) {
+                            (Some(text), _) => { (text) }
+                            (None, count) => { (count.unwrap_or_default()) }
+                        }
+                        @if is_old(said.age_ms) { span.when { (ago(said.age_ms)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn way(latency: &Latency, stages: &[&str]) -> Markup {
+    let Some((p50, p95)) = latency.p50_ms.zip(latency.p95_ms) else {
+        return html! { p.quiet { "No message in the last minute" } };
+    };
+    let longest = latency
+        .columns_ms
+        .iter()
+        .flatten()
+        .map(|column| column.iter().sum());
+    let top = plot::round_up(longest.fold(0.0, f64::max));
+    html! {
+        div.way {
+            p.figures {
+                span { b { (millis(p50)) } " median" }
+                span { b { (millis(p95)) } " 95 %" }
+            }
+            div.scaled {
+                (plot::latency(latency, stages))
+                span.top aria-hidden="true" { (millis(top)) }
+            }
+            p.span aria-hidden="true" { span { "1 min ago" } span { "now" } }
+        }
+    }
+}
+
+/// What an operator wants to know of frames; the whole books are among the details.
+fn losses(frames: &Frames) -> Markup {
+    let lost = [
+        ("replaced", frames.replaced),
+        ("late", frames.late),
+        ("failed", frames.failed),
+    ];
+    html! {
+        p.losses {
+            span { b { (number(frames.looked)) } " looks" }
+            @for (name, n) in lost.into_iter().filter(|(_, n)| *n > 0) {
+                span class=(name) { b { (number(n)) } " " (name) }
+            }
+        }
+    }
+}
+
+fn details(camera: &Camera, view: &View) -> Markup {
+    let stream = &camera.stream;
+    let size = known(stream.size, |(w, h)| format!("{w} × {h}"));
+    let lines = [
+        ("Codec", known(stream.codec.clone(), |codec| codec)),
+        ("Size", size),
+        (
+            "Rate",
+            known(stream.fps, |fps| format!("{fps:.1} frames/s")),
+        ),
+        (
+            "Transport",
+            known(stream.transport.clone(), |transport| transport),
+        ),
+        ("Lost packets", number(stream.rtp_lost)),
+        ("Broken frames", number(stream.frames_corrupt)),
+        ("Reconnects, 1 h", stream.reconnects_1h.to_string()),
+        ("Stalls, 1 h", stream.stalls_1h.to_string()),
+        ("Clock", clock(&stream.clock)),
+    ];
+    html! {
+        details {
+            summary { "Details" span.unseen { " of " (camera.id) } span.for { (since(camera.since_ms, view.time_ms)) } }
+            (facts(&lines))
+            (books(&camera.frames))
+            (stages(&camera.latency, &view.stages))
+        }
+    }
+}
+
+fn clock(clock: &Clock) -> String {
+    let offset = known(clock.offset_ms, |ms| format!("{ms:+.0} ms"));
+    let drift = known(clock.drift_ppm, |ppm| format!("{ppm:+.1} ppm"));
+    match (clock.trusted, &clock.note) {
+        (true, _) => format!("trusted, {offset}, drift {drift}"),
+        (false, Some(note)) => format!("not trusted: {}", note.replace('_', " ")),
+        (false, None) => "not known yet".to_owned(),
+    }
+}
+
+fn books(frames: &Frames) -> Markup {
+    let rows = [
+        ("looked at", frames.looked),
+        ("skipped: none was due", frames.skipped),
+        ("gated: nothing moved", frames.gated),
+        ("replaced by a newer one", frames.replaced),
+        ("late: too old", frames.late),
+        ("failed", frames.failed),
+        ("waiting or under way", frames.open),
+        ("decoded", frames.arrived),
+    ];
+    html! {
+        table.sums {
+            caption { "Frames since the start" }
+            tbody { @for (name, n) in rows { tr { th scope="row" { (name) } td { (number(n)) } } } }
+        }
+    }
+}
+
+fn stages(latency: &Latency, names: &[&str]) -> Markup {
+    html! {
+        table.sums {
+            caption { "Mean of " (counted(latency.messages as usize, "message")) " of the last minute" }
+            tbody {
+                @for (index, (name, ms)) in names.iter().zip(latency.mean_ms).enumerate() {
+                    tr { th scope="row" { (chip(index)) (name) } td { (millis(ms)) } }
+                }
+            }
+        }
+    }
+}
