@@ -13,6 +13,7 @@ pub mod golden_full;
 pub mod golden_model;
 pub mod golden_report;
 pub mod golden_run;
+pub mod rtsp;
 pub mod rule;
 pub mod script;
 pub mod simulated;

@@ -1,0 +1,140 @@
+//! RTSP 1.0 on the wire, as far as a camera needs it (RFC 2326): bytes to requests, answers to bytes. Pure.
+
+/// What a client sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// It asks.
+    Request(Request),
+    /// A packet inside of the connection: its receiver reports.
+    Packet,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// In capitals.
+    pub method: String,
+    /// As it stands in the first line.
+    pub url: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Request {
+    /// The value of a header, whatever the case of its name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self
+            .headers
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn parse(head: &str) -> Option<Self> {
+        let mut lines = head.split("\r\n");
+        let mut first = lines.next()?.split(' ');
+        let (method, url) = (first.next()?.to_owned(), first.next()?.to_owned());
+        let header = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            Some((name.to_owned(), value.trim().to_owned()))
+        };
+        Some(Self {
+            method,
+            url,
+            headers: lines.filter_map(header).collect(),
+        })
+    }
+}
+
+/// Takes the first whole message out of what was received; `None` when more is to come.
+pub fn take(received: &mut Vec<u8>) -> Option<Incoming> {
+    if let [b'$', _, high, low, ..] = **received {
+        let end = 4 + usize::from(u16::from_be_bytes([high, low]));
+        return (received.len() >= end).then(|| {
+            received.drain(..end);
+            Incoming::Packet
+        });
+    }
+    let head = received.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let request = Request::parse(&String::from_utf8_lossy(&received[..head])).unwrap_or_default();
+    let length = request.header("content-length");
+    let end = head + 4 + length.and_then(|text| text.parse().ok()).unwrap_or(0);
+    (received.len() >= end).then(|| {
+        received.drain(..end);
+        Incoming::Request(request)
+    })
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The status.
+    pub status: u16,
+    /// Name and value.
+    pub headers: Vec<(&'static str, String)>,
+    /// SDP, or nothing.
+    pub body: String,
+}
+
+impl Response {
+    /// A status alone.
+    pub fn new(status: u16) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: String::new(),
+        }
+    }
+
+    /// With a header more.
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// As the answer to the request with this number.
+    pub fn bytes(&self, sequence: &str) -> Vec<u8> {
+        let mut text = format!("RTSP/1.0 {} Said\r\nCSeq: {sequence}\r\n", self.status);
+        for (name, value) in &self.headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        if !self.body.is_empty() {
+            text += "Content-Type: application/sdp\r\n";
+        }
+        text += &format!("Content-Length: {}\r\n\r\n{}", self.body.len(), self.body);
+        text.into_bytes()
+    }
+}
+
+/// A packet on a channel inside of the connection (RFC 2326 section 10.12).
+pub fn interleaved(channel: u8, packet: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(packet.len()).unwrap();
+    [&[b'$', channel], &length.to_be_bytes()[..], packet].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_packets_come_out_whole_and_in_order() {
+        let text = "DESCRIBE rtsp://h/x RTSP/1.0\r\nCSeq: 2\r\nContent-Length: 3\r\n\r\nabc";
+        let mut bytes = [&interleaved(1, &[1, 2, 3]), text.as_bytes()].concat();
+        bytes.push(b'$');
+        let mut received = Vec::new();
+        let mut came = Vec::new();
+        for byte in bytes {
+            received.push(byte);
+            came.extend(take(&mut received));
+        }
+        assert_eq!(received, b"$");
+        assert_eq!(came[0], Incoming::Packet);
+        let Incoming::Request(request) = &came[1] else {
+            panic!("{came:?}");
+        };
+        assert_eq!(
+            (&*request.method, &*request.url),
+            ("DESCRIBE", "rtsp://h/x")
+        );
+        assert_eq!(request.header("cseq"), Some("2"));
+    }
+}

@@ -1,0 +1,267 @@
+//! A tape as packets: numbers, times and what goes wrong on the way. Pure.
+
+use std::{sync::Arc, time::Duration};
+
+use super::tape::{Codec, Picture, Tape};
+
+/// RTP ticks a second.
+pub const CLOCK_RATE: u32 = 90_000;
+/// Seconds from 1900 (NTP) to 1970 (Unix).
+const NTP_TO_UNIX_S: u64 = 2_208_988_800;
+
+/// What the packets of a connection are numbered from.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamps {
+    /// Of the first packet.
+    pub sequence: u16,
+    /// Of the first picture.
+    pub rtp: u32,
+    /// The sender.
+    pub ssrc: u32,
+}
+
+/// What happens to packets between the camera and us; by numbers, so that it is the same each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Nothing.
+    None,
+    /// Of so many packets one is lost.
+    LoseOneOf(u64),
+    /// Of so many packets one comes after its next three.
+    DelayOneOf(u64),
+    /// In so many packets one has a wrong byte.
+    FlipOneOf(u64),
+    /// Between pictures come packets of another sender.
+    Foreign,
+}
+
+/// What a camera says of its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reports {
+    /// Nothing.
+    Missing,
+    /// Its clock is off by so many seconds.
+    Off(i64),
+    /// Its clock is set by so many seconds with each report.
+    Stepping(i64),
+}
+
+/// One connection's packets.
+#[derive(Clone, Debug)]
+pub struct Player {
+    reel: Arc<[Arc<Tape>]>,
+    ticks: u32,
+    stamps: Stamps,
+    damage: Damage,
+    picture: usize,
+    sent: u64,
+    delayed: Option<(u64, Vec<u8>)>,
+}
+
+impl Player {
+    /// Plays the tapes of the reel one after the other, in a loop.
+    pub fn new(reel: Arc<[Arc<Tape>]>, every: Duration, stamps: Stamps, damage: Damage) -> Self {
+        Self {
+            reel,
+            ticks: (every.as_secs_f64() * f64::from(CLOCK_RATE)).round() as u32,
+            stamps,
+            damage,
+            picture: 0,
+            sent: 0,
+            delayed: None,
+        }
+    }
+
+    /// How many pictures were played.
+    pub fn pictures(&self) -> usize {
+        self.picture
+    }
+
+    /// The packets of the next picture, as they reach us.
+    pub fn next_picture(&mut self) -> Vec<Vec<u8>> {
+        let (payload_type, picture) = self.current();
+        let rtp = self.rtp(self.picture);
+        let last = picture.payloads.len() - 1;
+        let mut packets = Vec::new();
+        for (at, payload) in picture.payloads.iter().enumerate() {
+            let marked = u8::from(at == last) << 7 | payload_type;
+            let mut packet = header(marked, self.stamps.sequence, rtp, self.stamps.ssrc);
+            packet.extend(payload);
+            self.stamps.sequence = self.stamps.sequence.wrapping_add(1);
+            self.sent += 1;
+            self.pass(packet, &mut packets);
+        }
+        if self.damage == Damage::Foreign {
+            let marked = 0x80 | payload_type;
+            let mut foreign = header(marked, 7, rtp ^ 0x5555_5555, !self.stamps.ssrc);
+            foreign.extend(&picture.payloads[0]);
+            packets.push(foreign);
+        }
+        self.picture += 1;
+        packets
+    }
+
+    /// A sender report about the picture that was played last (RFC 3550 section 6.4.1), made at `unix` by a right clock.
+    pub fn report(&self, reports: Reports, number: i64, unix: Duration) -> Option<Vec<u8>> {
+        let off_s = match reports {
+            Reports::Missing => return None,
+            Reports::Off(off_s) => off_s,
+            Reports::Stepping(step_s) => step_s * number,
+        };
+        let seconds = (unix.as_secs() + NTP_TO_UNIX_S).saturating_add_signed(off_s) as u32;
+        let fraction = (u64::from(unix.subsec_nanos()) << 32) / 1_000_000_000;
+        let rtp = self.rtp(self.picture.saturating_sub(1));
+        let mut packet = vec![0x80, 200, 0, 6];
+        for word in [self.stamps.ssrc, seconds, fraction as u32, rtp, 1, 1] {
+            packet.extend(word.to_be_bytes());
+        }
+        // A name belongs to each report (section 6.1).
+        packet.extend([0x81, 202, 0, 2]);
+        packet.extend(self.stamps.ssrc.to_be_bytes());
+        packet.extend([1, 1, b'c', 0]);
+        Some(packet)
+    }
+
+    fn current(&self) -> (u8, Picture) {
+        let length: usize = self.reel.iter().map(|tape| tape.pictures.len()).sum();
+        let mut at = self.picture % length;
+        for tape in self.reel.iter() {
+            match tape.pictures.get(at) {
+                Some(picture) => return (tape.payload_type, picture.clone()),
+                None => at -= tape.pictures.len(),
+            }
+        }
+        unreachable!("a reel with pictures")
+    }
+
+    fn rtp(&self, picture: usize) -> u32 {
+        self.stamps
+            .rtp
+            .wrapping_add((picture as u32).wrapping_mul(self.ticks))
+    }
+
+    fn pass(&mut self, mut packet: Vec<u8>, out: &mut Vec<Vec<u8>>) {
+        // The first pictures come whole: a stream that never starts shows nothing.
+        let due = |of: u64| self.picture >= 10 && mixed(self.sent).is_multiple_of(of);
+        match self.damage {
+            Damage::LoseOneOf(of) if due(of) => {}
+            Damage::DelayOneOf(of) if self.delayed.is_none() && due(of) => {
+                self.delayed = Some((self.sent + 3, packet));
+            }
+            Damage::FlipOneOf(of) if due(of) => {
+                // Not the RTP header, which TCP would not let through wrong either.
+                let at = 12 + mixed(self.sent ^ 0xff) as usize % (packet.len() - 12);
+                packet[at] ^= 1 << (self.sent % 8);
+                out.push(packet);
+            }
+            _ => out.push(packet),
+        }
+        if let Some((_, late)) = self.delayed.take_if(|(due, _)| *due <= self.sent) {
+            out.push(late);
+        }
+    }
+}
+
+/// The number of the picture at an RTP time, counted from the connection's first.
+pub fn picture_at(rtp: u32, first: u32, every: Duration) -> usize {
+    let ticks = (every.as_secs_f64() * f64::from(CLOCK_RATE)).round() as u32;
+    (rtp.wrapping_sub(first) / ticks) as usize
+}
+
+fn header(marked: u8, sequence: u16, rtp: u32, ssrc: u32) -> Vec<u8> {
+    let mut packet = vec![0x80, marked];
+    packet.extend(sequence.to_be_bytes());
+    packet.extend(rtp.to_be_bytes());
+    packet.extend(ssrc.to_be_bytes());
+    packet
+}
+
+/// Numbers without a pattern (the finaliser of SplitMix64).
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// The media section of an SDP (RFC 4566) for a tape, or for what is beside it.
+pub fn media(tape: &Tape, control: &str) -> String {
+    let (kind, map, fmtp) = (tape.payload_type, &tape.rtpmap, &tape.fmtp);
+    let mut text = format!("m=video 0 RTP/AVP {kind}\r\na=rtpmap:{kind} {map}\r\n");
+    if tape.codec != Codec::Jpeg && !fmtp.is_empty() {
+        text += &format!("a=fmtp:{kind} {fmtp}\r\n");
+    }
+    text + &format!("a=control:{control}\r\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn player(damage: Damage) -> Player {
+        let picture = |key| Picture {
+            key,
+            payloads: vec![vec![1, 2, 3], vec![4, 5, 6]],
+        };
+        let tape = Tape {
+            codec: Codec::H264,
+            pictures: vec![picture(true), picture(false)],
+            payload_type: 96,
+            rtpmap: "H264/90000".into(),
+            fmtp: String::new(),
+        };
+        let stamps = Stamps {
+            sequence: u16::MAX,
+            rtp: u32::MAX - 10,
+            ssrc: 5,
+        };
+        let every = Duration::from_millis(50);
+        Player::new([Arc::new(tape)].into(), every, stamps, damage)
+    }
+
+    fn sequences(damage: Damage) -> Vec<u16> {
+        let mut player = player(damage);
+        let packets = (0..500).flat_map(|_| player.next_picture());
+        let sequence = |packet: Vec<u8>| u16::from_be_bytes([packet[2], packet[3]]);
+        packets.map(sequence).collect()
+    }
+
+    #[test]
+    fn numbers_and_times_wrap() {
+        let mut player = player(Damage::None);
+        let packets = [player.next_picture(), player.next_picture()].concat();
+        let numbers: Vec<_> = packets.iter().map(|packet| packet[2..4].to_vec()).collect();
+        assert_eq!(numbers, [[255, 255], [0, 0], [0, 1], [0, 2]]);
+        assert_eq!(packets[2][4..8], 4489_u32.to_be_bytes());
+        assert_eq!(
+            picture_at(4489, u32::MAX - 10, Duration::from_millis(50)),
+            1
+        );
+        assert_eq!((packets[0][1], packets[1][1]), (96, 96 | 0x80));
+    }
+
+    #[test]
+    fn damage_is_what_it_is_called() {
+        let whole = sequences(Damage::None);
+        let lost = sequences(Damage::LoseOneOf(20));
+        assert!((920..980).contains(&lost.len()), "{}", lost.len());
+        let mut late = sequences(Damage::DelayOneOf(20));
+        assert_ne!(late, whole);
+        assert!(late.len() + 1 >= whole.len());
+        late.sort_unstable_by_key(|sequence| sequence.wrapping_add(1));
+        assert_eq!(late[..990], whole[..990]);
+        assert_eq!(sequences(Damage::Foreign).len(), 1500);
+    }
+
+    #[test]
+    fn reports_name_the_last_picture() {
+        let mut player = player(Damage::None);
+        player.next_picture();
+        let unix = Duration::new(1_790_000_000, 500_000_000);
+        assert_eq!(player.report(Reports::Missing, 1, unix), None);
+        let packet = player.report(Reports::Stepping(-3600), 2, unix).unwrap();
+        let word = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
+        let ntp = (NTP_TO_UNIX_S + 1_790_000_000 - 7200) as u32;
+        assert_eq!((word(8), word(12), word(16)), (ntp, 1 << 31, u32::MAX - 10));
+        assert_eq!(packet.len(), 28 + 12);
+    }
+}

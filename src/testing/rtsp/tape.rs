@@ -1,0 +1,247 @@
+//! Encoded pictures, once for all connections: what a camera would send, without its numbers and times.
+
+use std::collections::VecDeque;
+
+use gstreamer::{self as gst, prelude::*};
+use gstreamer_app::{AppSink, AppSrc};
+
+use super::paint;
+
+/// How pictures are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// By x264.
+    H264,
+    /// By x265.
+    H265,
+    /// Motion JPEG.
+    Jpeg,
+}
+
+/// What a tape holds.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// How.
+    pub codec: Codec,
+    /// Pixels across and down.
+    pub size: (usize, usize),
+    /// So many pictures; a tape is played in a loop.
+    pub pictures: usize,
+    /// Pictures from one key picture to the next.
+    pub gop: usize,
+    /// Half-pictures, one after the other.
+    pub interlaced: bool,
+    /// The stream says how many pictures a second there are.
+    pub says_rate: bool,
+}
+
+impl Recording {
+    /// A small tape of two groups of pictures.
+    pub fn of(codec: Codec) -> Self {
+        Self {
+            codec,
+            size: (320, 192),
+            pictures: 20,
+            gop: 10,
+            interlaced: false,
+            says_rate: true,
+        }
+    }
+
+    fn launch(&self) -> String {
+        let (gop, interlaced) = (self.gop, self.interlaced);
+        let encode = match self.codec {
+            Codec::H264 => format!(
+                "x264enc tune=zerolatency speed-preset=superfast bframes=0 key-int-max={gop} bitrate=1000 \
+                 interlaced={interlaced} option-string=scenecut=0 ! h264parse ! rtph264pay pt=96"
+            ),
+            Codec::H265 => format!(
+                "x265enc tune=zerolatency speed-preset=superfast key-int-max={gop} bitrate=1000 \
+                 option-string=bframes=0:scenecut=0:log-level=none ! h265parse ! rtph265pay pt=96"
+            ),
+            Codec::Jpeg => "jpegenc ! rtpjpegpay pt=26".to_owned(),
+        };
+        format!("appsrc name=in format=time ! {encode} mtu=1200 config-interval=0 name=pay ! appsink name=out sync=false")
+            .replace(if self.codec == Codec::Jpeg { "config-interval=0" } else { "\0" }, "")
+    }
+
+    fn caps(&self) -> gst::Caps {
+        let (width, height) = self.size;
+        let rate = if self.says_rate { 20 } else { 0 };
+        let mode = if self.interlaced {
+            "interleaved"
+        } else {
+            "progressive"
+        };
+        let mut caps = gst::Caps::builder("video/x-raw")
+            .field("format", "I420")
+            .field("width", width as i32)
+            .field("height", height as i32)
+            .field("interlace-mode", mode)
+            .field("framerate", gst::Fraction::new(rate, 1));
+        if self.interlaced {
+            caps = caps.field("field-order", "top-field-first");
+        }
+        caps.build()
+    }
+}
+
+/// One encoded picture.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// It can be decoded alone.
+    pub key: bool,
+    /// Payloads of its packets, in order.
+    pub payloads: Vec<Vec<u8>>,
+}
+
+/// Encoded pictures; the first is a key picture, and each shows its place in the tape.
+#[derive(Clone, Debug)]
+pub struct Tape {
+    /// How they are encoded.
+    pub codec: Codec,
+    /// In order.
+    pub pictures: Vec<Picture>,
+    /// RTP payload type.
+    pub payload_type: u8,
+    /// `H264/90000` and the format parameters of the SDP.
+    pub rtpmap: String,
+    /// The rest of the `fmtp` line.
+    pub fmtp: String,
+}
+
+impl Tape {
+    /// Encodes. Blocks for as long as that takes.
+    pub fn record(recording: &Recording) -> Self {
+        gst::init().unwrap();
+        let pipeline = gst::parse::launch(&recording.launch()).unwrap();
+        let pipeline = pipeline.downcast::<gst::Pipeline>().unwrap();
+        let by_name = |name: &str| pipeline.by_name(name).unwrap();
+        let input = by_name("in").downcast::<AppSrc>().unwrap();
+        let output = by_name("out").downcast::<AppSink>().unwrap();
+        input.set_caps(Some(&recording.caps()));
+        input.set_max_bytes(0);
+        pipeline.set_state(gst::State::Playing).unwrap();
+        for number in 0..recording.pictures {
+            let (width, height) = recording.size;
+            let mut buffer = gst::Buffer::from_mut_slice(paint::picture(number, width, height));
+            let time = gst::ClockTime::from_mseconds(50 * number as u64);
+            let writable = buffer.get_mut().unwrap();
+            writable.set_pts(time);
+            writable.set_duration(gst::ClockTime::from_mseconds(50));
+            input.push_buffer(buffer).unwrap();
+        }
+        input.end_of_stream().unwrap();
+        let mut packets = VecDeque::new();
+        while let Ok(sample) = output.pull_sample() {
+            packets.push_back(sample.buffer().unwrap().map_readable().unwrap().to_vec());
+        }
+        let caps = by_name("pay").static_pad("src").unwrap().current_caps();
+        pipeline.set_state(gst::State::Null).unwrap();
+        let caps = caps.expect("the encoder made no packet");
+        let tape = Self::from_packets(recording.codec, packets, caps.structure(0).unwrap());
+        assert_eq!(tape.pictures.len(), recording.pictures);
+        assert!(tape.pictures[0].key);
+        tape
+    }
+
+    fn from_packets(codec: Codec, packets: VecDeque<Vec<u8>>, caps: &gst::StructureRef) -> Self {
+        let mut pictures = Vec::new();
+        let mut payloads = Vec::new();
+        for packet in packets {
+            let last = packet[1] & 0x80 != 0;
+            payloads.push(packet[12..].to_vec());
+            if last {
+                let payloads = std::mem::take(&mut payloads);
+                let key = payloads.iter().any(|payload| starts_key(codec, payload));
+                pictures.push(Picture { key, payloads });
+            }
+        }
+        let text = |name: &str| {
+            let value = caps.get::<&str>(name).ok()?;
+            Some(format!("{name}={value}"))
+        };
+        let names = match codec {
+            Codec::H264 => &["packetization-mode", "sprop-parameter-sets"][..],
+            Codec::H265 => &["sprop-vps", "sprop-sps", "sprop-pps"],
+            Codec::Jpeg => &[],
+        };
+        let fields: Vec<String> = names.iter().filter_map(|name| text(name)).collect();
+        let encoding = match codec {
+            Codec::H264 => "H264",
+            Codec::H265 => "H265",
+            Codec::Jpeg => "JPEG",
+        };
+        Self {
+            codec,
+            pictures,
+            payload_type: if codec == Codec::Jpeg { 26 } else { 96 },
+            rtpmap: format!("{encoding}/90000"),
+            fmtp: fields.join(";"),
+        }
+    }
+
+    /// Without the NAL units of these types inside of the stream; what the SDP says stays.
+    pub fn without(mut self, types: &[u8]) -> Self {
+        let codec = self.codec;
+        let kept = |payload: &Vec<u8>| !types.contains(&nal_type(codec, payload));
+        for picture in &mut self.pictures {
+            picture.payloads.retain(kept);
+        }
+        self
+    }
+
+    /// With this NAL unit before each key picture.
+    pub fn with_before_keys(mut self, unit: &[u8]) -> Self {
+        for picture in self.pictures.iter_mut().filter(|picture| picture.key) {
+            picture.payloads.insert(0, unit.to_vec());
+        }
+        self
+    }
+}
+
+/// The type of a packet's NAL unit, or of the packet when it holds a piece of one.
+fn nal_type(codec: Codec, payload: &[u8]) -> u8 {
+    match codec {
+        Codec::H264 => payload[0] & 0x1f,
+        Codec::H265 => payload[0] >> 1 & 0x3f,
+        Codec::Jpeg => 0,
+    }
+}
+
+/// The packet begins a slice that needs no other picture (RFC 6184 section 5.8, RFC 7798 section 4.4.3).
+fn starts_key(codec: Codec, payload: &[u8]) -> bool {
+    match (codec, nal_type(codec, payload)) {
+        (Codec::H264, 28) => payload[1] & 0x1f == 5,
+        (Codec::H264, nal) => nal == 5,
+        (Codec::H265, 49) => (16..=21).contains(&(payload[2] & 0x3f)),
+        (Codec::H265, nal) => (16..=21).contains(&nal),
+        (Codec::Jpeg, _) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tapes_have_their_pictures_and_keys() {
+        for codec in [Codec::H264, Codec::H265, Codec::Jpeg] {
+            let tape = Tape::record(&Recording::of(codec));
+            let keys: Vec<usize> = (0..20).filter(|at| tape.pictures[*at].key).collect();
+            match codec {
+                Codec::Jpeg => assert_eq!(keys.len(), 20),
+                _ => assert_eq!(keys, [0, 10], "{codec:?}"),
+            }
+            let fields = tape.fmtp.split(';').count();
+            assert_eq!(
+                fields,
+                match codec {
+                    Codec::H264 => 2,
+                    Codec::H265 => 3,
+                    Codec::Jpeg => 1,
+                }
+            );
+        }
+    }
+}
