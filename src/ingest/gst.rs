@@ -109,6 +109,7 @@ impl Source for GstSource {
 
     fn stop(&self) {
         self.tap.close();
+        rtsp::hurry(&self.pipeline);
         if self.pipeline.set_state(gst::State::Null).is_err() {
             error!(camera = %self.tap.camera(), "a pipeline did not stop cleanly");
         }
@@ -255,10 +256,15 @@ fn watch_bus(pipeline: &gst::Pipeline, tap: &Arc<FrameTap>, camera: &Camera, bro
             }
             gst::MessageView::Eos(_) if tap.kind() == Kind::File => tap.tell(SourceEvent::Ended),
             // A live source has no end: the camera or a box on the way closed the connection.
-            gst::MessageView::Eos(_) => tap.fail(Failure::new(
-                Fault::Disconnected,
-                format!("{} ended the stream", failure::origin(&origin)),
-            )),
+            gst::MessageView::Eos(_) => tap.fail(failure::ended(&origin)),
+            // The same before anything was there that could come to its end.
+            gst::MessageView::Warning(message)
+                if message.error().matches(gst::ResourceError::Read)
+                    && tap.travels_inside()
+                    && !tap.decoding().seen =>
+            {
+                tap.fail(failure::ended(&origin));
+            }
             _ => {}
         }
         gst::BusSyncReply::Drop

@@ -59,6 +59,8 @@ pub struct Rejected {
     pub codec: Option<String>,
     /// The certificate.
     pub certificate: bool,
+    /// Nothing of the video: one stream was chosen to be set up.
+    pub chosen: bool,
 }
 
 impl FrameTap {
@@ -144,6 +146,11 @@ impl FrameTap {
         self.books().tracker.stream.transport = Some(transport);
     }
 
+    /// RTP comes inside of the RTSP connection, so both end together.
+    pub fn travels_inside(&self) -> bool {
+        self.books().tracker.stream.transport == Some("tcp")
+    }
+
     /// Notes a video codec that cannot be decoded, for the message that follows.
     pub fn reject_codec(&self, name: &str) {
         self.books().rejected.codec = Some(name.to_owned());
@@ -152,6 +159,11 @@ impl FrameTap {
     /// Notes that the certificate was not accepted, for the message that follows.
     pub fn reject_certificate(&self) {
         self.books().rejected.certificate = true;
+    }
+
+    /// Notes that a video stream is to be set up.
+    pub fn choose_stream(&self) {
+        self.books().rejected.chosen = true;
     }
 
     /// What was refused.
@@ -422,7 +434,8 @@ impl FrameTap {
         picture_from_sample(sample)
     }
 
-    fn now(&self) -> (Mono, WallTime) {
+    /// What time it is.
+    pub fn now(&self) -> (Mono, WallTime) {
         (self.outlet.clock.now(), self.outlet.clock.wall())
     }
 

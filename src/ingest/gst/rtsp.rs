@@ -1,8 +1,11 @@
 //! An RTSP camera: rtspsrc, its TLS and login, the choice of one video stream, and the branch that decodes it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use gstreamer::{self as gst, glib, prelude::*};
@@ -17,7 +20,7 @@ use super::{
     tail::Place,
 };
 use crate::{
-    config::{Camera, CameraTls, Source as Origin, Transport},
+    config::{Camera, CameraTls, Secret, Source as Origin, Transport},
     ingest::{
         health::{Failure, Fault},
         template::{Value, fill},
@@ -29,6 +32,10 @@ const RTP: &str = include_str!("../../../pipelines/rtp.launch");
 
 /// How long a missing packet is awaited. Packets in order do not wait.
 const LATENCY_MS: &str = "200";
+/// Cameras announce after how long a silence they end a session; a minute is usual, and rtspsrc does not tell us.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+/// As `teardown-timeout` in rtsp.launch.
+const GOODBYE_US: u64 = 500_000;
 /// From GStreamer 1.24 on, a decoder may hand out the surfaces that it decodes to, and waits when all are taken: more than
 /// frames of a camera are ever waiting or looked at.
 const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
@@ -68,18 +75,35 @@ pub fn build(
     let text = fill(RTSP, &values).map_err(|e| device(format!("rtsp.launch: {e}")))?;
     let pipeline = parse("rtsp.launch", &text)?;
     let source = named(&pipeline, "source")?;
-    source.set_property("location", url);
-    if let Some(user) = user {
-        source.set_property("user-id", user);
-    }
-    if let Some(password) = password {
-        source.set_property("user-pw", password.reveal());
-    }
+    source.set_property(
+        "location",
+        with_login(url, user.as_deref(), password.as_ref()),
+    );
     check_certificate(&source, tls, tap);
     select_video(&source, tap);
-    watch_manager(&source, tap);
+    watch_manager(&source, tap, camera.stall.min(camera.first_frame));
     decode_when_added(&pipeline, &source, tap, broken);
     Ok(pipeline)
+}
+
+/// A login in the URL is tried once, and again when the camera calls its nonce stale. One in rtspsrc's own properties is
+/// tried eight times in a row, which is enough for many cameras to lock the account. The camera never sees this URL.
+fn with_login(url: &str, user: Option<&str>, password: Option<&Secret>) -> String {
+    let (Some(user), Some((scheme, rest))) = (user, url.split_once("://")) else {
+        return url.to_owned();
+    };
+    let escaped = |text: &str| glib::uri_escape_string(text, None::<&str>, false);
+    let password = password.map_or("", Secret::reveal);
+    format!("{scheme}://{}:{}@{rest}", escaped(user), escaped(password))
+}
+
+/// Before the end of a pipeline: a camera that is silent is not waited for at its goodbye, for which rtspsrc may take as long
+/// as for any answer.
+pub fn hurry(pipeline: &gst::Pipeline) {
+    let source = pipeline.by_name("source");
+    if let Some(source) = source.filter(|source| source.has_property("tcp-timeout")) {
+        source.set_property("tcp-timeout", GOODBYE_US);
+    }
 }
 
 /// The signal comes when no authority vouches for the certificate, as none does for cameras' own ones.
@@ -115,6 +139,9 @@ fn select_video(source: &gst::Element, tap: &Arc<FrameTap>) {
             .and_then(|caps| caps.structure(0))
             .is_some_and(|stream| is_decodable(stream, &tap));
         let selected = wanted && !chosen.swap(true, Ordering::Relaxed);
+        if let (true, Some(tap)) = (selected, tap.upgrade()) {
+            tap.choose_stream();
+        }
         Some(selected.to_value())
     });
 }
@@ -131,18 +158,51 @@ fn is_decodable(stream: &gst::StructureRef, tap: &std::sync::Weak<FrameTap>) -> 
     decodable
 }
 
-/// Packets are watched before the jitter buffer, which rtspsrc makes deep inside.
-fn watch_manager(source: &gst::Element, tap: &Arc<FrameTap>) {
-    let tap = Arc::downgrade(tap);
+/// Packets are watched before the jitter buffer, which rtspsrc makes deep inside when the first one comes. From then on none
+/// is awaited for longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the
+/// pipeline waits for it. What a camera was asked before may take longer.
+fn watch_manager(source: &gst::Element, tap: &Arc<FrameTap>, limit: Duration) {
+    let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+    let (tap, rtspsrc) = (Arc::downgrade(tap), source.downgrade());
     source.connect("new-manager", false, move |values| {
         let manager = values.get(1)?.get::<gst::Element>().ok()?;
-        let tap = tap.clone();
+        let (tap, rtspsrc) = (tap.clone(), rtspsrc.clone());
         manager.connect("new-jitterbuffer", false, move |values| {
             let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
-            tap.upgrade()?.watch_jitter_buffer(&jitter_buffer);
+            let tap = tap.upgrade()?;
+            tap.watch_jitter_buffer(&jitter_buffer);
+            if let (true, Some(rtspsrc)) = (tap.travels_inside(), rtspsrc.upgrade()) {
+                rtspsrc.set_property("tcp-timeout", limit_us);
+                keep_alive(&rtspsrc, &jitter_buffer, &tap);
+            }
             None
         });
         None
+    });
+}
+
+/// Asks the camera something now and then while its packets flow. rtspsrc before GStreamer 1.24 does so only when nothing
+/// comes, and a camera that hears nothing ends the session. What it answers does not matter.
+fn keep_alive(source: &gst::Element, jitter_buffer: &gst::Element, tap: &Arc<FrameTap>) {
+    let Some(pad) = jitter_buffer.static_pad("sink") else {
+        return;
+    };
+    let (source, tap) = (source.downgrade(), Arc::downgrade(tap));
+    let last = Mutex::new(None);
+    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
+    pad.add_probe(kinds, move |_, _| {
+        if let (Some(source), Some(tap)) = (source.upgrade(), tap.upgrade()) {
+            let now = tap.now().0;
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            let asked = *last.get_or_insert(now);
+            if now.since(asked) >= KEEP_ALIVE_EVERY {
+                *last = Some(now);
+                let nobody_waits = gst::Promise::new();
+                let content: Option<&str> = None;
+                source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &nobody_waits]);
+            }
+        }
+        gst::PadProbeReturn::Ok
     });
 }
 
