@@ -20,6 +20,7 @@ use crate::{
 mod cameras;
 mod life;
 mod local;
+mod wire;
 
 /// Generous, because it says nothing about speed. No camera stalls or is given up sooner, unless a test wants it to.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -59,6 +59,8 @@ pub struct Script {
     pub reports: Reports,
     /// From report to report.
     pub report_every: Duration,
+    /// After so many pictures it starts anew as another sender.
+    pub restart: Option<(usize, Stamps)>,
     /// The end of the stream.
     pub ending: Option<Ending>,
 }
@@ -82,6 +84,7 @@ impl Script {
             damage: Damage::None,
             reports: Reports::Off(0),
             report_every: Duration::from_secs(1),
+            restart: None,
             ending: None,
         }
     }

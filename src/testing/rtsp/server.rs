@@ -60,7 +60,15 @@ pub struct Server {
 impl Server {
     /// Listens on loopback. `script` is asked for each connection, numbered from 0.
     pub async fn start(script: impl Fn(usize) -> Script + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), script).await
+    }
+
+    /// As [`Self::start`], at an address.
+    pub async fn start_at(
+        address: SocketAddr,
+        script: impl Fn(usize) -> Script + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let memory = Arc::<Mutex<Memory>>::default();
         let task = tokio::spawn(listen(listener, Arc::clone(&memory), script));
@@ -261,7 +269,11 @@ impl Connection {
     async fn act(&mut self, deed: Deed) -> Result<(), End> {
         match deed {
             Deed::Silence => self.silent = true,
-            Deed::Babble => self.socket.write_all(&[0xa5; 3000]).await?,
+            Deed::Babble => {
+                let babble = [&[0xa5; 3000][..], b"\r\n\r\n"].concat();
+                self.socket.write_all(&babble).await?;
+                self.silent = true;
+            }
             Deed::Refuse(_) | Deed::Close | Deed::Reset => return Err(End::Deed(deed)),
         }
         Ok(())
@@ -270,6 +282,14 @@ impl Connection {
     async fn picture(&mut self) -> Result<(), End> {
         self.next_picture += self.script.every;
         let played = self.player.pictures();
+        if let Some((_, stamps)) = self.script.restart.take_if(|(at, _)| played >= *at) {
+            self.player = Player::new(
+                Arc::clone(&self.script.reel),
+                self.script.every,
+                stamps,
+                self.script.damage,
+            );
+        }
         let over = self.script.ending.filter(|end| played >= end.pictures);
         for packet in self.player.next_picture() {
             let bytes = interleaved(self.channel, &packet);

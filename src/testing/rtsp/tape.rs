@@ -31,6 +31,8 @@ pub struct Recording {
     pub gop: usize,
     /// Half-pictures, one after the other.
     pub interlaced: bool,
+    /// H.264 in several slices a picture, as cameras with several encoders in one do.
+    pub sliced: bool,
     /// The stream says how many pictures a second there are.
     pub says_rate: bool,
 }
@@ -44,16 +46,17 @@ impl Recording {
             pictures: 20,
             gop: 10,
             interlaced: false,
+            sliced: false,
             says_rate: true,
         }
     }
 
     fn launch(&self) -> String {
-        let (gop, interlaced) = (self.gop, self.interlaced);
+        let (gop, interlaced, slices) = (self.gop, self.interlaced, u8::from(self.sliced));
         let encode = match self.codec {
             Codec::H264 => format!(
                 "x264enc tune=zerolatency speed-preset=superfast bframes=0 key-int-max={gop} bitrate=1000 \
-                 interlaced={interlaced} option-string=scenecut=0 ! h264parse ! rtph264pay pt=96"
+                 interlaced={interlaced} option-string=scenecut=0:sliced-threads={slices} ! h264parse ! rtph264pay pt=96"
             ),
             Codec::H265 => format!(
                 "x265enc tune=zerolatency speed-preset=superfast key-int-max={gop} bitrate=1000 \

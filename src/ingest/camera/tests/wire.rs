@@ -1,0 +1,256 @@
+//! Cameras of our own script over real sockets: what they do wrong, and what is made of it.
+//!
+//! Each picture on the wire tells its number, so what is handed over is compared with what was sent, and a picture that is
+//! wrong anywhere is found.
+
+use std::{
+    ops::Range,
+    sync::{OnceLock, atomic::AtomicBool},
+};
+
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::testing::rtsp::{
+    conversation::{Login, Scheme},
+    paint,
+    play::{Damage, Reports, Stamps, picture_at},
+    script::{Deed, Script},
+    server::Server,
+    tape::{Codec, Recording, Tape},
+};
+
+mod changes;
+mod cuts;
+mod damage;
+mod endings;
+mod refusals;
+mod zoo;
+
+/// Of cameras that are to be given up: short, but long enough for a busy machine to connect again in.
+const FIRST_FRAME: Duration = Duration::from_secs(5);
+const STALL: Duration = Duration::from_secs(3);
+/// A camera is to be stopped within this: what is left of a read that has begun, half a second for its goodbye, and what a
+/// busy machine needs.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// A tape that several tests play.
+fn tape(codec: Codec) -> Arc<Tape> {
+    static H264: OnceLock<Arc<Tape>> = OnceLock::new();
+    static H265: OnceLock<Arc<Tape>> = OnceLock::new();
+    static JPEG: OnceLock<Arc<Tape>> = OnceLock::new();
+    let tape = match codec {
+        Codec::H264 => &H264,
+        Codec::H265 => &H265,
+        Codec::Jpeg => &JPEG,
+    };
+    let record = || Arc::new(Tape::record(&Recording::of(codec)));
+    Arc::clone(tape.get_or_init(record))
+}
+
+/// A good H.264 camera.
+fn good() -> Script {
+    Script::good(&tape(Codec::H264))
+}
+
+/// What was handed over.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    right: u64,
+    /// What was seen at which picture, for each that was not right.
+    wrong: Vec<(Option<usize>, Option<u32>)>,
+    /// Each as often as it changed.
+    sizes: Vec<(u32, u32)>,
+}
+
+/// A camera's handle, and the judge of its frames.
+struct Judged {
+    handle: CameraHandle,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl Judged {
+    /// Watches a camera that plays as the script says.
+    fn start(camera: Camera, script: &Script) -> Self {
+        let tally = Arc::<Mutex<Tally>>::default();
+        let (judge, script) = (Arc::clone(&tally), script.clone());
+        let sink: FrameSink = Arc::new(move |frame| judge.lock().unwrap().take(&frame, &script));
+        let handle = spawn(camera, Arc::new(SystemClock::new()), sink, None);
+        Self { handle, tally }
+    }
+
+    async fn until(&self, what: &str, wanted: impl FnMut(&Health) -> bool) -> Health {
+        let mut health = self.handle.health();
+        let found = timeout(LIMIT, health.wait_for(wanted)).await;
+        match found {
+            Ok(health) => health.unwrap().clone(),
+            Err(_) => panic!("{what}: {:?} {:?}", self.health(), self.tally()),
+        }
+    }
+
+    /// Waits for so many frames in all.
+    async fn frames(&self, frames: u64) -> Health {
+        let streams = |health: &Health| health.frames >= frames && health.phase == Phase::Streaming;
+        self.until("frames", streams).await
+    }
+
+    async fn failure(&self) -> Health {
+        let failed = |health: &Health| health.failure.is_some() && health.next_retry.is_some();
+        self.until("failure", failed).await
+    }
+
+    fn health(&self) -> Health {
+        self.handle.health().borrow().clone()
+    }
+
+    fn tally(&self) -> Tally {
+        self.tally.lock().unwrap().clone()
+    }
+
+    /// Stops, and gives what was handed over.
+    async fn stop(self) -> Tally {
+        assert!(self.handle.stop(LIMIT).await, "the camera did not stop");
+        let tally = self.tally.lock().unwrap().clone();
+        assert!(tally.wrong.is_empty(), "{tally:?}");
+        tally
+    }
+}
+
+impl Tally {
+    fn take(&mut self, frame: &Frame, script: &Script) {
+        let (width, height) = (frame.picture.width(), frame.picture.height());
+        let shown = paint::read(width, height, |x, y| frame.picture.row(0, y)[x]);
+        let sent = frame.times.rtp.map(|rtp| {
+            let lengths: Vec<usize> = script.reel.iter().map(|tape| tape.pictures.len()).collect();
+            let mut number = picture_at(rtp, script.stamps.rtp, script.every);
+            number %= lengths.iter().sum::<usize>();
+            for length in lengths {
+                if number < length {
+                    break;
+                }
+                number -= length;
+            }
+            number
+        });
+        let size = (width as u32, height as u32);
+        if self.sizes.last() != Some(&size) {
+            self.sizes.push(size);
+        }
+        match (shown, sent) {
+            (Some(shown), Some(sent)) if shown == sent => self.right += 1,
+            _ => self.wrong.push((shown, frame.times.rtp)),
+        }
+    }
+}
+
+/// Looks again and again, for what tells nobody when it changes.
+async fn eventually(what: &str, wanted: impl Fn() -> bool) {
+    let search = async {
+        while !wanted() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(timeout(LIMIT, search).await.is_ok(), "{what}");
+}
+
+/// A camera that is configured with this server.
+fn camera_of(server: &Server) -> Camera {
+    rtsp(server.url(), Transport::Tcp)
+}
+
+/// What goes wrong, what is to be said of it, and when it is to be tried again.
+struct Case {
+    name: String,
+    script: Script,
+    fault: Fault,
+    phase: Phase,
+    retry_s: Range<f64>,
+}
+
+impl Case {
+    /// Of an ordinary fault: tried again after a second.
+    fn new(name: impl Into<String>, script: Script, fault: Fault) -> Self {
+        Self {
+            name: name.into(),
+            script,
+            fault,
+            phase: match fault {
+                Fault::Stalled => Phase::Stalled,
+                Fault::AuthFailed => Phase::AuthFailed,
+                Fault::Unsupported => Phase::Unsupported,
+                _ => Phase::Connecting,
+            },
+            retry_s: match fault {
+                Fault::TooManySessions => 9.0..12.1,
+                Fault::AuthFailed | Fault::Unsupported => 28.0..36.1,
+                _ => 0.0..1.3,
+            },
+        }
+    }
+
+    /// The camera does what is wrong until that was noticed, then what is right: it is to be back by itself, unless the pause
+    /// is longer than anybody wants to wait.
+    async fn run(self) {
+        let clock = SystemClock::new();
+        let mended = Arc::new(AtomicBool::new(false));
+        let (bad, watch) = (self.script.clone(), Arc::clone(&mended));
+        let script = move |_| match watch.load(Ordering::SeqCst) {
+            true => Script {
+                login: None,
+                deeds: Vec::new(),
+                ending: None,
+                ..bad.clone()
+            },
+            false => bad.clone(),
+        };
+        let server = Server::start(script).await;
+        let mut camera = camera_of(&server);
+        (camera.first_frame, camera.stall) = (FIRST_FRAME, STALL);
+        let began = clock.now();
+        let watched = Judged::start(camera, &self.script);
+        let health = watched.failure().await;
+        mended.store(true, Ordering::SeqCst);
+        let noticed_s = clock.now().since(began).as_secs_f64();
+        let name = &self.name;
+        let failure = health.failure.clone().unwrap();
+        let found = (failure.fault, health.phase);
+        assert_eq!(found, (self.fault, self.phase), "{name}: {failure}");
+        assert!(!format!("{health:?}").contains(CANARY), "{name}");
+        let retry_s = health.next_retry.unwrap().as_secs_f64();
+        assert!(self.retry_s.contains(&retry_s), "{name}: {retry_s}");
+        let memory = server.memory();
+        assert!(memory.wrong_logins <= 1, "{name}: {memory:?}");
+        let mut back_s = None;
+        if self.retry_s.end < 20.0 {
+            let again = clock.now();
+            watched.frames(health.frames + 1).await;
+            back_s = Some(clock.now().since(again).as_secs_f64());
+        }
+        println!(
+            "{name}: {} after {noticed_s:.1}s, retry in {retry_s:.1}s, back after {back_s:.1?}s",
+            failure.fault.code()
+        );
+        watched.stop().await;
+    }
+}
+
+/// Runs all of them side by side, and a good camera beside them that is not to notice.
+async fn side_by_side(cases: Vec<Case>) {
+    let beside = Server::start(|_| good()).await;
+    let untouched = Judged::start(camera_of(&beside), &good());
+    untouched.frames(1).await;
+    let mut running = JoinSet::new();
+    for case in cases {
+        running.spawn(case.run());
+    }
+    running.join_all().await;
+    let before = untouched.health();
+    untouched.frames(before.frames + 10).await;
+    let health = untouched.health();
+    assert_eq!(
+        (health.losses, health.frames_corrupt, health.rtp_lost),
+        (0, 0, 0)
+    );
+    untouched.stop().await;
+    assert_eq!(beside.memory().connections, 1);
+}

@@ -1,0 +1,139 @@
+//! Cameras that are set to something else while they are watched.
+
+use super::*;
+
+/// Plays one script to the first connection and another to all others.
+async fn first_then(first: Script, then: Script) -> Server {
+    Server::start(move |connection| match connection {
+        0 => first.clone(),
+        _ => then.clone(),
+    })
+    .await
+}
+
+fn reel(tapes: &[Arc<Tape>]) -> Script {
+    Script {
+        reel: tapes.into(),
+        ..Script::good(&tapes[0])
+    }
+}
+
+fn larger() -> Arc<Tape> {
+    Arc::new(Tape::record(&Recording {
+        size: (480, 272),
+        ..Recording::of(Codec::H264)
+    }))
+}
+
+fn watch(server: &Server, script: &Script) -> Judged {
+    let mut camera = camera_of(server);
+    (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
+    Judged::start(camera, script)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection() {
+    let (h264, h265, jpeg) = (tape(Codec::H264), tape(Codec::H265), tape(Codec::Jpeg));
+    let larger = larger();
+    let in_the_stream = async {
+        let script = reel(&[h264.clone(), larger.clone()]);
+        let play = script.clone();
+        let server = Server::start(move |_| play.clone()).await;
+        let watched = watch(&server, &script);
+        watched.frames(90).await;
+        let health = watched.health();
+        assert_eq!((health.losses, health.frames_corrupt), (0, 0));
+        let sizes = watched.stop().await.sizes;
+        assert_eq!(sizes[..3], [(320, 192), (480, 272), (320, 192)]);
+    };
+    let between = async |tapes: [&Arc<Tape>; 2], codec: &str, size: (u32, u32)| {
+        // Tapes of one length, so the number of a picture is the same in each.
+        let first = Script::good(tapes[0]);
+        let server = first_then(first.clone().after(15, Deed::Close), Script::good(tapes[1])).await;
+        let watched = watch(&server, &first);
+        let changed = |health: &Health| {
+            health.phase == Phase::Streaming
+                && health.stream.codec == Some(codec)
+                && health.reconnects_1h == 1
+        };
+        let health = watched.until("another stream", changed).await;
+        assert_eq!(health.stream.size, Some(size));
+        watched.frames(health.frames + 20).await;
+        watched.stop().await;
+    };
+    let codec_in_the_stream = async {
+        // What was announced is H.264, and from the second second on it is H.265 under the same number.
+        let mut tapes = vec![h264.clone()];
+        tapes.extend(vec![h265.clone(); 30]);
+        let first = reel(&tapes);
+        let server = first_then(first.clone(), Script::good(&h265)).await;
+        let watched = watch(&server, &Script::good(&h264));
+        let health = watched.failure().await;
+        println!("another codec in the stream: {:?}", health.failure);
+        let changed = |health: &Health| health.stream.codec == Some("h265") && health.frames > 40;
+        watched.until("another codec", changed).await;
+        watched.stop().await;
+    };
+    tokio::join!(
+        in_the_stream,
+        between([&h264, &larger], "h264", (480, 272)),
+        between([&h264, &h265], "h265", (320, 192)),
+        between([&h265, &jpeg], "jpeg", (320, 192)),
+        codec_in_the_stream,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_frame() {
+    // Types of H.265's parameter sets: VPS, SPS, PPS.
+    let bare = |types: &[u8]| {
+        let mut tape = (*tape(Codec::H265)).clone().without(types);
+        tape.fmtp = tape.fmtp.split(";sprop-pps").next().unwrap().to_owned();
+        Arc::new(tape)
+    };
+    let (whole, without) = (bare(&[]), bare(&[34]));
+    let late = async {
+        let script = reel(&[
+            without.clone(),
+            without.clone(),
+            whole.clone(),
+            whole.clone(),
+        ]);
+        let play = script.clone();
+        let server = Server::start(move |_| play.clone()).await;
+        let watched = watch(&server, &script);
+        watched.frames(20).await;
+        assert_eq!(watched.health().losses, 0);
+        watched.stop().await;
+    };
+    let never = async {
+        let script = Script::good(&without);
+        let server = first_then(script.clone(), Script::good(&whole)).await;
+        let watched = watch(&server, &script);
+        let failure = watched.failure().await.failure.unwrap();
+        println!("no PPS: {failure:?}");
+        assert_eq!(failure.fault, Fault::NoFrame, "{failure}");
+        watched.frames(20).await;
+        watched.stop().await;
+    };
+    tokio::join!(late, never);
+}
+
+/// As after the camera's own restart behind a box that keeps the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_sender_in_the_same_connection_is_watched_on() {
+    let anew = Stamps {
+        sequence: 7,
+        rtp: good().stamps.rtp,
+        ssrc: 0x0bad_cafe,
+    };
+    let script = Script {
+        restart: Some((20, anew)),
+        ..good()
+    };
+    let server = Server::start(move |_| script.clone()).await;
+    let watched = watch(&server, &good());
+    watched.frames(60).await;
+    assert_eq!(server.memory().connections, 1);
+    watched.stop().await;
+}

@@ -1,0 +1,102 @@
+//! What happens to packets on their way, and what cameras say of their clocks.
+
+use super::*;
+use crate::ingest::ClockNote;
+
+/// Watches until it is as wanted, then for some frames more; all that is handed over is right.
+async fn watched(
+    name: &str,
+    script: Script,
+    frames: u64,
+    wanted: impl Fn(&Health) -> bool,
+) -> (Health, Tally) {
+    let play = script.clone();
+    let server = Server::start(move |_| play.clone()).await;
+    let watched = Judged::start(camera_of(&server), &script);
+    let enough = |health: &Health| health.frames >= frames && wanted(health);
+    let health = watched.until(name, enough).await;
+    let tally = watched.stop().await;
+    assert_eq!(health.losses, 0, "{name}");
+    println!(
+        "{name}: {} right, {} corrupt, {} packets lost",
+        tally.right, health.frames_corrupt, health.rtp_lost
+    );
+    (health, tally)
+}
+
+fn damaged(damage: Damage) -> Script {
+    Script {
+        damage,
+        every: Duration::from_millis(25),
+        ..good()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
+    tape(Codec::H264);
+    let hurt = |health: &Health| health.rtp_lost > 0 && health.frames_corrupt > 0;
+    let whole = |health: &Health| health.rtp_lost == 0 && health.frames_corrupt == 0;
+    let lossy = |of| watched("loss", damaged(Damage::LoseOneOf(of)), 100, hurt);
+    let late = watched("reorder", damaged(Damage::DelayOneOf(20)), 300, whole);
+    let foreign = watched("foreign", damaged(Damage::Foreign), 200, |_| true);
+    let wrapping = Script {
+        stamps: Stamps {
+            sequence: u16::MAX - 50,
+            rtp: u32::MAX - 90_000,
+            ssrc: 1,
+        },
+        ..good()
+    };
+    let wrapped = watched("wrap", wrapping, 60, whole);
+    tokio::join!(lossy(1000), lossy(100), lossy(20), late, foreign, wrapped);
+}
+
+/// What a camera encodes wrong cannot be told from what it encodes right: decoders patch it up and say nothing. It is over
+/// with the next key picture, and it ends nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_byte_ends_nothing_and_is_over_with_the_next_key_picture() {
+    tape(Codec::H264);
+    let flipped = async |of| {
+        let script = damaged(Damage::FlipOneOf(of));
+        let play = script.clone();
+        let server = Server::start(move |_| play.clone()).await;
+        let watched = Judged::start(camera_of(&server), &script);
+        watched.frames(300).await;
+        let (health, tally) = (watched.health(), watched.tally());
+        println!(
+            "one byte wrong in {of} packets: {} right, {} not",
+            tally.right,
+            tally.wrong.len()
+        );
+        assert_eq!((health.losses, server.memory().connections), (0, 1));
+        assert!(tally.right > 200, "{tally:?}");
+        assert!(watched.handle.stop(LIMIT).await);
+    };
+    tokio::join!(flipped(1000), flipped(200));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_camera_says_of_its_clock_is_judged() {
+    tape(Codec::H264);
+    let noted = async |reports, note: Option<ClockNote>| {
+        let script = Script {
+            reports,
+            report_every: Duration::from_millis(300),
+            ..good()
+        };
+        let known =
+            |health: &Health| health.clock.note == note && health.clock.trusted == note.is_none();
+        let name = format!("{reports:?} {note:?}");
+        let (health, _) = watched(&name, script, 40, known).await;
+        println!("{name}: {:?}", health.clock);
+    };
+    tokio::join!(
+        noted(Reports::Missing, Some(ClockNote::NoReports)),
+        noted(Reports::Off(0), None),
+        noted(Reports::Off(7200), Some(ClockNote::LooksLikeTimeZone)),
+        noted(Reports::Off(400), Some(ClockNote::CameraAhead)),
+        noted(Reports::Off(-400), Some(ClockNote::CameraBehind)),
+        noted(Reports::Stepping(5), Some(ClockNote::Stepped)),
+    );
+}

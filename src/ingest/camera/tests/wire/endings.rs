@@ -1,0 +1,183 @@
+//! Streams that end, by the camera's doing, by the network's, and by ours.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_end_of_a_stream_has_its_reason_and_the_stream_comes_back() {
+    tape(Codec::H264);
+    let mut cases = Vec::new();
+    for (deed, fault) in [
+        (Deed::Silence, Fault::Stalled),
+        (Deed::Close, Fault::Disconnected),
+        (Deed::Reset, Fault::Disconnected),
+        (Deed::Babble, Fault::Protocol),
+    ] {
+        // Before the first packet nothing can stall.
+        let at_once = match fault {
+            Fault::Stalled => Fault::NoFrame,
+            other => other,
+        };
+        let name = |place: &str| format!("{deed:?} {place}");
+        cases.push(Case::new(
+            name("after PLAY"),
+            good().after(0, deed),
+            at_once,
+        ));
+        cases.push(Case::new(name("in a group"), good().after(15, deed), fault));
+        cases.push(Case::new(
+            name("in a fragment"),
+            good().within(15, deed),
+            fault,
+        ));
+    }
+    side_by_side(cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_way_out_says_goodbye_once() {
+    let silent = || good().after(15, Deed::Silence);
+    let playing = async |script: fn() -> Script| {
+        let server = Server::start(move |_| script()).await;
+        let mut camera = camera_of(&server);
+        camera.stall = STALL;
+        let watched = Judged::start(camera, &good());
+        watched.frames(5).await;
+        (server, watched)
+    };
+    let disabled = async {
+        let (server, watched) = playing(good).await;
+        watched.handle.set_enabled(false).await;
+        let off = |health: &Health| health.phase == Phase::Disabled;
+        watched.until("disabled", off).await;
+        gone(&server, 1).await;
+        watched.handle.set_enabled(true).await;
+        watched.frames(watched.health().frames + 1).await;
+        watched.stop().await;
+        gone(&server, 2).await;
+    };
+    let reconnected = async {
+        let (server, watched) = playing(good).await;
+        watched.handle.reconnect().await;
+        let again = |health: &Health| health.reconnects_1h == 1;
+        watched.until("a new connection", again).await;
+        watched.stop().await;
+        gone(&server, 2).await;
+    };
+    let stopped = async {
+        let (server, watched) = playing(good).await;
+        watched.stop().await;
+        gone(&server, 1).await;
+    };
+    let dropped = async {
+        let (server, watched) = playing(good).await;
+        drop(watched.handle);
+        gone(&server, 1).await;
+    };
+    let stalled = async {
+        let (server, watched) = playing(silent).await;
+        watched.failure().await;
+        watched.handle.set_enabled(false).await;
+        let heard = || server.memory().count("TEARDOWN") == 1 && server.memory().open == 0;
+        eventually("a goodbye to who is silent", heard).await;
+        watched.stop().await;
+    };
+    tokio::join!(disabled, reconnected, stopped, dropped, stalled);
+}
+
+/// All sessions were ended as is proper, each once, and all connections are closed.
+async fn gone(server: &Server, sessions: usize) {
+    let over = || {
+        let memory = server.memory();
+        memory.torn_down == sessions && memory.open == 0
+    };
+    eventually("goodbye", over).await;
+    let memory = server.memory();
+    let counts = (memory.sessions, memory.count("TEARDOWN"));
+    assert_eq!(counts, (sessions, sessions), "{memory:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_kept_alive_whatever_the_camera_says_to_that() {
+    let timeout_s = 15;
+    let mut running = JoinSet::new();
+    for deed in [
+        None,
+        Some(Deed::Refuse(451)),
+        Some(Deed::Refuse(501)),
+        Some(Deed::Refuse(404)),
+    ] {
+        running.spawn(async move {
+            let script = Script {
+                timeout: Duration::from_secs(timeout_s),
+                deeds: deed
+                    .map(|deed| ("GET_PARAMETER", deed))
+                    .into_iter()
+                    .collect(),
+                ..good()
+            };
+            let play = script.clone();
+            let server = Server::start(move |_| play.clone()).await;
+            let watched = Judged::start(camera_of(&server), &script);
+            watched.frames(20 * (timeout_s + 3)).await;
+            let (health, memory) = (watched.health(), server.memory());
+            assert_eq!(
+                (health.losses, memory.connections),
+                (0, 1),
+                "{deed:?} {memory:?}"
+            );
+            assert!(memory.count("GET_PARAMETER") > 0, "{deed:?} {memory:?}");
+            assert_eq!((health.rtp_lost, health.frames_corrupt), (0, 0), "{deed:?}");
+            watched.stop().await;
+        });
+    }
+    running.join_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_camera_is_stopped_in_time_whatever_it_is_at() {
+    let mut scripts = vec![("playing".to_owned(), good())];
+    for request in ["OPTIONS", "DESCRIBE", "SETUP", "PLAY"] {
+        let script = good().at(request, Deed::Silence);
+        scripts.push((format!("silent at {request}"), script));
+        scripts.push((
+            format!("refused at {request}"),
+            good().at(request, Deed::Refuse(500)),
+        ));
+    }
+    scripts.push((
+        "silent in a fragment".into(),
+        good().within(3, Deed::Silence),
+    ));
+    scripts.push(("closed".into(), good().after(3, Deed::Close)));
+    scripts.push((
+        "silent at TEARDOWN".into(),
+        good().at("TEARDOWN", Deed::Silence),
+    ));
+    scripts.push((
+        "reset at TEARDOWN".into(),
+        good().at("TEARDOWN", Deed::Reset),
+    ));
+    let mut running = JoinSet::new();
+    for (name, script) in scripts {
+        for after_ms in [0, 30, 100, 1000] {
+            let (name, script) = (name.clone(), script.clone());
+            running.spawn(async move {
+                let play = script.clone();
+                let server = Server::start(move |_| play.clone()).await;
+                let mut camera = camera_of(&server);
+                camera.stall = STALL;
+                let watched = Judged::start(camera, &script);
+                // Wherever it is by then: the states that this may hit are what is tested.
+                sleep(Duration::from_millis(after_ms)).await;
+                let clock = SystemClock::new();
+                let began = clock.now();
+                assert!(watched.handle.stop(STOP_LIMIT).await, "{name} {after_ms}");
+                let took = clock.now().since(began);
+                eventually(&name, || server.memory().open == 0).await;
+                (took, name)
+            });
+        }
+    }
+    let slowest = running.join_all().await.into_iter().max();
+    println!("slowest stop: {slowest:?}");
+}

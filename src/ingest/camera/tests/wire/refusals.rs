@@ -1,0 +1,139 @@
+//! Cameras that do not let us in.
+
+use super::*;
+
+const REQUESTS: [&str; 4] = ["OPTIONS", "DESCRIBE", "SETUP", "PLAY"];
+
+fn login(scheme: Scheme, password: &'static str) -> Script {
+    Script {
+        login: Some(Login {
+            scheme,
+            user: "viewer",
+            password,
+        }),
+        ..good()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_refusal_has_its_reason_and_its_pause_and_ends_by_itself() {
+    tape(Codec::H264);
+    let mut cases = Vec::new();
+    for request in REQUESTS {
+        for (status, fault) in [
+            (403, Fault::AuthFailed),
+            (404, Fault::NotFound),
+            (453, Fault::TooManySessions),
+            (503, Fault::TooManySessions),
+            (461, Fault::Unsupported),
+            (500, Fault::Protocol),
+        ] {
+            let script = good().at(request, Deed::Refuse(status));
+            cases.push(Case::new(format!("{status} to {request}"), script, fault));
+        }
+        for (deed, fault) in [
+            (Deed::Silence, Fault::NoFrame),
+            (Deed::Close, Fault::Disconnected),
+            (Deed::Reset, Fault::Disconnected),
+            (Deed::Babble, Fault::Protocol),
+        ] {
+            let script = good().at(request, deed);
+            cases.push(Case::new(format!("{deed:?} at {request}"), script, fault));
+        }
+    }
+    for scheme in [Scheme::Basic, Scheme::Digest] {
+        let script = login(scheme, "another");
+        cases.push(Case::new(
+            format!("wrong login, {scheme:?}"),
+            script,
+            Fault::AuthFailed,
+        ));
+    }
+    side_by_side(cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
+    const ODD: &str = "p@ss/w:rd%41 #?ü";
+    for scheme in [
+        Scheme::Basic,
+        Scheme::Digest,
+        Scheme::DigestFor(1),
+        Scheme::DigestFor(3),
+    ] {
+        for password in [CANARY, ODD] {
+            let script = login(scheme, password);
+            let play = script.clone();
+            let server = Server::start(move |_| play.clone()).await;
+            let mut camera = camera_of(&server);
+            if let Origin::Rtsp {
+                password: given, ..
+            } = &mut camera.source
+            {
+                *given = Some(Secret::new(password.into()));
+            }
+            let watched = Judged::start(camera, &script);
+            watched.frames(5).await;
+            watched.stop().await;
+            let memory = server.memory();
+            assert_eq!(
+                (memory.connections, memory.wrong_logins),
+                (1, 0),
+                "{scheme:?} {memory:?}"
+            );
+            assert_eq!(
+                (memory.sessions, memory.torn_down),
+                (1, 1),
+                "{scheme:?} {memory:?}"
+            );
+            assert!(
+                memory
+                    .requests
+                    .iter()
+                    .all(|(_, _, url)| !url.contains("viewer"))
+            );
+        }
+    }
+    // An operator who asks again and again is what it takes to try again sooner than after half a minute.
+    let server = Server::start(|_| login(Scheme::Digest, "another")).await;
+    let watched = Judged::start(camera_of(&server), &good());
+    for tries in 1..4 {
+        let failed = |health: &Health| health.phase == Phase::AuthFailed;
+        watched.until("a refused login", failed).await;
+        let memory = server.memory();
+        assert_eq!(
+            (memory.connections, memory.wrong_logins),
+            (tries, tries),
+            "{memory:?}"
+        );
+        watched.handle.reconnect().await;
+        let connects = |health: &Health| health.phase != Phase::AuthFailed;
+        watched.until("a new try", connects).await;
+    }
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_that_nobody_listens_on_is_tried_again_until_somebody_does() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let watched = Judged::start(rtsp(format!("rtsp://{address}/x"), Transport::Tcp), &good());
+    let health = watched.failure().await;
+    assert_eq!(health.failure.unwrap().fault, Fault::Unreachable);
+    let server = Server::start_at(address, |_| good()).await;
+    watched.frames(1).await;
+    watched.stop().await;
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_transport_auto_a_refused_one_gives_way_to_the_other_at_once() {
+    let server = Server::start(|_| good().at("SETUP", Deed::Refuse(461))).await;
+    let watched = Judged::start(rtsp(server.url(), Transport::Auto), &good());
+    let both = |health: &Health| health.attempts >= 2;
+    let health = watched.until("both transports", both).await;
+    assert_eq!(health.failure.unwrap().fault, Fault::Protocol);
+    watched.stop().await;
+    assert!(server.memory().count("SETUP") >= 2);
+}

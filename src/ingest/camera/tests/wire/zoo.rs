@@ -1,0 +1,135 @@
+//! Cameras as they are sold: what they encode with, and what they send beside the video.
+
+use super::*;
+
+const AAC: &str = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/16000/1\r\n\
+    a=fmtp:97 streamtype=5;profile-level-id=1;mode=AAC-hbr;sizelength=13;indexlength=3;indexdeltalength=3;config=1408\r\n\
+    a=control:audio1\r\n";
+const TWO_SOUNDS_AND_METADATA: &str = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/16000/1\r\n\
+    a=fmtp:97 streamtype=5;profile-level-id=1;mode=AAC-hbr;sizelength=13;indexlength=3;indexdeltalength=3;config=1408\r\n\
+    a=control:audio1\r\n\
+    m=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\na=control:audio2\r\n\
+    m=application 0 RTP/AVP 107\r\na=rtpmap:107 vnd.onvif.metadata/90000\r\na=control:metadata\r\n";
+
+fn recorded(recording: Recording) -> Script {
+    Script::good(&Arc::new(Tape::record(&recording)))
+}
+
+/// Watches so many frames, all of them right.
+async fn shown(name: &str, script: Script, frames: u64) -> (Health, Tally, Server) {
+    let play = script.clone();
+    let server = Server::start(move |_| play.clone()).await;
+    let mut camera = camera_of(&server);
+    camera.width = 4096;
+    let watched = Judged::start(camera, &script);
+    watched.frames(frames).await;
+    let health = watched.health();
+    let tally = watched.stop().await;
+    println!("{name}: {:?} {:?}", health.stream, tally.sizes);
+    assert_eq!((health.losses, health.frames_corrupt), (0, 0), "{name}");
+    (health, tally, server)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_video_is_asked_for_wherever_it_stands() {
+    let first = Script {
+        before: AAC,
+        ..good()
+    };
+    let last = Script {
+        before: TWO_SOUNDS_AND_METADATA,
+        ..good()
+    };
+    let middle = Script {
+        before: AAC,
+        after: TWO_SOUNDS_AND_METADATA,
+        ..good()
+    };
+    let asked = async |name: &str, script: Script| {
+        let (_, _, server) = shown(name, script, 10).await;
+        let memory = server.memory();
+        let setups = memory
+            .requests
+            .iter()
+            .filter(|request| request.1 == "SETUP");
+        let urls: Vec<&String> = setups.map(|(_, _, url)| url).collect();
+        assert!(
+            urls.len() == 1 && urls[0].ends_with("/video"),
+            "{name}: {urls:?}"
+        );
+    };
+    tokio::join!(
+        asked("sound first", first),
+        asked("video last", last),
+        asked("between", middle)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cameras_encode_is_shown_right() {
+    let h264 = Recording::of(Codec::H264);
+    let few = |codec, size, says_rate| Recording {
+        size,
+        says_rate,
+        ..Recording::of(codec)
+    };
+    // An H.264 message that a player is to turn the picture by a quarter (display orientation).
+    let turn = [6, 47, 3, 0x20, 0x00, 0x88, 0x80];
+    let mut turned = (*tape(Codec::H264)).clone();
+    turned = turned.with_before_keys(&turn);
+    let mut late = (*tape(Codec::H265)).clone();
+    late.fmtp.clear();
+    let large = few(Codec::H264, (3840, 2160), true);
+    let large = recorded(Recording {
+        pictures: 4,
+        gop: 2,
+        ..large
+    });
+    let slowly = |script: Script, every_ms| Script {
+        every: Duration::from_millis(every_ms),
+        ..script
+    };
+    let zoo = [
+        ("4K", slowly(large, 500), (3840, 2160)),
+        ("one a second", slowly(good(), 1000), (320, 192)),
+        ("H.265", Script::good(&tape(Codec::H265)), (320, 192)),
+        ("JPEG", Script::good(&tape(Codec::Jpeg)), (320, 192)),
+        (
+            "no rate",
+            recorded(few(Codec::H264, (320, 192), false)),
+            (320, 192),
+        ),
+        (
+            "odd size",
+            recorded(few(Codec::H264, (322, 182), true)),
+            (322, 182),
+        ),
+        (
+            "odd size H.265",
+            recorded(few(Codec::H265, (328, 184), true)),
+            (328, 184),
+        ),
+        (
+            "interlaced",
+            recorded(Recording {
+                interlaced: true,
+                ..h264.clone()
+            }),
+            (320, 192),
+        ),
+        ("turned", Script::good(&Arc::new(turned)), (320, 192)),
+        (
+            "H.265 parameters in the stream alone",
+            Script::good(&Arc::new(late)),
+            (320, 192),
+        ),
+    ];
+    let mut running = JoinSet::new();
+    for (name, script, size) in zoo {
+        running.spawn(async move {
+            let (_, tally, _) = shown(name, script, 8).await;
+            assert_eq!(tally.sizes, [size], "{name}");
+        });
+    }
+    running.join_all().await;
+}
