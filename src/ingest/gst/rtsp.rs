@@ -181,7 +181,7 @@ fn watch_manager(source: &gst::Element, tap: &Arc<FrameTap>, limit: Duration) {
     });
 }
 
-/// Asks the camera something now and then while its packets flow. rtspsrc before GStreamer 1.24 does so only when nothing
+/// Asks the camera something now and then while its packets flow. rtspsrc of GStreamer 1.22 does so only when nothing
 /// comes, and a camera that hears nothing ends the session. What it answers does not matter.
 fn keep_alive(source: &gst::Element, jitter_buffer: &gst::Element, tap: &Arc<FrameTap>) {
     let Some(pad) = jitter_buffer.static_pad("sink") else {

@@ -15,6 +15,8 @@ pub enum Deed {
     Refuse(u16),
     /// Says nothing any more, and keeps the connection open.
     Silence,
+    /// Leaves this request without an answer.
+    Ignore,
     /// Closes the connection.
     Close,
     /// Breaks the connection: what is on its way is lost.

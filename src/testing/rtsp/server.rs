@@ -269,6 +269,7 @@ impl Connection {
     async fn act(&mut self, deed: Deed) -> Result<(), End> {
         match deed {
             Deed::Silence => self.silent = true,
+            Deed::Ignore => {}
             Deed::Babble => {
                 let babble = [&[0xa5; 3000][..], b"\r\n\r\n"].concat();
                 self.socket.write_all(&babble).await?;

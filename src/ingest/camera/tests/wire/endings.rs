@@ -105,6 +105,7 @@ async fn a_session_is_kept_alive_whatever_the_camera_says_to_that() {
         Some(Deed::Refuse(451)),
         Some(Deed::Refuse(501)),
         Some(Deed::Refuse(404)),
+        Some(Deed::Ignore),
     ] {
         running.spawn(async move {
             let script = Script {
