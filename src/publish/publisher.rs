@@ -5,13 +5,13 @@ use std::{
     hash::{BuildHasher, RandomState},
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use sha2::{Digest, Sha256};
 use tokio::{
-    sync::{broadcast, oneshot, watch},
+    sync::{broadcast, mpsc, oneshot, watch},
     task::JoinHandle,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 };
 
 use super::{
-    Bounds, BrokerState, Detection, Limits, Tally, Topics, Update,
+    Bounds, BrokerState, Detection, Inbound, Limits, Tally, Topics, Update,
     broker::{Settings, Shared, Task, TlsError, tls_from_config},
     detection::Latency,
     message::Message,
@@ -31,6 +31,8 @@ use super::{
 
 /// Listeners that are slower than this many detections lose the oldest.
 const SENT_KEPT: usize = 64;
+/// So many messages of others wait until they are read; more are dropped and counted.
+const INBOX_KEPT: usize = 64;
 
 /// Who we are on the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +97,8 @@ pub struct Publisher {
     sent: broadcast::Sender<Sent>,
     stop: Arc<watch::Sender<bool>>,
     spool: Arc<Desk>,
+    filters: Arc<watch::Sender<Vec<String>>>,
+    inbox: Arc<Mutex<Option<mpsc::Receiver<Inbound>>>>,
 }
 
 impl Publisher {
@@ -140,12 +144,16 @@ impl Publisher {
         let (state_sender, state) = watch::channel(BrokerState::Connecting);
         let (stop_sender, stop) = watch::channel(false);
         let (sent, _) = broadcast::channel(SENT_KEPT);
+        let (filters, wanted) = watch::channel(Vec::new());
+        let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
         let task = Task {
             settings,
             shared: Arc::clone(&shared),
             clock: Arc::clone(&clock),
             state: state_sender,
             sent: sent.clone(),
+            filters: wanted,
+            inbox,
             stop,
             farewell: Message::node_status(&topics, false),
         };
@@ -161,6 +169,8 @@ impl Publisher {
             sent,
             stop: Arc::new(stop_sender),
             spool: desk,
+            filters: Arc::new(filters),
+            inbox: Arc::new(Mutex::new(Some(inbound))),
         };
         let all = async move {
             let (end, ended) = oneshot::channel();
@@ -202,9 +212,25 @@ impl Publisher {
         self.sent.subscribe()
     }
 
+    /// From now on listens to these filters and no others, over every reconnect. Exact ones, `+` where a level is free:
+    /// with `#` a busy broker would send us everybody's messages. One that the broker refuses is logged.
+    pub fn listen(&self, filters: Vec<String>) {
+        self.filters.send_if_modified(|wanted| {
+            let news = *wanted != filters;
+            *wanted = filters;
+            news
+        });
+    }
+
+    /// What others say on the topics of [`listen`](Self::listen). Given once; what nobody reads is dropped and counted.
+    pub fn take_inbound(&self) -> Option<mpsc::Receiver<Inbound>> {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.take()
+    }
+
     /// What became of messages so far.
     pub fn tally(&self) -> Tally {
-        self.shared.outbox().tally()
+        self.shared.tally()
     }
 
     /// `spool_msgs`: events that the broker does not have, on disk and in memory.

@@ -34,6 +34,8 @@ pub struct Tally {
     pub replies_acked: u64,
     /// Replies dropped: the broker went away or does not take them, or too many waited.
     pub replies_dropped: u64,
+    /// What others said to us and was dropped, because nobody read it.
+    pub inbound_dropped: u64,
 }
 
 impl Tally {

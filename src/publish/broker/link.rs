@@ -1,20 +1,25 @@
 //! One connection, MQTT 5 or 3.1.1, behind one face. Dropped at its end and never reused: what was not acknowledged is
 //! known to the outbox, so nothing of the library's own queue is worth keeping.
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
-use rumqttc::{TlsConfiguration, tokio_rustls::rustls};
+use rumqttc::TlsConfiguration;
 
-use super::policy::{End, Protocol};
-use crate::{config::Secret, publish::message::status_text};
+use super::{
+    policy::{End, Protocol},
+    terms::Terms,
+    v5, v311,
+};
+use crate::{config::Secret, publish::Inbound};
 
 /// The library may hold so many messages. Few, because they are dated when they are put in.
 pub(super) const QUEUE: usize = 4;
-/// The contract's largest payload with its topic and properties; we receive our own status only.
-const PACKET_MAX_BYTES: usize = 512 * 1024;
-const KEEP_ALIVE_S: u16 = 15;
-const WILL_DELAY_S: u32 = 5;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The contract's largest payload with its topic and properties; commands are far smaller.
+pub(super) const PACKET_MAX_BYTES: usize = 512 * 1024;
+/// Half as much again without a word from us, and the broker sends our will.
+pub(super) const KEEP_ALIVE_S: u16 = 10;
+pub(super) const WILL_DELAY_S: u32 = 5;
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All that a connection needs.
 #[derive(Clone)]
@@ -28,41 +33,90 @@ pub(in crate::publish) struct Settings {
     pub(in crate::publish) status_topic: String,
 }
 
+/// How a connection is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Manner {
+    pub(super) protocol: Protocol,
+    /// The broker is asked to keep our will. Some keep nothing and refuse who asks.
+    pub(super) retains: bool,
+}
+
 /// How a payload travels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
     /// QoS 1, else QoS 0.
     pub(super) acknowledged: bool,
     /// The broker keeps it for who comes later.
     pub(super) retained: bool,
-    /// `application/json`, else plain text.
-    pub(super) json: bool,
+    pub(super) content: Content,
     /// MQTT 5 brokers forget it then.
     pub(super) expiry: Option<Duration>,
     /// What the sender of a request knows it by (MQTT 5).
     pub(super) correlation: Option<Vec<u8>>,
 }
 
+/// What a payload is (MQTT 5 tells it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Content {
+    #[default]
+    Text,
+    Json,
+    Jpeg,
+}
+
+impl Content {
+    /// By its first bytes.
+    pub(super) fn of(payload: &[u8]) -> Self {
+        match payload {
+            [b'{', ..] => Self::Json,
+            [0xff, 0xd8, ..] => Self::Jpeg,
+            _ => Self::Text,
+        }
+    }
+
+    /// As MQTT 5 says it; plain text needs no saying.
+    pub(super) fn mime(self) -> Option<&'static str> {
+        match self {
+            Self::Text => None,
+            Self::Json => Some("application/json"),
+            Self::Jpeg => Some("image/jpeg"),
+        }
+    }
+}
+
 /// What a connection reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Happened {
-    /// The broker accepted us.
-    Connected,
-    /// A message or subscription left the library's queue.
+    /// The broker accepted us, on its terms.
+    Connected(Terms),
+    /// A request left the library's queue.
     Sent,
-    /// Our status topic says `offline`, and it is news.
-    Offline,
+    /// Somebody's message, or our own status.
+    Message(Inbound),
+    /// The broker said something that only shows that it lives.
+    Heard,
     /// We said good-bye.
     Disconnected,
     /// Nothing of interest.
     Other,
 }
 
-/// The library's queue is full or closed; the message is not taken.
+/// What became of a request that the broker answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The broker has it.
+    Acked,
+    /// It does not want it, and says why with this code.
+    Refused(String),
+    /// The connection ended before an answer came.
+    Lost,
+}
+
+/// The request cannot be handed over: the library's queue is full or closed, or it does not take such a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotTaken;
 
-/// Puts messages in.
+/// Puts requests in.
 pub(super) enum Sender {
     V5(rumqttc::AsyncClient),
     V311(rumqttc_v4::AsyncClient),
@@ -74,187 +128,95 @@ pub(super) enum Events {
     V311(Box<rumqttc_v4::EventLoop>),
 }
 
-/// What became of a message that the broker answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The broker has it.
-    Acked,
-    /// It does not want it.
-    Refused,
-    /// The connection ended before an answer came.
-    Lost,
-}
-
-/// Resolves when the broker has answered a message, or never will.
+/// Resolves when the broker has answered a request, or never will.
 pub(super) enum Notice {
-    V5(rumqttc::PublishNotice),
-    V311(rumqttc_v4::PublishNotice),
+    PublishV5(rumqttc::PublishNotice),
+    SubscribeV5(rumqttc::SubscribeNotice),
+    PublishV311(rumqttc_v4::PublishNotice),
+    SubscribeV311(rumqttc_v4::SubscribeNotice),
 }
 
 impl Notice {
     pub(super) async fn outcome(self) -> Outcome {
         match self {
-            Self::V5(notice) => match notice.wait_completion_async().await {
-                Ok(_) => Outcome::Acked,
-                Err(rumqttc::PublishNoticeError::V5PubAck(_)) => Outcome::Refused,
-                Err(_) => Outcome::Lost,
-            },
+            Self::PublishV5(notice) => v5::published(notice.wait_completion_async().await),
+            Self::SubscribeV5(notice) => v5::subscribed(notice.wait_completion_async().await),
             // MQTT 3.1.1 cannot refuse a message: it acknowledges, or closes.
-            Self::V311(notice) => match notice.wait_async().await {
+            Self::PublishV311(notice) => match notice.wait_async().await {
                 Ok(_) => Outcome::Acked,
                 Err(_) => Outcome::Lost,
             },
+            Self::SubscribeV311(notice) => v311::subscribed(notice.wait_completion_async().await),
         }
     }
 }
 
 /// Prepares a connection; it is opened by the first [`Events::next`].
-pub(super) fn open(settings: &Settings, protocol: Protocol) -> (Sender, Events) {
-    match protocol {
+pub(super) fn open(settings: &Settings, manner: Manner) -> (Sender, Events) {
+    match manner.protocol {
         Protocol::V5 => {
-            let client = rumqttc::AsyncClient::builder(v5_options(settings)).capacity(QUEUE);
+            let options = v5::options(settings, manner.retains);
+            let client = rumqttc::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, events) = client.build();
             (Sender::V5(sender), Events::V5(Box::new(events)))
         }
         Protocol::V311 => {
-            let client = rumqttc_v4::AsyncClient::builder(v311_options(settings)).capacity(QUEUE);
+            let options = v311::options(settings, manner.retains);
+            let client = rumqttc_v4::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, mut events) = client.build();
-            let mut network = rumqttc_v4::NetworkOptions::new();
-            network.set_connection_timeout(CONNECT_TIMEOUT.as_secs());
-            network.set_tcp_nodelay(true);
-            events.set_network_options(network);
+            events.set_network_options(v311::network());
             (Sender::V311(sender), Events::V311(Box::new(events)))
         }
     }
 }
 
-fn v5_options(settings: &Settings) -> rumqttc::MqttOptions {
-    use rumqttc::{LastWill, LastWillProperties, MqttOptions, NetworkOptions, QoS, Transport};
-    let address = (settings.host.clone(), settings.port);
-    let mut options = MqttOptions::new(settings.client_id.clone(), address);
-    let will_properties = LastWillProperties {
-        delay_interval: Some(WILL_DELAY_S),
-        payload_format_indicator: None,
-        message_expiry_interval: None,
-        content_type: None,
-        response_topic: None,
-        correlation_data: None,
-        user_properties: Vec::new(),
-    };
-    let mut network = NetworkOptions::new();
-    network.set_tcp_nodelay(true);
-    options
-        .set_keep_alive(KEEP_ALIVE_S)
-        .set_clean_start(true)
-        .set_session_expiry_interval(Some(0))
-        .set_max_packet_size(Some(PACKET_MAX_BYTES as u32))
-        .set_connect_timeout(CONNECT_TIMEOUT)
-        .set_network_options(network)
-        .set_last_will(LastWill::new(
-            settings.status_topic.clone(),
-            status_text(false),
-            QoS::AtLeastOnce,
-            true,
-            Some(will_properties),
-        ));
-    match (&settings.user, &settings.password) {
-        (Some(user), Some(password)) => {
-            options.set_credentials(user.clone(), password.reveal().to_owned());
-        }
-        (Some(user), None) => {
-            options.set_username(user.clone());
-        }
-        (None, _) => {}
-    }
-    if let Some(tls) = &settings.tls {
-        options.set_transport(Transport::Tls(tls.clone()));
-    }
-    options
-}
-
-fn v311_options(settings: &Settings) -> rumqttc_v4::MqttOptions {
-    use rumqttc_v4::{LastWill, MqttOptions, QoS, Transport};
-    let address = (settings.host.clone(), settings.port);
-    let mut options = MqttOptions::new(settings.client_id.clone(), address);
-    options
-        .set_keep_alive(KEEP_ALIVE_S)
-        .set_clean_session(true)
-        .set_max_packet_size(PACKET_MAX_BYTES, PACKET_MAX_BYTES)
-        .set_last_will(LastWill::new(
-            settings.status_topic.clone(),
-            status_text(false),
-            QoS::AtLeastOnce,
-            true,
-        ));
-    match (&settings.user, &settings.password) {
-        (Some(user), Some(password)) => {
-            options.set_credentials(user.clone(), password.reveal().to_owned());
-        }
-        (Some(user), None) => {
-            options.set_username(user.clone());
-        }
-        (None, _) => {}
-    }
-    if let Some(tls) = &settings.tls {
-        options.set_transport(Transport::Tls(tls.clone()));
-    }
-    options
-}
-
 impl Sender {
-    /// Hands a message over. Never waits. A state comes with a notice.
+    /// Hands a message over. Never waits. One that is acknowledged comes with a notice.
     pub(super) fn publish(
         &self,
         topic: &str,
         payload: Vec<u8>,
-        way: Way,
+        way: &Way,
     ) -> Result<Option<Notice>, NotTaken> {
         match self {
-            Self::V5(client) => {
-                let acknowledged = way.acknowledged;
-                let options = v5_publish_options(way);
-                if acknowledged {
-                    let notice = client.try_publish_tracked(topic, payload, options);
-                    notice
-                        .map(|notice| Some(Notice::V5(notice)))
-                        .map_err(|_| NotTaken)
-                } else {
-                    let taken = client.try_publish(topic, payload, options);
-                    taken.map(|()| None).map_err(|_| NotTaken)
-                }
-            }
-            Self::V311(client) => {
-                use rumqttc_v4::PublishOptions;
-                let options = match way.acknowledged {
-                    true => PublishOptions::at_least_once(),
-                    false => PublishOptions::at_most_once(),
-                };
-                let options = match way.retained {
-                    true => options.retained(),
-                    false => options,
-                };
-                if way.acknowledged {
-                    let notice = client.try_publish_tracked(topic, payload, options);
-                    notice
-                        .map(|notice| Some(Notice::V311(notice)))
-                        .map_err(|_| NotTaken)
-                } else {
-                    let taken = client.try_publish(topic, payload, options);
-                    taken.map(|()| None).map_err(|_| NotTaken)
-                }
-            }
+            Self::V5(client) if way.acknowledged => client
+                .try_publish_tracked(topic, payload, v5::publish_options(way))
+                .map(|notice| Some(Notice::PublishV5(notice)))
+                .map_err(|_| NotTaken),
+            Self::V5(client) => client
+                .try_publish(topic, payload, v5::publish_options(way))
+                .map(|()| None)
+                .map_err(|_| NotTaken),
+            Self::V311(client) if way.acknowledged => client
+                .try_publish_tracked(topic, payload, v311::publish_options(way))
+                .map(|notice| Some(Notice::PublishV311(notice)))
+                .map_err(|_| NotTaken),
+            Self::V311(client) => client
+                .try_publish(topic, payload, v311::publish_options(way))
+                .map(|()| None)
+                .map_err(|_| NotTaken),
         }
     }
 
-    /// Asks for our own status, to notice a will that comes late.
-    pub(super) fn subscribe(&self, topic: &str) -> Result<(), NotTaken> {
+    /// Asks for the messages of a filter, QoS 1; MQTT 5 is told not to send what was retained.
+    pub(super) fn subscribe(&self, filter: &str) -> Result<Notice, NotTaken> {
         match self {
             Self::V5(client) => client
-                .try_subscribe(topic, rumqttc::QoS::AtLeastOnce)
+                .try_subscribe_many_tracked([v5::subscription(filter)])
+                .map(Notice::SubscribeV5)
                 .map_err(|_| NotTaken),
             Self::V311(client) => client
-                .try_subscribe(topic, rumqttc_v4::QoS::AtLeastOnce)
+                .try_subscribe_tracked(filter, rumqttc_v4::QoS::AtLeastOnce)
+                .map(Notice::SubscribeV311)
                 .map_err(|_| NotTaken),
+        }
+    }
+
+    /// Asks for them no more.
+    pub(super) fn unsubscribe(&self, filter: &str) -> Result<(), NotTaken> {
+        match self {
+            Self::V5(client) => client.try_unsubscribe(filter).map_err(|_| NotTaken),
+            Self::V311(client) => client.try_unsubscribe(filter).map_err(|_| NotTaken),
         }
     }
 
@@ -267,198 +229,18 @@ impl Sender {
     }
 }
 
-fn v5_publish_options(way: Way) -> rumqttc::PublishOptions {
-    use rumqttc::{PublishOptions, PublishProperties};
-    let options = match way.acknowledged {
-        true => PublishOptions::at_least_once(),
-        false => PublishOptions::at_most_once(),
-    };
-    let options = match way.retained {
-        true => options.retained(),
-        false => options,
-    };
-    options.properties(PublishProperties {
-        payload_format_indicator: Some(1),
-        message_expiry_interval: way.expiry.map(|expiry| expiry.as_secs() as u32),
-        content_type: way.json.then(|| "application/json".to_owned()),
-        correlation_data: way.correlation.map(Into::into),
-        ..PublishProperties::default()
-    })
-}
-
 impl Events {
     /// Waits for the next thing that happens. Not to be cancelled before the connection is up: that would begin it anew.
-    pub(super) async fn next(&mut self, status_topic: &str) -> Result<Happened, End> {
+    pub(super) async fn next(&mut self) -> Result<Happened, End> {
         match self {
             Self::V5(events) => match events.poll().await {
-                Ok(event) => v5_happened(event, status_topic),
-                Err(error) => Err(v5_end(error)),
+                Ok(event) => v5::happened(event),
+                Err(error) => Err(v5::end(error)),
             },
             Self::V311(events) => match events.poll().await {
-                Ok(event) => Ok(v311_happened(&event, status_topic)),
-                Err(error) => Err(v311_end(error)),
+                Ok(event) => Ok(v311::happened(event)),
+                Err(error) => Err(v311::end(error)),
             },
         }
     }
-}
-
-/// A retained copy is old news: the broker sends it because we subscribed, and our `online` follows it.
-fn is_news(topic_matches: bool, retained: bool, payload: &[u8]) -> bool {
-    topic_matches && !retained && payload == status_text(false).as_bytes()
-}
-
-fn v5_happened(event: rumqttc::Event, status_topic: &str) -> Result<Happened, End> {
-    use rumqttc::{DisconnectReasonCode, Event, Outgoing, Packet};
-    Ok(match event {
-        Event::Incoming(Packet::ConnAck(_)) => Happened::Connected,
-        Event::Incoming(Packet::Publish(publish)) => {
-            let ours = publish.topic == status_topic.as_bytes();
-            if is_news(ours, publish.retain, &publish.payload) {
-                Happened::Offline
-            } else {
-                Happened::Other
-            }
-        }
-        Event::Incoming(Packet::Disconnect(disconnect)) => {
-            return Err(match disconnect.reason_code {
-                DisconnectReasonCode::SessionTakenOver => End::TakenOver,
-                reason => End::Lost(format!("the broker closed the connection: {reason:?}")),
-            });
-        }
-        Event::Outgoing(Outgoing::Publish(_) | Outgoing::Subscribe(_)) => Happened::Sent,
-        Event::Outgoing(Outgoing::Disconnect) => Happened::Disconnected,
-        _ => Happened::Other,
-    })
-}
-
-fn v311_happened(event: &rumqttc_v4::Event, status_topic: &str) -> Happened {
-    use rumqttc_v4::{Event, Outgoing, Packet};
-    match event {
-        Event::Incoming(Packet::ConnAck(_)) => Happened::Connected,
-        Event::Incoming(Packet::Publish(publish)) => {
-            let ours = publish.topic == status_topic.as_bytes();
-            if is_news(ours, publish.retain, &publish.payload) {
-                Happened::Offline
-            } else {
-                Happened::Other
-            }
-        }
-        Event::Outgoing(Outgoing::Publish(_) | Outgoing::Subscribe(_)) => Happened::Sent,
-        Event::Outgoing(Outgoing::Disconnect) => Happened::Disconnected,
-        _ => Happened::Other,
-    }
-}
-
-fn v5_end(error: rumqttc::ConnectionError) -> End {
-    use rumqttc::{ConnectReturnCode as Code, ConnectionError, DisconnectReasonCode, StateError};
-    match error {
-        ConnectionError::ConnectionRefused(code)
-        | ConnectionError::MqttState(StateError::ConnFail { reason: code }) => match code {
-            Code::UnsupportedProtocolVersion | Code::RefusedProtocolVersion => End::Unsupported,
-            Code::BadUserNamePassword | Code::NotAuthorized | Code::Banned => login_refused(&code),
-            code => End::Refused(format!("the broker refused the connection: {code:?}")),
-        },
-        ConnectionError::MqttState(StateError::ServerDisconnect {
-            reason_code: DisconnectReasonCode::SessionTakenOver,
-            ..
-        }) => End::TakenOver,
-        ConnectionError::NotConnAck(_)
-        | ConnectionError::Timeout(_)
-        | ConnectionError::MqttState(StateError::Deserialization(_)) => {
-            End::NoAnswer(format!("no readable answer to CONNECT: {error}"))
-        }
-        ConnectionError::Tls(error) => tls_end(&error),
-        ConnectionError::Io(error) => io_end(&error),
-        ConnectionError::MqttState(StateError::Io(error)) => io_end(&error),
-        ConnectionError::MqttState(StateError::ConnectionAborted) => closed(),
-        error => End::Lost(error.to_string()),
-    }
-}
-
-fn v311_end(error: rumqttc_v4::ConnectionError) -> End {
-    use rumqttc_v4::{ConnectReturnCode as Code, ConnectionError, StateError};
-    match error {
-        ConnectionError::ConnectionRefused(code) => match code {
-            Code::RefusedProtocolVersion => End::Unsupported,
-            Code::BadUserNamePassword | Code::NotAuthorized => login_refused(&code),
-            code => End::Refused(format!("the broker refused the connection: {code:?}")),
-        },
-        ConnectionError::NotConnAck(_)
-        | ConnectionError::NetworkTimeout
-        | ConnectionError::MqttState(StateError::Deserialization(_)) => {
-            End::NoAnswer(format!("no readable answer to CONNECT: {error}"))
-        }
-        ConnectionError::Tls(error) => tls_end(&error),
-        ConnectionError::Io(error) => io_end(&error),
-        ConnectionError::MqttState(StateError::Io(error)) => io_end(&error),
-        ConnectionError::MqttState(StateError::ConnectionAborted) => closed(),
-        error => End::Lost(error.to_string()),
-    }
-}
-
-fn login_refused(code: &dyn std::fmt::Debug) -> End {
-    End::Refused(format!(
-        "the broker refused the login ({code:?}); check mqtt.user, the password and the broker's rules for this client"
-    ))
-}
-
-fn closed() -> End {
-    End::NoAnswer("the broker closed the connection".to_owned())
-}
-
-fn io_end(error: &std::io::Error) -> End {
-    use std::io::ErrorKind;
-    if let Some(tls) = in_chain::<rustls::Error>(error) {
-        return rustls_end(tls);
-    }
-    match error.kind() {
-        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::UnexpectedEof => {
-            closed()
-        }
-        _ => End::Lost(format!("cannot reach the broker: {error}")),
-    }
-}
-
-fn tls_end(error: &rumqttc::TlsError) -> End {
-    match in_chain::<rustls::Error>(error) {
-        Some(error) => rustls_end(error),
-        None => End::Lost(format!("TLS to the broker failed: {error}")),
-    }
-}
-
-fn rustls_end(error: &rustls::Error) -> End {
-    use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
-    match error {
-        // Not for ever: a box without a battery begins its life in 1970, and certificates are renewed.
-        rustls::Error::InvalidCertificate(
-            Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
-        ) => End::Refused(format!(
-            "the broker's certificate is not valid today ({error}); check this machine's clock and the certificate's dates"
-        )),
-        rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
-            End::Untrusted(format!(
-                "the broker's certificate is not trusted ({error}); check mqtt.ca and the host in mqtt.url"
-            ))
-        }
-        error => End::Lost(format!("TLS to the broker failed: {error}")),
-    }
-}
-
-/// The first error of type `T` among `error` and its causes. An `io::Error` hides the error that it wraps from
-/// `source`, so that one is looked at too.
-fn in_chain<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<T>() {
-            return Some(found);
-        }
-        let wrapped = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref);
-        next = match wrapped {
-            Some(wrapped) => Some(wrapped),
-            None => error.source(),
-        };
-    }
-    None
 }

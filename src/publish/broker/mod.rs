@@ -1,22 +1,32 @@
 //! The way to the broker. This folder is the only code that knows an MQTT client library.
 //!
 //! ```text
-//!   task    one tokio task: connects, pumps the outbox, settles acknowledgements, stops cleanly
+//!   task    one tokio task: one connection after the other, with a rest in between
 //!   policy  pure: what the end of a connection means, when and how to try again
-//!   link    one connection with MQTT 5 or 3.1.1 behind one face
+//!   open    one connection: pumps the outbox, settles answers, listens, stops cleanly
+//!   link    one connection with MQTT 5 or 3.1.1 behind one face (`v5`, `v311`; `ends`: why it ended)
+//!   pulse, terms, suspect, listening   pure: whether the broker lives, what it takes and does not, what we listen to
 //!   tls     who is trusted
 //! ```
 //!
 //! Does not belong here: what is worth sending (`outbox`) and what it says (`message`).
 
+mod ends;
 mod link;
+mod listening;
+mod open;
 mod policy;
+mod pulse;
 #[cfg(test)]
 mod rig;
+mod suspect;
 mod task;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod v311;
+mod v5;
 
 pub(super) use link::Settings;
 pub use policy::BrokerState;

@@ -1,0 +1,95 @@
+//! What the ends of both protocols have in common: sockets, TLS, refusals.
+
+use std::{
+    error::Error,
+    fmt::{Debug, Display},
+    io::{self, ErrorKind},
+};
+
+use rumqttc::{TlsError, tokio_rustls::rustls};
+
+use super::policy::End;
+
+pub(super) fn login_refused(code: &dyn Debug) -> End {
+    End::Refused(format!(
+        "the broker refused the login ({code:?}); check mqtt.user, the password and the broker's rules for this client"
+    ))
+}
+
+pub(super) fn closed() -> End {
+    End::Closed("the broker closed the connection".to_owned())
+}
+
+/// Not a refusal: it is what a broker says that just starts.
+pub(super) fn busy(code: &dyn Debug) -> End {
+    End::Lost(format!("the broker has no time for us ({code:?})"))
+}
+
+pub(super) fn silent() -> End {
+    End::Lost("no answer from the broker within 10 s".to_owned())
+}
+
+pub(super) fn quiet() -> End {
+    End::Lost("the broker has said nothing since it was asked".to_owned())
+}
+
+pub(super) fn unreadable(error: &dyn Display) -> End {
+    End::Unreadable(format!("the broker says what we cannot read: {error}"))
+}
+
+pub(super) fn io(error: &io::Error) -> End {
+    if let Some(tls) = in_chain::<rustls::Error>(error) {
+        return rustls(tls);
+    }
+    match error.kind() {
+        ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::BrokenPipe
+        | ErrorKind::UnexpectedEof => closed(),
+        _ => End::Lost(format!("cannot reach the broker: {error}")),
+    }
+}
+
+pub(super) fn tls(error: &TlsError) -> End {
+    match in_chain::<rustls::Error>(error) {
+        Some(error) => rustls(error),
+        None => End::Lost(format!("TLS to the broker failed: {error}")),
+    }
+}
+
+fn rustls(error: &rustls::Error) -> End {
+    use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    match error {
+        // Not for ever: a box without a battery begins its life in 1970, and certificates are renewed.
+        rustls::Error::InvalidCertificate(
+            Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
+        ) => End::Refused(format!(
+            "the broker's certificate is not valid today ({error}); check this machine's clock and the certificate's dates"
+        )),
+        rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
+            End::Untrusted(format!(
+                "the broker's certificate is not trusted ({error}); check mqtt.ca and the host in mqtt.url"
+            ))
+        }
+        error => End::Lost(format!("TLS to the broker failed: {error}")),
+    }
+}
+
+/// The first error of type `T` among `error` and its causes. An `io::Error` hides the error that it wraps from
+/// `source`, so that one is looked at too.
+fn in_chain<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        let wrapped = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        next = match wrapped {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
+    }
+    None
+}

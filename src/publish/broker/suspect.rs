@@ -1,0 +1,86 @@
+//! Finds the message for which a broker closes the connection: MQTT 3.1.1 cannot say what is too large. Pure: takes `now`.
+
+use std::time::Duration;
+
+use crate::domain::Mono;
+
+/// So many closes in a row with an equally large message on its way are no chance.
+const CLOSES: u32 = 2;
+/// A connection that begins later tries it again: the broker may have been set up anew.
+const HELD_FOR: Duration = Duration::from_secs(600);
+
+/// No broker is set to take less, so smaller messages are not suspected: whoever closes while one is on its way, a rival
+/// with our id for example, has other reasons.
+const PLAUSIBLE_BYTES: usize = 256;
+
+/// Outlives connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Suspect {
+    bytes: usize,
+    closes: u32,
+    held: Option<(usize, Mono)>,
+}
+
+impl Suspect {
+    /// The broker closed without a word while messages were on their way, the largest of so many bytes; 0 = there were
+    /// none. True when messages of that size are held back from now on.
+    pub(super) fn closed(&mut self, bytes: usize, now: Mono) -> bool {
+        let again = if bytes == self.bytes { self.closes } else { 0 };
+        self.closes = if bytes >= PLAUSIBLE_BYTES {
+            again + 1
+        } else {
+            0
+        };
+        self.bytes = bytes;
+        let found = self.closes >= CLOSES;
+        if found {
+            self.too_large(bytes, now);
+        }
+        found
+    }
+
+    /// The broker said that a message was too large, and not which: the largest of those on their way.
+    pub(super) fn too_large(&mut self, bytes: usize, now: Mono) {
+        self.closes = 0;
+        if bytes > 0 {
+            self.held = Some((bytes, now.after(HELD_FOR)));
+        }
+    }
+
+    /// The largest message that a connection that begins now may send.
+    pub(super) fn max_bytes(&self, now: Mono) -> Option<usize> {
+        let held = self.held.filter(|(_, until)| *until > now);
+        held.map(|(bytes, _)| bytes - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Mono {
+        Mono::default().after(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_size_that_ends_two_connections_is_held_back_for_a_while() {
+        let mut suspect = Suspect::default();
+        assert!(!suspect.closed(900, at(0)) && suspect.closed(900, at(1)));
+        assert_eq!(suspect.max_bytes(at(2)), Some(899));
+        assert!(!suspect.closed(500, at(3)) && suspect.closed(500, at(4)));
+        assert_eq!(suspect.max_bytes(at(5)), Some(499));
+        assert_eq!(suspect.max_bytes(at(604)), None);
+    }
+
+    #[test]
+    fn closes_with_other_messages_or_none_on_their_way_prove_nothing() {
+        let mut suspect = Suspect::default();
+        for (second, bytes) in [900, 0, 900, 500, 900, 0, 0, 90, 90, 90]
+            .into_iter()
+            .enumerate()
+        {
+            assert!(!suspect.closed(bytes, at(second as u64)));
+        }
+        assert_eq!(suspect.max_bytes(at(9)), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! What the broker said that it takes, when it accepted us. Pure.
+
+use super::{link::Way, policy::Protocol};
+
+/// The broker's limits. MQTT 3.1.1 cannot tell any, so there are none by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// It closes the connection on a larger packet.
+    pub(super) packet_max_bytes: Option<usize>,
+    /// So many messages may wait for their acknowledgement.
+    pub(super) in_flight_max: usize,
+    /// It keeps the last value of a topic.
+    pub(super) retains: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            packet_max_bytes: None,
+            in_flight_max: usize::MAX,
+            retains: true,
+        }
+    }
+}
+
+impl Terms {
+    /// The same, and no packet above `max_bytes`.
+    pub(super) fn within(mut self, max_bytes: Option<usize>) -> Self {
+        self.packet_max_bytes = self.packet_max_bytes.into_iter().chain(max_bytes).min();
+        self
+    }
+
+    /// True when the broker takes a packet of this size.
+    pub(super) fn take(&self, bytes: usize) -> bool {
+        self.packet_max_bytes.is_none_or(|max| bytes <= max)
+    }
+}
+
+/// Size of PUBLISH as it goes over the wire.
+pub(super) fn publish_bytes(
+    protocol: Protocol,
+    topic: &str,
+    payload_bytes: usize,
+    way: &Way,
+) -> usize {
+    let mut rest = 2 + topic.len() + payload_bytes;
+    if way.acknowledged {
+        rest += 2;
+    }
+    if protocol == Protocol::V5 {
+        // An identifier of one byte each, and the length of texts in two.
+        let properties = 2
+            + way.expiry.map_or(0, |_| 5)
+            + way.content.mime().map_or(0, |mime| 3 + mime.len())
+            + way.correlation.as_ref().map_or(0, |data| 3 + data.len());
+        rest += length_bytes(properties) + properties;
+    }
+    1 + length_bytes(rest) + rest
+}
+
+/// Size of SUBSCRIBE with one filter.
+pub(super) fn subscribe_bytes(protocol: Protocol, filter: &str) -> usize {
+    let properties = usize::from(protocol == Protocol::V5);
+    let rest = 2 + properties + 2 + filter.len() + 1;
+    1 + length_bytes(rest) + rest
+}
+
+/// Bytes that a length of MQTT takes: seven bits in each.
+fn length_bytes(length: usize) -> usize {
+    match length {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        0x4000..0x20_0000 => 3,
+        _ => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rumqttc::{Packet, Publish, PublishProperties, QoS, Subscribe, SubscribeFilter};
+
+    use super::{
+        super::link::{Content, Way},
+        *,
+    };
+
+    #[test]
+    fn sizes_are_those_on_the_wire() {
+        for bytes in [0, 80, 200, 20_000, 3_000_000] {
+            let payload = vec![b'x'; bytes];
+            let stream = Way {
+                content: Content::Json,
+                expiry: Some(Duration::from_secs(5)),
+                correlation: Some(vec![1; 130]),
+                ..Way::default()
+            };
+            let properties = PublishProperties {
+                payload_format_indicator: Some(1),
+                message_expiry_interval: Some(5),
+                content_type: Some("application/json".into()),
+                correlation_data: Some(vec![1; 130].into()),
+                ..PublishProperties::default()
+            };
+            let packet = Publish::new("a/b", QoS::AtMostOnce, payload.clone(), Some(properties));
+            let counted = publish_bytes(Protocol::V5, "a/b", bytes, &stream);
+            assert_eq!(counted, Packet::Publish(packet).size());
+
+            let state = Way {
+                acknowledged: true,
+                ..Way::default()
+            };
+            let mut packet = rumqttc_v4::Publish::new("a/b", QoS::AtLeastOnce, payload);
+            packet.pkid = 1;
+            let counted = publish_bytes(Protocol::V311, "a/b", bytes, &state);
+            assert_eq!(counted, rumqttc_v4::Packet::Publish(packet).size());
+        }
+        let filter = "spotter/edge1/cam/+/+/set";
+        let packet = Subscribe::new(SubscribeFilter::new(filter, QoS::AtLeastOnce), None);
+        let counted = subscribe_bytes(Protocol::V5, filter);
+        assert_eq!(counted, Packet::Subscribe(packet).size());
+    }
+}
