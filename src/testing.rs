@@ -1,11 +1,12 @@
 //! What tests of several rooms share: golden data (where it lies and how it is read), models of it on a
-//! backend, scripted decisions, and a configured camera. Panics
+//! backend, scripted decisions, a scripted MQTT broker, and a configured camera. Panics
 //! name what is wrong, as tests do.
 //!
 //! A small part of the golden data is in `tests/golden`. The whole is used when `SPOTTER_GOLDEN` names it or `../shared/golden` lies
 //! beside the checkout; what needs it says on stdout when it is not there.
 
 pub mod ahead;
+pub(crate) mod broker;
 mod elsewhere;
 pub mod figures;
 pub mod golden_figures;

@@ -1,4 +1,4 @@
-//! For tests: mosquitto as a child process on loopback, and a consumer with its own connection.
+//! For tests: mosquitto and NATS as child processes on loopback, and a consumer with its own connection.
 
 use std::{
     fs,
@@ -27,11 +27,7 @@ impl Mosquitto {
     pub(super) fn start(extra: &str, prepare: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         prepare(directory.path());
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = free_port();
         let extra = extra.replace("DIR", directory.path().to_str().unwrap());
         let config = format!("listener {port} 127.0.0.1\npersistence false\nuser root\n{extra}\n");
         fs::write(directory.path().join("broker.conf"), config).unwrap();
@@ -41,7 +37,7 @@ impl Mosquitto {
             port,
             directory,
         };
-        broker.wait();
+        listens(port);
         broker
     }
 
@@ -56,17 +52,98 @@ impl Mosquitto {
 
     pub(super) fn restart(&mut self) {
         self.child = spawn(self.directory.path());
-        self.wait();
+        listens(self.port);
     }
 
-    fn wait(&self) {
-        for _ in 0..PATIENCE.as_millis() / 25 {
-            if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(25));
+    /// `TERM`, `STOP`, `CONT`.
+    pub(super) fn signal(&mut self, name: &str) {
+        signal(&self.child, name);
+        if name == "TERM" {
+            self.child.wait().unwrap();
         }
-        panic!("mosquitto does not listen on port {}", self.port);
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let done = Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(child.id().to_string())
+        .status();
+    assert!(done.unwrap().success(), "kill -{name}");
+}
+
+/// Blocks until somebody does.
+fn listens(port: u16) {
+    for _ in 0..PATIENCE.as_millis() / 25 {
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(25));
+    }
+    panic!("nobody listens on port {port}");
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Debian's `nats-server` with its MQTT 3.1.1, the second broker of another make. It keeps retained messages in JetStream.
+pub(super) struct Nats {
+    child: Child,
+    pub(super) port: u16,
+    directory: tempfile::TempDir,
+}
+
+impl Nats {
+    pub(super) fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let config = format!(
+            "host: 127.0.0.1\nport: {}\nserver_name: second\njetstream {{ store_dir: {:?} }}\nmqtt {{ host: 127.0.0.1, port: {port} }}\n",
+            free_port(),
+            directory.path().join("store"),
+        );
+        fs::write(directory.path().join("nats.conf"), config).unwrap();
+        let child = Self::spawn(directory.path());
+        listens(port);
+        Self {
+            child,
+            port,
+            directory,
+        }
+    }
+
+    fn spawn(directory: &Path) -> Child {
+        let path = Path::new("/usr/sbin/nats-server");
+        let program = if path.exists() {
+            path
+        } else {
+            Path::new("nats-server")
+        };
+        Command::new(program)
+            .arg("-c")
+            .arg(directory.join("nats.conf"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("tests need nats-server: apt-get install nats-server")
+    }
+
+    /// As a crash on a box whose disk is new afterwards.
+    pub(super) fn lose_everything(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        fs::remove_dir_all(self.directory.path().join("store")).unwrap();
+        self.child = Self::spawn(self.directory.path());
+        listens(self.port);
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
     }
 }
 

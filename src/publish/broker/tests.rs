@@ -28,6 +28,13 @@ use crate::{
     },
 };
 
+mod heard;
+mod limits;
+mod outages;
+mod scripted;
+mod second;
+mod secrets;
+
 fn mqtt(port: u16) -> Mqtt {
     Mqtt {
         host: "127.0.0.1".into(),
