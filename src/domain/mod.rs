@@ -3,6 +3,7 @@
 //! Belongs here: what two stages must both name. Does not belong here: decisions, I/O, wire formats (what
 //! goes over MQTT is known to `publish` alone; serde carries nouns between two processes of one version, `front::wire`) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
 
+mod anchor;
 mod answer;
 mod books;
 mod command;
@@ -15,6 +16,7 @@ mod prompt;
 mod repeats;
 mod time;
 
+pub use anchor::Anchor;
 pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource, yes_or_no};
 pub use books::{Books, FrameEnd, SinceLast};
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};

@@ -8,6 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::Anchor;
+
 /// A point of the daemon's monotonic time, nanoseconds since its clock was made. It never jumps.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -53,7 +55,7 @@ const fn nanos(duration: Duration) -> u64 {
     }
 }
 
-/// A UTC time, nanoseconds since 1970. It may jump when the machine's clock is set.
+/// A UTC time, nanoseconds since 1970. It may jump once a minute, after the machine's clock was set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WallTime(i64);
 
@@ -76,6 +78,12 @@ impl WallTime {
     /// Unix milliseconds, rounded down.
     pub const fn unix_millis(self) -> i64 {
         self.0.div_euclid(1_000_000)
+    }
+
+    /// `self` plus signed seconds.
+    #[must_use]
+    pub fn plus_seconds(self, seconds: f64) -> Self {
+        Self(self.0.saturating_add((seconds * 1e9) as i64))
     }
 
     /// Signed seconds from `earlier` to `self`.
@@ -120,12 +128,14 @@ pub trait Clock: Send + Sync {
     fn wall(&self) -> WallTime;
 }
 
-/// The machine's clocks.
+/// The machine's clocks. UTC is monotonic time from an [`Anchor`] on, which is read again once a minute: when somebody sets
+/// the machine's clock, it is logged once, and what we tell the world moves within that minute.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
     /// What it showed at the start.
     origin: Mono,
+    anchor: Mutex<Anchor>,
 }
 
 impl SystemClock {
@@ -140,9 +150,12 @@ impl SystemClock {
         reason = "the one place that reads the machine's clock"
     )]
     pub fn showing(origin: Mono) -> Self {
+        let start = Instant::now();
+        let (now, wall) = both_clocks(|| origin.after(start.elapsed()));
         Self {
-            start: Instant::now(),
+            start,
             origin,
+            anchor: Mutex::new(Anchor::new(now, wall)),
         }
     }
 }
@@ -158,15 +171,49 @@ impl Clock for SystemClock {
         self.origin.after(self.start.elapsed())
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the machine's clock"
-    )]
     fn wall(&self) -> WallTime {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => WallTime(since.as_nanos() as i64),
-            Err(before) => WallTime(-(before.duration().as_nanos() as i64)),
+        let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
+        if anchor.is_due(self.now()) {
+            let (now, wall) = both_clocks(|| self.now());
+            if let Some(step_s) = anchor.read_again(now, wall) {
+                tracing::warn!(
+                    step_s,
+                    "this machine's UTC clock was set, or it slept; ages and latencies are not touched"
+                );
+            }
         }
+        anchor.wall_at(self.now())
+    }
+}
+
+/// Both clocks at one moment. A thread that was held up between the two readings reads again: for a minute, UTC would
+/// be off by that.
+fn both_clocks(now: impl Fn() -> Mono) -> (Mono, WallTime) {
+    const TRIES: usize = 5;
+    const APART_MAX: Duration = Duration::from_micros(100);
+    let read = || {
+        let (before, wall) = (now(), machine_wall());
+        let apart = now().since(before);
+        (apart, before.after(apart / 2), wall)
+    };
+    let mut best = read();
+    for _ in 1..TRIES {
+        if best.0 <= APART_MAX {
+            break;
+        }
+        best = std::cmp::min_by_key(best, read(), |reading| reading.0);
+    }
+    (best.1, best.2)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the machine's clock"
+)]
+fn machine_wall() -> WallTime {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => WallTime(since.as_nanos() as i64),
+        Err(before) => WallTime(-(before.duration().as_nanos() as i64)),
     }
 }
 
@@ -208,6 +255,14 @@ mod tests {
         assert_eq!(second.after(Duration::MAX).as_nanos(), u64::MAX);
         assert_eq!(second.before(Duration::MAX), Mono::default());
         assert_eq!(Mono::default().since(second), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_machine_s_utc_time_is_told() {
+        let clock = SystemClock::showing(Mono::from_nanos(5_000_000_000));
+        assert!(clock.now() >= Mono::from_nanos(5_000_000_000));
+        let apart_s = clock.wall().seconds_since(machine_wall());
+        assert!(apart_s.abs() < 5.0, "{apart_s}");
     }
 
     #[test]
