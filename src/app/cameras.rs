@@ -9,11 +9,15 @@ use crate::{
     config::{self, Schedule},
     domain::{CameraId, Clock, Mono, WallTime},
     ingest::{self, CameraHandle, Health, Phase},
+    ops::metrics::CameraCounts,
     publish::{CameraHealth, ClockHealth, Publisher, Update},
 };
 
 /// Health is told again after so long, changed or not.
 const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Each pipeline that was left behind keeps its threads and its memory, and may keep its session on the camera. After so
+/// many only a new process is clean.
+const ABANDONED_MAX: u32 = 8;
 
 /// A camera was switched off or on, by its schedule, is a file that is over, or has no engine any more. One whose
 /// connection is lost is neither.
@@ -92,13 +96,26 @@ impl Cameras {
         self.0.iter().map(|camera| (&camera.id, camera.is_online()))
     }
 
-    /// Ids of the cameras with their health, and how often each ceased to stream since the start.
-    pub fn health(&self) -> impl Iterator<Item = (&CameraId, CameraHealth, u64)> {
+    /// Ids of the cameras with their health.
+    pub fn health(&self) -> impl Iterator<Item = (&CameraId, CameraHealth)> {
         self.0.iter().map(|camera| {
             let health = camera.health.borrow();
             let told = message(&health, camera.reason(&health));
-            (&camera.id, told, health.losses)
+            (&camera.id, told)
         })
+    }
+
+    /// Counters of each camera.
+    pub fn counts(&self) -> impl Iterator<Item = (&CameraId, CameraCounts)> {
+        let counts = |camera: &Watched| counts(&camera.health.borrow());
+        self.0
+            .iter()
+            .map(move |camera| (&camera.id, counts(camera)))
+    }
+
+    /// Why only a new process can go on; `None` while this one can.
+    pub fn too_many_abandoned(&self) -> Option<String> {
+        too_many_abandoned(self.counts().map(|(id, counts)| (id, counts.abandoned)))
     }
 
     /// What is wrong with cameras that should deliver and do not, a line each. One that its schedule has switched off and
@@ -237,6 +254,33 @@ impl Essence {
     }
 }
 
+/// Why the pipelines that each camera has left behind are too many.
+fn too_many_abandoned<'a>(cameras: impl Iterator<Item = (&'a CameraId, u32)>) -> Option<String> {
+    let left: Vec<_> = cameras.filter(|(_, abandoned)| *abandoned > 0).collect();
+    let sum: u32 = left.iter().map(|(_, abandoned)| abandoned).sum();
+    let each: Vec<String> = left.iter().map(|(id, n)| format!("{id} {n}")).collect();
+    (sum >= ABANDONED_MAX).then(|| {
+        format!(
+            "{sum} pipelines of cameras did not end and were left behind ({}); a new process is needed",
+            each.join(", ")
+        )
+    })
+}
+
+fn counts(health: &Health) -> CameraCounts {
+    CameraCounts {
+        losses: health.losses,
+        reconnects: health.reconnects,
+        reconnects_1h: health.reconnects_1h,
+        stalls: health.stalls,
+        stalls_1h: health.stalls_1h,
+        rtp_lost: health.rtp_lost,
+        rtp_foreign: health.rtp_foreign,
+        frames_corrupt: health.frames_corrupt,
+        abandoned: health.abandoned,
+    }
+}
+
 /// Is a camera in this phase meant to deliver?
 fn is_on(phase: Phase) -> bool {
     !matches!(phase, Phase::Disabled | Phase::Ended)
@@ -264,9 +308,11 @@ fn message(health: &Health, reason: Option<String>) -> CameraHealth {
         gop_s: rounded(stream.gop_s),
         transport: stream.transport.map(Into::into),
         rtp_lost: health.rtp_lost,
+        rtp_foreign: health.rtp_foreign,
         frames_corrupt: health.frames_corrupt,
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,
+        abandoned: health.abandoned,
         clock: ClockHealth {
             trusted: health.clock.trusted,
             offset_ms: rounded(health.clock.offset_ms),
@@ -364,8 +410,11 @@ mod tests {
             stream: ingest::StreamInfo::default(),
             frames,
             rtp_lost: 0,
+            rtp_foreign: 0,
             frames_corrupt: 0,
             losses,
+            reconnects: 0,
+            stalls: 0,
             reconnects_1h: 0,
             stalls_1h: 0,
             abandoned: 0,
@@ -382,5 +431,18 @@ mod tests {
         assert!(!is_news(&streaming(4, 115), at(101)), "only frames came");
         assert!(is_news(&streaming(5, 115), at(101)), "it streams again");
         assert!(is_news(&streaming(4, 900), at(160)), "once a minute");
+    }
+    #[test]
+    fn after_eight_abandoned_pipelines_a_new_process_is_needed() {
+        let ids: Vec<CameraId> = ["gate", "yard", "dock"]
+            .map(|id| CameraId::new(id).unwrap())
+            .into();
+        let judge = |left: [u32; 3]| too_many_abandoned(ids.iter().zip(left));
+        assert_eq!(judge([3, 0, 4]), None);
+        let why = judge([3, 0, 5]).unwrap();
+        assert!(
+            why.contains("8 pipelines") && why.contains("gate 3, dock 5"),
+            "{why}"
+        );
     }
 }

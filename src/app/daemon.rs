@@ -251,7 +251,7 @@ impl Daemon {
                     News::Lost(loss) => self.on_lost(loss).await?,
                 },
                 Ok(sent) = self.sent.recv() => self.on_sent(&sent),
-                _ = second.tick() => self.on_second().await,
+                _ = second.tick() => self.on_second().await?,
                 wish = signals.next() => match wish {
                     Wish::Reload => if let Some(next) = self.reload(path) {
                         return Ok(End::Reload(Box::new(next)));
@@ -269,13 +269,17 @@ impl Daemon {
         }
     }
 
-    async fn on_second(&mut self) {
+    async fn on_second(&mut self) -> anyhow::Result<()> {
         for switched in self.cameras.tick(&self.publisher, &self.clock).await {
             self.desk.switched(&switched);
         }
         self.desk.tick();
         self.housekeeping
             .tick(&self.publisher, &self.engines, &self.cameras);
+        match self.cameras.too_many_abandoned() {
+            Some(why) => anyhow::bail!(why),
+            None => Ok(()),
+        }
     }
 
     /// An engine has ended. Its cameras are off from now on, and say why; with the last engine the daemon ends. A GPU that

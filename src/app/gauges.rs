@@ -8,7 +8,7 @@ use super::{
     engines::Engines,
 };
 use crate::{
-    ops::metrics::{CameraCounts, Metrics, OfStage},
+    ops::metrics::{Metrics, OfStage},
     publish::{Latency, STAGES},
 };
 
@@ -36,14 +36,7 @@ pub fn engines(metrics: &Metrics, engines: &Engines, busy: &[(String, Duration)]
 
 /// How cameras are.
 pub fn cameras(metrics: &Metrics, cameras: &Cameras) {
-    for ((camera, online), (_, health, losses)) in cameras.online().zip(cameras.health()) {
-        let counts = CameraCounts {
-            losses,
-            reconnects_1h: health.reconnects_1h,
-            stalls_1h: health.stalls_1h,
-            rtp_lost: health.rtp_lost,
-            frames_corrupt: health.frames_corrupt,
-        };
+    for ((camera, online), (_, counts)) in cameras.online().zip(cameras.counts()) {
         metrics.set_camera(camera, online, &counts);
     }
 }

@@ -205,7 +205,7 @@ impl Housekeeping {
         let facts = Facts {
             cameras: cameras
                 .health()
-                .map(|(id, health, _)| (id.clone(), health))
+                .map(|(id, health)| (id.clone(), health))
                 .collect(),
             books: books.to_vec(),
             engines: engines

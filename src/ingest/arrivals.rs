@@ -22,10 +22,14 @@ pub struct Arrival {
     pub received_wall: WallTime,
     /// Its RTP time stamp.
     pub rtp: Option<u32>,
-    /// The sender's capture time.
-    pub ntp: Option<WallTime>,
+    /// What the sender's clock showed at its capture.
+    pub date: Option<WallTime>,
     /// It can be decoded alone.
     pub key: bool,
+    /// Something of it is missing, or something before it that nobody else stands for.
+    pub hurt: bool,
+    /// Another sender begins with it.
+    pub begins: bool,
     pts: Option<Duration>,
 }
 
@@ -57,11 +61,16 @@ impl Arrivals {
         }
     }
 
-    /// A packet left the jitter buffer with the PTS `pts`. `now` counts as the arrival when it was not seen before.
-    pub fn timed(&mut self, rtp: u32, pts: Duration, ntp: Option<WallTime>, now: (Mono, WallTime)) {
-        if let Some(frame) = self.frames.back_mut().filter(|last| last.rtp == Some(rtp)) {
-            frame.ntp = frame.ntp.or(ntp);
-            return;
+    /// A packet left the jitter buffer with the PTS `pts`. When a frame begins with it: its arrival, to be completed. `now`
+    /// counts as the arrival when it was not seen before.
+    pub fn timed(
+        &mut self,
+        rtp: u32,
+        pts: Duration,
+        now: (Mono, WallTime),
+    ) -> Option<&mut Arrival> {
+        if self.frames.back().is_some_and(|last| last.rtp == Some(rtp)) {
+            return None;
         }
         let seen = self.packets.iter().find(|packet| packet.0 == rtp);
         let (received, received_wall) = seen.map_or(now, |packet| (packet.1, packet.2));
@@ -69,11 +78,22 @@ impl Arrivals {
             received,
             received_wall,
             rtp: Some(rtp),
-            ntp,
-            key: false,
             pts: Some(pts),
+            ..Arrival::default()
         };
         push_bounded(&mut self.frames, arrival);
+        self.frames.back_mut()
+    }
+
+    /// Something of the frame with the RTP time `rtp` is missing, if it did not go into the decoder long ago.
+    pub fn hurt(&mut self, rtp: u32) {
+        let newest_first = self.frames.iter_mut().rev();
+        if let Some(frame) = newest_first
+            .into_iter()
+            .find(|frame| frame.rtp == Some(rtp))
+        {
+            frame.hurt = true;
+        }
     }
 
     /// A whole frame of a source without packets (a local camera) came with the PTS `pts`.
@@ -85,11 +105,16 @@ impl Arrivals {
         push_bounded(&mut self.frames, arrival);
     }
 
-    /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not.
-    pub fn mark_key(&mut self, pts: Option<Duration>, key: bool) {
-        if let Some(frame) = self.near(pts).and_then(|at| self.frames.get_mut(at)) {
-            frame.key = key;
-        }
+    /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not. What is known of it.
+    pub fn mark_key(&mut self, pts: Option<Duration>, key: bool) -> Option<Arrival> {
+        let frame = self.near(pts).and_then(|at| self.frames.get_mut(at))?;
+        frame.key = key;
+        Some(*frame)
+    }
+
+    /// The frame with the PTS `pts`, which stays.
+    pub fn find(&self, pts: Option<Duration>) -> Option<&Arrival> {
+        self.frames.get(self.near(pts)?)
     }
 
     /// The picture with the PTS `pts` came out of the decoder. `None` when nothing is known of it.
@@ -142,9 +167,11 @@ mod tests {
             arrivals.packet(900, at(ms).0, at(ms).1);
         }
         arrivals.packet(1800, at(20).0, at(20).1);
-        arrivals.timed(900, MS(100), None, at(16));
-        arrivals.timed(1800, MS(133), Some(at(5).1), at(21));
-        arrivals.mark_key(Some(MS(100)), true);
+        assert!(arrivals.timed(900, MS(100), at(16)).is_some());
+        arrivals.hurt(900);
+        assert!(arrivals.timed(900, MS(100), at(17)).is_none());
+        arrivals.timed(1800, MS(133), at(21)).unwrap().date = Some(at(5).1);
+        assert!(arrivals.mark_key(Some(MS(100)), true).unwrap().hurt);
         let first = arrivals.take(Some(MS(100))).unwrap();
         assert_eq!(
             (first.received, first.rtp, first.key),
@@ -152,7 +179,7 @@ mod tests {
         );
         let second = arrivals.take(Some(MS(134))).unwrap();
         assert_eq!(
-            (second.received_wall, second.ntp, second.key),
+            (second.received_wall, second.date, second.hurt),
             (at(20).1, Some(at(5).1), false)
         );
         assert_eq!(arrivals.take(Some(MS(134))), None);
@@ -163,7 +190,7 @@ mod tests {
         let mut arrivals = Arrivals::default();
         for n in 0..10_000_u32 {
             arrivals.packet(n, at(u64::from(n)).0, at(u64::from(n)).1);
-            arrivals.timed(n, MS(u64::from(n) * 40), None, at(u64::from(n)));
+            let _ = arrivals.timed(n, MS(u64::from(n) * 40), at(u64::from(n)));
         }
         assert_eq!(
             (arrivals.packets.len(), arrivals.frames.len()),

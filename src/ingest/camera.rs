@@ -22,11 +22,11 @@ use super::{
     clock::ClockHealth,
     gst::{DeviceMap, GstOpener},
     health::{Failure, Fault, Health, Phase},
-    session::{Action, Input, Policy, Session},
+    session::{Action, Input, Policy, Seen, Session},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
 use crate::{
-    config::{Camera, Decode, Source as Origin},
+    config::{Camera, Source as Origin},
     domain::{Clock, Mono, Repeats, WallTime},
 };
 
@@ -92,14 +92,9 @@ pub fn spawn_with(
     clock: Arc<dyn Clock>,
     sink: FrameSink,
 ) -> CameraHandle {
-    let keyframes_only = camera.decode == Decode::KeyFrames;
     let policy = Policy {
         first_frame: camera.first_frame,
-        // How rare key frames are is not known before the second one.
-        stall: match keyframes_only {
-            true => camera.stall.max(camera.first_frame),
-            false => camera.stall,
-        },
+        stall: camera.stall,
         looped: matches!(camera.source, Origin::File { looped: true, .. }),
     };
     let session = Session::new(policy);
@@ -122,8 +117,11 @@ pub fn spawn_with(
         stream: Default::default(),
         frames: 0,
         rtp_lost: 0,
+        rtp_foreign: 0,
         frames_corrupt: 0,
         losses: 0,
+        reconnects: 0,
+        stalls: 0,
         reconnects_1h: 0,
         stalls_1h: 0,
         abandoned: 0,
@@ -136,7 +134,6 @@ pub fn spawn_with(
         opener,
         outlet,
         open_limit: camera.first_frame,
-        keyframes_only,
         running: None,
         stopping: None,
         last: Progress::default(),
@@ -206,6 +203,7 @@ struct Totals {
     frames: u64,
     corrupt: u64,
     rtp_lost: u64,
+    rtp_foreign: u64,
     abandoned: u32,
 }
 
@@ -214,7 +212,6 @@ struct Life {
     opener: Arc<dyn Opener>,
     outlet: Outlet,
     open_limit: Duration,
-    keyframes_only: bool,
     running: Option<Running>,
     stopping: Option<Stopping>,
     last: Progress,
@@ -311,11 +308,13 @@ impl Life {
         self.totals.frames += progress.frames;
         self.totals.corrupt += progress.corrupt;
         self.totals.rtp_lost += progress.rtp_lost;
+        self.totals.rtp_foreign += progress.rtp_foreign;
         self.last = Progress {
             // Already in the totals; the rest stays to be seen while the camera is away.
             frames: 0,
             corrupt: 0,
             rtp_lost: 0,
+            rtp_foreign: 0,
             ..progress
         };
         self.stopping = Some(Stopping {
@@ -343,15 +342,17 @@ impl Life {
         }
     }
 
-    /// Asks the source for its progress; the time of its last good frame.
-    fn look(&mut self) -> Option<Mono> {
-        let running = self.running.as_ref()?;
+    /// Asks the source for its progress.
+    fn look(&mut self) -> Seen {
+        let Some(running) = &self.running else {
+            return Seen::default();
+        };
         self.last = running.source.progress();
-        if let Some(gop_s) = self.last.stream.gop_s.filter(|_| self.keyframes_only) {
-            self.session
-                .expect_frames_every(Duration::from_secs_f64(gop_s));
+        Seen {
+            frame: self.last.last_frame,
+            packet: self.last.last_packet,
+            gop: self.last.stream.gop_s.map(Duration::from_secs_f64),
         }
-        self.last.last_frame
     }
 
     /// A log line when it streams or fails, none for frames. A camera that fails again and again says each reason once
@@ -387,7 +388,7 @@ impl Life {
         }
         let now = self.outlet.clock.now();
         let (reconnects_1h, stalls_1h) = self.session.last_hour(now);
-        let (last, totals) = (&self.last, &self.totals);
+        let (last, totals, counts) = (&self.last, &self.totals, self.session.counts());
         let health = Health {
             phase: self.session.phase(),
             failure: self.session.failure().cloned(),
@@ -397,8 +398,11 @@ impl Life {
             stream: last.stream.clone(),
             frames: totals.frames + last.frames,
             rtp_lost: totals.rtp_lost + last.rtp_lost,
+            rtp_foreign: totals.rtp_foreign + last.rtp_foreign,
             frames_corrupt: totals.corrupt + last.corrupt,
-            losses: self.session.losses(),
+            losses: counts.losses,
+            reconnects: counts.reconnects,
+            stalls: counts.stalls,
             reconnects_1h,
             stalls_1h,
             abandoned: totals.abandoned,

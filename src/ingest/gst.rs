@@ -12,13 +12,18 @@ mod picture;
 mod rtsp;
 mod tail;
 mod tracker;
+mod wire;
 
 use std::{path::Path, sync::Arc};
 
 use gstreamer::{self as gst, prelude::*};
-use tracing::{error, info};
+use tracing::error;
 
-use self::{decoder::Broken, frames::FrameTap, tail::Place, tracker::Kind};
+use self::{
+    frames::{FrameTap, Lasting},
+    tail::Place,
+    tracker::Kind,
+};
 use super::{
     health::{Failure, Fault},
     source::{Opener, Outlet, Progress, Source, SourceEvent},
@@ -45,7 +50,7 @@ pub fn init() -> Result<(), Failure> {
 pub struct GstOpener {
     camera: Camera,
     device: Option<DeviceMap>,
-    broken: Arc<Broken>,
+    lasting: Arc<Lasting>,
 }
 
 impl GstOpener {
@@ -54,7 +59,17 @@ impl GstOpener {
         Self {
             camera,
             device,
-            broken: Arc::default(),
+            lasting: Arc::default(),
+        }
+    }
+
+    /// With decoders of one's own.
+    #[cfg(test)]
+    pub fn with_decoders(camera: Camera, candidates: decoder::Candidates) -> Self {
+        let decoders = decoder::Decoders::of(candidates);
+        Self {
+            lasting: Arc::new(Lasting::of(decoders)),
+            ..Self::new(camera, None)
         }
     }
 }
@@ -67,14 +82,15 @@ impl Opener for GstOpener {
             Origin::File { .. } => Kind::File,
             Origin::Usb { .. } | Origin::Test => Kind::Local,
         };
-        let tap = FrameTap::new(outlet, kind, &self.camera, self.device);
+        let lasting = Arc::clone(&self.lasting);
+        let tap = FrameTap::new(outlet, kind, &self.camera, self.device, lasting);
         let pipeline = match &self.camera.source {
-            Origin::Rtsp { .. } => rtsp::build(&self.camera, attempt, &tap, &self.broken)?,
+            Origin::Rtsp { .. } => rtsp::build(&self.camera, attempt, &tap)?,
             Origin::File { path, .. } => file(path, &tap)?,
             Origin::Usb { device } => usb(device, &tap)?,
             Origin::Test => test(&tap)?,
         };
-        watch_bus(&pipeline, &tap, &self.camera, &self.broken);
+        watch_bus(&pipeline, &tap, &self.camera.source);
         let source = GstSource { pipeline, tap };
         match source.pipeline.set_state(gst::State::Playing) {
             Ok(_) => Ok(Arc::new(source)),
@@ -231,28 +247,25 @@ fn media_type(caps: &gst::Caps) -> &str {
 }
 
 /// Turns the pipeline's messages into events, in the thread that posts them. Nothing is left on the bus.
-fn watch_bus(pipeline: &gst::Pipeline, tap: &Arc<FrameTap>, camera: &Camera, broken: &Arc<Broken>) {
+fn watch_bus(pipeline: &gst::Pipeline, tap: &Arc<FrameTap>, origin: &Origin) {
     let Some(bus) = pipeline.bus() else { return };
-    let (tap, broken) = (Arc::downgrade(tap), Arc::clone(broken));
-    let (origin, id) = (camera.source.clone(), camera.id.clone());
+    let (tap, origin) = (Arc::downgrade(tap), origin.clone());
     bus.set_sync_handler(move |_, message| {
         let Some(tap) = tap.upgrade() else {
             return gst::BusSyncReply::Drop;
         };
         match message.view() {
             gst::MessageView::Error(message) => {
-                let by = message.src().map(|src| src.name());
-                let of_decoder = by.is_some_and(|name| name == "decoder");
+                let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
-                let given_up = broken.blame(&tap.decoding(), of_decoder, of_streaming);
-                let failure = match given_up {
-                    Some(text) => {
-                        info!(camera = %id, "{text}");
-                        device(format!("{}: {text}", failure::origin(&origin)))
-                    }
+                let failure = match tap.blame(of_decoder, of_streaming) {
+                    Some(text) => device(format!("{}: {text}", failure::origin(&origin))),
                     None => failure::from_message(message, &origin, &tap.rejected()),
                 };
                 tap.fail(failure);
+            }
+            gst::MessageView::Warning(message) if is_of_decoder(message.src()) => {
+                tap.decoder_complained();
             }
             gst::MessageView::Eos(_) if tap.kind() == Kind::File => tap.tell(SourceEvent::Ended),
             // A live source has no end: the camera or a box on the way closed the connection.
@@ -270,3 +283,10 @@ fn watch_bus(pipeline: &gst::Pipeline, tap: &Arc<FrameTap>, camera: &Camera, bro
         gst::BusSyncReply::Drop
     });
 }
+
+fn is_of_decoder(element: Option<&gst::Object>) -> bool {
+    element.is_some_and(|element| element.name() == "decoder")
+}
+
+#[cfg(test)]
+mod tests;

@@ -154,11 +154,17 @@ pub struct Health {
     pub frames: u64,
     /// RTP packets lost since the process started.
     pub rtp_lost: u64,
+    /// RTP packets of others than the camera's sender, dropped since the process started.
+    pub rtp_foreign: u64,
     /// Frames dropped because they were broken, since the process started.
     pub frames_corrupt: u64,
     /// Times it ceased to stream, for whatever reason, since the process started. Who looks now and then sees by it that
     /// the camera was away in between.
     pub losses: u64,
+    /// Times it came back since the process started.
+    pub reconnects: u64,
+    /// Times it stalled since the process started.
+    pub stalls: u64,
     /// Times it came back in the last hour.
     pub reconnects_1h: u32,
     /// Times it stalled in the last hour.

@@ -9,9 +9,12 @@
 mod arrivals;
 mod camera;
 mod clock;
+mod gate;
 mod gst;
 mod health;
 mod probe;
+mod senders;
+mod sequence;
 mod session;
 mod source;
 mod still;

@@ -3,17 +3,23 @@
 //! ```text
 //!              Enable            FirstPacket            FirstFrame
 //!   Disabled ─────────▶ Connecting ────────▶ WaitingKeyframe ────────▶ Streaming
-//!       ▲                  ▲    │  Failed, too late │                    │ Failed, no frame for `stall`
+//!       ▲                  ▲    │  Failed, too late │                    │ Failed, silent or blind too long
 //!       │ Disable          │    ▼                   ▼                    ▼
 //!       └──── any ──────   └──────────────────── Waiting { until } ◀─────┘
 //! ```
+//!
+//! A camera that sends nothing is given up sooner than one that sends what cannot be shown: with 10 s between its key frames,
+//! a lost packet costs up to 10 s of pictures, and a new connection would cost no less.
 //!
 //! Invariants (property-tested): at most one pipeline at any time, also while one is being torn down; an enabled
 //! camera always has a next step; the first connection is tried as every later one; there is no limit of attempts.
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::health::{Failure, Fault, Phase};
+use super::{
+    gate::patience,
+    health::{Failure, Fault, Phase},
+};
 use crate::domain::Mono;
 
 /// No two starts are closer than this, whatever happens.
@@ -23,13 +29,15 @@ pub const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Streaming for so long forgets the failed attempts before it.
 pub const GOOD_AFTER: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(3600);
+/// The longest wait for a picture while packets come, however far apart the key frames seem to be.
+const BLIND_MAX: Duration = Duration::from_secs(240);
 
 /// What the configuration says about one camera's life.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// Limit from the start of a connection to the first frame.
+    /// Limit from the start of a connection to the first frame; with packets and no picture, longer with each try.
     pub first_frame: Duration,
-    /// Limit between frames.
+    /// Limit without packets, or without frames from sources that have no packets.
     pub stall: Duration,
     /// At its end the source is played from the start again.
     pub looped: bool,
@@ -54,8 +62,19 @@ pub enum Input {
     Ended,
     /// The pipeline is gone (or was left behind because it did not end).
     Stopped,
-    /// Time passed; when the last good frame came, as far as known.
-    Tick(Option<Mono>),
+    /// Time passed; what the source has done so far.
+    Tick(Seen),
+}
+
+/// What a source has done so far, as far as known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// The last good frame came.
+    pub frame: Option<Mono>,
+    /// The last packet came.
+    pub packet: Option<Mono>,
+    /// Time between the last two key frames.
+    pub gop: Option<Duration>,
 }
 
 /// What the shell has to do.
@@ -78,7 +97,7 @@ enum State {
     Disabled,
     Connecting { since: Mono },
     WaitingKeyframe { since: Mono },
-    Streaming { since: Mono, last_frame: Mono },
+    Streaming { since: Mono },
     Waiting { until: Mono },
     Ended,
 }
@@ -99,11 +118,26 @@ pub struct Session {
     /// Kept until frames come again.
     failure: Option<Failure>,
     attempts: u32,
+    /// Connections given up for want of pictures, although packets came, since the last good time.
+    blind: u32,
+    /// Of this connection; the distance of key frames stays known.
+    seen: Seen,
     last_start: Option<Mono>,
     streamed_before: bool,
-    losses: u64,
+    counts: Counts,
     reconnects: VecDeque<Mono>,
     stalls: VecDeque<Mono>,
+}
+
+/// What happened to a camera since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times it ceased to stream, for whatever reason.
+    pub losses: u64,
+    /// Times it streamed again.
+    pub reconnects: u64,
+    /// Times it stalled.
+    pub stalls: u64,
 }
 
 impl Session {
@@ -115,9 +149,11 @@ impl Session {
             pipeline: Pipeline::None,
             failure: None,
             attempts: 0,
+            blind: 0,
+            seen: Seen::default(),
             last_start: None,
             streamed_before: false,
-            losses: 0,
+            counts: Counts::default(),
             reconnects: VecDeque::new(),
             stalls: VecDeque::new(),
         }
@@ -147,7 +183,7 @@ impl Session {
                 }
             }
             Input::Stopped => self.pipeline = Pipeline::None,
-            Input::Tick(last_frame) => self.watch(last_frame, now, random, &mut actions),
+            Input::Tick(seen) => self.watch(seen, now, random, &mut actions),
             // What is left comes from a pipeline: one that is being torn down has nothing to say any more.
             _ if self.pipeline != Pipeline::Running => {}
             Input::FirstPacket => {
@@ -159,7 +195,7 @@ impl Session {
             Input::Failed(failure) => self.fail(failure, now, random, &mut actions),
             Input::Ended => self.ended(now, random, &mut actions),
         }
-        self.losses += u64::from(streamed && self.phase() != Phase::Streaming);
+        self.counts.losses += u64::from(streamed && self.phase() != Phase::Streaming);
         self.start_when_due(now, &mut actions);
         actions
     }
@@ -168,10 +204,9 @@ impl Session {
     pub fn next_deadline(&self) -> Option<Mono> {
         match self.state {
             State::Disabled | State::Ended => None,
-            State::Connecting { since } | State::WaitingKeyframe { since } => {
-                Some(since.after(self.policy.first_frame))
+            State::Connecting { .. } | State::WaitingKeyframe { .. } | State::Streaming { .. } => {
+                self.limit().map(|limit| limit.end())
             }
-            State::Streaming { last_frame, .. } => Some(last_frame.after(self.policy.stall)),
             State::Waiting { until } => {
                 (self.pipeline == Pipeline::None).then(|| self.not_too_soon(until))
             }
@@ -205,9 +240,9 @@ impl Session {
         self.attempts
     }
 
-    /// Times it ceased to stream.
-    pub fn losses(&self) -> u64 {
-        self.losses
+    /// What happened so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// When the next try is planned.
@@ -229,59 +264,88 @@ impl Session {
         (count(&mut self.reconnects), count(&mut self.stalls))
     }
 
-    /// Raises the limit between frames, for a stream whose wanted frames are known to be rarer than configured.
-    pub fn expect_frames_every(&mut self, interval: Duration) {
-        self.policy.stall = self.policy.stall.max(interval.saturating_mul(2));
+    /// When the connection is given up if nothing more comes, and why.
+    fn limit(&self) -> Option<Limit> {
+        let Policy {
+            first_frame, stall, ..
+        } = self.policy;
+        let limit = |why, from, after| Limit { why, from, after };
+        match self.state {
+            State::Connecting { since } => Some(limit(Why::NoFrame, since, first_frame)),
+            State::WaitingKeyframe { since } => {
+                let silent = limit(Why::NoFrame, self.last_sign(since), first_frame);
+                let blind = limit(Why::Blind, since, first_frame.max(self.blind_limit()));
+                Some(silent.or_sooner(blind))
+            }
+            State::Streaming { since } => {
+                let frame = self.seen.frame.map_or(since, |frame| frame.max(since));
+                let silent = limit(Why::Silent, self.last_sign(since), stall);
+                let blind = limit(Why::Blind, frame, stall.max(self.blind_limit()));
+                Some(silent.or_sooner(blind))
+            }
+            State::Disabled | State::Waiting { .. } | State::Ended => None,
+        }
     }
 
-    fn watch(&mut self, seen: Option<Mono>, now: Mono, random: f64, actions: &mut Vec<Action>) {
-        match &mut self.state {
-            State::Connecting { since } | State::WaitingKeyframe { since } => {
-                if now >= since.after(self.policy.first_frame) {
-                    let limit_s = self.policy.first_frame.as_secs_f64();
-                    let text = format!(
-                        "no picture within {limit_s:.0}s of connecting; check the stream and `first_frame`"
-                    );
-                    self.fail(Failure::new(Fault::NoFrame, text), now, random, actions);
-                }
-            }
-            State::Streaming { since, last_frame } => {
-                *last_frame = seen.map_or(*last_frame, |seen| seen.max(*last_frame));
-                let (good, late) = (
-                    last_frame.since(*since) >= GOOD_AFTER,
-                    now >= last_frame.after(self.policy.stall),
-                );
-                if good {
-                    self.attempts = 0;
-                }
-                if late {
-                    self.stalls.push_back(now);
-                    let limit_s = self.policy.stall.as_secs_f64();
-                    let text = format!(
-                        "no picture for {limit_s:.1}s; reconnecting. Check power and network of the camera"
-                    );
-                    self.fail(Failure::new(Fault::Stalled, text), now, random, actions);
-                }
-            }
-            State::Disabled | State::Waiting { .. } | State::Ended => {}
+    /// The last packet or frame.
+    fn last_sign(&self, since: Mono) -> Mono {
+        let signs = [self.seen.packet, self.seen.frame];
+        signs.into_iter().flatten().fold(since, Mono::max)
+    }
+
+    /// How long packets may come without a picture. How far apart key frames are is known after two of them; until a
+    /// connection was good, each waits twice as long as the one before it.
+    fn blind_limit(&self) -> Duration {
+        let first = match self.seen.gop {
+            Some(gop) => patience(Some(gop)),
+            None => patience(None).max(self.policy.first_frame),
+        };
+        first.saturating_mul(1 << self.blind.min(8)).min(BLIND_MAX)
+    }
+
+    fn watch(&mut self, seen: Seen, now: Mono, random: f64, actions: &mut Vec<Action>) {
+        if self.pipeline != Pipeline::Running {
+            return;
         }
+        self.seen = Seen {
+            frame: seen.frame.max(self.seen.frame),
+            packet: seen.packet.max(self.seen.packet),
+            gop: seen.gop.or(self.seen.gop),
+        };
+        let streaming = match self.state {
+            State::Streaming { since } => Some(since),
+            _ => None,
+        };
+        if let (Some(since), Some(frame)) = (streaming, self.seen.frame)
+            && frame.since(since) >= GOOD_AFTER
+        {
+            (self.attempts, self.blind) = (0, 0);
+        }
+        let Some(limit) = self.limit().filter(|limit| now >= limit.end()) else {
+            return;
+        };
+        self.blind += u32::from(limit.why == Why::Blind);
+        if streaming.is_some() {
+            self.counts.stalls += 1;
+            self.stalls.push_back(now);
+        }
+        let failure = limit.failure(streaming.is_some());
+        self.fail(failure, now, random, actions);
     }
 
     fn first_frame(&mut self, now: Mono) {
         if self.streamed_before {
+            self.counts.reconnects += 1;
             self.reconnects.push_back(now);
         }
         (self.streamed_before, self.failure) = (true, None);
-        self.state = State::Streaming {
-            since: now,
-            last_frame: now,
-        };
+        self.state = State::Streaming { since: now };
     }
 
     fn ended(&mut self, now: Mono, random: f64, actions: &mut Vec<Action>) {
-        match &mut self.state {
-            State::Streaming { last_frame, .. } if self.policy.looped => {
-                *last_frame = now;
+        match self.state {
+            State::Streaming { .. } if self.policy.looped => {
+                self.seen.frame = Some(now);
                 actions.push(Action::Rewind);
             }
             State::Streaming { .. } => {
@@ -323,11 +387,70 @@ impl Session {
         {
             self.state = State::Connecting { since: now };
             self.pipeline = Pipeline::Running;
+            self.seen = Seen {
+                gop: self.seen.gop,
+                ..Seen::default()
+            };
             self.last_start = Some(now);
             actions.push(Action::Start {
                 attempt: self.attempts,
             });
         }
+    }
+}
+
+/// A connection is given up at a time.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    why: Why,
+    from: Mono,
+    after: Duration,
+}
+
+/// Why a connection is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Nothing came before the first picture.
+    NoFrame,
+    /// Nothing comes any more.
+    Silent,
+    /// Packets come that make no picture.
+    Blind,
+}
+
+impl Limit {
+    fn end(&self) -> Mono {
+        self.from.after(self.after)
+    }
+
+    fn or_sooner(self, other: Self) -> Self {
+        if other.end() < self.end() {
+            other
+        } else {
+            self
+        }
+    }
+
+    fn failure(&self, streaming: bool) -> Failure {
+        let limit_s = self.after.as_secs_f64();
+        let text = match self.why {
+            Why::NoFrame => format!(
+                "no picture within {limit_s:.0}s of connecting; check the stream and `first_frame`"
+            ),
+            Why::Silent => format!(
+                "nothing came for {limit_s:.1}s; reconnecting. Check power and network of the camera"
+            ),
+            Why::Blind => format!(
+                "packets came, and no picture that can be shown, for {limit_s:.0}s; reconnecting. Check the network for losses \
+                 and how far apart the camera's key frames are"
+            ),
+        };
+        let fault = if streaming {
+            Fault::Stalled
+        } else {
+            Fault::NoFrame
+        };
+        Failure::new(fault, text)
     }
 }
 

@@ -38,6 +38,10 @@ pub struct Progress {
     pub corrupt: u64,
     /// RTP packets that never came.
     pub rtp_lost: u64,
+    /// RTP packets of others than the camera's sender.
+    pub rtp_foreign: u64,
+    /// When the last packet came; `None` for sources without packets.
+    pub last_packet: Option<Mono>,
     /// When the last good frame was handed over.
     pub last_frame: Option<Mono>,
     /// The stream, as far as known.

@@ -89,14 +89,22 @@ type FloatCounter = Counter<f64, AtomicU64>;
 pub struct CameraCounts {
     /// Times it ceased to stream.
     pub losses: u64,
+    /// Times it came back.
+    pub reconnects: u64,
     /// Times it came back within the last hour.
     pub reconnects_1h: u32,
+    /// Times it stalled.
+    pub stalls: u64,
     /// Times it stalled within the last hour.
     pub stalls_1h: u32,
     /// Packets lost.
     pub rtp_lost: u64,
+    /// Packets of other senders.
+    pub rtp_foreign: u64,
     /// Broken frames.
     pub frames_corrupt: u64,
+    /// Pipelines that did not end and were left behind.
+    pub abandoned: u32,
 }
 
 /// Handles to all metrics; safe to use from any thread, no call waits.
@@ -111,7 +119,11 @@ pub struct Metrics {
     camera_losses: PerCamera,
     reconnects_1h: Family<OfCamera, Gauge>,
     stalls_1h: Family<OfCamera, Gauge>,
+    reconnects: PerCamera,
+    stalls: PerCamera,
+    abandoned: PerCamera,
     rtp_lost: PerCamera,
+    rtp_foreign: PerCamera,
     frames_corrupt: PerCamera,
     engine_up: Family<OfDevice, Gauge>,
     engine_turns: Family<OfDevice, Counter>,
@@ -156,7 +168,11 @@ impl Metrics {
             camera_losses: Family::default(),
             reconnects_1h: Family::default(),
             stalls_1h: Family::default(),
+            reconnects: Family::default(),
+            stalls: Family::default(),
+            abandoned: Family::default(),
             rtp_lost: Family::default(),
+            rtp_foreign: Family::default(),
             frames_corrupt: Family::default(),
             engine_up: Family::default(),
             engine_turns: Family::default(),
@@ -199,6 +215,26 @@ impl Metrics {
             "ingest_camera_stalls_1h",
             "Times that a camera stalled within the last hour",
             self.stalls_1h.clone(),
+        );
+        registry.register(
+            "ingest_camera_reconnects",
+            "Times that a camera came back",
+            self.reconnects.clone(),
+        );
+        registry.register(
+            "ingest_camera_stalls",
+            "Times that a camera stalled",
+            self.stalls.clone(),
+        );
+        registry.register(
+            "ingest_pipelines_abandoned",
+            "Pipelines that did not end in time and were left behind",
+            self.abandoned.clone(),
+        );
+        registry.register(
+            "ingest_rtp_packets_foreign",
+            "Packets of other senders than the camera's",
+            self.rtp_foreign.clone(),
         );
         registry.register(
             "ingest_rtp_packets_lost",
@@ -323,6 +359,10 @@ impl Metrics {
         }
         for (counter, total) in [
             (&self.camera_losses, counts.losses),
+            (&self.reconnects, counts.reconnects),
+            (&self.stalls, counts.stalls),
+            (&self.abandoned, u64::from(counts.abandoned)),
+            (&self.rtp_foreign, counts.rtp_foreign),
             (&self.rtp_lost, counts.rtp_lost),
             (&self.frames_corrupt, counts.frames_corrupt),
         ] {
@@ -424,6 +464,12 @@ mod tests {
         metrics.total_seconds.observe(0.066);
         let counts = CameraCounts {
             losses: 3,
+            reconnects: 4,
+            stalls: 5,
+            rtp_lost: 6,
+            rtp_foreign: 7,
+            frames_corrupt: 8,
+            abandoned: 9,
             ..CameraCounts::default()
         };
         metrics.set_camera(&CameraId::new("gate").unwrap(), true, &counts);
@@ -440,6 +486,12 @@ mod tests {
             "spotter_publish_latency_seconds_count 1",
             "spotter_ingest_camera_online{camera=\"gate\"} 1",
             "spotter_ingest_camera_losses_total{camera=\"gate\"} 3",
+            "spotter_ingest_camera_reconnects_total{camera=\"gate\"} 4",
+            "spotter_ingest_camera_stalls_total{camera=\"gate\"} 5",
+            "spotter_ingest_rtp_packets_lost_total{camera=\"gate\"} 6",
+            "spotter_ingest_rtp_packets_foreign_total{camera=\"gate\"} 7",
+            "spotter_ingest_frames_corrupt_total{camera=\"gate\"} 8",
+            "spotter_ingest_pipelines_abandoned_total{camera=\"gate\"} 9",
             "spotter_engine_turns_total{device=\"cpu\"} 9",
             "spotter_engine_busy_seconds_total{device=\"cpu\"} 1.5",
             concat!(

@@ -242,12 +242,16 @@ pub struct CameraHealth {
     pub transport: Option<String>,
     /// Packets lost since the start.
     pub rtp_lost: u64,
+    /// Packets of other senders, dropped since the start.
+    pub rtp_foreign: u64,
     /// Frames with errors since the start.
     pub frames_corrupt: u64,
     /// Within the last hour.
     pub reconnects_1h: u32,
     /// Within the last hour.
     pub stalls_1h: u32,
+    /// Pipelines that did not end and were left behind since the start; after some of them the daemon ends.
+    pub abandoned: u32,
     /// The camera's clock against ours.
     pub clock: ClockHealth,
 }

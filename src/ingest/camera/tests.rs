@@ -10,7 +10,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 
 use super::*;
 use crate::{
-    config::{CameraTls, Secret, Source as Origin, Transport},
+    config::{CameraTls, Decode, Secret, Source as Origin, Transport},
     demo::rtsp::{RtspStreet, StreetOptions},
     domain::{CaptureSource, Frame, PixelFormat, SystemClock},
     ingest::probe,

@@ -11,19 +11,18 @@ use std::{
 use gstreamer::{self as gst, prelude::*};
 use gstreamer_app::{AppSink, AppSinkCallbacks};
 use gstreamer_video as video;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{
-    decoder::{Choice, Codec, Decoding},
-    named,
-    packet::{capture_time, rtp_time, sender_report},
+    decoder::{Choice, Codec, Decoders, Decoding},
+    device, named,
     picture::{DeviceMap, picture_from_sample, picture_on_device, scaled_size},
     tail::Place,
     tracker::{Kind, Tracker},
 };
 use crate::{
     config::{Camera, Decode},
-    domain::{CameraId, Frame, Mono, Picture, WallTime},
+    domain::{CameraId, Frame, Mono, Picture, Repeats, WallTime},
     ingest::{
         health::Failure,
         source::{Outlet, Progress, SourceEvent},
@@ -37,18 +36,48 @@ pub struct FrameTap {
     width: u32,
     keyframes_only: bool,
     open: AtomicBool,
-    packet_told: AtomicBool,
+    pub(super) packet_told: AtomicBool,
     failed: AtomicBool,
     device: Option<DeviceMap>,
+    lasting: Arc<Lasting>,
     books: Mutex<Books>,
 }
 
-struct Books {
-    tracker: Tracker,
+/// What is remembered of a camera from one pipeline to the next.
+#[derive(Default)]
+pub struct Lasting {
+    /// Its decoders.
+    pub decoders: Decoders,
+    told: Mutex<Repeats<Harm>>,
+}
+
+impl Lasting {
+    /// With decoders of one's own.
+    #[cfg(test)]
+    pub fn of(decoders: Decoders) -> Self {
+        Self {
+            decoders,
+            ..Self::default()
+        }
+    }
+}
+
+const BROKEN: &str = "the decoder found one broken, and no key frame came since";
+
+/// Why pictures are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Harm {
+    Lost,
+    Broken,
+    Unusable,
+}
+
+pub(super) struct Books {
+    pub(super) tracker: Tracker,
     decoding: Decoding,
     /// The pictures' memory on the GPU could not be taken over.
     refused: bool,
-    jitter_buffers: Vec<gst::glib::WeakRef<gst::Element>>,
+    pub(super) jitter_buffers: Vec<gst::glib::WeakRef<gst::Element>>,
     rejected: Rejected,
 }
 
@@ -70,6 +99,7 @@ impl FrameTap {
         kind: Kind,
         camera: &Camera,
         device: Option<DeviceMap>,
+        lasting: Arc<Lasting>,
     ) -> Arc<Self> {
         Arc::new(Self {
             outlet,
@@ -80,6 +110,7 @@ impl FrameTap {
             packet_told: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             device,
+            lasting,
             books: Mutex::new(Books {
                 tracker: Tracker::new(kind),
                 decoding: Decoding::default(),
@@ -171,11 +202,51 @@ impl FrameTap {
         self.books().rejected.clone()
     }
 
+    /// Which decoders this camera has.
+    pub fn decoders(&self) -> &Decoders {
+        &self.lasting.decoders
+    }
+
+    /// Gives up the decoder if an error is its own, and says so.
+    pub fn blame(&self, of_decoder: bool, of_streaming: bool) -> Option<&'static str> {
+        let (decoding, now) = (self.decoding(), self.now().0);
+        let blamed = self
+            .decoders()
+            .blame(&decoding, of_decoder, of_streaming, now);
+        if let Some(text) = blamed {
+            info!(camera = %self.camera(), "{text}");
+        }
+        blamed
+    }
+
+    /// The decoder complained without failing.
+    pub fn decoder_complained(&self) {
+        let now = self.now().0;
+        self.books().tracker.complained(now);
+        self.tell_harm(Harm::Broken, BROKEN);
+    }
+
+    /// A decoder in hardware may hang without a word.
+    fn watch_for_stuck_decoder(&self, now: Mono) {
+        let stuck = {
+            let books = self.books();
+            let stuck = books.tracker.is_decoder_stuck(self.keyframes_only, now);
+            stuck.then_some(books.decoding)
+        };
+        let blamed = stuck.and_then(|decoding| self.decoders().blame_stuck(&decoding, now));
+        if let Some(text) = blamed {
+            info!(camera = %self.camera(), "{text}");
+            self.fail(device(text.into()));
+        }
+    }
+
     /// What was done so far.
     pub fn progress(&self) -> Progress {
+        let now = self.now();
+        self.watch_for_stuck_decoder(now.0);
         let (progress, buffers) = {
             let books = self.books();
-            let progress = books.tracker.progress(self.outlet.clock.now());
+            let progress = books.tracker.progress(now);
             (progress, books.jitter_buffers.clone())
         };
         // Asked outside of our lock: the element takes one of its own, and its thread may be waiting for ours.
@@ -213,7 +284,7 @@ impl FrameTap {
         };
         let sink = named(bin, "sink")?
             .downcast::<AppSink>()
-            .map_err(|_| super::device("sink is no appsink".into()))?;
+            .map_err(|_| device("sink is no appsink".into()))?;
         sink.set_callbacks(AppSinkCallbacks::builder().new_sample(on_sample).build());
         Ok(())
     }
@@ -272,65 +343,6 @@ impl FrameTap {
         });
     }
 
-    /// Watches the packets as they come from the network, before they may wait for missing ones.
-    pub fn watch_jitter_buffer(self: &Arc<Self>, element: &gst::Element) {
-        self.books().jitter_buffers.push(element.downgrade());
-        self.watch_buffers(element, "sink", |tap, buffer| {
-            if let Some(rtp) = rtp_time(buffer) {
-                let (now, wall) = tap.now();
-                tap.books().tracker.arrivals.packet(rtp, now, wall);
-            }
-        });
-        let tap = Arc::downgrade(self);
-        element.connect("handle-sync", false, move |values| {
-            let structure = values.get(1)?.get::<gst::Structure>().ok()?;
-            let tap = tap.upgrade()?;
-            let report = sender_report(&structure, tap.now())?;
-            tap.books().tracker.clock.on_report(report);
-            None
-        });
-    }
-
-    /// Watches the packets as they leave the jitter buffer, where they have a PTS and perhaps a capture time.
-    pub fn watch_depayloader(self: &Arc<Self>, element: &gst::Element) {
-        self.watch_buffers(element, "sink", |tap, buffer| {
-            if !tap.packet_told.swap(true, Ordering::Relaxed) {
-                tap.tell(SourceEvent::FirstPacket);
-            }
-            if let (Some(rtp), Some(pts)) = (rtp_time(buffer), buffer.pts()) {
-                let (ntp, now) = (capture_time(buffer), tap.now());
-                let arrivals = &mut tap.books().tracker.arrivals;
-                arrivals.timed(rtp, pts.into(), ntp, now);
-            }
-        });
-    }
-
-    /// Calls `seen` for every buffer, single or in a list, that passes the pad. Closures hold the tap weakly.
-    fn watch_buffers(
-        self: &Arc<Self>,
-        element: &gst::Element,
-        pad: &str,
-        seen: impl Fn(&Self, &gst::BufferRef) + Send + Sync + 'static,
-    ) {
-        let Some(pad) = element.static_pad(pad) else {
-            return;
-        };
-        let tap = Arc::downgrade(self);
-        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
-        pad.add_probe(kinds, move |_, info| {
-            if let Some(tap) = tap.upgrade() {
-                match &info.data {
-                    Some(gst::PadProbeData::Buffer(buffer)) => seen(&tap, buffer),
-                    Some(gst::PadProbeData::BufferList(list)) => {
-                        list.iter().for_each(|buffer| seen(&tap, buffer));
-                    }
-                    _ => {}
-                }
-            }
-            gst::PadProbeReturn::Ok
-        });
-    }
-
     /// False for a frame that is not to be decoded.
     fn on_encoded(&self, buffer: &gst::BufferRef) -> bool {
         if !self.packet_told.swap(true, Ordering::Relaxed) {
@@ -338,9 +350,31 @@ impl FrameTap {
         }
         let key = !buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
         let lost = buffer.flags().contains(gst::BufferFlags::DISCONT);
-        let pts = buffer.pts().map(Duration::from);
-        let whole = self.books().tracker.encoded(pts, key, lost);
-        key || (whole && !self.keyframes_only)
+        let (pts, now) = (buffer.pts().map(Duration::from), self.now().0);
+        let mut books = self.books();
+        let corrupt = books.tracker.corrupt;
+        let passes = books.tracker.encoded(pts, key, lost, now);
+        let harmed = books.tracker.corrupt > corrupt;
+        let wanted = passes && (key || !self.keyframes_only);
+        if wanted {
+            books.tracker.fed(now);
+        }
+        drop(books);
+        if harmed {
+            self.tell_harm(Harm::Lost, "packets were lost, and no key frame came since");
+        }
+        wanted
+    }
+
+    /// Once a minute and kind.
+    fn tell_harm(&self, harm: Harm, why: &str) {
+        let told = &self.lasting.told;
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(untold) = told.tell(harm, self.now().0) else {
+            return;
+        };
+        let (camera, untold) = (self.camera(), (untold > 0).then_some(untold));
+        warn!(%camera, untold, "pictures are left out: {why}");
     }
 
     fn on_encoded_caps(&self, caps: &gst::CapsRef) {
@@ -379,22 +413,19 @@ impl FrameTap {
         let Some(buffer) = sample.buffer() else {
             return;
         };
-        if buffer.flags().contains(gst::BufferFlags::CORRUPTED) {
-            self.books().tracker.corrupt += 1;
-            return;
+        let pts = buffer.pts().map(Duration::from);
+        let whole = !buffer.flags().contains(gst::BufferFlags::CORRUPTED);
+        let now = self.now();
+        if !self.books().tracker.pictured(pts, whole, now.0) {
+            return self.tell_harm(Harm::Broken, BROKEN);
         }
         let picture = match self.picture(sample) {
             Ok(picture) => picture,
             Err(text) => {
-                let mut books = self.books();
-                books.tracker.corrupt += 1;
-                if books.tracker.corrupt == 1 {
-                    warn!(camera = %self.outlet.camera, "a picture cannot be used: {text}");
-                }
-                return;
+                self.books().tracker.corrupt += 1;
+                return self.tell_harm(Harm::Unusable, &text);
             }
         };
-        let pts = buffer.pts().map(Duration::from);
         let (times, key, camera_size, first) = {
             let mut books = self.books();
             let (times, key) = books.tracker.decoded(pts, self.now());
@@ -439,7 +470,7 @@ impl FrameTap {
         (self.outlet.clock.now(), self.outlet.clock.wall())
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

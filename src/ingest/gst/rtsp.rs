@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tracing::info;
 
 use super::{
-    decoder::{Broken, Codec, choose, exists},
+    decoder::{Codec, exists},
     device,
     frames::FrameTap,
     frames_text, named, parse,
@@ -41,12 +41,7 @@ const GOODBYE_US: u64 = 500_000;
 const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
 
 /// The pipeline of a camera, not yet playing. With `transport = "auto"`, TCP is tried first and UDP after a failure.
-pub fn build(
-    camera: &Camera,
-    attempt: u32,
-    tap: &Arc<FrameTap>,
-    broken: &Arc<Broken>,
-) -> Result<gst::Pipeline, Failure> {
+pub fn build(camera: &Camera, attempt: u32, tap: &Arc<FrameTap>) -> Result<gst::Pipeline, Failure> {
     let Origin::Rtsp {
         url,
         user,
@@ -82,7 +77,7 @@ pub fn build(
     check_certificate(&source, tls, tap);
     select_video(&source, tap);
     watch_manager(&source, tap, camera.stall.min(camera.first_frame));
-    decode_when_added(&pipeline, &source, tap, broken);
+    decode_when_added(&pipeline, &source, tap);
     Ok(pipeline)
 }
 
@@ -158,7 +153,7 @@ fn is_decodable(stream: &gst::StructureRef, tap: &std::sync::Weak<FrameTap>) -> 
     decodable
 }
 
-/// Packets are watched before the jitter buffer, which rtspsrc makes deep inside when the first one comes. From then on none
+/// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first one on none
 /// is awaited for longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the
 /// pipeline waits for it. What a camera was asked before may take longer.
 fn watch_manager(source: &gst::Element, tap: &Arc<FrameTap>, limit: Duration) {
@@ -166,11 +161,11 @@ fn watch_manager(source: &gst::Element, tap: &Arc<FrameTap>, limit: Duration) {
     let (tap, rtspsrc) = (Arc::downgrade(tap), source.downgrade());
     source.connect("new-manager", false, move |values| {
         let manager = values.get(1)?.get::<gst::Element>().ok()?;
+        tap.upgrade()?.watch_manager(&manager);
         let (tap, rtspsrc) = (tap.clone(), rtspsrc.clone());
         manager.connect("new-jitterbuffer", false, move |values| {
             let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
             let tap = tap.upgrade()?;
-            tap.watch_jitter_buffer(&jitter_buffer);
             if let (true, Some(rtspsrc)) = (tap.travels_inside(), rtspsrc.upgrade()) {
                 rtspsrc.set_property("tcp-timeout", limit_us);
                 keep_alive(&rtspsrc, &jitter_buffer, &tap);
@@ -206,36 +201,30 @@ fn keep_alive(source: &gst::Element, jitter_buffer: &gst::Element, tap: &Arc<Fra
     });
 }
 
-fn decode_when_added(
-    pipeline: &gst::Pipeline,
-    source: &gst::Element,
-    tap: &Arc<FrameTap>,
-    broken: &Arc<Broken>,
-) {
+/// One pipeline has one decoder. Another sender of the same stream does not come up here; another pad is another stream.
+pub fn decode_when_added(pipeline: &gst::Pipeline, source: &gst::Element, tap: &Arc<FrameTap>) {
     let (pipeline, tap) = (pipeline.downgrade(), Arc::downgrade(tap));
-    let broken = Arc::clone(broken);
+    let decoding = AtomicBool::new(false);
     source.connect_pad_added(move |_, pad| {
         let (Some(pipeline), Some(tap)) = (pipeline.upgrade(), tap.upgrade()) else {
             return;
         };
-        if pad.direction() == gst::PadDirection::Src
-            && let Err(failure) = decode(&pipeline, pad, &tap, &broken)
-        {
+        if pad.direction() != gst::PadDirection::Src {
+            return;
+        }
+        if decoding.swap(true, Ordering::Relaxed) {
+            let text = "the camera began another stream within its session; connecting again";
+            return tap.fail(Failure::new(Fault::Protocol, text));
+        }
+        if let Err(failure) = decode(&pipeline, pad, &tap) {
             // Elements that cannot even be linked are not linked again.
-            if let Some(text) = broken.blame(&tap.decoding(), true, true) {
-                info!(camera = %tap.camera(), "{text}");
-            }
+            let _ = tap.blame(true, true);
             tap.fail(failure);
         }
     });
 }
 
-fn decode(
-    pipeline: &gst::Pipeline,
-    pad: &gst::Pad,
-    tap: &Arc<FrameTap>,
-    broken: &Broken,
-) -> Result<(), Failure> {
+fn decode(pipeline: &gst::Pipeline, pad: &gst::Pad, tap: &Arc<FrameTap>) -> Result<(), Failure> {
     let unsupported = |text: &str| Failure::new(Fault::Unsupported, text);
     let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
     let codec = caps
@@ -243,7 +232,9 @@ fn decode(
         .and_then(|stream| stream.get::<&str>("encoding-name").ok())
         .and_then(Codec::from_rtp)
         .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
-    let choice = choose(codec, broken, tap.may_stay_on_device(), exists).ok_or_else(|| {
+    let (on_device, now) = (tap.may_stay_on_device(), tap.now().0);
+    let choice = tap.decoders().choose(codec, on_device, now, exists);
+    let choice = choice.ok_or_else(|| {
         let name = codec.as_str();
         unsupported(&format!(
             "no decoder for {name} on this machine; install gstreamer1.0-libav"

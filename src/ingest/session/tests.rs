@@ -16,6 +16,38 @@ fn failed(fault: Fault) -> Input {
     Input::Failed(Failure::new(fault, "test"))
 }
 
+/// A tick of a source without packets.
+fn frame_at(at: Mono) -> Input {
+    Input::Tick(Seen {
+        frame: Some(at),
+        ..Seen::default()
+    })
+}
+
+/// A tick of a source whose packets come without an end.
+fn packets(now_s: f64, frame_s: Option<f64>, gop_s: Option<f64>) -> Input {
+    Input::Tick(Seen {
+        packet: Some(at(now_s)),
+        frame: frame_s.map(at),
+        gop: gop_s.map(Duration::from_secs_f64),
+    })
+}
+
+/// Ticks every half second from `from_s` on while packets come; when and for what it was given up.
+fn given_up(
+    session: &mut Session,
+    from_s: f64,
+    mut tick: impl FnMut(f64) -> Input,
+) -> Option<(f64, Fault)> {
+    (0..2000)
+        .map(|n| from_s + f64::from(n) * 0.5)
+        .find_map(|now_s| {
+            let actions = session.on(tick(now_s), at(now_s), 0.5);
+            let fault = session.failure()?.fault;
+            (actions == [Action::Stop]).then_some((now_s, fault))
+        })
+}
+
 /// A session that streams since `seconds`.
 fn streaming(policy: Policy, seconds: f64) -> Session {
     let mut session = Session::new(policy);
@@ -44,7 +76,7 @@ fn a_camera_that_is_absent_at_the_start_is_tried_for_ever_with_growing_pauses() 
         let due = session.next_deadline().unwrap();
         pauses_s.push(due.since(now).as_secs_f64());
         now = due;
-        actions = session.on(Input::Tick(None), now, 0.5);
+        actions = session.on(Input::Tick(Seen::default()), now, 0.5);
     }
     assert_eq!(pauses_s[..7], [1.1, 2.0, 4.0, 8.0, 16.0, 32.0, 54.0]);
     assert!(pauses_s[7..].iter().all(|pause_s| *pause_s == 54.0));
@@ -53,13 +85,9 @@ fn a_camera_that_is_absent_at_the_start_is_tried_for_ever_with_growing_pauses() 
 #[test]
 fn a_frozen_camera_is_rebuilt_and_counted() {
     let mut session = streaming(POLICY, 0.0);
-    assert!(
-        session
-            .on(Input::Tick(Some(at(3.0))), at(5.0), 0.5)
-            .is_empty()
-    );
+    assert!(session.on(frame_at(at(3.0)), at(5.0), 0.5).is_empty());
     assert_eq!(session.next_deadline(), Some(at(8.0)));
-    let actions = session.on(Input::Tick(Some(at(3.0))), at(8.0), 0.0);
+    let actions = session.on(frame_at(at(3.0)), at(8.0), 0.0);
     assert_eq!(actions, [Action::Stop]);
     assert_eq!(session.phase(), Phase::Stalled);
     assert_eq!(session.failure().unwrap().fault, Fault::Stalled);
@@ -68,6 +96,87 @@ fn a_frozen_camera_is_rebuilt_and_counted() {
     assert!(session.failure().is_none());
     assert_eq!(session.last_hour(at(10.0)), (1, 1));
     assert_eq!(session.last_hour(at(3700.0)), (0, 0));
+    let counts = session.counts();
+    assert_eq!((counts.losses, counts.reconnects, counts.stalls), (1, 1, 1));
+}
+
+#[test]
+fn packets_without_pictures_are_given_up_after_two_key_frame_distances_or_ten_seconds() {
+    for (gop_s, limit_s) in [
+        (Some(1.0), 10.0),
+        (Some(10.0), 20.0),
+        (None, 15.0),
+        (Some(1e6), 240.0),
+    ] {
+        let mut session = streaming(POLICY, 0.0);
+        let seen = given_up(&mut session, 3.0, |now_s| packets(now_s, Some(3.0), gop_s));
+        assert_eq!(seen, Some((3.0 + limit_s, Fault::Stalled)), "{gop_s:?}");
+        assert_eq!(session.last_hour(at(500.0)), (0, 1));
+    }
+    // Without packets it is over after `stall`, whatever the distance.
+    let mut session = streaming(POLICY, 0.0);
+    let _ = session.on(packets(3.0, Some(2.0), Some(10.0)), at(3.0), 0.5);
+    assert_eq!(session.next_deadline(), Some(at(8.0)));
+    let seen = given_up(&mut session, 3.5, |_| packets(3.0, Some(2.0), Some(10.0)));
+    assert_eq!(seen, Some((8.0, Fault::Stalled)));
+    // What was configured longer stays longer.
+    let slow = Policy {
+        stall: Duration::from_secs(30),
+        ..POLICY
+    };
+    let mut session = streaming(slow, 0.0);
+    let seen = given_up(&mut session, 3.0, |now_s| {
+        packets(now_s, Some(3.0), Some(1.0))
+    });
+    assert_eq!(seen, Some((33.0, Fault::Stalled)));
+}
+
+#[test]
+fn a_camera_whose_key_frames_are_far_apart_streams_in_the_end() {
+    // The camera sends a key frame a minute, and none on demand.
+    let mut session = Session::new(POLICY);
+    let (mut now_s, mut waits_s) = (0.0, Vec::new());
+    let _ = session.on(Input::Enable, at(0.0), 0.5);
+    loop {
+        let start_s = now_s;
+        let _ = session.on(Input::FirstPacket, at(now_s), 0.5);
+        let key_s = (start_s / 60.0_f64).floor() * 60.0 + 60.0;
+        let seen = given_up(&mut session, start_s, |now_s| {
+            packets(now_s.min(key_s), None, None)
+        });
+        let (end_s, fault) = seen.unwrap();
+        if end_s >= key_s {
+            break;
+        }
+        waits_s.push(end_s - start_s);
+        assert_eq!(fault, Fault::NoFrame);
+        let _ = session.on(Input::Stopped, at(end_s), 0.5);
+        now_s = session.next_deadline().unwrap().as_nanos() as f64 * 1e-9;
+        let actions = session.on(Input::Tick(Seen::default()), at(now_s), 0.5);
+        assert!(matches!(actions[..], [Action::Start { .. }]), "{actions:?}");
+    }
+    assert!(waits_s.len() <= 2, "{waits_s:?}");
+    assert!(waits_s.starts_with(&[15.0]), "{waits_s:?}");
+}
+
+#[test]
+fn a_source_that_was_good_is_judged_as_at_the_beginning() {
+    let mut session = streaming(POLICY, 0.0);
+    let blind = |now_s: f64| packets(now_s, None, Some(1.0));
+    let first = given_up(&mut session, 0.0, blind);
+    assert_eq!(first, Some((10.0, Fault::Stalled)));
+    let _ = session.on(Input::Stopped, at(12.0), 0.5);
+    let _ = session.on(Input::FirstFrame, at(12.0), 0.5);
+    let second = given_up(&mut session, 12.0, blind);
+    assert_eq!(second, Some((32.0, Fault::Stalled)), "twice as long");
+    let _ = session.on(Input::Stopped, at(40.0), 0.5);
+    let _ = session.on(Input::FirstFrame, at(40.0), 0.5);
+    for now_s in [41.0, 50.0, 60.0, 71.0] {
+        let good = packets(now_s, Some(now_s), Some(1.0));
+        assert!(session.on(good, at(now_s), 0.5).is_empty());
+    }
+    let third = given_up(&mut session, 71.0, blind);
+    assert_eq!(third, Some((81.0, Fault::Stalled)));
 }
 
 #[test]
@@ -75,8 +184,15 @@ fn no_first_picture_is_a_failure_of_its_own() {
     let mut session = Session::new(POLICY);
     let _ = session.on(Input::Enable, at(0.0), 0.5);
     let _ = session.on(Input::FirstPacket, at(1.0), 0.5);
-    assert!(session.on(Input::Tick(None), at(14.9), 0.5).is_empty());
-    assert_eq!(session.on(Input::Tick(None), at(15.0), 0.5), [Action::Stop]);
+    assert!(
+        session
+            .on(Input::Tick(Seen::default()), at(14.9), 0.5)
+            .is_empty()
+    );
+    assert_eq!(
+        session.on(Input::Tick(Seen::default()), at(15.0), 0.5),
+        [Action::Stop]
+    );
     assert_eq!(session.failure().unwrap().fault, Fault::NoFrame);
 }
 
@@ -87,9 +203,9 @@ fn attempts_are_forgotten_after_a_good_time_only() {
     let _ = session.on(Input::Stopped, at(11.0), 0.5);
     let _ = session.on(Input::FirstFrame, at(12.0), 0.5);
     assert_eq!(session.attempts(), 1);
-    let _ = session.on(Input::Tick(Some(at(41.0))), at(41.0), 0.5);
+    let _ = session.on(frame_at(at(41.0)), at(41.0), 0.5);
     assert_eq!(session.attempts(), 1);
-    let _ = session.on(Input::Tick(Some(at(42.0))), at(42.0), 0.5);
+    let _ = session.on(frame_at(at(42.0)), at(42.0), 0.5);
     assert_eq!(session.attempts(), 0);
 }
 
@@ -134,19 +250,22 @@ fn an_operator_cannot_make_it_spin() {
 #[test]
 fn every_end_of_streaming_is_counted_once() {
     let mut session = streaming(POLICY, 0.0);
-    let _ = session.on(Input::Tick(Some(at(1.0))), at(1.0), 0.5);
-    assert_eq!(session.losses(), 0);
+    let _ = session.on(frame_at(at(1.0)), at(1.0), 0.5);
+    assert_eq!(session.counts().losses, 0);
     // Lost, and back before anybody looked: the phase is the same, the count is not.
     let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
     let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
     let _ = session.on(Input::Stopped, at(3.5), 0.5);
     let _ = session.on(Input::FirstFrame, at(3.6), 0.5);
-    assert_eq!((session.phase(), session.losses()), (Phase::Streaming, 1));
+    assert_eq!(
+        (session.phase(), session.counts().losses),
+        (Phase::Streaming, 1)
+    );
     // Switched off is an end too.
     let _ = session.on(Input::Disable, at(4.0), 0.5);
-    assert_eq!(session.losses(), 2);
+    assert_eq!(session.counts().losses, 2);
     let _ = session.on(Input::Disable, at(5.0), 0.5);
-    assert_eq!(session.losses(), 2);
+    assert_eq!(session.counts().losses, 2);
 }
 
 fn any_input() -> impl Strategy<Value = Input> {
@@ -158,7 +277,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         Just(Input::FirstFrame),
         Just(Input::Ended),
         Just(Input::Stopped),
-        Just(Input::Tick(None)),
+        Just(Input::Tick(Seen::default())),
         Just(failed(Fault::Unreachable)),
         Just(failed(Fault::AuthFailed)),
         Just(failed(Fault::TooManySessions)),

@@ -1,0 +1,192 @@
+//! Which frames and pictures are whole, as far as can be told. Pure: takes `now`.
+//!
+//! What builds on a frame that is not whole is smeared, until a key frame mends it. So there are two gates. The first is
+//! before the decoder and knows what was lost on the way; the second is behind it and knows what the decoder says of its
+//! pictures. Bytes that were changed on the way are known to the decoder at most, and FFmpeg's conceals most of them without a
+//! word: nothing is promised of those but that the checksums of TCP and UDP let hardly any through.
+
+use std::time::Duration;
+
+use crate::domain::Mono;
+
+/// A camera that sends no key frame for so long, or for two of its measured distances, refreshes its pictures bit by bit.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long to wait for a key frame before there are taken to be none.
+pub fn patience(gop: Option<Duration>) -> Duration {
+    gop.map_or(PATIENCE, |gop| PATIENCE.max(gop.saturating_mul(2)))
+}
+
+/// Before the decoder: takes frames in the order of decoding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Frames {
+    /// Nothing came yet.
+    #[default]
+    New,
+    /// Something is missing, and no key frame, whole or not, came since.
+    Closed {
+        /// When something was missing first, or the last key frame was not whole.
+        since: Mono,
+    },
+    /// All that the next frame may build on is there.
+    Open,
+    /// There are no key frames. What the decoder does not find fault with counts as whole.
+    Refreshing,
+}
+
+impl Frames {
+    /// A frame came, whole or with something missing in it or before it. False when it is not to be decoded.
+    pub fn pass(&mut self, key: bool, whole: bool, gop: Option<Duration>, now: Mono) -> bool {
+        *self = match *self {
+            _ if key && whole => Self::Open,
+            Self::Closed { since } if !key => Self::Closed { since },
+            Self::Open | Self::Refreshing if whole => return true,
+            _ => Self::Closed { since: now },
+        };
+        if let Self::Closed { since } = *self
+            && whole
+            && now.since(since) >= patience(gop)
+        {
+            *self = Self::Refreshing;
+        }
+        matches!(self, Self::Open | Self::Refreshing)
+    }
+
+    /// Whatever comes is the first of another stream.
+    pub fn close(&mut self, now: Mono) {
+        *self = Self::Closed { since: now };
+    }
+}
+
+/// Behind the decoder: takes pictures in the order of showing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pictures {
+    broken_since: Option<Mono>,
+}
+
+impl Pictures {
+    /// A picture came out that the decoder finds `whole` or not. False when it is not to be shown.
+    pub fn pass(&mut self, key: bool, whole: bool, frames: &Frames, now: Mono) -> bool {
+        if !whole {
+            // Where there are no key frames, the decoder alone can tell when its pictures are refreshed.
+            if *frames != Frames::Refreshing {
+                self.complain(now);
+            }
+            return false;
+        }
+        let over = |since| now.since(since) >= PATIENCE && *frames == Frames::Refreshing;
+        if key || self.broken_since.is_some_and(over) {
+            self.broken_since = None;
+        }
+        self.broken_since.is_none()
+    }
+
+    /// The decoder found something wrong and did not say with which picture.
+    pub fn complain(&mut self, now: Mono) {
+        self.broken_since = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ingest::sequence::{Packet, Sequence};
+
+    fn at(seconds: f64) -> Mono {
+        Mono::from_nanos((seconds * 1e9) as u64)
+    }
+
+    #[test]
+    fn only_after_two_distances_without_any_key_frame_there_are_none() {
+        // 30 frames a second and a key frame every ten seconds; the first one was missed.
+        let mut frames = Frames::default();
+        let gop = Some(Duration::from_secs(10));
+        for n in 0..600 {
+            let now = at(f64::from(n) / 30.0);
+            let (key, whole) = (n % 300 == 299, n != 299);
+            let passed = frames.pass(key, whole, gop, now);
+            assert_eq!(passed, n == 599, "frame {n}");
+        }
+        // None any more, and something is lost.
+        assert!(frames.pass(false, true, gop, at(20.0)));
+        assert!(!frames.pass(false, false, gop, at(21.0)));
+        let refreshed =
+            (22..=60).find(|second| frames.pass(false, true, gop, at(f64::from(*second))));
+        assert_eq!((refreshed, frames), (Some(41), Frames::Refreshing));
+        assert!(!frames.pass(false, false, gop, at(61.0)));
+        assert!(frames.pass(true, true, gop, at(62.0)) && frames == Frames::Open);
+    }
+
+    #[test]
+    fn behind_a_broken_picture_nothing_is_shown_until_a_key_frame() {
+        let (mut pictures, frames) = (Pictures::default(), Frames::Open);
+        assert!(pictures.pass(false, true, &frames, at(0.0)));
+        assert!(!pictures.pass(false, false, &frames, at(0.1)));
+        assert!(!pictures.pass(false, true, &frames, at(30.0)));
+        assert!(pictures.pass(true, true, &frames, at(30.1)));
+        pictures.complain(at(30.2));
+        assert!(!pictures.pass(false, true, &frames, at(30.3)));
+        // Without key frames, a good picture comes when the decoder has found no fault for long.
+        let frames = Frames::Refreshing;
+        assert!(!pictures.pass(false, true, &frames, at(40.1)));
+        assert!(pictures.pass(false, true, &frames, at(40.3)));
+    }
+
+    /// The `n`-th of evenly spread numbers.
+    fn chance(seed: u64, n: u64) -> u32 {
+        let mixed =
+            (seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        /// A stream with losses at random, of any packets: no frame passes that lost one or builds on one that did, and key
+        /// frames with no loss near them pass.
+        #[test]
+        fn no_frame_that_depends_on_a_lost_packet_passes(
+            sizes in prop::collection::vec(1_usize..6, 30..120),
+            gop in 3_usize..12, start: u16, one_of in 4_u32..60, marked: bool,
+            seed: u64,
+        ) {
+            let (mut sequence, mut frames) = (Sequence::default(), Frames::default());
+            // Of each frame: does it begin a group, did all packets come, is it known to be hurt, did any come?
+            let mut known: Vec<(bool, bool, bool, bool)> = Vec::new();
+            let (mut seq, mut sent, mut joined) = (start, 0_u64, false);
+            for (n, size) in sizes.iter().enumerate() {
+                known.push((n % gop == 0, true, false, false));
+                for packet in 0..*size {
+                    // The very first frame is joined in its middle or not, which nothing tells.
+                    let lost = joined && chance(seed, sent).is_multiple_of(one_of);
+                    (joined, sent, seq) = (true, sent + 1, seq.wrapping_add(1));
+                    if lost {
+                        known[n].1 = false;
+                        continue;
+                    }
+                    let marked = marked && packet + 1 == *size;
+                    let damage = sequence.packet(Packet { seq, rtp: n as u32 * 3000, marked });
+                    if let Some(before) = damage.before {
+                        known[before as usize / 3000].2 = true;
+                    }
+                    known[n].2 |= damage.this;
+                    known[n].3 = true;
+                }
+            }
+            // The last frame may miss its end without anybody knowing yet.
+            known.pop();
+            let (mut whole_so_far, mut held) = (false, 0);
+            for (n, (key, whole, hurt, any)) in known.iter().enumerate() {
+                whole_so_far = *whole && (whole_so_far || *key);
+                let passed = *any && frames.pass(*key, !hurt, None, at(0.0));
+                prop_assert!(!passed || whole_so_far, "frame {n} passed");
+                let near = &known[n.saturating_sub(1)..(n + 2).min(known.len())];
+                let none_near = near.iter().all(|(_, whole, ..)| *whole) && n + 1 < known.len();
+                held += u32::from(*key && none_near && !passed);
+            }
+            prop_assert_eq!(held, 0, "key frames without a loss near them pass");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Which encoded frames lost a packet, by the sequence numbers of the packets that are there. Pure.
+//!
+//! Packets come here in the order of sending, each at most once. A frame is all packets of one RTP time; the last of them is
+//! marked, with most cameras. What cannot be told from a gap is taken for the worst.
+
+use std::collections::VecDeque;
+
+/// Changes of sender that are under way at the same time, at most.
+const CHANGES_KEPT: usize = 8;
+
+/// What a packet shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// RTP time of the frame before that of this packet, when it is not whole.
+    pub before: Option<u32>,
+    /// The frame of this packet is not whole, or one between it and the frame before is missing.
+    pub this: bool,
+    /// Another sender begins: nothing from here on builds on what was before.
+    pub begins: bool,
+}
+
+/// Follows one stream of packets.
+#[derive(Debug, Default)]
+pub struct Sequence {
+    last: Option<Packet>,
+    marks: Marks,
+    changes: VecDeque<u16>,
+}
+
+/// What is read of a packet's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Counts packets, modulo 65536.
+    pub seq: u16,
+    /// RTP time, the same in all packets of a frame.
+    pub rtp: u32,
+    /// The last of its frame.
+    pub marked: bool,
+}
+
+/// Whether marks say where frames end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Marks {
+    #[default]
+    Unseen,
+    Right,
+    Wrong,
+}
+
+impl Sequence {
+    /// Another sender begins with the packet `seq`, which is still to come.
+    pub fn will_change(&mut self, seq: u16) {
+        if self.changes.len() == CHANGES_KEPT {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(seq);
+    }
+
+    /// The next packet.
+    pub fn packet(&mut self, packet: Packet) -> Damage {
+        let begins = self.changes_at(packet.seq);
+        let Some(last) = self.last else {
+            self.last = Some(packet);
+            return Damage::default();
+        };
+        let step = packet.seq.wrapping_sub(last.seq) as i16;
+        if step == 0 {
+            return Damage::default();
+        }
+        self.last = Some(packet);
+        let same = packet.rtp == last.rtp;
+        let ended = self.marks == Marks::Right && last.marked && !same;
+        if step == 1 && !begins {
+            self.learn(last.marked, same);
+            return Damage::default();
+        }
+        // Of a frame that is not marked as over at least one packet is missing; it is the one.
+        let of_last = step == 2 && self.marks == Marks::Right && !last.marked && !same && !begins;
+        Damage {
+            before: (!ended && !same).then_some(last.rtp),
+            this: step != 1 && !of_last,
+            begins,
+        }
+    }
+
+    fn changes_at(&mut self, seq: u16) -> bool {
+        let reached = |change: &u16| (seq.wrapping_sub(*change) as i16) >= 0;
+        let waiting = self.changes.len();
+        self.changes.retain(|change| !reached(change));
+        self.changes.len() < waiting
+    }
+
+    /// Marks are right when every frame ends with one and none is within a frame.
+    fn learn(&mut self, marked: bool, same: bool) {
+        self.marks = match self.marks {
+            Marks::Wrong => Marks::Wrong,
+            _ if marked == same => Marks::Wrong,
+            Marks::Unseen if same => Marks::Unseen,
+            Marks::Unseen | Marks::Right => Marks::Right,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each of the packets shows, after two whole frames. Packets are `(number, frame, marked)`.
+    fn shown(packets: &[(u16, u32, bool)]) -> Vec<(bool, bool)> {
+        let mut sequence = Sequence::default();
+        let start = 65_533_u16;
+        let before = [(0, 0, false), (1, 0, true), (2, 1, true)];
+        let damage = before.iter().chain(packets).map(|&(number, rtp, marked)| {
+            let seq = start.wrapping_add(number);
+            let damage = sequence.packet(Packet { seq, rtp, marked });
+            (damage.before.is_some(), damage.this)
+        });
+        damage.skip(before.len()).collect()
+    }
+
+    #[test]
+    fn a_gap_hurts_the_frames_it_may_have_taken_from() {
+        let whole = (false, false);
+        let (this, both, before) = ((false, true), (true, true), (true, false));
+        let no_gap = [(3, 2, false), (4, 2, true), (5, 3, true)];
+        assert_eq!(shown(&no_gap), [whole; 3]);
+        let first = [(4, 2, false), (5, 2, true)];
+        assert_eq!(shown(&first), [this, whole]);
+        let middle = [(3, 2, false), (5, 2, true), (6, 3, true)];
+        assert_eq!(shown(&middle), [whole, this, whole]);
+        let last = [(3, 2, false), (5, 3, true)];
+        assert_eq!(shown(&last), [whole, before], "the mark alone is missing");
+        let last_and_first = [(3, 2, false), (6, 3, true)];
+        assert_eq!(shown(&last_and_first), [whole, both]);
+        let frame = [(5, 4, true)];
+        assert_eq!(shown(&frame), [this]);
+    }
+
+    #[test]
+    fn without_right_marks_a_gap_hurts_both() {
+        let mut unmarked = Sequence::default();
+        let mut by_slice = Sequence::default();
+        let mut packet = |n: u16, rtp: u32| {
+            let seq = n;
+            let none = unmarked.packet(Packet {
+                seq,
+                rtp,
+                marked: false,
+            });
+            let all = by_slice.packet(Packet {
+                seq,
+                rtp,
+                marked: true,
+            });
+            assert_eq!(none, all);
+            (none.before, none.this)
+        };
+        for n in 0..6 {
+            assert_eq!(packet(n, u32::from(n / 2)), (None, false));
+        }
+        assert_eq!(packet(7, 3), (Some(2), true));
+    }
+
+    #[test]
+    fn another_sender_begins_where_it_was_told_to() {
+        let mut sequence = Sequence::default();
+        sequence.will_change(12);
+        let mut packet = |seq, rtp, marked| sequence.packet(Packet { seq, rtp, marked });
+        assert_eq!(packet(10, 0, true), Damage::default());
+        assert_eq!(packet(11, 1, true), Damage::default());
+        let begins = Damage {
+            begins: true,
+            ..Damage::default()
+        };
+        assert_eq!(packet(12, 77, false), begins);
+        assert_eq!(packet(13, 77, true), Damage::default());
+    }
+}
