@@ -154,6 +154,17 @@ mod tests {
         assert!(night.covers(at("2026-10-25T00:30:00Z")));
         assert!(night.covers(at("2026-10-25T01:30:00Z")));
         assert!(!night.covers(at("2026-10-25T02:00:00Z")));
+        // They go forward on 2026-03-29 from 02:00 to 03:00: that hour is not there, and what begins before it ends with it.
+        for minute in 0..180 {
+            let now = at("2026-03-29T00:00:00Z").plus_seconds(f64::from(minute) * 60.0);
+            assert!(!night.covers(now), "{minute}");
+            let into_the_gap = schedule("Sun 01:30-02:30 Europe/Berlin").unwrap();
+            assert_eq!(
+                into_the_gap.covers(now),
+                (30..60).contains(&minute),
+                "{minute}"
+            );
+        }
     }
 
     #[test]

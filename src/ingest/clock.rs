@@ -46,7 +46,7 @@ pub enum ClockNote {
     CameraBehind,
     /// The offset is near a multiple of 15 minutes: the camera runs on local time.
     LooksLikeTimeZone,
-    /// A clock was set; waiting until reports agree again.
+    /// A clock was set, or RTP time jumped; waiting for what reports say.
     Stepped,
     /// No two sender reports yet (for ever, on cameras that send none).
     NoReports,
