@@ -1,0 +1,61 @@
+use super::*;
+
+#[test]
+fn names_follow_the_scheme_and_books_are_copied() {
+    let metrics = Metrics::new();
+    let books = Books {
+        arrived: 10,
+        replaced: 1,
+        skipped: 3,
+        gated: 2,
+        late: 0,
+        looked: 1,
+        failed: 1,
+        waiting: 1,
+        in_flight: 1,
+    };
+    metrics.set_books(&CameraId::new("gate").unwrap(), &books);
+    metrics.set_messages(7, &[("offline", 2)]);
+    metrics.total_seconds.observe(0.066);
+    let counts = CameraCounts {
+        losses: 3,
+        reconnects: 4,
+        stalls: 5,
+        rtp_lost: 6,
+        rtp_foreign: 7,
+        frames_corrupt: 8,
+        abandoned: 9,
+        ..CameraCounts::default()
+    };
+    metrics.set_camera(&CameraId::new("gate").unwrap(), true, &counts);
+    metrics.set_engine("cpu", Some(9));
+    metrics.set_engine_busy("cpu", Duration::from_millis(1500));
+    let page = metrics.encode();
+    for line in [
+        "spotter_ingest_frames_total{camera=\"gate\"} 10",
+        "spotter_sampler_frames_total{camera=\"gate\",fate=\"skipped\"} 3",
+        "spotter_sampler_frames_total{camera=\"gate\",fate=\"failed\"} 1",
+        "spotter_sampler_frames_waiting{camera=\"gate\"} 1",
+        "spotter_engine_frames_in_flight{camera=\"gate\"} 1",
+        "spotter_publish_messages_dropped_total{reason=\"offline\"} 2",
+        "spotter_publish_latency_seconds_count 1",
+        "spotter_ingest_camera_online{camera=\"gate\"} 1",
+        "spotter_ingest_camera_losses_total{camera=\"gate\"} 3",
+        "spotter_ingest_camera_reconnects_total{camera=\"gate\"} 4",
+        "spotter_ingest_camera_stalls_total{camera=\"gate\"} 5",
+        "spotter_ingest_rtp_packets_lost_total{camera=\"gate\"} 6",
+        "spotter_ingest_rtp_packets_foreign_total{camera=\"gate\"} 7",
+        "spotter_ingest_frames_corrupt_total{camera=\"gate\"} 8",
+        "spotter_ingest_pipelines_abandoned_total{camera=\"gate\"} 9",
+        "spotter_engine_turns_total{device=\"cpu\"} 9",
+        "spotter_engine_busy_seconds_total{device=\"cpu\"} 1.5",
+        concat!(
+            "spotter_build_info{version=\"",
+            env!("CARGO_PKG_VERSION"),
+            "\"} 1"
+        ),
+        "spotter_process_cpu_seconds_total",
+    ] {
+        assert!(page.contains(line), "{line} is not in\n{page}");
+    }
+}
