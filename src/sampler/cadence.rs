@@ -36,6 +36,11 @@ impl Cadence {
         self.period = period;
     }
 
+    /// The next look is due at once.
+    pub fn hurry(&mut self) {
+        self.due = Mono::default();
+    }
+
     /// When the next look is due; in the past when it is overdue.
     pub fn due(&self) -> Mono {
         self.due

@@ -40,6 +40,12 @@ impl Schedule {
         self.prompts = prompts.iter().map(cadence).collect();
     }
 
+    /// A look with all prompts is due at once.
+    pub fn hurry(&mut self) {
+        self.camera.hurry();
+        self.prompts.iter_mut().for_each(Cadence::hurry);
+    }
+
     /// When the next look is due; `None` without prompts.
     pub fn due(&self) -> Option<Mono> {
         let first_prompt = self.prompts.iter().map(Cadence::due).min()?;

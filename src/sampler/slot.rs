@@ -30,6 +30,8 @@ pub struct Slot {
     waiting: Option<Frame>,
     schedule: Schedule,
     prompts: Vec<Asked>,
+    /// Asked once, of the next frame.
+    once: Vec<Arc<Prompt>>,
     books: Books,
 }
 
@@ -53,6 +55,7 @@ impl Slot {
                     since_last: SinceLast::default(),
                 })
                 .collect(),
+            once: Vec::new(),
             books: Books::default(),
         }
     }
@@ -79,10 +82,30 @@ impl Slot {
             prompt,
         };
         self.prompts = prompts.into_iter().map(asked).collect();
-        if self.prompts.is_empty() {
+        if self.due().is_none() {
             return self.close();
         }
         None
+    }
+
+    /// A prompt is to be asked once, of the next frame, whatever the pace.
+    pub fn ask_once(&mut self, prompt: Arc<Prompt>) {
+        self.once.push(prompt);
+    }
+
+    /// Every prompt is due on the next frame.
+    pub fn hurry(&mut self) {
+        self.schedule.hurry();
+    }
+
+    /// Somebody waits for the answer about the next frame, so it is looked at, motion or not.
+    pub fn is_urgent(&self) -> bool {
+        !self.once.is_empty()
+    }
+
+    fn due(&self) -> Option<Mono> {
+        let at_once = self.is_urgent().then(Mono::default);
+        at_once.or_else(|| self.schedule.due())
     }
 
     /// Nobody asks anything of the frame that waits; it is counted as skipped and handed back.
@@ -94,7 +117,7 @@ impl Slot {
 
     /// A frame came from ingest.
     pub fn put(&mut self, frame: Frame, now: Mono) -> Arrival {
-        if self.schedule.due().is_none_or(|due| now < due) {
+        if self.due().is_none_or(|due| now < due) {
             self.books.arrive_and_end(FrameEnd::Skipped);
             return Arrival::Skipped(frame);
         }
@@ -109,7 +132,7 @@ impl Slot {
 
     /// Since when the waiting frame's look has been due; `None` when no frame waits.
     pub fn due_since(&self) -> Option<Mono> {
-        self.waiting.as_ref().and_then(|_| self.schedule.due())
+        self.waiting.as_ref().and_then(|_| self.due())
     }
 
     /// Takes the waiting frame. It is late when work on it should have begun by now.
@@ -136,13 +159,17 @@ impl Slot {
     /// meanwhile, the taken frame is let go as skipped.
     pub fn look(&mut self, now: Mono) -> (Vec<Arc<Prompt>>, Option<Frame>) {
         let due = self.schedule.due_prompts(now);
-        if due.is_empty() {
-            self.books.end(FrameEnd::Skipped);
-            return (Vec::new(), None);
-        }
-        self.schedule.looked(&due, now);
         let prompt = |&index: &usize| self.prompts[index].prompt.clone();
-        let prompts = due.iter().map(prompt).collect();
+        let mut prompts: Vec<_> = due.iter().map(prompt).collect();
+        prompts.append(&mut self.once);
+        if prompts.is_empty() {
+            self.books.end(FrameEnd::Skipped);
+            return (prompts, None);
+        }
+        // A look that was asked for once does not move the pace.
+        if !due.is_empty() {
+            self.schedule.looked(&due, now);
+        }
         let skipped = self.waiting.take();
         if skipped.is_some() {
             self.books.end_waiting(FrameEnd::Skipped);

@@ -154,6 +154,23 @@ impl Sampler {
         }
     }
 
+    /// A prompt is to be asked once, of the camera's next frame, whatever its pace and its gate. False when the camera is not
+    /// ours. Its look ends like every other.
+    pub fn ask_once(&self, camera: &CameraId, prompt: Arc<Prompt>) -> bool {
+        let lane = self.lane(camera);
+        if let Some(lane) = &lane {
+            lane.slot().ask_once(prompt);
+        }
+        lane.is_some()
+    }
+
+    /// Every prompt of the camera is due on its next frame.
+    pub fn hurry(&self, camera: &CameraId) {
+        if let Some(lane) = self.lane(camera) {
+            lane.slot().hurry();
+        }
+    }
+
     /// What a prompt lost since this was last asked. Ask when a message of the prompt is made, it counts from zero
     /// again.
     pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SinceLast {
@@ -273,7 +290,8 @@ impl Lane {
             self.slot().let_go(FrameEnd::Failed, now);
             return None;
         }
-        if judge.judge(&frame, now) == Verdict::Closed {
+        let urgent = self.slot().is_urgent();
+        if judge.judge(&frame, now) == Verdict::Closed && !urgent {
             self.slot().let_go(FrameEnd::Gated, now);
             return None;
         }

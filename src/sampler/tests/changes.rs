@@ -1,6 +1,7 @@
 //! Cameras and prompts that come, change and go while frames arrive and looks are under way.
 
 use super::*;
+use crate::domain::Prompt;
 
 fn site() -> [Camera; 3] {
     ["a", "b", "c"].map(|id| camera(id, 2.0, &[("person", 2.0), ("dog", 2.0)]))
@@ -72,6 +73,43 @@ fn a_camera_that_is_taken_away_ends_in_the_books_and_may_come_back() {
     // What its sink still gets goes nowhere.
     sink(bench.frame(0, ms(20), 100));
     assert!(bench.sampler.try_next().is_none());
+}
+
+#[test]
+fn what_is_asked_once_is_asked_of_the_next_frame_and_moves_no_pace() {
+    let mut cameras = site();
+    cameras[0].motion.on = true;
+    let mut bench = Bench::new(&cameras);
+    bench.put(0);
+    bench.answer(bench.sampler.try_next().unwrap());
+    bench.clock.advance(ms(10));
+    let prompt = Arc::new(Prompt {
+        id: PromptId::new("ask").unwrap(),
+        revision: 0,
+        task: testing::prompt("rain").task,
+    });
+    assert!(bench.sampler.ask_once(&cameras[0].id, Arc::clone(&prompt)));
+    bench.put(0);
+    let look = bench.sampler.try_next().unwrap();
+    assert_eq!(
+        asked(&look),
+        [("ask", 0)],
+        "the scene is still and nothing is due"
+    );
+    bench.answer(look);
+    bench.put(0);
+    assert!(bench.sampler.try_next().is_none(), "once");
+    let roof = CameraId::new("roof").unwrap();
+    assert!(!bench.sampler.ask_once(&roof, prompt));
+
+    cameras[0].motion.on = false;
+    bench.sampler.change(&cameras);
+    bench.sampler.hurry(&cameras[0].id);
+    bench.put(0);
+    let look = bench.sampler.try_next().unwrap();
+    assert_eq!(asked(&look), [("person", 1), ("dog", 1)]);
+    bench.answer(look);
+    assert!(bench.books(0).balanced());
 }
 
 proptest! {
