@@ -40,6 +40,13 @@ const CHANNEL: usize = 16;
 enum Order {
     Enable(bool),
     Reconnect,
+    Change(Box<Stream>),
+}
+
+/// What decides how a camera is connected to.
+struct Stream {
+    opener: Arc<dyn Opener>,
+    policy: Policy,
 }
 
 /// A camera that runs. Dropping the handle stops it too, but nobody waits for the goodbye then.
@@ -63,6 +70,14 @@ impl CameraHandle {
     /// Asks for a new connection now.
     pub async fn reconnect(&self) {
         let _ = self.orders.send(Order::Reconnect).await;
+    }
+
+    /// The camera is to be reached and decoded as configured here from now on: the old connection is ended first. Its id and
+    /// where its frames go stay.
+    pub async fn change(&self, camera: &Camera, device: Option<DeviceMap>) {
+        let opener = Arc::new(GstOpener::new(camera.clone(), device));
+        let stream = Stream::new(opener, camera);
+        let _ = self.orders.send(Order::Change(Box::new(stream))).await;
     }
 
     /// Says goodbye to the camera and ends. False when that took longer than `limit`; it goes on behind our back then.
@@ -92,12 +107,8 @@ pub fn spawn_with(
     clock: Arc<dyn Clock>,
     sink: FrameSink,
 ) -> CameraHandle {
-    let policy = Policy {
-        first_frame: camera.first_frame,
-        stall: camera.stall,
-        looped: matches!(camera.source, Origin::File { looped: true, .. }),
-    };
-    let session = Session::new(policy);
+    let stream = Stream::new(opener, camera);
+    let session = Session::new(stream.policy);
     let since = clock.wall();
     let (events, _) = mpsc::channel(CHANNEL);
     let outlet = Outlet {
@@ -131,9 +142,8 @@ pub fn spawn_with(
     let (orders, received) = mpsc::channel(CHANNEL);
     let life = Life {
         session,
-        opener,
+        stream,
         outlet,
-        open_limit: camera.first_frame,
         running: None,
         stopping: None,
         last: Progress::default(),
@@ -187,6 +197,17 @@ pub(super) fn stuck(what: &str) -> Failure {
     Failure::new(Fault::Device, format!("{what}; is its driver stuck?"))
 }
 
+impl Stream {
+    fn new(opener: Arc<dyn Opener>, camera: &Camera) -> Self {
+        let policy = Policy {
+            first_frame: camera.first_frame,
+            stall: camera.stall,
+            looped: matches!(camera.source, Origin::File { looped: true, .. }),
+        };
+        Self { opener, policy }
+    }
+}
+
 struct Running {
     source: Arc<dyn Source>,
     events: mpsc::Receiver<SourceEvent>,
@@ -209,9 +230,8 @@ struct Totals {
 
 struct Life {
     session: Session,
-    opener: Arc<dyn Opener>,
+    stream: Stream,
     outlet: Outlet,
-    open_limit: Duration,
     running: Option<Running>,
     stopping: Option<Stopping>,
     last: Progress,
@@ -236,6 +256,10 @@ impl Life {
                     Some(Order::Enable(true)) => Input::Enable,
                     Some(Order::Enable(false)) => Input::Disable,
                     Some(Order::Reconnect) => Input::Reconnect,
+                    Some(Order::Change(stream)) => {
+                        self.stream = *stream;
+                        Input::Change(self.stream.policy)
+                    }
                     None => break,
                 },
                 event = next_event(&mut self.running) => match event {
@@ -284,9 +308,9 @@ impl Life {
             events,
             ..self.outlet.clone()
         };
-        let opener = self.opener.clone();
+        let opener = self.stream.opener.clone();
         let open = move || opener.open(attempt, outlet);
-        let Some(opened) = in_time(self.open_limit, open).await else {
+        let Some(opened) = in_time(self.stream.policy.first_frame, open).await else {
             self.totals.abandoned += 1;
             return Err(stuck("the source did not open in time"));
         };
@@ -329,7 +353,7 @@ impl Life {
             return Ok(());
         };
         let source = Arc::clone(&running.source);
-        in_time(self.open_limit, move || source.rewind())
+        in_time(self.stream.policy.first_frame, move || source.rewind())
             .await
             .unwrap_or_else(|| Err(stuck("the source did not go back to its start in time")))
     }

@@ -33,7 +33,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const BLIND_MAX: Duration = Duration::from_secs(240);
 
 /// What the configuration says about one camera's life.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
     /// Limit from the start of a connection to the first frame; with packets and no picture, longer with each try.
     pub first_frame: Duration,
@@ -52,6 +52,8 @@ pub enum Input {
     Disable,
     /// An operator asks for a new connection now.
     Reconnect,
+    /// The camera is another one, or is to be decoded in another way.
+    Change(Policy),
     /// The pipeline got data for the first time.
     FirstPacket,
     /// The pipeline gave its first good frame.
@@ -177,9 +179,13 @@ impl Session {
             }
             Input::Reconnect => {
                 if !matches!(self.state, State::Disabled | State::Ended) {
-                    self.stop(&mut actions);
-                    self.attempts = 0;
-                    self.state = State::Waiting { until: now };
+                    self.again(now, &mut actions);
+                }
+            }
+            Input::Change(policy) => {
+                self.policy = policy;
+                if self.state != State::Disabled {
+                    self.again(now, &mut actions);
                 }
             }
             Input::Stopped => self.pipeline = Pipeline::None,
@@ -366,6 +372,13 @@ impl Session {
         };
         self.failure = Some(failure);
         self.stop(actions);
+    }
+
+    /// A new connection as soon as the old one is gone.
+    fn again(&mut self, now: Mono, actions: &mut Vec<Action>) {
+        self.stop(actions);
+        (self.failure, self.attempts) = (None, 0);
+        self.state = State::Waiting { until: now };
     }
 
     fn stop(&mut self, actions: &mut Vec<Action>) {
