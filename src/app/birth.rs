@@ -21,12 +21,6 @@ pub fn info(
     (card, gpus): (&ModelCard, Vec<String>),
     started: WallTime,
 ) -> Info {
-    let camera = |camera: &Camera| CameraInfo {
-        id: camera.id.to_string(),
-        prompts: camera.prompts.iter().map(|p| p.id.to_string()).collect(),
-        zones: camera.zones.iter().map(|z| z.id.to_string()).collect(),
-        rate: camera.rate_hz,
-    };
     Info {
         daemon: Daemon {
             name: "spotter".into(),
@@ -42,9 +36,20 @@ pub fn info(
             precision: card.precision.to_string(),
             object_limit: card.max_objects,
         }),
-        cams: config.cameras.iter().map(camera).collect(),
+        cams: cameras(&config.cameras),
         config_hash: config.hash.clone(),
         overrides: 0,
         features: config::advice::insecure_features(config),
     }
+}
+
+/// The cameras in the birth message.
+pub fn cameras(cameras: &[Camera]) -> Vec<CameraInfo> {
+    let told = |camera: &Camera| CameraInfo {
+        id: camera.id.to_string(),
+        prompts: camera.prompts.iter().map(|p| p.id.to_string()).collect(),
+        zones: camera.zones.iter().map(|z| z.id.to_string()).collect(),
+        rate: camera.rate_hz,
+    };
+    cameras.iter().map(told).collect()
 }

@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 
 use super::{ModelCard, seats::Seats};
 use crate::{
-    config::Config,
+    config::{Camera, Config},
     domain::{Answer, Books, CameraId, Clock, Frame, Mono, Outcome},
     ops::{page, process::ProcessUse, window::Window},
     publish::{BrokerState, CameraHealth, ConfigReport, Sent, Tally},
@@ -101,16 +101,22 @@ impl Default for Facts {
     }
 }
 
+/// Notes which engine looks at which camera. What is known of an engine stays.
+fn seat(engines: &mut Vec<Recent>, seats: &Seats) {
+    engines.iter_mut().for_each(|engine| engine.cameras.clear());
+    for (camera, device) in seats {
+        match engines.iter_mut().find(|engine| engine.device == *device) {
+            Some(engine) => engine.cameras.push(camera.clone()),
+            None => engines.push(Recent::new(device, camera)),
+        }
+    }
+}
+
 impl Board {
     /// Nothing was looked at yet. `seats` says which engine looks at which camera.
     pub fn new(config: &Config, card: &ModelCard, seats: &Seats, clock: Arc<dyn Clock>) -> Self {
-        let mut engines: Vec<Recent> = Vec::new();
-        for (camera, device) in seats {
-            match engines.iter_mut().find(|engine| engine.device == *device) {
-                Some(engine) => engine.cameras.push(camera.clone()),
-                None => engines.push(Recent::new(device, camera)),
-            }
-        }
+        let mut engines = Vec::new();
+        seat(&mut engines, seats);
         let mqtt = &config.mqtt;
         let node = Fixed {
             name: config.node.name.to_string(),
@@ -131,6 +137,20 @@ impl Board {
         };
         let state = Arc::new(Mutex::new(state));
         Self { state, clock }
+    }
+
+    /// These are the cameras from now on, as they are now, and this is who looks at which.
+    pub fn change(&self, cameras: &[Camera], seats: &Seats) {
+        let mut state = self.lock();
+        let mut before = std::mem::take(&mut state.cameras);
+        let shown = |camera: &Camera| {
+            let place = before.iter().position(|shown| shown.id == camera.id);
+            let mut shown = place.map_or_else(|| Shown::new(camera), |at| before.swap_remove(at));
+            shown.ask(camera);
+            shown
+        };
+        state.cameras = cameras.iter().map(shown).collect();
+        seat(&mut state.engines, seats);
     }
 
     /// A look ended; its answers follow.

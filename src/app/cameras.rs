@@ -6,7 +6,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use super::engines::Engines;
 use crate::{
-    config::{self, Schedule},
+    config,
     domain::{CameraId, Clock, Mono, WallTime},
     ingest::{self, CameraHandle, Health, Phase},
     ops::metrics::CameraCounts,
@@ -15,6 +15,8 @@ use crate::{
 
 /// Health is told again after so long, changed or not.
 const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Grace for the goodbye to a camera that was taken away.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
 /// Each pipeline that was left behind keeps its threads and its memory, and may keep its session on the camera. After so
 /// many only a new process is clean.
 const ABANDONED_MAX: u32 = 8;
@@ -30,19 +32,21 @@ pub enum Switched {
 }
 
 /// The running cameras.
-pub struct Cameras(Vec<Watched>);
+pub struct Cameras {
+    here: Vec<Watched>,
+    /// Goodbyes to cameras that were taken away.
+    leaving: JoinSet<()>,
+}
 
 struct Watched {
-    id: CameraId,
+    /// As it is in force.
+    camera: config::Camera,
     handle: CameraHandle,
     health: watch::Receiver<Health>,
-    schedule: Option<Schedule>,
     /// Why nobody will look at it any more.
     engine_lost: Option<String>,
     enabled: bool,
     watched: bool,
-    rate_hz: f64,
-    keyframes_only: bool,
     warned_of_gop: bool,
     told: Option<(Essence, Mono)>,
 }
@@ -64,19 +68,52 @@ struct Essence {
 impl Cameras {
     /// Starts every camera; each one connects in its own time.
     pub fn start(cameras: &[config::Camera], engines: &Engines, clock: &Arc<dyn Clock>) -> Self {
-        let watched = cameras.iter().filter_map(|camera| {
-            let sink = engines.sink(&camera.id)?;
-            let device = engines.device_map(&camera.id);
-            let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, device);
-            Some(Watched::new(camera, handle))
-        });
-        Self(watched.collect())
+        let here = cameras
+            .iter()
+            .filter_map(|camera| Watched::start(camera, engines, clock));
+        Self {
+            here: here.collect(),
+            leaving: JoinSet::new(),
+        }
+    }
+
+    /// These are the cameras from now on, as they are now: one that stays keeps its connection, unless it is to be reached or
+    /// decoded in another way. Those that are gone are said goodbye to behind our back. `engines` know the new ones already.
+    pub async fn change(
+        &mut self,
+        cameras: &[config::Camera],
+        engines: &Engines,
+        clock: &Arc<dyn Clock>,
+    ) {
+        let mut before = std::mem::take(&mut self.here);
+        for camera in cameras {
+            match before.iter().position(|old| old.camera.id == camera.id) {
+                Some(index) => {
+                    let mut watched = before.swap_remove(index);
+                    watched.change(camera, engines).await;
+                    self.here.push(watched);
+                }
+                None => self.here.extend(Watched::start(camera, engines, clock)),
+            }
+        }
+        for gone in before {
+            self.leaving.spawn(gone.leave(GOODBYE_LIMIT));
+        }
+        while self.leaving.try_join_next().is_some() {}
+    }
+
+    /// Closes a camera's connection and opens it again.
+    pub async fn reconnect(&self, camera: &CameraId) {
+        let mut here = self.here.iter();
+        if let Some(watched) = here.find(|watched| watched.camera.id == *camera) {
+            watched.handle.reconnect().await;
+        }
     }
 
     /// Follows the schedules and tells what changed.
     pub async fn tick(&mut self, publisher: &Publisher, clock: &Arc<dyn Clock>) -> Vec<Switched> {
         let mut switched = Vec::new();
-        for camera in &mut self.0 {
+        for camera in &mut self.here {
             camera.follow_schedule(clock.wall()).await;
             camera.tell(publisher, clock.now());
             switched.extend(camera.switched());
@@ -86,31 +123,34 @@ impl Cameras {
 
     /// Nobody will look at these cameras any more, for that `reason`: they are switched off, and their health says why.
     pub fn lose(&mut self, ids: &[CameraId], reason: &str) {
-        for camera in self.0.iter_mut().filter(|camera| ids.contains(&camera.id)) {
+        let lost = |watched: &&mut Watched| ids.contains(&watched.camera.id);
+        for camera in self.here.iter_mut().filter(lost) {
             camera.engine_lost = Some(reason.to_owned());
         }
     }
 
     /// Ids of the cameras, and whether each delivers to somebody.
     pub fn online(&self) -> impl Iterator<Item = (&CameraId, bool)> {
-        self.0.iter().map(|camera| (&camera.id, camera.is_online()))
+        self.here
+            .iter()
+            .map(|watched| (&watched.camera.id, watched.is_online()))
     }
 
     /// Ids of the cameras with their health.
     pub fn health(&self) -> impl Iterator<Item = (&CameraId, CameraHealth)> {
-        self.0.iter().map(|camera| {
-            let health = camera.health.borrow();
-            let told = message(&health, camera.reason(&health));
-            (&camera.id, told)
+        self.here.iter().map(|watched| {
+            let health = watched.health.borrow();
+            let told = message(&health, watched.reason(&health));
+            (&watched.camera.id, told)
         })
     }
 
     /// Counters of each camera.
     pub fn counts(&self) -> impl Iterator<Item = (&CameraId, CameraCounts)> {
         let counts = |camera: &Watched| counts(&camera.health.borrow());
-        self.0
+        self.here
             .iter()
-            .map(move |camera| (&camera.id, counts(camera)))
+            .map(move |camera| (&camera.camera.id, counts(camera)))
     }
 
     /// Why only a new process can go on; `None` while this one can.
@@ -121,51 +161,67 @@ impl Cameras {
     /// What is wrong with cameras that should deliver and do not, a line each. One that its schedule has switched off and
     /// a file that is over are as they should be.
     pub fn troubles(&self) -> impl Iterator<Item = String> {
-        self.0.iter().filter_map(|camera| {
+        self.here.iter().filter_map(|camera| {
             let health = camera.health.borrow();
             let fine = health.phase == Phase::Streaming || !is_on(health.phase);
             let well = fine && camera.engine_lost.is_none();
             let why = camera.reason(&health);
             let why = why.unwrap_or_else(|| health.phase.to_string());
-            (!well).then(|| format!("camera {}: {why}", camera.id))
+            (!well).then(|| format!("camera {}: {why}", camera.camera.id))
         })
     }
 
     /// Says goodbye to all of them at once.
     pub async fn stop(&mut self, limit: Duration) {
-        let mut goodbyes = JoinSet::new();
-        for camera in self.0.drain(..) {
-            goodbyes.spawn(async move {
-                if !camera.handle.stop(limit).await {
-                    tracing::warn!(camera = %camera.id, "did not stop in time");
-                }
-            });
+        for camera in self.here.drain(..) {
+            self.leaving.spawn(camera.leave(limit));
         }
-        goodbyes.join_all().await;
+        while self.leaving.join_next().await.is_some() {}
     }
 }
 
 impl Watched {
+    /// `None` for a camera that no engine knows.
+    fn start(camera: &config::Camera, engines: &Engines, clock: &Arc<dyn Clock>) -> Option<Self> {
+        let sink = engines.sink(&camera.id)?;
+        let device = engines.device_map(&camera.id);
+        let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, device);
+        Some(Self::new(camera, handle))
+    }
+
     fn new(camera: &config::Camera, handle: CameraHandle) -> Self {
         Self {
-            id: camera.id.clone(),
+            camera: camera.clone(),
             health: handle.health(),
             handle,
-            schedule: camera.schedule.clone(),
             engine_lost: None,
             enabled: true,
             watched: true,
-            rate_hz: camera.rate_hz,
-            keyframes_only: camera.decode == config::Decode::KeyFrames,
             warned_of_gop: false,
             told: None,
         }
     }
 
+    async fn change(&mut self, camera: &config::Camera, engines: &Engines) {
+        if !is_same_stream(&self.camera, camera) {
+            let device = engines.device_map(&camera.id);
+            self.handle.change(camera, device).await;
+            self.warned_of_gop = false;
+        }
+        self.camera.clone_from(camera);
+    }
+
+    async fn leave(self, limit: Duration) {
+        if !self.handle.stop(limit).await {
+            tracing::warn!(camera = %self.camera.id, "did not stop in time");
+        }
+    }
+
     async fn follow_schedule(&mut self, now: WallTime) {
-        let schedule = self.schedule.as_ref();
+        let schedule = self.camera.schedule.as_ref();
         let covered = schedule.is_none_or(|schedule| schedule.covers(now));
-        self.enable(covered && self.engine_lost.is_none()).await;
+        let wanted = self.camera.enabled && covered && self.engine_lost.is_none();
+        self.enable(wanted).await;
     }
 
     async fn enable(&mut self, wanted: bool) {
@@ -183,7 +239,7 @@ impl Watched {
         }
         self.watched = watched;
         let switched = if watched { Switched::On } else { Switched::Off };
-        Some(switched(self.id.clone()))
+        Some(switched(self.camera.id.clone()))
     }
 
     /// Publishes status and health when there is something new.
@@ -196,7 +252,7 @@ impl Watched {
         if !essence.is_news(self.told.as_ref(), now) {
             return;
         }
-        let (camera, online) = (self.id.clone(), self.is_online());
+        let (camera, online) = (self.camera.id.clone(), self.is_online());
         publisher.publish(Update::CameraStatus {
             camera: camera.clone(),
             online,
@@ -222,16 +278,31 @@ impl Watched {
     }
 
     fn warn_of_rare_key_frames(&mut self, gop_s: Option<f64>) {
-        if !self.keyframes_only || self.warned_of_gop {
+        let camera = &self.camera;
+        if camera.decode != config::Decode::KeyFrames || self.warned_of_gop {
             return;
         }
-        if let Some(text) =
-            gop_s.and_then(|gop_s| config::advice::key_frames_too_rare(self.rate_hz, gop_s))
-        {
-            tracing::warn!(camera = %self.id, "{text}");
+        let warning =
+            gop_s.and_then(|gop_s| config::advice::key_frames_too_rare(camera.rate_hz, gop_s));
+        if let Some(text) = warning {
+            tracing::warn!(camera = %camera.id, "{text}");
             self.warned_of_gop = true;
         }
     }
+}
+
+/// Whether two configurations of a camera connect to it and decode it in one way; all else of them is about what happens to
+/// its frames.
+fn is_same_stream(a: &config::Camera, b: &config::Camera) -> bool {
+    let stream = |camera: &config::Camera| {
+        (
+            camera.width,
+            camera.stall,
+            camera.first_frame,
+            camera.decode,
+        )
+    };
+    a.source == b.source && stream(a) == stream(b)
 }
 
 impl Essence {
@@ -377,13 +448,16 @@ mod tests {
         let sink = Arc::new(|_| {});
         let handle = ingest::spawn_with(Arc::new(Absent), &camera, Arc::clone(&clock), sink);
         let mut health = handle.health();
-        let mut cameras = Cameras(vec![Watched::new(&camera, handle)]);
+        let mut cameras = Cameras {
+            here: vec![Watched::new(&camera, handle)],
+            leaving: JoinSet::new(),
+        };
         let yard = CameraId::new("yard").unwrap();
         cameras.lose(&[yard], "another engine");
-        assert!(cameras.0[0].engine_lost.is_none());
+        assert!(cameras.here[0].engine_lost.is_none());
 
         cameras.lose(std::slice::from_ref(&camera.id), "engine on cuda 1: gone");
-        let watched = &mut cameras.0[0];
+        let watched = &mut cameras.here[0];
         watched.follow_schedule(clock.wall()).await;
         assert!(
             health

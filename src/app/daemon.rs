@@ -10,16 +10,20 @@ use std::{
 
 use anyhow::Context as _;
 use tokio::{
-    sync::broadcast::{self, error::TryRecvError},
+    sync::{
+        broadcast::{self, error::TryRecvError},
+        mpsc,
+    },
     task::JoinHandle,
     time::{interval, sleep, timeout},
 };
 
 use super::{
-    ModelCard, birth,
+    Logging, ModelCard, birth,
     board::Board,
     cameras::Cameras,
     console::Console,
+    control::{Asks, Force},
     desk::Desk,
     engines::{Engines, News},
     housekeeping::{BoundPage, Housekeeping},
@@ -29,15 +33,16 @@ use super::{
     station::{Loss, names},
 };
 use crate::{
-    config::{self, Config, Environment, Loaded, Problems, Severity},
-    domain::{Clock, SystemClock},
+    config::{self, Config, Loaded, Problems, Severity},
+    control::Repeated,
+    domain::{CameraId, Clock, Mono, Repeats, SystemClock},
     ops::{
         notify,
         shutdown::{Signals, Wish},
-        telemetry::SecretList,
     },
-    publish::{ConfigReport, Identity, Info, Publisher, Sent, Update},
+    publish::{self, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent, Update},
 };
+use reload::Reloaded;
 
 /// Loading a model may take so long; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -56,8 +61,8 @@ pub struct Start {
     pub path: PathBuf,
     /// What it said.
     pub loaded: Loaded,
-    /// What the log must not show; the secrets of every configuration that is used are added.
-    pub secrets: SecretList,
+    /// The log; the secrets of every configuration that is used are kept out of it.
+    pub logging: Logging,
     /// Detections go there too.
     pub console: Option<Console>,
     /// Stop by itself after so long.
@@ -71,9 +76,13 @@ pub async fn run(start: Start) -> anyhow::Result<Report> {
     let mut limit = pin!(time_limit(start.seconds));
     let mut loaded = start.loaded;
     let mut before: Option<Config> = None;
+    let around = Around {
+        logging: start.logging.clone(),
+        console: start.console,
+    };
     let mut seats = Seats::new();
     loop {
-        remember_secrets(&start.secrets, &loaded.config);
+        remember_secrets(&start.logging.secrets, &loaded.config);
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
@@ -83,7 +92,7 @@ pub async fn run(start: Start) -> anyhow::Result<Report> {
             seats,
         };
         let mut daemon = tokio::select! {
-            daemon = notify::alive_while(START_LIMIT, wanted.start(&clock, start.console)) => daemon?,
+            daemon = notify::alive_while(START_LIMIT, wanted.start(&clock, around.clone())) => daemon?,
             _ = signals.next_stop() => return Ok(Report::default()),
             () = &mut limit => return Ok(Report::default()),
         };
@@ -97,7 +106,7 @@ pub async fn run(start: Start) -> anyhow::Result<Report> {
             Ok(End::Stop) => notify::stopping("stopping"),
             Err(_) => notify::stopping("stopping after a failure"),
         }
-        let running = daemon.config.clone();
+        let running = daemon.file.clone();
         seats = daemon.engines.seats();
         let report = daemon.stop(&mut signals).await;
         match end? {
@@ -118,21 +127,31 @@ struct Wanted {
 
 impl Wanted {
     /// Some mistakes show at the start only: a damaged model, an address in use. Then what ran before runs again.
-    async fn start(
-        self,
-        clock: &Arc<dyn Clock>,
-        console: Option<Console>,
-    ) -> anyhow::Result<Daemon> {
-        let started = Daemon::start(self.config, &self.seats, clock, console).await;
+    async fn start(self, clock: &Arc<dyn Clock>, around: Around) -> anyhow::Result<Daemon> {
+        let started = Daemon::start(self.config, &self.seats, clock, around.clone()).await;
         let (error, before) = match (started, self.instead_of) {
             (Err(error), Some(before)) => (error, before),
             (started, _) => return started,
         };
         tracing::error!("the new configuration cannot be used, the old one runs again: {error:#}");
-        let daemon = Daemon::start(before, &self.seats, clock, console).await?;
+        let daemon = Daemon::start(before, &self.seats, clock, around).await?;
         daemon.refuse(vec![format!("{error:#}")]);
         Ok(daemon)
     }
+}
+
+/// What belongs to the process, and to every daemon that it runs.
+#[derive(Clone)]
+struct Around {
+    logging: Logging,
+    console: Option<Console>,
+}
+
+/// Who waits for an answer, and where.
+#[derive(Clone, Debug)]
+struct Asker {
+    head: publish::Head,
+    to: Option<ReplyTo>,
 }
 
 async fn time_limit(seconds: Option<u64>) {
@@ -150,82 +169,107 @@ enum End {
 
 /// All stages, running.
 struct Daemon {
-    config: Config,
+    /// As the file says; what holds is `force`'s to know.
+    file: Config,
+    force: Force,
     clock: Arc<dyn Clock>,
     publisher: Publisher,
     broker_task: JoinHandle<()>,
     sent: broadcast::Receiver<Sent>,
+    inbound: mpsc::Receiver<Inbound>,
+    /// Questions that wait for a look.
+    asks: Asks<Asker>,
+    /// Requests of the last minutes.
+    repeated: Repeated<Reply>,
+    /// Retained commands, told once a minute.
+    old_requests: Repeats<()>,
+    /// The log shows another level until then.
+    log_until: Option<Mono>,
     info: Info,
     engines: Engines,
     cameras: Cameras,
     desk: Desk,
     housekeeping: Housekeeping,
     board: Board,
+    logging: Logging,
     console: Option<Console>,
 }
 
 impl Daemon {
     /// What can fail comes first: the broker and the cameras hear of us when everything else is there.
     async fn start(
-        config: Config,
+        file: Config,
         seats: &Seats,
         clock: &Arc<dyn Clock>,
-        console: Option<Console>,
+        around: Around,
     ) -> anyhow::Result<Self> {
-        let page = BoundPage::bind(&config.http).await?;
-        let engines = Engines::start(&config, seats, clock).await?;
-        let idle = config::advice::idle_gpus(&config);
+        let page = BoundPage::bind(&file.http).await?;
+        let force = Force::open(&file, clock.now());
+        let in_force = Config {
+            cameras: force.cameras().to_vec(),
+            ..file.clone()
+        };
+        let engines = Engines::start(&in_force, seats, clock).await?;
+        let idle = config::advice::idle_gpus(&file);
         for warning in idle
             .into_iter()
-            .chain(config::advice::without_effect(&config))
+            .chain(config::advice::without_effect(&file))
         {
             tracing::warn!("{warning}");
         }
-        Self::with(config, page, engines, Arc::clone(clock), console)
+        Self::with(file, (page, force), engines, Arc::clone(clock), around)
     }
 
     /// Around engines that run already.
     fn with(
-        config: Config,
-        page: BoundPage,
+        file: Config,
+        (page, force): (BoundPage, Force),
         (engines, card): (Engines, ModelCard),
         clock: Arc<dyn Clock>,
-        console: Option<Console>,
+        around: Around,
     ) -> anyhow::Result<Self> {
-        let identity = Identity::of_this_machine(config.node.name.clone());
+        let identity = Identity::of_this_machine(file.node.name.clone());
         let (publisher, broker_task) = Publisher::start(
-            &config.mqtt,
-            Some(&config.node.state_dir),
+            &file.mqtt,
+            Some(&file.node.state_dir),
             &identity,
             Arc::clone(&clock),
         )
         .context("mqtt")?;
-        let sent = publisher.sent();
-        let info = birth::info(&config, &identity, (&card, engines.gpus()), clock.wall());
-        publisher.publish(Update::Info(info.clone()));
-        let accepted = ConfigReport::new(config.hash.clone(), clock.wall(), Vec::new());
-        let board = Board::new(&config, &card, &engines.seats(), Arc::clone(&clock));
-        board.configured(&accepted);
-        publisher.publish(Update::Config(accepted));
+        let (sent, inbound) = (publisher.sent(), publisher.take_inbound());
+        let inbound = inbound.context("mqtt: somebody else reads the commands")?;
+        publisher.listen(publish::filters(publisher.topics(), file.mqtt.commands));
+        let in_force = Config {
+            cameras: force.cameras().to_vec(),
+            ..file.clone()
+        };
+        let info = birth::info(&in_force, &identity, (&card, engines.gpus()), clock.wall());
+        let board = Board::new(&in_force, &card, &engines.seats(), Arc::clone(&clock));
         let desk = Desk::new(
-            &config.cameras,
+            force.cameras(),
             publisher.clone(),
             Arc::clone(&card.name),
             Arc::clone(&identity.boot),
             Arc::clone(&clock),
             board.clone(),
         );
-        let cameras = Cameras::start(&config.cameras, &engines, &clock);
+        let cameras = Cameras::start(force.cameras(), &engines, &clock);
         notify::ready(&format!(
             "watching {} cameras with {}",
-            config.cameras.len(),
+            file.cameras.len(),
             card.name
         ));
-        Ok(Self {
-            config,
+        let mut daemon = Self {
+            file,
+            force,
             publisher,
             broker_task,
             sent,
+            inbound,
+            asks: Asks::default(),
+            repeated: Repeated::default(),
+            old_requests: Repeats::default(),
+            log_until: None,
             info,
             cameras,
             desk,
@@ -233,8 +277,12 @@ impl Daemon {
             board,
             engines,
             clock,
-            console,
-        })
+            logging: around.logging,
+            console: around.console,
+        };
+        daemon.tell_settings();
+        daemon.accept();
+        Ok(daemon)
     }
 
     /// Turns looks into messages until something ends it.
@@ -245,16 +293,21 @@ impl Daemon {
                 news = self.engines.next() => match news {
                     News::Outcomes(sampler, outcomes) => {
                         for outcome in outcomes {
+                            self.on_outcome(&outcome);
                             self.desk.outcome(&sampler, outcome);
                         }
                     }
                     News::Lost(loss) => self.on_lost(loss).await?,
                 },
                 Ok(sent) = self.sent.recv() => self.on_sent(&sent),
+                Some(message) = self.inbound.recv() => if let Some(next) = self.on_inbound(message, path).await {
+                    return Ok(End::Reload(next));
+                },
+                picture = self.desk.next_picture() => self.desk.on_picture(picture),
                 _ = second.tick() => self.on_second().await?,
                 wish = signals.next() => match wish {
-                    Wish::Reload => if let Some(next) = self.reload(path) {
-                        return Ok(End::Reload(Box::new(next)));
+                    Wish::Reload => if let Reloaded::StartAgain(next) = self.reload(path).await {
+                        return Ok(End::Reload(next));
                     },
                     Wish::Stop | Wish::StopNow => return Ok(End::Stop),
                 },
@@ -270,6 +323,7 @@ impl Daemon {
     }
 
     async fn on_second(&mut self) -> anyhow::Result<()> {
+        self.on_time().await;
         for switched in self.cameras.tick(&self.publisher, &self.clock).await {
             self.desk.switched(&switched);
         }
@@ -300,32 +354,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Reads the configuration again. A bad one is told and changes nothing.
-    fn reload(&self, path: &Path) -> Option<Loaded> {
-        match config::load(path, &Environment::process()) {
-            Ok(loaded) if loaded.config == self.config => {
-                tracing::info!("configuration unchanged");
-                None
-            }
-            Ok(loaded) => {
-                tracing::info!("configuration changed, starting again with it");
-                Some(loaded)
-            }
-            Err(problems) => {
-                log_refused(&problems);
-                self.refuse(problems.iter().map(ToString::to_string).collect());
-                None
-            }
-        }
-    }
-
-    /// Tells that another configuration than the running one was tried and is not used.
-    fn refuse(&self, errors: Vec<String>) {
-        let report = ConfigReport::new(self.config.hash.clone(), self.clock.wall(), errors);
-        self.board.configured(&report);
-        self.publisher.publish(Update::Config(report));
-    }
-
     /// Stops from left to right: no more frames, the last answers, the last messages. The second wish to stop cuts it
     /// short.
     async fn stop(mut self, signals: &mut Signals) -> Report {
@@ -342,7 +370,11 @@ impl Daemon {
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
-        let (books, messages) = (self.engines.books(), self.publisher.tally());
+        let (mut books, messages) = (self.engines.books(), self.publisher.tally());
+        let gone = self.engines.books_of_gone();
+        if let (true, Ok(name)) = (gone.arrived > 0, CameraId::new("taken-away")) {
+            books.push((name, gone));
+        }
         self.housekeeping.end(books, messages).await
     }
 
@@ -351,6 +383,7 @@ impl Daemon {
         for (sampler, outcome) in self.engines.finish(LAST_LOOK_LIMIT).await {
             self.desk.outcome(&sampler, outcome);
         }
+        self.desk.shutdown();
         self.publisher.stop();
         let _ = timeout(BROKER_LIMIT, &mut self.broker_task).await;
         self.engines.end(ENGINES_LIMIT).await;
@@ -372,5 +405,7 @@ fn log_refused(problems: &Problems) {
     }
 }
 
+mod reload;
+mod requests;
 #[cfg(test)]
 mod tests;

@@ -41,7 +41,7 @@ pub struct DemoOptions {
 /// Runs the demo until Ctrl-C. Blocks.
 pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     let loaded = load(&options.config)?;
-    let secrets = start_logging(options.verbose, &loaded.config)?;
+    let logging = start_logging(options.verbose, &loaded.config)?;
     let config = &loaded.config;
     let broker = broker::ensure(&config.mqtt.host, config.mqtt.port)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -68,7 +68,7 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     let start = daemon::Start {
         path: options.config.clone(),
         loaded,
-        secrets,
+        logging,
         console: Some(console),
         seconds: options.seconds,
     };

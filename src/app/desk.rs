@@ -1,12 +1,21 @@
 //! Where answers become news: filtering, presence, and what is handed to the publisher.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
-use super::{board::Board, cameras::Switched};
+use super::{
+    board::Board,
+    cameras::Switched,
+    snapshot::Mark,
+    snapshots::{Purpose, Shot, Snapshots, Taken, is_worth_one},
+};
 use crate::{
     config::Camera,
     domain::{
-        Answer, AnswerBody, CameraId, Clock, EndReason, Found, Frame, Outcome, PromptId, Repeats,
+        Answer, AnswerBody, CameraId, Clock, EndReason, Event, Found, Frame, Outcome, PromptId,
+        Repeats,
     },
     publish::{self, Detection, Publisher, Update},
     sampler::Sampler,
@@ -21,6 +30,11 @@ pub struct Desk {
     clock: Arc<dyn Clock>,
     board: Board,
     failures: Repeats<CameraId>,
+    snapshots: Snapshots,
+    /// The prompts of each camera, and which of them publish pictures of their events.
+    pictured: BTreeMap<CameraId, Vec<(PromptId, bool)>>,
+    /// Somebody wants a picture of the next look at these.
+    wanted: HashSet<CameraId>,
 }
 
 impl Desk {
@@ -40,6 +54,9 @@ impl Desk {
             clock,
             board,
             failures: Repeats::default(),
+            snapshots: Snapshots::default(),
+            pictured: cameras.iter().map(pictured).collect(),
+            wanted: HashSet::new(),
         };
         for change in desk.tracker.beliefs() {
             desk.tell(change);
@@ -57,9 +74,11 @@ impl Desk {
                 model_size,
                 answers,
             } => {
+                let mut marks = Vec::new();
                 for answer in answers {
-                    self.answer(sampler, &frame, model_size, answer);
+                    marks.extend(self.answer(sampler, &frame, model_size, answer));
                 }
+                self.picture_if_wanted(&frame, marks);
             }
             // Counted in the books; a camera that is too slow for its budget would fill the log.
             Outcome::Late(_) => {}
@@ -94,11 +113,116 @@ impl Desk {
         }
     }
 
-    fn answer(&mut self, sampler: &Sampler, frame: &Frame, model_size: (u32, u32), answer: Answer) {
-        let (camera, prompt) = (frame.camera.clone(), answer.prompt.id.clone());
-        let Some(Sighting { objects, news }) = self.tracker.update(frame, &answer) else {
+    /// These are the cameras from now on, as they are now: what is known of prompts that stay is kept.
+    pub fn change(&mut self, cameras: &[Camera]) {
+        let wall = self.clock.wall();
+        let pictured: BTreeMap<_, _> = cameras.iter().map(pictured).collect();
+        let gone = self
+            .pictured
+            .keys()
+            .filter(|id| !pictured.contains_key(*id));
+        let gone: Vec<CameraId> = gone.cloned().collect();
+        let mut changes = Vec::new();
+        for camera in &gone {
+            changes.extend(self.tracker.remove(camera, EndReason::Disabled, wall));
+        }
+        for camera in cameras {
+            changes.extend(self.tracker.configure(camera, wall));
+            for prompt in &camera.prompts {
+                let (id, on) = (&prompt.id, prompt.enabled);
+                changes.extend(self.tracker.enable(&camera.id, id, on, wall));
+            }
+        }
+        self.snapshots.keep(|camera, prompt| {
+            let prompts = pictured.get(camera);
+            prompts.is_some_and(|prompts| prompts.iter().any(|(id, _)| id == prompt))
+        });
+        self.pictured = pictured;
+        changes.into_iter().for_each(|change| self.tell(change));
+    }
+
+    /// The daemon stops: what is open ends.
+    pub fn shutdown(&mut self) {
+        for event in self.tracker.shutdown(self.clock.wall()) {
+            self.publisher.publish(Update::Event(Box::new(event)));
+        }
+    }
+
+    /// A picture of the next look at the camera is published, with everything that it showed.
+    pub fn picture_next(&mut self, camera: &CameraId) {
+        self.wanted.insert(camera.clone());
+    }
+
+    /// The next picture that is made; never ready while none is being made. Dropping the future loses nothing.
+    pub async fn next_picture(&mut self) -> Taken {
+        self.snapshots.next().await
+    }
+
+    /// Publishes a picture, or says why there is none.
+    pub fn on_picture(
+        &self,
+        Taken {
+            camera,
+            purpose,
+            jpeg,
+        }: Taken,
+    ) {
+        let (Purpose::Event(prompt) | Purpose::Asked(prompt)) = purpose;
+        match jpeg {
+            Ok(jpeg) => self.publisher.publish(Update::Snapshot {
+                camera,
+                prompt,
+                jpeg: jpeg.into(),
+                retain: false,
+            }),
+            Err(error) => tracing::warn!(%camera, %prompt, "no snapshot: {error}"),
+        }
+    }
+
+    fn picture_if_wanted(&mut self, frame: &Frame, marks: Vec<Mark>) {
+        let camera = &frame.camera;
+        let first = self
+            .pictured
+            .get(camera)
+            .and_then(|prompts| prompts.first());
+        let Some((prompt, _)) = first.filter(|_| self.wanted.remove(camera)) else {
             return;
         };
+        let shot = Shot {
+            camera: camera.clone(),
+            purpose: Purpose::Asked(prompt.clone()),
+            picture: frame.picture.clone(),
+            marks,
+        };
+        if self.snapshots.begin(shot, self.clock.now()).is_err() {
+            // The next look will do.
+            self.wanted.insert(camera.clone());
+        }
+    }
+
+    /// What the answer shows, to be drawn.
+    fn answer(
+        &mut self,
+        sampler: &Sampler,
+        frame: &Frame,
+        model_size: (u32, u32),
+        answer: Answer,
+    ) -> Vec<Mark> {
+        let (camera, prompt) = (frame.camera.clone(), answer.prompt.id.clone());
+        let Some(Sighting { objects, mut news }) = self.tracker.update(frame, &answer) else {
+            return Vec::new();
+        };
+        let words = answer.prompt.task.text().to_owned();
+        for event in news.iter_mut().filter_map(News::event_mut) {
+            if self.picture_event(frame, event, &words) {
+                event.snapshot = true;
+                self.tracker.pictured(event);
+            }
+        }
+        let marks = objects
+            .iter()
+            .map(|o| Mark::of(o.place(), &words, o.score))
+            .collect();
         let answer = Answer {
             body: reported(answer.body, &objects),
             ..answer
@@ -122,21 +246,42 @@ impl Desk {
             prompt,
             news,
         });
+        marks
+    }
+
+    /// Begins a picture of an event's thing, when its prompt wants one and this is the moment for it.
+    fn picture_event(&mut self, frame: &Frame, event: &Event, words: &str) -> bool {
+        let prompts = self.pictured.get(&frame.camera);
+        let is_on = |(id, on): &(PromptId, bool)| *on && *id == event.prompt;
+        if !is_worth_one(event.step) || !prompts.is_some_and(|prompts| prompts.iter().any(is_on)) {
+            return false;
+        }
+        let shot = Shot {
+            camera: frame.camera.clone(),
+            purpose: Purpose::Event(event.prompt.clone()),
+            picture: frame.picture.clone(),
+            marks: vec![Mark::of(event.place, words, event.score)],
+        };
+        self.snapshots.begin(shot, self.clock.now()).is_ok()
     }
 
     fn tell(&self, change: Change) {
         for news in change.news {
             let (camera, prompt) = (change.camera.clone(), change.prompt.clone());
-            if let Some(update) = update(camera, prompt, news) {
-                self.publisher.publish(update);
-            }
+            self.publisher.publish(update(camera, prompt, news));
         }
     }
 }
 
-/// What the world is told. Events have no message yet.
-fn update(camera: CameraId, prompt: PromptId, news: News) -> Option<Update> {
-    Some(match news {
+fn pictured(camera: &Camera) -> (CameraId, Vec<(PromptId, bool)>) {
+    let prompts = camera.prompts.iter();
+    let prompts = prompts.map(|prompt| (prompt.id.clone(), prompt.snapshot));
+    (camera.id.clone(), prompts.collect())
+}
+
+/// What the world is told.
+fn update(camera: CameraId, prompt: PromptId, news: News) -> Update {
+    match news {
         News::Present(presence) => Update::Present {
             camera,
             prompt,
@@ -162,8 +307,8 @@ fn update(camera: CameraId, prompt: PromptId, news: News) -> Option<Update> {
             prompt,
             text,
         },
-        News::Event(_) => return None,
-    })
+        News::Event(event) => Update::Event(event),
+    }
 }
 
 /// The answer with only the things that the prompt's filters let through.

@@ -16,7 +16,7 @@ use tokio::{task::spawn_blocking, time::Instant};
 use super::{
     ModelCard, device,
     opening::Home,
-    seats::{Seats, deal},
+    seats::{Seats, deal, join},
     station::{Loss, Station},
 };
 use crate::{
@@ -117,6 +117,33 @@ impl Engines {
         }
     }
 
+    /// These are the cameras from now on, as they are now. Nobody moves; a new one goes to the engine that has the fewest.
+    pub fn change(&mut self, cameras: &[Camera]) {
+        let seat = |camera: &Camera| {
+            let mut stations = self.stations.iter();
+            stations.position(|station| station.cameras().contains(&camera.id))
+        };
+        let before: Vec<_> = cameras.iter().map(seat).collect();
+        let running: Vec<_> = self.stations.iter().map(Station::is_running).collect();
+        let dealt = join(&before, &running);
+        for (index, station) in self.stations.iter_mut().enumerate() {
+            station.change(&of_engine(cameras, &dealt, index));
+        }
+        self.cameras = cameras.iter().map(|camera| camera.id.clone()).collect();
+    }
+
+    /// Who has a camera's frames.
+    pub fn sampler(&self, camera: &CameraId) -> Option<&Arc<Sampler>> {
+        let mut stations = self.stations.iter();
+        let station = stations.find(|station| station.cameras().contains(camera));
+        station.map(Station::sampler)
+    }
+
+    /// How many engines there are, those that have ended too.
+    pub fn count(&self) -> usize {
+        self.stations.len()
+    }
+
     /// True when no engine is left.
     pub fn all_lost(&self) -> bool {
         self.stations
@@ -170,6 +197,15 @@ impl Engines {
         let mut books: Vec<_> = stations.flat_map(|s| s.sampler().books()).collect();
         books.sort_by_key(|(camera, _)| self.cameras.iter().position(|c| c == camera));
         books
+    }
+
+    /// The books of all cameras together that were taken away.
+    pub fn books_of_gone(&self) -> Books {
+        let mut all = Books::default();
+        for station in &self.stations {
+            all.add(&station.sampler().books_of_gone());
+        }
+        all
     }
 
     /// Who looks at what.

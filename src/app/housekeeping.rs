@@ -229,7 +229,7 @@ impl Housekeeping {
         (engines, cameras): (&Engines, &Cameras),
         now: Mono,
     ) -> Stats {
-        let total = sum(books);
+        let total = sum(books, engines.books_of_gone());
         let before = std::mem::replace(&mut self.books_before, total);
         let seconds = now.since(self.stats_at).as_secs_f64();
         let per_second =
@@ -275,6 +275,11 @@ impl Housekeeping {
         })
     }
 
+    /// A camera was taken away.
+    pub fn forget(&self, camera: &CameraId) {
+        self.metrics.forget(camera);
+    }
+
     /// Closes the status page, so that its address is free, and gives the whole run in figures.
     pub async fn end(mut self, books: Vec<(CameraId, Books)>, messages: Tally) -> Report {
         if let Some((stop, page)) = self.page.take() {
@@ -295,13 +300,10 @@ impl Housekeeping {
     }
 }
 
-fn sum(books: &[(CameraId, Books)]) -> Books {
-    let mut all = Books::default();
-    for (_, b) in books {
-        all.arrived += b.arrived;
-        all.looked += b.looked;
-        all.late += b.late;
-        all.gated += b.gated;
-    }
-    all
+/// Of all cameras together, those too that were taken away: a rate is never that of a sum that has shrunk.
+fn sum(books: &[(CameraId, Books)], gone: Books) -> Books {
+    books.iter().fold(gone, |mut all, (_, books)| {
+        all.add(books);
+        all
+    })
 }

@@ -12,6 +12,7 @@ mod board;
 mod cameras;
 mod canvas;
 mod console;
+mod control;
 mod daemon;
 mod demo;
 mod desk;
@@ -48,18 +49,18 @@ pub use snapshots::{Declined, Purpose, Shot, SnapshotBooks, Snapshots, Taken, is
 use crate::{
     config::{self, Config, Environment, Loaded, Source},
     ingest,
-    ops::telemetry::{self, SecretList, Sink},
+    ops::telemetry::{self, Levels, SecretList, Sink},
 };
 
 /// `spotter run`: watches the cameras until a signal stops it. Blocks.
 pub fn run(config: &Path, verbose: u8) -> anyhow::Result<()> {
     let loaded = load(config)?;
-    let secrets = start_logging(verbose, &loaded.config)?;
+    let logging = start_logging(verbose, &loaded.config)?;
     let runtime = runtime()?;
     let report = runtime.block_on(daemon::run(daemon::Start {
         path: config.to_owned(),
         loaded,
-        secrets,
+        logging,
         console: None,
         seconds: None,
     }))?;
@@ -70,14 +71,23 @@ pub fn run(config: &Path, verbose: u8) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The log while the process runs.
+#[derive(Clone, Debug)]
+pub struct Logging {
+    /// What it must not show; may be added to.
+    pub secrets: SecretList,
+    /// How much it shows.
+    pub levels: Levels,
+}
+
 /// Log lines, GStreamer's too, go to stderr or the journal, and no secret of `config` appears in them, nor any that is
 /// added to the list later.
-pub fn start_logging(verbose: u8, config: &Config) -> anyhow::Result<SecretList> {
+pub fn start_logging(verbose: u8, config: &Config) -> anyhow::Result<Logging> {
     let secrets = SecretList::default();
     remember_secrets(&secrets, config);
-    telemetry::init(Sink::of_stderr(), verbose, secrets.clone())?;
+    let levels = telemetry::init(Sink::of_stderr(), verbose, secrets.clone())?;
     ingest::start_gstreamer()?;
-    Ok(secrets)
+    Ok(Logging { secrets, levels })
 }
 
 /// Keeps what `config` holds back out of the log.

@@ -31,6 +31,24 @@ pub fn deal(cameras: &[CameraId], engines: &[String], before: &Seats) -> Vec<usi
         .collect()
 }
 
+/// As [`deal`], while the engines run: nobody moves, and a new camera goes to the running engine that has the fewest. `before`
+/// gives for each camera its engine, if it has one; `running` which engines are.
+pub fn join(before: &[Option<usize>], running: &[bool]) -> Vec<usize> {
+    let mut loads = vec![0; running.len()];
+    for &engine in before.iter().flatten() {
+        loads[engine] += 1;
+    }
+    let mut seat = |seated: &Option<usize>| {
+        seated.unwrap_or_else(|| {
+            let open = (0..running.len()).filter(|&engine| running[engine]);
+            let engine = open.min_by_key(|&engine| loads[engine]).unwrap_or_default();
+            loads[engine] += 1;
+            engine
+        })
+    };
+    before.iter().map(&mut seat).collect()
+}
+
 struct Dealer {
     /// Cameras of each engine so far.
     loads: Vec<usize>,
@@ -111,6 +129,13 @@ mod tests {
         let seats = seats(&four, &three, &deal(&four, &three, &Seats::new()));
         // Cameras 0 and 3 were with the first, which is gone.
         assert_eq!(deal(&four, &three[1..], &seats), [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn who_comes_while_engines_run_goes_where_fewest_are_and_moves_nobody() {
+        let before = [Some(0), None, Some(0), None, Some(2), None];
+        let dealt = join(&before, &[true, false, true]);
+        assert_eq!(dealt, [0, 2, 0, 0, 2, 2]);
     }
 
     proptest! {

@@ -38,8 +38,8 @@ pub fn is_worth_one(step: EventStep) -> bool {
 pub enum Purpose {
     /// The topic of a prompt, for a step that [`is_worth_one`].
     Event(PromptId),
-    /// A command with that id.
-    Asked(String),
+    /// Somebody asked; the topic of that prompt.
+    Asked(PromptId),
 }
 
 /// A snapshot that is wanted.
@@ -196,6 +196,10 @@ mod tests {
         Purpose::Event(PromptId::new(prompt).unwrap())
     }
 
+    fn asked(prompt: &str) -> Purpose {
+        Purpose::Asked(PromptId::new(prompt).unwrap())
+    }
+
     fn at(ms: u64) -> Mono {
         Mono::from_nanos(ms * 1_000_000)
     }
@@ -221,8 +225,8 @@ mod tests {
         let gate = || shot("gate", event("person"));
         assert_eq!(snapshots.begin(gate(), at(0)), Ok(()));
         // Until it has been handed over its camera is busy, however quick the thread is.
-        let asked = shot("gate", Purpose::Asked("n1".into()));
-        assert_eq!(snapshots.begin(asked.clone(), at(1)), Err(Declined::Busy));
+        let wanted = shot("gate", asked("person"));
+        assert_eq!(snapshots.begin(wanted.clone(), at(1)), Err(Declined::Busy));
         assert_eq!(snapshots.begin(gate(), at(2)), Err(Declined::TooSoon));
         let yard = snapshots.begin(shot("yard", event("person")), at(3));
         assert_eq!(yard, Ok(()), "another camera");
@@ -234,8 +238,8 @@ mod tests {
         assert_ne!(one.camera, two.camera);
 
         assert_eq!(snapshots.begin(gate(), at(999)), Err(Declined::TooSoon));
-        assert_eq!(snapshots.begin(asked, at(999)), Ok(()), "no topic's pace");
-        assert_eq!(snapshots.next().await.purpose, Purpose::Asked("n1".into()));
+        assert_eq!(snapshots.begin(wanted, at(999)), Ok(()), "no topic's pace");
+        assert_eq!(snapshots.next().await.purpose, asked("person"));
         assert_eq!(snapshots.begin(gate(), at(1000)), Ok(()));
         snapshots.next().await;
         let books = SnapshotBooks {
@@ -253,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn a_picture_that_gives_none_is_counted_and_blocks_nothing() {
         let mut snapshots = Snapshots::default();
-        let mut ribbon = shot("gate", Purpose::Asked("n1".into()));
+        let mut ribbon = shot("gate", asked("person"));
         let noise = (0..300 * 9000 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8);
         ribbon.picture = Picture::from_rgb(300, 9000, noise.collect()).unwrap();
         assert_eq!(snapshots.begin(ribbon, at(0)), Ok(()));
@@ -263,7 +267,7 @@ mod tests {
             Err(SnapshotError::TooLarge(300, 9000))
         ));
         assert_eq!(snapshots.books().failed, 1);
-        let next = shot("gate", Purpose::Asked("n2".into()));
+        let next = shot("gate", asked("dog"));
         assert_eq!(snapshots.begin(next, at(0)), Ok(()));
     }
 }

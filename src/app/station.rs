@@ -108,6 +108,12 @@ impl Station {
         }
     }
 
+    /// These are its cameras from now on, as they are now.
+    pub fn change(&mut self, cameras: &[Camera]) {
+        self.cameras = cameras.iter().map(|camera| camera.id.clone()).collect();
+        self.sampler.change(cameras);
+    }
+
     /// Begins looks until outcomes are to be handed on, as [`Looks::outcomes`] does. An error is the engine's end; it is to be
     /// [`lost`](Self::lost) then. For a station that has lost its engine, never ready.
     pub async fn next(&mut self) -> Result<Vec<Outcome>, EngineStopped> {
@@ -180,6 +186,11 @@ impl Station {
     /// Its frames.
     pub fn sampler(&self) -> &Arc<Sampler> {
         &self.sampler
+    }
+
+    /// Whether somebody looks at its frames.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
     }
 
     /// Progress of the engine; `None` when it has ended.

@@ -1,6 +1,6 @@
 //! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
 
-use super::{Camera, CameraTls, Commands, Config, Device, FramePlace, Source};
+use super::{Camera, CameraTls, Config, Device, FramePlace, Source};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
 pub fn asked_prompt_frames_hz(cameras: &[Camera]) -> f64 {
@@ -60,17 +60,10 @@ pub fn idle_gpus(config: &Config) -> Option<String> {
 /// or because another setting is in their way. Told only of those that ask for more than the default.
 pub fn without_effect(config: &Config) -> Vec<String> {
     let mut keys = Vec::new();
-    if config.mqtt.commands == Commands::All {
-        keys.push("mqtt.commands".to_owned());
-    }
     for camera in &config.cameras {
         for prompt in &camera.prompts {
-            let given = [
-                ("snapshot", prompt.snapshot),
-                ("verify", prompt.verify.is_some()),
-            ];
-            for (name, _) in given.into_iter().filter(|(_, given)| *given) {
-                keys.push(format!("camera.{}.prompt.{}.{name}", camera.id, prompt.id));
+            if prompt.verify.is_some() {
+                keys.push(format!("camera.{}.prompt.{}.verify", camera.id, prompt.id));
             }
         }
     }

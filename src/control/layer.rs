@@ -2,7 +2,7 @@
 
 use super::{
     added::{Added, Attention},
-    overrides::{Lapsed, Override, Overrides},
+    overrides::{Lapsed, Overrides},
     revisions::{Kept, Revisions},
     setting::{checked, current},
 };
@@ -73,8 +73,7 @@ impl Layer {
     /// The cameras that are in force at `now`, in the order of the file.
     pub fn cameras(&mut self, now: Mono) -> Vec<Camera> {
         self.attention.retain(|attention| now < attention.until);
-        let mut cameras = self.file.clone();
-        self.overrides.apply(&mut cameras);
+        let mut cameras = self.kept_cameras();
         for camera in &mut cameras {
             let added: Vec<_> = self
                 .added
@@ -89,6 +88,13 @@ impl Layer {
             }
         }
         self.revisions.number(&mut cameras);
+        cameras
+    }
+
+    /// The file's cameras with what is kept over a restart, and without what holds for a while only.
+    pub fn kept_cameras(&self) -> Vec<Camera> {
+        let mut cameras = self.file.clone();
+        self.overrides.apply(&mut cameras);
         cameras
     }
 
@@ -192,13 +198,6 @@ impl Layer {
                 format!("camera {camera} has no prompt {prompt}"),
             ),
         }
-    }
-}
-
-impl Override {
-    /// The change in words, without its camera: `rate: 1 -> 2`.
-    pub fn words(&self) -> String {
-        format!("{:?} instead of {:?}", self.now, self.file)
     }
 }
 

@@ -20,6 +20,6 @@ mod store;
 
 pub use layer::{Changed, Layer};
 pub use overrides::{Lapsed, Overrides};
-pub use repeated::Repeated;
+pub use repeated::{Known, Repeated};
 pub use setting::{all, current};
 pub use store::Store;

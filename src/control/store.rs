@@ -78,6 +78,16 @@ impl Store {
         }
     }
 
+    /// Forgets what an earlier run left.
+    pub fn forget(&self) -> Result<(), StoreError> {
+        let path = self.0.join(FILE);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(StoreError::Disk { path, error }),
+        }
+    }
+
     /// Keeps what the layer has to keep.
     pub fn save(&self, layer: &Layer) -> Result<(), StoreError> {
         let (overrides, revisions) = layer.kept();

@@ -405,6 +405,36 @@ impl Metrics {
         }
     }
 
+    /// A camera was taken away: its lines go too, as no figure of them is true any more.
+    pub fn forget(&self, camera: &CameraId) {
+        let label = OfCamera::from(camera);
+        for gauge in [
+            &self.frames_waiting,
+            &self.frames_in_flight,
+            &self.camera_online,
+            &self.reconnects_1h,
+            &self.stalls_1h,
+        ] {
+            gauge.remove(&label);
+        }
+        for counter in [
+            &self.frames_in,
+            &self.camera_losses,
+            &self.reconnects,
+            &self.stalls,
+            &self.abandoned,
+            &self.rtp_lost,
+            &self.rtp_foreign,
+            &self.frames_corrupt,
+        ] {
+            counter.remove(&label);
+        }
+        for (fate, _) in by_fate(&Books::default()) {
+            let camera = label.camera.clone();
+            self.frames.remove(&OfFate { camera, fate });
+        }
+    }
+
     /// Copies the outbox's counters, which count from the start.
     pub fn set_messages(&self, sent: u64, dropped: &[(&'static str, u64)]) {
         set(&self.messages_sent, sent);

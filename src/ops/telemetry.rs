@@ -22,7 +22,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-use crate::config::Secret;
+use crate::{config::Secret, domain::LogLevel};
 
 const MASK: &str = "***";
 
@@ -114,38 +114,86 @@ pub enum TelemetryError {
     Twice,
 }
 
+/// What is shown; can be changed while the process runs. Clones change the same.
+#[derive(Clone)]
+pub struct Levels {
+    /// As the process was started.
+    usual: Arc<str>,
+    set: Arc<dyn Fn(EnvFilter) -> bool + Send + Sync>,
+}
+
+impl Levels {
+    /// Of a process without a log of its own: nothing changes.
+    #[cfg(test)]
+    pub fn fixed() -> Self {
+        Self {
+            usual: "info".into(),
+            set: Arc::new(|_| false),
+        }
+    }
+
+    /// Shows lines of ours from that level on, or with `None` what is usual again. False when that is impossible.
+    pub fn show(&self, level: Option<LogLevel>) -> bool {
+        let directives = match level {
+            None => self.usual.to_string(),
+            Some(LogLevel::Error) => "error".to_owned(),
+            Some(LogLevel::Warn) => "warn".to_owned(),
+            Some(LogLevel::Info) => "info".to_owned(),
+            Some(LogLevel::Debug) => "info,spotter=debug".to_owned(),
+            Some(LogLevel::Trace) => "info,spotter=trace".to_owned(),
+        };
+        EnvFilter::try_new(directives).is_ok_and(|filter| (self.set)(filter))
+    }
+}
+
+impl fmt::Debug for Levels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Levels").field(&self.usual).finish()
+    }
+}
+
 /// Sets up logging for the process, once. `RUST_LOG` decides what is shown; else `verbose` 0 is info, 1 debug, 2 trace.
 /// Secrets added to `secrets` later are masked from then on.
-pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<(), TelemetryError> {
-    let filter = match std::env::var("RUST_LOG") {
-        Ok(filter) if !filter.is_empty() => EnvFilter::try_new(filter),
-        _ => EnvFilter::try_new(match verbose {
+pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<Levels, TelemetryError> {
+    let usual = match std::env::var("RUST_LOG") {
+        Ok(filter) if !filter.is_empty() => filter,
+        _ => match verbose {
             0 => "info",
             1 => "info,spotter=debug",
             _ => "info,spotter=trace",
-        }),
+        }
+        .to_owned(),
     };
+    let filter = EnvFilter::try_new(&usual);
     let filter = filter.map_err(|error| TelemetryError::Filter(error.to_string()))?;
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
         .with_target(false)
         .with_ansi(sink == Sink::Terminal)
         .with_writer(MaskedWriter {
             secrets,
             out: io::stderr,
         });
-    let done = if sink == Sink::Journal {
+    let usual = usual.into();
+    let twice = |_| TelemetryError::Twice;
+    let set: Arc<dyn Fn(EnvFilter) -> bool + Send + Sync> = if sink == Sink::Journal {
         let format = JournalFormat(
             Format::default()
                 .without_time()
                 .with_level(false)
                 .with_target(false),
         );
-        builder.event_format(format).try_init()
+        let builder = builder.event_format(format).with_env_filter(filter);
+        let builder = builder.with_filter_reloading();
+        let handle = builder.reload_handle();
+        builder.try_init().map_err(twice)?;
+        Arc::new(move |filter| handle.reload(filter).is_ok())
     } else {
-        builder.try_init()
+        let builder = builder.with_env_filter(filter).with_filter_reloading();
+        let handle = builder.reload_handle();
+        builder.try_init().map_err(twice)?;
+        Arc::new(move |filter| handle.reload(filter).is_ok())
     };
-    done.map_err(|_| TelemetryError::Twice)
+    Ok(Levels { usual, set })
 }
 
 /// How much is shown, as [`init`] takes it: for another process of ours that is to show as much.

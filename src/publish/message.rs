@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::domain::{CameraId, Event, PromptId, ZoneId};
+use crate::domain::{CameraId, Event, PromptId, Setting, ZoneId};
 
 use super::{
     Detection, ReplyTo, Topics,
@@ -103,6 +103,15 @@ pub enum Update {
         prompt: PromptId,
         /// Now; `None` = nobody is looking.
         count: Option<u64>,
+    },
+    /// A value that may be changed at run time.
+    Setting {
+        /// Of which camera.
+        camera: CameraId,
+        /// The value in force.
+        setting: Setting,
+        /// It is told also when it is what it was: somebody wanted another, and what shows it is to snap back.
+        again: bool,
     },
     /// The believed answer to a question.
     Answer {
@@ -262,6 +271,18 @@ impl Message {
                 topics.zone(&camera, &zone, &prompt),
                 count_text(count).into_bytes(),
             ),
+            Update::Setting {
+                camera,
+                setting,
+                again,
+            } => {
+                let topic = topics.setting(&camera, &setting);
+                let state = Self::state(topic, setting_text(&setting).into_bytes());
+                match again {
+                    true => state.refreshed_after(Duration::ZERO),
+                    false => state,
+                }
+            }
             Update::Answer {
                 camera,
                 prompt,
@@ -287,6 +308,14 @@ impl Message {
                 payload: payload.into(),
             },
         }
+    }
+
+    /// An unchanged state goes out again when the last one is so old.
+    fn refreshed_after(mut self, age: Duration) -> Self {
+        if let Content::State { refresh, .. } = &mut self.content {
+            *refresh = Some(age);
+        }
+        self
     }
 
     fn ranked(mut self, new: Rank) -> Self {
@@ -324,6 +353,17 @@ fn can_be_published_to(topic: &str) -> bool {
 
 /// What a state says that nobody knows: Home Assistant reads it as unknown.
 const UNKNOWN: &str = "None";
+
+/// As it is set: `ON` and `OFF`, a number, words.
+fn setting_text(setting: &Setting) -> String {
+    match setting {
+        Setting::Enabled(on) | Setting::MotionGate(on) | Setting::PromptEnabled(_, on) => {
+            if *on { "ON" } else { "OFF" }.to_owned()
+        }
+        Setting::RateHz(number) | Setting::MinScore(_, number) => number.to_string(),
+        Setting::Text(_, text) => text.clone(),
+    }
+}
 
 fn count_text(count: Option<u64>) -> String {
     count.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string())

@@ -122,6 +122,14 @@ impl Follower {
             .collect()
     }
 
+    /// A picture of one of them is published.
+    pub fn pictured(&mut self, track: &TrackId) {
+        let mut lives = self.things.iter_mut().map(|thing| &mut thing.life);
+        if let Some(life) = lives.find(|life| life.track() == track) {
+            life.pictured();
+        }
+    }
+
     /// The events that are open, as they stand.
     pub fn open(&self) -> impl Iterator<Item = &Event> {
         self.things.iter().filter_map(|thing| thing.life.open())

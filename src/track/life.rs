@@ -156,6 +156,11 @@ impl Life {
         self.told.is_some().then_some(&self.event)
     }
 
+    /// A picture of it is published; what is told from now on says so.
+    pub fn pictured(&mut self) {
+        self.event.snapshot = true;
+    }
+
     /// A look saw it.
     pub fn seen(&mut self, sight: &Sight, glance: &Glance) -> Turn {
         let event = &mut self.event;

@@ -161,6 +161,14 @@ impl Tracker {
         news.filter_map(event).collect()
     }
 
+    /// A picture of an event's thing is published: later messages of the event say so.
+    pub fn pictured(&mut self, event: &Event) {
+        let key = (event.camera.clone(), event.prompt.clone());
+        if let Some(watch) = self.watches.get_mut(&key) {
+            watch.pictured(&event.track);
+        }
+    }
+
     /// Everything that is believed of every prompt, without events.
     pub fn beliefs(&self) -> Vec<Change> {
         let known = |(key, watch): (&_, &Watch)| change(key, watch.beliefs());

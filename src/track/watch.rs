@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::{Camera, CameraPrompt},
-    domain::{Answer, AnswerBody, EndReason, Event, Frame, Mono, Task, WallTime, ZoneId},
+    domain::{Answer, AnswerBody, EndReason, Event, Frame, Mono, Task, TrackId, WallTime, ZoneId},
 };
 
 /// Nobody has looked for so many of the longest expected pauses between two looks: nothing is known any more.
@@ -38,6 +38,16 @@ pub enum News {
     Answer(Option<String>),
     /// Of one of its things.
     Event(Box<Event>),
+}
+
+impl News {
+    /// The event, if it is one.
+    pub fn event_mut(&mut self) -> Option<&mut Event> {
+        match self {
+            Self::Event(event) => Some(event),
+            _ => None,
+        }
+    }
 }
 
 /// What one answer says about now.
@@ -202,6 +212,11 @@ impl Watch {
         all.into_iter()
             .chain(self.zones.counts().map(zone))
             .collect()
+    }
+
+    /// A picture of one of its things is published.
+    pub fn pictured(&mut self, track: &TrackId) {
+        self.things.pictured(track);
     }
 
     /// The events that are open, as they stand.

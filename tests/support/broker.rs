@@ -120,6 +120,16 @@ pub fn retained(broker: SocketAddr) -> BTreeMap<String, String> {
     kept.map(|heard| (heard.topic, heard.payload)).collect()
 }
 
+/// Publishes as a client of its own, with QoS 1; `more` are arguments of `mosquitto_pub`.
+pub fn publish(broker: SocketAddr, topic: &str, payload: &str, more: &[&str]) {
+    let published = client("mosquitto_pub", broker)
+        .args(["-t", topic, "-m", payload, "-q", "1"])
+        .args(more)
+        .status();
+    let published = published.expect("mosquitto_pub starts (package mosquitto-clients)");
+    assert!(published.success(), "{topic} is not taken at {broker}");
+}
+
 fn publish_ready(broker: SocketAddr) {
     let published = client("mosquitto_pub", broker)
         .args(["-t", READY, "-m", "ready", "-r", "-q", "1"])

@@ -44,17 +44,34 @@ struct Look {
     still: Option<Arc<Still>>,
 }
 
+/// The prompts that are asked of a camera, not answered yet.
+fn asked(camera: &config::Camera) -> Vec<Asked> {
+    let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
+    let asked = enabled.map(|prompt| Asked::new(prompt.id.as_str(), &prompt.task));
+    asked.collect()
+}
+
 impl Shown {
     /// Not looked at yet.
     pub fn new(camera: &config::Camera) -> Self {
-        let asked = |prompt: &config::CameraPrompt| Asked::new(prompt.id.as_str(), &prompt.task);
         Self {
             id: camera.id.clone(),
             minute: Minute::default(),
-            prompts: camera.prompts.iter().map(asked).collect(),
+            prompts: asked(camera),
             shown: None,
             next: None,
             pictured: None,
+        }
+    }
+
+    /// These prompts are asked from now on. The answer to one that stays as it was is still shown.
+    pub fn ask(&mut self, camera: &config::Camera) {
+        let mut before = std::mem::replace(&mut self.prompts, asked(camera));
+        for prompt in &mut self.prompts {
+            let same = |old: &Asked| old.id == prompt.id && old.words == prompt.words;
+            if let Some(place) = before.iter().position(same) {
+                prompt.answer = before.swap_remove(place).answer;
+            }
         }
     }
 

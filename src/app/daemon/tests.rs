@@ -5,9 +5,11 @@ use std::path::Path;
 use super::*;
 use crate::{
     app::{rig, seats::deal, station::Station},
+    config::Environment,
     domain::CameraId,
     front::handle,
     ingest,
+    ops::telemetry::{Levels, SecretList},
     sampler::TimeLimits,
     testing::simulated,
 };
@@ -30,7 +32,10 @@ fn config() -> Config {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("site.toml");
     std::fs::write(&path, CONFIG).unwrap();
-    config::load(&path, &Environment::process()).unwrap().config
+    let mut config = config::load(&path, &Environment::process()).unwrap().config;
+    // Nothing of an earlier run is there.
+    config.node.state_dir = folder.path().to_owned();
+    config
 }
 
 fn card() -> ModelCard {
@@ -75,7 +80,15 @@ async fn daemon(steps: &[usize]) -> Daemon {
     }
     let page = BoundPage::bind(&config.http).await.unwrap();
     let engines = (Engines::new(stations, ids), card());
-    Daemon::with(config, page, engines, clock, None).unwrap()
+    let force = Force::open(&config, clock.now());
+    let around = Around {
+        logging: Logging {
+            secrets: SecretList::default(),
+            levels: Levels::fixed(),
+        },
+        console: None,
+    };
+    Daemon::with(config, (page, force), engines, clock, around).unwrap()
 }
 
 #[tokio::test]

@@ -59,3 +59,18 @@ fn names_follow_the_scheme_and_books_are_copied() {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }
 }
+
+#[test]
+fn a_camera_that_is_taken_away_leaves_no_line() {
+    let metrics = Metrics::new();
+    for id in ["gate", "yard"].map(|id| CameraId::new(id).unwrap()) {
+        metrics.set_books(&id, &Books::default());
+        metrics.set_camera(&id, true, &CameraCounts::default());
+    }
+    metrics.forget(&CameraId::new("gate").unwrap());
+    let page = metrics.encode();
+    assert!(
+        !page.contains("\"gate\"") && page.contains("\"yard\""),
+        "{page}"
+    );
+}

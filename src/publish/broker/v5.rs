@@ -82,6 +82,13 @@ pub(super) fn publish_options(way: &Way) -> PublishOptions {
 pub(super) fn subscription(filter: &str) -> SubscribeFilterInput {
     SubscribeFilterInput::new(filter, QoS::AtLeastOnce)
         .retain_forward_rule(RetainForwardRule::Never)
+        .preserve_retain(is_of_commands(filter))
+}
+
+/// A command that is published to be retained would be done again at every start, so it has to say so also when it comes at
+/// once. Other topics are heard as they are: a will is retained, and it is news.
+fn is_of_commands(filter: &str) -> bool {
+    filter.ends_with("/set") || filter.ends_with("/cmd")
 }
 
 pub(super) fn published(result: Result<(), PublishNoticeError>) -> Outcome {

@@ -1,0 +1,119 @@
+//! The cameras in force: the file's, with what was changed at run time and is kept over a restart.
+
+use crate::{
+    config::{Camera, Config, Overrides as Policy},
+    control::{self, Changed, Lapsed, Layer, Store},
+    domain::{CameraId, Command, Mono, Refusal, Setting},
+};
+
+/// The layer with its store.
+pub struct Force {
+    layer: Layer,
+    /// `None`: changes do not survive a restart.
+    store: Option<Store>,
+    cameras: Vec<Camera>,
+}
+
+impl Force {
+    /// Goes on where an earlier run stood, when the configuration wants that. What cannot be read is logged: Spotter runs
+    /// with the file alone then. Blocks on the disk.
+    pub fn open(config: &Config, now: Mono) -> Self {
+        let store = Store::new(config.node.state_dir.clone());
+        let kept = match config.mqtt.overrides {
+            Policy::Keep => store.load(),
+            Policy::Forget => store.forget().map(|()| Default::default()),
+        };
+        let (overrides, revisions) = kept.unwrap_or_else(|error| {
+            tracing::error!("{error}");
+            Default::default()
+        });
+        let (layer, lapsed) = Layer::new(config.cameras.clone(), overrides, revisions);
+        let mut force = Self {
+            layer,
+            store: (config.mqtt.overrides == Policy::Keep).then_some(store),
+            cameras: Vec::new(),
+        };
+        force.tell(&lapsed);
+        force.renew(now);
+        force
+    }
+
+    /// The cameras as they are in force.
+    pub fn cameras(&self) -> &[Camera] {
+        &self.cameras
+    }
+
+    /// The camera as it is in force.
+    pub fn camera(&self, id: &CameraId) -> Result<&Camera, Refusal> {
+        let known = self.cameras.iter().find(|camera| camera.id == *id);
+        known.ok_or_else(|| Refusal::no_camera(id))
+    }
+
+    /// The file says something else now.
+    pub fn rebase(&mut self, config: &Config, now: Mono) {
+        let lapsed = self.layer.rebase(config.cameras.clone());
+        self.tell(&lapsed);
+        self.renew(now);
+    }
+
+    /// Does what a command asks of the layer; the cameras are those that are in force then. Blocks on the disk, for one small
+    /// file.
+    pub fn command(&mut self, command: &Command, now: Mono) -> Result<Changed, Refusal> {
+        let changed = self.layer.command(command, now)?;
+        self.renew(now);
+        if changed == Changed::Kept {
+            self.save();
+        }
+        Ok(changed)
+    }
+
+    /// True when time alone has changed what is in force.
+    pub fn tick(&mut self, now: Mono) -> bool {
+        let due = self.layer.next_at().is_some_and(|at| at <= now);
+        if due {
+            self.renew(now);
+        }
+        due
+    }
+
+    /// How many values differ from the file.
+    pub fn overrides(&self) -> usize {
+        self.layer.overrides().len()
+    }
+
+    /// Which values differ from the file: what it says, and what holds.
+    pub fn differences(&self) -> Vec<(CameraId, Setting, Setting)> {
+        let all = self.layer.overrides().iter();
+        all.map(|o| (o.camera.clone(), o.file.clone(), o.now.clone()))
+            .collect()
+    }
+
+    /// The values that may be changed, of each camera of the file. Prompts that were added for a while are not among them.
+    pub fn settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
+        let of = |camera: &Camera| (camera.id.clone(), control::all(camera));
+        self.layer.kept_cameras().iter().map(of).collect()
+    }
+
+    fn renew(&mut self, now: Mono) {
+        self.cameras = self.layer.cameras(now);
+    }
+
+    fn save(&self) {
+        if let Some(Err(error)) = self.store.as_ref().map(|store| store.save(&self.layer)) {
+            tracing::error!("{error}");
+        }
+    }
+
+    /// What was changed at run time and holds no longer. It is forgotten on disk too.
+    fn tell(&self, lapsed: &[Lapsed]) {
+        for Lapsed { was, file } in lapsed {
+            let (camera, field) = (&was.camera, was.now.field());
+            let prompt = was.now.prompt().map(tracing::field::display);
+            let (dropped, file) = (&was.now, file.as_ref().map(tracing::field::debug));
+            tracing::warn!(%camera, prompt, field, ?dropped, file, "the file was edited: a run-time change holds no longer");
+        }
+        if !lapsed.is_empty() {
+            self.save();
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The daemon changed while it runs, as a person at a broker and an editor does it: commands, answers, reloads.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use std::{fs, path::PathBuf};
+
+use serde_json::{Value, json};
+use support::{
+    DONE, Program,
+    broker::{Consumer, broker, publish, retained},
+    file, free_address,
+};
+
+/// Two cameras with GStreamer's ball, and a third that is added later.
+const GATE: &str =
+    "[camera.gate]\nurl = \"test://\"\nrate = 4\nprompt.ball.detect = \"white ball\"\n";
+const YARD: &str = "[camera.yard]\nurl = \"test://\"\nrate = 1\nprompt.ball.detect = \"white ball\"\n\
+                    prompt.dog = { detect = \"dog\", rate = 0.5 }\n";
+const ROOF: &str = "[camera.roof]\nurl = \"test://\"\nprompt.ball.detect = \"white ball\"\n";
+
+struct Site {
+    directory: tempfile::TempDir,
+    address: std::net::SocketAddr,
+    _broker: spotter::demo::broker::Broker,
+    consumer: Consumer,
+}
+
+impl Site {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let address = free_address();
+        let broker = broker(address, "");
+        let consumer = Consumer::on(address);
+        Self {
+            directory,
+            address,
+            _broker: broker,
+            consumer,
+        }
+    }
+
+    fn write(&self, cameras: &[&str]) -> PathBuf {
+        let state = self.directory.path().join("state");
+        let head = format!(
+            "node = {{ name = \"edge1\", state_dir = {state:?} }}\nhttp.listen = \"off\"\nmodel.budget = \"60s\"\n\
+             mqtt = {{ url = \"mqtt://{}\", commands = \"all\" }}\n",
+            self.address
+        );
+        let text = format!("{head}{}", cameras.concat());
+        file(self.directory.path(), "site.toml", text)
+    }
+
+    fn start(&self, cameras: &[&str]) -> Program {
+        let path = self.write(cameras);
+        let program = Program::start(["run", "--config", path.to_str().expect("UTF-8")]);
+        for camera in cameras {
+            let id = &camera[8..12];
+            self.consumer
+                .wait_for(&format!("cam/{id}/status"), |text| text == "online");
+        }
+        program
+    }
+
+    fn set(&self, topic: &str, payload: &str) {
+        publish(
+            self.address,
+            &format!("spotter/edge1/{topic}/set"),
+            payload,
+            &[],
+        );
+    }
+
+    /// Sends a request and gives its answer.
+    fn ask(&self, mut request: Value) -> Value {
+        let from = self.consumer.now();
+        let id = format!("r{from}");
+        request["id"] = json!(id);
+        publish(self.address, "spotter/edge1/cmd", &request.to_string(), &[]);
+        let own = |text: &str| text.contains(&format!("\"id\":\"{id}\""));
+        self.consumer.wait_after(from, "/reply", own).json()
+    }
+
+    /// The payload that comes next on a topic.
+    fn next(&self, from: usize, topic: &str) -> String {
+        self.consumer.wait_after(from, topic, |_| true).payload
+    }
+
+    /// The next detection of a prompt that passes.
+    fn detection(&self, from: usize, topic: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let wanted = |text: &str| serde_json::from_str(text).is_ok_and(|json: Value| wanted(&json));
+        self.consumer.wait_after(from, topic, wanted).json()
+    }
+
+    fn health(&self, camera: &str) -> Value {
+        let retained = retained(self.address);
+        let text = &retained[&format!("spotter/edge1/cam/{camera}/health")];
+        serde_json::from_str(text).expect("JSON")
+    }
+}
+
+#[test]
+fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise() {
+    let site = Site::new();
+    let program = site.start(&[GATE, YARD]);
+    let settings = retained(site.address);
+    for (topic, payload) in [
+        ("gate/enabled", "ON"),
+        ("gate/rate", "4"),
+        ("gate/motion_gate", "OFF"),
+        ("gate/prompt/ball/text", "white ball"),
+        ("gate/prompt/ball/enabled", "ON"),
+        ("gate/prompt/ball/min_score", "0"),
+    ] {
+        assert_eq!(settings[&format!("spotter/edge1/cam/{topic}")], payload);
+    }
+    let connected = site.health("gate")["since_ms"].clone();
+
+    // The words: with their number in every detection, and an answer.
+    let from = site.consumer.now();
+    site.set("cam/gate/prompt/ball/text", "round thing");
+    let reply: Value = serde_json::from_str(&site.next(from, "/reply")).expect("JSON");
+    assert_eq!(
+        (&reply["ok"], &reply["op"], &reply["rev"]),
+        (&json!(true), &json!("prompt_set"), &json!(2))
+    );
+    assert_eq!(site.next(from, "gate/prompt/ball/text"), "round thing");
+    let seen = site.detection(from, "gate/det/ball", |json| json["prompt"]["rev"] == 2);
+    assert_eq!(seen["prompt"]["text"], "round thing");
+
+    // What cannot be is refused, and the state is told again so that a switch snaps back.
+    let from = site.consumer.now();
+    site.set("cam/gate/rate", "99");
+    let reply: Value = serde_json::from_str(&site.next(from, "/reply")).expect("JSON");
+    assert_eq!(
+        (&reply["ok"], &reply["error"]["code"]),
+        (&json!(false), &json!("bad_value"))
+    );
+    assert_eq!(site.next(from, "cam/gate/rate"), "4");
+
+    // Off: the connection ends too, and what was known is not any more.
+    let from = site.consumer.now();
+    site.set("cam/yard/enabled", "OFF");
+    site.consumer
+        .wait_after(from, "yard/status", |text| text == "offline");
+    site.consumer
+        .wait_after(from, "yard/health", |text| text.contains("\"disabled\""));
+    assert_eq!(
+        site.health("gate")["since_ms"],
+        connected,
+        "the other camera is not disturbed"
+    );
+
+    // A command that is to be retained is never acted on, or it would be done again at every start.
+    publish(
+        site.address,
+        "spotter/edge1/cam/gate/enabled/set",
+        "OFF",
+        &["-r"],
+    );
+    program
+        .stderr
+        .wait_for("a retained command is not acted on");
+    let overrides = site.ask(json!({"op": "get", "what": "overrides"}));
+    assert_eq!(
+        overrides["value"].as_array().map(Vec::len),
+        Some(2),
+        "{overrides}"
+    );
+    program.terminate().expect(DONE);
+    publish(
+        site.address,
+        "spotter/edge1/cam/gate/enabled/set",
+        "",
+        &["-r"],
+    );
+
+    // The words are kept over a restart, until the file says something else.
+    let from = site.consumer.now();
+    let program = site.start(&[GATE]);
+    let seen = site.detection(from, "gate/det/ball", |_| true);
+    assert_eq!(
+        (&seen["prompt"]["text"], &seen["prompt"]["rev"]),
+        (&json!("round thing"), &json!(2))
+    );
+    program.terminate().expect(DONE);
+    let from = site.consumer.now();
+    let edited = GATE.replace("white ball", "grey ball");
+    let program = site.start(&[&edited]);
+    program
+        .stderr
+        .wait_for("the file was edited: a run-time change holds no longer");
+    let seen = site.detection(from, "gate/det/ball", |_| true);
+    assert_eq!(
+        (&seen["prompt"]["text"], &seen["prompt"]["rev"]),
+        (&json!("grey ball"), &json!(3))
+    );
+    program.terminate().expect(DONE);
+}
+
+#[test]
+fn requests_are_answered_once_each() {
+    let site = Site::new();
+    let program = site.start(&[GATE]);
+    let info = site.ask(json!({"op": "get", "what": "info"}));
+    assert_eq!(info["value"]["cams"][0]["id"], "gate");
+
+    // A prompt for a while, and more looks for a while.
+    let hat = json!({"id": "hat", "detect": "hat", "rate": 4});
+    let from = site.consumer.now();
+    let added = site.ask(json!({"op": "prompt_add", "cam": "gate", "prompt": hat}));
+    assert_eq!(added["ok"], true, "{added}");
+    site.consumer.wait_after(from, "gate/det/hat", |_| true);
+    let removed = site.ask(json!({"op": "prompt_del", "cam": "gate", "prompt": "hat"}));
+    assert_eq!(removed["ok"], true, "{removed}");
+    let look = site.ask(json!({"op": "look", "cam": "gate", "seconds": 2, "rate": 20}));
+    assert_eq!(look["ok"], true, "{look}");
+
+    // A question about the next frame.
+    let answer = site.ask(json!({"op": "ask", "cam": "gate", "text": "Is it night?"}));
+    assert!(
+        answer["ok"] == true && answer["value"].is_string(),
+        "{answer}"
+    );
+    let nobody = site.ask(json!({"op": "ask", "cam": "roof", "text": "Is it night?"}));
+    assert_eq!(nobody["error"]["code"], "unknown_camera");
+
+    // The same id again is answered again and not done again.
+    let request = json!({"id": "once", "op": "reset_overrides"}).to_string();
+    for _ in 0..2 {
+        let from = site.consumer.now();
+        publish(site.address, "spotter/edge1/cmd", &request, &[]);
+        site.consumer
+            .wait_after(from, "/reply", |text| text.contains("\"once\""));
+    }
+    assert_eq!(
+        program
+            .stderr
+            .text()
+            .matches("op=\"reset_overrides\"")
+            .count(),
+        1
+    );
+
+    // Where an MQTT 5 sender wants it.
+    let from = site.consumer.now();
+    let properties = ["-D", "publish", "response-topic", "spotter/answers"];
+    publish(
+        site.address,
+        "spotter/edge1/cmd",
+        "{\"op\":\"exec\"}",
+        &properties,
+    );
+    let refused = site
+        .consumer
+        .wait_after(from, "spotter/answers", |_| true)
+        .json();
+    assert_eq!(refused["error"]["code"], "unknown_op");
+
+    let from = site.consumer.now();
+    let picture = site.ask(json!({"op": "snapshot", "cam": "gate"}));
+    assert_eq!(picture["ok"], true, "{picture}");
+    site.consumer
+        .wait_after(from, "gate/snapshot/ball", |_| true);
+
+    let again = site.ask(json!({"op": "reconnect", "cam": "gate"}));
+    assert_eq!(again["ok"], true, "{again}");
+    let asked = picture["at_ms"].as_i64();
+    site.detection(from, "gate/health", |health| {
+        health["state"] == "streaming" && health["since_ms"].as_i64() > asked
+    });
+    program.terminate().expect(DONE);
+}
+
+#[test]
+fn a_reload_changes_what_changed_and_nothing_else() {
+    let site = Site::new();
+    let program = site.start(&[GATE, YARD]);
+    let connected = ["gate", "yard"].map(|camera| site.health(camera)["since_ms"].clone());
+    let boot = site.ask(json!({"op": "get", "what": "info"}))["value"]["boot"].clone();
+
+    // One camera comes, another gets other words; nobody reconnects, and the model is not loaded again.
+    let from = site.consumer.now();
+    site.write(&[GATE, &YARD.replace("\"dog\"", "\"cat\""), ROOF]);
+    program.signal("HUP");
+    site.consumer
+        .wait_after(from, "edge1/config", |text| text.contains("\"ok\""));
+    site.consumer
+        .wait_after(from, "roof/status", |text| text == "online");
+    let seen = site.detection(from, "yard/det/dog", |json| json["prompt"]["rev"] == 2);
+    assert_eq!(seen["prompt"]["text"], "cat");
+    for (camera, since) in ["gate", "yard"].iter().zip(&connected) {
+        assert_eq!(site.health(camera)["since_ms"], *since, "{camera}");
+    }
+    assert_eq!(program.stderr.text().matches("model loaded").count(), 1);
+
+    // A bad file changes nothing, and both who edits and who asks are told why.
+    let from = site.consumer.now();
+    let path = site.write(&[GATE, "[camera.yard]\nurl = \"http://x\"\n"]);
+    let refused = site.ask(json!({"op": "reload"}));
+    assert_eq!(refused["error"]["code"], "failed", "{refused}");
+    let told = site
+        .consumer
+        .wait_after(from, "edge1/config", |text| text.contains("rejected"));
+    assert!(told.payload.contains("camera.yard.url"), "{told:?}");
+    program.stderr.wait_for("the new configuration is refused");
+    site.detection(from, "roof/det/ball", |_| true);
+
+    // One goes: it is said goodbye to, and its states are gone.
+    fs::write(
+        &path,
+        fs::read_to_string(site.write(&[GATE, ROOF])).expect("a file"),
+    )
+    .expect("written");
+    let reloaded = site.ask(json!({"op": "reload"}));
+    assert_eq!(reloaded["ok"], true, "{reloaded}");
+    let info = site.ask(json!({"op": "get", "what": "info"}));
+    let cams = info["value"]["cams"].as_array().expect("a list");
+    assert_eq!(
+        cams.iter().map(|cam| &cam["id"]).collect::<Vec<_>>(),
+        ["gate", "roof"]
+    );
+    assert_eq!(info["value"]["boot"], boot, "it is the same run");
+    assert_eq!(site.health("gate")["since_ms"], connected[0]);
+    let ended = program.terminate().expect(DONE);
+    assert!(
+        ended.stderr.contains("the books balance"),
+        "{}",
+        ended.stderr
+    );
+}
