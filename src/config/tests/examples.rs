@@ -13,6 +13,9 @@ fn every_shipped_file_passes_a_check() {
     let mut count = 0;
     for entry in fs::read_dir(shipped("")).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|kind| kind != "toml") {
+            continue;
+        }
         let loaded = check(&path, &environment(&[])).unwrap_or_else(|p| panic!("{p}"));
         for warning in &loaded.warnings {
             let about_this_machine = ["was not given", "not set", "not found", "is here"];

@@ -72,7 +72,8 @@ pub(super) struct Open<'a> {
     pulse: Pulse<Ticket>,
     terms: Terms,
     late_will: LateWill,
-    online: bool,
+    /// Since when the broker accepts us.
+    online_since: Option<Mono>,
     /// Since when we are stopping, and whether good-bye was said.
     stopping: Option<(Mono, bool)>,
 }
@@ -95,7 +96,7 @@ impl<'a> Open<'a> {
             pulse: Pulse::new(task.clock.now()),
             terms: Terms::default(),
             late_will: LateWill::default(),
-            online: false,
+            online_since: None,
             stopping: None,
         };
         (open, events)
@@ -115,7 +116,7 @@ impl<'a> Open<'a> {
                 if let Some(reason) = self.lost() {
                     return Some(End::Lost(reason.to_owned()));
                 }
-                let (online, stopping) = (self.online, self.stopping.is_some());
+                let (online, stopping) = (self.online_since.is_some(), self.stopping.is_some());
                 tokio::select! {
                     happened = &mut next => break happened,
                     Some(answer) = self.answers.join_next() => self.settle(answer),
@@ -143,8 +144,8 @@ impl<'a> Open<'a> {
 
     /// The broker accepted: we listen, then everything true is published, `status` last.
     fn greet(&mut self, terms: Terms) {
-        self.online = true;
         let now = self.task.clock.now();
+        self.online_since = Some(now);
         self.terms = terms.within(self.memory.suspect.max_bytes(now));
         self.pulse.heard(now);
         self.task.shared.outbox().connected();
@@ -157,9 +158,15 @@ impl<'a> Open<'a> {
     fn explained(&mut self, end: End) -> End {
         let (bytes, now) = (self.pulse.largest(), self.task.clock.now());
         let suspect = &mut self.memory.suspect;
+        let Some(since) = self.online_since else {
+            if matches!(end, End::Lost(_)) {
+                suspect.away();
+            }
+            return end;
+        };
         match end {
             End::TooLarge => suspect.too_large(bytes, now),
-            End::Closed(_) if self.online && suspect.closed(bytes, now) => return End::TooLarge,
+            End::Closed(_) if suspect.closed(bytes, now.since(since), now) => return End::TooLarge,
             _ => {}
         }
         end
@@ -189,7 +196,7 @@ impl<'a> Open<'a> {
         let Some((since, said_goodbye)) = self.stopping else {
             return false;
         };
-        if !self.online || self.task.clock.now().since(since) >= STOP_WITHIN {
+        if !self.online_since.is_some() || self.task.clock.now().since(since) >= STOP_WITHIN {
             return true;
         }
         let is_settled = self.task.shared.outbox().is_settled();
@@ -202,7 +209,7 @@ impl<'a> Open<'a> {
     /// Why the connection must be given up although nobody closed it. A broker that is asked and does not answer is
     /// gone, whatever the socket says.
     fn lost(&mut self) -> Option<&'static str> {
-        if !self.online {
+        if !self.online_since.is_some() {
             return None; // The library limits the time of a connect.
         }
         let now = self.task.clock.now();

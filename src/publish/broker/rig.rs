@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
@@ -39,6 +40,13 @@ impl Mosquitto {
         };
         listens(port);
         broker
+    }
+
+    /// It keeps what its consumers are to get when it dies.
+    pub(super) fn that_keeps() -> Self {
+        let keeps = "allow_anonymous true\npersistence true\npersistence_location DIR/\n\
+                     autosave_on_changes true\nautosave_interval 1";
+        Self::start(keeps, |_| {})
     }
 
     pub(super) fn open() -> Self {
@@ -165,6 +173,59 @@ fn spawn(directory: &Path) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("tests need mosquitto: apt-get install mosquitto")
+}
+
+/// A consumer whose session outlives the broker's deaths, where the broker keeps it: `mosquitto_sub`, which comes back by
+/// itself.
+pub(super) struct Faithful {
+    child: Child,
+    heard: mpsc::Receiver<String>,
+}
+
+impl Faithful {
+    /// Gives the payloads on `filter`.
+    pub(super) fn on(port: u16, filter: &str) -> Self {
+        let mut child = Command::new("mosquitto_sub")
+            .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", "5"])
+            .args([
+                "-c", "-x", "3600", "-i", "faithful", "-q", "1", "-t", filter,
+            ])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("tests need mosquitto_sub: apt-get install mosquitto-clients");
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (sender, heard) = mpsc::channel(1024);
+        let read = move || {
+            for line in lines.map_while(Result::ok) {
+                if sender.blocking_send(line).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("faithful".into());
+        thread.spawn(read).unwrap();
+        Self { child, heard }
+    }
+
+    pub(super) async fn next(&mut self) -> String {
+        timeout(PATIENCE, self.heard.recv())
+            .await
+            .expect("no message came")
+            .unwrap()
+    }
+
+    /// What came and was not taken yet.
+    pub(super) fn heard_already(&mut self) -> Option<String> {
+        self.heard.try_recv().ok()
+    }
+}
+
+impl Drop for Faithful {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

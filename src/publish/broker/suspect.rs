@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::domain::Mono;
 
+/// Who closes for a message does it as soon as it comes, and what was not answered is sent at once on the next connection. One
+/// that lasted longer ended for another reason: the broker was killed, or the network.
+const AT_ONCE: Duration = Duration::from_secs(3);
 /// So many closes in a row with an equally large message on its way are no chance.
 const CLOSES: u32 = 2;
 /// A connection that begins later tries it again: the broker may have been set up anew.
@@ -22,11 +25,11 @@ pub(super) struct Suspect {
 }
 
 impl Suspect {
-    /// The broker closed without a word while messages were on their way, the largest of so many bytes; 0 = there were
-    /// none. True when messages of that size are held back from now on.
-    pub(super) fn closed(&mut self, bytes: usize, now: Mono) -> bool {
+    /// The broker closed a connection that had lasted so long, without a word and while messages were on their way, the
+    /// largest of so many bytes; 0 = there were none. True when messages of that size are held back from now on.
+    pub(super) fn closed(&mut self, bytes: usize, lasted: Duration, now: Mono) -> bool {
         let again = if bytes == self.bytes { self.closes } else { 0 };
-        self.closes = if bytes >= PLAUSIBLE_BYTES {
+        self.closes = if bytes >= PLAUSIBLE_BYTES && lasted < AT_ONCE {
             again + 1
         } else {
             0
@@ -37,6 +40,11 @@ impl Suspect {
             self.too_large(bytes, now);
         }
         found
+    }
+
+    /// The broker was not there: it ended for a reason of its own.
+    pub(super) fn away(&mut self) {
+        self.closes = 0;
     }
 
     /// The broker said that a message was too large, and not which: the largest of those on their way.
@@ -58,6 +66,8 @@ impl Suspect {
 mod tests {
     use super::*;
 
+    const SOON: Duration = Duration::from_millis(20);
+
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
     }
@@ -65,9 +75,9 @@ mod tests {
     #[test]
     fn a_size_that_ends_two_connections_is_held_back_for_a_while() {
         let mut suspect = Suspect::default();
-        assert!(!suspect.closed(900, at(0)) && suspect.closed(900, at(1)));
+        assert!(!suspect.closed(900, SOON, at(0)) && suspect.closed(900, SOON, at(1)));
         assert_eq!(suspect.max_bytes(at(2)), Some(899));
-        assert!(!suspect.closed(500, at(3)) && suspect.closed(500, at(4)));
+        assert!(!suspect.closed(500, SOON, at(3)) && suspect.closed(500, SOON, at(4)));
         assert_eq!(suspect.max_bytes(at(5)), Some(499));
         assert_eq!(suspect.max_bytes(at(604)), None);
     }
@@ -79,7 +89,16 @@ mod tests {
             .into_iter()
             .enumerate()
         {
-            assert!(!suspect.closed(bytes, at(second as u64)));
+            assert!(!suspect.closed(bytes, SOON, at(second as u64)));
+        }
+        // A broker that dies and comes back.
+        for second in 10..20 {
+            assert!(!suspect.closed(900, SOON, at(second)));
+            suspect.away();
+        }
+        // Outages of a broker that took what is on its way now, many a time.
+        for second in 10..20 {
+            assert!(!suspect.closed(900, Duration::from_secs(4), at(second)));
         }
         assert_eq!(suspect.max_bytes(at(9)), None);
     }
