@@ -196,7 +196,7 @@ impl<'a> Open<'a> {
         let Some((since, said_goodbye)) = self.stopping else {
             return false;
         };
-        if !self.online_since.is_some() || self.task.clock.now().since(since) >= STOP_WITHIN {
+        if self.online_since.is_none() || self.task.clock.now().since(since) >= STOP_WITHIN {
             return true;
         }
         let is_settled = self.task.shared.outbox().is_settled();
@@ -209,7 +209,7 @@ impl<'a> Open<'a> {
     /// Why the connection must be given up although nobody closed it. A broker that is asked and does not answer is
     /// gone, whatever the socket says.
     fn lost(&mut self) -> Option<&'static str> {
-        if !self.online_since.is_some() {
+        if self.online_since.is_none() {
             return None; // The library limits the time of a connect.
         }
         let now = self.task.clock.now();
