@@ -209,9 +209,8 @@ impl<'a> Open<'a> {
     /// Why the connection must be given up although nobody closed it. A broker that is asked and does not answer is
     /// gone, whatever the socket says.
     fn lost(&mut self) -> Option<&'static str> {
-        if self.online_since.is_none() {
-            return None; // The library limits the time of a connect.
-        }
+        // The library limits the time of a connect.
+        self.online_since?;
         let now = self.task.clock.now();
         if self.pulse.asks(now) {
             // Nothing changes by it, and a subscription that the broker forgot is there again.
