@@ -31,7 +31,7 @@ pub enum Damage {
     DelayOneOf(u64),
     /// In so many packets one has a wrong byte.
     FlipOneOf(u64),
-    /// Between pictures come packets of another sender.
+    /// A session that ended before speaks on, a packet before each picture.
     Foreign,
 }
 
@@ -83,6 +83,12 @@ impl Player {
         let rtp = self.rtp(self.picture);
         let last = picture.payloads.len() - 1;
         let mut packets = Vec::new();
+        if self.damage == Damage::Foreign {
+            let (marked, count) = (0x80 | payload_type, self.picture as u16);
+            let mut foreign = header(marked, count, rtp ^ 0x5555_5555, !self.stamps.ssrc);
+            foreign.extend(&picture.payloads[0]);
+            packets.push(foreign);
+        }
         for (at, payload) in picture.payloads.iter().enumerate() {
             let marked = u8::from(at == last) << 7 | payload_type;
             let mut packet = header(marked, self.stamps.sequence, rtp, self.stamps.ssrc);
@@ -90,12 +96,6 @@ impl Player {
             self.stamps.sequence = self.stamps.sequence.wrapping_add(1);
             self.sent += 1;
             self.pass(packet, &mut packets);
-        }
-        if self.damage == Damage::Foreign {
-            let marked = 0x80 | payload_type;
-            let mut foreign = header(marked, 7, rtp ^ 0x5555_5555, !self.stamps.ssrc);
-            foreign.extend(&picture.payloads[0]);
-            packets.push(foreign);
         }
         self.picture += 1;
         packets

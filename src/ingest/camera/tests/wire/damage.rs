@@ -39,7 +39,8 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
     let whole = |health: &Health| health.rtp_lost == 0 && health.frames_corrupt == 0;
     let lossy = |of| watched("loss", damaged(Damage::LoseOneOf(of)), 100, hurt);
     let late = watched("reorder", damaged(Damage::DelayOneOf(20)), 300, whole);
-    let foreign = watched("foreign", damaged(Damage::Foreign), 200, |_| true);
+    let told = |health: &Health| health.rtp_foreign > 150 && health.rtp_lost == 0;
+    let foreign = watched("foreign", damaged(Damage::Foreign), 200, told);
     let wrapping = Script {
         stamps: Stamps {
             sequence: u16::MAX - 50,
@@ -49,7 +50,24 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
         ..good()
     };
     let wrapped = watched("wrap", wrapping, 60, whole);
-    tokio::join!(lossy(1000), lossy(100), lossy(20), late, foreign, wrapped);
+    let recording = Recording {
+        sliced: true,
+        ..Recording::of(Codec::H264)
+    };
+    let slices = Script {
+        reel: [Arc::new(Tape::record(&recording))].into(),
+        ..damaged(Damage::LoseOneOf(20))
+    };
+    let sliced = watched("loss in slices", slices, 200, hurt);
+    tokio::join!(
+        lossy(1000),
+        lossy(100),
+        lossy(20),
+        sliced,
+        late,
+        foreign,
+        wrapped
+    );
 }
 
 /// What a camera encodes wrong cannot be told from what it encodes right: decoders patch it up and say nothing. It is over
