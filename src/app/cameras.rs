@@ -348,6 +348,7 @@ fn counts(health: &Health) -> CameraCounts {
         rtp_lost: health.rtp_lost,
         rtp_foreign: health.rtp_foreign,
         frames_corrupt: health.frames_corrupt,
+        frames_late: health.frames_late,
         abandoned: health.abandoned,
     }
 }
@@ -381,6 +382,7 @@ fn message(health: &Health, reason: Option<String>) -> CameraHealth {
         rtp_lost: health.rtp_lost,
         rtp_foreign: health.rtp_foreign,
         frames_corrupt: health.frames_corrupt,
+        frames_late: health.frames_late,
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,
         abandoned: health.abandoned,
@@ -486,6 +488,7 @@ mod tests {
             rtp_lost: 0,
             rtp_foreign: 0,
             frames_corrupt: 0,
+            frames_late: 0,
             losses,
             reconnects: 0,
             stalls: 0,

@@ -10,6 +10,8 @@ use crate::domain::{Mono, WallTime};
 
 /// Encoded frames under way at the same time, at most; older ones are forgotten.
 const KEPT: usize = 128;
+/// A depacketizer, and the parser behind it, may hold a frame back until they see that the next one begins.
+const HELD_BACK: usize = 2;
 /// Depacketizers and parsers may move a PTS by less than this.
 const PTS_SLACK: Duration = Duration::from_millis(20);
 
@@ -62,7 +64,7 @@ impl Arrivals {
     }
 
     /// A packet left the jitter buffer with the PTS `pts`. When a frame begins with it: its arrival, to be completed. `now`
-    /// counts as the arrival when it was not seen before.
+    /// counts as the arrival when it was never seen.
     pub fn timed(
         &mut self,
         rtp: u32,
@@ -73,6 +75,9 @@ impl Arrivals {
             return None;
         }
         let seen = self.packets.iter().find(|packet| packet.0 == rtp);
+        // What is not known any more came before all that is.
+        let is_before = |first: &&(u32, Mono, WallTime)| (first.0.wrapping_sub(rtp) as i32) > 0;
+        let seen = seen.or_else(|| self.packets.front().filter(is_before));
         let (received, received_wall) = seen.map_or(now, |packet| (packet.1, packet.2));
         let arrival = Arrival {
             received,
@@ -110,6 +115,16 @@ impl Arrivals {
         let frame = self.near(pts).and_then(|at| self.frames.get_mut(at))?;
         frame.key = key;
         Some(*frame)
+    }
+
+    /// How long a frame has been waiting for us alone, at least: so long ago those behind it began to arrive. How long the frame
+    /// itself took on its way, and how rare frames are, does not count.
+    pub fn waited(&self, arrival: &Arrival, now: Mono) -> Duration {
+        let own = |packet: &(u32, Mono, WallTime)| Some(packet.0) == arrival.rtp;
+        // What is not known any more came before all that is.
+        let next = self.packets.iter().position(own).map_or(0, |at| at + 1);
+        let behind = self.packets.get(next + HELD_BACK - 1);
+        behind.map_or(Duration::ZERO, |packet| now.since(packet.1))
     }
 
     /// The frame with the PTS `pts`, which stays.
@@ -198,5 +213,14 @@ mod tests {
         );
         assert_eq!(arrivals.take(Some(MS(0))), None);
         assert_eq!(arrivals.take(None), None);
+        // Its turn comes when nobody knows any more when it came: not now.
+        let now = at(10_000);
+        let old = *arrivals.timed(5000, MS(999_999), now).unwrap();
+        let oldest = 10_000 - KEPT as u64;
+        assert_eq!(old.received, at(oldest).0);
+        assert_eq!(arrivals.waited(&old, now.0), MS(KEPT as u64 - 1));
+        // Of the newest nothing is known that would have been behind it.
+        let newest = *arrivals.timed(9999, MS(0), now).unwrap();
+        assert_eq!(arrivals.waited(&newest, now.0), MS(0));
     }
 }

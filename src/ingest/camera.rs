@@ -130,6 +130,7 @@ pub fn spawn_with(
         rtp_lost: 0,
         rtp_foreign: 0,
         frames_corrupt: 0,
+        frames_late: 0,
         losses: 0,
         reconnects: 0,
         stalls: 0,
@@ -223,6 +224,7 @@ struct Stopping {
 struct Totals {
     frames: u64,
     corrupt: u64,
+    late: u64,
     rtp_lost: u64,
     rtp_foreign: u64,
     abandoned: u32,
@@ -331,12 +333,14 @@ impl Life {
         let progress = running.source.progress();
         self.totals.frames += progress.frames;
         self.totals.corrupt += progress.corrupt;
+        self.totals.late += progress.late;
         self.totals.rtp_lost += progress.rtp_lost;
         self.totals.rtp_foreign += progress.rtp_foreign;
         self.last = Progress {
             // Already in the totals; the rest stays to be seen while the camera is away.
             frames: 0,
             corrupt: 0,
+            late: 0,
             rtp_lost: 0,
             rtp_foreign: 0,
             ..progress
@@ -424,6 +428,7 @@ impl Life {
             rtp_lost: totals.rtp_lost + last.rtp_lost,
             rtp_foreign: totals.rtp_foreign + last.rtp_foreign,
             frames_corrupt: totals.corrupt + last.corrupt,
+            frames_late: totals.late + last.late,
             losses: counts.losses,
             reconnects: counts.reconnects,
             stalls: counts.stalls,

@@ -1,4 +1,4 @@
-//! Which frames and pictures are whole, as far as can be told. Pure: takes `now`.
+//! Which frames and pictures are whole, as far as can be told, and come in time. Pure: takes `now`.
 //!
 //! What builds on a frame that is not whole is smeared, until a key frame mends it. So there are two gates. The first is
 //! before the decoder and knows what was lost on the way; the second is behind it and knows what the decoder says of its
@@ -17,6 +17,15 @@ pub fn patience(gop: Option<Duration>) -> Duration {
     gop.map_or(PATIENCE, |gop| PATIENCE.max(gop.saturating_mul(2)))
 }
 
+/// Why a frame is not to be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gap {
+    /// Something of it is missing, or of what it builds on.
+    Lost,
+    /// It waited for the decoder for too long, or what it builds on did.
+    Late,
+}
+
 /// Before the decoder: takes frames in the order of decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
@@ -27,6 +36,8 @@ pub enum Frames {
     Closed {
         /// When something was missing first, or the last key frame was not whole.
         since: Mono,
+        /// Why.
+        gap: Gap,
     },
     /// All that the next frame may build on is there.
     Open,
@@ -35,26 +46,46 @@ pub enum Frames {
 }
 
 impl Frames {
-    /// A frame came, whole or with something missing in it or before it. False when it is not to be decoded.
-    pub fn pass(&mut self, key: bool, whole: bool, gop: Option<Duration>, now: Mono) -> bool {
-        *self = match *self {
-            _ if key && whole => Self::Open,
-            Self::Closed { since } if !key => Self::Closed { since },
-            Self::Open | Self::Refreshing if whole => return true,
-            _ => Self::Closed { since: now },
+    /// A frame came, with or without a gap in it or before it.
+    ///
+    /// # Errors
+    ///
+    /// It is not to be decoded.
+    pub fn pass(
+        &mut self,
+        key: bool,
+        gap: Option<Gap>,
+        gop: Option<Duration>,
+        now: Mono,
+    ) -> Result<(), Gap> {
+        *self = match (*self, gap) {
+            (_, None) if key => Self::Open,
+            (Self::Open | Self::Refreshing, None) => return Ok(()),
+            (closed @ Self::Closed { .. }, _) if !key => closed,
+            (_, gap) => Self::Closed {
+                since: now,
+                gap: gap.unwrap_or(Gap::Lost),
+            },
         };
-        if let Self::Closed { since } = *self
-            && whole
+        if let Self::Closed { since, .. } = *self
+            && gap.is_none()
             && now.since(since) >= patience(gop)
         {
             *self = Self::Refreshing;
         }
-        matches!(self, Self::Open | Self::Refreshing)
+        match *self {
+            Self::Open | Self::Refreshing => Ok(()),
+            Self::New => Err(Gap::Lost),
+            Self::Closed { gap, .. } => Err(gap),
+        }
     }
 
     /// Whatever comes is the first of another stream.
     pub fn close(&mut self, now: Mono) {
-        *self = Self::Closed { since: now };
+        *self = Self::Closed {
+            since: now,
+            gap: Gap::Lost,
+        };
     }
 }
 
@@ -105,18 +136,25 @@ mod tests {
         let gop = Some(Duration::from_secs(10));
         for n in 0..600 {
             let now = at(f64::from(n) / 30.0);
-            let (key, whole) = (n % 300 == 299, n != 299);
-            let passed = frames.pass(key, whole, gop, now);
+            let (key, gap) = (n % 300 == 299, (n == 299).then_some(Gap::Lost));
+            let passed = frames.pass(key, gap, gop, now).is_ok();
             assert_eq!(passed, n == 599, "frame {n}");
         }
         // None any more, and something is lost.
-        assert!(frames.pass(false, true, gop, at(20.0)));
-        assert!(!frames.pass(false, false, gop, at(21.0)));
-        let refreshed =
-            (22..=60).find(|second| frames.pass(false, true, gop, at(f64::from(*second))));
-        assert_eq!((refreshed, frames), (Some(41), Frames::Refreshing));
-        assert!(!frames.pass(false, false, gop, at(61.0)));
-        assert!(frames.pass(true, true, gop, at(62.0)) && frames == Frames::Open);
+        let mut passes = |key, gap, second| frames.pass(key, gap, gop, at(f64::from(second)));
+        assert_eq!(passes(false, None, 20), Ok(()));
+        assert_eq!(passes(false, Some(Gap::Late), 21), Err(Gap::Late));
+        assert_eq!(
+            passes(false, Some(Gap::Lost), 22),
+            Err(Gap::Late),
+            "the first"
+        );
+        let refreshed = (23..=60).find(|second| passes(false, None, *second).is_ok());
+        assert_eq!(refreshed, Some(41));
+        assert_eq!(passes(false, Some(Gap::Lost), 61), Err(Gap::Lost));
+        assert_eq!(passes(true, Some(Gap::Late), 62), Err(Gap::Late));
+        assert_eq!(passes(true, None, 63), Ok(()));
+        assert_eq!(frames, Frames::Open);
     }
 
     #[test]
@@ -180,7 +218,8 @@ mod tests {
             let (mut whole_so_far, mut held) = (false, 0);
             for (n, (key, whole, hurt, any)) in known.iter().enumerate() {
                 whole_so_far = *whole && (whole_so_far || *key);
-                let passed = *any && frames.pass(*key, !hurt, None, at(0.0));
+                let gap = hurt.then_some(Gap::Lost);
+                let passed = *any && frames.pass(*key, gap, None, at(0.0)).is_ok();
                 prop_assert!(!passed || whole_so_far, "frame {n} passed");
                 let near = &known[n.saturating_sub(1)..(n + 2).min(known.len())];
                 let none_near = near.iter().all(|(_, whole, ..)| *whole) && n + 1 < known.len();

@@ -158,6 +158,8 @@ pub struct Health {
     pub rtp_foreign: u64,
     /// Frames dropped because they were broken, since the process started.
     pub frames_corrupt: u64,
+    /// Frames that were not decoded because decoding had fallen behind, since the process started.
+    pub frames_late: u64,
     /// Times it ceased to stream, for whatever reason, since the process started. Who looks now and then sees by it that
     /// the camera was away in between.
     pub losses: u64,

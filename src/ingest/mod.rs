@@ -7,6 +7,7 @@
 //! ([`DeviceMap`], handed in).
 
 mod arrivals;
+mod backlog;
 mod camera;
 mod clock;
 mod gate;

@@ -36,6 +36,8 @@ pub struct Progress {
     pub frames: u64,
     /// Frames dropped because they were broken.
     pub corrupt: u64,
+    /// Frames that were not decoded because decoding had fallen behind.
+    pub late: u64,
     /// RTP packets that never came.
     pub rtp_lost: u64,
     /// RTP packets of others than the camera's sender.

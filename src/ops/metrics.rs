@@ -103,6 +103,8 @@ pub struct CameraCounts {
     pub rtp_foreign: u64,
     /// Broken frames.
     pub frames_corrupt: u64,
+    /// Frames that were not decoded because decoding had fallen behind.
+    pub frames_late: u64,
     /// Pipelines that did not end and were left behind.
     pub abandoned: u32,
 }
@@ -125,6 +127,7 @@ pub struct Metrics {
     rtp_lost: PerCamera,
     rtp_foreign: PerCamera,
     frames_corrupt: PerCamera,
+    frames_late: PerCamera,
     engine_up: Family<OfDevice, Gauge>,
     engine_turns: Family<OfDevice, Counter>,
     engine_busy: Family<OfDevice, FloatCounter>,
@@ -174,6 +177,7 @@ impl Metrics {
             rtp_lost: Family::default(),
             rtp_foreign: Family::default(),
             frames_corrupt: Family::default(),
+            frames_late: Family::default(),
             engine_up: Family::default(),
             engine_turns: Family::default(),
             engine_busy: Family::default(),
@@ -245,6 +249,11 @@ impl Metrics {
             "ingest_frames_corrupt",
             "Broken frames of a camera",
             self.frames_corrupt.clone(),
+        );
+        registry.register(
+            "ingest_frames_late",
+            "Frames of a camera that were not decoded because decoding had fallen behind",
+            self.frames_late.clone(),
         );
     }
 
@@ -365,6 +374,7 @@ impl Metrics {
             (&self.rtp_foreign, counts.rtp_foreign),
             (&self.rtp_lost, counts.rtp_lost),
             (&self.frames_corrupt, counts.frames_corrupt),
+            (&self.frames_late, counts.frames_late),
         ] {
             set(&counter.get_or_create(&label), total);
         }
@@ -426,6 +436,7 @@ impl Metrics {
             &self.rtp_lost,
             &self.rtp_foreign,
             &self.frames_corrupt,
+            &self.frames_late,
         ] {
             counter.remove(&label);
         }

@@ -246,6 +246,8 @@ pub struct CameraHealth {
     pub rtp_foreign: u64,
     /// Frames with errors since the start.
     pub frames_corrupt: u64,
+    /// Frames that were not decoded because decoding had fallen behind, since the start.
+    pub frames_late: u64,
     /// Within the last hour.
     pub reconnects_1h: u32,
     /// Within the last hour.

@@ -24,6 +24,7 @@ use crate::{
     config::{Camera, Decode},
     domain::{CameraId, Frame, Mono, Picture, Repeats, WallTime},
     ingest::{
+        gate::Gap,
         health::Failure,
         source::{Outlet, Progress, SourceEvent},
     },
@@ -64,10 +65,13 @@ impl Lasting {
 
 const BROKEN: &str = "the decoder found one broken, and no key frame came since";
 
+const LATE: &str = "decoding fell behind, and no key frame came since; this machine has too much to do, so give the camera a \
+                    smaller stream or decode = \"keyframes\"";
+
 /// Why pictures are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Harm {
-    Lost,
+    NotDecoded(Gap),
     Broken,
     Unusable,
 }
@@ -352,16 +356,21 @@ impl FrameTap {
         let lost = buffer.flags().contains(gst::BufferFlags::DISCONT);
         let (pts, now) = (buffer.pts().map(Duration::from), self.now().0);
         let mut books = self.books();
-        let corrupt = books.tracker.corrupt;
+        let harm = |tracker: &Tracker| tracker.corrupt + tracker.late;
+        let harmed = harm(&books.tracker);
         let passes = books.tracker.encoded(pts, key, lost, now);
-        let harmed = books.tracker.corrupt > corrupt;
-        let wanted = passes && (key || !self.keyframes_only);
+        let harmed = harm(&books.tracker) > harmed;
+        let wanted = passes.is_ok() && (key || !self.keyframes_only);
         if wanted {
             books.tracker.fed(now);
         }
         drop(books);
-        if harmed {
-            self.tell_harm(Harm::Lost, "packets were lost, and no key frame came since");
+        if let (Err(gap), true) = (passes, harmed) {
+            let why = match gap {
+                Gap::Lost => "packets were lost, and no key frame came since",
+                Gap::Late => LATE,
+            };
+            self.tell_harm(Harm::NotDecoded(gap), why);
         }
         wanted
     }

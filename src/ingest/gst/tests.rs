@@ -350,3 +350,35 @@ async fn a_decoder_that_fails_or_swallows_everything_is_replaced_by_software() {
         falls_back(street.url(), fails, "failed"),
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_decoder_that_is_too_slow_pictures_are_left_out_and_none_is_old() {
+    fn slow(_: Codec) -> &'static [Chain] {
+        // Four frames a second, of ten that come.
+        const SLOW: Chain = Chain {
+            elements: &["identity sleep-time=250000", "avdec_h264"],
+            hardware: false,
+        };
+        &[SLOW]
+    }
+    let street = street();
+    let (handle, mut frames) = watch(street.url(), slow);
+    let (mut first, mut delays) = (None, Vec::new());
+    // Six seconds of the camera's time. If all were decoded, the last would be nine seconds old.
+    loop {
+        let frame = tokio::time::timeout(LIMIT, frames.recv()).await;
+        let times = frame.unwrap().unwrap().times;
+        let rtp = times.rtp.unwrap();
+        let age = times.decoded.since(times.received);
+        delays.push(age.as_secs_f64());
+        if rtp.wrapping_sub(*first.get_or_insert(rtp)) > 6 * 90_000 {
+            break;
+        }
+    }
+    assert!(delays.iter().all(|delay| *delay < 2.0), "{delays:.2?}");
+    assert!(delays.len() > 8, "{delays:.2?}");
+    let health = until(&handle, |health| health.frames_late > 0).await;
+    println!("{delays:.2?}, {} left out", health.frames_late);
+    assert_eq!((health.frames_corrupt, health.losses), (0, 0));
+    assert!(handle.stop(LIMIT).await);
+}

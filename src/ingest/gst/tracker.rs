@@ -6,8 +6,9 @@ use crate::{
     domain::{Capture, CaptureSource, FrameTimes, Mono, WallTime},
     ingest::{
         arrivals::{Arrival, Arrivals},
+        backlog::Backlog,
         clock::{CaptureClock, Report},
-        gate::{Frames, Pictures},
+        gate::{Frames, Gap, Pictures},
         health::StreamInfo,
         senders::{Senders, Verdict},
         sequence::{Packet, Sequence},
@@ -50,8 +51,11 @@ pub struct Tracker {
     pub frames: u64,
     /// Broken frames.
     pub corrupt: u64,
+    /// Whole frames that were not decoded, to catch up.
+    pub late: u64,
     senders: Senders,
     sequence: Sequence,
+    backlog: Backlog,
     to_decode: Frames,
     to_show: Pictures,
     recent: VecDeque<Mono>,
@@ -73,8 +77,10 @@ impl Tracker {
             stream: StreamInfo::default(),
             frames: 0,
             corrupt: 0,
+            late: 0,
             senders: Senders::default(),
             sequence: Sequence::default(),
+            backlog: Backlog::default(),
             to_decode: Frames::default(),
             to_show: Pictures::default(),
             recent: VecDeque::new(),
@@ -130,9 +136,19 @@ impl Tracker {
         }
     }
 
-    /// An encoded frame came; the elements before say that something was `lost` or not. False when it is not whole or builds
-    /// on what is not there: decoded, it would be smeared.
-    pub fn encoded(&mut self, pts: Option<Duration>, key: bool, lost: bool, now: Mono) -> bool {
+    /// An encoded frame came; the elements before say that something was `lost` or not.
+    ///
+    /// # Errors
+    ///
+    /// It is not to be decoded. It is not whole or builds on what is not there: decoded, it would be smeared. Or the decoder is
+    /// not fast enough for all of them.
+    pub fn encoded(
+        &mut self,
+        pts: Option<Duration>,
+        key: bool,
+        lost: bool,
+        now: Mono,
+    ) -> Result<(), Gap> {
         if key && let Some(pts) = pts {
             let distance = self.last_key.and_then(|last| pts.checked_sub(last));
             if let Some(distance) = distance.filter(|distance| !distance.is_zero()) {
@@ -149,10 +165,18 @@ impl Tracker {
             self.to_decode.close(now);
         }
         // What is marked as following a gap may be a key frame that is whole.
-        let whole = !found.hurt && (key || !lost);
-        let passes = self.to_decode.pass(key, whole, self.gop(), now);
+        let lost = found.hurt || (lost && !key);
+        let waited = self.arrivals.waited(&found, now);
+        let late = self.backlog.is_late(key, waited, self.gop(), now);
+        let gap = lost.then_some(Gap::Lost).or(late.then_some(Gap::Late));
+        let passes = self.to_decode.pass(key, gap, self.gop(), now);
         // Joining a stream in the middle breaks nothing.
-        self.corrupt += u64::from(!passes && (self.seen_key || key));
+        let joined = self.seen_key || key;
+        match passes {
+            Err(Gap::Lost) if joined => self.corrupt += 1,
+            Err(Gap::Late) if joined => self.late += 1,
+            _ => {}
+        }
         self.seen_key |= key;
         passes
     }
@@ -241,6 +265,7 @@ impl Tracker {
         Progress {
             frames: self.frames,
             corrupt: self.corrupt,
+            late: self.late,
             rtp_lost: 0,
             rtp_foreign: self.senders.dropped(),
             last_packet: self.last_packet,
@@ -285,7 +310,7 @@ mod tests {
         };
         tracker.packet(7, header, now);
         tracker.in_turn(header, pts, now);
-        tracker.encoded(Some(pts), key, false, now.0)
+        tracker.encoded(Some(pts), key, false, now.0).is_ok()
     }
 
     #[test]
@@ -332,7 +357,7 @@ mod tests {
             };
             assert_eq!(u64::from(seq), n + 2);
             tracker.in_turn(header(n, seq), pts, now);
-            let passed = tracker.encoded(Some(pts), key, false, now.0);
+            let passed = tracker.encoded(Some(pts), key, false, now.0).is_ok();
             assert_eq!(passed, passes, "frame {n}");
         }
         assert_eq!(tracker.corrupt, 5);
@@ -383,7 +408,8 @@ mod tests {
     fn a_file_frame_is_received_when_it_is_due() {
         let mut tracker = Tracker::new(Kind::File);
         let now = (Mono::from_nanos(7), WallTime::from_unix_millis(9));
-        assert!(tracker.encoded(Some(Duration::ZERO), true, true, now.0));
+        let passed = tracker.encoded(Some(Duration::ZERO), true, true, now.0);
+        assert_eq!(passed, Ok(()));
         assert!(tracker.pictured(Some(Duration::ZERO), true, now.0));
         let (times, key) = tracker.decoded(Some(Duration::ZERO), now);
         assert_eq!((times.received, times.decoded, key), (now.0, now.0, true));

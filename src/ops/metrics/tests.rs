@@ -24,6 +24,7 @@ fn names_follow_the_scheme_and_books_are_copied() {
         rtp_lost: 6,
         rtp_foreign: 7,
         frames_corrupt: 8,
+        frames_late: 10,
         abandoned: 9,
         ..CameraCounts::default()
     };
@@ -46,6 +47,7 @@ fn names_follow_the_scheme_and_books_are_copied() {
         "spotter_ingest_rtp_packets_lost_total{camera=\"gate\"} 6",
         "spotter_ingest_rtp_packets_foreign_total{camera=\"gate\"} 7",
         "spotter_ingest_frames_corrupt_total{camera=\"gate\"} 8",
+        "spotter_ingest_frames_late_total{camera=\"gate\"} 10",
         "spotter_ingest_pipelines_abandoned_total{camera=\"gate\"} 9",
         "spotter_engine_turns_total{device=\"cpu\"} 9",
         "spotter_engine_busy_seconds_total{device=\"cpu\"} 1.5",
