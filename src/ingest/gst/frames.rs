@@ -391,13 +391,11 @@ impl FrameTap {
             return;
         };
         let rate = structure.get::<gst::Fraction>("framerate").ok();
-        let stream = &mut self.books().tracker.stream;
+        let tracker = &mut self.books().tracker;
         if let Some(codec) = Codec::from_media_type(structure.name()) {
-            stream.codec = Some(codec.as_str());
+            tracker.stream.codec = Some(codec.as_str());
         }
-        stream.fps_declared = rate
-            .filter(|rate| rate.numer() > 0 && rate.denom() > 0)
-            .map(|rate| f64::from(rate.numer()) / f64::from(rate.denom()));
+        tracker.declared(rate.map(|rate| (rate.numer(), rate.denom())));
     }
 
     /// The camera's size is known: asks for a smaller one when it is wider than wanted.

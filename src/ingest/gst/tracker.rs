@@ -22,6 +22,9 @@ const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// A rate over less time says more about the first frames, which come in a burst, than about the camera.
 const RATE_AFTER: Duration = Duration::from_secs(1);
 
+/// No camera gives more frames a second; the time base of some streams says a thousand million.
+const FASTEST: f64 = 480.0;
+
 /// A decoder that gives nothing for so long, while it is fed, is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// Decoders may keep some frames back until more of them come.
@@ -92,6 +95,14 @@ impl Tracker {
         }
     }
 
+    /// The stream says how many frames a second there are, as a fraction, or does not.
+    pub fn declared(&mut self, rate: Option<(i32, i32)>) {
+        let frames_a_second = |(frames, seconds)| f64::from(frames) / f64::from(seconds);
+        let rate = rate.filter(|(_, seconds)| *seconds > 0);
+        let rate = rate.map(frames_a_second);
+        self.stream.fps_declared = rate.filter(|rate| *rate > 0.0 && *rate <= FASTEST);
+    }
+
     /// A packet came from the network.
     pub fn packet(&mut self, ssrc: u32, header: Packet, now: (Mono, WallTime)) -> Verdict {
         let verdict = self.senders.packet(ssrc, header.seq, now.0);
@@ -160,15 +171,18 @@ impl Tracker {
             self.arrivals
                 .whole(pts.unwrap_or_default(), Default::default());
         }
-        let found = self.arrivals.mark_key(pts, key).unwrap_or_default();
+        let found = self.arrivals.mark_key(pts, key);
+        // What is marked as following a gap may be a key frame that is whole, if its packets were seen.
+        let lost = lost && !(key && found.is_some());
+        let found = found.unwrap_or_default();
         if found.begins {
             self.to_decode.close(now);
         }
-        // What is marked as following a gap may be a key frame that is whole.
-        let lost = found.hurt || (lost && !key);
         let waited = self.arrivals.waited(&found, now);
         let late = self.backlog.is_late(key, waited, self.gop(), now);
-        let gap = lost.then_some(Gap::Lost).or(late.then_some(Gap::Late));
+        let gap = (lost || found.hurt)
+            .then_some(Gap::Lost)
+            .or(late.then_some(Gap::Late));
         let passes = self.to_decode.pass(key, gap, self.gop(), now);
         // Joining a stream in the middle breaks nothing.
         let joined = self.seen_key || key;
@@ -332,7 +346,27 @@ mod tests {
     }
 
     #[test]
+    fn a_declared_rate_that_cannot_be_is_none() {
+        let mut tracker = Tracker::new(Kind::Network);
+        for (rate, fps) in [
+            (Some((25, 1)), Some(25.0)),
+            (Some((30_000, 1_001)), Some(30_000.0 / 1_001.0)),
+            (Some((1_000_000_000, 1)), None),
+            (Some((0, 1)), None),
+            (Some((25, 0)), None),
+            (Some((-25, 1)), None),
+            (None, None),
+        ] {
+            tracker.declared(rate);
+            assert_eq!(tracker.stream.fps_declared, fps, "{rate:?}");
+        }
+    }
+
+    #[test]
     fn after_a_loss_nothing_is_decoded_until_the_next_key_frame() {
+        let mut tracker = Tracker::new(Kind::Network);
+        let unknown = tracker.encoded(Some(Duration::from_secs(99)), true, true, at(0).0);
+        assert_eq!(unknown, Err(Gap::Lost), "a key frame of no packet of ours");
         let mut tracker = Tracker::new(Kind::Network);
         assert!(!take(&mut tracker, 0, false, 0), "joined in the middle");
         assert!(take(&mut tracker, 1, true, 1));
