@@ -14,7 +14,7 @@ use gstreamer_video as video;
 use tracing::{info, warn};
 
 use super::{
-    decoder::{Choice, Codec, Decoders, Decoding},
+    decoder::{Choice, Codec, Decoders, Decoding, bound_threads},
     device, named,
     picture::{DeviceMap, picture_from_sample, picture_on_device, scaled_size},
     tail::Place,
@@ -293,8 +293,9 @@ impl FrameTap {
         Ok(())
     }
 
-    /// Watches what goes into a decoder: key frames, codec, declared rate. With `decode = "keyframes"` the rest stays out.
+    /// Bounds a decoder's threads, and watches what goes into it: key frames, codec, declared rate. With `decode = "keyframes"` the rest stays out.
     pub fn watch_decoder(self: &Arc<Self>, decoder: &gst::Element) {
+        bound_threads(decoder);
         let Some(pad) = decoder.static_pad("sink") else {
             return;
         };

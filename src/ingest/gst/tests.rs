@@ -74,6 +74,7 @@ struct Seen {
     pictures: BTreeMap<u32, u64>,
     progress: Progress,
     decoders: usize,
+    threads: i32,
     failure: Option<SourceEvent>,
 }
 
@@ -152,12 +153,14 @@ fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffe
         .iterate_all_by_element_factory_name("rtph264depay")
         .into_iter()
         .count();
+    let threads = named(&pipeline, "decoder").unwrap().property("max-threads");
     let progress = tap.progress();
     GstSource { pipeline, tap }.stop();
     Seen {
         pictures,
         progress,
         decoders,
+        threads,
         failure,
     }
 }
@@ -180,7 +183,7 @@ fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
     let whole = receive(&sent, as_sent);
     assert_eq!(whole.pictures.len(), FRAMES as usize);
     let counted = (whole.progress.corrupt, whole.progress.rtp_foreign);
-    assert_eq!((counted, whole.decoders), ((0, 0), 1));
+    assert_eq!((counted, whole.decoders, whole.threads), ((0, 0), 1, 4));
     let gop_s = whole.progress.stream.gop_s.unwrap();
     assert!((gop_s - 0.1).abs() < 1e-3, "{gop_s}");
 
