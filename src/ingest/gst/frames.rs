@@ -293,7 +293,8 @@ impl FrameTap {
         Ok(())
     }
 
-    /// Bounds a decoder's threads, and watches what goes into it: key frames, codec, declared rate. With `decode = "keyframes"` the rest stays out.
+    /// Bounds a decoder's threads, and watches what goes into it: key frames, codec, declared rate. With
+    /// `decode = "keyframes"` the rest stays out.
     pub fn watch_decoder(self: &Arc<Self>, decoder: &gst::Element) {
         bound_threads(decoder);
         let Some(pad) = decoder.static_pad("sink") else {

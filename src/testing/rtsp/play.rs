@@ -31,6 +31,10 @@ pub enum Damage {
     DelayOneOf(u64),
     /// In so many packets one has a wrong byte.
     FlipOneOf(u64),
+    /// The picture with this number is lost.
+    LosePicture(usize),
+    /// With each key picture come another sender's name and numbers.
+    Renamed,
     /// A session that ended before speaks on, a packet before each picture.
     Foreign,
 }
@@ -81,6 +85,10 @@ impl Player {
     pub fn next_picture(&mut self) -> Vec<Vec<u8>> {
         let (payload_type, picture) = self.current();
         let rtp = self.rtp(self.picture);
+        if self.damage == Damage::Renamed && picture.key {
+            self.stamps.ssrc = self.stamps.ssrc.wrapping_add(1);
+            self.stamps.sequence = self.stamps.sequence.wrapping_add(7777);
+        }
         let last = picture.payloads.len() - 1;
         let mut packets = Vec::new();
         if self.damage == Damage::Foreign {
@@ -145,6 +153,7 @@ impl Player {
         let due = |of: u64| self.picture >= 10 && mixed(self.sent).is_multiple_of(of);
         match self.damage {
             Damage::LoseOneOf(of) if due(of) => {}
+            Damage::LosePicture(number) if self.picture == number => {}
             Damage::DelayOneOf(of) if self.delayed.is_none() && due(of) => {
                 self.delayed = Some((self.sent + 3, packet));
             }
@@ -250,6 +259,10 @@ mod tests {
         late.sort_unstable_by_key(|sequence| sequence.wrapping_add(1));
         assert_eq!(late[..990], whole[..990]);
         assert_eq!(sequences(Damage::Foreign).len(), 1500);
+        assert_eq!(sequences(Damage::LosePicture(7)).len(), 998);
+        let renamed = sequences(Damage::Renamed);
+        let step = |at: usize| renamed[at].wrapping_sub(renamed[at - 1]);
+        assert_eq!([2, 3, 4, 5].map(step), [1, 1, 7778, 1]);
     }
 
     #[test]

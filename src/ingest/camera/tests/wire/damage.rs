@@ -12,7 +12,9 @@ async fn watched(
 ) -> (Health, Tally) {
     let play = script.clone();
     let server = Server::start(move |_| play.clone()).await;
-    let watched = Judged::start(camera_of(&server), &script);
+    let mut camera = camera_of(&server);
+    (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
+    let watched = Judged::start(camera, &script);
     let enough = |health: &Health| health.frames >= frames && wanted(health);
     let health = watched.until(name, enough).await;
     let tally = watched.stop().await;
@@ -58,12 +60,28 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
         reel: [Arc::new(Tape::record(&recording))].into(),
         ..damaged(Damage::LoseOneOf(20))
     };
+    // A key picture every ten seconds: what is lost behind it darkens the camera for longer than it may be silent.
+    let recording = Recording {
+        pictures: 200,
+        gop: 200,
+        ..Recording::of(Codec::H264)
+    };
+    let rare = Script {
+        reel: [Arc::new(Tape::record(&recording))].into(),
+        damage: Damage::LosePicture(40),
+        ..good()
+    };
+    let rare = watched("rare key pictures", rare, 50, hurt);
+    let none_foreign = |health: &Health| whole(health) && health.rtp_foreign == 0;
+    let renamed = watched("renamed", damaged(Damage::Renamed), 100, none_foreign);
     let sliced = watched("loss in slices", slices, 200, hurt);
     tokio::join!(
         lossy(1000),
         lossy(100),
         lossy(20),
         sliced,
+        rare,
+        renamed,
         late,
         foreign,
         wrapped
