@@ -133,7 +133,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
+        #![proptest_config(ProptestConfig::with_cases(100))]
 
         /// However slow the decoder is: what it decodes waited for no longer than it may, key frames come through every now and
         /// then, and a decoder that is fast enough gets everything.
@@ -146,7 +146,7 @@ mod tests {
             let decoding = interval.mul_f64(slowness);
             let decoding_keys = decoding.mul_f64(keys);
             let line = Line { interval, gop, held, decoding, decoding_keys };
-            let frames = gop * 8 + 2000;
+            let frames = gop * 4 + 500;
             let decoded = line.run(frames);
             let limit = LONGEST_WAIT + interval * 3;
             for one in &decoded {

@@ -32,6 +32,14 @@ fn watch(server: &Server, script: &Script) -> Judged {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_camera_that_is_set_to_something_else_is_watched_on() {
+    tokio::join!(
+        a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(),
+        parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_frame(),
+        a_new_sender_in_the_same_connection_is_watched_on(),
+    );
+}
+
 async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection() {
     let (h264, h265, jpeg) = (tape(Codec::H264), tape(Codec::H265), tape(Codec::Jpeg));
     let larger = larger();
@@ -83,7 +91,6 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_frame() {
     // Types of H.265's parameter sets: VPS, SPS, PPS.
     let bare = |types: &[u8]| {
@@ -120,7 +127,6 @@ async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_
 }
 
 /// As after the camera's own restart behind a box that keeps the connection.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_sender_in_the_same_connection_is_watched_on() {
     let anew = Stamps {
         sequence: 7,
