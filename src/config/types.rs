@@ -264,6 +264,16 @@ pub struct Camera {
     pub prompts: Vec<CameraPrompt>,
 }
 
+impl Camera {
+    /// The zones in which the things of a prompt are counted: those that it asks for, or all.
+    pub fn zones_counted(&self, prompt: &CameraPrompt) -> Vec<ZoneId> {
+        let all = self.zones.iter().map(|zone| &zone.id);
+        all.filter(|zone| prompt.zones.is_empty() || prompt.zones.contains(zone))
+            .cloned()
+            .collect()
+    }
+}
+
 /// Where pictures come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {

@@ -6,6 +6,7 @@ use crate::domain::{CameraId, Event, PromptId, Setting, ZoneId};
 
 use super::{
     Detection, ReplyTo, Topics,
+    discovery::{self, Record},
     report::{self, CameraHealth, ConfigReport, Info, Stats},
 };
 
@@ -122,11 +123,21 @@ pub enum Update {
         /// Now; `None` = nobody is looking.
         text: Option<String>,
     },
+    /// What Home Assistant is told.
+    Discovery(Record),
+    /// The entities of this record are told of at another topic from now on.
+    Moved(String),
+    /// The broker is to forget what it keeps at this topic: it is not published any more.
+    Clear(String),
 }
 
 /// When a state is sent in relation to other states: after a connect the first rank goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
+    /// Topics that are cleared or given up: Home Assistant has to let go of an entity before another record takes it over.
+    Clear,
+    /// What Home Assistant is told of the topics to come.
+    Discovery,
     /// `info`.
     Birth,
     /// All others.
@@ -289,8 +300,18 @@ impl Message {
                 text,
             } => Self::state(
                 topics.answer(&camera, &prompt),
-                text.unwrap_or_else(|| UNKNOWN.to_owned()).into_bytes(),
+                // An answer without a word says nothing, and an empty state would clear its topic.
+                text.filter(|text| !text.is_empty())
+                    .unwrap_or_else(|| UNKNOWN.to_owned())
+                    .into_bytes(),
             ),
+            Update::Discovery(record) => {
+                Self::state(record.topic.clone(), record.payload()).ranked(Rank::Discovery)
+            }
+            Update::Moved(topic) => {
+                Self::state(topic, discovery::MOVED.to_vec()).ranked(Rank::Clear)
+            }
+            Update::Clear(topic) => Self::state(topic, Vec::new()).ranked(Rank::Clear),
         }
     }
 

@@ -10,19 +10,23 @@
 //! belong here: what is present or how a camera feels (that comes in as an [`Update`]). A detection stays plain
 //! facts until the client takes it, so that its time of publication is true.
 
+mod announcer;
 mod broker;
 mod command;
 mod detection;
+pub mod discovery;
 mod event;
 mod inbound;
 mod message;
 mod outbox;
 mod publisher;
 mod report;
+pub mod retained;
 mod spool;
 mod tally;
 mod topic;
 
+pub use announcer::Announcer;
 pub use broker::{BrokerState, TlsError};
 pub use command::{Asked, Head, Heard, Reply, Value, filters, heard};
 pub use detection::{Detection, Latency, STAGES};

@@ -1,6 +1,7 @@
 //! The entry to publishing: a handle that takes updates and never waits.
 
 use std::{
+    collections::BTreeSet,
     fs,
     hash::{BuildHasher, RandomState},
     io,
@@ -24,7 +25,7 @@ use super::{
     Bounds, BrokerState, Detection, Inbound, Limits, Tally, Topics, Update,
     broker::{Settings, Shared, Task, TlsError, tls_from_config},
     detection::Latency,
-    message::Message,
+    message::{Message, Rank},
     outbox::Outbox,
     spool::{Desk, Disk, Folder, Found, Journal, Keeper, time_left},
 };
@@ -51,6 +52,11 @@ impl Identity {
     /// after a restart.
     pub fn of_this_machine(node: NodeId) -> Self {
         Self::new(node, Path::new("/etc/machine-id"))
+    }
+
+    /// 8 hex digits of the machine, the same at every start.
+    pub(super) fn machine(&self) -> &str {
+        &self.machine
     }
 
     fn new(node: NodeId, machine_id: &Path) -> Self {
@@ -210,6 +216,22 @@ impl Publisher {
     /// Every detection from now on, when it is handed over.
     pub fn sent(&self) -> broadcast::Receiver<Sent> {
         self.sent.subscribe()
+    }
+
+    /// Home Assistant is told everything once more.
+    pub(super) fn repeat_discovery(&self) {
+        self.shared.outbox().repeat_rank(Rank::Discovery);
+        self.shared.wake();
+    }
+
+    /// True when the broker has every record, and no word of another is on its way.
+    pub(super) fn discovery_is_told(&self) -> bool {
+        self.shared.outbox().is_settled_to(Rank::Discovery)
+    }
+
+    /// Topics that are to be cleared and that the broker has not acknowledged yet.
+    pub(super) fn clearing(&self) -> BTreeSet<String> {
+        self.shared.outbox().clearing().cloned().collect()
     }
 
     /// From now on listens to these filters and no others, over every reconnect. Exact ones, `+` where a level is free:

@@ -84,13 +84,6 @@ impl Filter {
         of(self) == of(before)
     }
 
-    /// The zones in which this prompt's things are counted: those that it asks for, or all.
-    pub fn counted_zones(&self) -> Vec<ZoneId> {
-        let all = self.zones.iter().map(|zone| zone.id.clone());
-        all.filter(|zone| self.wanted.is_empty() || self.wanted.contains(zone))
-            .collect()
-    }
-
     fn passes(&self, object: &Object) -> bool {
         let in_wanted = || object.zones.iter().any(|zone| self.wanted.contains(zone));
         object.score >= self.min_score

@@ -79,7 +79,7 @@ impl Watch {
     pub fn new(camera: &Camera, prompt: &CameraPrompt) -> Self {
         let habits = habits(camera, prompt);
         let filter = Filter::new(camera, prompt);
-        let zones = filter.counted_zones();
+        let zones = camera.zones_counted(prompt);
         Self {
             prompt: prompt.clone(),
             filter,
@@ -181,7 +181,7 @@ impl Watch {
         }
         let before = self.beliefs();
         let (habits, filter) = (habits(camera, prompt), Filter::new(camera, prompt));
-        let zones = filter.counted_zones();
+        let zones = camera.zones_counted(prompt);
         let kept = |zone: &ZoneId| filter.keeps(&self.filter, zone);
         self.count.obey(habits.rules);
         self.zones.change(&zones, habits.rules, kept);

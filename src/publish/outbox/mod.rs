@@ -4,7 +4,8 @@
 //! nothing back, and keeps the oldest. Here:
 //!
 //! - A **state** is kept for ever, one a topic, the newest. It is sent until the broker acknowledges it, and again
-//!   after every connect: `info` first, `status` last.
+//!   after every connect: `info` early, `status` last. One without a payload clears what the broker keeps at its topic;
+//!   it is forgotten once the broker has acknowledged it.
 //! - A **stream** message is kept for at most [`STREAM_MAX_AGE`]. Answers that come at once are all sent; over the rates
 //!   a newer one takes the place of the last of its topic. What is replaced, comes too late, or finds the broker away is
 //!   dropped and counted; an old frame is never sent late.
@@ -19,6 +20,7 @@
 //! - The **farewell** is a state that goes when nothing else waits, so that nobody hears of us after it. Events that are
 //!   too many to go before it stay in the spool.
 
+mod clear;
 #[cfg(test)]
 mod event_tests;
 mod events;
@@ -396,6 +398,7 @@ impl Outbox {
             Carried::State(topic) => {
                 self.tally.states_acked += 1;
                 self.settle_state(&topic, now);
+                self.forget_cleared(&topic);
             }
             Carried::Event(number) => {
                 self.tally.events_acked += 1;

@@ -65,6 +65,7 @@ impl Outbox {
                 self.states.insert(topic.clone(), state);
                 self.make_pending(&topic);
             }
+            Some(state) if state.rank != rank => self.move_to_rank(&topic, payload, rank),
             Some(state) => {
                 let changed = state.payload != payload;
                 state.payload = payload;

@@ -1,0 +1,76 @@
+//! The shell around discovery and the list of retained topics: keeps both in step with the configuration that runs.
+
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher, RandomState},
+    path::Path,
+};
+
+use super::{
+    Identity, Publisher, Update,
+    discovery::{self, Rebirth},
+    retained::{self, Leaving, Retained},
+};
+use crate::{config::Config, domain::Mono};
+
+/// Tells Home Assistant of us, and has the broker forget what is not published any more. Made once, at the start.
+#[derive(Debug)]
+pub struct Announcer {
+    retained: Retained,
+    /// Records that are cleared when Home Assistant knows their entities from others.
+    moved: BTreeSet<String>,
+    rebirth: Rebirth,
+    random: RandomState,
+}
+
+impl Announcer {
+    /// Knows from `state_dir` what earlier runs left with the broker. Blocks to read it.
+    pub fn open(state_dir: &Path, identity: &Identity) -> Self {
+        Self {
+            retained: Retained::open(state_dir, identity.machine()),
+            moved: BTreeSet::new(),
+            rebirth: Rebirth::default(),
+            random: RandomState::new(),
+        }
+    }
+
+    /// This configuration runs from now on; `gpu` says that figures of a GPU are published. Call it at the start and after
+    /// each accepted change, before the states are published. Blocks to write the list.
+    pub fn announce(&mut self, publisher: &Publisher, config: &Config, gpu: bool) {
+        let records = discovery::records(config, gpu);
+        self.moved.clear();
+        for leaving in self.retained.want(retained::topics(config, &records)) {
+            publisher.publish(match leaving {
+                Leaving::Gone(topic) => Update::Clear(topic),
+                Leaving::Moved(topic) => {
+                    self.moved.insert(topic.clone());
+                    Update::Moved(topic)
+                }
+            });
+        }
+        for record in records {
+            let record = self.retained.complete(record);
+            publisher.publish(Update::Discovery(record));
+        }
+    }
+
+    /// Home Assistant says that it has started: it is told everything again, soon.
+    pub fn home_assistant_started(&mut self, now: Mono) {
+        let chance = (self.random.hash_one(now) >> 11) as f64 / (1u64 << 53) as f64;
+        self.rebirth.started(now, chance);
+    }
+
+    /// Call it once a second. Blocks to write the list when the broker has cleared something.
+    pub fn tick(&mut self, publisher: &Publisher, now: Mono) {
+        if self.rebirth.take(now) {
+            publisher.repeat_discovery();
+        }
+        if publisher.discovery_is_told() {
+            for topic in std::mem::take(&mut self.moved) {
+                publisher.publish(Update::Clear(topic));
+            }
+        }
+        let clearing = publisher.clearing();
+        self.retained.still_there(&(&clearing | &self.moved));
+    }
+}

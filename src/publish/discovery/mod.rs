@@ -1,0 +1,77 @@
+//! What Home Assistant is told, so that every camera appears there by itself (contract section 7). Pure: a configuration
+//! goes in, retained messages come out.
+//!
+//! ```text
+//!   Config ──camera, node──▶ Device ──device──▶ Record, Record, ..
+//!                            entities, keys     one a device, or one an entity
+//! ```
+//!
+//! Belongs here: which entities there are, what they are called, and the keys of Home Assistant's records. Does not belong
+//! here: when a record is sent (the outbox sends it after every connect, [`Rebirth`] says when once more) and which ones
+//! are to be cleared (`retained`).
+//!
+//! Keys are written out. Home Assistant knows abbreviations too, and ignores one that is misspelt without a word.
+
+mod camera;
+mod device;
+mod node;
+mod rebirth;
+
+pub use device::Entities;
+pub use rebirth::Rebirth;
+
+use serde_json::Value;
+
+use super::Topics;
+use crate::config::{Config, Discovery};
+
+/// One retained message to Home Assistant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Where Home Assistant looks for it.
+    pub topic: String,
+    content: Value,
+}
+
+/// All records of this node; none when discovery is off. `gpu`: the figures of a GPU are published.
+pub fn records(config: &Config, gpu: bool) -> Vec<Record> {
+    let topics = Topics::new(&config.mqtt.base, &config.node.name);
+    let prefix = &config.mqtt.ha.prefix;
+    let cameras = config.cameras.iter();
+    let cameras = cameras.map(|camera| camera::device(config, &topics, camera));
+    let devices = std::iter::once(node::device(config, &topics, gpu)).chain(cameras);
+    match config.mqtt.ha.discovery {
+        Discovery::Device => devices.map(|device| device.record(prefix)).collect(),
+        Discovery::Single => devices.flat_map(|device| device.records(prefix)).collect(),
+        Discovery::Off => Vec::new(),
+    }
+}
+
+/// What is said at the topic of a record whose entities another record takes over, before that one is sent: Home Assistant
+/// keeps then what its user made of them. When it is done, the topic is cleared.
+pub(super) const MOVED: &[u8] = br#"{"migrate_discovery":true}"#;
+
+/// True when the record at `topic` is about a device that is told of at one of `others` too, in the other way.
+pub(super) fn is_moved<'a>(topic: &str, mut others: impl Iterator<Item = &'a String>) -> bool {
+    let device = device_id(topic);
+    device.is_some() && others.any(|other| device_id(other) == device)
+}
+
+/// Whose record is at `<prefix>/device/<id>/config` or `<prefix>/<platform>/<id>/<key>/config`.
+fn device_id(topic: &str) -> Option<(&str, &str)> {
+    let levels: Vec<&str> = topic.split('/').collect();
+    match levels[..] {
+        [prefix, "device", id, "config"] | [prefix, _, id, _, "config"] => Some((prefix, id)),
+        _ => None,
+    }
+}
+
+/// Where Home Assistant says that it has started.
+pub fn birth_topic(prefix: &str) -> String {
+    format!("{prefix}/status")
+}
+
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
+pub(in crate::publish) mod tests;

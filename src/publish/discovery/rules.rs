@@ -1,0 +1,199 @@
+//! Home Assistant's rules for what we tell it, in our words: its MQTT integration (2026.2) was read for them, and
+//! `make home-assistant` asks a real one. A record that breaks one is ignored there, with a line in a log that nobody reads.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::{
+    records,
+    tests::{SITE, config},
+};
+
+/// Keys that every entity may have.
+const COMMON: &[&str] = &[
+    "platform",
+    "unique_id",
+    "name",
+    "qos",
+    "device",
+    "origin",
+    "availability",
+    "availability_mode",
+    "entity_category",
+    "json_attributes_topic",
+    "json_attributes_template",
+];
+
+/// Keys of a platform besides, the required ones first.
+fn keys(platform: &str) -> (&'static [&'static str], &'static [&'static str]) {
+    match platform {
+        "binary_sensor" => (
+            &["state_topic"],
+            &[
+                "device_class",
+                "value_template",
+                "payload_on",
+                "payload_off",
+                "expire_after",
+            ],
+        ),
+        "sensor" => (
+            &["state_topic"],
+            &[
+                "device_class",
+                "value_template",
+                "state_class",
+                "unit_of_measurement",
+                "options",
+                "expire_after",
+            ],
+        ),
+        "event" => (&["state_topic", "event_types"], &["value_template"]),
+        "image" => (&["image_topic"], &["content_type"]),
+        "number" => (
+            &["command_topic", "state_topic"],
+            &["min", "max", "step", "mode", "retain"],
+        ),
+        "text" => (&["command_topic", "state_topic"], &["max", "retain"]),
+        "switch" => (&["command_topic", "state_topic"], &["retain"]),
+        other => panic!("{other} is no platform that we know the rules of"),
+    }
+}
+
+fn check(platform: &str, entity: &Map<String, Value>) {
+    let (required, optional) = keys(platform);
+    for key in entity.keys().map(String::as_str) {
+        let known = [COMMON, required, optional]
+            .iter()
+            .any(|keys| keys.contains(&key));
+        assert!(known, "{platform} has no {key}");
+    }
+    for key in required.iter().chain(&["unique_id", "name"]) {
+        assert!(
+            entity.contains_key(*key),
+            "{platform} needs {key}: {entity:?}"
+        );
+    }
+    for (key, value) in entity {
+        let text = value.as_str();
+        if key.ends_with("_topic") {
+            let topic = text.unwrap();
+            assert!(
+                !topic.is_empty() && !topic.contains(['+', '#', '\0']),
+                "{topic}"
+            );
+        }
+        if key.ends_with("_template") {
+            let template = text.unwrap();
+            assert!(
+                template.starts_with("{{ ") && template.ends_with(" }}"),
+                "{template}"
+            );
+        }
+    }
+    let text = |key: &str| entity.get(key).and_then(Value::as_str);
+    let number = |key: &str| entity.get(key).and_then(Value::as_f64);
+    match text("entity_category") {
+        None | Some("diagnostic") => {}
+        // What only tells cannot be a setting.
+        Some("config") => assert!(entity.contains_key("command_topic")),
+        Some(other) => panic!("{other} is no category"),
+    }
+    match platform {
+        "sensor" => {
+            let is_enum = text("device_class") == Some("enum");
+            assert_eq!(is_enum, entity.contains_key("options"), "{entity:?}");
+            let is_measured =
+                entity.contains_key("state_class") || entity.contains_key("unit_of_measurement");
+            assert!(!(is_enum && is_measured), "{entity:?}");
+            assert!(matches!(text("state_class"), None | Some("measurement")));
+            match text("device_class") {
+                None | Some("enum") => {}
+                Some("duration") => assert_eq!(text("unit_of_measurement"), Some("ms")),
+                Some(other) => panic!("which units has {other}?"),
+            }
+        }
+        "binary_sensor" => {
+            assert!(matches!(
+                text("device_class"),
+                None | Some("occupancy" | "problem")
+            ));
+            assert_eq!(
+                entity.contains_key("payload_on"),
+                entity.contains_key("payload_off")
+            );
+        }
+        "number" => {
+            assert!(number("min") < number("max") && number("step") >= Some(0.001));
+            assert!(matches!(
+                text("mode"),
+                None | Some("auto" | "box" | "slider")
+            ));
+        }
+        "text" => assert!(number("max") <= Some(255.0)),
+        "event" => assert!(!entity["event_types"].as_array().unwrap().is_empty()),
+        "image" => assert!(text("content_type").is_some_and(|kind| kind.starts_with("image/"))),
+        _ => {}
+    }
+}
+
+fn check_common(record: &Value) {
+    let device = &record["device"];
+    assert!(!device["identifiers"].as_array().unwrap().is_empty());
+    assert!(device["name"].is_string() && record["origin"]["name"].is_string());
+    assert!(matches!(record["availability_mode"].as_str(), Some("all")));
+    for availability in record["availability"].as_array().unwrap() {
+        assert!(availability["topic"].is_string());
+    }
+}
+
+/// What a discovery topic may be made of.
+fn check_topic(topic: &str) {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let levels: Vec<&str> = topic.split('/').collect();
+    assert!(
+        matches!(levels.len(), 4 | 5) && levels.last() == Some(&"config"),
+        "{topic}"
+    );
+    assert!(
+        levels
+            .iter()
+            .all(|level| !level.is_empty() && level.chars().all(good)),
+        "{topic}"
+    );
+}
+
+#[test]
+fn home_assistant_accepts_every_record() {
+    let mut unique_ids = BTreeSet::new();
+    let mut checked = 0;
+    for way in ["device", "single"] {
+        for record in records(&config(&format!("ha.discovery = \"{way}\""), SITE), true) {
+            check_topic(&record.topic);
+            let told: Value = serde_json::from_slice(&record.payload()).unwrap();
+            check_common(&told);
+            let one = |platform: &str, entity: &Value| {
+                check(platform, entity.as_object().unwrap());
+                entity["unique_id"].as_str().unwrap().to_owned()
+            };
+            match told.get("components") {
+                Some(entities) => {
+                    for entity in entities.as_object().unwrap().values() {
+                        let unique_id = one(entity["platform"].as_str().unwrap(), entity);
+                        assert!(unique_ids.insert(unique_id.clone()), "{unique_id} twice");
+                        // Said of a device, these are not heard: Home Assistant passes on availability alone.
+                        assert_eq!(entity["qos"], 1);
+                        checked += 1;
+                    }
+                }
+                None => {
+                    let unique_id = one(record.topic.split('/').nth(1).unwrap(), &told);
+                    assert!(unique_ids.contains(&unique_id), "{unique_id}");
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(checked, 2 * unique_ids.len());
+}
