@@ -1,12 +1,13 @@
 # make demo    cameras, model and broker on this machine, detections on the terminal
 # make test    everything that CI runs
+# make home-assistant    shows a real Home Assistant what Spotter tells it
 # make install as root: the daemon as a systemd service
 PREFIX  ?= /usr/local
 DESTDIR ?=
 UNITS   ?= /etc/systemd/system
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test check lint install uninstall
+.PHONY: help build demo test check lint home-assistant install uninstall
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -36,6 +37,10 @@ check:
 	cargo build --locked
 	for file in configs/*.toml; do target/debug/spotter check $$file || exit 1; done
 	.ci/verify-unit
+
+# Not a part of `make test`, because it installs Home Assistant.
+home-assistant:
+	tests/home_assistant/run
 
 # Not for a package that is put together in DESTDIR, and a machine without systemd has nothing to be told.
 tell_systemd = if test -z "$(DESTDIR)"; then systemctl $(1) 2>/dev/null || true; fi

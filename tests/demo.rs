@@ -28,7 +28,9 @@ use spotter::{
 use support::{
     DONE, Ended, Program,
     broker::{Consumer, Heard, broker, retained},
-    command, file, free_address, spotter,
+    command, file, free_address,
+    schemas::Schemas,
+    spotter,
     viewer::Viewer,
 };
 
@@ -228,6 +230,7 @@ fn what_the_demo_publishes_is_true() {
     the_boxes_are_true(&detections, &truth);
     the_contract_is_kept(&heard, &detections);
     the_times_are_true(&detections, &viewer);
+    it_is_documented(&heard);
     the_states_are_true(&heard, &detections, &truth);
     people_can_read_it(&ended.stdout, &heard);
 
@@ -354,6 +357,17 @@ fn the_times_are_true(detections: &[Detection], viewer: &Viewer) {
         let wrong = errors.iter().filter(|error| error.abs() > TRUTH_MS).count();
         assert!(wrong * 10 <= frames, "{what}: {errors:?}");
     }
+}
+
+/// Every topic and every payload is as `docs/` says.
+fn it_is_documented(heard: &[Heard]) {
+    let schemas = Schemas::load();
+    let faults = |heard: &Heard| {
+        let below: Vec<_> = heard.topic.split('/').skip(2).collect();
+        schemas.faults_at(&below, heard.payload.as_bytes())
+    };
+    let faults: BTreeSet<_> = heard.iter().flat_map(faults).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
 }
 
 /// States stay with the broker after the end, and at the end they were true.

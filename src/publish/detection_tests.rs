@@ -205,3 +205,45 @@ proptest! {
         prop_assert_eq!(latency.stages_tenth_ms.iter().sum::<u64>(), latency.total_tenth_ms);
     }
 }
+
+/// One payload of each kind, for other tests of the room.
+pub(in crate::publish) fn payloads() -> Vec<Vec<u8>> {
+    let at = NormPoint::new(0.5, 0.25);
+    let point = Found {
+        place: at,
+        score: 0.5,
+        source: ScoreSource::Verify,
+        sharpness: 1.0,
+    };
+    let words = |text: &str| AnswerBody::Text {
+        text: text.into(),
+        score: 0.75,
+    };
+    let unknown_capture = Detection::new(
+        &frame("gate", None),
+        "embedded@0".into(),
+        (378, 378),
+        answer(person(), boxes(&[])),
+        ms(1063.7),
+    );
+    let query = Task::Query {
+        question: "Is it open?".into(),
+        choices: Vec::new(),
+    };
+    let asked = |text: &str| {
+        let mut detection = of("gate", words(text));
+        detection.answer = answer(query.clone(), words(text));
+        detection
+    };
+    let zones = vec![vec![ZoneId::new("drive").unwrap()]];
+    let all = [
+        detection("gate").in_zones(zones),
+        empty("gate"),
+        of("gate", AnswerBody::Points(vec![point])),
+        asked("Yes."),
+        asked("A person walks by."),
+        unknown_capture,
+    ];
+    let payload = |detection: &Detection| detection.to_json(&label(), ms(1066.0));
+    all.iter().map(payload).collect()
+}

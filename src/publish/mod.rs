@@ -40,3 +40,6 @@ pub use report::{
 };
 pub use tally::Tally;
 pub use topic::Topics;
+
+#[cfg(test)]
+mod schema_tests;

@@ -61,11 +61,16 @@ pub struct Consumer {
 impl Consumer {
     /// Returns when the subscription stands.
     pub fn on(broker: SocketAddr) -> Self {
-        Self::of([READY, "spotter/#"], broker)
+        Self::of(&[READY, "spotter/#"], broker)
+    }
+
+    /// Hears what is said to Home Assistant too.
+    pub fn on_all(broker: SocketAddr) -> Self {
+        Self::of(&[READY, "homeassistant/#", "spotter/#"], broker)
     }
 
     /// Returns when [`READY`] has come: a broker sends what it kept in the order of the topics.
-    fn of(topics: [&str; 2], broker: SocketAddr) -> Self {
+    fn of(topics: &[&str], broker: SocketAddr) -> Self {
         publish_ready(broker);
         let mut child = client("mosquitto_sub", broker)
             .args(topics.iter().flat_map(|topic| ["-t", topic]))
@@ -115,7 +120,7 @@ impl Drop for Consumer {
 
 /// What a consumer that comes now is told at once: topic and payload.
 pub fn retained(broker: SocketAddr) -> BTreeMap<String, String> {
-    let consumer = Consumer::of(["spotter/#", READY], broker);
+    let consumer = Consumer::of(&["homeassistant/#", "spotter/#", READY], broker);
     let kept = consumer.all().into_iter().filter(|heard| heard.retained);
     kept.map(|heard| (heard.topic, heard.payload)).collect()
 }

@@ -137,4 +137,20 @@ mod tests {
         outbox.connected();
         assert_eq!(take(&mut outbox).1, b"1");
     }
+
+    #[test]
+    fn a_topic_that_the_broker_does_not_clear_is_tried_again_after_the_next_connect() {
+        let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
+        outbox.connected();
+        push(&mut outbox, Update::Clear(TOPIC.into()));
+        let (_, _, ticket) = take(&mut outbox);
+        outbox.declined(ticket, Mono::default());
+        assert_eq!(outbox.clearing().count(), 1);
+        assert!(outbox.take(Mono::default()).is_none());
+        outbox.connected();
+        let (topic, payload, ticket) = take(&mut outbox);
+        assert_eq!((topic.as_str(), payload.len()), (TOPIC, 0));
+        outbox.acked(ticket, Mono::default());
+        assert_eq!(outbox.clearing().count(), 0);
+    }
 }

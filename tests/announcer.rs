@@ -1,0 +1,141 @@
+//! What a daemon announces and clears at a real broker, from one configuration to the next.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use spotter::{
+    config::{self, Config, Environment},
+    domain::{Clock, SystemClock},
+    publish::{Announcer, Identity, Publisher, Update},
+};
+use support::{
+    broker::{Consumer, broker, retained},
+    file, free_address,
+};
+use tokio::{runtime::Runtime, task::JoinHandle, time::sleep};
+
+const TWO: &str = "[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
+                   [camera.yard]\nurl = \"test://\"\nprompt.car.detect = \"car\"\n";
+const ONE: &str = "[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+
+fn config(directory: &Path, broker: SocketAddr, ha: &str, cameras: &str) -> Config {
+    let text = format!(
+        "node.name = \"edge1\"\nmqtt.url = \"mqtt://{broker}\"\nmqtt.ha.discovery = \"{ha}\"\n{cameras}"
+    );
+    let path = file(directory, "site.toml", text);
+    let loaded = config::load(&path, &Environment::process());
+    loaded
+        .unwrap_or_else(|problems| panic!("{problems}"))
+        .config
+}
+
+/// A publisher with its announcer, as the daemon has them.
+struct Run {
+    publisher: Publisher,
+    broker_task: JoinHandle<()>,
+    ticks: JoinHandle<()>,
+}
+
+impl Run {
+    fn start(runtime: &Runtime, config: &Config, state_dir: &Path) -> Self {
+        let _entered = runtime.enter();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let identity = Identity::of_this_machine(config.node.name.clone());
+        let started = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&clock));
+        let (publisher, broker_task) = started.expect("no TLS files to read");
+        let mut announcer = Announcer::open(state_dir, &identity);
+        announcer.announce(&publisher, config, false);
+        for camera in &config.cameras {
+            publisher.publish(Update::CameraStatus {
+                camera: camera.id.clone(),
+                online: true,
+            });
+        }
+        let told = publisher.clone();
+        let ticks = tokio::spawn(async move {
+            loop {
+                announcer.tick(&told, clock.now());
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        Self {
+            publisher,
+            broker_task,
+            ticks,
+        }
+    }
+
+    fn stop(self, runtime: &Runtime) {
+        self.publisher.stop();
+        runtime.block_on(self.broker_task).expect("it ends");
+        self.ticks.abort();
+    }
+}
+
+#[test]
+fn what_the_next_configuration_does_not_publish_is_gone_from_the_broker() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let address = free_address();
+    let _broker = broker(address, "");
+    let runtime = Runtime::new().expect("a runtime");
+    let consumer = Consumer::on_all(address);
+    let record = |camera: &str| format!("homeassistant/device/spotter_edge1{camera}/config");
+
+    let before = config(directory.path(), address, "device", TWO);
+    let run = Run::start(&runtime, &before, directory.path());
+    consumer.wait_for("spotter/edge1/status", |payload| payload == "online");
+    run.stop(&runtime);
+    let left = retained(address);
+    for topic in [
+        record(""),
+        record("_gate"),
+        record("_yard"),
+        "spotter/edge1/cam/yard/status".into(),
+    ] {
+        assert!(left.contains_key(&topic), "{topic}: {left:#?}");
+    }
+
+    // A camera was removed and the way of discovery changed while nobody ran.
+    let from = consumer.now();
+    let after = config(directory.path(), address, "single", ONE);
+    let run = Run::start(&runtime, &after, directory.path());
+    for topic in [record(""), record("_gate")] {
+        consumer.wait_after(from, &topic, |payload| {
+            payload.contains("migrate_discovery")
+        });
+        consumer.wait_after(from, &topic, str::is_empty);
+    }
+    for topic in [record("_yard"), "spotter/edge1/cam/yard/status".into()] {
+        consumer.wait_after(from, &topic, str::is_empty);
+    }
+    run.stop(&runtime);
+    // Home Assistant lets go of an entity, takes it over, and only then hears that the old record is gone.
+    let heard = consumer.all();
+    let at = |topic: &str, wanted: &dyn Fn(&str) -> bool| {
+        let found = heard
+            .iter()
+            .position(|heard| heard.topic == topic && wanted(&heard.payload));
+        found.unwrap_or_else(|| panic!("{topic}: {heard:#?}"))
+    };
+    let single = "homeassistant/sensor/spotter_edge1_gate/person_count/config";
+    let order = [
+        at(&record("_gate"), &|payload| {
+            payload.contains("migrate_discovery")
+        }),
+        at(single, &|payload| payload.contains("person_count")),
+        at(&record("_gate"), &str::is_empty),
+    ];
+    assert!(order.is_sorted(), "{order:?}");
+    let left = retained(address);
+    let stale =
+        |topic: &&String| topic.contains("yard") || topic.starts_with("homeassistant/device/");
+    assert_eq!(left.keys().filter(stale).count(), 0, "{left:#?}");
+    assert!(left.contains_key(single) && left["spotter/edge1/cam/gate/status"] == "online");
+}

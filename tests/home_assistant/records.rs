@@ -1,0 +1,46 @@
+//! What Spotter tells Home Assistant when it is started with one configuration after the other: for each file a line of
+//! JSON with what is published, in that order: the topics to clear and those whose entities move, the records. The topics
+//! that moved are cleared afterwards.
+//!
+//! `cargo run --example records -- CONFIG...`
+
+use std::{collections::BTreeSet, path::Path};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use spotter::{
+    config::{self, Environment},
+    publish::{
+        discovery,
+        retained::{self, Leaving, Retained},
+    },
+};
+
+fn main() -> anyhow::Result<()> {
+    let list = std::env::temp_dir().join(format!("spotter-records-{}", std::process::id()));
+    let mut kept = Retained::open(&list, "test");
+    for path in std::env::args().skip(1) {
+        let loaded = config::check(Path::new(&path), &Environment::process());
+        let loaded = loaded.map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        let records = discovery::records(&loaded.config, true);
+        let (mut gone, mut moved) = (Vec::new(), Vec::new());
+        for leaving in kept.want(retained::topics(&loaded.config, &records)) {
+            match leaving {
+                Leaving::Gone(topic) => gone.push(topic),
+                Leaving::Moved(topic) => moved.push(topic),
+            }
+        }
+        kept.still_there(&BTreeSet::new());
+        let records = records.into_iter().map(|record| {
+            let record = kept.complete(record);
+            let payload: Value = serde_json::from_slice(&record.payload())?;
+            Ok(json!([record.topic, payload]))
+        });
+        let records = records.collect::<anyhow::Result<Vec<_>>>()?;
+        println!(
+            "{}",
+            json!({"gone": gone, "moved": moved, "records": records})
+        );
+    }
+    std::fs::remove_dir_all(&list).with_context(|| list.display().to_string())
+}
