@@ -1,4 +1,4 @@
-//! What a daemon announces and clears at a real broker, from one configuration to the next.
+//! What is announced and cleared at a real broker: from one configuration to the next, and by the whole daemon while it runs.
 
 #![expect(
     clippy::expect_used,
@@ -16,7 +16,8 @@ use spotter::{
     publish::{Announcer, Identity, Publisher, Update},
 };
 use support::{
-    broker::{Consumer, broker, retained},
+    DONE, Program,
+    broker::{Consumer, broker, publish, retained},
     file, free_address,
 };
 use tokio::{runtime::Runtime, task::JoinHandle, time::sleep};
@@ -51,7 +52,7 @@ impl Run {
         let started = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&clock));
         let (publisher, broker_task) = started.expect("no TLS files to read");
         let mut announcer = Announcer::open(state_dir, &identity);
-        announcer.announce(&publisher, config, false);
+        announcer.announce(&publisher, config, &config.cameras, false);
         for camera in &config.cameras {
             publisher.publish(Update::CameraStatus {
                 camera: camera.id.clone(),
@@ -138,4 +139,78 @@ fn what_the_next_configuration_does_not_publish_is_gone_from_the_broker() {
         |topic: &&String| topic.contains("yard") || topic.starts_with("homeassistant/device/");
     assert_eq!(left.keys().filter(stale).count(), 0, "{left:#?}");
     assert!(left.contains_key(single) && left["spotter/edge1/cam/gate/status"] == "online");
+}
+
+#[test]
+fn the_daemon_announces_what_there_is_and_clears_what_goes_while_it_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let address = free_address();
+    let _broker = broker(address, "");
+    let consumer = Consumer::on_all(address);
+    let write = |cameras: &str| {
+        let state = directory.path().join("state");
+        let text = format!(
+            "node = {{ name = \"edge1\", state_dir = {state:?} }}\nhttp.listen = \"off\"\nmodel.budget = \"60s\"\n\
+             mqtt = {{ url = \"mqtt://{address}\", commands = \"all\" }}\n{cameras}"
+        );
+        file(directory.path(), "site.toml", text)
+    };
+    let record = |camera: &str| format!("homeassistant/device/spotter_edge1{camera}/config");
+    let of = |topic: &str| format!("spotter/edge1/{topic}");
+
+    let path = write(TWO);
+    let program = Program::start(["run", "--config", path.to_str().expect("UTF-8")]);
+    consumer.wait_for("yard/prompt/car/min_score", |_| true);
+    // Something is known of it, which is not any more when it goes.
+    consumer.wait_for("yard/count/car", |payload| payload != "None");
+    let left = retained(address);
+    let yard: Vec<_> = left.keys().filter(|topic| topic.contains("yard")).collect();
+    for topic in [
+        record("_yard"),
+        of("cam/yard/count/car"),
+        of("cam/yard/rate"),
+    ] {
+        assert!(yard.contains(&&topic), "{topic}: {yard:?}");
+    }
+    // What Home Assistant reads and what it sets is there: each entity's state is at a topic that holds something.
+    let told = &left[&record("_gate")];
+    for topic in [
+        "cam/gate/count/person",
+        "cam/gate/enabled",
+        "cam/gate/prompt/person/text",
+    ] {
+        assert!(told.contains(&of(topic)), "{topic}: {told}");
+        assert!(!left[&of(topic)].is_empty());
+    }
+
+    // A prompt that comes for a while makes no entities, and leaves nothing behind.
+    let hat =
+        "{\"op\":\"prompt_add\",\"cam\":\"gate\",\"prompt\":{\"id\":\"hat\",\"detect\":\"hat\"}}";
+    publish(address, &of("cmd"), hat, &[]);
+    consumer.wait_for("gate/count/hat", |payload| payload == "None");
+    let from = consumer.now();
+    let no_hat = "{\"op\":\"prompt_del\",\"cam\":\"gate\",\"prompt\":\"hat\"}";
+    publish(address, &of("cmd"), no_hat, &[]);
+    consumer.wait_after(from, "gate/count/hat", str::is_empty);
+
+    // One camera goes: the broker forgets everything of it, and Home Assistant its device.
+    write(ONE);
+    let from = consumer.now();
+    program.signal("HUP");
+    for topic in &yard {
+        consumer.wait_after(from, topic, str::is_empty);
+    }
+    assert_eq!(&retained(address)[&record("_gate")], told);
+
+    // Home Assistant starts: it is told once more, of what there is.
+    let from = consumer.now();
+    publish(address, "homeassistant/status", "online", &[]);
+    for topic in [record(""), record("_gate")] {
+        consumer.wait_after(from, &topic, |payload| payload.contains("state_topic"));
+    }
+    program.terminate().expect(DONE);
+    let left = retained(address);
+    let stale = |topic: &&String| topic.contains("yard") || topic.contains("hat");
+    assert_eq!(left.keys().filter(stale).count(), 0, "{left:#?}");
+    assert!(left.contains_key(&record("_gate")) && left[&of("status")] == "offline");
 }

@@ -243,7 +243,9 @@ fn what_the_demo_publishes_is_true() {
         .keys()
         .filter_map(|topic| topic.split('/').nth(4))
         .collect();
-    assert_eq!(kept, ["count", "health", "present", "status"].into());
+    let values = ["enabled", "motion_gate", "prompt", "rate"];
+    let states = ["count", "health", "present", "status"];
+    assert_eq!(kept, states.into_iter().chain(values).collect());
     assert!(left.contains_key("spotter/demo/info"), "{left:?}");
     assert!(!left.contains_key("spotter/demo/stats"), "{left:?}");
 }

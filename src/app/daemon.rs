@@ -40,9 +40,12 @@ use crate::{
         notify,
         shutdown::{Signals, Wish},
     },
-    publish::{self, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent, Update},
+    publish::{
+        self, Announcer, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent, Update,
+        discovery::birth_topic,
+    },
 };
-use reload::Reloaded;
+use reload::{Reloaded, announce};
 
 /// Loading a model may take so long; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -177,6 +180,7 @@ struct Daemon {
     broker_task: JoinHandle<()>,
     sent: broadcast::Receiver<Sent>,
     inbound: mpsc::Receiver<Inbound>,
+    announcer: Announcer,
     /// Questions that wait for a look.
     asks: Asks<Asker>,
     /// Requests of the last minutes.
@@ -238,7 +242,11 @@ impl Daemon {
         .context("mqtt")?;
         let (sent, inbound) = (publisher.sent(), publisher.take_inbound());
         let inbound = inbound.context("mqtt: somebody else reads the commands")?;
-        publisher.listen(publish::filters(publisher.topics(), file.mqtt.commands));
+        let commands = publish::filters(publisher.topics(), file.mqtt.commands);
+        let filters = commands.into_iter().chain(birth_topic(&file.mqtt.ha));
+        publisher.listen(filters.collect());
+        let mut announcer = Announcer::open(&file.node.state_dir, &identity);
+        announce(&mut announcer, &publisher, (&file, &force), &engines);
         let in_force = Config {
             cameras: force.cameras().to_vec(),
             ..file.clone()
@@ -266,6 +274,7 @@ impl Daemon {
             broker_task,
             sent,
             inbound,
+            announcer,
             asks: Asks::default(),
             repeated: Repeated::default(),
             old_requests: Repeats::default(),
@@ -328,6 +337,7 @@ impl Daemon {
             self.desk.switched(&switched);
         }
         self.desk.tick();
+        self.announcer.tick(&self.publisher, self.clock.now());
         self.housekeeping
             .tick(&self.publisher, &self.engines, &self.cameras);
         match self.cameras.too_many_abandoned() {

@@ -11,7 +11,10 @@ use super::{
     discovery::{self, Rebirth},
     retained::{self, Leaving, Retained},
 };
-use crate::{config::Config, domain::Mono};
+use crate::{
+    config::{Camera, Config},
+    domain::Mono,
+};
 
 /// Tells Home Assistant of us, and has the broker forget what is not published any more. Made once, at the start.
 #[derive(Debug)]
@@ -34,12 +37,21 @@ impl Announcer {
         }
     }
 
-    /// This configuration runs from now on; `gpu` says that figures of a GPU are published. Call it at the start and after
-    /// each accepted change, before the states are published. Blocks to write the list.
-    pub fn announce(&mut self, publisher: &Publisher, config: &Config, gpu: bool) {
+    /// From now on Home Assistant is told of this configuration, and states of the cameras `in_force` are published: those
+    /// of the configuration, with what is there for a while. `gpu` says that figures of a GPU are published. Call it at the
+    /// start and after each accepted change, before the new states and after the last of the old ones. Blocks to write the
+    /// list.
+    pub fn announce(
+        &mut self,
+        publisher: &Publisher,
+        config: &Config,
+        in_force: &[Camera],
+        gpu: bool,
+    ) {
         let records = discovery::records(config, gpu);
+        let topics = retained::topics(config, in_force, &records);
         self.moved.clear();
-        for leaving in self.retained.want(retained::topics(config, &records)) {
+        for leaving in self.retained.want(topics) {
             publisher.publish(match leaving {
                 Leaving::Gone(topic) => Update::Clear(topic),
                 Leaving::Moved(topic) => {
@@ -64,6 +76,9 @@ impl Announcer {
     pub fn tick(&mut self, publisher: &Publisher, now: Mono) {
         if self.rebirth.take(now) {
             publisher.repeat_discovery();
+        }
+        if self.retained.is_clean() {
+            return;
         }
         if publisher.discovery_is_told() {
             for topic in std::mem::take(&mut self.moved) {

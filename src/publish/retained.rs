@@ -1,7 +1,7 @@
 //! What brokers keep of ours: the list of retained topics, so that what is not published any more can be cleared.
 //!
 //! A broker keeps a retained message for ever, also that of a camera that was removed while the daemon did not run. So the
-//! list lies in the state directory, and is written before anything of it is published. A topic that is not wanted any more
+//! list lies in the state directory, and is written at the start and at every change. A topic that is not wanted any more
 //! stays on the list until the broker has cleared it, however many starts that takes. Of a record for Home Assistant it
 //! says also which entities it has named, because those that are gone have to be named once more.
 //!
@@ -58,6 +58,8 @@ pub struct Retained {
     wanted: Topicwise,
     /// Not wanted any more; the broker may still keep them.
     stale: Topicwise,
+    /// The file says all of this.
+    is_saved: bool,
 }
 
 impl Retained {
@@ -80,12 +82,14 @@ impl Retained {
             machine: machine.to_owned(),
             wanted: Topicwise::new(),
             stale: if ours { list.topics } else { Topicwise::new() },
+            is_saved: false,
         }
     }
 
     /// From now on these topics are published and no others. Returns what is to become of all others, some of which may have
-    /// been returned before. Blocks to write the file.
+    /// been returned before. Blocks to write the file when that is news.
     pub fn want(&mut self, wanted: Topicwise) -> Vec<Leaving> {
+        let listed = self.all();
         let before = std::mem::replace(&mut self.wanted, wanted);
         self.stale.extend(before);
         for (topic, entities) in &mut self.wanted {
@@ -95,7 +99,9 @@ impl Retained {
                 entities.entry(key).or_insert(platform);
             }
         }
-        self.save();
+        if !self.is_saved || self.all() != listed {
+            self.save();
+        }
         let leaving = |topic: &String| {
             if discovery::is_moved(topic, self.wanted.keys()) {
                 Leaving::Moved(topic.clone())
@@ -123,15 +129,25 @@ impl Retained {
         }
     }
 
-    fn save(&self) {
+    /// True when nothing is to go.
+    pub fn is_clean(&self) -> bool {
+        self.stale.is_empty()
+    }
+
+    fn all(&self) -> Topicwise {
         let all = self.wanted.iter().chain(&self.stale);
+        all.map(|(topic, entities)| (topic.clone(), entities.clone()))
+            .collect()
+    }
+
+    fn save(&mut self) {
         let list = List {
             machine: self.machine.clone(),
-            topics: all
-                .map(|(topic, entities)| (topic.clone(), entities.clone()))
-                .collect(),
+            topics: self.all(),
         };
-        if let Err(error) = write(&self.file, &list) {
+        let written = write(&self.file, &list);
+        self.is_saved = written.is_ok();
+        if let Err(error) = written {
             let file = self.file.display();
             tracing::warn!(%file, %error, "cannot note what the broker keeps of ours; what is removed later may stay there");
         }
@@ -155,12 +171,11 @@ fn write(file: &Path, list: &List) -> io::Result<()> {
     fs::rename(&half, file)
 }
 
-/// Every topic at which a daemon with this configuration, which publishes these records, has the broker keep something.
-pub fn topics(config: &Config, records: &[Record]) -> Topicwise {
+/// Every topic at which a daemon of this name at its broker, with these cameras and records, has the broker keep something.
+pub fn topics(config: &Config, cameras: &[Camera], records: &[Record]) -> Topicwise {
     let topics = &Topics::new(&config.mqtt.base, &config.node.name);
     let of_node = [topics.status(), topics.info(), topics.config()];
-    let cameras = config.cameras.iter();
-    let of_cameras = cameras.flat_map(|camera| of_camera(topics, camera));
+    let of_cameras = cameras.iter().flat_map(|camera| of_camera(topics, camera));
     let states = of_node.into_iter().chain(of_cameras);
     let states = states.map(|topic| (topic, Entities::new()));
     let records = records.iter();

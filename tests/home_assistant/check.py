@@ -29,7 +29,7 @@ LIMIT_S = 30
 
 # What has been said and stays: the value of each state, by the end of its topic.
 HEALTH = {"v": 1, "state": "streaming", "reason": None, "attempts": 0}
-STATS = {"v": 1, "cams_online": 2, "cams_total": 2, "lat_total_p95_ms": 88.0, "gpu0_util_pct": 71.0}
+STATS = {"v": 1, "cams_online": 2, "cams_total": 2, "lat_total_p95_ms": 88.0, "gpu0_busy_pct": 71.0}
 EVENT = {"v": 1, "type": "new", "event": "b7c1-front_door-1", "reason": "first_seen", "zones": ["drive"],
          "entered_zones": ["drive"], "score": 0.83}
 

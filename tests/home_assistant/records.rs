@@ -24,7 +24,8 @@ fn main() -> anyhow::Result<()> {
         let loaded = loaded.map_err(|problems| anyhow::anyhow!("{problems}"))?;
         let records = discovery::records(&loaded.config, true);
         let (mut gone, mut moved) = (Vec::new(), Vec::new());
-        for leaving in kept.want(retained::topics(&loaded.config, &records)) {
+        let cameras = &loaded.config.cameras;
+        for leaving in kept.want(retained::topics(&loaded.config, cameras, &records)) {
             match leaving {
                 Leaving::Gone(topic) => gone.push(topic),
                 Leaving::Moved(topic) => moved.push(topic),

@@ -43,6 +43,11 @@ impl Force {
         &self.cameras
     }
 
+    /// The cameras of the file with what is kept over a restart, and without what is there for a while only.
+    pub fn kept_cameras(&self) -> Vec<Camera> {
+        self.layer.kept_cameras()
+    }
+
     /// The camera as it is in force.
     pub fn camera(&self, id: &CameraId) -> Result<&Camera, Refusal> {
         let known = self.cameras.iter().find(|camera| camera.id == *id);

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::{Daemon, log_refused};
 use crate::{
-    app::{birth, remember_secrets},
+    app::{birth, control::Force, engines::Engines, remember_secrets},
     config::{self, Config, Environment, Loaded},
     domain::CameraId,
-    publish::{ConfigReport, Update},
+    publish::{Announcer, ConfigReport, Publisher, Update},
 };
 
 /// What became of a reload.
@@ -66,6 +66,13 @@ impl Daemon {
             .change(cameras, &self.engines, &self.clock)
             .await;
         self.desk.change(cameras);
+        // After the last states of what is gone, which it clears.
+        announce(
+            &mut self.announcer,
+            &self.publisher,
+            (&self.file, &self.force),
+            &self.engines,
+        );
         self.board.change(cameras, &self.engines.seats());
         for gone in before.iter().filter(|id| !stays(id)) {
             self.housekeeping.forget(gone);
@@ -120,4 +127,20 @@ impl Daemon {
             && old.http == new.http
             && !grows
     }
+}
+
+/// Tells Home Assistant what there is, and the broker what it need not keep any more. Blocks on the disk.
+pub(super) fn announce(
+    announcer: &mut Announcer,
+    publisher: &Publisher,
+    (file, force): (&Config, &Force),
+    engines: &Engines,
+) {
+    let told = Config {
+        cameras: force.kept_cameras(),
+        ..file.clone()
+    };
+    // As with the figures of a GPU.
+    let gpu = !engines.gpus().is_empty();
+    announcer.announce(publisher, &told, force.cameras(), gpu);
 }

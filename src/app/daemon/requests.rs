@@ -7,7 +7,7 @@ use crate::{
     config::Loaded,
     control::Known,
     domain::{CameraId, Command, LogLevel, Outcome, Refusal, RefusalCode, Setting, Wanted},
-    publish::{self, Asked, Heard, Inbound, Reply, Update, Value},
+    publish::{self, Asked, Heard, Inbound, Reply, Update, Value, discovery::birth_topic},
 };
 
 /// What a request amounts to.
@@ -27,7 +27,8 @@ impl Daemon {
         message: Inbound,
         path: &Path,
     ) -> Option<Box<Loaded>> {
-        match publish::heard(self.publisher.topics(), None, &message) {
+        let ha_status = birth_topic(&self.file.mqtt.ha);
+        match publish::heard(self.publisher.topics(), ha_status.as_deref(), &message) {
             Heard::Request(asked) => self.on_request(*asked, path).await,
             Heard::Old => {
                 if let Some(untold) = self.old_requests.tell((), self.clock.now()) {
@@ -40,7 +41,12 @@ impl Daemon {
                 }
                 None
             }
-            Heard::HomeAssistant | Heard::Other => None,
+            Heard::HomeAssistant => {
+                tracing::info!("Home Assistant has started; it is told everything again");
+                self.announcer.home_assistant_started(self.clock.now());
+                None
+            }
+            Heard::Other => None,
         }
     }
 

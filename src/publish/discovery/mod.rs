@@ -23,7 +23,7 @@ pub use rebirth::Rebirth;
 use serde_json::Value;
 
 use super::Topics;
-use crate::config::{Config, Discovery};
+use crate::config::{Config, Discovery, HomeAssistant};
 
 /// One retained message to Home Assistant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +66,9 @@ fn device_id(topic: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Where Home Assistant says that it has started.
-pub fn birth_topic(prefix: &str) -> String {
-    format!("{prefix}/status")
+/// Where Home Assistant says that it has started; `None` when it is not told of us.
+pub fn birth_topic(ha: &HomeAssistant) -> Option<String> {
+    (ha.discovery != Discovery::Off).then(|| format!("{}/status", ha.prefix))
 }
 
 #[cfg(test)]

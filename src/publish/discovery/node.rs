@@ -39,7 +39,7 @@ pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> Device {
     );
     device.add("cameras_online", figure("Cameras online", "cams_online"));
     if gpu {
-        let busy = figure("GPU use", "gpu0_util_pct").with("unit_of_measurement", "%");
+        let busy = figure("GPU use", "gpu0_busy_pct").with("unit_of_measurement", "%");
         device.add("gpu_use", busy);
     }
     device.add("config_problem", config_problem(topics));

@@ -12,7 +12,7 @@ use crate::{
 };
 
 fn topicwise(config: &Config) -> Topicwise {
-    topics(config, &records(config, true))
+    topics(config, &config.cameras, &records(config, true))
 }
 
 fn none(topics: &[&str]) -> Topicwise {
@@ -112,7 +112,7 @@ fn entities_that_a_record_named_are_named_after_a_restart_too() {
         let config = config("", site);
         let mut kept = Retained::open(directory.path(), "01234567");
         let mut records = records(&config, false);
-        kept.want(topics(&config, &records));
+        kept.want(topics(&config, &config.cameras, &records));
         kept.complete(records.remove(1)).entities()
     };
     let before = start(SITE);
@@ -185,18 +185,46 @@ fn the_list_is_what_is_published() {
             text: None,
         });
     }
-    let settable = |topic: &&String| {
-        let last = topic.rsplit('/').next();
-        matches!(
-            last,
-            Some("enabled" | "rate" | "motion_gate" | "text" | "min_score")
-        )
-    };
-    let listed = topicwise(&config);
-    let (settings, states): (Vec<_>, Vec<_>) = listed.keys().partition(settable);
-    assert_eq!(
-        states.into_iter().cloned().collect::<BTreeSet<_>>(),
-        published
-    );
-    assert_eq!(settings.len(), 2 * 3 + 6 * 3);
+    for camera in &config.cameras {
+        let of_camera = [
+            Setting::Enabled(true),
+            Setting::RateHz(1.0),
+            Setting::MotionGate(false),
+        ];
+        let of_prompt = |prompt: &CameraPrompt| {
+            let id = || prompt.id.clone();
+            [
+                Setting::Text(id(), "person".into()),
+                Setting::PromptEnabled(id(), true),
+                Setting::MinScore(id(), 0.5),
+            ]
+        };
+        let of_prompts = camera.prompts.iter().flat_map(of_prompt);
+        for setting in of_camera.into_iter().chain(of_prompts) {
+            publish(Update::Setting {
+                camera: camera.id.clone(),
+                setting,
+                again: false,
+            });
+        }
+    }
+    let listed: BTreeSet<_> = topicwise(&config).into_keys().collect();
+    assert_eq!(listed, published);
+}
+
+#[test]
+fn the_list_is_written_when_it_changes_and_else_only_until_it_could_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    fs::write(&state, "a file in the way").unwrap();
+    let mut kept = Retained::open(&state, "01234567");
+    kept.want(none(&["a"]));
+    fs::remove_file(&state).unwrap();
+    kept.want(none(&["a"]));
+    let file = state.join(FILE);
+    fs::remove_file(&file).expect("written as soon as it could be");
+    kept.want(none(&["a"]));
+    assert!(!file.exists(), "nothing is new");
+    kept.want(none(&["a", "b"]));
+    assert!(file.exists());
 }
