@@ -1,20 +1,21 @@
 //! All cameras of the configuration, and what is told of each.
 
+mod told;
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
+use self::told::{Essence, counts, is_on, message, reason};
 use super::engines::Engines;
 use crate::{
     config,
     domain::{CameraId, Clock, Mono, WallTime},
     ingest::{self, CameraHandle, Health, Phase},
     ops::metrics::CameraCounts,
-    publish::{CameraHealth, ClockHealth, Publisher, Update},
+    publish::{CameraHealth, Publisher, Update},
 };
 
-/// Health is told again after so long, changed or not.
-const TELL_EVERY: Duration = Duration::from_secs(60);
 /// Grace for the goodbye to a camera that was taken away.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
 /// Each pipeline that was left behind keeps its threads and its memory, and may keep its session on the camera. After so
@@ -49,20 +50,6 @@ struct Watched {
     watched: bool,
     warned_of_gop: bool,
     told: Option<(Essence, Mono)>,
-}
-
-/// The part of a health whose change is worth a message; measured rates change all the time.
-#[derive(PartialEq)]
-struct Essence {
-    engine_lost: bool,
-    phase: Phase,
-    failure: Option<&'static str>,
-    attempts: u32,
-    size: Option<(u32, u32)>,
-    /// Counted, because a camera may go and come back between two looks at its health.
-    losses: u64,
-    trusted: bool,
-    note: Option<&'static str>,
 }
 
 impl Cameras {
@@ -245,10 +232,7 @@ impl Watched {
     /// Publishes status and health when there is something new.
     fn tell(&mut self, publisher: &Publisher, now: Mono) {
         let health = self.health.borrow_and_update().clone();
-        let essence = Essence {
-            engine_lost: self.engine_lost.is_some(),
-            ..Essence::of(&health)
-        };
+        let essence = Essence::of(&health, self.engine_lost.is_some());
         if !essence.is_news(self.told.as_ref(), now) {
             return;
         }
@@ -305,26 +289,6 @@ fn is_same_stream(a: &config::Camera, b: &config::Camera) -> bool {
     a.source == b.source && stream(a) == stream(b)
 }
 
-impl Essence {
-    fn of(health: &Health) -> Self {
-        Self {
-            engine_lost: false,
-            phase: health.phase,
-            failure: health.failure.as_ref().map(|failure| failure.fault.code()),
-            attempts: health.attempts,
-            size: health.stream.size,
-            losses: health.losses,
-            trusted: health.clock.trusted,
-            note: health.clock.note.map(|note| note.as_str()),
-        }
-    }
-
-    /// Is it worth a message, after what was told when?
-    fn is_news(&self, told: Option<&(Self, Mono)>, now: Mono) -> bool {
-        told.is_none_or(|(told, at)| told != self || now.since(*at) >= TELL_EVERY)
-    }
-}
-
 /// Why the pipelines that each camera has left behind are too many.
 fn too_many_abandoned<'a>(cameras: impl Iterator<Item = (&'a CameraId, u32)>) -> Option<String> {
     let left: Vec<_> = cameras.filter(|(_, abandoned)| *abandoned > 0).collect();
@@ -338,188 +302,5 @@ fn too_many_abandoned<'a>(cameras: impl Iterator<Item = (&'a CameraId, u32)>) ->
     })
 }
 
-fn counts(health: &Health) -> CameraCounts {
-    CameraCounts {
-        losses: health.losses,
-        reconnects: health.reconnects,
-        reconnects_1h: health.reconnects_1h,
-        stalls: health.stalls,
-        stalls_1h: health.stalls_1h,
-        rtp_lost: health.rtp_lost,
-        rtp_foreign: health.rtp_foreign,
-        frames_corrupt: health.frames_corrupt,
-        frames_late: health.frames_late,
-        abandoned: health.abandoned,
-    }
-}
-
-/// Is a camera in this phase meant to deliver?
-fn is_on(phase: Phase) -> bool {
-    !matches!(phase, Phase::Disabled | Phase::Ended)
-}
-
-/// A short code and a text, without any login.
-fn reason(health: &Health) -> Option<String> {
-    let failure = health.failure.as_ref()?;
-    Some(format!("{}: {}", failure.fault.code(), failure.text))
-}
-
-fn message(health: &Health, reason: Option<String>) -> CameraHealth {
-    let stream = &health.stream;
-    CameraHealth {
-        state: health.phase.as_str().into(),
-        reason,
-        since_ms: health.since.unix_millis(),
-        attempts: health.attempts,
-        next_retry_s: rounded(health.next_retry.map(|pause| pause.as_secs_f64())),
-        codec: stream.codec.map(Into::into),
-        w: stream.size.map(|(width, _)| width),
-        h: stream.size.map(|(_, height)| height),
-        fps_declared: rounded(stream.fps_declared),
-        fps_measured: rounded(stream.fps_measured),
-        gop_s: rounded(stream.gop_s),
-        transport: stream.transport.map(Into::into),
-        rtp_lost: health.rtp_lost,
-        rtp_foreign: health.rtp_foreign,
-        frames_corrupt: health.frames_corrupt,
-        frames_late: health.frames_late,
-        reconnects_1h: health.reconnects_1h,
-        stalls_1h: health.stalls_1h,
-        abandoned: health.abandoned,
-        clock: ClockHealth {
-            trusted: health.clock.trusted,
-            offset_ms: rounded(health.clock.offset_ms),
-            drift_ppm: rounded(health.clock.drift_ppm),
-            sr_age_s: rounded(health.clock.report_age_s),
-            note: health.clock.note.map(|note| note.as_str().into()),
-        },
-    }
-}
-
-/// To a hundredth: more digits are noise that makes every message another one.
-fn rounded(value: Option<f64>) -> Option<f64> {
-    value.map(|value| (value * 100.0).round() / 100.0)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        domain::SystemClock,
-        ingest::{Failure, Fault, Opener, Outlet, Source},
-        testing,
-    };
-
-    /// A camera that does not answer.
-    struct Absent;
-
-    impl Opener for Absent {
-        fn open(&self, _: u32, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
-            Err(Failure::new(Fault::Unreachable, "test"))
-        }
-    }
-
-    #[tokio::test]
-    async fn switching_is_told_once_off_at_once_and_on_when_it_is_tried_again() {
-        let camera = testing::camera("gate", Vec::new());
-        let clock = Arc::new(SystemClock::new());
-        let handle = ingest::spawn_with(Arc::new(Absent), &camera, clock, Arc::new(|_| {}));
-        let mut health = handle.health();
-        let mut watched = Watched::new(&camera, handle);
-        watched.enable(true).await;
-        assert_eq!(watched.switched(), None, "absent is not off");
-
-        watched.enable(false).await;
-        let off = Switched::Off(camera.id.clone());
-        assert_eq!(watched.switched(), Some(off));
-        let heard = health.wait_for(|health| health.phase == Phase::Disabled);
-        assert!(heard.await.is_ok());
-        assert_eq!(watched.switched(), None);
-
-        watched.enable(true).await;
-        let heard = health.wait_for(|health| health.phase != Phase::Disabled);
-        assert!(heard.await.is_ok());
-        assert_eq!(watched.switched(), Some(Switched::On(camera.id.clone())));
-        assert_eq!(watched.switched(), None);
-    }
-
-    #[tokio::test]
-    async fn a_camera_without_an_engine_is_off_and_says_why() {
-        let camera = testing::camera("gate", Vec::new());
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let sink = Arc::new(|_| {});
-        let handle = ingest::spawn_with(Arc::new(Absent), &camera, Arc::clone(&clock), sink);
-        let mut health = handle.health();
-        let mut cameras = Cameras {
-            here: vec![Watched::new(&camera, handle)],
-            leaving: JoinSet::new(),
-        };
-        let yard = CameraId::new("yard").unwrap();
-        cameras.lose(&[yard], "another engine");
-        assert!(cameras.here[0].engine_lost.is_none());
-
-        cameras.lose(std::slice::from_ref(&camera.id), "engine on cuda 1: gone");
-        let watched = &mut cameras.here[0];
-        watched.follow_schedule(clock.wall()).await;
-        assert!(
-            health
-                .wait_for(|health| health.phase == Phase::Disabled)
-                .await
-                .is_ok()
-        );
-        assert_eq!(watched.switched(), Some(Switched::Off(camera.id.clone())));
-        let told = message(&health.borrow(), watched.reason(&health.borrow()));
-        assert_eq!(told.state, "disabled");
-        let reason = "engine_lost: engine on cuda 1: gone";
-        assert_eq!(told.reason.as_deref(), Some(reason));
-        let troubles: Vec<String> = cameras.troubles().collect();
-        assert_eq!(troubles, [format!("camera gate: {reason}")]);
-    }
-
-    fn streaming(losses: u64, frames: u64) -> Health {
-        Health {
-            phase: Phase::Streaming,
-            failure: None,
-            since: WallTime::default(),
-            attempts: 0,
-            next_retry: None,
-            stream: ingest::StreamInfo::default(),
-            frames,
-            rtp_lost: 0,
-            rtp_foreign: 0,
-            frames_corrupt: 0,
-            frames_late: 0,
-            losses,
-            reconnects: 0,
-            stalls: 0,
-            reconnects_1h: 0,
-            stalls_1h: 0,
-            abandoned: 0,
-            clock: ingest::ClockHealth::default(),
-        }
-    }
-
-    #[test]
-    fn a_camera_that_was_away_between_two_ticks_is_told() {
-        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-        let told = (Essence::of(&streaming(4, 100)), at(100));
-        let is_news = |health: &Health, now| Essence::of(health).is_news(Some(&told), now);
-        assert!(Essence::of(&streaming(4, 100)).is_news(None, at(100)));
-        assert!(!is_news(&streaming(4, 115), at(101)), "only frames came");
-        assert!(is_news(&streaming(5, 115), at(101)), "it streams again");
-        assert!(is_news(&streaming(4, 900), at(160)), "once a minute");
-    }
-    #[test]
-    fn after_eight_abandoned_pipelines_a_new_process_is_needed() {
-        let ids: Vec<CameraId> = ["gate", "yard", "dock"]
-            .map(|id| CameraId::new(id).unwrap())
-            .into();
-        let judge = |left: [u32; 3]| too_many_abandoned(ids.iter().zip(left));
-        assert_eq!(judge([3, 0, 4]), None);
-        let why = judge([3, 0, 5]).unwrap();
-        assert!(
-            why.contains("8 pipelines") && why.contains("gate 3, dock 5"),
-            "{why}"
-        );
-    }
-}
+mod tests;
