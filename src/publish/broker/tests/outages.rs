@@ -162,7 +162,7 @@ async fn twenty() {
             0 => {
                 broker.kill();
                 // Longer than we wait: a broker back at once, three times, would look like a rival with our id.
-                sleep(Duration::from_millis(2000) + some).await;
+                sleep(Duration::from_millis(3000) + some).await;
                 count(&publisher, round);
                 broker.restart();
             }
