@@ -32,7 +32,10 @@ use safetensors::{Dtype, SafeTensors};
 pub use elsewhere::{Elsewhere, device_map, uploaded};
 
 use crate::{
-    config::{Camera, CameraPrompt, Decode, Events, Motion, Source},
+    config::{
+        Camera, CameraPrompt, Commands, Decode, Discovery, Events, HomeAssistant, Motion, Mqtt,
+        Overrides, Source, Spool,
+    },
     domain::{CameraId, Frame, FrameTimes, Mono, Picture, PromptId, Task, WallTime},
 };
 
@@ -112,6 +115,29 @@ pub fn micro_model() -> (crate::model::ModelConfig, crate::model::Tokenizer) {
     let tokenizer =
         crate::model::Tokenizer::open(&set.join("tokenizer.json")).expect("a tokenizer");
     (config, tokenizer)
+}
+
+/// A broker on this machine, in clear, that keeps next to nothing for events.
+pub fn mqtt(port: u16) -> Mqtt {
+    Mqtt {
+        host: "127.0.0.1".into(),
+        port,
+        tls: None,
+        base: "spotter".into(),
+        user: None,
+        password: None,
+        commands: Commands::Basic,
+        overrides: Overrides::Keep,
+        spool: Spool {
+            events: 1,
+            max_age: Duration::from_secs(1),
+            max_mb: 1,
+        },
+        ha: HomeAssistant {
+            discovery: Discovery::Off,
+            prefix: "homeassistant".into(),
+        },
+    }
 }
 
 /// A camera of the test source: one look a second, no gate, no mask, no zones.

@@ -209,10 +209,7 @@ impl Daemon {
     ) -> anyhow::Result<Self> {
         let page = BoundPage::bind(&file.http).await?;
         let force = Force::open(&file, clock.now());
-        let in_force = Config {
-            cameras: force.cameras().to_vec(),
-            ..file.clone()
-        };
+        let in_force = file.with_cameras(force.cameras().to_vec());
         let engines = Engines::start(&in_force, seats, clock).await?;
         let idle = config::advice::idle_gpus(&file);
         for warning in idle
@@ -247,10 +244,7 @@ impl Daemon {
         publisher.listen(filters.collect());
         let mut announcer = Announcer::open(&file.node.state_dir, &identity);
         announce(&mut announcer, &publisher, (&file, &force), &engines);
-        let in_force = Config {
-            cameras: force.cameras().to_vec(),
-            ..file.clone()
-        };
+        let in_force = file.with_cameras(force.cameras().to_vec());
         let info = birth::info(&in_force, &identity, (&card, engines.gpus()), clock.wall());
         let board = Board::new(&in_force, &card, &engines.seats(), Arc::clone(&clock));
         let desk = Desk::new(

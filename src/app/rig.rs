@@ -1,6 +1,8 @@
-//! A device that breaks, and frames, for the tests of this room.
+//! A configuration, a model, a device that breaks, and frames, for the tests of this room.
 
+use super::ModelCard;
 use crate::{
+    config::{self, Config, Environment},
     domain::{CameraId, Frame, FrameTimes, Mono, Picture, WallTime},
     engine::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
     sim::SimBackend,
@@ -40,6 +42,30 @@ impl Backend for Fragile {
     }
     fn release(&mut self, pages: &[PageId]) {
         self.device.release(pages);
+    }
+}
+
+/// The configuration that `text` is, with a state directory that is not there: nothing of an earlier run is found.
+pub fn config(text: &str) -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("site.toml");
+    std::fs::write(&path, text).unwrap();
+    let mut config = config::load(&path, &Environment::process()).unwrap().config;
+    config.node.state_dir = folder.path().to_owned();
+    config
+}
+
+/// The card of a model that is simulated.
+pub fn card() -> ModelCard {
+    ModelCard {
+        name: "simulated".into(),
+        sha256: String::new(),
+        precision: "bf16".into(),
+        device: String::new(),
+        label: String::new(),
+        gpu: None,
+        max_objects: 5,
+        permits: 2,
     }
 }
 

@@ -46,6 +46,16 @@ pub struct Config {
     pub hash: String,
 }
 
+impl Config {
+    /// The same with other cameras.
+    pub fn with_cameras(&self, cameras: Vec<Camera>) -> Self {
+        Self {
+            cameras,
+            ..self.clone()
+        }
+    }
+}
+
 /// This box.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {

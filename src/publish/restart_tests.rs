@@ -8,11 +8,7 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::{
-    config::{Commands, Discovery, HomeAssistant, Mqtt, Overrides},
-    domain::SystemClock,
-    publish::event::tests::event,
-};
+use crate::{config::Mqtt, domain::SystemClock, publish::event::tests::event, testing};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -20,23 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn nowhere(events: usize) -> Mqtt {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     Mqtt {
-        host: "127.0.0.1".into(),
-        port: listener.local_addr().unwrap().port(),
-        tls: None,
-        base: "spotter".into(),
-        user: None,
-        password: None,
-        commands: Commands::Basic,
-        overrides: Overrides::Keep,
         spool: config::Spool {
             events,
             max_age: Duration::from_secs(3600),
             max_mb: 1,
         },
-        ha: HomeAssistant {
-            discovery: Discovery::Off,
-            prefix: "homeassistant".into(),
-        },
+        ..testing::mqtt(listener.local_addr().unwrap().port())
     }
 }
 

@@ -3,7 +3,6 @@
 use super::*;
 use crate::{
     app::rig,
-    config::{self, Environment},
     domain::{
         AnswerBody, Found, ManualClock, Marks, NormBox, Prompt, PromptId, ScoreSource, Task,
         WallTime,
@@ -23,20 +22,7 @@ prompt.person.detect = "person"
 "#;
 
 fn board() -> (Board, ManualClock, CameraId) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("site.toml");
-    std::fs::write(&path, CONFIG).unwrap();
-    let config = config::load(&path, &Environment::process()).unwrap().config;
-    let card = ModelCard {
-        name: "simulated".into(),
-        sha256: String::new(),
-        precision: "bf16".into(),
-        device: String::new(),
-        label: String::new(),
-        gpu: None,
-        max_objects: 5,
-        permits: 2,
-    };
+    let (config, card) = (rig::config(CONFIG), rig::card());
     let gate = config.cameras[0].id.clone();
     let seats = Seats::from([(gate.clone(), "cpu".to_owned())]);
     let clock = ManualClock::at(WallTime::from_unix_millis(1_787_393_730_123));

@@ -69,6 +69,10 @@ impl<T> Asks<T> {
 
     /// A look ended: the questions that it settles.
     pub fn outcome(&mut self, outcome: &Outcome) -> Vec<Settled<T>> {
+        // Nearly every look is one that nobody waits for.
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
         let unavailable = |text: &str| Err(Refusal::new(RefusalCode::Unavailable, text));
         let (camera, ended): (_, Vec<_>) = match outcome {
             Outcome::Answered { frame, answers, .. } => {

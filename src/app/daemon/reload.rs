@@ -136,10 +136,7 @@ pub(super) fn announce(
     (file, force): (&Config, &Force),
     engines: &Engines,
 ) {
-    let told = Config {
-        cameras: force.kept_cameras(),
-        ..file.clone()
-    };
+    let told = file.with_cameras(force.kept_cameras());
     // As with the figures of a GPU.
     let gpu = !engines.gpus().is_empty();
     announcer.announce(publisher, &told, force.cameras(), gpu);

@@ -5,7 +5,6 @@ use std::path::Path;
 use super::*;
 use crate::{
     app::{rig, seats::deal, station::Station},
-    config::Environment,
     domain::CameraId,
     front::handle,
     ingest,
@@ -28,33 +27,10 @@ url = "test://"
 prompt.person.detect = "person"
 "#;
 
-fn config() -> Config {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("site.toml");
-    std::fs::write(&path, CONFIG).unwrap();
-    let mut config = config::load(&path, &Environment::process()).unwrap().config;
-    // Nothing of an earlier run is there.
-    config.node.state_dir = folder.path().to_owned();
-    config
-}
-
-fn card() -> ModelCard {
-    ModelCard {
-        name: "simulated".into(),
-        sha256: String::new(),
-        precision: "bf16".into(),
-        device: String::new(),
-        label: String::new(),
-        gpu: None,
-        max_objects: 5,
-        permits: 2,
-    }
-}
-
 /// A daemon whose devices break after so many steps.
 async fn daemon(steps: &[usize]) -> Daemon {
     ingest::start_gstreamer().unwrap();
-    let config = config();
+    let config = rig::config(CONFIG);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let ids: Vec<CameraId> = config.cameras.iter().map(|c| c.id.clone()).collect();
     let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();
@@ -79,7 +55,7 @@ async fn daemon(steps: &[usize]) -> Daemon {
         stations.push(Station::new(label, started, &its, limits, &clock));
     }
     let page = BoundPage::bind(&config.http).await.unwrap();
-    let engines = (Engines::new(stations, ids), card());
+    let engines = (Engines::new(stations, ids), rig::card());
     let force = Force::open(&config, clock.now());
     let around = Around {
         logging: Logging {

@@ -5,7 +5,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
-    time::Duration,
 };
 
 use rumqttc::{PublishOptions, QoS};
@@ -20,12 +19,13 @@ use super::{
     rig::{Listener, Mosquitto, PATIENCE},
 };
 use crate::{
-    config::{Commands, Discovery, HomeAssistant, Mqtt, MqttTls, Overrides, Secret, Spool},
+    config::{Mqtt, MqttTls, Secret},
     domain::{CameraId, NodeId, PromptId, SystemClock},
     publish::{
         CameraHealth, ConfigReport, Daemon, Identity, Info, Presence, Publisher, Update,
         detection::tests::detection,
     },
+    testing::mqtt,
 };
 
 mod heard;
@@ -34,28 +34,6 @@ mod outages;
 mod scripted;
 mod second;
 mod secrets;
-
-fn mqtt(port: u16) -> Mqtt {
-    Mqtt {
-        host: "127.0.0.1".into(),
-        port,
-        tls: None,
-        base: "spotter".into(),
-        user: None,
-        password: None,
-        commands: Commands::Basic,
-        overrides: Overrides::Keep,
-        spool: Spool {
-            events: 1,
-            max_age: Duration::from_secs(1),
-            max_mb: 1,
-        },
-        ha: HomeAssistant {
-            discovery: Discovery::Off,
-            prefix: "homeassistant".into(),
-        },
-    }
-}
 
 fn start(mqtt: &Mqtt) -> (Publisher, JoinHandle<()>) {
     let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
