@@ -166,3 +166,42 @@ fn unsafe_lives_in_cuda_alone() {
         );
     }
 }
+
+#[test]
+fn every_test_that_the_docs_name_is_there() {
+    let folders = ["src", "tests"].map(|folder| sources(&root().join(folder)));
+    let texts = folders.iter().flatten();
+    let code: String = texts
+        .map(|path| fs::read_to_string(path).expect("source file"))
+        .collect();
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for page in ["docs/faults.md", "docs/lessons.md"] {
+        let text = fs::read_to_string(root().join(page)).expect("page of the docs");
+        for row in text.lines().filter(|line| line.starts_with('|')) {
+            let cell = row.trim_end_matches([' ', '|']).rsplit('|').next();
+            let quoted = cell.unwrap_or_default().split('`').skip(1).step_by(2);
+            for test in quoted.filter_map(|name| name.rsplit_once("::")) {
+                // A name may be cut short, and may be that of a module.
+                let name = test.1.trim_end_matches('…');
+                let is_cut = test.1.ends_with('…');
+                let ends = if is_cut {
+                    vec![""]
+                } else {
+                    vec!["(", " {", ";"]
+                };
+                let places = ["fn ", "mod "];
+                let found = ends.iter().any(|end| {
+                    let is_there = |place: &&str| code.contains(&format!("{place}{name}{end}"));
+                    places.iter().any(is_there)
+                });
+                named += 1;
+                if !found {
+                    missing.push(format!("{page}: {}::{}", test.0, test.1));
+                }
+            }
+        }
+    }
+    assert!(named > 100, "the tables have another form: {named} names");
+    assert!(missing.is_empty(), "{missing:#?}");
+}

@@ -332,8 +332,9 @@ impl Daemon {
         }
         self.desk.tick();
         self.announcer.tick(&self.publisher, self.clock.now());
-        self.housekeeping
-            .tick(&self.publisher, &self.engines, &self.cameras);
+        let stages = (&self.engines, &self.cameras);
+        let budget = self.file.model.budget;
+        self.housekeeping.tick(&self.publisher, stages, budget);
         match self.cameras.too_many_abandoned() {
             Some(why) => anyhow::bail!(why),
             None => Ok(()),

@@ -13,6 +13,7 @@ use super::{
     cameras::Cameras,
     engines::Engines,
     gauges,
+    punctual::{Punctuality, Turn},
     report::Report,
 };
 use crate::{
@@ -52,6 +53,7 @@ pub struct Housekeeping {
     process: ProcessMeter,
     process_use: ProcessUse,
     busy_before: Duration,
+    punctuality: Punctuality,
     board: Board,
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
@@ -111,6 +113,7 @@ impl Housekeeping {
             process: ProcessMeter::default(),
             process_use: ProcessUse::default(),
             busy_before: Duration::ZERO,
+            punctuality: Punctuality::default(),
             board,
             metrics: bound.metrics,
             health: bound.health,
@@ -146,8 +149,13 @@ impl Housekeeping {
         self.board.sent(sent);
     }
 
-    /// Once a second.
-    pub fn tick(&mut self, publisher: &Publisher, engines: &Engines, cameras: &Cameras) {
+    /// Once a second. `budget` is what messages may take, receive to publish.
+    pub fn tick(
+        &mut self,
+        publisher: &Publisher,
+        (engines, cameras): (&Engines, &Cameras),
+        budget: Duration,
+    ) {
         let now = self.clock.now();
         let loops = engines.beats().map(|(_, beats)| beats);
         let loops: Vec<_> = loops.chain([Some(publisher.progress())]).collect();
@@ -155,7 +163,7 @@ impl Housekeeping {
         let books = &engines.books();
         self.show(publisher, books, engines, cameras);
         if now.since(self.stats_at) >= STATS_EVERY {
-            let stats = self.stats(publisher, books, (engines, cameras), now);
+            let stats = self.stats(publisher, books, (engines, cameras), budget);
             notify::status(&format!(
                 "{} of {} cameras online, {:.1} looks/s",
                 stats.cams_online, stats.cams_total, stats.frames_analysed_ps
@@ -227,8 +235,9 @@ impl Housekeeping {
         publisher: &Publisher,
         books: &[(CameraId, Books)],
         (engines, cameras): (&Engines, &Cameras),
-        now: Mono,
+        budget: Duration,
     ) -> Stats {
+        let now = self.clock.now();
         let total = sum(books, engines.books_of_gone());
         let before = std::mem::replace(&mut self.books_before, total);
         let seconds = now.since(self.stats_at).as_secs_f64();
@@ -237,6 +246,7 @@ impl Housekeeping {
         let [totals, end_to_end] = &mut self.latency;
         let [p50, p95, p99] = totals.percentiles(now, [0.5, 0.95, 0.99]);
         let [e2e_p95] = end_to_end.percentiles(now, [0.95]);
+        self.judge(p95, budget);
         let process = self.process.read(now);
         self.process_use = process;
         let gpu = self.gpu(engines, now);
@@ -254,6 +264,8 @@ impl Housekeeping {
             lat_total_p95_ms: p95,
             lat_total_p99_ms: p99,
             lat_e2e_p95_ms: e2e_p95,
+            lat_budget_ms: budget.as_millis() as u64,
+            lat_over_budget: u8::from(self.punctuality.is_late()),
             gpu,
             batch_mean: None,
             mqtt_puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
@@ -261,6 +273,19 @@ impl Housekeeping {
             spool_msgs: publisher.spool_msgs(),
             rss_mib: process.rss_mib,
             cpu_pct: process.cpu_pct,
+        }
+    }
+
+    /// Messages that come too late are logged when that begins and when it ends.
+    fn judge(&mut self, p95_ms: Option<f64>, budget: Duration) {
+        match self.punctuality.judge(p95_ms, budget) {
+            Some(Turn::Late) => tracing::warn!(
+                p95_ms,
+                ?budget,
+                "one message in twenty comes later than model.budget: lower rates, take fewer prompts or a faster device"
+            ),
+            Some(Turn::InTime) => tracing::info!("messages come within model.budget again"),
+            None => {}
         }
     }
 

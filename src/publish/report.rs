@@ -181,6 +181,10 @@ pub struct Stats {
     pub lat_total_p99_ms: Option<f64>,
     /// Capture to publish, 95th percentile; only of cameras whose clock is trusted.
     pub lat_e2e_p95_ms: Option<f64>,
+    /// `model.budget`: what receive to publish may take.
+    pub lat_budget_ms: u64,
+    /// 1 while the 95th percentile is over the budget, else 0: a number, because databases drop what is none.
+    pub lat_over_budget: u8,
     /// The first GPU; its keys are absent on a machine without one.
     #[serde(flatten)]
     pub gpu: Option<GpuStats>,

@@ -69,6 +69,8 @@ fn statistics() -> [Stats; 2] {
         lat_total_p95_ms: Some(88.0),
         lat_total_p99_ms: Some(120.4),
         lat_e2e_p95_ms: Some(-3.5), // A camera's clock may be ahead by its error.
+        lat_budget_ms: 250,
+        lat_over_budget: 1,
         gpu: Some(GpuStats {
             gpu0_util_pct: Some(71.0),
             gpu0_busy_pct: Some(92.3),

@@ -42,8 +42,22 @@ pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> Device {
         let busy = figure("GPU use", "gpu0_busy_pct").with("unit_of_measurement", "%");
         device.add("gpu_use", busy);
     }
+    device.add("too_late", too_late(topics));
     device.add("config_problem", config_problem(topics));
     device
+}
+
+/// Answers come later than they may, so frames are dropped: too much is asked of the machine.
+fn too_late(topics: &Topics) -> Entity {
+    Entity::new("binary_sensor", "Answers too late")
+        .with("device_class", "problem")
+        .with("state_topic", topics.stats())
+        .with(
+            "value_template",
+            "{{ 'ON' if value_json.lat_over_budget else 'OFF' }}",
+        )
+        .with("expire_after", STATS_EXPIRE_S)
+        .diagnostic()
 }
 
 /// The configuration file was changed and cannot be used: the one before runs, and nobody would notice.

@@ -188,7 +188,12 @@ fn the_node_tells_of_its_gpu_when_it_has_one() {
             keys.cloned().collect::<Vec<_>>(),
         )
     };
-    let usual = ["cameras_online", "config_problem", "latency_p95"];
+    let usual = [
+        "cameras_online",
+        "config_problem",
+        "latency_p95",
+        "too_late",
+    ];
     assert_eq!(
         node(false),
         (json!(["site-b_edge1"]), usual.map(str::to_owned).into())
