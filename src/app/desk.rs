@@ -1,21 +1,14 @@
 //! Where answers become news: filtering, presence, and what is handed to the publisher.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use super::{
-    board::Board,
-    cameras::Switched,
-    snapshot::Mark,
-    snapshots::{Purpose, Shot, Snapshots, Taken, is_worth_one},
+    board::Board, cameras::Switched, pictures::Pictures, snapshot::Mark, snapshots::Taken,
 };
 use crate::{
     config::Camera,
     domain::{
-        Answer, AnswerBody, CameraId, Clock, EndReason, Event, Found, Frame, Outcome, PromptId,
-        Repeats,
+        Answer, AnswerBody, CameraId, Clock, EndReason, Found, Frame, Outcome, PromptId, Repeats,
     },
     publish::{self, Detection, Publisher, Update},
     sampler::Sampler,
@@ -30,11 +23,8 @@ pub struct Desk {
     clock: Arc<dyn Clock>,
     board: Board,
     failures: Repeats<CameraId>,
-    snapshots: Snapshots,
-    /// The prompts of each camera, and which of them publish pictures of their events.
-    pictured: BTreeMap<CameraId, Vec<(PromptId, bool)>>,
-    /// Somebody wants a picture of the next look at these.
-    wanted: HashSet<CameraId>,
+    pictures: Pictures,
+    cameras: Vec<CameraId>,
 }
 
 impl Desk {
@@ -54,9 +44,8 @@ impl Desk {
             clock,
             board,
             failures: Repeats::default(),
-            snapshots: Snapshots::default(),
-            pictured: cameras.iter().map(pictured).collect(),
-            wanted: HashSet::new(),
+            pictures: Pictures::new(cameras),
+            cameras: ids(cameras),
         };
         for change in desk.tracker.beliefs() {
             desk.tell(change);
@@ -78,7 +67,7 @@ impl Desk {
                 for answer in answers {
                     marks.extend(self.answer(sampler, &frame, model_size, answer));
                 }
-                self.picture_if_wanted(&frame, marks);
+                self.pictures.look(&frame, marks, self.clock.now());
             }
             // Counted in the books; a camera that is too slow for its budget would fill the log.
             Outcome::Late(_) => {}
@@ -116,15 +105,10 @@ impl Desk {
     /// These are the cameras from now on, as they are now: what is known of prompts that stay is kept.
     pub fn change(&mut self, cameras: &[Camera]) {
         let wall = self.clock.wall();
-        let pictured: BTreeMap<_, _> = cameras.iter().map(pictured).collect();
-        let gone = self
-            .pictured
-            .keys()
-            .filter(|id| !pictured.contains_key(*id));
-        let gone: Vec<CameraId> = gone.cloned().collect();
+        let before = std::mem::replace(&mut self.cameras, ids(cameras));
         let mut changes = Vec::new();
-        for camera in &gone {
-            changes.extend(self.tracker.remove(camera, EndReason::Disabled, wall));
+        for gone in before.iter().filter(|id| !self.cameras.contains(id)) {
+            changes.extend(self.tracker.remove(gone, EndReason::Disabled, wall));
         }
         for camera in cameras {
             changes.extend(self.tracker.configure(camera, wall));
@@ -133,11 +117,7 @@ impl Desk {
                 changes.extend(self.tracker.enable(&camera.id, id, on, wall));
             }
         }
-        self.snapshots.keep(|camera, prompt| {
-            let prompts = pictured.get(camera);
-            prompts.is_some_and(|prompts| prompts.iter().any(|(id, _)| id == prompt))
-        });
-        self.pictured = pictured;
+        self.pictures.change(cameras);
         changes.into_iter().for_each(|change| self.tell(change));
     }
 
@@ -150,53 +130,18 @@ impl Desk {
 
     /// A picture of the next look at the camera is published, with everything that it showed.
     pub fn picture_next(&mut self, camera: &CameraId) {
-        self.wanted.insert(camera.clone());
+        self.pictures.want(camera);
     }
 
     /// The next picture that is made; never ready while none is being made. Dropping the future loses nothing.
     pub async fn next_picture(&mut self) -> Taken {
-        self.snapshots.next().await
+        self.pictures.next().await
     }
 
     /// Publishes a picture, or says why there is none.
-    pub fn on_picture(
-        &self,
-        Taken {
-            camera,
-            purpose,
-            jpeg,
-        }: Taken,
-    ) {
-        let (Purpose::Event(prompt) | Purpose::Asked(prompt)) = purpose;
-        match jpeg {
-            Ok(jpeg) => self.publisher.publish(Update::Snapshot {
-                camera,
-                prompt,
-                jpeg: jpeg.into(),
-                retain: false,
-            }),
-            Err(error) => tracing::warn!(%camera, %prompt, "no snapshot: {error}"),
-        }
-    }
-
-    fn picture_if_wanted(&mut self, frame: &Frame, marks: Vec<Mark>) {
-        let camera = &frame.camera;
-        let first = self
-            .pictured
-            .get(camera)
-            .and_then(|prompts| prompts.first());
-        let Some((prompt, _)) = first.filter(|_| self.wanted.remove(camera)) else {
-            return;
-        };
-        let shot = Shot {
-            camera: camera.clone(),
-            purpose: Purpose::Asked(prompt.clone()),
-            picture: frame.picture.clone(),
-            marks,
-        };
-        if self.snapshots.begin(shot, self.clock.now()).is_err() {
-            // The next look will do.
-            self.wanted.insert(camera.clone());
+    pub fn on_picture(&self, taken: Taken) {
+        if let Some(update) = self.pictures.update(taken) {
+            self.publisher.publish(update);
         }
     }
 
@@ -213,12 +158,7 @@ impl Desk {
             return Vec::new();
         };
         let words = answer.prompt.task.text().to_owned();
-        for event in news.iter_mut().filter_map(News::event_mut) {
-            if self.picture_event(frame, event, &words) {
-                event.snapshot = true;
-                self.tracker.pictured(event);
-            }
-        }
+        self.picture_events(frame, &mut news);
         let marks = objects
             .iter()
             .map(|o| Mark::of(o.place(), &words, o.score))
@@ -249,20 +189,14 @@ impl Desk {
         marks
     }
 
-    /// Begins a picture of an event's thing, when its prompt wants one and this is the moment for it.
-    fn picture_event(&mut self, frame: &Frame, event: &Event, words: &str) -> bool {
-        let prompts = self.pictured.get(&frame.camera);
-        let is_on = |(id, on): &(PromptId, bool)| *on && *id == event.prompt;
-        if !is_worth_one(event.step) || !prompts.is_some_and(|prompts| prompts.iter().any(is_on)) {
-            return false;
+    /// Begins pictures of the events that are to have one, which say so from now on.
+    fn picture_events(&mut self, frame: &Frame, news: &mut [News]) {
+        for event in news.iter_mut().filter_map(News::event_mut) {
+            if self.pictures.event(frame, event, self.clock.now()) {
+                event.snapshot = true;
+                self.tracker.pictured(event);
+            }
         }
-        let shot = Shot {
-            camera: frame.camera.clone(),
-            purpose: Purpose::Event(event.prompt.clone()),
-            picture: frame.picture.clone(),
-            marks: vec![Mark::of(event.place, words, event.score)],
-        };
-        self.snapshots.begin(shot, self.clock.now()).is_ok()
     }
 
     fn tell(&self, change: Change) {
@@ -273,10 +207,8 @@ impl Desk {
     }
 }
 
-fn pictured(camera: &Camera) -> (CameraId, Vec<(PromptId, bool)>) {
-    let prompts = camera.prompts.iter();
-    let prompts = prompts.map(|prompt| (prompt.id.clone(), prompt.snapshot));
-    (camera.id.clone(), prompts.collect())
+fn ids(cameras: &[Camera]) -> Vec<CameraId> {
+    cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 
 /// What the world is told.

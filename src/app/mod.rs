@@ -25,6 +25,7 @@ mod housekeeping;
 mod in_order;
 mod looks;
 mod opening;
+mod pictures;
 mod punctual;
 mod report;
 #[cfg(test)]

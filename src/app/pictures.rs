@@ -1,0 +1,134 @@
+//! Pictures of looks that are published: of events, and of a camera when somebody asks for one.
+//!
+//! Belongs here: of which look, with what drawn into it, for whom. Does not belong here: how many are made at a time
+//! (`snapshots`) and how (`snapshot`).
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{
+    snapshot::Mark,
+    snapshots::{Purpose, Shot, Snapshots, Taken, is_worth_one},
+};
+use crate::{
+    config::Camera,
+    domain::{CameraId, Event, Frame, Mono, PromptId},
+    publish::Update,
+};
+
+/// All cameras' pictures. Needs a tokio runtime.
+pub struct Pictures {
+    snapshots: Snapshots,
+    prompts: BTreeMap<CameraId, Vec<Shown>>,
+    /// Somebody wants a picture of the next look at these.
+    wanted: HashSet<CameraId>,
+}
+
+/// A prompt of a camera, as far as pictures are concerned.
+struct Shown {
+    id: PromptId,
+    words: String,
+    /// Its events have pictures.
+    pictured: bool,
+}
+
+impl Pictures {
+    /// Of these cameras.
+    pub fn new(cameras: &[Camera]) -> Self {
+        Self {
+            snapshots: Snapshots::default(),
+            prompts: cameras.iter().map(shown).collect(),
+            wanted: HashSet::new(),
+        }
+    }
+
+    /// These are the cameras from now on, as they are now.
+    pub fn change(&mut self, cameras: &[Camera]) {
+        self.prompts = cameras.iter().map(shown).collect();
+        let prompts = &self.prompts;
+        self.snapshots
+            .keep(|camera, prompt| find(prompts, camera, prompt).is_some());
+        self.wanted.retain(|camera| prompts.contains_key(camera));
+    }
+
+    /// A picture of the next look at the camera is wanted, with everything that it shows.
+    pub fn want(&mut self, camera: &CameraId) {
+        self.wanted.insert(camera.clone());
+    }
+
+    /// Begins a picture of an event's thing, when its prompt wants one and this is the moment for it.
+    pub fn event(&mut self, frame: &Frame, event: &Event, now: Mono) -> bool {
+        let prompt = find(&self.prompts, &event.camera, &event.prompt);
+        let Some(prompt) = prompt.filter(|prompt| prompt.pictured && is_worth_one(event.step))
+        else {
+            return false;
+        };
+        let shot = Shot {
+            camera: event.camera.clone(),
+            purpose: Purpose::Event(prompt.id.clone()),
+            picture: frame.picture.clone(),
+            marks: vec![Mark::of(event.place, &prompt.words, event.score)],
+        };
+        self.snapshots.begin(shot, now).is_ok()
+    }
+
+    /// Begins a picture of a look, when somebody wants one.
+    pub fn look(&mut self, frame: &Frame, marks: Vec<Mark>, now: Mono) {
+        let camera = &frame.camera;
+        let first = self.prompts.get(camera).and_then(|all| all.first());
+        let Some(prompt) = first.filter(|_| self.wanted.remove(camera)) else {
+            return;
+        };
+        let shot = Shot {
+            camera: camera.clone(),
+            purpose: Purpose::Asked(prompt.id.clone()),
+            picture: frame.picture.clone(),
+            marks,
+        };
+        if self.snapshots.begin(shot, now).is_err() {
+            // The next look will do.
+            self.wanted.insert(camera.clone());
+        }
+    }
+
+    /// The next picture that is made; never ready while none is being made. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Taken {
+        self.snapshots.next().await
+    }
+
+    /// What is published of it. `None`, and the log says why, for one that could not be made; and for one of a prompt that is
+    /// gone, whose topics are cleared.
+    pub fn update(&self, taken: Taken) -> Option<Update> {
+        let camera = taken.camera;
+        let (Purpose::Event(prompt) | Purpose::Asked(prompt)) = taken.purpose;
+        find(&self.prompts, &camera, &prompt)?;
+        match taken.jpeg {
+            Ok(jpeg) => Some(Update::Snapshot {
+                camera,
+                prompt,
+                jpeg: jpeg.into(),
+                retain: false,
+            }),
+            Err(error) => {
+                tracing::warn!(%camera, %prompt, "no snapshot: {error}");
+                None
+            }
+        }
+    }
+}
+
+fn shown(camera: &Camera) -> (CameraId, Vec<Shown>) {
+    let prompts = camera.prompts.iter().map(|prompt| Shown {
+        id: prompt.id.clone(),
+        words: prompt.task.text().to_owned(),
+        pictured: prompt.snapshot,
+    });
+    (camera.id.clone(), prompts.collect())
+}
+
+fn find<'a>(
+    prompts: &'a BTreeMap<CameraId, Vec<Shown>>,
+    camera: &CameraId,
+    id: &PromptId,
+) -> Option<&'a Shown> {
+    prompts.get(camera)?.iter().find(|prompt| prompt.id == *id)
+}
