@@ -99,7 +99,7 @@ impl Pictures {
     /// gone, whose topics are cleared.
     pub fn update(&self, taken: Taken) -> Option<Update> {
         let camera = taken.camera;
-        let (Purpose::Event(prompt) | Purpose::Asked(prompt)) = taken.purpose;
+        let prompt = taken.purpose.prompt().clone();
         find(&self.prompts, &camera, &prompt)?;
         match taken.jpeg {
             Ok(jpeg) => Some(Update::Snapshot {

@@ -1,15 +1,15 @@
 //! Which snapshots are taken, and their making, off the way of frames and answers.
 //!
 //! ```text
-//!   an event begins or gets better ─┐             one at a time a camera,
+//!   an event begins or gets better ─┐             one after the other a camera,
 //!                                   ├─▶ begin ─▶  in a thread that may block  ─▶ next ─▶ the JPEG
-//!   somebody asks for a camera's ───┘             else declined and counted
+//!   somebody asks for a camera's ───┘             a few wait, more are declined and counted
 //! ```
 //!
-//! Nothing waits: who is declined goes without. A best picture comes again, and who asked is told so.
+//! Nobody waits for one: who is declined goes without. A best picture comes again, and who asked gets the next look's.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, VecDeque},
     future::pending,
     time::Duration,
 };
@@ -21,6 +21,9 @@ use crate::domain::{CameraId, EventStep, Mono, Picture, PromptId, UpdateReason};
 
 /// A topic gets a snapshot so often at most (mqtt-contract section 2).
 const TOPIC_EVERY: Duration = Duration::from_secs(1);
+/// So many of a camera's snapshots wait while one is being made: things of several prompts may come on one look, whose
+/// picture they share. So a camera holds at most one picture more than this, and usually one in all.
+const WAITING_MAX: usize = 8;
 
 /// True for the steps of an event that show its thing as never before: one snapshot each.
 pub fn is_worth_one(step: EventStep) -> bool {
@@ -40,6 +43,15 @@ pub enum Purpose {
     Event(PromptId),
     /// Somebody asked; the topic of that prompt.
     Asked(PromptId),
+}
+
+impl Purpose {
+    /// Whose topic it is for.
+    pub fn prompt(&self) -> &PromptId {
+        match self {
+            Self::Event(prompt) | Self::Asked(prompt) => prompt,
+        }
+    }
 }
 
 /// A snapshot that is wanted.
@@ -69,8 +81,8 @@ pub struct Taken {
 /// Why a snapshot is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Declined {
-    /// The last one of the camera is still being made.
-    #[error("the last snapshot of this camera is still being made; ask again")]
+    /// As many of the camera as may wait are waiting.
+    #[error("{WAITING_MAX} snapshots of this camera wait to be made; ask again")]
     Busy,
     /// The topic had one less than a second ago.
     #[error("this topic had a snapshot less than a second ago")]
@@ -82,7 +94,7 @@ pub enum Declined {
 pub struct SnapshotBooks {
     /// Made.
     pub taken: u64,
-    /// Declined, because the camera's last one was being made.
+    /// Declined, because too many of the camera were waiting.
     pub busy: u64,
     /// Declined, because the topic had one just before.
     pub too_soon: u64,
@@ -96,7 +108,8 @@ pub struct Snapshots {
     making: JoinSet<Taken>,
     /// Whose, by the task that makes it: there is one for each camera at most.
     of: HashMap<Id, CameraId>,
-    busy: HashSet<CameraId>,
+    /// Those that come after the one that is being made, oldest first; an entry for each camera that has one in the making.
+    waiting: HashMap<CameraId, VecDeque<Shot>>,
     last: HashMap<(CameraId, PromptId), Mono>,
     books: SnapshotBooks,
 }
@@ -114,14 +127,14 @@ impl Snapshots {
             let topic = (shot.camera.clone(), prompt.clone());
             self.last.insert(topic, now);
         }
-        let camera = shot.camera.clone();
-        self.busy.insert(camera.clone());
-        let task = self.making.spawn_blocking(move || Taken {
-            jpeg: jpeg(&shot.picture, &shot.marks),
-            camera: shot.camera,
-            purpose: shot.purpose,
-        });
-        self.of.insert(task.id(), camera);
+        match self.waiting.get_mut(&shot.camera) {
+            Some(waiting) => waiting.push_back(shot),
+            None => {
+                let camera = shot.camera.clone();
+                self.waiting.insert(camera, VecDeque::new());
+                self.make(shot);
+            }
+        }
         Ok(())
     }
 
@@ -136,7 +149,7 @@ impl Snapshots {
                 Err(abnormal) => abnormal.id(),
             };
             if let Some(camera) = self.of.remove(&id) {
-                self.busy.remove(&camera);
+                self.make_next(&camera);
             }
             match ended {
                 Ok((_, taken)) => {
@@ -157,10 +170,33 @@ impl Snapshots {
         self.books
     }
 
-    /// Forgets topics of cameras and prompts that are gone.
+    /// Forgets topics of cameras and prompts that are gone, and what waits for them.
     pub fn keep(&mut self, is_there: impl Fn(&CameraId, &PromptId) -> bool) {
         self.last
             .retain(|(camera, prompt), _| is_there(camera, prompt));
+        for waiting in self.waiting.values_mut() {
+            waiting.retain(|shot| is_there(&shot.camera, shot.purpose.prompt()));
+        }
+    }
+
+    fn make(&mut self, shot: Shot) {
+        let camera = shot.camera.clone();
+        let task = self.making.spawn_blocking(move || Taken {
+            jpeg: jpeg(&shot.picture, &shot.marks),
+            camera: shot.camera,
+            purpose: shot.purpose,
+        });
+        self.of.insert(task.id(), camera);
+    }
+
+    /// One of the camera's is made.
+    fn make_next(&mut self, camera: &CameraId) {
+        match self.waiting.get_mut(camera).and_then(VecDeque::pop_front) {
+            Some(shot) => self.make(shot),
+            None => {
+                self.waiting.remove(camera);
+            }
+        }
     }
 
     fn allow(&self, shot: &Shot, now: Mono) -> Result<(), Declined> {
@@ -171,7 +207,8 @@ impl Snapshots {
                 return Err(Declined::TooSoon);
             }
         }
-        match self.busy.contains(&shot.camera) {
+        let waiting = self.waiting.get(&shot.camera).map_or(0, VecDeque::len);
+        match waiting >= WAITING_MAX {
             true => Err(Declined::Busy),
             false => Ok(()),
         }
@@ -220,38 +257,64 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_at_a_time_a_camera_and_one_a_second_a_topic() {
+    async fn everybody_on_a_look_gets_one_and_a_topic_one_a_second() {
         let mut snapshots = Snapshots::default();
         let gate = || shot("gate", event("person"));
         assert_eq!(snapshots.begin(gate(), at(0)), Ok(()));
-        // Until it has been handed over its camera is busy, however quick the thread is.
-        let wanted = shot("gate", asked("person"));
-        assert_eq!(snapshots.begin(wanted.clone(), at(1)), Err(Declined::Busy));
         assert_eq!(snapshots.begin(gate(), at(2)), Err(Declined::TooSoon));
-        let yard = snapshots.begin(shot("yard", event("person")), at(3));
-        assert_eq!(yard, Ok(()), "another camera");
-        let (one, two) = (snapshots.next().await, snapshots.next().await);
-        for taken in [&one, &two] {
-            let jpeg = taken.jpeg.as_ref().unwrap();
-            assert_eq!(jpeg[..2], [0xff, 0xd8]);
+        // Another prompt's event on the same look, somebody who asks, and another camera.
+        for other in [shot("gate", event("dog")), shot("gate", asked("person"))] {
+            assert_eq!(snapshots.begin(other, at(0)), Ok(()));
         }
-        assert_ne!(one.camera, two.camera);
+        assert_eq!(
+            snapshots.begin(shot("yard", event("person")), at(0)),
+            Ok(())
+        );
+        let mut made = Vec::new();
+        for _ in 0..4 {
+            let taken = snapshots.next().await;
+            assert_eq!(taken.jpeg.unwrap()[..2], [0xff, 0xd8]);
+            made.push((taken.camera.to_string(), taken.purpose));
+        }
+        made.retain(|(camera, _)| camera == "gate");
+        let purposes = made.into_iter().map(|(_, purpose)| purpose);
+        let in_order = [event("person"), event("dog"), asked("person")];
+        assert!(purposes.eq(in_order), "one after the other");
 
         assert_eq!(snapshots.begin(gate(), at(999)), Err(Declined::TooSoon));
-        assert_eq!(snapshots.begin(wanted, at(999)), Ok(()), "no topic's pace");
-        assert_eq!(snapshots.next().await.purpose, asked("person"));
         assert_eq!(snapshots.begin(gate(), at(1000)), Ok(()));
         snapshots.next().await;
         let books = SnapshotBooks {
-            taken: 4,
-            busy: 1,
+            taken: 5,
+            busy: 0,
             too_soon: 2,
             failed: 0,
         };
         assert_eq!(snapshots.books(), books);
-
         snapshots.keep(|camera, _| camera.as_str() == "yard");
         assert_eq!(snapshots.begin(gate(), at(1001)), Ok(()), "a new topic");
+    }
+
+    #[tokio::test]
+    async fn only_so_many_wait_and_those_of_a_prompt_that_is_gone_do_not() {
+        let mut snapshots = Snapshots::default();
+        let of = |number: usize| shot("gate", event(&format!("thing-{number}")));
+        for number in 0..=WAITING_MAX {
+            assert_eq!(snapshots.begin(of(number), at(0)), Ok(()));
+        }
+        let too_many = of(WAITING_MAX + 1);
+        assert_eq!(snapshots.begin(too_many, at(0)), Err(Declined::Busy));
+        assert_eq!(snapshots.books().busy, 1);
+        let yard = snapshots.begin(shot("yard", event("person")), at(0));
+        assert_eq!(yard, Ok(()), "another camera has its own");
+        snapshots.keep(|_, prompt| prompt.as_str() != "thing-1");
+        let mut made = Vec::new();
+        for _ in 0..=WAITING_MAX {
+            made.push(snapshots.next().await.purpose.prompt().to_string());
+        }
+        assert!(!made.contains(&"thing-1".to_owned()), "{made:?}");
+        assert_eq!(snapshots.begin(of(1), at(0)), Ok(()), "nobody is busy");
+        assert_eq!(snapshots.next().await.purpose, event("thing-1"));
     }
 
     #[tokio::test]
