@@ -65,13 +65,17 @@ impl Desk {
             } => {
                 let mut marks = Vec::new();
                 for answer in answers {
-                    marks.extend(self.answer(sampler, &frame, model_size, answer));
+                    match self.tracker.verdict(&frame, &answer) {
+                        Some(change) => self.verified(&frame, change),
+                        None => marks.extend(self.answer(sampler, &frame, model_size, answer)),
+                    }
                 }
                 self.pictures.look(&frame, marks, self.clock.now());
             }
             // Counted in the books; a camera that is too slow for its budget would fill the log.
-            Outcome::Late(_) => {}
+            Outcome::Late(look) => self.tracker.unanswered(&look),
             Outcome::Failed(look, reason) => {
+                self.tracker.unanswered(&look);
                 let camera = &look.frame.camera;
                 if let Some(untold) = self.failures.tell(camera.clone(), self.clock.now()) {
                     let untold = (untold > 0).then_some(untold);
@@ -154,9 +158,17 @@ impl Desk {
         answer: Answer,
     ) -> Vec<Mark> {
         let (camera, prompt) = (frame.camera.clone(), answer.prompt.id.clone());
-        let Some(Sighting { objects, mut news }) = self.tracker.update(frame, &answer) else {
+        let Some(sighting) = self.tracker.update(frame, &answer) else {
             return Vec::new();
         };
+        let Sighting {
+            objects,
+            mut news,
+            question,
+        } = sighting;
+        if let Some(question) = question {
+            sampler.ask_once(&camera, question);
+        }
         let words = answer.prompt.task.text().to_owned();
         self.picture_events(frame, &mut news);
         let marks = objects
@@ -187,6 +199,14 @@ impl Desk {
             news,
         });
         marks
+    }
+
+    /// A second look at `frame` has ended: the events that waited for it.
+    fn verified(&mut self, frame: &Frame, mut change: Change) {
+        let (camera, prompt, begun) = (&change.camera, &change.prompt, change.news.len());
+        tracing::debug!(%camera, %prompt, begun, "a second look");
+        self.picture_events(frame, &mut change.news);
+        self.tell(change);
     }
 
     /// Begins pictures of the events that are to have one, which say so from now on.
@@ -271,46 +291,4 @@ fn reported(body: AnswerBody, objects: &[Object]) -> AnswerBody {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        domain::{Marks, NormBox, NormPoint, Prompt, ScoreSource},
-        testing,
-    };
-    use std::time::Duration;
-
-    fn found<T>(place: T) -> Found<T> {
-        Found {
-            place,
-            score: 0.75,
-            source: ScoreSource::Verify,
-            sharpness: 0.25,
-        }
-    }
-
-    #[test]
-    fn what_passes_the_filters_is_reported_as_it_was_found() {
-        let person = testing::prompt("person");
-        let prompt = Arc::new(Prompt {
-            id: person.id.clone(),
-            revision: 1,
-            task: person.task.clone(),
-        });
-        let camera = testing::camera("gate", vec![person]);
-        let mut tracker = Tracker::new("b7c1".into(), std::slice::from_ref(&camera));
-        let frame = testing::frame_at(&camera.id, Duration::ZERO);
-        for body in [
-            AnswerBody::Boxes(vec![found(NormBox::from_corners(0.1, 0.2, 0.3, 0.4))]),
-            AnswerBody::Points(vec![found(NormPoint::new(0.5, 0.25))]),
-        ] {
-            let answer = Answer {
-                prompt: Arc::clone(&prompt),
-                body: body.clone(),
-                truncated: false,
-                marks: Marks::default(),
-            };
-            let sighting = tracker.update(&frame, &answer);
-            assert_eq!(reported(body.clone(), &sighting.unwrap().objects), body);
-        }
-    }
-}
+mod tests;

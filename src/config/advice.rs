@@ -56,25 +56,9 @@ pub fn idle_gpus(config: &Config) -> Option<String> {
     })
 }
 
-/// Keys that are accepted and do nothing: because the configuration is agreed on and this version does not act on them yet,
-/// or because another setting is in their way. Told only of those that ask for more than the default.
-pub fn without_effect(config: &Config) -> Vec<String> {
-    let mut keys = Vec::new();
-    for camera in &config.cameras {
-        for prompt in &camera.prompts {
-            if prompt.verify.is_some() {
-                keys.push(format!("camera.{}.prompt.{}.verify", camera.id, prompt.id));
-            }
-        }
-    }
-    let not_yet = keys
-        .into_iter()
-        .map(|key| format!("{key}: has no effect in this version"));
-    not_yet.chain(frames_between_processes(config)).collect()
-}
-
-/// A GPU's memory belongs to a process, and of several engines each has its own.
-fn frames_between_processes(config: &Config) -> Option<String> {
+/// A warning of a key that is accepted and does nothing, because another one is in its way: a GPU's memory belongs to a
+/// process, and of several engines each has its own.
+pub fn without_effect(config: &Config) -> Option<String> {
     let model = &config.model;
     let engines = model.gpus.len().min(config.cameras.len());
     let wanted = model.frames == FramePlace::Gpu && model.device != Device::Cpu;

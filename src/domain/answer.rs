@@ -59,12 +59,20 @@ impl Look {
 }
 
 /// What a score means (`score_src` of the contract).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScoreSource {
     /// Probability of the model's own decision.
+    #[default]
     TokenProb,
     /// A yes/no second look.
     Verify,
+}
+
+impl ScoreSource {
+    /// True for the usual one.
+    pub fn is_token_prob(&self) -> bool {
+        *self == Self::TokenProb
+    }
 }
 
 /// One found thing with the model's confidence in it.

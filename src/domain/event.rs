@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CameraId, NormBox, NormPoint, PromptId, WallTime, ZoneId};
+use super::{CameraId, NormBox, NormPoint, PromptId, ScoreSource, WallTime, ZoneId};
 
 /// Names a thing through one stay, and the event of that stay: `<boot>-<camera>-<number>`, such as `b7c1-gate-37`. Never
 /// used twice, because `boot` names a run of the daemon.
@@ -103,10 +103,13 @@ pub struct Event {
     pub ended: Option<WallTime>,
     /// Where it was seen last.
     pub place: Place,
-    /// Score of the last look that saw it, 0..1.
+    /// Score of the last look that saw it, 0..1; of a thing that was verified, the score of the yes.
     pub score: f64,
     /// The highest score so far.
     pub top_score: f64,
+    /// What the scores are. Left out of the spool where it is the usual one, as by versions that knew no other.
+    #[serde(default, skip_serializing_if = "ScoreSource::is_token_prob")]
+    pub score_source: ScoreSource,
     /// How many looks saw it.
     pub looks: u64,
     /// The zones it is in, in the order of the configuration.

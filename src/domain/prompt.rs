@@ -70,8 +70,14 @@ impl Task {
 pub struct Prompt {
     /// Its name on the camera.
     pub id: PromptId,
-    /// Starts at 1.
+    /// Starts at 1; [`Prompt::ONCE`] for a question that is asked once.
     pub revision: u32,
     /// What to do.
     pub task: Task,
+}
+
+impl Prompt {
+    /// The revision of questions that are asked once. No prompt of a camera ever has it, so that an answer to a question is
+    /// never taken for one to a prompt of the same name.
+    pub const ONCE: u32 = 0;
 }

@@ -160,7 +160,7 @@ impl Detection {
         if let AnswerBody::Text { text, score } = &self.answer.body {
             message["answer"] = json!(text);
             message["score"] = json!(rounded(*score, 3));
-            message["score_src"] = json!("token_prob");
+            message["score_src"] = json!(source(ScoreSource::TokenProb));
             if let Some(value) = yes_or_no(text) {
                 message["value"] = json!(value);
             }
@@ -223,10 +223,7 @@ impl Detection {
         let track = self.tracks.get(index);
         json!({
             "score": rounded(found.score, 3),
-            "score_src": match found.source {
-                ScoreSource::TokenProb => "token_prob",
-                ScoreSource::Verify => "verify",
-            },
+            "score_src": source(found.source),
             "sharpness": rounded(found.sharpness, 3),
             "track": track.map(|(track, _)| track.as_str()),
             "age_s": track.map(|(_, age)| rounded(age.as_secs_f64(), 1)),
@@ -292,6 +289,14 @@ impl Latency {
         let end_to_end = self.camera_tenth_ms.map(|camera| ms(camera + total));
         fields.insert("end_to_end".into(), json!(end_to_end));
         Value::Object(fields)
+    }
+}
+
+/// `score_src`.
+pub(super) fn source(source: ScoreSource) -> &'static str {
+    match source {
+        ScoreSource::TokenProb => "token_prob",
+        ScoreSource::Verify => "verify",
     }
 }
 

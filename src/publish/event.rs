@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::domain::{EndReason, Event, EventStep, Place, UpdateReason, ZoneId};
 
-use super::detection::{SCHEMA, corners, pair, rounded};
+use super::detection::{SCHEMA, corners, pair, rounded, source};
 
 #[derive(Serialize)]
 struct Payload<'a> {
@@ -24,6 +24,7 @@ struct Payload<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     point: Option<[f64; 2]>,
     score: f64,
+    score_src: &'static str,
     top_score: f64,
     frames: u64,
     zones: &'a [ZoneId],
@@ -71,6 +72,7 @@ pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
         corners,
         point,
         score: rounded(event.score, 3),
+        score_src: source(event.score_source),
         top_score: rounded(event.top_score, 3),
         frames: event.looks,
         zones: &event.zones,
@@ -120,7 +122,7 @@ pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::domain::{CameraId, NormBox, NormPoint, PromptId, TrackId, WallTime};
+    use crate::domain::{CameraId, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime};
 
     /// A thing at the gate, the `number`-th.
     pub(in crate::publish) fn event(camera: &str, number: u64, step: EventStep) -> Event {
@@ -143,6 +145,7 @@ pub(super) mod tests {
             }),
             score: 0.83,
             top_score: 0.830_4,
+            score_source: ScoreSource::TokenProb,
             looks: 4,
             zones: vec![ZoneId::new("drive").unwrap()],
             entered_zones: vec![ZoneId::new("drive").unwrap()],
@@ -162,7 +165,7 @@ pub(super) mod tests {
             "v": 1, "id": "01K37Q", "type": "new", "event": "b7c1-gate-37", "cam": "gate",
             "prompt": {"id": "person", "rev": 3},
             "start_ms": 1_787_393_729_900_i64, "end_ms": null, "last_seen_ms": 1_787_393_730_123_i64,
-            "reason": "first_seen", "box": [0.412, 0.205, 0.488, 0.731], "score": 0.83, "top_score": 0.83,
+            "reason": "first_seen", "box": [0.412, 0.205, 0.488, 0.731], "score": 0.83, "score_src": "token_prob", "top_score": 0.83,
             "frames": 4, "zones": ["drive"], "entered_zones": ["drive"], "stationary": false,
             "snapshot": true, "delayed": false, "frame": {"w": 2560, "h": 1440},
         });
@@ -173,10 +176,14 @@ pub(super) mod tests {
     fn a_thing_of_a_point_prompt_has_a_point_and_no_box() {
         let mut event = event("gate", 1, EventStep::New);
         event.place = Place::Point(NormPoint { x: 0.5, y: 0.25 });
+        event.score_source = ScoreSource::Verify;
         let value = value(&event, true);
         assert_eq!(value["point"], json!([0.5, 0.25]));
         assert!(value.get("box").is_none());
-        assert_eq!(value["delayed"], true);
+        assert_eq!(
+            (&value["delayed"], &value["score_src"]),
+            (&json!(true), &json!("verify"))
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::{
     assign::{Costs, assign},
+    doubt::Verdict,
     filter::Object,
     life::{Glance, Habits, Life, Sight, Turn},
     motion::Motion,
@@ -21,12 +22,13 @@ const SURPRISE_MAX: f64 = 4.6;
 /// Of boxes it must be less by this: the sizes of new ones are all within about a fifth of the picture, across and down.
 const SURPRISE_OF_SIZES: f64 = 3.2;
 
-/// Names for the things of one camera.
+/// Names for the things of one camera, and for questions about them.
 #[derive(Clone, Debug)]
 pub struct Names {
     boot: Arc<str>,
     camera: CameraId,
     given: u64,
+    questions: u64,
 }
 
 impl Names {
@@ -36,7 +38,14 @@ impl Names {
             boot,
             camera,
             given: 0,
+            questions: 0,
         }
+    }
+
+    /// A number for a question.
+    pub fn next_question(&mut self) -> u64 {
+        self.questions += 1;
+        self.questions
     }
 
     fn next(&mut self) -> TrackId {
@@ -120,6 +129,30 @@ impl Follower {
         let ends = self.things.drain(..);
         ends.filter_map(|thing| thing.life.end(reason, wall))
             .collect()
+    }
+
+    /// Whether a question is to be asked now; it is about those that are due.
+    pub fn ask(&mut self, glance: &Glance) -> bool {
+        let due = self
+            .things
+            .iter_mut()
+            .filter_map(|thing| thing.life.ask(glance).then_some(()));
+        due.count() > 0
+    }
+
+    /// What came of the question under way: the events that begin with it.
+    pub fn hear(&mut self, verdict: Verdict, now: Mono) -> Vec<Event> {
+        let things = self.things.iter_mut();
+        things
+            .filter_map(|thing| thing.life.hear(verdict, now))
+            .collect()
+    }
+
+    /// Another question is asked from now on.
+    pub fn doubt_anew(&mut self) {
+        for thing in &mut self.things {
+            thing.life.doubt_anew();
+        }
     }
 
     /// A picture of one of them is published.

@@ -3,17 +3,19 @@
 //! Confirmed and gone are decided by the same hysteresis as presence, over the looks at this one thing: `m` of the last
 //! `n` looks saw it, and later none of the last `m` looks nor any in the last `end_after` did. What was never confirmed
 //! is never told. In between there is a message only when something changed that somebody may wait for, and once a
-//! minute, so that a thing that stays for days is one event.
+//! minute, so that a thing that stays for days is one event. Where the user wants a second look, what is confirmed waits
+//! for its yes before it is told; what is over while it waits is never told.
 
 use std::time::Duration;
 
 use super::{
+    doubt::{Doubt, Verdict},
     hysteresis::{Hysteresis, Presence, Rules},
     zones::Zones,
 };
 use crate::domain::{
-    CameraId, EndReason, Event, EventStep, Mono, Place, PromptId, TrackId, UpdateReason, WallTime,
-    ZoneId,
+    CameraId, EndReason, Event, EventStep, Mono, Place, PromptId, ScoreSource, TrackId,
+    UpdateReason, WallTime, ZoneId,
 };
 
 /// An open event is told again after so long.
@@ -32,6 +34,8 @@ pub struct Habits {
     pub rules: Rules,
     /// Unmoved for so long = still.
     pub still_after: Duration,
+    /// A second look has to say yes before an event starts.
+    pub verified: bool,
 }
 
 /// A look, as far as it concerns things.
@@ -72,16 +76,29 @@ pub struct Life {
     presence: Hysteresis,
     zones: Zones,
     rest: Rest,
-    told: Option<Told>,
+    /// The highest score of its looks.
+    best: f64,
+    known: Known,
 }
 
-/// What the world knows.
+/// What the world knows of a thing.
+#[derive(Clone, Debug)]
+enum Known {
+    /// Nothing; it is not confirmed.
+    Nothing,
+    /// Nothing yet; it is confirmed, and the second look has not said yes.
+    Doubted(Doubt),
+    /// This, the last time.
+    Told(Told),
+}
+
+/// What was told.
 #[derive(Clone, Debug)]
 struct Told {
     at: Mono,
     zones: Vec<ZoneId>,
     still: bool,
-    top_score: f64,
+    best: f64,
 }
 
 /// What happened to a thing with a look.
@@ -118,6 +135,7 @@ impl Life {
             place: sight.place,
             score: sight.score,
             top_score: sight.score,
+            score_source: ScoreSource::TokenProb,
             looks: 0,
             zones: Vec::new(),
             entered_zones: Vec::new(),
@@ -132,7 +150,8 @@ impl Life {
             presence: Hysteresis::new(habits.rules),
             zones: Zones::new(zones, habits.rules),
             rest: Rest::new(sight.place, glance.at),
-            told: None,
+            best: sight.score,
+            known: Known::Nothing,
         }
     }
 
@@ -153,7 +172,7 @@ impl Life {
 
     /// The event as it stands, when the world knows of it.
     pub fn open(&self) -> Option<&Event> {
-        self.told.is_some().then_some(&self.event)
+        matches!(self.known, Known::Told(_)).then_some(&self.event)
     }
 
     /// A picture of it is published; what is told from now on says so.
@@ -168,8 +187,11 @@ impl Life {
         event.camera_size = glance.camera_size;
         event.last_seen = glance.wall;
         event.place = sight.place;
-        event.score = sight.score;
-        event.top_score = event.top_score.max(sight.score);
+        self.best = self.best.max(sight.score);
+        // That of a yes stays.
+        if event.score_source == ScoreSource::TokenProb {
+            (event.score, event.top_score) = (sight.score, self.best);
+        }
         event.looks += 1;
         let (looks_to_believe, _) = self.habits.rules.confirm;
         self.rest.look(sight.place, glance.at, looks_to_believe);
@@ -193,11 +215,52 @@ impl Life {
 
     /// It is over, whatever a look would show. `None` when nobody knew of it.
     pub fn end(self, reason: EndReason, wall: WallTime) -> Option<Event> {
-        self.told.map(|_| Event {
+        matches!(self.known, Known::Told(_)).then_some(Event {
             step: EventStep::End(reason),
             ended: Some(wall),
             ..self.event
         })
+    }
+
+    /// It waits for a second look, this look saw it, and its pause is over: the question that is asked now is about it too.
+    /// False for all others.
+    pub fn ask(&mut self, glance: &Glance) -> bool {
+        let seen = self.event.last_seen == glance.wall;
+        match &mut self.known {
+            Known::Doubted(doubt) if seen && doubt.is_due(glance.at) => {
+                doubt.ask();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What came of the question, if it was about this: a yes is the begin of its event.
+    pub fn hear(&mut self, verdict: Verdict, now: Mono) -> Option<Event> {
+        let Known::Doubted(doubt) = &mut self.known else {
+            return None;
+        };
+        if !doubt.is_asked() {
+            return None;
+        }
+        match verdict {
+            Verdict::Yes(score) => {
+                (self.event.score, self.event.top_score) = (score, score);
+                self.event.score_source = ScoreSource::Verify;
+                Some(self.tell(EventStep::New, now))
+            }
+            Verdict::No | Verdict::Silence => {
+                doubt.stays(verdict == Verdict::No, now);
+                None
+            }
+        }
+    }
+
+    /// Another question is asked from now on: what was said to the old one says nothing.
+    pub fn doubt_anew(&mut self) {
+        if let Known::Doubted(doubt) = &mut self.known {
+            *doubt = Doubt::new(Mono::default());
+        }
     }
 
     /// Other rules and zones from now on.
@@ -208,19 +271,25 @@ impl Life {
     }
 
     fn turn(&mut self, glance: &Glance) -> Turn {
-        match (self.presence.presence(), &self.told) {
+        match (self.presence.presence(), &self.known) {
             (Presence::Unknown, _) => Turn::Quiet,
-            (Presence::Off, None) => Turn::Forgotten,
-            (Presence::Off, Some(_)) => Turn::Over(Event {
+            (Presence::Off, Known::Told(_)) => Turn::Over(Event {
                 step: EventStep::End(EndReason::Left),
                 ended: Some(glance.wall),
                 ..self.event.clone()
             }),
-            (Presence::On, None) => self.tell(EventStep::New, glance.at),
-            (Presence::On, Some(told)) => match self.news(told, glance.at) {
-                Some(reason) => self.tell(EventStep::Update(reason), glance.at),
+            (Presence::Off, _) => Turn::Forgotten,
+            (Presence::On, Known::Told(told)) => match self.news(told, glance.at) {
+                Some(reason) => Turn::Tell(self.tell(EventStep::Update(reason), glance.at)),
                 None => Turn::Quiet,
             },
+            (Presence::On, known) if self.habits.verified => {
+                if let Known::Nothing = known {
+                    self.known = Known::Doubted(Doubt::new(glance.at));
+                }
+                Turn::Quiet
+            }
+            (Presence::On, _) => Turn::Tell(self.tell(EventStep::New, glance.at)),
         }
     }
 
@@ -231,10 +300,7 @@ impl Life {
             (event.zones != told.zones, UpdateReason::Zones),
             (told.still && !event.still, UpdateReason::Moved),
             (!told.still && event.still, UpdateReason::Still),
-            (
-                event.top_score >= told.top_score + BETTER_BY,
-                UpdateReason::Better,
-            ),
+            (self.best >= told.best + BETTER_BY, UpdateReason::Better),
             (now.since(told.at) >= TELL_EVERY, UpdateReason::Minute),
         ];
         reasons
@@ -242,15 +308,15 @@ impl Life {
             .find_map(|(is, reason)| is.then_some(reason))
     }
 
-    fn tell(&mut self, step: EventStep, now: Mono) -> Turn {
+    fn tell(&mut self, step: EventStep, now: Mono) -> Event {
         self.event.step = step;
-        self.told = Some(Told {
+        self.known = Known::Told(Told {
             at: now,
             zones: self.event.zones.clone(),
             still: self.event.still,
-            top_score: self.event.top_score,
+            best: self.best,
         });
-        Turn::Tell(self.event.clone())
+        self.event.clone()
     }
 }
 

@@ -12,12 +12,13 @@ use std::{
 };
 
 use super::{
+    doubt::Verdict,
     follow::Names,
     watch::{News, Sighting, Watch},
 };
 use crate::{
     config::Camera,
-    domain::{Answer, CameraId, EndReason, Event, Frame, Mono, PromptId, WallTime},
+    domain::{Answer, CameraId, EndReason, Event, Frame, Look, Mono, Prompt, PromptId, WallTime},
 };
 
 /// What changed about a prompt without an answer.
@@ -27,7 +28,7 @@ pub struct Change {
     pub camera: CameraId,
     /// Of what.
     pub prompt: PromptId,
-    /// What; never empty.
+    /// What.
     pub news: Vec<News>,
 }
 
@@ -69,6 +70,21 @@ impl Tracker {
         let names = self.names.get_mut(camera)?;
         let key = (camera.clone(), answer.prompt.id.clone());
         self.watches.get_mut(&key)?.look(frame, answer, names)
+    }
+
+    /// The answer to a question that a [`Sighting`] brought along: the events that begin with it, none when it was a no.
+    /// `None` for every other answer, and for one to a question that is over, because of a change or because it was lost.
+    pub fn verdict(&mut self, frame: &Frame, answer: &Answer) -> Option<Change> {
+        let (prompt, verdict) = (&*answer.prompt, Verdict::of(&answer.body));
+        self.hear(&frame.camera, prompt, verdict, frame.times.received)
+    }
+
+    /// A look ended without answers. What was a question in it is asked again later.
+    pub fn unanswered(&mut self, look: &Look) {
+        let (camera, now) = (&look.frame.camera, look.frame.times.received);
+        for prompt in &look.prompts {
+            self.hear(camera, prompt, Verdict::Silence, now);
+        }
     }
 
     /// Time passed: what nobody has looked at for too long is unknown. Call it every few seconds.
@@ -178,6 +194,28 @@ impl Tracker {
     /// The events that are open, as they stand: each with the step that was told last.
     pub fn open(&self) -> impl Iterator<Item = &Event> {
         self.watches.values().flat_map(Watch::open)
+    }
+
+    fn hear(
+        &mut self,
+        camera: &CameraId,
+        question: &Prompt,
+        verdict: Verdict,
+        now: Mono,
+    ) -> Option<Change> {
+        if question.revision != Prompt::ONCE {
+            return None;
+        }
+        let of_camera = self.watches.iter_mut().filter(|(key, _)| key.0 == *camera);
+        let mut heard = of_camera.filter_map(|((_, prompt), watch)| {
+            let news = watch.hear(question, verdict, now)?;
+            Some(Change {
+                camera: camera.clone(),
+                prompt: prompt.clone(),
+                news,
+            })
+        });
+        heard.next()
     }
 
     fn changes(

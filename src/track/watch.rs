@@ -1,8 +1,9 @@
 //! One prompt of one camera: answers in, news out.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
+    doubt::{Inquiry, Verdict},
     filter::{Filter, Object},
     follow::{Follower, Names},
     hysteresis::{Hysteresis, Presence, Rules},
@@ -12,7 +13,9 @@ use super::{
 };
 use crate::{
     config::{Camera, CameraPrompt},
-    domain::{Answer, AnswerBody, EndReason, Event, Frame, Mono, Task, TrackId, WallTime, ZoneId},
+    domain::{
+        Answer, AnswerBody, EndReason, Event, Frame, Mono, Prompt, Task, TrackId, WallTime, ZoneId,
+    },
 };
 
 /// Nobody has looked for so many of the longest expected pauses between two looks: nothing is known any more.
@@ -57,6 +60,10 @@ pub struct Sighting {
     pub objects: Vec<Object>,
     /// What changed with this answer: states first, then events.
     pub news: Vec<News>,
+    /// To be asked once, of the camera's next frame, before things that are there have their events. What comes of it goes
+    /// to [`Tracker::verdict`](super::Tracker::verdict) or [`Tracker::unanswered`](super::Tracker::unanswered); it may also
+    /// get lost.
+    pub question: Option<Arc<Prompt>>,
 }
 
 /// What is known of the prompt.
@@ -68,6 +75,7 @@ pub(super) struct Watch {
     count: Hysteresis,
     zones: Zones,
     things: Follower,
+    inquiry: Inquiry,
     said: Said,
     revision: u32,
     enabled: bool,
@@ -87,6 +95,7 @@ impl Watch {
             count: Hysteresis::new(habits.rules),
             zones: Zones::new(&zones, habits.rules),
             things: Follower::new(zones, habits),
+            inquiry: Inquiry::default(),
             said: Said::new(habits.rules),
             revision: 1,
             enabled: true,
@@ -113,7 +122,7 @@ impl Watch {
         self.last_look = Some(now);
         let before = self.beliefs();
         let mut objects = self.filter.objects(&answer.body).unwrap_or_default();
-        let mut events = Vec::new();
+        let (mut events, mut question) = (Vec::new(), None);
         if let AnswerBody::Text { text, .. } = &answer.body {
             self.said.look(text, choices(&self.prompt.task));
         } else {
@@ -130,10 +139,31 @@ impl Watch {
                 camera_size: frame.camera_size,
             };
             events = self.things.look(&mut objects, &glance, names);
+            question = self.ask(&glance, names);
         }
         news.extend(changed(&before, self.beliefs()));
         news.extend(told(events));
-        Some(Sighting { objects, news })
+        Some(Sighting {
+            objects,
+            news,
+            question,
+        })
+    }
+
+    /// What came of a question, told by a frame that was received `now`. `None` when it is not the one under way.
+    pub fn hear(&mut self, question: &Prompt, verdict: Verdict, now: Mono) -> Option<Vec<News>> {
+        let is_ours = self.inquiry.settle(question);
+        is_ours.then(|| told(self.things.hear(verdict, now)).collect())
+    }
+
+    /// The question to be asked now. One at a time: who is confirmed meanwhile waits for the next.
+    fn ask(&mut self, glance: &Glance, names: &mut Names) -> Option<Arc<Prompt>> {
+        let question = self.prompt.verify.as_deref()?;
+        if self.inquiry.give_up(glance.at, self.stale_after) {
+            self.things.hear(Verdict::Silence, glance.at);
+        }
+        let ask = self.inquiry.is_free() && self.things.ask(glance);
+        ask.then(|| self.inquiry.ask(question, names.next_question(), glance.at))?
     }
 
     /// Ends what nobody has looked at for too long: nothing is known of it any more.
@@ -153,6 +183,7 @@ impl Watch {
         self.count.forget();
         self.zones.forget();
         self.said.forget();
+        self.inquiry.forget();
         let mut news = changed(&before, self.beliefs());
         news.extend(told(self.things.end(reason, wall)));
         news
@@ -178,6 +209,10 @@ impl Watch {
         let mut news = Vec::new();
         if prompt.task != self.prompt.task {
             news = self.lose(EndReason::PromptChanged, wall);
+        }
+        if prompt.verify != self.prompt.verify {
+            self.inquiry.forget();
+            self.things.doubt_anew();
         }
         let before = self.beliefs();
         let (habits, filter) = (habits(camera, prompt), Filter::new(camera, prompt));
@@ -278,6 +313,7 @@ fn habits(camera: &Camera, prompt: &CameraPrompt) -> Habits {
             stale_after: stale_after(camera, prompt),
         },
         still_after: events.still_after,
+        verified: prompt.verify.is_some(),
     }
 }
 

@@ -11,8 +11,6 @@ use crate::{
 const MOST: usize = 16;
 /// A camera whose frames do not come is not waited for longer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What no prompt of a camera ever has, so that an answer to a question is never taken for one to a prompt.
-const ONCE: u32 = 0;
 
 /// The questions, each with what its asker is known by.
 #[derive(Debug)]
@@ -55,7 +53,7 @@ impl<T> Asks<T> {
         };
         let prompt = Arc::new(Prompt {
             id,
-            revision: ONCE,
+            revision: Prompt::ONCE,
             task,
         });
         self.waiting.push(Waiting {

@@ -13,6 +13,7 @@ use crate::{
 
 mod events;
 mod properties;
+mod verify;
 
 pub(in crate::track) fn camera() -> Camera {
     crate::testing::camera("gate", vec![prompt("person"), prompt("dog")])

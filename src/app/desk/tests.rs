@@ -1,0 +1,220 @@
+//! The desk beside a sampler, with answers that are made up. No broker is there.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    app::{rig, seats::Seats},
+    domain::{Look, ManualClock, Marks, Mono, NormBox, NormPoint, Prompt, ScoreSource, Task},
+    publish::Identity,
+    sampler::TimeLimits,
+    testing,
+};
+
+/// A camera with two prompts, of which one has doubts.
+const CONFIG: &str = r#"
+mqtt.url = "mqtt://127.0.0.1:1"
+http.listen = "off"
+[camera.gate]
+url = "test://"
+rate = 1
+prompt.person = { detect = "person", snapshot = true }
+prompt.parcel = { detect = "parcel", snapshot = true, verify = "Is there a parcel?" }
+"#;
+
+struct Site {
+    clock: ManualClock,
+    sampler: Arc<Sampler>,
+    desk: Desk,
+    gate: CameraId,
+    frames: u64,
+}
+
+impl Site {
+    fn new(text: &str) -> Self {
+        let config = rig::config(text);
+        let clock = ManualClock::default();
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let limits = TimeLimits::new(Duration::from_secs(3600), None);
+        let sampler = Sampler::new(&config.cameras, limits, Arc::clone(&shared));
+        let identity = Identity::of_this_machine(config.node.name.clone());
+        let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));
+        let board = Board::new(&config, &rig::card(), &Seats::new(), Arc::clone(&shared));
+        let desk = Desk::new(
+            &config.cameras,
+            publisher.unwrap().0,
+            "a model".into(),
+            "b7c1".into(),
+            shared,
+            board,
+        );
+        Self {
+            clock,
+            sampler,
+            desk,
+            gate: config.cameras[0].id.clone(),
+            frames: 0,
+        }
+    }
+
+    /// A frame comes, so long after the last one; what is asked of it.
+    fn frame(&mut self, after_ms: u64) -> Option<Look> {
+        self.clock.advance(Duration::from_millis(after_ms));
+        self.frames += 1;
+        let frame = testing::frame_at(&self.gate, self.clock.now().since(Mono::default()));
+        self.sampler.camera_sink(&self.gate).unwrap()(Frame {
+            number: self.frames,
+            ..frame
+        });
+        self.sampler.try_next()
+    }
+
+    /// A look is answered: there is a thing for every prompt, and `verdict` to every question.
+    fn answered(&mut self, look: Look, verdict: &str) {
+        let body = |prompt: &Prompt| match &prompt.task {
+            Task::Detect { .. } => AnswerBody::Boxes(vec![found(place())]),
+            _ => AnswerBody::Text {
+                text: verdict.into(),
+                score: 0.5,
+            },
+        };
+        let answers = look.prompts.iter().map(|prompt| Answer {
+            prompt: Arc::clone(prompt),
+            body: body(prompt),
+            truncated: false,
+            marks: Marks::default(),
+        });
+        let outcome = Outcome::Answered {
+            frame: look.frame,
+            model_size: (2, 2),
+            answers: answers.collect(),
+        };
+        self.desk.outcome(&self.sampler, outcome);
+    }
+
+    /// Frames, one a second, until a question comes with one; after how many seconds.
+    fn until_question(&mut self) -> (u64, Look) {
+        for second in 1..1000 {
+            let look = self.frame(1000).unwrap();
+            if questions(&look) == 1 {
+                return (second, look);
+            }
+            self.answered(look, "");
+        }
+        panic!("nobody asks");
+    }
+
+    /// The events that are open, by prompt.
+    fn open(&self) -> Vec<(&str, ScoreSource, bool)> {
+        let open = self.desk.tracker.open();
+        let mut open: Vec<_> = open
+            .map(|event| (event.prompt.as_str(), event.score_source, event.snapshot))
+            .collect();
+        open.sort_by_key(|(prompt, ..)| *prompt);
+        open
+    }
+}
+
+fn place() -> NormBox {
+    NormBox::from_corners(0.1, 0.2, 0.3, 0.4)
+}
+
+fn questions(look: &Look) -> usize {
+    let is = |prompt: &&Arc<Prompt>| prompt.task.text() == "Is there a parcel?";
+    look.prompts.iter().filter(is).count()
+}
+
+fn found<T>(place: T) -> Found<T> {
+    Found {
+        place,
+        score: 0.75,
+        source: ScoreSource::TokenProb,
+        sharpness: 0.25,
+    }
+}
+
+#[tokio::test]
+async fn an_event_waits_for_a_second_look_at_the_next_frame() {
+    let mut site = Site::new(CONFIG);
+    for _ in 0..2 {
+        let look = site.frame(1000).unwrap();
+        assert_eq!((look.prompts.len(), questions(&look)), (2, 0));
+        site.answered(look, "");
+    }
+    let person = ("person", ScoreSource::TokenProb, true);
+    assert_eq!(site.open(), [person], "one of them has no doubts");
+
+    // Nothing else is due on the next frame. It is late, and its question is asked again.
+    let look = site.frame(40).unwrap();
+    assert_eq!((look.prompts.len(), questions(&look)), (1, 1));
+    site.desk.outcome(&site.sampler, Outcome::Late(look));
+    assert!(site.frame(40).is_none());
+    let (seconds, look) = site.until_question();
+    assert!((10..=12).contains(&seconds), "{seconds}");
+    // The same with one that the engine cannot do.
+    let failed = Outcome::Failed(look, "test".into());
+    site.desk.outcome(&site.sampler, failed);
+    let (_, look) = site.until_question();
+    site.answered(look, "No");
+    assert_eq!(site.open(), [person]);
+    let (_, look) = site.until_question();
+    site.answered(look, "Yes");
+    let parcel = ("parcel", ScoreSource::Verify, true);
+    assert_eq!(site.open(), [parcel, person]);
+
+    let [(_, books)] = &site.sampler.books()[..] else {
+        panic!("one camera")
+    };
+    assert!(books.balanced() && books.in_flight == 0, "{books:?}");
+    assert_eq!((books.late, books.failed), (1, 1));
+}
+
+#[tokio::test]
+async fn events_that_begin_on_one_look_have_a_picture_each() {
+    let mut site = Site::new(&CONFIG.replace(", verify = \"Is there a parcel?\"", ""));
+    for _ in 0..2 {
+        let look = site.frame(1000).unwrap();
+        site.answered(look, "");
+    }
+    let token_prob = ScoreSource::TokenProb;
+    assert_eq!(
+        site.open(),
+        [("parcel", token_prob, true), ("person", token_prob, true)]
+    );
+    let mut of = Vec::new();
+    for _ in 0..2 {
+        let taken = site.desk.next_picture().await;
+        let Some(Update::Snapshot { prompt, retain, .. }) = site.desk.pictures.update(taken) else {
+            panic!("no picture")
+        };
+        assert!(!retain);
+        of.push(prompt.to_string());
+    }
+    assert_eq!(of, ["person", "parcel"]);
+}
+
+#[test]
+fn what_passes_the_filters_is_reported_as_it_was_found() {
+    let person = testing::prompt("person");
+    let prompt = Arc::new(Prompt {
+        id: person.id.clone(),
+        revision: 1,
+        task: person.task.clone(),
+    });
+    let camera = testing::camera("gate", vec![person]);
+    let mut tracker = Tracker::new("b7c1".into(), std::slice::from_ref(&camera));
+    let frame = testing::frame_at(&camera.id, Duration::ZERO);
+    for body in [
+        AnswerBody::Boxes(vec![found(NormBox::from_corners(0.1, 0.2, 0.3, 0.4))]),
+        AnswerBody::Points(vec![found(NormPoint::new(0.5, 0.25))]),
+    ] {
+        let answer = Answer {
+            prompt: Arc::clone(&prompt),
+            body: body.clone(),
+            truncated: false,
+            marks: Marks::default(),
+        };
+        let sighting = tracker.update(&frame, &answer);
+        assert_eq!(reported(body.clone(), &sighting.unwrap().objects), body);
+    }
+}
