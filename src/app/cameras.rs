@@ -22,14 +22,15 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
 /// many only a new process is clean.
 const ABANDONED_MAX: u32 = 8;
 
-/// A camera was switched off or on, by its schedule, is a file that is over, or has no engine any more. One whose
-/// connection is lost is neither.
+/// A camera is watched again, or not any more. One whose connection is lost is neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Switched {
     /// It is watched again.
     On(CameraId),
-    /// It is not watched any more.
+    /// It was switched off, by somebody or by its schedule, or is a file that is over.
     Off(CameraId),
+    /// It has no engine any more.
+    Lost(CameraId),
 }
 
 /// The running cameras.
@@ -225,7 +226,11 @@ impl Watched {
             return None;
         }
         self.watched = watched;
-        let switched = if watched { Switched::On } else { Switched::Off };
+        let switched = match (watched, &self.engine_lost) {
+            (true, _) => Switched::On,
+            (false, None) => Switched::Off,
+            (false, Some(_)) => Switched::Lost,
+        };
         Some(switched(self.camera.id.clone()))
     }
 

@@ -94,16 +94,21 @@ impl Desk {
     /// A camera that is off has seen nothing that is still known, and what it is asked about at this moment is not to be
     /// told either.
     pub fn switched(&mut self, switched: &Switched) {
-        match switched {
-            Switched::On(camera) => self.tracker.looks_again(camera),
-            Switched::Off(camera) => {
-                let wall = self.clock.wall();
-                let changes = self
-                    .tracker
-                    .stopped_looking(camera, EndReason::Disabled, wall);
-                changes.into_iter().for_each(|change| self.tell(change));
+        let changes = self.switch(switched);
+        changes.into_iter().for_each(|change| self.tell(change));
+    }
+
+    fn switch(&mut self, switched: &Switched) -> Vec<Change> {
+        let (camera, reason) = match switched {
+            Switched::On(camera) => {
+                self.tracker.looks_again(camera);
+                return Vec::new();
             }
-        }
+            Switched::Off(camera) => (camera, EndReason::Disabled),
+            Switched::Lost(camera) => (camera, EndReason::CameraLost),
+        };
+        let wall = self.clock.wall();
+        self.tracker.stopped_looking(camera, reason, wall)
     }
 
     /// These are the cameras from now on, as they are now: what is known of prompts that stay is kept.

@@ -70,7 +70,7 @@ pub enum UpdateReason {
 pub enum EndReason {
     /// It has not been seen for `end_after`.
     Left,
-    /// The camera is away.
+    /// The camera is away, or the engine that looked at it.
     CameraLost,
     /// The words that it was found with were changed or taken away.
     PromptChanged,

@@ -64,7 +64,7 @@ async fn a_camera_without_an_engine_is_off_and_says_why() {
             .await
             .is_ok()
     );
-    assert_eq!(watched.switched(), Some(Switched::Off(camera.id.clone())));
+    assert_eq!(watched.switched(), Some(Switched::Lost(camera.id.clone())));
     let told = message(&health.borrow(), watched.reason(&health.borrow()));
     assert_eq!(told.state, "disabled");
     let reason = "engine_lost: engine on cuda 1: gone";

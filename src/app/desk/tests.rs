@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::*;
 use crate::{
     app::{rig, seats::Seats},
-    domain::{Look, ManualClock, Marks, Mono, NormBox, NormPoint, Prompt, ScoreSource, Task},
+    domain::{
+        EventStep, Look, ManualClock, Marks, Mono, NormBox, NormPoint, Prompt, ScoreSource, Task,
+    },
     publish::Identity,
     sampler::TimeLimits,
     testing,
@@ -191,6 +193,21 @@ async fn events_that_begin_on_one_look_have_a_picture_each() {
         of.push(prompt.to_string());
     }
     assert_eq!(of, ["person", "parcel"]);
+}
+
+#[tokio::test]
+async fn events_of_a_camera_that_lost_its_engine_say_so() {
+    let mut site = Site::new(CONFIG);
+    for _ in 0..2 {
+        let look = site.frame(1000).unwrap();
+        site.answered(look, "");
+    }
+    let changes = site.desk.switch(&Switched::Lost(site.gate.clone()));
+    let news = changes.into_iter().flat_map(|change| change.news);
+    let events = news.filter_map(|mut news| news.event_mut().cloned());
+    let steps: Vec<EventStep> = events.map(|event| event.step).collect();
+    assert_eq!(steps, [EventStep::End(EndReason::CameraLost)]);
+    assert_eq!(site.open(), []);
 }
 
 #[test]
