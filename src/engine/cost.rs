@@ -93,6 +93,10 @@ pub struct Idle {
     pub empty: Duration,
 }
 
+/// Spans of the host that wait for the step which the device did meanwhile. Few steps are in flight, each with a handful of
+/// spans, so more wait only where the device's time does not go on, as a simulated one's; the oldest is then given up.
+const OPEN_MAX: usize = 64;
+
 /// Costs of the steps so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
@@ -123,6 +127,9 @@ impl Costs {
         self.since.get_or_insert(span.began);
         if what != Host::Wait {
             self.bookkeeping += span.duration();
+            if self.open.len() == OPEN_MAX {
+                self.open.remove(0);
+            }
             self.open.push(span);
         }
     }

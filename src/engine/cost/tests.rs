@@ -231,3 +231,18 @@ proptest! {
         prop_assert_eq!(costs.exposed(), costs.bookkeeping);
     }
 }
+
+#[test]
+fn a_device_whose_time_stands_still_keeps_no_spans_for_ever() {
+    let mut costs = Costs::default();
+    for i in 0..10_000 {
+        let span = Span {
+            began: at(100 + i),
+            ended: at(101 + i),
+        };
+        costs.host(Host::Commit, span);
+        costs.step(step(0, (1, 0, 0)), at(101 + i));
+    }
+    assert_eq!(costs.open.len(), OPEN_MAX);
+    assert_eq!(costs.exposed(), us(10_000), "all of it");
+}
