@@ -4,7 +4,7 @@ use super::{
     ask::{MeasureError, ask},
     clip::Clip,
     progress::Progress,
-    report::{Report, figures, parts},
+    report::{Report, figures, parts, worth},
     scores::{Scores, Setting},
 };
 use crate::{
@@ -65,6 +65,7 @@ pub fn eval(
         kbit_per_s: options.kbit_per_s,
         figures: figures(&scores),
         detect_by: parts(&scores),
+        scores: worth(&scores),
     })
 }
 

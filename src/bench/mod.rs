@@ -15,6 +15,7 @@
 //! printed. Not here: which model runs on which device (the caller builds the engine) and the scenes themselves (`demo`).
 
 mod ask;
+mod calibration;
 pub mod cameras;
 mod clip;
 pub mod engine;

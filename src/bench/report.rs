@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{
+    calibration::{Calibration, CalibrationBin},
     score::{Share, Tally},
     scores::{Aspect, Scores},
 };
@@ -35,6 +36,8 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// Boxes by what they were about.
     pub detect_by: Vec<PartFigures>,
+    /// How often boxes and answers in words are right, by their scores.
+    pub scores: Vec<ScoreFigures>,
 }
 
 /// One figure.
@@ -81,6 +84,17 @@ pub struct PartFigures {
     pub mean_iou: Option<f64>,
 }
 
+/// What the scores of one kind of answer are worth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ScoreFigures {
+    /// Which answers.
+    pub of: &'static str,
+    /// Mean distance between score and share that is right; `None` without answers.
+    pub error: Option<f64>,
+    /// By score, lowest first.
+    pub bins: Vec<CalibrationBin>,
+}
+
 impl Report {
     /// The figures that miss their targets. One that was not measured misses nothing.
     pub fn missed(&self) -> impl Iterator<Item = &Figure> {
@@ -108,6 +122,19 @@ pub(super) fn figures(scores: &Scores) -> Vec<Figure> {
         Figure::share("yes/no right", scores.yes_no).at_least(YES_NO),
         Figure::share("count exact", scores.count).at_least(COUNT),
         Figure::share("colour right", scores.colour).at_least(COLOUR),
+    ]
+}
+
+/// What the scores are worth.
+pub(super) fn worth(scores: &Scores) -> Vec<ScoreFigures> {
+    let figures = |of, calibration: &Calibration| ScoreFigures {
+        of,
+        error: calibration.error(),
+        bins: calibration.bins(),
+    };
+    vec![
+        figures("boxes", &scores.sure_of_boxes),
+        figures("answers in words", &scores.sure_of_words),
     ]
 }
 
@@ -200,7 +227,8 @@ impl fmt::Display for Report {
                 [name, value, figure.of.to_string(), target, figure.verdict()],
             )?;
         }
-        self.write_parts(f)
+        self.write_parts(f)?;
+        self.write_scores(f)
     }
 }
 
@@ -223,6 +251,32 @@ impl Report {
             writeln!(
                 f,
                 "  {name:<24}{things:>8}{f1:>9}{precision:>11}{recall:>9}{iou:>10}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn write_scores(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for kind in self.scores.iter().filter(|kind| !kind.bins.is_empty()) {
+            let title = format!("score of {}", kind.of);
+            writeln!(
+                f,
+                "\n{title:<26}{:>8}{:>9}{:>11}",
+                "answers", "score", "right"
+            )?;
+            for bin in &kind.bins {
+                let (from, answers) = (bin.from, bin.answers);
+                let [score, right] = [bin.score, bin.right].map(|share| share_text(Some(share)));
+                writeln!(f, "  from {from:<19}{answers:>8}{score:>9}{right:>11}")?;
+            }
+            writeln!(
+                f,
+                "  off by {:<17}{:>8}{:>9}",
+                "",
+                "",
+                share_text(kind.error)
             )?;
         }
         Ok(())

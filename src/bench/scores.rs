@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::score::{Matches, Share, Tally, Thing, match_boxes, match_points, same_answer};
+use super::{
+    calibration::Calibration,
+    score::{Matches, Share, Tally, Thing, match_boxes, match_points, same_answer},
+};
 use crate::{
     demo::{
         questions::{Expected, Kind, Question},
         scene::Light,
     },
-    domain::{AnswerBody, NormBox, NormPoint},
+    domain::{AnswerBody, Found, NormBox, NormPoint},
 };
 
 /// Sides of the squares, in pixels of a 640x360 picture, whose areas divide small from medium and medium from large:
@@ -73,6 +76,10 @@ pub struct Scores {
     pub count: Share,
     /// Questions for a colour; a hit is right.
     pub colour: Share,
+    /// Scores of boxes.
+    pub sure_of_boxes: Calibration,
+    /// Scores of answers in words.
+    pub sure_of_words: Calibration,
 }
 
 impl Scores {
@@ -80,7 +87,13 @@ impl Scores {
     pub fn add(&mut self, setting: Setting, question: &Question, answer: &AnswerBody) {
         match (&question.expected, answer) {
             (Expected::Boxes(truth), answer) => {
-                self.add_boxes(setting, question, truth, &boxes(answer));
+                let found = boxes(answer);
+                let places: Vec<_> = found.iter().map(|one| one.place).collect();
+                let matches = self.add_boxes(setting, question, truth, &places);
+                for (index, one) in found.iter().enumerate() {
+                    let is_right = matches.found.iter().any(|m| m.answer == index);
+                    self.sure_of_boxes.add(one.score, is_right);
+                }
             }
             (Expected::PointsIn(truth), answer) => {
                 let matches = match_points(&points(answer), &required(truth));
@@ -89,6 +102,9 @@ impl Scores {
             (Expected::Text(expected), answer) => {
                 let right =
                     matches!(answer, AnswerBody::Text { text, .. } if same_answer(expected, text));
+                if let AnswerBody::Text { score, .. } = answer {
+                    self.sure_of_words.add(*score, right);
+                }
                 match question.kind {
                     Kind::YesNo => self.yes_no.count(right),
                     Kind::Count => self.count.count(right),
@@ -118,7 +134,7 @@ impl Scores {
         question: &Question,
         truth: &[NormBox],
         answered: &[NormBox],
-    ) {
+    ) -> Matches {
         let matches = match_boxes(answered, &required(truth));
         let tally = matches.tally();
         self.detect.add(tally);
@@ -138,6 +154,7 @@ impl Scores {
             };
             share.count(!answered.is_empty());
         }
+        matches
     }
 
     fn add_by_size(&mut self, matches: &Matches, truth: &[NormBox], answered: &[NormBox]) {
@@ -169,10 +186,10 @@ fn required(truth: &[NormBox]) -> Vec<Thing> {
     truth.iter().map(thing).collect()
 }
 
-fn boxes(answer: &AnswerBody) -> Vec<NormBox> {
+fn boxes(answer: &AnswerBody) -> &[Found<NormBox>] {
     match answer {
-        AnswerBody::Boxes(found) => found.iter().map(|one| one.place).collect(),
-        _ => Vec::new(),
+        AnswerBody::Boxes(found) => found,
+        _ => &[],
     }
 }
 

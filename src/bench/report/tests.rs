@@ -27,6 +27,9 @@ fn report() -> Report {
     }
     scores.absent_class.count(false);
     scores.absent_colour.count(false);
+    for (score, is_right) in [(0.97, true), (0.99, true), (1.0, true), (0.6, false)] {
+        scores.sure_of_boxes.add(score, is_right);
+    }
     Report {
         model: "embedded@9f3c".into(),
         scenes: scores.scenes,
@@ -34,6 +37,7 @@ fn report() -> Report {
         kbit_per_s: Some(1000),
         figures: figures(&scores),
         detect_by: parts(&scores),
+        scores: worth(&scores),
     }
 }
 
@@ -95,6 +99,18 @@ fn the_table_lines_up() {
         ]
     );
     assert!(lines[21].starts_with("detect by size"));
+    // 2.96 of 3 that are right and 0.6 of one that is not, over four.
+    assert_eq!(
+        lines[23..],
+        [
+            "",
+            "score of boxes             answers    score      right",
+            "  from 0.5                       1   0.6000     0.0000",
+            "  from 0.95                      1   0.9700     1.0000",
+            "  from 0.99                      2   0.9950     1.0000",
+            "  off by                             0.1600",
+        ]
+    );
 }
 
 #[test]
@@ -106,4 +122,6 @@ fn json_says_null_for_what_was_not_measured() {
     assert!(json["figures"][10]["missed_by"].as_f64().unwrap() > 0.22);
     assert_eq!(json["detect_by"][1]["name"], "dog");
     assert_eq!(json["detect_by"][2]["by"], "size");
+    assert_eq!(json["scores"][0]["bins"][2]["answers"], 2);
+    assert_eq!(json["scores"][1]["error"], serde_json::Value::Null);
 }

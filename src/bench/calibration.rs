@@ -1,0 +1,109 @@
+//! How often an answer with some score is right. Pure.
+//!
+//! A score is calibrated when of the answers with 0.8 eight in ten are right. The gap between both is summed up as the expected
+//! calibration error, as in Guo et al., "On Calibration of Modern Neural Networks" (2017).
+
+use serde::Serialize;
+
+/// Lower bounds of the bins: finer above, where nearly all scores are.
+const FROM: [f64; 7] = [0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99];
+
+/// Scores beside what became of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Calibration {
+    bins: [Bin; FROM.len()],
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Bin {
+    answers: u64,
+    right: u64,
+    score_sum: f64,
+}
+
+/// Answers whose scores are between two bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CalibrationBin {
+    /// The lower bound, which is inside.
+    pub from: f64,
+    /// How many.
+    pub answers: u64,
+    /// Their mean score.
+    pub score: f64,
+    /// Share of them that is right.
+    pub right: f64,
+}
+
+impl Calibration {
+    /// Adds an answer: its score, 0..1, and whether it is right.
+    pub fn add(&mut self, score: f64, is_right: bool) {
+        let above = FROM.iter().filter(|&&from| score >= from).count();
+        let bin = &mut self.bins[above.max(1) - 1];
+        bin.answers += 1;
+        bin.right += u64::from(is_right);
+        bin.score_sum += score;
+    }
+
+    /// The bins that hold answers, lowest scores first.
+    pub fn bins(&self) -> Vec<CalibrationBin> {
+        let bins = FROM.iter().zip(&self.bins);
+        let held = bins.filter(|(_, bin)| bin.answers > 0);
+        held.map(|(&from, bin)| CalibrationBin {
+            from,
+            answers: bin.answers,
+            score: bin.score_sum / bin.answers as f64,
+            right: bin.right as f64 / bin.answers as f64,
+        })
+        .collect()
+    }
+
+    /// Mean distance between score and share that is right, over all answers; `None` without any.
+    pub fn error(&self) -> Option<f64> {
+        let answers: u64 = self.bins.iter().map(|bin| bin.answers).sum();
+        let gaps = self
+            .bins
+            .iter()
+            .map(|b| (b.score_sum - b.right as f64).abs());
+        (answers > 0).then(|| gaps.sum::<f64>() / answers as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_eight_in_ten_with_a_score_of_0_8_nothing_is_off() {
+        let mut calibration = Calibration::default();
+        assert_eq!(calibration.error(), None);
+        (0..10).for_each(|i| calibration.add(0.8, i < 8));
+        assert!(calibration.error().unwrap() < 1e-9);
+        // As many that are surely right and never are.
+        (0..10).for_each(|_| calibration.add(1.0, false));
+        assert!((calibration.error().unwrap() - 0.5).abs() < 1e-9);
+        let bins: Vec<_> = calibration
+            .bins()
+            .iter()
+            .map(|b| (b.from, b.answers, b.right))
+            .collect();
+        assert_eq!(bins, [(0.8, 10, 0.8), (0.99, 10, 0.0)]);
+    }
+
+    #[test]
+    fn every_score_has_a_bin() {
+        let mut calibration = Calibration::default();
+        let scores = [0.0, 0.499, 0.5, 0.7, 0.9499, 0.95, 0.9999, 1.0];
+        scores
+            .iter()
+            .for_each(|&score| calibration.add(score, true));
+        let counted: Vec<_> = calibration
+            .bins()
+            .iter()
+            .map(|b| (b.from, b.answers))
+            .collect();
+        assert_eq!(
+            counted,
+            [(0.0, 2), (0.5, 1), (0.7, 1), (0.9, 1), (0.95, 1), (0.99, 2)]
+        );
+    }
+}
