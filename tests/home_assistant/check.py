@@ -29,7 +29,8 @@ LIMIT_S = 30
 
 # What has been said and stays: the value of each state, by the end of its topic.
 HEALTH = {"v": 1, "state": "streaming", "reason": None, "attempts": 0}
-STATS = {"v": 1, "cams_online": 2, "cams_total": 2, "lat_total_p95_ms": 88.0, "gpu0_busy_pct": 71.0}
+STATS = {"v": 1, "cams_online": 2, "cams_total": 2, "lat_total_p95_ms": 88.0, "lat_over_budget": 1,
+         "gpu0_busy_pct": 71.0}
 EVENT = {"v": 1, "type": "new", "event": "b7c1-front_door-1", "reason": "first_seen", "zones": ["drive"],
          "entered_zones": ["drive"], "score": 0.83}
 
@@ -203,7 +204,7 @@ class Check:
             "front_door_scene_answer": LONG[:255].strip(), "front_door_enabled": "on",
             "front_door_rate": "2.5", "front_door_motion_gate": "off", "front_door_person_prompt": "some words",
             "front_door_person_min_score": "0.4", "front_door_state": "streaming", "front_door_problem": "off",
-            "latency_p95": "88.0", "gpu_use": "71.0", "cameras_online": "2", "config_problem": "off",
+            "latency_p95": "88.0", "gpu_use": "71.0", "cameras_online": "2", "config_problem": "off", "too_late": "on",
         }
         shown = lambda key: self.shown("spotter_edge1_" + key)
         await self.until("values", lambda: {k: (shown(k), v) for k, v in said.items() if shown(k) != v})
@@ -282,6 +283,10 @@ class Complaints(logging.Handler):
         if ("mqtt" in record.name or "template" in record.name) and not usual:
             self.lines.append(f"{record.levelname} {record.name}: {record.getMessage()}")
 
+    def end(self):
+        if self.lines:
+            sys.exit("Home Assistant complains:\n" + "\n".join(self.lines))
+
 
 def main():
     steps, host, port = sys.argv[1:]
@@ -289,8 +294,8 @@ def main():
     logging.getLogger().addHandler(complaints)
     steps = [json.loads(line) for line in pathlib.Path(steps).read_text().splitlines()]
     asyncio.run(run(steps, host, int(port)))
-    if complaints.lines:
-        sys.exit("Home Assistant complains:\n" + "\n".join(complaints.lines))
+    complaints.end()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Shows a real Home Assistant the daemon at work: the drawn street, the embedded model, a broker.
+
+    python daemon.py HOST PORT
+
+The daemon of street.toml publishes to the broker at HOST:PORT. Every entity that it told of must leave "unknown" by what it sees
+and says, and what is set in Home Assistant must come back as the state that the daemon confirms.
+"""
+
+import asyncio
+import json
+import logging
+import sys
+import tempfile
+import time
+
+import paho.mqtt.client as paho
+
+import check
+
+OF = "spotter_edge1_street_"
+# The model on a slow processor, and traffic of the street that has to come by.
+LIMIT_S = 240
+
+
+class Told:
+    """The records that the broker keeps: what Home Assistant was told of."""
+
+    def __init__(self, host, port):
+        self.entities = {}
+        self.client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+        self.client.on_message = self.on_message
+        self.client.connect(host, port)
+        self.client.subscribe("homeassistant/device/+/config", 1)
+        self.client.loop_start()
+
+    def on_message(self, _client, _userdata, message):
+        if message.payload:
+            self.entities.update(check.entities({"records": [(message.topic, json.loads(message.payload))]}))
+
+
+class Daemon(check.Check):
+    def __init__(self, hass, told):
+        super().__init__(hass, None)
+        self.told = told
+
+    async def all_leave_unknown(self):
+        began = time.monotonic()
+
+        def amiss():
+            shown = {unique_id: self.shown(unique_id) for unique_id in self.told.entities}
+            return {u: s for u, s in shown.items() if s in (None, "unknown", "unavailable")} or ([] if shown else ["no record"])
+
+        await self.until("entities of the daemon", amiss, LIMIT_S)
+        print(f"daemon: {len(self.told.entities)} entities left unknown within {time.monotonic() - began:.0f} s", flush=True)
+
+    async def call(self, domain, service, key, **data):
+        entity = {"entity_id": self.ids()[OF + key]}
+        await self.hass.services.async_call(domain, service, entity | data, blocking=True)
+
+    async def shows(self, what, wanted):
+        shown = lambda: {key: (self.shown(OF + key), state) for key, state in wanted.items() if self.shown(OF + key) != state}
+        await self.until(what, shown)
+        print(f"daemon: {what}", flush=True)
+
+    async def settings(self):
+        """Each is confirmed by the daemon, and the last two show what they do."""
+        await self.call("number", "set_value", "rate", value=3)
+        await self.call("number", "set_value", "person_min_score", value=0.25)
+        await self.call("text", "set_value", "person_prompt", value="red car")
+        await self.call("switch", "turn_on", "motion_gate")
+        await self.shows("what was set is confirmed",
+                         {"rate": "3", "person_min_score": "0.25", "person_prompt": "red car", "motion_gate": "on"})
+        await self.call("switch", "turn_off", "motion_gate")
+        await self.call("switch", "turn_off", "car_enabled")
+        await self.shows("a prompt that is off is unknown", {"car_enabled": "off", "car_present": "unknown", "car_count": "unknown"})
+        await self.call("switch", "turn_off", "enabled")
+        await self.shows("a camera that is off is away, but for its switch", {"enabled": "off", "person_present": "unavailable"})
+        await self.call("switch", "turn_on", "enabled")
+        await self.shows("and comes back", {"enabled": "on", "state": "streaming"})
+
+
+async def run(host, port):
+    with tempfile.TemporaryDirectory() as directory:
+        told = Told(host, port)
+        hass = await check.home_assistant(directory, host, port)
+        try:
+            daemon = Daemon(hass, told)
+            await daemon.all_leave_unknown()
+            await daemon.settings()
+        finally:
+            await hass.async_stop(force=True)
+
+
+def main():
+    host, port = sys.argv[1:]
+    complaints = check.Complaints()
+    logging.getLogger().addHandler(complaints)
+    asyncio.run(run(host, int(port)))
+    complaints.end()
+
+
+main()
