@@ -3,7 +3,7 @@
 use std::{
     future::pending,
     path::{Path, PathBuf},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     time::Duration,
 };
@@ -72,9 +72,23 @@ pub struct Start {
     pub seconds: Option<u64>,
 }
 
+/// Opens the engines of a configuration. Tests have other devices than a machine.
+type OpenEngines =
+    dyn for<'a> Fn(&'a Config, &'a Seats, &'a Arc<dyn Clock>) -> Opening<'a> + Send + Sync;
+type Opening<'a> = Pin<Box<dyn Future<Output = anyhow::Result<(Engines, ModelCard)>> + 'a>>;
+
 /// Runs until a signal, the time, or a failure that only a restart can mend.
 pub async fn run(start: Start) -> anyhow::Result<Report> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let engines: Arc<OpenEngines> =
+        Arc::new(|config, seats, clock| Box::pin(Engines::start(config, seats, clock)));
+    run_with(start, Arc::new(SystemClock::new()), engines).await
+}
+
+async fn run_with(
+    start: Start,
+    clock: Arc<dyn Clock>,
+    engines: Arc<OpenEngines>,
+) -> anyhow::Result<Report> {
     let mut signals = Signals::listen().context("listening to signals")?;
     let mut limit = pin!(time_limit(start.seconds));
     let mut loaded = start.loaded;
@@ -82,6 +96,7 @@ pub async fn run(start: Start) -> anyhow::Result<Report> {
     let around = Around {
         logging: start.logging.clone(),
         console: start.console,
+        engines,
     };
     let mut seats = Seats::new();
     loop {
@@ -114,6 +129,11 @@ pub async fn run(start: Start) -> anyhow::Result<Report> {
         let report = daemon.stop(&mut signals).await;
         match end? {
             End::Reload(next) if !signals.stop_asked() => {
+                if !report.balanced() {
+                    tracing::error!(
+                        "the books of the old configuration do not balance: this is a bug"
+                    );
+                }
                 (loaded, before) = (*next, Some(running));
             }
             End::Reload(_) | End::Stop => return Ok(report),
@@ -148,6 +168,7 @@ impl Wanted {
 struct Around {
     logging: Logging,
     console: Option<Console>,
+    engines: Arc<OpenEngines>,
 }
 
 /// Who waits for an answer, and where.
@@ -210,7 +231,7 @@ impl Daemon {
         let page = BoundPage::bind(&file.http).await?;
         let force = Force::open(&file, clock.now());
         let in_force = file.with_cameras(force.cameras().to_vec());
-        let engines = Engines::start(&in_force, seats, clock).await?;
+        let engines = (around.engines)(&in_force, seats, clock).await?;
         let idle = config::advice::idle_gpus(&file);
         for warning in idle
             .into_iter()

@@ -63,6 +63,7 @@ async fn daemon(steps: &[usize]) -> Daemon {
             levels: Levels::fixed(),
         },
         console: None,
+        engines: Arc::new(|_, _, _| unreachable!("they run already")),
     };
     Daemon::with(config, (page, force), engines, clock, around).unwrap()
 }
