@@ -28,6 +28,26 @@ pub struct Login {
     pub password: &'static str,
 }
 
+/// How packets come to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Inside of the connection, on this channel; reports on the next one.
+    Channel(u8),
+    /// In datagrams to this port; reports to that one.
+    Ports(u16, u16),
+}
+
+/// What a camera can do of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// Both.
+    Both,
+    /// Inside of the connection alone.
+    Tcp,
+    /// Datagrams alone.
+    Udp,
+}
+
 /// What a request came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -35,8 +55,8 @@ pub enum Outcome {
     Told,
     /// A login was given and was wrong.
     WrongLogin,
-    /// A session was made; packets go to this channel.
-    SetUp(u8),
+    /// A session was made; packets go this way.
+    SetUp(Way),
     /// Packets are to flow.
     Play,
     /// The session is over.
@@ -48,6 +68,9 @@ pub enum Outcome {
 pub struct Conversation {
     login: Option<Login>,
     sdp: String,
+    takes: Takes,
+    /// Where our own datagrams come from.
+    ports: (u16, u16),
     /// Told to the client, which is to be heard from within it.
     timeout_s: u64,
     session: String,
@@ -61,11 +84,19 @@ impl Conversation {
         Self {
             login,
             sdp,
+            takes: Takes::Both,
+            ports: (0, 0),
             timeout_s,
             session: format!("{:08}", 12_345_678 + number),
             nonces: 0,
             nonce_uses: 0,
         }
+    }
+
+    /// The same, of a camera that sends packets in these ways, and datagrams from these ports.
+    pub fn sending(mut self, takes: Takes, ports: (u16, u16)) -> Self {
+        (self.takes, self.ports) = (takes, ports);
+        self
     }
 
     /// Takes a request.
@@ -86,12 +117,11 @@ impl Conversation {
                 answer.body.clone_from(&self.sdp);
                 (answer, Outcome::Told)
             }
-            "SETUP" => match channel(request.header("transport").unwrap_or_default()) {
-                Some(channel) => {
-                    let transport =
-                        format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
+            "SETUP" => match self.way(request.header("transport").unwrap_or_default()) {
+                Some(way) => {
+                    let transport = self.transport(way);
                     let answer = good.with("Transport", transport).with("Session", session);
-                    (answer, Outcome::SetUp(channel))
+                    (answer, Outcome::SetUp(way))
                 }
                 None => (Response::new(461), Outcome::Told),
             },
@@ -99,6 +129,30 @@ impl Conversation {
             "GET_PARAMETER" | "SET_PARAMETER" => (good.with("Session", session), Outcome::Told),
             "TEARDOWN" => (good, Outcome::TornDown),
             _ => (Response::new(501), Outcome::Told),
+        }
+    }
+
+    /// The first of the client's ways that the camera can go.
+    fn way(&self, offered: &str) -> Option<Way> {
+        let ways = offered.split(',').filter_map(way);
+        let can = |way: &Way| match way {
+            Way::Channel(_) => self.takes != Takes::Udp,
+            Way::Ports(..) => self.takes != Takes::Tcp,
+        };
+        ways.into_iter().find(can)
+    }
+
+    fn transport(&self, way: Way) -> String {
+        match way {
+            Way::Channel(channel) => {
+                format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1)
+            }
+            Way::Ports(packets, reports) => {
+                let (ours, our_reports) = self.ports;
+                format!(
+                    "RTP/AVP;unicast;client_port={packets}-{reports};server_port={ours}-{our_reports}"
+                )
+            }
         }
     }
 
@@ -178,10 +232,17 @@ fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     found.map(|value| value.trim_end_matches('"'))
 }
 
-/// The first channel a client offers for packets inside of the connection; `None` when it wants them otherwise.
-fn channel(transport: &str) -> Option<u8> {
-    let offered = transport.split_once("interleaved=")?.1;
-    offered.split(['-', ';', ',']).next()?.parse().ok()
+/// What a client offers; `None` for what is not known here.
+fn way(offered: &str) -> Option<Way> {
+    let pair = |name: &str| {
+        let pair = offered.split_once(name)?.1.split(';').next()?;
+        let (first, second) = pair.split_once('-')?;
+        Some((first.parse().ok()?, second.parse().ok()?))
+    };
+    match pair("interleaved=") {
+        Some((channel, _)) => u8::try_from(channel).ok().map(Way::Channel),
+        None => pair("client_port=").map(|(packets, reports)| Way::Ports(packets, reports)),
+    }
 }
 
 #[cfg(test)]
@@ -246,7 +307,23 @@ mod tests {
         .map(|method| camera.on(&request(method, None)))
         .map(|(answer, outcome)| (answer.status == 200).then_some(outcome).unwrap());
         use Outcome::{Play, SetUp, Told, TornDown};
-        assert_eq!(outcomes, [Told, Told, SetUp(2), Play, Told, TornDown]);
+        let set_up = SetUp(Way::Channel(2));
+        assert_eq!(outcomes, [Told, Told, set_up, Play, Told, TornDown]);
+    }
+
+    #[test]
+    fn a_way_is_found_that_both_can_go_or_none_is() {
+        let tcp = "RTP/AVP/TCP;unicast;interleaved=2-3";
+        let udp = "RTP/AVP;unicast;client_port=5000-5001";
+        let both = format!("{udp},{tcp}");
+        let way = |takes, offered: &str| {
+            let camera = Conversation::new(0, None, String::new(), 60);
+            camera.sending(takes, (1, 2)).way(offered)
+        };
+        assert_eq!(way(Takes::Both, &both), Some(Way::Ports(5000, 5001)));
+        assert_eq!(way(Takes::Tcp, &both), Some(Way::Channel(2)));
+        assert_eq!(way(Takes::Udp, tcp), None);
+        assert_eq!(way(Takes::Tcp, udp), None);
     }
 
     #[test]

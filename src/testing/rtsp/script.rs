@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    conversation::Login,
+    conversation::{Login, Takes},
     play::{Damage, Reports, Stamps, media},
     tape::Tape,
 };
@@ -47,6 +47,8 @@ pub struct Script {
     pub after: &'static str,
     /// Who may watch.
     pub login: Option<Login>,
+    /// The ways in which it sends packets.
+    pub takes: Takes,
     /// Requests that are not answered as they should be, by their method.
     pub deeds: Vec<(&'static str, Deed)>,
     /// The session ends without a request for so long, as is announced.
@@ -75,6 +77,7 @@ impl Script {
             before: "",
             after: "",
             login: None,
+            takes: Takes::Both,
             deeds: Vec::new(),
             timeout: Duration::from_secs(60),
             every: Duration::from_millis(50),

@@ -9,15 +9,15 @@ use std::{
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     task::{JoinHandle, JoinSet},
     time::{Instant, sleep_until, timeout},
 };
 
 use super::{
-    conversation::{Conversation, Outcome},
+    conversation::{Conversation, Outcome, Way},
     message::{Incoming, Request, interleaved, take},
-    play::Player,
+    play::{Damage, Player},
     script::{Deed, Script},
 };
 use crate::domain::{Clock, SystemClock};
@@ -40,6 +40,8 @@ pub struct Memory {
     pub sessions: usize,
     /// Sessions that were ended by the client as is proper.
     pub torn_down: usize,
+    /// Since when the last connection has been sent pictures without a fault.
+    pub streams_since: Option<Instant>,
 }
 
 impl Memory {
@@ -84,6 +86,11 @@ impl Server {
         format!("rtsp://{}/x", self.address)
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// What happened so far.
     pub fn memory(&self) -> Memory {
         self.memory.lock().unwrap().clone()
@@ -110,8 +117,11 @@ async fn listen(
             memory.connections += 1;
             memory.connections - 1
         });
-        let connection = Connection::new(socket, number, script(number), Arc::clone(&memory));
-        open.spawn(connection.run());
+        let (script, memory) = (script(number), Arc::clone(&memory));
+        open.spawn(async move {
+            let connection = Connection::new(socket, number, script, memory).await;
+            connection.run().await;
+        });
     }
 }
 
@@ -125,7 +135,9 @@ struct Connection {
     conversation: Conversation,
     memory: Arc<Mutex<Memory>>,
     received: Vec<u8>,
-    channel: u8,
+    way: Way,
+    /// Where datagrams come from: packets, and reports.
+    datagrams: [UdpSocket; 2],
     player: Player,
     playing: bool,
     silent: bool,
@@ -151,16 +163,28 @@ impl From<io::Error> for End {
 }
 
 impl Connection {
-    fn new(socket: TcpStream, number: usize, script: Script, memory: Arc<Mutex<Memory>>) -> Self {
+    async fn new(
+        socket: TcpStream,
+        number: usize,
+        script: Script,
+        memory: Arc<Mutex<Memory>>,
+    ) -> Self {
+        let datagrams = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0"));
+        let [packets, reports] = datagrams;
+        let datagrams = [packets.await.unwrap(), reports.await.unwrap()];
+        let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+        let ports = (port(&datagrams[0]), port(&datagrams[1]));
         let (login, timeout_s) = (script.login.clone(), script.timeout.as_secs());
         let now = Instant::now();
         Self {
             socket,
             number,
-            conversation: Conversation::new(number, login, script.sdp(), timeout_s),
+            conversation: Conversation::new(number, login, script.sdp(), timeout_s)
+                .sending(script.takes, ports),
             memory,
             received: Vec::new(),
-            channel: 0,
+            way: Way::Channel(0),
+            datagrams,
             player: Player::new(
                 Arc::clone(&script.reel),
                 script.every,
@@ -184,6 +208,7 @@ impl Connection {
                 break end;
             }
         };
+        remember(&self.memory, |memory| memory.streams_since = None);
         match end {
             End::Deed(Deed::Reset) => self.socket.set_zero_linger().unwrap(),
             End::Deed(_) => self.hang_up().await,
@@ -246,6 +271,9 @@ impl Connection {
         self.socket.write_all(&answer.bytes(sequence)).await?;
         if deed.is_none() && outcome == Outcome::Play {
             self.playing = true;
+            let is_whole = matches!(self.script.damage, Damage::None | Damage::Renamed);
+            let since = is_whole.then(Instant::now);
+            remember(&self.memory, |memory| memory.streams_since = since);
             self.next_picture = Instant::now();
             self.next_report = self.next_picture;
         }
@@ -260,7 +288,7 @@ impl Connection {
             Outcome::Told | Outcome::Play => {}
         });
         match outcome {
-            Outcome::SetUp(channel) => self.channel = *channel,
+            Outcome::SetUp(way) => self.way = *way,
             Outcome::TornDown => self.playing = false,
             _ => {}
         }
@@ -268,7 +296,10 @@ impl Connection {
 
     async fn act(&mut self, deed: Deed) -> Result<(), End> {
         match deed {
-            Deed::Silence => self.silent = true,
+            Deed::Silence => {
+                self.silent = true;
+                remember(&self.memory, |memory| memory.streams_since = None);
+            }
             Deed::Ignore => {}
             Deed::Babble => {
                 let babble = [&[0xa5; 3000][..], b"\r\n\r\n"].concat();
@@ -293,18 +324,46 @@ impl Connection {
         }
         let over = self.script.ending.filter(|end| played >= end.pictures);
         for packet in self.player.next_picture() {
-            let bytes = interleaved(self.channel, &packet);
             match over {
                 Some(end) => {
                     if end.torn {
-                        self.socket.write_all(&bytes[..bytes.len() / 2]).await?;
+                        self.send_half(&packet).await?;
                     }
                     return self.act(end.deed).await;
                 }
-                None => self.socket.write_all(&bytes).await?,
+                None => self.send(&packet, false).await?,
             }
         }
         Ok(())
+    }
+
+    /// On its way to the client: a packet, or a report.
+    async fn send(&mut self, packet: &[u8], is_report: bool) -> io::Result<()> {
+        match self.way {
+            Way::Channel(channel) => {
+                let bytes = interleaved(channel + u8::from(is_report), packet);
+                self.socket.write_all(&bytes).await
+            }
+            Way::Ports(packets, reports) => {
+                let (from, to) = match is_report {
+                    false => (&self.datagrams[0], packets),
+                    true => (&self.datagrams[1], reports),
+                };
+                // Nobody may listen any more, which is no matter of the sender's.
+                let _ = from.send_to(packet, ("127.0.0.1", to)).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn send_half(&mut self, packet: &[u8]) -> io::Result<()> {
+        match self.way {
+            Way::Channel(channel) => {
+                let bytes = interleaved(channel, packet);
+                self.socket.write_all(&bytes[..bytes.len() / 2]).await
+            }
+            Way::Ports(..) => self.send(&packet[..packet.len() / 2], false).await,
+        }
     }
 
     async fn report(&mut self) -> Result<(), End> {
@@ -314,8 +373,7 @@ impl Connection {
         let unix = Duration::from_nanos(u64::try_from(now_ns).unwrap());
         let (reports, number) = (self.script.reports, self.reports);
         if let Some(packet) = self.player.report(reports, number, unix) {
-            let bytes = interleaved(self.channel + 1, &packet);
-            self.socket.write_all(&bytes).await?;
+            self.send(&packet, true).await?;
         }
         Ok(())
     }

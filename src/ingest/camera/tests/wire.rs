@@ -23,6 +23,7 @@ use crate::testing::rtsp::{
 mod changes;
 mod cuts;
 mod damage;
+mod datagrams;
 mod endings;
 mod refusals;
 mod zoo;
