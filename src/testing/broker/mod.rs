@@ -4,6 +4,7 @@
 
 pub(crate) mod codec;
 mod script;
+mod serve;
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +22,7 @@ use tokio::{
 
 use codec::{Connect, Packet, Publish};
 pub(crate) use script::{Acknowledges, Instead, Script};
+use serve::accept;
 
 /// How long anything may take before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,6 +40,8 @@ struct Memory {
     connections: usize,
     open: usize,
     got: Vec<Got>,
+    /// What a consumer has got of what was accepted; `None` without one.
+    routed: Option<Vec<Publish>>,
     retained: BTreeMap<String, Vec<u8>>,
     /// Most messages that waited for an acknowledgement at one time.
     unanswered: usize,
@@ -66,15 +70,27 @@ impl Inner {
         self.memory().script.clone()
     }
 
-    fn remember(&self, connection: usize, packet: Packet) {
+    fn remember(&self, connection: usize, packet: Packet, script: &Script) {
         let mut memory = self.memory();
-        if let Packet::Publish(message) = &packet
-            && message.retain
-        {
-            let kept = memory.retained.entry(message.topic.clone());
-            *kept.or_default() = message.payload.clone();
+        let refuses = matches!(script.acknowledges, Acknowledges::With(_));
+        let (Memory { routed, got, .. }, mut is_kept) = (&mut *memory, true);
+        match (routed, &packet) {
+            (Some(routed), Packet::Publish(message)) => {
+                is_kept = message.qos == 0 || !refuses;
+                routed.extend(is_kept.then(|| message.clone()));
+            }
+            (Some(_), _) => {}
+            (None, _) => got.push(Got {
+                connection,
+                packet: packet.clone(),
+            }),
         }
-        memory.got.push(Got { connection, packet });
+        if let Packet::Publish(message) = packet
+            && message.retain
+            && is_kept
+        {
+            memory.retained.insert(message.topic, message.payload);
+        }
         self.changed.notify_waiters();
     }
 }
@@ -83,12 +99,12 @@ impl Inner {
 pub(crate) struct Broker {
     pub(crate) port: u16,
     inner: Arc<Inner>,
-    task: JoinHandle<()>,
+    task: Mutex<JoinHandle<()>>,
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.task.abort();
+        self.task().abort();
         _ = self.inner.orders.send(Order::Close);
     }
 }
@@ -105,7 +121,35 @@ impl Broker {
         });
         inner.memory().script = script;
         let task = tokio::spawn(accept(listener, Arc::clone(&inner)));
+        let task = Mutex::new(task);
         Self { port, inner, task }
+    }
+
+    fn task(&self) -> MutexGuard<'_, JoinHandle<()>> {
+        self.task.lock().expect("no test panics with it")
+    }
+
+    /// Closes every connection, and nobody listens any more.
+    pub(crate) fn leave(&self) {
+        self.task().abort();
+        self.cut();
+    }
+
+    /// Listens again after [`leave`](Self::leave).
+    pub(crate) async fn come_back(&self) {
+        let listener = loop {
+            // The system may take a moment to give the port free.
+            match TcpListener::bind(("127.0.0.1", self.port)).await {
+                Ok(listener) => break listener,
+                Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+        };
+        *self.task() = tokio::spawn(accept(listener, Arc::clone(&self.inner)));
+    }
+
+    /// Whether it left and is not back.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.task().is_finished()
     }
 
     /// Changes what it does from now on.
@@ -133,6 +177,38 @@ impl Broker {
     /// Sends bytes to every client.
     pub(crate) fn say_raw(&self, bytes: Vec<u8>) {
         _ = self.inner.orders.send(Order::Say(bytes.clone(), bytes));
+    }
+
+    /// From now on a consumer of all topics gets what is accepted: not what a script refuses. Nothing else is remembered
+    /// from now on but what is retained, so it may run for hours.
+    pub(crate) fn consume(&self) {
+        self.inner.memory().routed = Some(Vec::new());
+    }
+
+    /// What came for the consumer since the last time.
+    pub(crate) fn consumed(&self) -> Vec<Publish> {
+        let mut memory = self.inner.memory();
+        memory
+            .routed
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// All it retains; empty messages clear.
+    pub(crate) fn all_retained(&self) -> BTreeMap<String, String> {
+        let memory = self.inner.memory();
+        let kept = memory
+            .retained
+            .iter()
+            .filter(|(_, payload)| !payload.is_empty());
+        kept.map(|(topic, payload)| (topic.clone(), String::from_utf8_lossy(payload).into_owned()))
+            .collect()
+    }
+
+    /// Connections so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.inner.memory().connections
     }
 
     /// All it got so far.
@@ -197,239 +273,4 @@ impl Broker {
         })
         .await;
     }
-}
-
-async fn accept(listener: TcpListener, inner: Arc<Inner>) {
-    loop {
-        let Ok((socket, _)) = listener.accept().await else {
-            return;
-        };
-        let connection = {
-            let mut memory = inner.memory();
-            memory.connections += 1;
-            memory.open += 1;
-            memory.unanswered = 0;
-            memory.connections
-        };
-        let inner = Arc::clone(&inner);
-        tokio::spawn(async move {
-            let mut orders = inner.orders.subscribe();
-            // A socket that ends in the middle of a packet is what many tests do.
-            _ = serve(socket, connection, &inner, &mut orders).await;
-            inner.memory().open -= 1;
-            inner.changed.notify_waiters();
-        });
-    }
-}
-
-/// The client's bytes, as slowly and as many as the script says.
-struct Reader<'a> {
-    socket: ReadHalf<TcpStream>,
-    inner: &'a Inner,
-    bytes: usize,
-}
-
-impl Reader<'_> {
-    /// All that is there, up to what may be read at once; an error when the script cuts.
-    async fn read(&mut self, into: &mut Vec<u8>) -> std::io::Result<()> {
-        let script = self.inner.script();
-        let mut room = vec![0; script.reads_slowly.map_or(16 * 1024, |(bytes, _)| bytes)];
-        if let Some((_, rest)) = script.reads_slowly {
-            sleep(rest).await;
-        }
-        let count = self.socket.read(&mut room).await?;
-        self.bytes += count;
-        let is_cut = script.cut_after_read.is_some_and(|max| self.bytes >= max);
-        if count == 0 || is_cut {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        into.extend(&room[..count]);
-        Ok(())
-    }
-}
-
-/// Waits until the script lets bytes through.
-async fn awake(inner: &Inner) {
-    loop {
-        let changed = inner.changed.notified();
-        tokio::pin!(changed);
-        changed.as_mut().enable();
-        if !inner.memory().script.is_half_open {
-            return;
-        }
-        changed.await;
-    }
-}
-
-struct Writer {
-    socket: WriteHalf<TcpStream>,
-    bytes: usize,
-}
-
-impl Writer {
-    async fn write(&mut self, inner: &Inner, bytes: &[u8]) -> std::io::Result<()> {
-        let room = inner.memory().script.cut_after_written;
-        let room = room.map_or(usize::MAX, |max| max.saturating_sub(self.bytes));
-        let sent = &bytes[..bytes.len().min(room)];
-        self.socket.write_all(sent).await?;
-        self.bytes += sent.len();
-        if sent.len() < bytes.len() {
-            return Err(std::io::ErrorKind::BrokenPipe.into());
-        }
-        Ok(())
-    }
-}
-
-async fn serve(
-    socket: TcpStream,
-    connection: usize,
-    inner: &Arc<Inner>,
-    orders: &mut broadcast::Receiver<Order>,
-) -> std::io::Result<()> {
-    let (read, write) = tokio::io::split(socket);
-    let mut reader = Reader {
-        socket: read,
-        inner,
-        bytes: 0,
-    };
-    let mut writer = Writer {
-        socket: write,
-        bytes: 0,
-    };
-    let mut unread = Vec::new();
-    let mut v5 = false;
-    // Acknowledgements that are due later.
-    let (late, mut due) = tokio::sync::mpsc::channel::<u16>(64);
-    loop {
-        while let Some((packet, bytes)) = first(&mut unread, v5).await {
-            if let Packet::Connect(connect) = &packet {
-                v5 = connect.level == 5;
-            }
-            let max = inner.script().packet_max_untold;
-            if max.is_some_and(|max| bytes > max) {
-                return Ok(());
-            }
-            inner.remember(connection, packet.clone());
-            answer(&packet, v5, inner, &mut writer, &late).await?;
-        }
-        tokio::select! {
-            biased;
-            () = awake(inner) => {}
-            order = orders.recv() => if matches!(order, Ok(Order::Close)) { return Ok(()) },
-        }
-        tokio::select! {
-            read = reader.read(&mut unread) => {
-                read?;
-                awake(inner).await;
-                let heard = match inner.script().instead {
-                    None => continue,
-                    Some(Instead::Echo) => std::mem::take(&mut unread),
-                    Some(Instead::Say(bytes)) => bytes,
-                };
-                unread.clear();
-                writer.write(inner, &heard).await?;
-            }
-            order = orders.recv() => match order {
-                Ok(Order::Say(old, new)) => {
-                    writer.write(inner, if v5 { &new } else { &old }).await?;
-                }
-                Ok(Order::Close) | Err(_) => return Ok(()),
-            },
-            Some(id) = due.recv() => acknowledge(id, 0, v5, inner, &mut writer).await?,
-        }
-    }
-}
-
-/// Takes the first whole packet off.
-async fn first(unread: &mut Vec<u8>, v5: bool) -> Option<(Packet, usize)> {
-    let mut slice: &[u8] = unread;
-    let packet = codec::read(&mut slice, v5).await;
-    let (packet, bytes) = packet.ok()?;
-    unread.drain(..bytes);
-    Some((packet, bytes))
-}
-
-async fn answer(
-    packet: &Packet,
-    v5: bool,
-    inner: &Arc<Inner>,
-    writer: &mut Writer,
-    late: &tokio::sync::mpsc::Sender<u16>,
-) -> std::io::Result<()> {
-    let script = inner.script();
-    let closed = || Err(std::io::ErrorKind::ConnectionAborted.into());
-    match packet {
-        Packet::Connect(connect) => {
-            let code = match connect.level {
-                5 if script.is_old => {
-                    // Its own format: it knows no other.
-                    writer.write(inner, &codec::connack(false, 1, &[])).await?;
-                    return closed();
-                }
-                5 if script.refuses_retained_wills && connect.will_retained => 0x9a,
-                _ => script.connack,
-            };
-            let bytes = codec::connack(v5, code, &script.terms);
-            writer.write(inner, &bytes).await?;
-            if code != 0 {
-                return closed();
-            }
-            writer.write(inner, &script.greeting).await
-        }
-        Packet::Publish(message) if message.qos > 0 => {
-            {
-                let mut memory = inner.memory();
-                memory.unanswered += 1;
-                memory.unanswered_max = memory.unanswered_max.max(memory.unanswered);
-            }
-            match script.acknowledges {
-                Acknowledges::Always => acknowledge(message.id, 0, v5, inner, writer).await,
-                Acknowledges::With(code) => acknowledge(message.id, code, v5, inner, writer).await,
-                Acknowledges::Never => Ok(()),
-                Acknowledges::Late(after) => {
-                    let (late, id) = (late.clone(), message.id);
-                    tokio::spawn(async move {
-                        sleep(after).await;
-                        // The connection may have ended.
-                        _ = late.send(id).await;
-                    });
-                    Ok(())
-                }
-            }
-        }
-        Packet::Subscribe { id, filters } => {
-            let refusal = if v5 { 0x87 } else { 0x80 };
-            let is_refused = |name| script.refused_filters.contains(name);
-            let codes = filters.iter().map(|filter| match is_refused(&filter.name) {
-                true => refusal,
-                false => filter.qos,
-            });
-            let codes: Vec<u8> = codes.collect();
-            writer
-                .write(inner, &codec::suback(0x90, v5, *id, &codes))
-                .await
-        }
-        Packet::Unsubscribe { id, filters } => {
-            let codes = vec![0; filters.len()];
-            writer
-                .write(inner, &codec::suback(0xb0, v5, *id, &codes))
-                .await
-        }
-        Packet::Ping => writer.write(inner, &[0xd0, 0]).await,
-        Packet::Publish(_) | Packet::PubAck { .. } | Packet::Disconnect => Ok(()),
-    }
-}
-
-async fn acknowledge(
-    id: u16,
-    code: u8,
-    v5: bool,
-    inner: &Inner,
-    writer: &mut Writer,
-) -> std::io::Result<()> {
-    {
-        let mut memory = inner.memory();
-        memory.unanswered = memory.unanswered.saturating_sub(1);
-    }
-    writer.write(inner, &codec::puback(v5, id, code)).await
 }
