@@ -1,5 +1,6 @@
 # make demo    cameras, model and broker on this machine, detections on the terminal
 # make test    everything that CI runs
+# make soak    an hour of faults: four cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
 # make home-assistant    shows a real Home Assistant what Spotter tells it
 # make install as root: the daemon as a systemd service
 PREFIX  ?= /usr/local
@@ -7,7 +8,7 @@ DESTDIR ?=
 UNITS   ?= /etc/systemd/system
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test check lint home-assistant install uninstall
+.PHONY: help build demo test check lint soak home-assistant install uninstall
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -37,6 +38,12 @@ check:
 	cargo build --locked
 	for file in configs/*.toml; do target/debug/spotter check $$file || exit 1; done
 	.ci/verify-unit
+
+# `make test` runs a minute of it. A line a minute, and at the end a table; it fails when anything was lost, doubled or left.
+soak: export SPOTTER_SOAK_MINUTES ?= 60
+soak:
+	@.ci/packages test
+	cargo test --locked --lib app::daemon::field::soak -- --nocapture
 
 # Not a part of `make test`, because it installs Home Assistant.
 home-assistant:

@@ -431,6 +431,8 @@ fn log_refused(problems: &Problems) {
     }
 }
 
+#[cfg(test)]
+mod field;
 mod reload;
 mod requests;
 #[cfg(test)]

@@ -1,0 +1,264 @@
+//! The whole daemon in a field of scripted cameras and a scripted broker, as `spotter run` runs it: a configuration file,
+//! pipelines over RTSP, a connection over MQTT, a spool on disk, signals. Only the model is not there: its device sees what
+//! a test says.
+//!
+//! Signals, descriptors and memory are a process's, so each of these tests runs itself again, alone.
+
+mod device;
+mod judge;
+mod soak;
+
+use std::{
+    fs,
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+use device::{Seeing, Stage};
+use judge::Judge;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    app::{rig, start_logging, station::Station},
+    config::Environment,
+    domain::CameraId,
+    front::handle,
+    sampler::TimeLimits,
+    testing::{
+        self,
+        broker::{Broker, codec::Publish},
+        rtsp::{
+            script::Script,
+            server::Server,
+            tape::{Codec, Recording, Tape},
+        },
+    },
+};
+
+/// The cameras that a field begins with.
+const CAMERAS: [&str; 4] = ["gate", "yard", "dock", "roof"];
+const ALONE: &str = "SPOTTER_TEST_ALONE";
+
+/// True in the process that is to do it. Else it was done in one: what that printed and logged is given to `judge`.
+fn is_alone(test: &str, judge: impl FnOnce(&str)) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let logs = tempfile::NamedTempFile::new().unwrap();
+    // With a view of the disks of its own, where that is allowed.
+    let apart = ["unshare", "--map-root-user", "--mount"];
+    let may = Command::new(apart[0])
+        .args(&apart[1..])
+        .arg("true")
+        .status();
+    let apart = match may.is_ok_and(|done| done.success()) {
+        true => &apart[..],
+        false => &["env"],
+    };
+    let mut child = Command::new(apart[0])
+        .args(&apart[1..])
+        .arg(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(ALONE, "1")
+        .env_remove("RUST_LOG")
+        .stdout(Stdio::piped())
+        .stderr(logs.reopen().unwrap())
+        .spawn()
+        .unwrap();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        println!("{}", line.unwrap());
+    }
+    let done = child.wait().unwrap();
+    let log = String::from_utf8_lossy(&fs::read(logs.path()).unwrap()).into_owned();
+    if !done.success() {
+        let lines: Vec<&str> = log.lines().collect();
+        let last = &lines[lines.len().saturating_sub(400)..];
+        panic!("{test}: {done}, its log ended with\n{}", last.join("\n"));
+    }
+    judge(&log);
+    false
+}
+
+/// Lines of the log of a level, but those that hold one of `expected`.
+fn lines_but<'a>(log: &'a str, level: &str, expected: &[&str]) -> Vec<&'a str> {
+    let is_new =
+        |line: &&str| line.contains(level) && !expected.iter().any(|words| line.contains(words));
+    log.lines().filter(is_new).collect()
+}
+
+/// A tape that all cameras play.
+fn tape() -> Arc<Tape> {
+    static TAPE: OnceLock<Arc<Tape>> = OnceLock::new();
+    let record = || Arc::new(Tape::record(&Recording::of(Codec::H264)));
+    Arc::clone(TAPE.get_or_init(record))
+}
+
+/// A good H.264 camera.
+fn good() -> Script {
+    Script::good(&tape())
+}
+
+/// Sends a signal to this very process.
+fn signal(name: &str) {
+    let process = std::process::id().to_string();
+    let done = Command::new("kill").args([name, &process]).status();
+    assert!(done.unwrap().success(), "kill {name}");
+}
+
+/// The answer of the status page; empty while there is none. Blocks.
+fn get(page: SocketAddr, path: &str) -> String {
+    let ask = || {
+        let mut stream = TcpStream::connect(page)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: {page}\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        io::Result::Ok(answer)
+    };
+    ask().unwrap_or_default()
+}
+
+/// See the module.
+struct Field {
+    directory: TempDir,
+    broker: Broker,
+    page: SocketAddr,
+    stage: Stage,
+    /// Where the cameras are.
+    urls: Vec<String>,
+}
+
+impl Field {
+    /// The broker and the configuration of a daemon that watches cameras there.
+    async fn new(urls: Vec<String>) -> Self {
+        let broker = Broker::start(testing::broker::Script::default()).await;
+        broker.consume();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let field = Self {
+            directory: tempfile::tempdir().unwrap(),
+            broker,
+            page: free.local_addr().unwrap(),
+            stage: Stage::default(),
+            urls,
+        };
+        field.write(&field.text());
+        field
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("site.toml")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    /// Writes the configuration. Not in place: a reload may read it at any moment.
+    fn write(&self, text: &str) {
+        let draft = self.directory.path().join("draft");
+        fs::write(&draft, text).unwrap();
+        fs::rename(draft, self.path()).unwrap();
+    }
+
+    /// The configuration that the field begins with.
+    fn text(&self) -> String {
+        let (state, page, port) = (self.state(), self.page, self.broker.port);
+        let mut text = format!(
+            "node = {{ name = \"edge1\", state_dir = {state:?} }}\nhttp.listen = \"{page}\"\nmodel.budget = \"5s\"\n\
+             mqtt = {{ url = \"mqtt://127.0.0.1:{port}\", commands = \"all\" }}\n\
+             [defaults]\nrate = 5\nfirst_frame = \"5s\"\nstall = \"3s\"\n\
+             events = {{ confirm = \"2 of 3\", end_after = \"2s\", still_after = \"60s\" }}\n"
+        );
+        for (camera, url) in CAMERAS.iter().zip(&self.urls) {
+            text += &format!(
+                "[camera.{camera}]\nurl = \"{url}\"\nprompt.thing = {{ detect = \"thing\", snapshot = true }}\n\
+                 prompt.dark = {{ query = \"Is it dark?\", choices = [\"yes\", \"no\"], rate = 1 }}\n"
+            );
+        }
+        text
+    }
+
+    /// Runs the daemon as the program does, until a signal that `story` sends.
+    async fn run_while<T>(
+        &self,
+        clock: Arc<dyn Clock>,
+        story: impl Future<Output = T>,
+    ) -> (Report, T) {
+        self.run_with(clock, engines_of(&self.stage), story).await
+    }
+
+    async fn run_with<T>(
+        &self,
+        clock: Arc<dyn Clock>,
+        engines: Arc<OpenEngines>,
+        story: impl Future<Output = T>,
+    ) -> (Report, T) {
+        static LOGGING: OnceLock<Logging> = OnceLock::new();
+        let loaded = config::load(&self.path(), &Environment::process()).unwrap();
+        let logging = LOGGING.get_or_init(|| start_logging(0, &loaded.config).unwrap());
+        let start = Start {
+            path: self.path(),
+            loaded,
+            logging: logging.clone(),
+            console: None,
+            seconds: None,
+        };
+        let (mut run, mut story) = (pin!(run_with(start, clock, engines)), pin!(story));
+        let told = tokio::select! {
+            ended = &mut run => panic!("it ended before it was asked to: {ended:?}"),
+            told = &mut story => told,
+        };
+        (run.await.unwrap(), told)
+    }
+
+    /// Says something at a topic below the node's.
+    fn say(&self, topic: &str, payload: impl Into<Vec<u8>>) {
+        self.broker.say(&Publish {
+            topic: format!("spotter/edge1/{topic}"),
+            payload: payload.into(),
+            ..Publish::default()
+        });
+    }
+
+    fn retained(&self, topic: &str) -> Option<String> {
+        self.broker.retained(&format!("spotter/edge1/{topic}"))
+    }
+}
+
+/// One engine, whose device sees what is on the stage.
+fn engines_of(stage: &Stage) -> Arc<OpenEngines> {
+    let stage = stage.clone();
+    Arc::new(move |config, _, clock| {
+        Box::pin(engine(config.clone(), stage.clone(), Arc::clone(clock)))
+    })
+}
+
+async fn engine(
+    config: Config,
+    stage: Stage,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<(Engines, ModelCard)> {
+    let engine_clock = Arc::clone(&clock);
+    let build = move || {
+        Ok((
+            testing::simulated::engine(Seeing::new(stage), engine_clock),
+            2,
+        ))
+    };
+    let started = handle::start(build).await?;
+    let limits = TimeLimits::new(config.model.budget, None);
+    let station = Station::new("cpu".into(), started, &config.cameras, limits, &clock);
+    let cameras: Vec<CameraId> = config
+        .cameras
+        .iter()
+        .map(|camera| camera.id.clone())
+        .collect();
+    Ok((Engines::new(vec![station], cameras), rig::card()))
+}

@@ -1,0 +1,262 @@
+//! What goes wrong, and when: drawn from a seed, so that a run can be had again.
+
+use std::{collections::BTreeMap, sync::Mutex};
+
+use rand::RngExt as _;
+use rand_pcg::Pcg32;
+
+use super::super::*;
+use crate::testing::{
+    broker::Acknowledges,
+    rtsp::{
+        play::{Damage, Reports, Stamps},
+        script::{Deed, Ending},
+    },
+};
+
+/// Draws of one kind.
+pub(super) struct Chance(Pcg32);
+
+impl Chance {
+    /// The `number`-th of a kind.
+    pub(super) fn new(seed: u64, kind: u64, number: u64) -> Self {
+        Self(Pcg32::new(seed ^ kind << 32, number))
+    }
+
+    /// From `least` on, below `most`.
+    pub(super) fn between(&mut self, least: u64, most: u64) -> u64 {
+        self.0.random_range(least..most)
+    }
+
+    pub(super) fn ms(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(self.between(least, most))
+    }
+
+    pub(super) fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.between(0, of.len() as u64) as usize]
+    }
+}
+
+/// How often what happened.
+#[derive(Clone, Default)]
+pub(super) struct Diary(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl Diary {
+    pub(super) fn note(&self, what: &str) {
+        *self.0.lock().unwrap().entry(what.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn all(&self) -> BTreeMap<String, u64> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.lock().unwrap().values().sum()
+    }
+}
+
+/// The tapes of cameras, and how long they play.
+#[derive(Clone)]
+pub(super) struct Tapes {
+    usual: Arc<Tape>,
+    larger: Arc<Tape>,
+    rare_keys: Arc<Tape>,
+    /// Pictures until a stream ends.
+    length: (u64, u64),
+}
+
+impl Tapes {
+    /// Streams of seconds, or of a minute when the soak is `long`.
+    pub(super) fn record(long: bool) -> Self {
+        let usual = Recording::of(Codec::H264);
+        let of = |recording: Recording| Arc::new(Tape::record(&recording));
+        Self {
+            usual: tape(),
+            larger: of(Recording {
+                size: (480, 272),
+                ..usual.clone()
+            }),
+            rare_keys: of(Recording {
+                pictures: 120,
+                gop: 120,
+                ..usual
+            }),
+            length: if long { (20, 1200) } else { (20, 100) },
+        }
+    }
+
+    pub(super) fn good(&self) -> Script {
+        good()
+    }
+
+    /// What a connection comes to, and its name.
+    pub(super) fn script(&self, chance: &mut Chance) -> (Script, String) {
+        let pictures = chance.between(self.length.0, self.length.1) as usize;
+        match chance.between(0, 100) {
+            0..45 => self.ends(chance, pictures),
+            45..83 => self.damaged(chance, 2 * pictures),
+            83..97 => self.refuses(chance),
+            97..99 => (
+                self.good().at("SETUP", Deed::Refuse(453)),
+                "refused 453".into(),
+            ),
+            _ => (
+                self.good().at("DESCRIBE", Deed::Refuse(401)),
+                "refused 401".into(),
+            ),
+        }
+    }
+
+    fn ends(&self, chance: &mut Chance, pictures: usize) -> (Script, String) {
+        let good = self.good();
+        match chance.between(0, 7) {
+            0 => (good.after(0, Deed::Silence), "silence after PLAY".into()),
+            1 => (good.after(pictures, Deed::Silence), "stall in a GOP".into()),
+            2 => (
+                good.within(pictures, Deed::Silence),
+                "stall in a packet".into(),
+            ),
+            3 => (good.after(pictures, Deed::Close), "FIN".into()),
+            4 => (good.within(pictures, Deed::Close), "FIN in a packet".into()),
+            5 => (good.after(pictures, Deed::Reset), "RST".into()),
+            _ => (good.within(pictures, Deed::Reset), "RST in a packet".into()),
+        }
+    }
+
+    fn refuses(&self, chance: &mut Chance) -> (Script, String) {
+        let request = chance.one(&["OPTIONS", "DESCRIBE", "SETUP", "PLAY"]);
+        let deed = chance.one(&[
+            Deed::Refuse(404),
+            Deed::Refuse(500),
+            Deed::Silence,
+            Deed::Close,
+            Deed::Reset,
+            Deed::Babble,
+        ]);
+        let name = match deed {
+            Deed::Refuse(status) => format!("refused {status}"),
+            deed => format!("{deed:?} at a request"),
+        };
+        (self.good().at(request, deed), name)
+    }
+
+    /// It is all over with a goodbye.
+    fn damaged(&self, chance: &mut Chance, pictures: usize) -> (Script, String) {
+        let mut script = self.good();
+        let name = match chance.between(0, 10) {
+            0 => {
+                let of = chance.one(&[20, 100, 1000]);
+                script.damage = Damage::LoseOneOf(of);
+                format!("loss of one in {of}")
+            }
+            1 => {
+                script.damage = Damage::DelayOneOf(20);
+                "reorder".into()
+            }
+            2 => {
+                script.damage = Damage::FlipOneOf(200);
+                "wrong bytes".into()
+            }
+            3 => {
+                script.damage = Damage::Renamed;
+                "new SSRC with each key picture".into()
+            }
+            4 => {
+                script.damage = Damage::Foreign;
+                "another session's packets".into()
+            }
+            5 => {
+                let ssrc = chance.between(1, 1 << 32) as u32;
+                let stamps = Stamps {
+                    sequence: 7,
+                    rtp: 1,
+                    ssrc,
+                };
+                script.restart = Some((pictures / 2, stamps));
+                "new SSRC".into()
+            }
+            6 => {
+                script.reel = [&self.usual, &self.larger].map(Arc::clone).into();
+                "new size".into()
+            }
+            7 => {
+                script.reel = [Arc::clone(&self.rare_keys)].into();
+                script.damage = Damage::LosePicture(50);
+                "key pictures far apart, one picture lost".into()
+            }
+            8 => {
+                script.reports = Reports::Stepping(chance.one(&[-3600, -5, 5, 3600]));
+                "clock jumps".into()
+            }
+            _ => {
+                script.reports = chance.one(&[Reports::Missing, Reports::Off(7200)]);
+                "clock missing or hours off".into()
+            }
+        };
+        script.ending = Some(Ending {
+            pictures,
+            torn: false,
+            deed: Deed::Close,
+        });
+        (script, name)
+    }
+}
+
+/// A fault of the broker begins; returns its name.
+pub(super) fn hurt(broker: &Broker, chance: &mut Chance) -> String {
+    let ms = chance.between(20, 2000);
+    let bytes = chance.between(1, 4000) as usize;
+    match chance.between(0, 12) {
+        0 | 1 => {
+            broker.leave();
+            "restarts and remembers".into()
+        }
+        2 | 3 => {
+            broker.leave();
+            broker.forget();
+            "restarts and forgets".into()
+        }
+        4 => {
+            broker.cut();
+            "cuts the connection".into()
+        }
+        5 => {
+            broker.script(|script| script.is_half_open = true);
+            "silent".into()
+        }
+        6 => {
+            broker.cut();
+            broker.script(|script| script.connack = 0x89);
+            "refuses: busy".into()
+        }
+        7 => {
+            broker.script(|script| script.acknowledges = Acknowledges::Never);
+            "acknowledges nothing".into()
+        }
+        8 => {
+            let late = Acknowledges::Late(Duration::from_millis(ms));
+            broker.script(|script| script.acknowledges = late);
+            "acknowledges late".into()
+        }
+        9 => {
+            broker.script(|script| script.acknowledges = Acknowledges::With(0x97));
+            "refuses messages".into()
+        }
+        10 => {
+            broker.script(|script| script.cut_after_read = Some(bytes));
+            "cuts within a packet of ours".into()
+        }
+        _ => {
+            broker.script(|script| script.reads_slowly = Some((512, Duration::from_millis(20))));
+            "reads slowly".into()
+        }
+    }
+}
+
+/// It is over.
+pub(super) async fn heal(broker: &Broker) {
+    broker.script(|script| *script = testing::broker::Script::default());
+    if broker.is_gone() {
+        broker.come_back().await;
+    }
+}

@@ -1,0 +1,81 @@
+//! What the process holds: threads, descriptors, memory.
+
+use std::{fmt, fs};
+
+use crate::ops::process;
+
+/// At one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holds {
+    pub(super) threads: u64,
+    pub(super) files: u64,
+    pub(super) mib: f64,
+}
+
+impl Holds {
+    pub(super) fn now() -> Self {
+        let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).unwrap().count() as u64;
+        Self {
+            threads: count("task"),
+            files: count("fd"),
+            mib: process::resident_bytes().unwrap() as f64 / (1024.0 * 1024.0),
+        }
+    }
+
+    /// The least of each: what is always there is there in the quietest moment too.
+    pub(super) fn least(of: &[Self]) -> Self {
+        let least = |what: fn(&Self) -> u64| of.iter().map(what).min().unwrap();
+        Self {
+            threads: least(|holds| holds.threads),
+            files: least(|holds| holds.files),
+            mib: of
+                .iter()
+                .map(|holds| holds.mib)
+                .fold(f64::INFINITY, f64::min),
+        }
+    }
+}
+
+impl fmt::Display for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            threads,
+            files,
+            mib,
+        } = self;
+        write!(f, "{threads} threads, {files} descriptors, {mib:.1} MiB")
+    }
+}
+
+/// By how much memory grew over these moments, which are equally far apart: the slope of the line through them, times
+/// their span.
+pub(super) fn growth_mib(of: &[Holds]) -> f64 {
+    let n = of.len() as f64;
+    let middle = (n - 1.0) / 2.0;
+    let mean = of.iter().map(|holds| holds.mib).sum::<f64>() / n;
+    let (mut up, mut across) = (0.0, 0.0);
+    for (at, holds) in of.iter().enumerate() {
+        let x = at as f64 - middle;
+        up += x * (holds.mib - mean);
+        across += x * x;
+    }
+    if across > 0.0 {
+        up / across * (n - 1.0)
+    } else {
+        0.0
+    }
+}
+
+#[test]
+fn growth_is_that_of_a_line() {
+    let moments = |mib: fn(u64) -> f64| -> Vec<Holds> {
+        let at = |at| Holds {
+            threads: 0,
+            files: 0,
+            mib: mib(at),
+        };
+        (0..101).map(at).collect()
+    };
+    assert!((growth_mib(&moments(|at| 50.0 + at as f64 / 10.0)) - 10.0).abs() < 1e-9);
+    assert!(growth_mib(&moments(|at| 50.0 + (at % 2) as f64)).abs() < 0.1);
+}
