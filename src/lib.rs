@@ -41,7 +41,7 @@
 //! | [`publish`] | wire schema, outbox, broker | domain, config |
 //! | [`ops`] | logs, metrics, status page, systemd | domain, config |
 //! | [`demo`] | the drawn street with its truth, its RTSP server, a broker of our own | domain, config |
-//! | [`mod@bench`] | `spotter bench` and `spotter eval` | front, engine, sim, demo |
+//! | [`mod@bench`] | `spotter bench` and `spotter eval` | config, front, engine, sim, track, demo |
 //! | [`app`], [`cli`] | the only places that see all stages | everything |
 //!
 //! # Invariants

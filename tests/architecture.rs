@@ -28,7 +28,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("demo", &["domain", "config"]),
     (
         "bench",
-        &["domain", "model", "engine", "front", "sim", "demo"],
+        // `track` and the `config` it takes: what is followed is measured too.
+        &[
+            "domain", "config", "model", "engine", "front", "sim", "track", "demo",
+        ],
     ),
 ];
 

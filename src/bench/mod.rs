@@ -11,7 +11,7 @@
 //!   live    published boxes and the street's truth ─▶ F1 over a run
 //! ```
 //!
-//! `score`, `scores`, `report`, `live`, `work` and `cameras` are pure. Belongs here: what is asked, how it is scored, what is
+//! `score`, `scores`, `stays`, `report`, `live`, `work` and `cameras` are pure. Belongs here: what is asked, how it is scored, what is
 //! printed. Not here: which model runs on which device (the caller builds the engine) and the scenes themselves (`demo`).
 
 mod ask;
@@ -31,6 +31,7 @@ pub mod score;
 mod scores;
 mod soak;
 mod stages;
+mod stays;
 mod steps;
 mod table;
 mod work;
@@ -50,6 +51,7 @@ pub use report::{Figure, PartFigures, Report, Target};
 pub use scores::{Aspect, Origin, Scores, Setting};
 pub use soak::{Memory, SoakError, SoakOptions, SoakReport, SoakTally, Soaked, soak};
 pub use stages::Spread;
+pub use stays::{StayTally, Stays};
 pub use steps::{Steps, StepsReport, StepsRow};
 pub use table::{LooksReport, LooksRow};
 pub use work::{DetectWork, Work, look_work};

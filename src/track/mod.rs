@@ -30,6 +30,6 @@ mod zones;
 mod tests;
 
 pub use filter::Object;
-pub use hysteresis::Presence;
+pub use hysteresis::{Hysteresis, Presence, Rules};
 pub use tracker::{Change, Tracker};
 pub use watch::{News, Sighting};

@@ -1,35 +1,21 @@
 //! The tracker on the drawn street, scored against its truth: who was who, and what was told of whom.
-//!
-//! A *stay* is what a tracker would tell that knew everybody by name: it begins when 2 of 3 looks show somebody
-//! ([`Standing::Present`]: a third or more of it can be seen, and it is not tiny) and ends when for 3 s none did. *Entering*
-//! is the first look of a stay that shows it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
-    sync::Arc,
-    time::Duration,
-};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 use rayon::prelude::*;
 
-use super::{
-    News, Presence, Tracker,
-    hysteresis::{Hysteresis, Rules},
-};
+use super::Tracker;
 use crate::{
+    bench::Stays,
     config::{Camera, CameraPrompt},
     demo::{
         Street,
         scene::{Class, Identity},
         truth::{Seen, Standing, truth},
     },
-    domain::{
-        Answer, AnswerBody, EventStep, Found, Marks, Mono, NormBox, Prompt, ScoreSource, TrackId,
-        WallTime,
-    },
+    domain::{Answer, AnswerBody, Found, Marks, NormBox, Prompt, ScoreSource, WallTime},
     testing::{camera, frame_at, prompt},
 };
 
@@ -69,122 +55,6 @@ const EMBEDDED: Eyes = Eyes {
     doubles: 0.01,
     inventions: 0.0025,
 };
-
-/// What became of the things of a class, or of all.
-#[derive(Clone, Copy, Debug, Default)]
-struct Score {
-    stays: usize,
-    events: usize,
-    /// Of all events.
-    messages: usize,
-    /// Times that somebody got another name within a stay.
-    switches: usize,
-    /// Stays that were told by the second look from entering.
-    within_two: usize,
-    /// ... no later than by a tracker that knows everybody by name.
-    in_time: usize,
-}
-
-impl Score {
-    fn and(self, other: Self) -> Self {
-        Self {
-            stays: self.stays + other.stays,
-            events: self.events + other.events,
-            messages: self.messages + other.messages,
-            switches: self.switches + other.switches,
-            within_two: self.within_two + other.within_two,
-            in_time: self.in_time + other.in_time,
-        }
-    }
-
-    fn share(self, part: usize) -> f64 {
-        part as f64 / self.stays as f64
-    }
-}
-
-/// One person or thing over the whole time.
-struct Somebody {
-    class: Class,
-    oracle: Hysteresis,
-    entered: Option<usize>,
-    due: Option<usize>,
-    told: Option<usize>,
-    counted: bool,
-    track: Option<TrackId>,
-}
-
-impl Somebody {
-    fn new(class: Class) -> Self {
-        let oracle = Hysteresis::new(Rules {
-            confirm: (2, 3),
-            end_after: Duration::from_secs(3),
-            stale_after: Duration::from_secs(60),
-        });
-        Self {
-            class,
-            oracle,
-            entered: None,
-            due: None,
-            told: None,
-            counted: false,
-            track: None,
-        }
-    }
-
-    /// One look: whether it is present, the tracks that its boxes got, and which tracks have been told.
-    fn look(
-        &mut self,
-        (look, now): (usize, Mono),
-        present: bool,
-        tracks: &[TrackId],
-        told: &BTreeSet<TrackId>,
-        score: &mut Score,
-    ) {
-        if present {
-            self.entered.get_or_insert(look);
-        }
-        self.oracle.look(u32::from(present), now);
-        if !tracks.is_empty()
-            && self
-                .track
-                .as_ref()
-                .is_none_or(|track| !tracks.contains(track))
-        {
-            score.switches += usize::from(self.track.is_some() && self.due.is_some());
-            self.track = Some(tracks[0].clone());
-        }
-        match self.oracle.presence() {
-            Presence::On if self.due.is_none() => {
-                self.due = Some(look);
-                score.stays += 1;
-            }
-            Presence::Off => {
-                let (class, oracle) = (self.class, self.oracle.clone());
-                *self = Self {
-                    oracle,
-                    ..Self::new(class)
-                };
-                return;
-            }
-            _ => {}
-        }
-        if self.told.is_none()
-            && self
-                .track
-                .as_ref()
-                .is_some_and(|track| told.contains(track))
-        {
-            self.told = Some(look);
-        }
-        if let (Some(entered), Some(due), Some(told), false) =
-            (self.entered, self.due, self.told, self.counted)
-        {
-            self.counted = true;
-            score.within_two += usize::from(told <= entered + 1);
-            score.in_time += usize::from(told <= due);
-        }
-    }
-}
 
 fn street(minutes: u64) -> Vec<Vec<Seen>> {
     let street = Street::new(23);
@@ -258,54 +128,32 @@ fn found<'a>(
     all
 }
 
-/// Plays the street through the tracker; a score for each class.
-fn play(street: &[Vec<Seen>], looks_per_s: usize, eyes: Eyes) -> BTreeMap<Class, Score> {
+/// Plays the street through the tracker.
+fn play(street: &[Vec<Seen>], looks_per_s: usize, eyes: Eyes) -> Stays {
     let site = site(looks_per_s);
     let mut tracker = Tracker::new("b7c1".into(), std::slice::from_ref(&site));
     let mut rng = Pcg32::seed_from_u64(looks_per_s as u64);
-    let mut everybody: BTreeMap<Identity, Somebody> = BTreeMap::new();
-    let mut scores: BTreeMap<Class, Score> = BTreeMap::new();
-    let mut told = BTreeSet::new();
+    let mut stays = Stays::default();
     let skip = 2 / looks_per_s;
     for (look, all) in street.iter().step_by(skip).enumerate() {
         let frame = frame_at(&site.id, TICK * (look * skip) as u32);
-        for seen in all {
-            let new = || Somebody::new(seen.class);
-            everybody.entry(seen.identity).or_insert_with(new);
-        }
+        let at = (look, frame.times.received);
         for (class, asked) in Class::ALL.into_iter().zip(&site.prompts) {
-            let score = scores.entry(class).or_default();
-            let of_class = || all.iter().filter(|seen| seen.class == class);
-            let found = found(of_class(), eyes, &mut rng);
+            let found = found(
+                all.iter().filter(|seen| seen.class == class),
+                eyes,
+                &mut rng,
+            );
             let boxes = found.iter().map(|(_, found)| *found).collect();
             let sighting = tracker.update(&frame, &answer(asked, boxes)).unwrap();
-            for news in sighting.news {
-                if let News::Event(event) = news {
-                    score.messages += 1;
-                    if event.step == EventStep::New {
-                        score.events += 1;
-                        told.insert(event.track);
-                    }
-                }
-            }
-            let who = |place: Option<NormBox>| {
-                let of = found.iter().find(|(_, found)| Some(found.place) == place);
+            stays.look(at, class, all, &sighting, |object| {
+                let mut all = found.iter();
+                let of = all.find(|(_, found)| Some(found.place) == object.bounds);
                 of.and_then(|(who, _)| *who)
-            };
-            for (identity, somebody) in everybody.iter_mut().filter(|(_, s)| s.class == class) {
-                let own = sighting
-                    .objects
-                    .iter()
-                    .filter(|o| who(o.bounds) == Some(*identity));
-                let tracks: Vec<TrackId> = own.filter_map(|o| o.track.clone()).collect();
-                let present = of_class()
-                    .any(|seen| seen.identity == *identity && seen.standing == Standing::Present);
-                let at = (look, frame.times.received);
-                somebody.look(at, present, &tracks, &told, score);
-            }
+            });
         }
     }
-    scores
+    stays
 }
 
 fn answer(asked: &CameraPrompt, boxes: Vec<Found<NormBox>>) -> Answer {
@@ -357,30 +205,29 @@ fn everybody_in_the_street_keeps_a_name_and_is_told_once() {
     } in wanted
     {
         for looks_per_s in [1, 2] {
-            let scores = play(&street, looks_per_s, eyes);
+            let stays = play(&street, looks_per_s, eyes);
             for fixture in [Class::TrafficLight, Class::StopSign] {
-                let score = scores[&fixture];
+                let score = stays.tallies()[&fixture];
                 // That it began, that it stands, and a sign of life each minute.
                 let few = score.messages <= 2 + MINUTES as usize;
                 let once = score.stays == 1 && score.events == 1 && few;
                 assert!(once, "{label}: {fixture:?} {score:?}");
             }
-            let all = scores.into_values().reduce(Score::and).unwrap();
+            let all = stays.all();
+            let share = |part| all.share(part).unwrap();
+            let within_two = share(all.told_by[1]);
             println!(
                 "{label}, {looks_per_s} looks/s: {} stays, {:.3} events each, {:.2} % switched, {:.1} % told by the second look, {:.1} % when due",
                 all.stays,
-                all.share(all.events),
-                100.0 * all.share(all.switches),
-                100.0 * all.share(all.within_two),
-                100.0 * all.share(all.in_time),
+                share(all.events),
+                100.0 * share(all.switches),
+                100.0 * within_two,
+                100.0 * share(all.in_time),
             );
-            assert!(all.share(all.switches) <= switches_max, "{label}: {all:?}");
-            assert!(events.contains(&all.share(all.events)), "{label}: {all:?}");
-            assert!(
-                all.share(all.within_two) >= within_two_min,
-                "{label}: {all:?}"
-            );
-            assert!(all.share(all.in_time) >= in_time_min, "{label}: {all:?}");
+            assert!(share(all.switches) <= switches_max, "{label}: {all:?}");
+            assert!(events.contains(&share(all.events)), "{label}: {all:?}");
+            assert!(within_two >= within_two_min, "{label}: {all:?}");
+            assert!(share(all.in_time) >= in_time_min, "{label}: {all:?}");
         }
     }
 }
