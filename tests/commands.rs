@@ -43,7 +43,16 @@ fn every_command_explains_its_options() {
         ("bench", &["--looks", "--json", "--model", "engine"]),
         (
             "eval",
-            &["--scenes", "--seed", "--bitrate", "--json", "--model"],
+            &[
+                "--scenes",
+                "--track",
+                "--minutes",
+                "--rate",
+                "--seed",
+                "--bitrate",
+                "--json",
+                "--model",
+            ],
         ),
     ];
     let overview = spotter(["--help"]).expect(DONE).stdout;

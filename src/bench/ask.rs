@@ -38,6 +38,9 @@ pub enum MeasureError {
     /// Pixels of a frame that are no picture: a mistake in this program.
     #[error("making a frame: {0}")]
     Frame(#[from] PictureError),
+    /// A camera that is none: a mistake in this program.
+    #[error("configuring the camera: {0}")]
+    Configuration(String),
     /// A name that is no id: a mistake in this program.
     #[error("naming a prompt: {0}")]
     Id(#[from] IdError),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      how right, over scenes of unseen seeds
+//!   track   street ─▶ engine ─▶ tracker ─▶ stays ─▶ its report   how well things are followed
 //!   looks   draw ─▶ ask ─▶ stages, work   ─▶ table       how fast, on one picture
 //!   engine  sim, the street ─▶ engine      ─▶ its tables     what the pipeline gains, saves and costs
 //!   load    clients ─▶ engine             ─▶ tables      requests a second, beside what the device could do
@@ -34,6 +35,7 @@ mod stages;
 mod stays;
 mod steps;
 mod table;
+mod tracks;
 mod work;
 
 pub use ask::MeasureError;
@@ -54,6 +56,7 @@ pub use stages::Spread;
 pub use stays::{StayTally, Stays};
 pub use steps::{Steps, StepsReport, StepsRow};
 pub use table::{LooksReport, LooksRow};
+pub use tracks::{ClassStays, TrackOptions, TrackReport, track};
 pub use work::{DetectWork, Work, look_work};
 
 #[cfg(test)]

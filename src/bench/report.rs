@@ -45,7 +45,7 @@ pub struct Report {
 pub struct Figure {
     /// What it is.
     pub name: &'static str,
-    /// 0..1; `None` when nothing was asked.
+    /// A share; `None` when nothing was asked.
     pub value: Option<f64>,
     /// On how many things or questions it rests.
     pub of: u64,
@@ -63,6 +63,8 @@ pub enum Target {
     AtLeast(f64),
     /// This or less.
     AtMost(f64),
+    /// From the first to the second.
+    Within(f64, f64),
 }
 
 /// Boxes of one part: one class, one size and so on.
@@ -155,7 +157,7 @@ pub(super) fn parts(scores: &Scores) -> Vec<PartFigures> {
 }
 
 impl Figure {
-    fn new(name: &'static str, value: Option<f64>, of: u64) -> Self {
+    pub(super) fn new(name: &'static str, value: Option<f64>, of: u64) -> Self {
         Self {
             name,
             value,
@@ -174,9 +176,14 @@ impl Figure {
         self.with_target(Target::AtLeast(least), short_by)
     }
 
-    fn at_most(self, most: f64) -> Self {
+    pub(super) fn at_most(self, most: f64) -> Self {
         let over_by = self.value.map(|value| value - most);
         self.with_target(Target::AtMost(most), over_by)
+    }
+
+    pub(super) fn within(self, (least, most): (f64, f64)) -> Self {
+        let off_by = self.value.map(|value| (least - value).max(value - most));
+        self.with_target(Target::Within(least, most), off_by)
     }
 
     fn with_target(self, target: Target, off_by: Option<f64>) -> Self {
@@ -201,6 +208,7 @@ impl fmt::Display for Target {
         match self {
             Self::AtLeast(least) => write!(f, ">= {least:.2}"),
             Self::AtMost(most) => write!(f, "<= {most:.2}"),
+            Self::Within(least, most) => write!(f, "{least:.2}–{most:.2}"),
         }
     }
 }
@@ -217,16 +225,7 @@ impl fmt::Display for Report {
             "{}: {scenes} scenes from seed {seed}, {rate}\n",
             self.model
         )?;
-        let header = ["", "value", "of", "required", ""];
-        write_line(f, header.map(str::to_owned))?;
-        for figure in &self.figures {
-            let target = figure.target.map(|t| t.to_string()).unwrap_or_default();
-            let (name, value) = (figure.name.to_owned(), share_text(figure.value));
-            write_line(
-                f,
-                [name, value, figure.of.to_string(), target, figure.verdict()],
-            )?;
-        }
+        write_figures(f, &self.figures)?;
         self.write_parts(f)?;
         self.write_scores(f)
     }
@@ -283,6 +282,21 @@ impl Report {
     }
 }
 
+/// A line for each, beside what it must be.
+pub(super) fn write_figures(f: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Result {
+    let header = ["", "value", "of", "required", ""];
+    write_line(f, header.map(str::to_owned))?;
+    for figure in figures {
+        let target = figure.target.map(|t| t.to_string()).unwrap_or_default();
+        let (name, value) = (figure.name.to_owned(), share_text(figure.value));
+        write_line(
+            f,
+            [name, value, figure.of.to_string(), target, figure.verdict()],
+        )?;
+    }
+    Ok(())
+}
+
 fn write_line(f: &mut fmt::Formatter<'_>, columns: [String; 5]) -> fmt::Result {
     let [name, value, of, target, verdict] = columns;
     let line = format!("{name:<28}{value:>8}{of:>9}   {target:<10}{verdict}");
@@ -298,7 +312,7 @@ fn aspect_text(aspect: Aspect) -> &'static str {
     }
 }
 
-fn share_text(value: Option<f64>) -> String {
+pub(super) fn share_text(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), |value| format!("{value:.4}"))
 }
 

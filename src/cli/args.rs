@@ -251,12 +251,26 @@ impl From<Length> for CaptionLength {
 #[derive(Debug, Args)]
 pub struct EvalArgs {
     /// How many scenes
-    #[arg(long, value_name = "N", default_value_t = 500)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 500,
+        conflicts_with = "track"
+    )]
     pub scenes: u64,
-    /// Seed of the first scene; training used seeds below 2^40
+    /// Follow what moves on one street instead, and score names and events
+    #[arg(long)]
+    pub track: bool,
+    /// How long the street is watched, in its own time
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "track", value_parser = clap::value_parser!(u32).range(1..=1440))]
+    pub minutes: u32,
+    /// Looks a second at the street
+    #[arg(long, value_name = "N", default_value_t = 2, requires = "track", value_parser = clap::value_parser!(u32).range(1..=15))]
+    pub rate: u32,
+    /// Seed of the first scene, or of the street; training used seeds below 2^40
     #[arg(long, value_name = "N", default_value_t = 1 << 41)]
     pub seed: u64,
-    /// Bit rate of the H.264 that the scenes pass through, kbit/s; 0 = none
+    /// Bit rate of the H.264 that the pictures pass through, kbit/s; 0 = none
     #[arg(long, value_name = "KBIT/S", default_value_t = 1000)]
     pub bitrate: u32,
     /// Print JSON

@@ -25,7 +25,7 @@ use crate::{
     app::{self, ModelCard},
     bench::{
         self, Ceiling, Ceilings, EvalOptions, Gauge, Load, LoadOptions, LoadPart, LooksOptions,
-        Machine, Progress, SoakOptions, Soaked, Steps, StepsReport,
+        Machine, Progress, SoakOptions, Soaked, Steps, StepsReport, TrackOptions,
         engine::{EngineOptions, Part, chrome_trace},
     },
     config, cpu, cuda,
@@ -278,11 +278,25 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let (mut engine, card) = engine(args.model.settings(), &clock)?;
+    let model = card.name.to_string();
+    let kbit_per_s = (args.bitrate > 0).then_some(args.bitrate);
+    if args.track {
+        let options = TrackOptions {
+            model,
+            minutes: args.minutes,
+            looks_per_s: args.rate,
+            seed: args.seed,
+            kbit_per_s,
+        };
+        let mut progress = Progress::on_stderr("looks", options.looks().into());
+        let report = bench::track(&mut engine, &options, &mut progress)?;
+        return print(&report, args.json);
+    }
     let options = EvalOptions {
-        model: card.name.to_string(),
+        model,
         scenes: args.scenes,
         first_seed: args.seed,
-        kbit_per_s: (args.bitrate > 0).then_some(args.bitrate),
+        kbit_per_s,
     };
     let mut progress = Progress::on_stderr("scenes", options.scenes);
     let report = bench::eval(&mut engine, &options, &mut progress)?;
