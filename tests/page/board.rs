@@ -190,6 +190,7 @@ fn stream(good: bool) -> Stream {
         transport: Some("tcp".into()),
         rtp_lost: 0,
         frames_corrupt: 2,
+        frames_late: if good { 0 } else { 37 },
         reconnects_1h: u32::from(!good),
         stalls_1h: 0,
         clock: Clock {

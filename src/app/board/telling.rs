@@ -117,6 +117,7 @@ fn add_health(camera: &mut page::Camera, health: &CameraHealth) {
         transport: health.transport.clone(),
         rtp_lost: health.rtp_lost,
         frames_corrupt: health.frames_corrupt,
+        frames_late: health.frames_late,
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,
         clock: page::Clock {

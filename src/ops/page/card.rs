@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::{
     parts::{self, chip, facts, known, pill, since},
     plot::{self, INKS},
-    view::{Camera, Clock, Frames, Latency, Look, Prompt, View},
+    view::{Camera, Clock, Frames, Latency, Look, Prompt, Stream, View},
     words::{ago, clock_time, counted, machine_time, millis, number, state},
 };
 
@@ -30,7 +30,7 @@ pub fn card(camera: &Camera, view: &View) -> Markup {
                 }
                 (answers(camera))
                 (way(&camera.latency, &view.stages))
-                (losses(&camera.frames))
+                (losses(&camera.frames, &camera.stream))
                 (details(camera, view))
             }
         }
@@ -153,11 +153,13 @@ fn way(latency: &Latency, stages: &[&str]) -> Markup {
 }
 
 /// What an operator wants to know of frames; the whole books are among the details.
-fn losses(frames: &Frames) -> Markup {
+fn losses(frames: &Frames, stream: &Stream) -> Markup {
     let lost = [
         ("replaced", frames.replaced),
         ("late", frames.late),
         ("failed", frames.failed),
+        // Not among the frames above, which are decoded ones.
+        ("undecoded", stream.frames_late),
     ];
     html! {
         p.losses {
@@ -185,6 +187,7 @@ fn details(camera: &Camera, view: &View) -> Markup {
         ),
         ("Lost packets", number(stream.rtp_lost)),
         ("Broken frames", number(stream.frames_corrupt)),
+        ("Not decoded in time", number(stream.frames_late)),
         ("Reconnects, 1 h", stream.reconnects_1h.to_string()),
         ("Stalls, 1 h", stream.stalls_1h.to_string()),
         ("Clock", clock(&stream.clock)),

@@ -107,6 +107,8 @@ pub struct Stream {
     pub rtp_lost: u64,
     /// Broken frames since the start.
     pub frames_corrupt: u64,
+    /// Frames that were not decoded because decoding had fallen behind, since the start.
+    pub frames_late: u64,
     /// Times it came back within the last hour.
     pub reconnects_1h: u32,
     /// Times it stalled within the last hour.
