@@ -20,7 +20,7 @@ use recent::Recent;
 use shown::Shown;
 use tokio::task::spawn_blocking;
 
-use super::{ModelCard, seats::Seats};
+use super::{ModelCard, SnapshotBooks, seats::Seats};
 use crate::{
     config::{Camera, Config},
     domain::{Answer, Books, CameraId, Clock, Frame, Mono, Outcome},
@@ -78,6 +78,8 @@ pub struct Facts {
     pub broker: BrokerState,
     /// What became of messages.
     pub tally: Tally,
+    /// What became of wanted snapshots.
+    pub snapshots: SnapshotBooks,
     /// Hand-over to acknowledgement, 95th percentile.
     pub puback_p95: Option<Duration>,
     /// Events waiting on disk.
@@ -94,6 +96,7 @@ impl Default for Facts {
             engines: Vec::new(),
             broker: BrokerState::Connecting,
             tally: Tally::default(),
+            snapshots: SnapshotBooks::default(),
             puback_p95: None,
             spooled: 0,
             process: ProcessUse::default(),

@@ -354,8 +354,9 @@ impl Daemon {
         self.desk.tick();
         self.announcer.tick(&self.publisher, self.clock.now());
         let stages = (&self.engines, &self.cameras);
-        let budget = self.file.model.budget;
-        self.housekeeping.tick(&self.publisher, stages, budget);
+        let (snapshots, budget) = (self.desk.snapshots(), self.file.model.budget);
+        self.housekeeping
+            .tick(&self.publisher, stages, snapshots, budget);
         match self.cameras.too_many_abandoned() {
             Some(why) => anyhow::bail!(why),
             None => Ok(()),

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    board::Board, cameras::Switched, pictures::Pictures, snapshot::Mark, snapshots::Taken,
+    board::Board,
+    cameras::Switched,
+    pictures::Pictures,
+    snapshot::Mark,
+    snapshots::{SnapshotBooks, Taken},
 };
 use crate::{
     config::Camera,
@@ -51,6 +55,11 @@ impl Desk {
             desk.tell(change);
         }
         desk
+    }
+
+    /// What became of wanted snapshots.
+    pub fn snapshots(&self) -> SnapshotBooks {
+        self.pictures.books()
     }
 
     /// A look at a frame of `sampler` ended. Never waits.

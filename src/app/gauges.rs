@@ -41,12 +41,14 @@ pub fn cameras(metrics: &Metrics, cameras: &Cameras) {
     }
 }
 
-/// Frames, messages, broker and process.
+/// Frames, messages, snapshots, broker and process.
 pub fn facts(metrics: &Metrics, facts: &Facts) {
     for (camera, books) in &facts.books {
         metrics.set_books(camera, books);
     }
     metrics.set_messages(facts.tally.streams_sent, &dropped(&facts.tally));
+    metrics.set_inbound_dropped(facts.tally.inbound_dropped);
+    metrics.set_snapshots(&facts.snapshots.by_outcome());
     metrics
         .broker_online
         .set(i64::from(facts.broker.is_online()));

@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use super::{
+    SnapshotBooks,
     board::{Board, Facts},
     cameras::Cameras,
     engines::Engines,
@@ -154,6 +155,7 @@ impl Housekeeping {
         &mut self,
         publisher: &Publisher,
         (engines, cameras): (&Engines, &Cameras),
+        snapshots: SnapshotBooks,
         budget: Duration,
     ) {
         let now = self.clock.now();
@@ -161,7 +163,7 @@ impl Housekeeping {
         let loops: Vec<_> = loops.chain([Some(publisher.progress())]).collect();
         self.pet(&loops, now);
         let books = &engines.books();
-        self.show(publisher, books, engines, cameras);
+        self.show(publisher, (books, snapshots), engines, cameras);
         if now.since(self.stats_at) >= STATS_EVERY {
             let stats = self.stats(publisher, books, (engines, cameras), budget);
             notify::status(&format!(
@@ -194,7 +196,7 @@ impl Housekeeping {
     fn show(
         &self,
         publisher: &Publisher,
-        books: &[(CameraId, Books)],
+        (books, snapshots): (&[(CameraId, Books)], SnapshotBooks),
         engines: &Engines,
         cameras: &Cameras,
     ) {
@@ -222,6 +224,7 @@ impl Housekeeping {
                 .collect(),
             broker,
             tally: publisher.tally(),
+            snapshots,
             puback_p95: publisher.puback_p95(),
             spooled: publisher.spool_msgs(),
             process: self.process_use,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{
     snapshot::Mark,
-    snapshots::{Purpose, Shot, Snapshots, Taken, is_worth_one},
+    snapshots::{Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one},
 };
 use crate::{
     config::Camera,
@@ -39,6 +39,11 @@ impl Pictures {
             prompts: cameras.iter().map(shown).collect(),
             wanted: HashSet::new(),
         }
+    }
+
+    /// What became of those that were wanted.
+    pub fn books(&self) -> SnapshotBooks {
+        self.snapshots.books()
     }
 
     /// These are the cameras from now on, as they are now.

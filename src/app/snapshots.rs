@@ -102,6 +102,18 @@ pub struct SnapshotBooks {
     pub failed: u64,
 }
 
+impl SnapshotBooks {
+    /// All of them, by what became of them.
+    pub fn by_outcome(&self) -> [(&'static str, u64); 4] {
+        [
+            ("taken", self.taken),
+            ("busy", self.busy),
+            ("too_soon", self.too_soon),
+            ("failed", self.failed),
+        ]
+    }
+}
+
 /// All cameras' snapshots. Needs a tokio runtime.
 #[derive(Default)]
 pub struct Snapshots {

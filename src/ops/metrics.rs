@@ -7,7 +7,7 @@ use std::{
 };
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text},
+    encoding::text,
     metrics::{
         counter::Counter,
         family::Family,
@@ -20,53 +20,10 @@ use prometheus_client::{
 use super::process;
 use crate::domain::{Books, CameraId};
 
-/// Label `camera`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfCamera {
-    camera: String,
-}
+mod labels;
 
-impl From<&CameraId> for OfCamera {
-    fn from(camera: &CameraId) -> Self {
-        Self {
-            camera: camera.to_string(),
-        }
-    }
-}
-
-/// Labels `camera` and `fate`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfFate {
-    camera: String,
-    fate: &'static str,
-}
-
-/// Label `stage` of the latency account.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfStage {
-    /// decode, wait, prep, vision, prompt, generate, post, out.
-    pub stage: &'static str,
-}
-
-/// Label `device` of an engine.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfDevice {
-    /// `cpu`, or `cuda 1, NVIDIA H200`.
-    pub device: String,
-}
-
-/// Label `reason` of a loss.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfReason {
-    /// A short word.
-    pub reason: &'static str,
-}
-
-/// Label `version` of the program.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfBuild {
-    version: &'static str,
-}
+pub use labels::OfStage;
+use labels::{OfBuild, OfCamera, OfDevice, OfFate, OfOutcome, OfReason};
 
 /// How frames ended. Each of these only rises; what waits and what is in flight are gauges.
 fn by_fate(books: &Books) -> [(&'static str, u64); 6] {
@@ -137,6 +94,8 @@ pub struct Metrics {
     pub total_seconds: Histogram,
     messages_sent: Counter,
     messages_dropped: Family<OfReason, Counter>,
+    inbound_dropped: Counter,
+    snapshots: Family<OfOutcome, Counter>,
     /// 1 while the broker accepts messages.
     pub broker_online: Gauge,
     /// Events waiting on disk.
@@ -185,6 +144,8 @@ impl Metrics {
             total_seconds: latency_buckets(),
             messages_sent: Counter::default(),
             messages_dropped: Family::default(),
+            inbound_dropped: Counter::default(),
+            snapshots: Family::default(),
             broker_online: Gauge::default(),
             spooled: Gauge::default(),
             puback_p95: Gauge::default(),
@@ -316,6 +277,16 @@ impl Metrics {
             "publish_messages_dropped",
             "Messages not sent, by reason",
             self.messages_dropped.clone(),
+        );
+        registry.register(
+            "publish_inbound_dropped",
+            "Commands and other messages to us that were dropped, because too many waited",
+            self.inbound_dropped.clone(),
+        );
+        registry.register(
+            "app_snapshots",
+            "Pictures of events and cameras that were wanted, by what became of them",
+            self.snapshots.clone(),
         );
         registry.register(
             "publish_broker_online",
@@ -453,6 +424,21 @@ impl Metrics {
             set(
                 &self.messages_dropped.get_or_create(&OfReason { reason }),
                 messages,
+            );
+        }
+    }
+
+    /// Copies how many messages to us were dropped since the start.
+    pub fn set_inbound_dropped(&self, messages: u64) {
+        set(&self.inbound_dropped, messages);
+    }
+
+    /// Copies what became of wanted snapshots, which counts from the start.
+    pub fn set_snapshots(&self, by_outcome: &[(&'static str, u64)]) {
+        for &(outcome, snapshots) in by_outcome {
+            set(
+                &self.snapshots.get_or_create(&OfOutcome { outcome }),
+                snapshots,
             );
         }
     }

@@ -1,0 +1,64 @@
+//! What tells the lines of a metric apart.
+
+use prometheus_client::encoding::EncodeLabelSet;
+
+use crate::domain::CameraId;
+
+/// Label `camera`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfCamera {
+    /// Its id.
+    pub camera: String,
+}
+
+impl From<&CameraId> for OfCamera {
+    fn from(camera: &CameraId) -> Self {
+        Self {
+            camera: camera.to_string(),
+        }
+    }
+}
+
+/// Labels `camera` and `fate`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfFate {
+    /// Whose frames.
+    pub camera: String,
+    /// A short word.
+    pub fate: &'static str,
+}
+
+/// Label `stage` of the latency account.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfStage {
+    /// decode, wait, prep, vision, prompt, generate, post, out.
+    pub stage: &'static str,
+}
+
+/// Label `device` of an engine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfDevice {
+    /// `cpu`, or `cuda 1, NVIDIA H200`.
+    pub device: String,
+}
+
+/// Label `reason` of a loss.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfReason {
+    /// A short word.
+    pub reason: &'static str,
+}
+
+/// Label `outcome` of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfOutcome {
+    /// A short word.
+    pub outcome: &'static str,
+}
+
+/// Label `version` of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfBuild {
+    /// As Cargo.toml has it.
+    pub version: &'static str,
+}
