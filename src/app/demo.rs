@@ -1,6 +1,6 @@
 //! `spotter demo`: everything on this machine. The drawn street is an RTSP camera, mosquitto the broker.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -62,6 +62,9 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     say(format_args!(
         "watch    mosquitto_sub -h {host} -p {port} -v -t '{base}/#'"
     ));
+    if let Some(listen) = config.http.listen {
+        say(format_args!("page     {}", page_url(listen)));
+    }
     say("stop     Ctrl-C\n");
     let console = Console;
     console.title();
@@ -75,6 +78,18 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     let report = runtime()?.block_on(daemon::run(start))?;
     say(format_args!("\n{report}"));
     Ok(())
+}
+
+/// Where a browser on this machine finds what listens there.
+fn page_url(listen: SocketAddr) -> String {
+    let mut address = listen;
+    if listen.ip().is_unspecified() {
+        address.set_ip(match listen {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    format!("http://{address}/")
 }
 
 /// Serves the drawn street where the first RTSP camera of the configuration looks for it.
@@ -118,4 +133,21 @@ fn start_street(
         picture
     };
     Ok(rtsp::RtspStreet::start(options, clock, draw)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page_url;
+
+    #[test]
+    fn the_page_s_address_is_one_that_a_browser_here_can_open() {
+        for (listen, url) in [
+            ("127.0.0.1:9464", "http://127.0.0.1:9464/"),
+            ("0.0.0.0:80", "http://127.0.0.1:80/"),
+            ("[::]:9464", "http://[::1]:9464/"),
+            ("192.168.1.7:9464", "http://192.168.1.7:9464/"),
+        ] {
+            assert_eq!(page_url(listen.parse().unwrap()), url);
+        }
+    }
 }
