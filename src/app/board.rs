@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+pub use recent::Batches;
 use recent::Recent;
 use shown::Shown;
 use tokio::task::spawn_blocking;
@@ -223,6 +224,13 @@ impl Board {
         let state = self.lock();
         let busy = |engine: &Recent| (engine.device.clone(), engine.busy());
         state.engines.iter().map(busy).collect()
+    }
+
+    /// Images and the steps that encoded them, of all engines since the start.
+    pub fn batches(&self) -> Batches {
+        let state = self.lock();
+        let all = state.engines.iter().map(Recent::batches);
+        all.fold(Batches::default(), Batches::and)
     }
 
     /// Copies the picture on a thread of its own: looks do not wait for it, and the decoder has its frame back in a moment.

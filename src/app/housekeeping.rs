@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{
     SnapshotBooks,
-    board::{Board, Facts},
+    board::{Batches, Board, Facts},
     cameras::Cameras,
     engines::Engines,
     gauges,
@@ -55,6 +55,7 @@ pub struct Housekeeping {
     process_use: ProcessUse,
     busy_before: Duration,
     punctuality: Punctuality,
+    batches_before: Batches,
     board: Board,
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
@@ -115,6 +116,7 @@ impl Housekeeping {
             process_use: ProcessUse::default(),
             busy_before: Duration::ZERO,
             punctuality: Punctuality::default(),
+            batches_before: Batches::default(),
             board,
             metrics: bound.metrics,
             health: bound.health,
@@ -253,6 +255,8 @@ impl Housekeeping {
         let process = self.process.read(now);
         self.process_use = process;
         let gpu = self.gpu(engines, now);
+        let batches = self.board.batches();
+        let batch_mean = batches.mean_since(std::mem::replace(&mut self.batches_before, batches));
         let tally = publisher.tally();
         Stats {
             time_ms: self.clock.wall().unix_millis(),
@@ -270,7 +274,7 @@ impl Housekeeping {
             lat_budget_ms: budget.as_millis() as u64,
             lat_over_budget: u8::from(self.punctuality.is_late()),
             gpu,
-            batch_mean: None,
+            batch_mean,
             mqtt_puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
             mqtt_dropped: tally.dropped(),
             spool_msgs: publisher.spool_msgs(),

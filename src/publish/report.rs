@@ -188,7 +188,7 @@ pub struct Stats {
     /// The first GPU; its keys are absent on a machine without one.
     #[serde(flatten)]
     pub gpu: Option<GpuStats>,
-    /// Images in a vision batch.
+    /// Images in a step that encoded any, mean over the last period; `None` without one.
     pub batch_mean: Option<f64>,
     /// Hand-over to acknowledgement by the broker, 95th percentile.
     pub mqtt_puback_p95_ms: Option<f64>,
@@ -205,7 +205,7 @@ pub struct Stats {
 /// Figures of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GpuStats {
-    /// As the driver counts it.
+    /// As the driver counts it. `None`: only NVML tells it, and no part of the daemon asks that yet; `gpu0_busy_pct` is ours.
     pub gpu0_util_pct: Option<f64>,
     /// Share of time with a step of ours in flight.
     pub gpu0_busy_pct: Option<f64>,

@@ -22,6 +22,33 @@ pub struct Recent {
     looks: VecDeque<(CameraId, [Mono; 5])>,
     busy: Duration,
     busy_until: Mono,
+    batches: Batches,
+}
+
+/// Images that went through the vision encoder, and the steps that took them there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batches {
+    /// Images.
+    pub images: u64,
+    /// Steps with at least one.
+    pub steps: u64,
+}
+
+impl Batches {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            images: self.images + other.images,
+            steps: self.steps + other.steps,
+        }
+    }
+
+    /// Images a step since `before`; `None` without a step.
+    pub fn mean_since(self, before: Self) -> Option<f64> {
+        let (images, steps) = (self.images - before.images, self.steps - before.steps);
+        (steps > 0).then(|| images as f64 / steps as f64)
+    }
 }
 
 impl Recent {
@@ -33,6 +60,7 @@ impl Recent {
             looks: VecDeque::new(),
             busy: Duration::ZERO,
             busy_until: Mono::default(),
+            batches: Batches::default(),
         }
     }
 
@@ -48,7 +76,11 @@ impl Recent {
         let Some(marks) = all else {
             return;
         };
-        let [taken, .., ended] = marks;
+        let [taken, _, encoded, _, ended] = marks;
+        // Images of one step are all encoded at the same nanosecond, those of two steps are not.
+        let in_a_known_step = self.looks.iter().any(|(_, its)| its[2] == encoded);
+        self.batches.images += 1;
+        self.batches.steps += u64::from(!in_a_known_step);
         // Outcomes come almost in the order of their ends; what is out of order counts too little rather than twice.
         self.busy += ended.since(taken.max(self.busy_until));
         self.busy_until = self.busy_until.max(ended);
@@ -61,6 +93,11 @@ impl Recent {
     /// Time with a look under way since the start.
     pub fn busy(&self) -> Duration {
         self.busy
+    }
+
+    /// Images and steps since the start.
+    pub fn batches(&self) -> Batches {
+        self.batches
     }
 
     /// Its bars, to which the caller adds what it knows. Spans the looks that are kept, or [`SPAN`] when they are older.
@@ -137,6 +174,35 @@ mod tests {
         assert_eq!(view.bars[0].marks_ms, [200.0, 201.0, 202.0, 203.0, 1200.0]);
         assert_eq!(view.busy_pct, 40.0);
         assert_eq!(engine.busy(), Duration::from_millis(2500));
+        assert_eq!(
+            engine.batches(),
+            Batches {
+                images: 4,
+                steps: 4
+            }
+        );
+    }
+
+    #[test]
+    fn images_that_were_encoded_at_once_are_a_batch() {
+        let [gate, yard, door] = ["gate", "yard", "door"].map(|id| CameraId::new(id).unwrap());
+        let mut engine = Recent::new("cuda 0", &gate);
+        let before = engine.batches();
+        assert_eq!(before.mean_since(before), None);
+        // Three in one step, of which the last is answered after the next step's; then one alone.
+        engine.look(&gate, [marks(0, 10)].iter());
+        engine.look(&yard, [marks(0, 20), marks(0, 12)].iter());
+        engine.look(&gate, [marks(15, 30)].iter());
+        engine.look(&door, [marks(0, 40)].iter());
+        let after = engine.batches();
+        assert_eq!(
+            after,
+            Batches {
+                images: 4,
+                steps: 2
+            }
+        );
+        assert_eq!(after.mean_since(before), Some(2.0));
     }
 
     #[test]
