@@ -42,7 +42,7 @@ use crate::{
     },
     publish::{
         self, Announcer, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent, Update,
-        discovery::birth_topic,
+        discovery::{birth_topic, collisions},
     },
 };
 use reload::{Reloaded, announce};
@@ -236,6 +236,7 @@ impl Daemon {
         for warning in idle
             .into_iter()
             .chain(config::advice::without_effect(&file))
+            .chain(collisions(&file, true))
         {
             tracing::warn!("{warning}");
         }

@@ -15,6 +15,7 @@ use crate::{
     config::{self, Camera, Environment},
     domain::{Clock, SystemClock},
     ingest::{self, FrameSink, ProbeReport},
+    publish::discovery::collisions,
 };
 
 /// Time for the broker to accept a connection.
@@ -27,6 +28,12 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
         say(warning)?;
     }
     let config = &loaded.config;
+    for collision in collisions(config, true) {
+        say(format_args!(
+            "{}: warning: {collision}",
+            args.config.display()
+        ))?;
+    }
     let prompts: usize = config
         .cameras
         .iter()

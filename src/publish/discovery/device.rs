@@ -113,6 +113,12 @@ impl Device {
         self.entities.insert(key, entity);
     }
 
+    /// Platform and id of every entity: Home Assistant tells entities apart by both.
+    pub(super) fn unique_ids(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let entities = self.entities.iter();
+        entities.map(|(key, entity)| (entity.platform, unique_id(&self.id, key)))
+    }
+
     /// All in one record (Home Assistant 2024.11 and later).
     pub(super) fn record(self, prefix: &str) -> Record {
         let topic = format!("{prefix}/device/{}/config", self.id);

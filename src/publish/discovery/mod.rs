@@ -20,6 +20,8 @@ mod rebirth;
 pub use device::Entities;
 pub use rebirth::Rebirth;
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::Topics;
@@ -45,6 +47,37 @@ pub fn records(config: &Config, gpu: bool) -> Vec<Record> {
         Discovery::Single => devices.flat_map(|device| device.records(prefix)).collect(),
         Discovery::Off => Vec::new(),
     }
+}
+
+/// What is wrong with the ids of a configuration when two of its entities come out with one id: ids are joined with `_`,
+/// which they may hold too. Home Assistant shows the first and drops the other. One line for each pair of devices; none when
+/// discovery is off. Ids of other nodes are not known here: their names must differ by more than a `_`.
+pub fn collisions(config: &Config, gpu: bool) -> Vec<String> {
+    if config.mqtt.ha.discovery == Discovery::Off {
+        return Vec::new();
+    }
+    let topics = Topics::new(&config.mqtt.base, &config.node.name);
+    let node = ("the node".to_owned(), node::device(config, &topics, gpu));
+    let cameras = config.cameras.iter().map(|camera| {
+        let name = format!("camera {}", camera.id);
+        (name, camera::device(config, &topics, camera))
+    });
+    let mut owners: HashMap<(&'static str, String), String> = HashMap::new();
+    let mut told = HashSet::new();
+    let mut lines = Vec::new();
+    for (owner, device) in std::iter::once(node).chain(cameras) {
+        for (platform, id) in device.unique_ids() {
+            let other = owners.entry((platform, id.clone()));
+            let other = other.or_insert_with(|| owner.clone());
+            if *other != owner && told.insert((other.clone(), owner.clone())) {
+                lines.push(format!(
+                    "Home Assistant: {other} and {owner} both have a {platform} {id}, and only one of them is shown; \
+                     rename a camera or a prompt"
+                ));
+            }
+        }
+    }
+    lines
 }
 
 /// What is said at the topic of a record whose entities another record takes over, before that one is sent: Home Assistant

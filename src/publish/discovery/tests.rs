@@ -255,3 +255,36 @@ fn a_record_has_moved_when_its_device_is_told_of_elsewhere() {
         ["spotter/edge1/status".to_owned()].iter()
     ));
 }
+
+#[test]
+fn two_devices_whose_entities_have_one_id_are_named() {
+    let camera = |id: &str, prompt: &str| {
+        format!("[camera.{id}]\nurl = \"test://\"\nprompt.{prompt}.detect = \"person\"\n")
+    };
+    let wrong = |mqtt: &str, cameras: &[String]| collisions(&config(mqtt, &cameras.concat()), true);
+    assert!(collisions(&config("", SITE), true).is_empty());
+    // The same `gate_yard_person`, once as camera `gate`, once as camera `gate_yard`.
+    let both = [camera("gate", "yard_person"), camera("gate_yard", "person")];
+    let lines = wrong("", &both);
+    let [line] = lines.as_slice() else {
+        panic!("{lines:?}");
+    };
+    assert!(
+        line.starts_with("Home Assistant: camera gate and camera gate_yard both have a "),
+        "{line}"
+    );
+    assert!(line.contains(" spotter_edge1_gate_yard_person_"), "{line}");
+    // The sensors of the node's own figures are no camera's.
+    let lines = wrong("", &[camera("config", "person")]);
+    assert_eq!(
+        lines,
+        [
+            "Home Assistant: the node and camera config both have a binary_sensor spotter_edge1_config_problem, and only one \
+             of them is shown; rename a camera or a prompt"
+        ]
+    );
+    // Alike, but not the same; and nobody is told.
+    let alike = [camera("gate", "person"), camera("gate_yard", "person")];
+    assert!(wrong("", &alike).is_empty());
+    assert!(wrong("ha.discovery = \"off\"", &both).is_empty());
+}
