@@ -2,7 +2,11 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use crate::{
@@ -19,7 +23,7 @@ use crate::{
 
 /// Where something is to be seen; clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stage(Arc<Mutex<BTreeSet<String>>>);
+pub(super) struct Stage(Arc<Mutex<BTreeSet<String>>>, Arc<AtomicBool>);
 
 impl Stage {
     fn here(&self) -> MutexGuard<'_, BTreeSet<String>> {
@@ -32,6 +36,11 @@ impl Stage {
             true => self.here().insert(camera.to_owned()),
             false => self.here().remove(camera),
         };
+    }
+
+    /// The device answers no more, until it does again.
+    pub(super) fn hang(&self, hangs: bool) {
+        self.1.store(hangs, Ordering::Relaxed);
     }
 
     /// Whether it is.
@@ -193,6 +202,9 @@ impl Backend for Seeing {
     }
 
     fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+        while self.stage.1.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let flight = self.slots[slot.0].take().filter(|flight| flight.finalized);
         let flight = flight.ok_or_else(|| BackendError(format!("{slot:?} has no results")))?;
         Ok(Committed {

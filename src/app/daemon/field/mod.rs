@@ -5,6 +5,7 @@
 //! Signals, descriptors and memory are a process's, so each of these tests runs itself again, alone.
 
 mod device;
+mod host;
 mod judge;
 mod soak;
 
@@ -45,6 +46,11 @@ const ALONE: &str = "SPOTTER_TEST_ALONE";
 
 /// True in the process that is to do it. Else it was done in one: what that printed and logged is given to `judge`.
 fn is_alone(test: &str, judge: impl FnOnce(&str)) -> bool {
+    is_alone_with(test, &[], judge)
+}
+
+/// The same, in an environment with more in it.
+fn is_alone_with(test: &str, environment: &[(&str, &str)], judge: impl FnOnce(&str)) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
@@ -64,6 +70,7 @@ fn is_alone(test: &str, judge: impl FnOnce(&str)) -> bool {
         .arg(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
         .env(ALONE, "1")
+        .envs(environment.iter().copied())
         .env_remove("RUST_LOG")
         .stdout(Stdio::piped())
         .stderr(logs.reopen().unwrap())
