@@ -325,14 +325,18 @@ impl Daemon {
                     News::Lost(loss) => self.on_lost(loss).await?,
                 },
                 Ok(sent) = self.sent.recv() => self.on_sent(&sent),
-                Some(message) = self.inbound.recv() => if let Some(next) = self.on_inbound(message, path).await {
-                    return Ok(End::Reload(next));
+                Some(message) = self.inbound.recv() => if let Some(next) = self.on_inbound(message, path).await
+                    && let Some(again) = self.go_on_with(*next).await
+                {
+                    return Ok(End::Reload(again));
                 },
                 picture = self.desk.next_picture() => self.desk.on_picture(picture),
                 _ = second.tick() => self.on_second().await?,
                 wish = signals.next() => match wish {
-                    Wish::Reload => if let Reloaded::StartAgain(next) = self.reload(path).await {
-                        return Ok(End::Reload(next));
+                    Wish::Reload => if let Reloaded::Good(next) = self.reload(path).await
+                        && let Some(again) = self.go_on_with(*next).await
+                    {
+                        return Ok(End::Reload(again));
                     },
                     Wish::Stop | Wish::StopNow => return Ok(End::Stop),
                 },
@@ -418,13 +422,13 @@ impl Daemon {
     }
 }
 
+/// What is said of a configuration that cannot be used.
+const REFUSED: &str = "the new configuration is refused, the old one keeps running";
+
 /// An event each, because a journal shows a second line without priority and name.
 fn log_refused(problems: &Problems) {
     let errors = problems.errors();
-    tracing::error!(
-        errors,
-        "the new configuration is refused, the old one keeps running"
-    );
+    tracing::error!(errors, "{REFUSED}");
     for problem in problems.iter() {
         match problem.severity {
             Severity::Error => tracing::error!("{problem}"),

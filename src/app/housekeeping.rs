@@ -1,12 +1,13 @@
 //! What happens beside the looks: figures every ten seconds, the status page, systemd's watchdog.
 
+mod page;
+
 use std::{sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{oneshot, watch},
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::sync::watch;
+
+pub use self::page::BoundPage;
+use self::page::Page;
 
 use super::{
     SnapshotBooks,
@@ -23,7 +24,7 @@ use crate::{
     ops::{
         metrics::Metrics,
         notify::{self, Vitality, Watchdog},
-        page::{Health, ListenError, Site, StatusPage},
+        page::{Health, ListenError},
         process::{ProcessMeter, ProcessUse},
         window::Window,
     },
@@ -38,8 +39,6 @@ const LATENCY_SPAN: Duration = Duration::from_secs(60);
 const REPORT_SPAN: Duration = Duration::from_secs(24 * 3600);
 /// Values that a window keeps.
 const WINDOW_VALUES: usize = 8192;
-/// Grace for answers of the status page that are under way at the end.
-const PAGE_LIMIT: Duration = Duration::from_millis(500);
 /// A look that takes so many times as long as at the start is one that hangs.
 const SLOWEST_LOOK: u32 = 10;
 
@@ -59,50 +58,17 @@ pub struct Housekeeping {
     board: Board,
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
-    /// The status page with what stops it.
-    page: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    page: Page,
     watchdog: Option<(Watchdog, Duration, Mono)>,
-}
-
-/// The status page with its address taken and nothing answered yet: an address in use is known before anything else is
-/// started, and free again when something else cannot start.
-pub struct BoundPage {
-    metrics: Arc<Metrics>,
-    health: watch::Sender<Health>,
-    page: Option<StatusPage>,
-}
-
-impl BoundPage {
-    /// Takes the address of `[http]`, when there is to be a page.
-    pub async fn bind(http: &Http) -> Result<Self, ListenError> {
-        let metrics = Arc::new(Metrics::new());
-        let (health, _) = watch::channel(Health::default());
-        let page = match http.listen {
-            Some(address) => Some(StatusPage::bind(address).await?),
-            None => None,
-        };
-        Ok(Self {
-            metrics,
-            health,
-            page,
-        })
-    }
 }
 
 impl Housekeeping {
     /// Opens the status page.
     pub fn start(bound: BoundPage, engines: &Engines, board: Board, clock: Arc<dyn Clock>) -> Self {
-        let site = Site {
-            metrics: Arc::clone(&bound.metrics),
-            health: bound.health.subscribe(),
-            scene: Arc::new(board.clone()),
-        };
-        let page = bound.page.map(|page| {
-            let (stop, stopped) = oneshot::channel();
-            // An error means that its sender is gone, which is a stop too.
-            let serving = page.serve(site, async move { drop(stopped.await) });
-            (stop, tokio::spawn(serving))
-        });
+        let metrics = Arc::new(Metrics::new());
+        let (health, seen) = watch::channel(Health::default());
+        let scene = Arc::new(board.clone());
+        let page = Page::open(bound, Arc::clone(&metrics), seen, scene);
         let now = clock.now();
         let window = |span| Window::new(span, WINDOW_VALUES);
         let interval = notify::watchdog_interval();
@@ -118,8 +84,8 @@ impl Housekeeping {
             punctuality: Punctuality::default(),
             batches_before: Batches::default(),
             board,
-            metrics: bound.metrics,
-            health: bound.health,
+            metrics,
+            health,
             page,
             watchdog: interval.map(|interval| {
                 // An engine shows progress once a step. On a processor a step of a large model takes its time, but none
@@ -307,6 +273,11 @@ impl Housekeeping {
         })
     }
 
+    /// The status page is where `[http]` says from now on. When that cannot be, it stays where it is.
+    pub async fn move_page(&mut self, http: &Http) -> Result<(), ListenError> {
+        self.page.move_to(http).await
+    }
+
     /// A camera was taken away.
     pub fn forget(&self, camera: &CameraId) {
         self.metrics.forget(camera);
@@ -314,10 +285,7 @@ impl Housekeeping {
 
     /// Closes the status page, so that its address is free, and gives the whole run in figures.
     pub async fn end(mut self, books: Vec<(CameraId, Books)>, messages: Tally) -> Report {
-        if let Some((stop, page)) = self.page.take() {
-            drop(stop);
-            let _ = timeout(PAGE_LIMIT, page).await;
-        }
+        self.page.close().await;
         let now = self.clock.now();
         let [total_ms, end_to_end_ms] = self
             .whole_run

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Daemon, log_refused};
+use super::{Daemon, REFUSED, log_refused};
 use crate::{
     app::{birth, control::Force, engines::Engines, remember_secrets},
     config::{self, Config, Environment, Loaded},
@@ -11,28 +11,29 @@ use crate::{
     publish::{Announcer, ConfigReport, Publisher, Update},
 };
 
-/// What became of a reload.
+/// What became of a file that was read again.
 pub(super) enum Reloaded {
     /// Nothing had changed.
     Unchanged,
-    /// The new configuration is in force.
-    InForce,
-    /// It is good, and everything has to start again with it.
-    StartAgain(Box<Loaded>),
+    /// It is good, and is to be put in force.
+    Good(Box<Next>),
     /// It is not, for these reasons, and the old one stays in force.
     Refused(Vec<String>),
 }
 
+/// A configuration with which Spotter can go on.
+pub(super) struct Next {
+    loaded: Loaded,
+}
+
 impl Daemon {
-    /// Reads the configuration again. Blocks on the disk.
+    /// Reads the configuration again, and tries what may go wrong with it. Blocks on the disk.
     pub(super) async fn reload(&mut self, path: &Path) -> Reloaded {
         let loaded = match config::load(path, &Environment::process()) {
             Ok(loaded) => loaded,
             Err(problems) => {
                 log_refused(&problems);
-                let errors: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                self.refuse(errors.clone());
-                return Reloaded::Refused(errors);
+                return self.refused(problems.iter().map(ToString::to_string).collect());
             }
         };
         if loaded.config == self.file {
@@ -40,9 +41,29 @@ impl Daemon {
             self.accept();
             return Reloaded::Unchanged;
         }
-        if !self.can_stay(&loaded.config) {
-            tracing::info!("configuration changed, starting again with it");
-            return Reloaded::StartAgain(Box::new(loaded));
+        match self.prepare(loaded).await {
+            Ok(next) => Reloaded::Good(Box::new(next)),
+            Err(error) => {
+                tracing::error!("{REFUSED}: {error:#}");
+                self.refused(vec![format!("{error:#}")])
+            }
+        }
+    }
+
+    /// Everything that another configuration needs of the machine, so that it is refused before anything else changes.
+    async fn prepare(&mut self, loaded: Loaded) -> anyhow::Result<Next> {
+        self.housekeeping.move_page(&loaded.config.http).await?;
+        Ok(Next { loaded })
+    }
+
+    /// Goes on with another configuration, and gives it back when everything has to start again with it.
+    pub(super) async fn go_on_with(&mut self, next: Next) -> Option<Box<Loaded>> {
+        let Next { loaded } = next;
+        let keys = self.needs_a_start(&loaded.config);
+        if !keys.is_empty() {
+            let keys = keys.join(", ");
+            tracing::info!(keys, "configuration changed, starting again with it");
+            return Some(Box::new(loaded));
         }
         tracing::info!("configuration changed");
         remember_secrets(&self.logging.secrets, &loaded.config);
@@ -53,7 +74,7 @@ impl Daemon {
         self.force.rebase(&self.file, self.clock.now());
         self.apply().await;
         self.accept();
-        Reloaded::InForce
+        None
     }
 
     /// What is in force has changed: every stage hears of it, those that take frames before those that give them.
@@ -114,18 +135,26 @@ impl Daemon {
         self.publisher.publish(Update::Config(report));
     }
 
-    /// Whether the stages that there are can go on with another configuration. Only cameras change in place: a new model
-    /// gives other answers, and another broker or name is another place to tell them, so everything starts again then.
-    fn can_stay(&self, new: &Config) -> bool {
+    fn refused(&self, errors: Vec<String>) -> Reloaded {
+        self.refuse(errors.clone());
+        Reloaded::Refused(errors)
+    }
+
+    /// The keys with which the stages that there are cannot go on: a new model gives other answers, and another broker or name
+    /// is another place to tell them.
+    fn needs_a_start(&self, new: &Config) -> Vec<&'static str> {
         let old = &self.file;
         // A GPU that had no camera gets an engine when there is one for it.
         let engines = new.model.gpus.len().min(new.cameras.len());
         let grows = !self.engines.gpus().is_empty() && engines > self.engines.count();
-        old.model == new.model
-            && old.mqtt == new.mqtt
-            && old.node == new.node
-            && old.http == new.http
-            && !grows
+        let keys = [
+            ("model", old.model != new.model),
+            ("mqtt", old.mqtt != new.mqtt),
+            ("node", old.node != new.node),
+            ("a camera for a GPU that had none", grows),
+        ];
+        let changed = keys.into_iter().filter(|(_, changed)| *changed);
+        changed.map(|(key, _)| key).collect()
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use super::{Asker, Daemon, reload::Reloaded};
+use super::{
+    Asker, Daemon,
+    reload::{Next, Reloaded},
+};
 use crate::{
-    config::Loaded,
     control::Known,
     domain::{CameraId, Command, LogLevel, Outcome, Refusal, RefusalCode, Setting, Wanted},
     publish::{self, Asked, Heard, Inbound, Reply, Update, Value, discovery::birth_topic},
@@ -16,17 +18,13 @@ enum Done {
     Now(Value),
     /// Its answer comes later.
     Later,
-    /// It is settled, and everything has to start again.
-    StartAgain(Box<Loaded>),
+    /// It is settled, and another configuration is to be put in force.
+    GoOnWith(Box<Next>),
 }
 
 impl Daemon {
-    /// A message came from the broker. Returns a configuration to start again with.
-    pub(super) async fn on_inbound(
-        &mut self,
-        message: Inbound,
-        path: &Path,
-    ) -> Option<Box<Loaded>> {
+    /// A message came from the broker. Returns a configuration to go on with.
+    pub(super) async fn on_inbound(&mut self, message: Inbound, path: &Path) -> Option<Box<Next>> {
         let ha_status = birth_topic(&self.file.mqtt.ha);
         match publish::heard(self.publisher.topics(), ha_status.as_deref(), &message) {
             Heard::Request(asked) => self.on_request(*asked, path).await,
@@ -72,7 +70,7 @@ impl Daemon {
         }
     }
 
-    async fn on_request(&mut self, asked: Asked, path: &Path) -> Option<Box<Loaded>> {
+    async fn on_request(&mut self, asked: Asked, path: &Path) -> Option<Box<Next>> {
         let asker = Asker {
             head: asked.head,
             to: asked.reply_to,
@@ -109,9 +107,10 @@ impl Daemon {
                 self.reply(asker, Ok(value));
                 None
             }
-            Ok(Done::StartAgain(loaded)) => {
+            // Answered first: who asked may be at a broker that is left for another.
+            Ok(Done::GoOnWith(next)) => {
                 self.reply(asker, Ok(Value::Done));
-                Some(loaded)
+                Some(next)
             }
             Err(refusal) => {
                 self.reply(asker, Err(refusal));
@@ -133,8 +132,8 @@ impl Daemon {
             | Command::RemovePrompt { .. }
             | Command::ResetOverrides { .. } => self.change(&command).await.map(Done::Now),
             Command::Reload => match self.reload(path).await {
-                Reloaded::Unchanged | Reloaded::InForce => Ok(Done::Now(Value::Done)),
-                Reloaded::StartAgain(loaded) => Ok(Done::StartAgain(loaded)),
+                Reloaded::Unchanged => Ok(Done::Now(Value::Done)),
+                Reloaded::Good(next) => Ok(Done::GoOnWith(next)),
                 Reloaded::Refused(errors) => {
                     Err(Refusal::new(RefusalCode::Failed, errors.join("; ")))
                 }
