@@ -48,7 +48,8 @@ pub struct Board {
 struct State {
     started: Mono,
     watched: Option<Mono>,
-    node: Fixed,
+    place: Place,
+    model: String,
     cameras: Vec<Shown>,
     engines: Vec<Recent>,
     totals: Window,
@@ -58,12 +59,26 @@ struct State {
     looked: VecDeque<(Mono, u64)>,
 }
 
-/// What does not change while the daemon runs.
-struct Fixed {
+/// Where everything is told.
+struct Place {
     name: String,
-    model: String,
     broker: String,
     topics: String,
+}
+
+impl Place {
+    fn of(config: &Config) -> Self {
+        let mqtt = &config.mqtt;
+        Self {
+            name: config.node.name.to_string(),
+            broker: format!("{}:{}", mqtt.host, mqtt.port),
+            topics: format!("{}/{}", mqtt.base, config.node.name),
+        }
+    }
+}
+
+fn model(card: &ModelCard) -> String {
+    format!("{} ({})", card.name, card.precision)
 }
 
 /// What the daemon knows once a second.
@@ -121,17 +136,11 @@ impl Board {
     pub fn new(config: &Config, card: &ModelCard, seats: &Seats, clock: Arc<dyn Clock>) -> Self {
         let mut engines = Vec::new();
         seat(&mut engines, seats);
-        let mqtt = &config.mqtt;
-        let node = Fixed {
-            name: config.node.name.to_string(),
-            model: format!("{} ({})", card.name, card.precision),
-            broker: format!("{}:{}", mqtt.host, mqtt.port),
-            topics: format!("{}/{}", mqtt.base, config.node.name),
-        };
         let state = State {
             started: clock.now(),
             watched: None,
-            node,
+            place: Place::of(config),
+            model: model(card),
             cameras: config.cameras.iter().map(Shown::new).collect(),
             engines,
             totals: Window::new(LATENCY_SPAN, LATENCY_VALUES),
@@ -155,6 +164,11 @@ impl Board {
         };
         state.cameras = cameras.iter().map(shown).collect();
         seat(&mut state.engines, seats);
+    }
+
+    /// Everything is told there from now on.
+    pub fn told_at(&self, config: &Config) {
+        self.lock().place = Place::of(config);
     }
 
     /// A look ended; its answers follow.

@@ -42,10 +42,11 @@ use crate::{
     },
     publish::{
         self, Announcer, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent, Update,
-        discovery::{birth_topic, collisions},
+        discovery::collisions,
     },
 };
-use reload::{Reloaded, announce};
+use in_place::{announce, filters};
+use reload::Reloaded;
 
 /// Loading a model may take so long; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -196,6 +197,8 @@ struct Daemon {
     /// As the file says; what holds is `force`'s to know.
     file: Config,
     force: Force,
+    /// Who we are on the broker.
+    identity: Identity,
     clock: Arc<dyn Clock>,
     publisher: Publisher,
     broker_task: JoinHandle<()>,
@@ -261,9 +264,7 @@ impl Daemon {
         .context("mqtt")?;
         let (sent, inbound) = (publisher.sent(), publisher.take_inbound());
         let inbound = inbound.context("mqtt: somebody else reads the commands")?;
-        let commands = publish::filters(publisher.topics(), file.mqtt.commands);
-        let filters = commands.into_iter().chain(birth_topic(&file.mqtt.ha));
-        publisher.listen(filters.collect());
+        publisher.listen(filters(&publisher, &file));
         let mut announcer = Announcer::open(&file.node.state_dir, &identity);
         announce(&mut announcer, &publisher, (&file, &force), &engines);
         let in_force = file.with_cameras(force.cameras().to_vec());
@@ -286,6 +287,7 @@ impl Daemon {
         let mut daemon = Self {
             file,
             force,
+            identity,
             publisher,
             broker_task,
             sent,
@@ -439,6 +441,7 @@ fn log_refused(problems: &Problems) {
 
 #[cfg(test)]
 mod field;
+mod in_place;
 mod reload;
 mod requests;
 #[cfg(test)]

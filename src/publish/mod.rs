@@ -19,6 +19,7 @@ mod event;
 mod inbound;
 mod message;
 mod outbox;
+mod place;
 mod publisher;
 mod report;
 pub mod retained;
@@ -33,6 +34,7 @@ pub use detection::{Detection, Latency, STAGES};
 pub use inbound::{Inbound, ReplyTo};
 pub use message::{Presence, Update};
 pub use outbox::{Bounds, Limits};
+pub use place::Place;
 pub use publisher::{Identity, Publisher, Sent};
 pub use report::{
     CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, Daemon, GpuStats, Info,

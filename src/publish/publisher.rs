@@ -22,8 +22,8 @@ use crate::{
 };
 
 use super::{
-    Bounds, BrokerState, Detection, Inbound, Limits, Tally, Topics, Update,
-    broker::{Settings, Shared, Task, TlsError, tls_from_config},
+    Bounds, BrokerState, Detection, Inbound, Limits, Place, Tally, Topics, Update,
+    broker::{Shared, Task, TlsError},
     detection::Latency,
     message::{Message, Rank},
     outbox::Outbox,
@@ -52,6 +52,16 @@ impl Identity {
     /// after a restart.
     pub fn of_this_machine(node: NodeId) -> Self {
         Self::new(node, Path::new("/etc/machine-id"))
+    }
+
+    /// The same run under another name.
+    pub fn renamed(&self, node: NodeId) -> Self {
+        let (boot, seed) = (Arc::clone(&self.boot), self.seed);
+        Self {
+            boot,
+            seed,
+            ..Self::of_this_machine(node)
+        }
     }
 
     /// 8 hex digits of the machine, the same at every start.
@@ -96,7 +106,7 @@ pub struct Sent {
 /// Takes updates from any thread. Clones share one connection.
 #[derive(Clone)]
 pub struct Publisher {
-    topics: Arc<Topics>,
+    places: Arc<watch::Sender<Arc<Place>>>,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
     state: watch::Receiver<BrokerState>,
@@ -121,16 +131,8 @@ impl Publisher {
         identity: &Identity,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, JoinHandle<()>), TlsError> {
-        let topics = Topics::new(&mqtt.base, &identity.node);
-        let settings = Settings {
-            host: mqtt.host.clone(),
-            port: mqtt.port,
-            tls: mqtt.tls.as_ref().map(tls_from_config).transpose()?,
-            user: mqtt.user.clone(),
-            password: mqtt.password.clone(),
-            client_id: format!("{}-{}-{}", mqtt.base, identity.node, identity.machine),
-            status_topic: topics.status(),
-        };
+        let place = Place::new(mqtt, identity)?;
+        let topics = Arc::clone(&place.topics);
         let limits = Limits {
             events: bounds(&mqtt.spool),
             ..Limits::default()
@@ -152,8 +154,9 @@ impl Publisher {
         let (sent, _) = broadcast::channel(SENT_KEPT);
         let (filters, wanted) = watch::channel(Vec::new());
         let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
+        let (places, seen_places) = watch::channel(Arc::new(place));
         let task = Task {
-            settings,
+            places: seen_places,
             shared: Arc::clone(&shared),
             clock: Arc::clone(&clock),
             state: state_sender,
@@ -161,14 +164,13 @@ impl Publisher {
             filters: wanted,
             inbox,
             stop,
-            farewell: Message::node_status(&topics, false),
         };
         let (keeper, desk) = match spool {
             Some(spool) => spool.keeper(&shared, &clock),
             None => (None, Arc::default()),
         };
         let publisher = Self {
-            topics: Arc::new(topics),
+            places: Arc::new(places),
             shared,
             clock,
             state,
@@ -195,17 +197,38 @@ impl Publisher {
     /// dropped by the contract's rules and is counted then.
     pub fn publish(&self, update: Update) {
         let is_event = matches!(update, Update::Event(_));
-        let message = Message::from_update(&self.topics, update);
+        // Held over both, so that nothing is told with the topics of a place that was left.
+        let place = self.places.borrow();
+        let message = Message::from_update(&place.topics, update);
         self.shared.outbox().push(message, self.clock.now());
+        drop(place);
         self.shared.wake();
         if is_event {
             self.spool.ring();
         }
     }
 
+    /// From now on everything is told at another place. Says goodbye where it is, as a stop does, and then tells there what is
+    /// true; events that the old broker has not acknowledged are delivered to the new one.
+    pub fn move_to(&self, place: Place) {
+        self.places.send_modify(|here| {
+            let farewell = here.farewell();
+            let mut outbox = self.shared.outbox();
+            outbox.leave(&here.topics, &place.topics, farewell);
+            *here = Arc::new(place);
+        });
+        self.shared.wake();
+    }
+
+    /// From now on keeps so much for a broker that is away.
+    pub fn keep_within(&self, spool: &config::Spool) {
+        self.shared.outbox().keep_within(bounds(spool));
+        self.spool.keep_within(disk_bytes(spool));
+    }
+
     /// The topics of this node.
-    pub fn topics(&self) -> &Topics {
-        &self.topics
+    pub fn topics(&self) -> Arc<Topics> {
+        Arc::clone(&self.places.borrow().topics)
     }
 
     /// Where the connection stands; changes can be awaited.
@@ -291,6 +314,11 @@ fn bounds(spool: &config::Spool) -> Bounds {
     }
 }
 
+/// What may lie on the disk.
+fn disk_bytes(spool: &config::Spool) -> u64 {
+    spool.max_mb * 1_000_000
+}
+
 /// The spool as it was found.
 struct Spool {
     path: PathBuf,
@@ -299,8 +327,7 @@ struct Spool {
 
 impl Spool {
     fn open(path: &Path, spool: &config::Spool) -> Self {
-        let opened =
-            Folder::open(path).and_then(|folder| Journal::open(folder, spool.max_mb * 1_000_000));
+        let opened = Folder::open(path).and_then(|folder| Journal::open(folder, disk_bytes(spool)));
         if let Ok((_, found)) = &opened {
             let (waiting, open) = (found.waiting.len(), found.open.len());
             if waiting + open > 0 {

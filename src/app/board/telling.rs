@@ -15,9 +15,9 @@ impl State {
         let [total_p95_ms] = self.totals.percentiles(now, [0.95]);
         let facts = &self.facts;
         let node = page::Node {
-            name: self.node.name.clone(),
+            name: self.place.name.clone(),
             version: env!("CARGO_PKG_VERSION"),
-            model: self.node.model.clone(),
+            model: self.model.clone(),
             uptime_s: now.since(self.started).as_secs(),
             looks_per_s: self.looks_per_s(),
             total_p95_ms,
@@ -55,8 +55,8 @@ impl State {
             cameras,
             engines: engines.collect(),
             broker: page::Broker {
-                address: self.node.broker.clone(),
-                topics: self.node.topics.clone(),
+                address: self.place.broker.clone(),
+                topics: self.place.topics.clone(),
                 sent: facts.tally.streams_sent,
                 dropped: dropped(&facts.tally).to_vec(),
                 spooled: facts.spooled,

@@ -56,6 +56,7 @@ impl Force {
 
     /// The file says something else now.
     pub fn rebase(&mut self, config: &Config, now: Mono) {
+        self.keep_by(config);
         let lapsed = self.layer.rebase(config.cameras.clone());
         self.tell(&lapsed);
         self.renew(now);
@@ -97,6 +98,23 @@ impl Force {
     pub fn settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
         let of = |camera: &Camera| (camera.id.clone(), control::all(camera));
         self.layer.kept_cameras().iter().map(of).collect()
+    }
+
+    /// Changes survive a restart from now on, or do not any more.
+    fn keep_by(&mut self, config: &Config) {
+        match (config.mqtt.overrides, &self.store) {
+            (Policy::Keep, None) => {
+                self.store = Some(Store::new(config.node.state_dir.clone()));
+                self.save();
+            }
+            (Policy::Forget, Some(store)) => {
+                if let Err(error) = store.forget() {
+                    tracing::error!("{error}");
+                }
+                self.store = None;
+            }
+            (Policy::Keep, Some(_)) | (Policy::Forget, None) => {}
+        }
     }
 
     fn renew(&mut self, now: Mono) {

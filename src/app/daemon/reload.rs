@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
+
 use super::{Daemon, REFUSED, log_refused};
 use crate::{
-    app::{birth, control::Force, engines::Engines, remember_secrets},
+    app::remember_secrets,
     config::{self, Config, Environment, Loaded},
-    domain::CameraId,
-    publish::{Announcer, ConfigReport, Publisher, Update},
+    publish::{ConfigReport, Identity, Place, Update},
 };
 
 /// What became of a file that was read again.
@@ -24,6 +25,9 @@ pub(super) enum Reloaded {
 /// A configuration with which Spotter can go on.
 pub(super) struct Next {
     loaded: Loaded,
+    identity: Identity,
+    /// Where to tell everything, when that is another place.
+    place: Option<Place>,
 }
 
 impl Daemon {
@@ -52,13 +56,28 @@ impl Daemon {
 
     /// Everything that another configuration needs of the machine, so that it is refused before anything else changes.
     async fn prepare(&mut self, loaded: Loaded) -> anyhow::Result<Next> {
-        self.housekeeping.move_page(&loaded.config.http).await?;
-        Ok(Next { loaded })
+        let new = &loaded.config;
+        let identity = self.identity.renamed(new.node.name.clone());
+        let place = match Place::is_same(&self.file, new) {
+            true => None,
+            false => Some(Place::new(&new.mqtt, &identity).context("mqtt")?),
+        };
+        // Last, because trying it is doing it.
+        self.housekeeping.move_page(&new.http).await?;
+        Ok(Next {
+            loaded,
+            identity,
+            place,
+        })
     }
 
     /// Goes on with another configuration, and gives it back when everything has to start again with it.
     pub(super) async fn go_on_with(&mut self, next: Next) -> Option<Box<Loaded>> {
-        let Next { loaded } = next;
+        let Next {
+            loaded,
+            identity,
+            place,
+        } = next;
         let keys = self.needs_a_start(&loaded.config);
         if !keys.is_empty() {
             let keys = keys.join(", ");
@@ -70,53 +89,10 @@ impl Daemon {
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
-        self.file = loaded.config;
-        self.force.rebase(&self.file, self.clock.now());
-        self.apply().await;
+        self.identity = identity;
+        self.put_in_force(loaded.config, place).await;
         self.accept();
         None
-    }
-
-    /// What is in force has changed: every stage hears of it, those that take frames before those that give them.
-    pub(super) async fn apply(&mut self) {
-        let cameras = self.force.cameras();
-        let stays = |id: &CameraId| cameras.iter().any(|camera| camera.id == *id);
-        let before: Vec<CameraId> = self.cameras.online().map(|(id, _)| id.clone()).collect();
-        self.engines.change(cameras);
-        self.cameras
-            .change(cameras, &self.engines, &self.clock)
-            .await;
-        self.desk.change(cameras);
-        // After the last states of what is gone, which it clears.
-        announce(
-            &mut self.announcer,
-            &self.publisher,
-            (&self.file, &self.force),
-            &self.engines,
-        );
-        self.board.change(cameras, &self.engines.seats());
-        for gone in before.iter().filter(|id| !stays(id)) {
-            self.housekeeping.forget(gone);
-        }
-        self.info.cams = birth::cameras(cameras);
-        self.info.config_hash.clone_from(&self.file.hash);
-        self.info.features = config::advice::insecure_features(&self.file);
-        self.tell_settings();
-    }
-
-    /// Tells the values that may be changed at run time, and how many were.
-    pub(super) fn tell_settings(&mut self) {
-        self.info.overrides = self.force.overrides() as u32;
-        self.publisher.publish(Update::Info(self.info.clone()));
-        for (camera, settings) in self.force.settings() {
-            for setting in settings {
-                self.publisher.publish(Update::Setting {
-                    camera: camera.clone(),
-                    setting,
-                    again: false,
-                });
-            }
-        }
     }
 
     /// Tells that the configuration that was tried is the one in force.
@@ -140,33 +116,32 @@ impl Daemon {
         Reloaded::Refused(errors)
     }
 
-    /// The keys with which the stages that there are cannot go on: a new model gives other answers, and another broker or name
-    /// is another place to tell them.
+    /// The keys with which the stages that there are cannot go on. An engine is opened with all of `[model]`, and a new one has
+    /// no room beside the old one; what is kept in `node.state_dir` is read at the start only.
     fn needs_a_start(&self, new: &Config) -> Vec<&'static str> {
-        let old = &self.file;
+        let (old, model) = (&self.file.model, &new.model);
         // A GPU that had no camera gets an engine when there is one for it.
-        let engines = new.model.gpus.len().min(new.cameras.len());
+        let engines = model.gpus.len().min(new.cameras.len());
         let grows = !self.engines.gpus().is_empty() && engines > self.engines.count();
         let keys = [
-            ("model", old.model != new.model),
-            ("mqtt", old.mqtt != new.mqtt),
-            ("node", old.node != new.node),
+            ("model.path", old.source != model.source),
+            ("model.device", old.device != model.device),
+            ("model.gpus", old.gpus != model.gpus),
+            ("model.precision", old.precision != model.precision),
+            ("model.budget", old.budget != model.budget),
+            ("model.max_objects", old.max_objects != model.max_objects),
+            ("model.frames", old.frames != model.frames),
+            (
+                "model.tile_difference",
+                old.tile_difference != model.tile_difference,
+            ),
+            (
+                "node.state_dir",
+                self.file.node.state_dir != new.node.state_dir,
+            ),
             ("a camera for a GPU that had none", grows),
         ];
         let changed = keys.into_iter().filter(|(_, changed)| *changed);
         changed.map(|(key, _)| key).collect()
     }
-}
-
-/// Tells Home Assistant what there is, and the broker what it need not keep any more. Blocks on the disk.
-pub(super) fn announce(
-    announcer: &mut Announcer,
-    publisher: &Publisher,
-    (file, force): (&Config, &Force),
-    engines: &Engines,
-) {
-    let told = file.with_cameras(force.kept_cameras());
-    // As with the figures of a GPU.
-    let gpu = !engines.gpus().is_empty();
-    announcer.announce(publisher, &told, force.cameras(), gpu);
 }

@@ -26,7 +26,7 @@ impl Daemon {
     /// A message came from the broker. Returns a configuration to go on with.
     pub(super) async fn on_inbound(&mut self, message: Inbound, path: &Path) -> Option<Box<Next>> {
         let ha_status = birth_topic(&self.file.mqtt.ha);
-        match publish::heard(self.publisher.topics(), ha_status.as_deref(), &message) {
+        match publish::heard(&self.publisher.topics(), ha_status.as_deref(), &message) {
             Heard::Request(asked) => self.on_request(*asked, path).await,
             Heard::Old => {
                 if let Some(untold) = self.old_requests.tell((), self.clock.now()) {

@@ -29,8 +29,11 @@ prompt.person.detect = "person"
 
 /// A daemon whose devices break after so many steps.
 async fn daemon(steps: &[usize]) -> Daemon {
+    daemon_of(rig::config(CONFIG), steps).await
+}
+
+async fn daemon_of(config: Config, steps: &[usize]) -> Daemon {
     ingest::start_gstreamer().unwrap();
-    let config = rig::config(CONFIG);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let ids: Vec<CameraId> = config.cameras.iter().map(|c| c.id.clone()).collect();
     let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();
@@ -100,3 +103,5 @@ async fn the_last_engine_that_fails_ends_the_daemon_and_one_before_only_its_came
         );
     }
 }
+
+mod moves;

@@ -1,6 +1,6 @@
 //! One connection from CONNECT to its end: hands over what is due, settles what is answered, notices when nothing is.
 
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::mpsc::error::TrySendError, sync::watch, task::JoinError, task::JoinSet, time::sleep,
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     domain::{Mono, Repeats},
     publish::{
-        Inbound,
+        Inbound, Place,
         message::{Body, status_text},
         outbox::{Outgoing, Ticket},
         publisher::Sent,
@@ -60,10 +60,12 @@ enum Asked {
 
 pub(super) struct Open<'a> {
     task: &'a Task,
+    place: &'a Arc<Place>,
     memory: &'a mut Memory,
     manner: Manner,
     is_deaf: bool,
     filters: watch::Receiver<Vec<String>>,
+    places: watch::Receiver<Arc<Place>>,
     sender: Sender,
     /// Requests in the library's queue.
     queued: usize,
@@ -80,15 +82,22 @@ pub(super) struct Open<'a> {
 
 impl<'a> Open<'a> {
     /// Prepares a connection; [`run`](Self::run) opens it.
-    pub(super) fn new(task: &'a Task, policy: &Policy, memory: &'a mut Memory) -> (Self, Events) {
+    pub(super) fn new(
+        task: &'a Task,
+        place: &'a Arc<Place>,
+        policy: &Policy,
+        memory: &'a mut Memory,
+    ) -> (Self, Events) {
         let manner = policy.manner();
-        let (sender, events) = link::open(&task.settings, manner);
+        let (sender, events) = link::open(&place.settings, manner);
         let open = Self {
             task,
+            place,
             memory,
             manner,
             is_deaf: policy.is_deaf(),
             filters: task.filters.clone(),
+            places: task.places.clone(),
             sender,
             queued: 0,
             answers: JoinSet::new(),
@@ -121,9 +130,11 @@ impl<'a> Open<'a> {
                     happened = &mut next => break happened,
                     Some(answer) = self.answers.join_next() => self.settle(answer),
                     () = self.task.shared.changed() => {}
-                    Ok(()) = self.filters.changed(), if online => self.listen(),
+                    Ok(()) = self.filters.changed(), if online && !stopping => self.listen(),
                     () = sleep(wake) => {}
                     () = asked_to_stop(&mut stop), if !stopping => self.begin_stop(),
+                    // The outbox knows already, and gives the last messages for this place alone.
+                    () = other_place(&mut self.places, self.place), if !stopping => self.begin_to_leave(),
                 }
             };
             match happened {
@@ -151,7 +162,7 @@ impl<'a> Open<'a> {
         self.task.shared.outbox().connected();
         self.listen();
         let protocol = self.manner.protocol.name();
-        self.task.show(BrokerState::Online { protocol });
+        self.task.show(self.place, BrokerState::Online { protocol });
     }
 
     /// Finds out whether the connection ended for what we sent, and sees to it that it is not sent again.
@@ -174,7 +185,7 @@ impl<'a> Open<'a> {
 
     /// Works out what has to be asked for. Our own status first: a will that comes late is noticed by it.
     fn listen(&mut self) {
-        let mut filters = vec![self.task.settings.status_topic.clone()];
+        let mut filters = vec![self.place.settings.status_topic.clone()];
         let others = self.filters.borrow_and_update();
         if !self.is_deaf {
             filters.extend(others.iter().cloned());
@@ -183,11 +194,15 @@ impl<'a> Open<'a> {
         self.listening.want(filters);
     }
 
+    fn begin_to_leave(&mut self) {
+        self.stopping = Some((self.task.clock.now(), false));
+    }
+
     fn begin_stop(&mut self) {
         let now = self.task.clock.now();
         self.stopping = Some((now, false));
         let at_latest = now.after(STREAMS_WITHIN);
-        let farewell = self.task.farewell.clone();
+        let farewell = self.place.farewell();
         self.task.shared.outbox().end_with(farewell, at_latest);
     }
 
@@ -214,7 +229,7 @@ impl<'a> Open<'a> {
         let now = self.task.clock.now();
         if self.pulse.asks(now) {
             // Nothing changes by it, and a subscription that the broker forgot is there again.
-            self.subscribe(self.task.settings.status_topic.clone());
+            self.subscribe(self.place.settings.status_topic.clone());
         }
         self.pulse.is_dead(now)
     }
@@ -223,7 +238,9 @@ impl<'a> Open<'a> {
     fn pump(&mut self) -> Duration {
         let (task, now) = (self.task, self.task.clock.now());
         if self.late_will.take(now) {
-            task.shared.outbox().repeat(&task.settings.status_topic);
+            task.shared
+                .outbox()
+                .repeat(&self.place.settings.status_topic);
         }
         while self.queued < QUEUE {
             match self.listening.next() {
@@ -395,7 +412,7 @@ impl<'a> Open<'a> {
     fn take_in(&mut self, inbound: Inbound) {
         let now = self.task.clock.now();
         self.pulse.heard(now);
-        if inbound.topic == self.task.settings.status_topic {
+        if inbound.topic == self.place.settings.status_topic {
             // A retained copy is old news: the broker sends it because we subscribed, and our `online` follows it.
             let is_news = !inbound.retained && inbound.payload == status_text(false).as_bytes();
             if is_news && self.stopping.is_none() {
@@ -410,5 +427,16 @@ impl<'a> Open<'a> {
                 tracing::warn!(topic, untold, "commands come too fast, dropped");
             }
         }
+    }
+}
+
+/// Resolves when we are to be elsewhere; never when nobody is left to say so, which is a stop.
+async fn other_place(places: &mut watch::Receiver<Arc<Place>>, here: &Arc<Place>) {
+    if places
+        .wait_for(|place| !Arc::ptr_eq(place, here))
+        .await
+        .is_err()
+    {
+        std::future::pending().await
     }
 }

@@ -15,13 +15,12 @@ use tokio::{
 };
 
 use super::{
-    link::Settings,
     open::{Memory, Open},
     policy::{BrokerState, Policy},
 };
 use crate::{
     domain::{Clock, Mono},
-    publish::{Inbound, Tally, message::Message, outbox::Outbox, publisher::Sent},
+    publish::{Inbound, Place, Tally, outbox::Outbox, publisher::Sent},
 };
 
 /// The task turns at least so often, so that its progress shows that it lives.
@@ -86,7 +85,8 @@ impl Shared {
 
 /// Everything the task owns.
 pub(in crate::publish) struct Task {
-    pub(in crate::publish) settings: Settings,
+    /// Where to be. Changed with the outbox locked, which has to know of it in the same moment.
+    pub(in crate::publish) places: watch::Receiver<Arc<Place>>,
     pub(in crate::publish) shared: Arc<Shared>,
     pub(in crate::publish) clock: Arc<dyn Clock>,
     pub(in crate::publish) state: watch::Sender<BrokerState>,
@@ -96,21 +96,42 @@ pub(in crate::publish) struct Task {
     pub(in crate::publish) inbox: mpsc::Sender<Inbound>,
     /// Turns true once, or its sender is dropped: both mean stop.
     pub(in crate::publish) stop: watch::Receiver<bool>,
-    /// Published when the stop begins.
-    pub(in crate::publish) farewell: Message,
 }
 
 impl Task {
     /// Runs until stopped, whatever the broker does.
     pub(in crate::publish) async fn run(self) {
+        let mut places = self.places.clone();
+        while !self.is_stopped() {
+            let place = self.arrive(&mut places);
+            self.stay(&place, &mut places).await;
+            self.shared.outbox().disconnected();
+        }
+        self.show(&places.borrow(), BrokerState::Stopped);
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stop.borrow() || self.stop.has_changed().is_err()
+    }
+
+    /// The place to be at now. At the one before everything is said.
+    fn arrive(&self, places: &mut watch::Receiver<Arc<Place>>) -> Arc<Place> {
+        let place = places.borrow_and_update();
+        self.shared.outbox().arrive();
+        self.show(&place, BrokerState::Connecting);
+        Arc::clone(&place)
+    }
+
+    /// At one place, until a stop or another place is wanted.
+    async fn stay(&self, place: &Arc<Place>, places: &mut watch::Receiver<Arc<Place>>) {
         let mut policy = Policy::new();
         let mut memory = Memory::default();
         let random = RandomState::new();
         let mut tries = 0u64;
         loop {
-            let (open, events) = Open::new(&self, &policy, &mut memory);
+            let (open, events) = Open::new(self, place, &policy, &mut memory);
             let Some(end) = open.run(events, &mut policy).await else {
-                break;
+                return;
             };
             self.shared.outbox().disconnected();
             tries += 1;
@@ -122,15 +143,14 @@ impl Task {
                 | BrokerState::TakenOver { retry_at } => Some(*retry_at),
                 _ => None,
             };
-            self.show(state);
+            self.show(place, state);
             let mut stop = self.stop.clone();
             tokio::select! {
                 () = self.rest(retry_at) => {}
-                () = asked_to_stop(&mut stop) => break,
+                () = asked_to_stop(&mut stop) => return,
+                Ok(()) = places.changed() => return,
             }
         }
-        self.shared.outbox().disconnected();
-        self.show(BrokerState::Stopped);
     }
 
     /// Waits for the next try; for ever when there is none.
@@ -146,7 +166,7 @@ impl Task {
     }
 
     /// Shows a state and logs it when it is news.
-    pub(super) fn show(&self, state: BrokerState) {
+    pub(super) fn show(&self, place: &Place, state: BrokerState) {
         let news = self.state.send_if_modified(|shown| {
             let news = !is_same(shown, &state);
             shown.clone_from(&state);
@@ -155,7 +175,7 @@ impl Task {
         if !news {
             return;
         }
-        let (host, port) = (self.settings.host.as_str(), self.settings.port);
+        let (host, port) = (place.settings.host.as_str(), place.settings.port);
         match &state {
             BrokerState::Connecting | BrokerState::Stopped => {
                 tracing::debug!(host, port, ?state, "broker")
@@ -170,7 +190,7 @@ impl Task {
                 tracing::error!(host, port, reason, "broker refused us, trying again seldom");
             }
             BrokerState::TakenOver { .. } => {
-                let id = self.settings.client_id.as_str();
+                let id = place.settings.client_id.as_str();
                 tracing::error!(
                     host,
                     port,

@@ -30,6 +30,7 @@ use crate::{
 
 mod heard;
 mod limits;
+mod moves;
 mod outages;
 mod scripted;
 mod second;

@@ -14,7 +14,7 @@ use super::rates::RateLimit;
 use crate::{
     domain::{Event, Mono},
     publish::{
-        event,
+        Topics, event,
         spool::{Batch, Kept},
         tally::Tally,
     },
@@ -176,6 +176,24 @@ impl Events {
         self.insert(topic, kept, (now, now.after(left)), true);
         self.expire(now, tally);
         self.keep_to_bounds(tally);
+    }
+
+    /// From now on so much is kept.
+    pub(super) fn keep_within(&mut self, bounds: Bounds, tally: &mut Tally) {
+        self.bounds = bounds;
+        self.keep_to_bounds(tally);
+    }
+
+    /// All are for these topics from now on.
+    pub(super) fn readdress(&mut self, topics: &Topics) {
+        self.late_on.clear();
+        for (number, entry) in &mut self.entries {
+            let event = &entry.kept.event;
+            entry.topic = topics.event(&event.camera, &event.prompt).into();
+            if self.late.contains(number) {
+                *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
+            }
+        }
     }
 
     fn insert(

@@ -26,8 +26,10 @@ mod event_tests;
 mod events;
 #[cfg(test)]
 mod flood_tests;
+mod leave;
 #[cfg(test)]
 mod outage_tests;
+mod promise;
 mod rates;
 mod replies;
 mod states;
@@ -44,7 +46,6 @@ use std::{
 use crate::domain::{CameraId, Event, Mono};
 
 use super::{
-    detection::Label,
     message::{Body, Content, Message, Rank},
     spool::{Batch, Kept},
     tally::Tally,
@@ -52,6 +53,8 @@ use super::{
 
 pub use events::Bounds;
 use events::Events;
+use leave::Leave;
+pub(super) use promise::{Outgoing, Promise, Ticket};
 use rates::RateLimit;
 use replies::{Replies, Reply};
 use states::State;
@@ -86,78 +89,6 @@ impl Default for Limits {
     }
 }
 
-/// Names a hand-over that is acknowledged, until it is or fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Ticket(u64);
-
-/// How a message that is due must be sent. A ticket comes back with [`Outbox::acked`], [`Outbox::failed`] or
-/// [`Outbox::declined`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Promise {
-    /// QoS 1, retained.
-    State(Ticket),
-    /// QoS 1; the broker forgets it after `expiry`.
-    Event { ticket: Ticket, expiry: Duration },
-    /// QoS 1, with what its receiver knows the request by.
-    Reply {
-        ticket: Ticket,
-        correlation: Option<Arc<[u8]>>,
-    },
-    /// QoS 0; one that says what a frame showed expires.
-    Stream {
-        expiry: Option<Duration>,
-        retain: bool,
-    },
-}
-
-impl Promise {
-    /// Of what is acknowledged: QoS 1, else QoS 0.
-    pub(super) fn ticket(&self) -> Option<Ticket> {
-        match self {
-            Self::State(ticket) | Self::Event { ticket, .. } | Self::Reply { ticket, .. } => {
-                Some(*ticket)
-            }
-            Self::Stream { .. } => None,
-        }
-    }
-
-    /// The broker keeps it for who comes later.
-    pub(super) fn is_retained(&self) -> bool {
-        match self {
-            Self::State(_) => true,
-            Self::Stream { retain, .. } => *retain,
-            Self::Event { .. } | Self::Reply { .. } => false,
-        }
-    }
-
-    /// When the broker forgets it (MQTT 5).
-    pub(super) fn expiry(&self) -> Option<Duration> {
-        match self {
-            Self::Event { expiry, .. } => Some(*expiry),
-            Self::Stream { expiry, .. } => *expiry,
-            Self::State(_) | Self::Reply { .. } => None,
-        }
-    }
-
-    /// What its receiver knows the request by (MQTT 5).
-    pub(super) fn correlation(&self) -> Option<Vec<u8>> {
-        match self {
-            Self::Reply { correlation, .. } => correlation.as_deref().map(<[u8]>::to_vec),
-            Self::State(_) | Self::Event { .. } | Self::Stream { .. } => None,
-        }
-    }
-}
-
-/// A message that is due.
-#[derive(Clone, Debug)]
-pub(super) struct Outgoing {
-    pub(super) topic: String,
-    pub(super) promise: Promise,
-    pub(super) body: Body,
-    /// Of detections.
-    pub(super) label: Option<Label>,
-}
-
 /// What is on its way.
 #[derive(Clone, Debug)]
 enum Carried {
@@ -166,6 +97,8 @@ enum Carried {
     /// The event with this number.
     Event(u64),
     Reply(Reply),
+    /// The last word at a place.
+    Farewell(Message),
 }
 
 /// See the module's documentation.
@@ -185,6 +118,8 @@ pub(super) struct Outbox {
     /// With the moment from which nothing is waited for any more.
     farewell: Option<(Message, Mono)>,
     said_farewell: bool,
+    /// The connection is left for another place.
+    leave: Option<Leave>,
     lines: HashMap<String, Line>,
     node_rate: RateLimit,
     camera_rates: HashMap<CameraId, RateLimit>,
@@ -211,6 +146,7 @@ impl Outbox {
             waiting: VecDeque::new(),
             farewell: None,
             said_farewell: false,
+            leave: None,
             lines: HashMap::new(),
             node_rate: RateLimit::new(limits.node_per_s),
             camera_rates: HashMap::new(),
@@ -304,6 +240,9 @@ impl Outbox {
     pub(super) fn take(&mut self, now: Mono) -> Option<Outgoing> {
         if !self.connected {
             return None;
+        }
+        if self.leave.is_some() {
+            return self.take_last(now);
         }
         let is_late = |(_, at_latest): &(Message, Mono)| *at_latest <= now;
         let hurries = self.farewell.as_ref().is_some_and(is_late);
@@ -408,6 +347,7 @@ impl Outbox {
                 self.tally.replies_acked += 1;
                 self.replies.settled();
             }
+            Carried::Farewell(_) => {}
         }
     }
 
@@ -417,6 +357,7 @@ impl Outbox {
             Some((Carried::State(topic), _)) => self.make_pending(&topic),
             Some((Carried::Event(number), _)) => self.events.failed(number),
             Some((Carried::Reply(reply), _)) => self.replies.failed(reply),
+            Some((Carried::Farewell(farewell), _)) => self.leave = Some(Leave::ToSay(farewell)),
             None => {}
         }
     }
@@ -434,13 +375,22 @@ impl Outbox {
                 self.tally.replies_dropped += 1;
                 self.replies.settled();
             }
-            None => {}
+            Some((Carried::Farewell(_), _)) | None => {}
         }
     }
 
     /// True when the broker has answered everything that was sent, and the farewell if there is one.
     pub(super) fn is_settled(&self) -> bool {
-        self.pending.is_empty() && self.in_flight.is_empty() && self.farewell.is_none()
+        let nothing_waits = match &self.leave {
+            Some(leave) => matches!(leave, Leave::Said),
+            None => self.pending.is_empty() && self.farewell.is_none(),
+        };
+        nothing_waits && self.in_flight.is_empty()
+    }
+
+    /// From now on so many events are kept.
+    pub(super) fn keep_within(&mut self, bounds: Bounds) {
+        self.events.keep_within(bounds, &mut self.tally);
     }
 
     /// Events that the broker does not have.

@@ -1,7 +1,15 @@
 //! The task that keeps the journal as the outbox says. Blocking I/O is done on tokio's threads for it, so a slow disk
 //! delays nobody; while it fails, events are in memory only, and the operator is told.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::{Notify, oneshot, watch},
@@ -26,6 +34,8 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(in crate::publish) struct Desk {
     news: Notify,
+    /// Another bound of the journal than it began with; 0 = none.
+    max_bytes: AtomicU64,
     trouble: watch::Sender<Option<String>>,
 }
 
@@ -34,6 +44,7 @@ impl Desk {
     pub(in crate::publish) fn new(trouble: Option<String>) -> Self {
         Self {
             news: Notify::new(),
+            max_bytes: AtomicU64::new(0),
             trouble: watch::Sender::new(trouble),
         }
     }
@@ -41,6 +52,11 @@ impl Desk {
     /// There is something to keep.
     pub(in crate::publish) fn ring(&self) {
         self.news.notify_one();
+    }
+
+    /// From now on the journal keeps to about so much on the disk.
+    pub(in crate::publish) fn keep_within(&self, max_bytes: u64) {
+        self.max_bytes.store(max_bytes, Ordering::Relaxed);
     }
 
     /// Why events are in memory only; `None` = they are on disk.
@@ -124,6 +140,10 @@ impl Keeper {
         (sync, close): (bool, bool),
     ) -> Option<(Journal<Folder>, io::Result<()>)> {
         let batch = self.shared.outbox().unwritten(now);
+        match self.desk.max_bytes.load(Ordering::Relaxed) {
+            0 => {}
+            max_bytes => journal.keep_within(max_bytes),
+        }
         let wall = self.clock.wall();
         let work = move || {
             let written = journal.write(&batch, now, wall);
