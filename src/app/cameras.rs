@@ -117,6 +117,13 @@ impl Cameras {
         }
     }
 
+    /// Why nobody looks at a camera any more; `None` while somebody does.
+    pub fn engine_lost(&self, camera: &CameraId) -> Option<&str> {
+        let mut here = self.here.iter();
+        let watched = here.find(|watched| watched.camera.id == *camera)?;
+        watched.engine_lost.as_deref()
+    }
+
     /// Ids of the cameras, and whether each delivers to somebody.
     pub fn online(&self) -> impl Iterator<Item = (&CameraId, bool)> {
         self.here

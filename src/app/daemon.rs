@@ -377,6 +377,9 @@ impl Daemon {
         let (lost, left) = (loss.cameras.clone(), !self.engines.all_lost());
         loss.settle(LAST_LOOK_LIMIT).await;
         self.cameras.lose(&lost, &why);
+        for (asker, refused) in self.asks.lose(&lost, &why) {
+            self.reply(asker, refused);
+        }
         anyhow::ensure!(left, "{why}");
         let cameras = names(lost.iter());
         tracing::error!(

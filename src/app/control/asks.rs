@@ -98,6 +98,17 @@ impl<T> Asks<T> {
         settled
     }
 
+    /// Nobody looks at these cameras any more, for that `reason`: the questions about them.
+    pub fn lose(&mut self, cameras: &[CameraId], reason: &str) -> Vec<Settled<T>> {
+        let (lost, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting| cameras.contains(&waiting.camera));
+        self.waiting = waiting;
+        let refusal = Refusal::new(RefusalCode::Unavailable, reason.to_owned());
+        let refused = |lost: Waiting<T>| (lost.asker, Err(refusal.clone()));
+        Vec::into_iter(lost).map(refused).collect()
+    }
+
     /// Time passed: the questions that nobody answered.
     pub fn tick(&mut self, now: Mono) -> Vec<Settled<T>> {
         let (late, waiting) = std::mem::take(&mut self.waiting)
@@ -204,6 +215,23 @@ mod tests {
             settled[0].1.as_ref().unwrap_err().code,
             RefusalCode::Unavailable
         );
+    }
+
+    #[test]
+    fn nobody_waits_for_a_camera_that_lost_its_engine() {
+        let yard = CameraId::new("yard").unwrap();
+        let mut asks = Asks::default();
+        for (camera, asker) in [(&gate(), "a"), (&yard, "b"), (&gate(), "c")] {
+            asks.ask(camera, "rain?".into(), asker, at(0)).unwrap();
+        }
+        let settled = asks.lose(&[gate()], "engine on cuda 0: it fell off the bus");
+        let refusal = Refusal::new(
+            RefusalCode::Unavailable,
+            "engine on cuda 0: it fell off the bus",
+        );
+        assert_eq!(settled, [("a", Err(refusal.clone())), ("c", Err(refusal))]);
+        let late: Vec<&str> = asks.tick(at(33)).into_iter().map(|(n, _)| n).collect();
+        assert_eq!(late, ["b"]);
     }
 
     #[test]

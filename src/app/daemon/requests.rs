@@ -204,13 +204,16 @@ impl Daemon {
         Ok(Value::Done)
     }
 
-    /// The camera is there and is to deliver.
-    fn watched(&self, camera: &CameraId) -> Result<(), Refusal> {
-        if self.force.camera(camera)?.enabled {
-            return Ok(());
+    /// The camera is there and is to deliver to somebody.
+    pub(super) fn watched(&self, camera: &CameraId) -> Result<(), Refusal> {
+        let unavailable = |text| Err(Refusal::new(RefusalCode::Unavailable, text));
+        if !self.force.camera(camera)?.enabled {
+            return unavailable(format!("camera {camera} is switched off; enable it first"));
         }
-        let text = format!("camera {camera} is switched off; enable it first");
-        Err(Refusal::new(RefusalCode::Unavailable, text))
+        match self.cameras.engine_lost(camera) {
+            Some(why) => unavailable(format!("camera {camera} is off: {why}; restart Spotter")),
+            None => Ok(()),
+        }
     }
 
     /// The next frame of the camera is looked at.
@@ -234,7 +237,7 @@ impl Daemon {
         }
     }
 
-    fn reply(&mut self, asker: Asker, result: Result<Value, Refusal>) {
+    pub(super) fn reply(&mut self, asker: Asker, result: Result<Value, Refusal>) {
         let Asker { head, to } = asker;
         let id = head.id.clone();
         let at = self.clock.wall();

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::{
     app::{rig, seats::deal, station::Station},
-    domain::CameraId,
+    domain::{CameraId, RefusalCode},
     front::handle,
     ingest,
     ops::telemetry::{Levels, SecretList},
@@ -91,6 +91,14 @@ async fn the_last_engine_that_fails_ends_the_daemon_and_one_before_only_its_came
     };
     assert_eq!(troubles, [of("gate", "cuda 0"), of("yard", "cuda 1")]);
     assert!(daemon.cameras.online().all(|(_, online)| !online));
+    let refused = daemon.watched(&CameraId::new("gate").unwrap()).unwrap_err();
+    assert_eq!(
+        (refused.code, refused.text.as_str()),
+        (
+            RefusalCode::Unavailable,
+            "camera gate is off: engine on cuda 0: device: it fell off the bus; restart Spotter"
+        )
+    );
     let books = daemon.engines.books();
     let [(_, gate), (_, yard)] = &books[..] else {
         panic!("two cameras: {books:?}");
