@@ -128,6 +128,7 @@ pub fn mqtt(port: u16) -> Mqtt {
         password: None,
         commands: Commands::Basic,
         overrides: Overrides::Keep,
+        retain_snapshots: false,
         spool: Spool {
             events: 1,
             max_age: Duration::from_secs(1),

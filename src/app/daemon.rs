@@ -27,6 +27,7 @@ use super::{
     desk::Desk,
     engines::{Engines, News},
     housekeeping::{BoundPage, Housekeeping},
+    pictures::Pictures,
     remember_secrets,
     report::Report,
     seats::Seats,
@@ -270,11 +271,11 @@ impl Daemon {
         let in_force = file.with_cameras(force.cameras().to_vec());
         let info = birth::info(&in_force, &identity, (&card, engines.gpus()), clock.wall());
         let board = Board::new(&in_force, &card, &engines.seats(), Arc::clone(&clock));
+        let pictures = Pictures::new(force.cameras(), file.mqtt.retain_snapshots);
         let desk = Desk::new(
-            force.cameras(),
+            (force.cameras(), pictures),
             publisher.clone(),
-            Arc::clone(&card.name),
-            Arc::clone(&identity.boot),
+            (Arc::clone(&card.name), Arc::clone(&identity.boot)),
             Arc::clone(&clock),
             board.clone(),
         );

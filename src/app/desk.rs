@@ -32,12 +32,11 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Nothing is believed yet, and the world is told so.
+    /// Nothing is believed yet, and the world is told so. `model` answers, `boot` names the run of the daemon.
     pub fn new(
-        cameras: &[Camera],
+        (cameras, pictures): (&[Camera], Pictures),
         publisher: Publisher,
-        model: Arc<str>,
-        boot: Arc<str>,
+        (model, boot): (Arc<str>, Arc<str>),
         clock: Arc<dyn Clock>,
         board: Board,
     ) -> Self {
@@ -48,7 +47,7 @@ impl Desk {
             clock,
             board,
             failures: Repeats::default(),
-            pictures: Pictures::new(cameras),
+            pictures,
             cameras: ids(cameras),
         };
         for change in desk.tracker.beliefs() {
@@ -121,7 +120,7 @@ impl Desk {
     }
 
     /// These are the cameras from now on, as they are now: what is known of prompts that stay is kept.
-    pub fn change(&mut self, cameras: &[Camera]) {
+    pub fn change(&mut self, cameras: &[Camera], retain_snapshots: bool) {
         let wall = self.clock.wall();
         let before = std::mem::replace(&mut self.cameras, ids(cameras));
         let mut changes = Vec::new();
@@ -135,7 +134,7 @@ impl Desk {
                 changes.extend(self.tracker.enable(&camera.id, id, on, wall));
             }
         }
-        self.pictures.change(cameras);
+        self.pictures.change(cameras, retain_snapshots);
         changes.into_iter().for_each(|change| self.tell(change));
     }
 

@@ -21,6 +21,8 @@ pub struct Pictures {
     prompts: BTreeMap<CameraId, Vec<Shown>>,
     /// Somebody wants a picture of the next look at these.
     wanted: HashSet<CameraId>,
+    /// The broker keeps those of events.
+    retain: bool,
 }
 
 /// A prompt of a camera, as far as pictures are concerned.
@@ -32,12 +34,13 @@ struct Shown {
 }
 
 impl Pictures {
-    /// Of these cameras.
-    pub fn new(cameras: &[Camera]) -> Self {
+    /// Of these cameras. With `retain` the broker keeps the last picture of each prompt's events.
+    pub fn new(cameras: &[Camera], retain: bool) -> Self {
         Self {
             snapshots: Snapshots::default(),
             prompts: cameras.iter().map(shown).collect(),
             wanted: HashSet::new(),
+            retain,
         }
     }
 
@@ -46,8 +49,9 @@ impl Pictures {
         self.snapshots.books()
     }
 
-    /// These are the cameras from now on, as they are now.
-    pub fn change(&mut self, cameras: &[Camera]) {
+    /// These are the cameras from now on, as they are now; `retain` as in [`Pictures::new`].
+    pub fn change(&mut self, cameras: &[Camera], retain: bool) {
+        self.retain = retain;
         self.prompts = cameras.iter().map(shown).collect();
         let prompts = &self.prompts;
         self.snapshots
@@ -104,6 +108,8 @@ impl Pictures {
     /// gone, whose topics are cleared.
     pub fn update(&self, taken: Taken) -> Option<Update> {
         let camera = taken.camera;
+        // What somebody asked for shows no event, and is not to take the place of one.
+        let retain = self.retain && matches!(taken.purpose, Purpose::Event(_));
         let prompt = taken.purpose.prompt().clone();
         find(&self.prompts, &camera, &prompt)?;
         match taken.jpeg {
@@ -111,7 +117,7 @@ impl Pictures {
                 camera,
                 prompt,
                 jpeg: jpeg.into(),
-                retain: false,
+                retain,
             }),
             Err(error) => {
                 tracing::warn!(%camera, %prompt, "no snapshot: {error}");

@@ -86,6 +86,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
     let overrides = table
         .get("overrides")
         .and_then(|value| value.choice(&overrides));
+    let retain_snapshots = table.get("retain_snapshots").and_then(|v| v.flag());
     let spool = spool(table.table("spool"));
     let ha = home_assistant(table.table("ha"));
     table.finish();
@@ -108,6 +109,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
         password,
         commands: commands.unwrap_or(Commands::Basic),
         overrides: overrides.unwrap_or(Overrides::Keep),
+        retain_snapshots: retain_snapshots.unwrap_or(false),
         spool,
         ha,
     })

@@ -91,6 +91,8 @@ pub struct Mqtt {
     pub commands: Commands,
     /// Whether run-time changes survive a restart; default keep.
     pub overrides: Overrides,
+    /// The broker keeps the last picture of each prompt's events for who comes later; default false.
+    pub retain_snapshots: bool,
     /// What is kept while the broker is away.
     pub spool: Spool,
     /// Home Assistant.

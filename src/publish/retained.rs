@@ -176,7 +176,9 @@ pub fn topics(config: &Config, cameras: &[Camera], records: &[Record]) -> Topicw
     let topics = &Topics::new(&config.mqtt.base, &config.node.name);
     let of_node = [topics.status(), topics.info(), topics.config()];
     let of_cameras = cameras.iter().flat_map(|camera| of_camera(topics, camera));
-    let states = of_node.into_iter().chain(of_cameras);
+    let pictures = cameras.iter().flat_map(|camera| pictures(topics, camera));
+    let pictures = pictures.filter(|_| config.mqtt.retain_snapshots);
+    let states = of_node.into_iter().chain(of_cameras).chain(pictures);
     let states = states.map(|topic| (topic, Entities::new()));
     let records = records.iter();
     let records = records.map(|record| (record.topic.clone(), record.entities()));
@@ -195,6 +197,12 @@ fn of_camera(topics: &Topics, camera: &Camera) -> Vec<String> {
     let prompts = camera.prompts.iter();
     all.extend(prompts.flat_map(|prompt| of_prompt(topics, camera, prompt)));
     all
+}
+
+/// Pictures of events, where the broker keeps them.
+fn pictures(topics: &Topics, camera: &Camera) -> impl Iterator<Item = String> {
+    let pictured = camera.prompts.iter().filter(|prompt| prompt.snapshot);
+    pictured.map(|prompt| topics.snapshot(&camera.id, &prompt.id))
 }
 
 fn of_prompt(topics: &Topics, camera: &Camera, prompt: &CameraPrompt) -> Vec<String> {

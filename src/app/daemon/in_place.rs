@@ -53,7 +53,7 @@ impl Daemon {
         self.cameras
             .change(cameras, &self.engines, &self.clock)
             .await;
-        self.desk.change(cameras);
+        self.desk.change(cameras, self.file.mqtt.retain_snapshots);
         // After the last states of what is gone, which it clears.
         self.announce();
         let cameras = self.force.cameras();

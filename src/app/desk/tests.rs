@@ -42,11 +42,11 @@ impl Site {
         let identity = Identity::of_this_machine(config.node.name.clone());
         let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));
         let board = Board::new(&config, &rig::card(), &Seats::new(), Arc::clone(&shared));
+        let pictures = Pictures::new(&config.cameras, config.mqtt.retain_snapshots);
         let desk = Desk::new(
-            &config.cameras,
+            (&config.cameras, pictures),
             publisher.unwrap().0,
-            "a model".into(),
-            "b7c1".into(),
+            ("a model".into(), "b7c1".into()),
             shared,
             board,
         );
@@ -173,7 +173,9 @@ async fn an_event_waits_for_a_second_look_at_the_next_frame() {
 
 #[tokio::test]
 async fn events_that_begin_on_one_look_have_a_picture_each() {
-    let mut site = Site::new(&CONFIG.replace(", verify = \"Is there a parcel?\"", ""));
+    // The broker keeps them.
+    let config = CONFIG.replace(", verify = \"Is there a parcel?\"", "");
+    let mut site = Site::new(&format!("mqtt.retain_snapshots = true\n{config}"));
     for _ in 0..2 {
         let look = site.frame(1000).unwrap();
         site.answered(look, "");
@@ -183,16 +185,24 @@ async fn events_that_begin_on_one_look_have_a_picture_each() {
         site.open(),
         [("parcel", token_prob, true), ("person", token_prob, true)]
     );
+    // Somebody wants one too, which is not kept.
+    let gate = site.gate.clone();
+    site.desk.picture_next(&gate);
+    let look = site.frame(1000).unwrap();
+    site.answered(look, "");
     let mut of = Vec::new();
-    for _ in 0..2 {
+    for _ in 0..3 {
         let taken = site.desk.next_picture().await;
         let Some(Update::Snapshot { prompt, retain, .. }) = site.desk.pictures.update(taken) else {
             panic!("no picture")
         };
-        assert!(!retain);
-        of.push(prompt.to_string());
+        of.push((prompt.to_string(), retain));
     }
-    assert_eq!(of, ["person", "parcel"]);
+    let of: Vec<_> = of
+        .iter()
+        .map(|(id, retain)| (id.as_str(), *retain))
+        .collect();
+    assert_eq!(of, [("person", true), ("parcel", true), ("person", false)]);
 }
 
 #[tokio::test]

@@ -120,6 +120,28 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_that_waits_does_not_come_after_its_topic_is_cleared() {
+        let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
+        outbox.connected();
+        let picture = |prompt: &str| Update::Snapshot {
+            camera: crate::domain::CameraId::new("gate").unwrap(),
+            prompt: crate::domain::PromptId::new(prompt).unwrap(),
+            jpeg: Arc::from([0xff, 0xd8]),
+            retain: true,
+        };
+        push(&mut outbox, picture("person"));
+        push(&mut outbox, picture("dog"));
+        let of_person = "spotter/edge1/cam/gate/snapshot/person".to_owned();
+        push(&mut outbox, Update::Clear(of_person.clone()));
+        let (topic, payload, _) = take(&mut outbox);
+        assert_eq!((topic, payload.len()), (of_person, 0));
+        let left = outbox.take(Mono::default()).unwrap();
+        assert_eq!(left.topic, "spotter/edge1/cam/gate/snapshot/dog");
+        assert!(outbox.take(Mono::default()).is_none());
+        assert_eq!(outbox.tally().dropped_replaced, 1);
+    }
+
+    #[test]
     fn a_topic_that_is_cleared_and_used_again_holds_what_was_said_last() {
         let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
         outbox.connected();

@@ -54,6 +54,9 @@ impl Outbox {
         (rank, refresh): (Rank, Option<Duration>),
         now: Mono,
     ) {
+        if payload.is_empty() {
+            self.drop_pictures_of(&topic);
+        }
         match self.states.get_mut(&topic) {
             None => {
                 let phase = Phase::Pending { order: 0 };

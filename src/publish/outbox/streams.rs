@@ -111,6 +111,13 @@ impl Outbox {
         }
     }
 
+    /// The topic is to be cleared: what waits for it would be kept by the broker for ever.
+    pub(super) fn drop_pictures_of(&mut self, topic: &str) {
+        let before = self.waiting.len();
+        self.waiting.retain(|item| item.topic != topic);
+        self.tally.dropped_replaced += (before - self.waiting.len()) as u64;
+    }
+
     pub(super) fn take_stream(&mut self, now: Mono) -> Option<Outgoing> {
         while let Some(index) = self.waiting.iter().position(|item| expired(item, now)) {
             self.tally.dropped_expired += 1;

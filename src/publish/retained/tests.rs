@@ -210,6 +210,12 @@ fn the_list_is_what_is_published() {
     }
     let listed: BTreeSet<_> = topicwise(&config).into_keys().collect();
     assert_eq!(listed, published);
+    // Pictures of events, if they are to be kept.
+    let mut keeping = config.clone();
+    keeping.mqtt.retain_snapshots = true;
+    let with_pictures: BTreeSet<_> = topicwise(&keeping).into_keys().collect();
+    let person = "spotter/edge1/cam/gate/snapshot/person".to_owned();
+    assert_eq!(&with_pictures - &listed, BTreeSet::from([person]));
 }
 
 #[test]
