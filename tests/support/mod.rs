@@ -16,7 +16,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU16, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -52,10 +52,19 @@ fn within<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Option<T>
     panic!("{limit:?} went by without {what}")
 }
 
-/// A loopback address where nothing listens.
+/// A loopback address where nothing listens. Its port is below those that Linux gives to whoever asks for any, so nobody
+/// but another test that looks for one takes it meanwhile, and those begin to look elsewhere.
 pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("its number")
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 10_000;
+    const PORTS: u16 = 20_000;
+    let own = (std::process::id() * 97 % u32::from(PORTS)) as u16;
+    let mut ports = std::iter::repeat_with(|| {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        SocketAddr::from((Ipv4Addr::LOCALHOST, FIRST + (own + next) % PORTS))
+    });
+    let is_free = |address: &SocketAddr| TcpListener::bind(address).is_ok();
+    ports.find(is_free).expect("one of many ports is free")
 }
 
 /// A folder of the checkout or a file in it.
