@@ -137,8 +137,8 @@ impl Levels {
         let directives = match level {
             None => self.usual.to_string(),
             Some(LogLevel::Error) => "error".to_owned(),
-            Some(LogLevel::Warn) => "warn".to_owned(),
-            Some(LogLevel::Info) => "info".to_owned(),
+            Some(LogLevel::Warn) => "warn,rumqttc=error".to_owned(),
+            Some(LogLevel::Info) => "info,rumqttc=error".to_owned(),
             Some(LogLevel::Debug) => "info,spotter=debug".to_owned(),
             Some(LogLevel::Trace) => "info,spotter=trace".to_owned(),
         };
@@ -152,13 +152,14 @@ impl fmt::Debug for Levels {
     }
 }
 
-/// Sets up logging for the process, once. `RUST_LOG` decides what is shown; else `verbose` 0 is info, 1 debug, 2 trace.
+/// Sets up logging for the process, once. `RUST_LOG` decides what is shown; else `verbose` 0 is info, 1 debug, 2 trace. The
+/// MQTT library warns of each message that a broker refuses, of which we tell once a minute: 0 leaves its warnings out.
 /// Secrets added to `secrets` later are masked from then on.
 pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<Levels, TelemetryError> {
     let usual = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => filter,
         _ => match verbose {
-            0 => "info",
+            0 => "info,rumqttc=error",
             1 => "info,spotter=debug",
             _ => "info,spotter=trace",
         }

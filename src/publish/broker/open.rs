@@ -157,7 +157,7 @@ impl<'a> Open<'a> {
     fn greet(&mut self, terms: Terms) {
         let now = self.task.clock.now();
         self.online_since = Some(now);
-        self.terms = terms.within(self.memory.suspect.max_bytes(now));
+        self.terms = terms;
         self.pulse.heard(now);
         self.task.shared.outbox().connected();
         self.listen();
@@ -309,7 +309,8 @@ impl<'a> Open<'a> {
         };
         let is_detection = matches!(outgoing.body, Body::Detection(_));
         let bytes = publish_bytes(self.manner.protocol, &outgoing.topic, payload.len(), &way);
-        if is_detection && payload.len() > DETECTION_MAX_BYTES || !self.terms.take(bytes) {
+        let terms = self.terms_at(now);
+        if is_detection && payload.len() > DETECTION_MAX_BYTES || !terms.take(bytes) {
             return self.decline(&outgoing, bytes);
         }
         match (self.sender.publish(&outgoing.topic, payload, &way), ticket) {
@@ -344,11 +345,16 @@ impl<'a> Open<'a> {
         }
     }
 
+    /// What the broker takes, by what it said and by what we believe at the moment.
+    fn terms_at(&self, now: Mono) -> Terms {
+        self.terms.within(self.memory.suspect.max_bytes(now))
+    }
+
     /// Does not send what the broker would close the connection for.
     fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
         let now = self.task.clock.now();
         if let Some(untold) = self.memory.told.tell(Trouble::TooLarge, now) {
-            let (topic, max) = (outgoing.topic.as_str(), self.terms.packet_max_bytes);
+            let (topic, max) = (outgoing.topic.as_str(), self.terms_at(now).packet_max_bytes);
             tracing::warn!(
                 topic,
                 bytes,

@@ -9,8 +9,10 @@ use crate::domain::Mono;
 const AT_ONCE: Duration = Duration::from_secs(3);
 /// So many closes in a row with an equally large message on its way are no chance.
 const CLOSES: u32 = 2;
-/// A connection that begins later tries it again: the broker may have been set up anew.
+/// It is tried again later, on the same connection too: the broker may have been set up anew, or was never the reason.
 const HELD_FOR: Duration = Duration::from_secs(600);
+/// It doubles each time that the same size is found again, up to so long: finding it costs two connections.
+const HELD_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// No broker is set to take less, so smaller messages are not suspected: whoever closes while one is on its way, a rival
 /// with our id for example, has other reasons.
@@ -21,7 +23,14 @@ const PLAUSIBLE_BYTES: usize = 256;
 pub(super) struct Suspect {
     bytes: usize,
     closes: u32,
-    held: Option<(usize, Mono)>,
+    held: Option<Held>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    bytes: usize,
+    long: Duration,
+    until: Mono,
 }
 
 impl Suspect {
@@ -51,14 +60,17 @@ impl Suspect {
     pub(super) fn too_large(&mut self, bytes: usize, now: Mono) {
         self.closes = 0;
         if bytes > 0 {
-            self.held = Some((bytes, now.after(HELD_FOR)));
+            let before = self.held.filter(|held| held.bytes == bytes);
+            let long = before.map_or(HELD_FOR, |held| (held.long * 2).min(HELD_MAX));
+            let until = now.after(long);
+            self.held = Some(Held { bytes, long, until });
         }
     }
 
-    /// The largest message that a connection that begins now may send.
+    /// The largest message that may be sent now.
     pub(super) fn max_bytes(&self, now: Mono) -> Option<usize> {
-        let held = self.held.filter(|(_, until)| *until > now);
-        held.map(|(bytes, _)| bytes - 1)
+        let held = self.held.filter(|held| held.until > now);
+        held.map(|held| held.bytes - 1)
     }
 }
 
@@ -80,6 +92,25 @@ mod tests {
         assert!(!suspect.closed(500, SOON, at(3)) && suspect.closed(500, SOON, at(4)));
         assert_eq!(suspect.max_bytes(at(5)), Some(499));
         assert_eq!(suspect.max_bytes(at(604)), None);
+    }
+
+    #[test]
+    fn what_is_found_again_and_again_is_held_back_longer_and_longer() {
+        let mut suspect = Suspect::default();
+        let mut now = 0;
+        let mut held_s = Vec::new();
+        for _ in 0..10 {
+            suspect.closed(900, SOON, at(now));
+            suspect.closed(900, SOON, at(now));
+            let free = |s: &u64| suspect.max_bytes(at(now + s)).is_none();
+            let long = (0..).step_by(600).find(free).unwrap();
+            held_s.push(long);
+            now += long;
+        }
+        assert_eq!(held_s[..3], [600, 1200, 2400]);
+        assert_eq!(held_s[8..], [24 * 3600, 24 * 3600]);
+        suspect.too_large(800, at(now));
+        assert_eq!(suspect.max_bytes(at(now + 600)), None, "another size");
     }
 
     #[test]

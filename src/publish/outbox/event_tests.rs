@@ -267,7 +267,7 @@ fn with_no_spool_events_are_sent_while_the_broker_is_there_and_no_later() {
 }
 
 #[test]
-fn what_the_broker_declines_rests_until_the_next_connect_and_is_counted_once() {
+fn what_the_broker_declines_is_tried_again_and_counted_once() {
     let mut outbox = outbox();
     outbox.push(Message::node_status(&topics(), true), ms(0));
     comes(&mut outbox, "gate", 1, ms(0));
@@ -283,16 +283,45 @@ fn what_the_broker_declines_rests_until_the_next_connect_and_is_counted_once() {
         for other in &sent[2..] {
             outbox.acked(ticket(other), now);
         }
-        assert!(
-            drain(&mut outbox, now).is_empty(),
-            "not twice on a connection"
-        );
+        assert!(drain(&mut outbox, now).is_empty(), "not at once");
         assert!(outbox.is_settled(), "a stop does not wait for it");
         outbox.disconnected();
     }
     let tally = outbox.tally();
     assert_eq!((tally.states_declined, tally.events_declined), (3, 1));
     assert_eq!((outbox.events(), tally.dropped()), (1, 0), "it is kept");
+
+    // On a connection that lasts, too: a minute after the first of them was declined, until both are taken.
+    outbox.connected();
+    let mut now = ms(10_000);
+    for _ in 0..2 {
+        let sent = drain(&mut outbox, now);
+        assert_eq!(sent.len(), 2);
+        sent.iter()
+            .for_each(|sent| outbox.declined(ticket(sent), now));
+        let next = outbox.next_at(now).expect("a time");
+        assert!(next > now && outbox.take(next.before(Duration::from_millis(1))).is_none());
+        now = next;
+    }
+    let sent = drain(&mut outbox, now);
+    sent.iter().for_each(|sent| outbox.acked(ticket(sent), now));
+    assert_eq!((sent.len(), outbox.events()), (2, 0));
+    assert!(drain(&mut outbox, now.after(Duration::from_secs(600))).is_empty());
+}
+
+#[test]
+fn whoever_says_farewell_does_not_wait_for_what_is_declined() {
+    let mut outbox = outbox();
+    outbox.push(Message::node_status(&topics(), true), ms(0));
+    outbox.connected();
+    for sent in drain(&mut outbox, ms(0)) {
+        outbox.declined(ticket(&sent), ms(0));
+    }
+    outbox.end_with(Message::node_status(&topics(), false), ms(90_000));
+    let farewell = drain(&mut outbox, ms(60_000));
+    assert_eq!(farewell.len(), 1);
+    outbox.acked(ticket(&farewell[0]), ms(60_000));
+    assert!(outbox.is_settled() && drain(&mut outbox, ms(200_000)).is_empty());
 }
 
 #[test]

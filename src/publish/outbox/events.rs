@@ -58,7 +58,7 @@ impl Default for Bounds {
 enum Phase {
     Waiting,
     InFlight,
-    /// The broker does not take it; the next connection tries again.
+    /// The broker does not take it; it is tried again after a while.
     Declined,
 }
 
@@ -311,11 +311,24 @@ impl Events {
         self.wait(number);
     }
 
-    /// The broker does not take it: not before the next connection. Counted the first time.
+    /// The broker does not take it. Counted the first time.
     pub(super) fn declined(&mut self, number: u64, tally: &mut Tally) {
         self.set_phase(number, Phase::Declined);
         if let Some(entry) = self.entries.get_mut(&number) {
             tally.events_declined += u64::from(!std::mem::replace(&mut entry.declined, true));
+        }
+    }
+
+    /// What was declined waits again.
+    pub(super) fn try_declined(&mut self) {
+        let declined = self.entries.iter_mut();
+        let declined = declined.filter(|(_, entry)| entry.phase == Phase::Declined);
+        let again = declined.map(|(&number, entry)| {
+            entry.phase = Phase::Waiting;
+            number
+        });
+        for number in again.collect::<Vec<_>>() {
+            self.wait(number);
         }
     }
 

@@ -21,6 +21,7 @@
 //!   too many to go before it stay in the spool.
 
 mod clear;
+mod declined;
 #[cfg(test)]
 mod event_tests;
 mod events;
@@ -114,6 +115,8 @@ pub(super) struct Outbox {
     events: Events,
     replies: Replies,
     in_flight: HashMap<Ticket, (Carried, Mono)>,
+    /// What the broker did not take is tried again then.
+    declined_again: Option<Mono>,
     waiting: VecDeque<Waiting>,
     /// With the moment from which nothing is waited for any more.
     farewell: Option<(Message, Mono)>,
@@ -143,6 +146,7 @@ impl Outbox {
             events: Events::new(limits.events),
             replies: Replies::default(),
             in_flight: HashMap::new(),
+            declined_again: None,
             waiting: VecDeque::new(),
             farewell: None,
             said_farewell: false,
@@ -218,6 +222,7 @@ impl Outbox {
     /// The broker accepted a connection: every state is due again.
     pub(super) fn connected(&mut self) {
         self.connected = true;
+        self.declined_again = None;
         self.in_flight.clear();
         self.pending.clear();
         let topics: Vec<String> = self.states.keys().cloned().collect();
@@ -244,6 +249,7 @@ impl Outbox {
         if self.leave.is_some() {
             return self.take_last(now);
         }
+        self.try_declined(now);
         let is_late = |(_, at_latest): &(Message, Mono)| *at_latest <= now;
         let hurries = self.farewell.as_ref().is_some_and(is_late);
         if hurries {
@@ -321,7 +327,8 @@ impl Outbox {
         let farewell = self.farewell.iter().map(|(_, at_latest)| *at_latest);
         let has_room = self.in_flight.len() < IN_FLIGHT_MAX && !self.said_farewell;
         let event = has_room.then(|| self.events.next_at(now)).flatten();
-        streams.chain(farewell).chain(event).min()
+        let declined = self.declined_again.iter().copied();
+        streams.chain(farewell).chain(event).chain(declined).min()
     }
 
     /// The broker has the message for which `ticket` was given.
@@ -359,23 +366,6 @@ impl Outbox {
             Some((Carried::Reply(reply), _)) => self.replies.failed(reply),
             Some((Carried::Farewell(farewell), _)) => self.leave = Some(Leave::ToSay(farewell)),
             None => {}
-        }
-    }
-
-    /// The broker does not take the message: it said so, or it is larger than it allows. It is not sent again on this
-    /// connection; a state not before it changes, a reply never.
-    pub(super) fn declined(&mut self, ticket: Ticket, now: Mono) {
-        match self.in_flight.remove(&ticket) {
-            Some((Carried::State(topic), _)) => {
-                self.tally.states_declined += 1;
-                self.settle_state(&topic, now);
-            }
-            Some((Carried::Event(number), _)) => self.events.declined(number, &mut self.tally),
-            Some((Carried::Reply(_), _)) => {
-                self.tally.replies_dropped += 1;
-                self.replies.settled();
-            }
-            Some((Carried::Farewell(_), _)) | None => {}
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) enum Phase {
     Settled {
         at: Mono,
     },
+    /// The broker did not take it; it is tried again after a while.
+    Declined,
 }
 
 #[derive(Clone, Debug)]
@@ -37,13 +39,13 @@ impl Outbox {
         }
     }
 
-    /// The broker answered: it has the state, or does not take it.
+    /// The broker has the state.
     pub(super) fn settle_state(&mut self, topic: &str, now: Mono) {
         match self.states.get_mut(topic).map(|state| &mut state.phase) {
             Some(Phase::InFlight { newer: true }) => self.make_pending(topic),
             Some(phase @ Phase::InFlight { newer: false }) => *phase = Phase::Settled { at: now },
             // Due again already, by `repeat`: this acknowledgement is not of what will be sent.
-            Some(Phase::Pending { .. } | Phase::Settled { .. }) | None => {}
+            Some(Phase::Pending { .. } | Phase::Settled { .. } | Phase::Declined) | None => {}
         }
     }
 
@@ -75,6 +77,8 @@ impl Outbox {
                 match &mut state.phase {
                     Phase::Pending { .. } => {}
                     Phase::InFlight { newer } => *newer |= changed,
+                    Phase::Declined if changed => self.make_pending(&topic),
+                    Phase::Declined => {}
                     Phase::Settled { at } => {
                         let stale = refresh.is_some_and(|every| now.since(*at) >= every);
                         if changed || stale {
