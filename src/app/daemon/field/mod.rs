@@ -70,6 +70,8 @@ fn is_alone_with(test: &str, environment: &[(&str, &str)], judge: impl FnOnce(&s
         .arg(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
         .env(ALONE, "1")
+        // As the unit file sets it.
+        .env("MALLOC_ARENA_MAX", "2")
         .envs(environment.iter().copied())
         .env_remove("RUST_LOG")
         .stdout(Stdio::piped())

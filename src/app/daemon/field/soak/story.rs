@@ -229,8 +229,6 @@ impl Story {
     /// After the last fault. Commands of before are taken back; else nothing is done for it in a long soak.
     async fn comes_back(&self) -> Duration {
         let began = self.clock.now();
-        // What the broker refused is told again after the next connect, and not before.
-        self.field.broker.cut();
         for camera in CAMERAS {
             let hat = json!({"op": "prompt_del", "cam": camera, "prompt": "hat"});
             self.ask(&format!("last-hat-{camera}"), hat).await;
