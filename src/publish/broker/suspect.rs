@@ -9,9 +9,10 @@ use crate::domain::Mono;
 const AT_ONCE: Duration = Duration::from_secs(3);
 /// So many closes in a row with an equally large message on its way are no chance.
 const CLOSES: u32 = 2;
-/// It is tried again later, on the same connection too: the broker may have been set up anew, or was never the reason.
-const HELD_FOR: Duration = Duration::from_secs(600);
-/// It doubles each time that the same size is found again, up to so long: finding it costs two connections.
+/// It is tried again soon, on the same connection too: a network that cuts two connections just after their beginning looks the
+/// same, and then everything of that size would be missing.
+const HELD_FOR: Duration = Duration::from_secs(60);
+/// It doubles each time that the same size is found again, up to so long, because finding it costs connections.
 const HELD_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// No broker is set to take less, so smaller messages are not suspected: whoever closes while one is on its way, a rival
@@ -60,7 +61,8 @@ impl Suspect {
     pub(super) fn too_large(&mut self, bytes: usize, now: Mono) {
         self.closes = 0;
         if bytes > 0 {
-            let before = self.held.filter(|held| held.bytes == bytes);
+            let is_again = |held: &Held| held.bytes == bytes && now < held.until.after(HELD_MAX);
+            let before = self.held.filter(is_again);
             let long = before.map_or(HELD_FOR, |held| (held.long * 2).min(HELD_MAX));
             let until = now.after(long);
             self.held = Some(Held { bytes, long, until });
@@ -91,7 +93,7 @@ mod tests {
         assert_eq!(suspect.max_bytes(at(2)), Some(899));
         assert!(!suspect.closed(500, SOON, at(3)) && suspect.closed(500, SOON, at(4)));
         assert_eq!(suspect.max_bytes(at(5)), Some(499));
-        assert_eq!(suspect.max_bytes(at(604)), None);
+        assert_eq!(suspect.max_bytes(at(64)), None);
     }
 
     #[test]
@@ -99,18 +101,21 @@ mod tests {
         let mut suspect = Suspect::default();
         let mut now = 0;
         let mut held_s = Vec::new();
-        for _ in 0..10 {
+        for _ in 0..13 {
             suspect.closed(900, SOON, at(now));
             suspect.closed(900, SOON, at(now));
             let free = |s: &u64| suspect.max_bytes(at(now + s)).is_none();
-            let long = (0..).step_by(600).find(free).unwrap();
+            let long = (0..).step_by(60).find(free).unwrap();
             held_s.push(long);
             now += long;
         }
-        assert_eq!(held_s[..3], [600, 1200, 2400]);
-        assert_eq!(held_s[8..], [24 * 3600, 24 * 3600]);
+        assert_eq!(held_s[..3], [60, 120, 240]);
+        assert_eq!(held_s[11..], [24 * 3600, 24 * 3600]);
         suspect.too_large(800, at(now));
-        assert_eq!(suspect.max_bytes(at(now + 600)), None, "another size");
+        assert_eq!(suspect.max_bytes(at(now + 60)), None, "another size");
+        let next_week = now + 7 * 24 * 3600;
+        suspect.too_large(800, at(next_week));
+        assert_eq!(suspect.max_bytes(at(next_week + 60)), None, "long ago");
     }
 
     #[test]
