@@ -81,6 +81,8 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{
         domain::{CameraId, EventStep, NodeId, PromptId},
@@ -168,9 +170,14 @@ mod tests {
         let here = topics("edge1");
         let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
         outbox.connected();
+        push(&mut outbox, &here, count(3));
+        let refused = outbox.take(Mono::default()).unwrap();
         outbox.leave(&here, &here, Message::node_status(&here, false));
+        outbox.declined(refused.promise.ticket().unwrap(), Mono::default());
         let first = outbox.take(Mono::default()).unwrap();
-        assert!(outbox.take(Mono::default()).is_none());
+        let later = Mono::default().after(Duration::from_secs(3600));
+        assert!(outbox.take(later).is_none());
+        assert_eq!(outbox.next_at(later), None, "nothing is tried again here");
         outbox.failed(first.promise.ticket().unwrap());
         assert_eq!(
             drain(&mut outbox),

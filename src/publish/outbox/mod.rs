@@ -327,7 +327,7 @@ impl Outbox {
         let farewell = self.farewell.iter().map(|(_, at_latest)| *at_latest);
         let has_room = self.in_flight.len() < IN_FLIGHT_MAX && !self.said_farewell;
         let event = has_room.then(|| self.events.next_at(now)).flatten();
-        let declined = self.declined_again.iter().copied();
+        let declined = self.declined_again.filter(|_| self.leave.is_none());
         streams.chain(farewell).chain(event).chain(declined).min()
     }
 
