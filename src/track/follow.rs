@@ -108,7 +108,7 @@ impl Follower {
             let object = pair.and_then(|(_, column)| found[column].take());
             let turn = match object {
                 Some(object) => thing.seen(expected[index].clone(), object, glance),
-                None => thing.life.unseen(glance),
+                None => thing.unseen(glance),
             };
             let (event, over) = outcome(turn);
             events.extend(event);
@@ -205,6 +205,11 @@ impl Thing {
     fn seen(&mut self, expected: Motion, object: &mut Object, glance: &Glance) -> Turn {
         self.motion = expected.seen(object.place());
         self.tell(object, glance)
+    }
+
+    fn unseen(&mut self, glance: &Glance) -> Turn {
+        self.motion.missed();
+        self.life.unseen(glance)
     }
 
     fn tell(&mut self, object: &mut Object, glance: &Glance) -> Turn {

@@ -14,14 +14,15 @@ const SPEED_USUAL: f64 = 0.12;
 const SPEED_MAX: f64 = 1.0;
 /// How fast sizes change before anything is known of it: most of the change is at the picture's edge.
 const GROWTH_USUAL: f64 = 0.04;
-/// What stood still may have begun to move so many seconds ago, at this share of the usual speed.
+/// What stood still may have begun to move so many seconds ago.
 const START_S: f64 = 1.0;
-const START_SHARE: f64 = 0.5;
 /// How much the square of a speed may change in a second, shares squared: things turn, start and stop.
 const PUSH: f64 = 0.0025;
-/// One look in ten shows that something happened to a thing, by so many times the usual speed. (Natural logarithm.)
-const PUSHED_SURPRISE: f64 = 2.3;
+/// One look in a hundred shows that something happened to a thing, by so many times the usual speed. (Natural logarithm.)
+const PUSHED_SURPRISE: f64 = 4.6;
 const PUSHED_BY: f64 = 2.0;
+/// ... or nothing happened, and the box is wrong: of a thing half hidden the model often boxes the half. So many of them.
+const ODD_SHARE: f64 = 0.5;
 /// How quickly it is learnt that a thing is steadier than most, or not any more: the share of the newest look, the least
 /// that is believed, and how far off a look may seem (variances).
 const LEARNS: f64 = 0.5;
@@ -48,6 +49,8 @@ pub struct Motion {
     size: Option<[Axis; 2]>,
     /// When this was true.
     at: Mono,
+    /// The last look did not find it.
+    missed: bool,
 }
 
 impl Motion {
@@ -61,6 +64,7 @@ impl Motion {
                 .size
                 .map(|size| [0, 1].map(|i| axis(size[i], seen.size_error[i], GROWTH_USUAL))),
             at,
+            missed: false,
         }
     }
 
@@ -74,8 +78,8 @@ impl Motion {
         next
     }
 
-    /// The same of a thing that has stood still for long: it is where it was, however long nobody looked, or has just
-    /// begun to move.
+    /// The same of a thing that has stood still for long: it is where it was, however long nobody looked, unless something
+    /// happened to it a moment ago.
     #[must_use]
     pub fn at_rest(&self, now: Mono) -> Self {
         let seconds = now.since(self.at).as_secs_f64().min(START_S);
@@ -92,38 +96,71 @@ impl Motion {
     #[must_use]
     pub fn seen(mut self, place: Place) -> Self {
         let seen = Seen::new(self.whole(place));
+        let happened = self
+            .offs(&seen, self.values())
+            .is_some_and(|offs| judge(&offs).happened);
         for i in 0..2 {
-            self.centre[i].correct(seen.centre[i], seen.centre_error[i]);
+            self.centre[i].correct(seen.centre[i], seen.centre_error[i], happened);
         }
         if let (Some(own), Some(size)) = (&mut self.size, seen.size) {
             for i in 0..2 {
-                own[i].correct(size[i], seen.size_error[i]);
+                own[i].correct(size[i], seen.size_error[i], happened);
                 own[i].value = own[i].value.clamp(0.0, 1.0);
             }
         }
+        self.missed = false;
         self
     }
 
+    /// A look did not find it.
+    pub fn missed(&mut self) {
+        self.missed = true;
+    }
+
     /// How unlikely it is to be seen at `place`: minus the logarithm of the density there. `None` when it cannot be: it
-    /// must have left the picture, or the one is a point and the other a box.
+    /// has left the picture, or the one is a point and the other a box. It has left when it is expected outside and the look
+    /// before missed it already: one that was seen a look ago may be slower than it seemed.
     pub fn surprise(&self, place: Place) -> Option<f64> {
-        let expected = Seen::new(self.place()?);
-        let seen = Seen::new(place);
-        let centre: f64 = (0..2)
-            .map(|i| {
-                let off = seen.centre[i] - expected.centre[i];
-                self.centre[i].surprise(off, seen.centre_error[i])
-            })
-            .sum();
-        match (&self.size, seen.size, expected.size) {
-            (None, None, None) => Some(centre),
-            (Some(axes), Some(seen_size), Some(expected_size)) => {
-                let size = (0..2)
-                    .map(|i| axes[i].surprise(seen_size[i] - expected_size[i], seen.size_error[i]));
-                Some(centre + size.sum::<f64>())
+        let offs = match self.place() {
+            Some(part) => {
+                let Seen { centre, size, .. } = Seen::new(part);
+                self.offs(&Seen::new(place), (centre, size))
             }
-            _ => None,
+            None if self.missed => None,
+            None => self.offs(&Seen::new(self.whole(place)), self.values()),
+        };
+        Some(judge(&offs?).surprise)
+    }
+
+    /// How far `seen` is off from these values, number by number. `None` for a point and a box.
+    fn offs(&self, seen: &Seen, (centre, size): Values) -> Option<Vec<Off<'_>>> {
+        let off = |axis, seen, value, error| Off {
+            axis,
+            off: seen - value,
+            error,
+        };
+        let mut offs: Vec<Off> = (0..2)
+            .map(|i| {
+                off(
+                    &self.centre[i],
+                    seen.centre[i],
+                    centre[i],
+                    seen.centre_error[i],
+                )
+            })
+            .collect();
+        match (&self.size, seen.size, size) {
+            (None, None, None) => {}
+            (Some(axes), Some(seen_size), Some(size)) => offs
+                .extend((0..2).map(|i| off(&axes[i], seen_size[i], size[i], seen.size_error[i]))),
+            _ => return None,
         }
+        Some(offs)
+    }
+
+    fn values(&self) -> Values {
+        let values = |axes: &[Axis; 2]| [axes[0].value, axes[1].value];
+        (values(&self.centre), self.size.as_ref().map(values))
     }
 
     /// The part in the picture; `None` when it is outside.
@@ -168,6 +205,35 @@ fn over_the_edge(seen: (f64, f64), expected: (f64, f64)) -> (f64, f64) {
         (true, false) => (seen.0.min(expected.0 + (seen.1 - expected.1)), seen.1),
         (false, true) => (seen.0, seen.1.max(expected.1 + (seen.0 - expected.0))),
         _ => seen,
+    }
+}
+
+/// Centre and size.
+type Values = ([f64; 2], Option<[f64; 2]>);
+
+/// One number of a look beside what was expected.
+struct Off<'a> {
+    axis: &'a Axis,
+    off: f64,
+    error: f64,
+}
+
+/// What is thought of a look at a thing.
+struct Judged {
+    surprise: f64,
+    /// Something happened to the thing: that is less surprising.
+    happened: bool,
+}
+
+/// It happens to the whole thing: that is what is rare, and then any of its numbers may be far off.
+fn judge(offs: &[Off]) -> Judged {
+    let plain = |o: &Off| o.axis.surprise(o.off, o.error);
+    let pushed = |o: &Off| o.axis.pushed().surprise(o.off, o.error).min(plain(o));
+    let nothing: f64 = offs.iter().map(plain).sum();
+    let something = offs.iter().map(pushed).sum::<f64>() + PUSHED_SURPRISE;
+    Judged {
+        surprise: nothing.min(something),
+        happened: something < nothing,
     }
 }
 
@@ -253,8 +319,7 @@ impl Axis {
     fn stop(&mut self) {
         self.speed = 0.0;
         self.covariance = 0.0;
-        let start = START_SHARE * self.speed_usual;
-        self.speed_variance = start * start;
+        self.speed_variance = 0.0;
     }
 
     /// The same if something happened to it right after it was seen: it turned, bounced, stopped.
@@ -272,33 +337,51 @@ impl Axis {
         self.value_variance + error * error * self.unrest
     }
 
-    fn correct(&mut self, seen: f64, error: f64) {
+    fn correct(&mut self, seen: f64, error: f64, happened: bool) {
         let off = seen - self.value;
         let strayed = (off * off / self.variance(error)).min(STRAYED_MAX);
-        if self.is_pushed(off, error) {
-            *self = self.pushed();
-        }
-        let variance = self.variance(error);
-        let (trust, lean) = (self.value_variance / variance, self.covariance / variance);
-        self.value += trust * off;
-        self.speed = (self.speed + lean * off).clamp(-SPEED_MAX, SPEED_MAX);
-        self.speed_variance -= lean * self.covariance;
-        self.value_variance *= 1.0 - trust;
-        self.covariance *= 1.0 - trust;
+        let pushed = self.pushed();
+        *self = if happened && pushed.surprise(off, error) < self.surprise(off, error) {
+            pushed.corrected(off, error).or(self, ODD_SHARE)
+        } else {
+            self.corrected(off, error)
+        };
         let unrest = self.unrest * (1.0 - LEARNS + LEARNS * strayed);
         self.unrest = unrest.clamp(UNREST_MIN, 1.0);
     }
 
-    fn is_pushed(&self, off: f64, error: f64) -> bool {
-        self.pushed().plain_surprise(off, error) + PUSHED_SURPRISE < self.plain_surprise(off, error)
+    /// The same after it was seen so far off.
+    fn corrected(&self, off: f64, error: f64) -> Self {
+        let variance = self.variance(error);
+        let (trust, lean) = (self.value_variance / variance, self.covariance / variance);
+        Self {
+            value: self.value + trust * off,
+            speed: (self.speed + lean * off).clamp(-SPEED_MAX, SPEED_MAX),
+            value_variance: self.value_variance * (1.0 - trust),
+            speed_variance: self.speed_variance - lean * self.covariance,
+            covariance: self.covariance * (1.0 - trust),
+            ..self.clone()
+        }
+    }
+
+    /// Nobody knows which of both, and it is the other one with the chance `share`: what lies between them, as unsure as
+    /// they are and differ.
+    fn or(&self, other: &Self, share: f64) -> Self {
+        let mix = |own: f64, other: f64| own + share * (other - own);
+        let (apart, speeds_apart) = (other.value - self.value, other.speed - self.speed);
+        let both = share * (1.0 - share);
+        Self {
+            value: mix(self.value, other.value),
+            speed: mix(self.speed, other.speed),
+            value_variance: mix(self.value_variance, other.value_variance) + both * apart * apart,
+            speed_variance: mix(self.speed_variance, other.speed_variance)
+                + both * speeds_apart * speeds_apart,
+            covariance: mix(self.covariance, other.covariance) + both * apart * speeds_apart,
+            ..self.clone()
+        }
     }
 
     fn surprise(&self, off: f64, error: f64) -> f64 {
-        let pushed = self.pushed().plain_surprise(off, error) + PUSHED_SURPRISE;
-        self.plain_surprise(off, error).min(pushed)
-    }
-
-    fn plain_surprise(&self, off: f64, error: f64) -> f64 {
         let variance = self.variance(error);
         (off * off / variance + (std::f64::consts::TAU * variance).ln()) / 2.0
     }

@@ -12,6 +12,7 @@ use crate::{
 };
 
 mod events;
+mod names;
 mod properties;
 mod verify;
 

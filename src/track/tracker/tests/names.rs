@@ -1,0 +1,81 @@
+//! Who keeps a name where boxes mislead. The boxes are what the embedded model saw of the drawn street.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+type Sides = [f64; 4];
+
+/// The names of the boxes of each look, in their order; looks come every `pause_s`.
+fn names(pause_s: f64, looks: &[Vec<Sides>]) -> Vec<Vec<String>> {
+    let mut tracker = tracker(camera());
+    let mut name = |(index, boxes): (usize, &Vec<Sides>)| {
+        let boxes = boxes
+            .iter()
+            .map(|&[x0, y0, x1, y1]| found(x0, y0, x1, y1, 0.9));
+        let answer = answer(1, AnswerBody::Boxes(boxes.collect()));
+        let objects = look(&mut tracker, index as f64 * pause_s, &answer).objects;
+        let names = objects.into_iter().filter_map(|object| object.track);
+        names.map(|track| track.to_string()).collect()
+    };
+    looks.iter().enumerate().map(&mut name).collect()
+}
+
+/// How many different names there are.
+fn different(names: &[Vec<String>]) -> usize {
+    let all: BTreeSet<&String> = names.iter().flatten().collect();
+    all.len()
+}
+
+/// A cat walks behind a car: one look misses it, one boxes the half of it that shows.
+#[test]
+fn one_wrong_box_changes_no_name() {
+    let walks = |x0: f64| vec![[x0, 0.700, x0 + 0.105, 0.843]];
+    let mut looks: Vec<_> = [0.742, 0.682, 0.622, 0.562, 0.502, 0.441, 0.381, 0.323]
+        .map(walks)
+        .into();
+    looks.push(vec![]);
+    looks.push(vec![[0.258, 0.664, 0.316, 0.787]]);
+    looks.extend([0.151, 0.086, 0.030].map(walks));
+    assert_eq!(different(&names(1.0, &looks)), 1);
+}
+
+/// The box of a rider is wrong just before the edge, so that he seems to be gone with the next look.
+#[test]
+fn who_is_slower_than_he_seemed_is_still_there() {
+    let rides = |x0: f64| vec![[x0, 0.517, x0 + 0.070, 0.765]];
+    let mut looks: Vec<_> = [0.117, 0.251, 0.397, 0.544, 0.686, 0.862].map(rides).into();
+    looks.push(vec![[0.939, 0.517, 0.998, 0.770]]);
+    assert_eq!(different(&names(1.0, &looks)), 1);
+}
+
+#[test]
+fn who_enters_where_another_left_is_another() {
+    let rides = |x0: f64| vec![[x0, 0.517, x0 + 0.070, 0.765]];
+    let mut looks: Vec<_> = [0.397, 0.544, 0.686, 0.826].map(rides).into();
+    looks.push(vec![]);
+    looks.extend([0.900, 0.760].map(rides));
+    assert_eq!(different(&names(1.0, &looks)), 2);
+}
+
+/// A rider passes a parked bicycle, half hidden by it, and two boxes of him are wrong.
+#[test]
+fn what_stands_for_long_does_not_swap_with_what_passes() {
+    let parked = [0.458, 0.680, 0.607, 0.838];
+    let passes = [
+        [0.076, 0.631, 0.225, 0.791],
+        [0.145, 0.636, 0.293, 0.790],
+        [0.214, 0.641, 0.355, 0.792],
+        [0.339, 0.624, 0.473, 0.765],
+        [0.411, 0.671, 0.561, 0.833],
+        [0.414, 0.633, 0.566, 0.795],
+        [0.505, 0.629, 0.647, 0.787],
+        [0.558, 0.632, 0.713, 0.794],
+        [0.640, 0.629, 0.787, 0.789],
+    ];
+    let mut looks = vec![vec![parked]; 80];
+    looks.extend(passes.map(|rider| vec![rider, parked]));
+    let names = names(0.5, &looks);
+    let kept = names[80..].iter().all(|look| *look == names[80]);
+    assert!(kept && different(&names) == 2, "{:?}", &names[80..]);
+}
