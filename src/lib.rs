@@ -13,7 +13,7 @@
 //! them. An [`Answer`](domain::Answer) is what the model said to one prompt, with the moments it passed on its way.
 //!
 //! Follow one frame: GStreamer hands it to `ingest::gst::frames`, which maps it and gives it to the sampler's slot of
-//! the camera. `app::looks` waits for a permit of the engine, *then* asks [`sampler::Sampler::next`] for the newest
+//! the camera. `app::looks` waits for a permit of the engine, *then* asks [`sampler::Share::next`] for the newest
 //! frame, and hands the look to [`front::handle::Permit::look`]; as many looks are under way as there are permits. The
 //! engine's thread cuts them into steps ([`engine::schedule`]), and [`engine::worker`] keeps [`cpu::CpuBackend`] busy:
 //! the next step is launched before the last one's results are read. `app::in_order` hands the outcomes of a camera on

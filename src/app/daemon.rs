@@ -25,7 +25,7 @@ use super::{
     console::Console,
     control::{Asks, Force},
     desk::Desk,
-    engines::{Engines, News},
+    engines::{Engines, News, Opened, Plan},
     housekeeping::{BoundPage, Housekeeping},
     pictures::Pictures,
     remember_secrets,
@@ -45,6 +45,7 @@ use crate::{
         self, Announcer, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent, Update,
         discovery::collisions,
     },
+    sampler::Sampler,
 };
 use in_place::{announce, filters};
 use reload::Reloaded;
@@ -74,15 +75,13 @@ pub struct Start {
     pub seconds: Option<u64>,
 }
 
-/// Opens the engines of a configuration. Tests have other devices than a machine.
-type OpenEngines =
-    dyn for<'a> Fn(&'a Config, &'a Seats, &'a Arc<dyn Clock>) -> Opening<'a> + Send + Sync;
-type Opening<'a> = Pin<Box<dyn Future<Output = anyhow::Result<(Engines, ModelCard)>> + 'a>>;
+/// Opens the engines of a plan. Tests have other devices than a machine.
+type OpenEngines = dyn Fn(Plan) -> Opening + Send + Sync;
+type Opening = Pin<Box<dyn Future<Output = anyhow::Result<Opened>>>>;
 
 /// Runs until a signal, the time, or a failure that only a restart can mend.
 pub async fn run(start: Start) -> anyhow::Result<Report> {
-    let engines: Arc<OpenEngines> =
-        Arc::new(|config, seats, clock| Box::pin(Engines::start(config, seats, clock)));
+    let engines: Arc<OpenEngines> = Arc::new(|plan| Box::pin(plan.open()));
     run_with(start, Arc::new(SystemClock::new()), engines).await
 }
 
@@ -235,7 +234,15 @@ impl Daemon {
         let page = BoundPage::bind(&file.http).await?;
         let force = Force::open(&file, clock.now());
         let in_force = file.with_cameras(force.cameras().to_vec());
-        let engines = (around.engines)(&in_force, seats, clock).await?;
+        let sampler = Sampler::new(force.cameras(), Arc::clone(clock));
+        let opened = (around.engines)(Plan {
+            config: in_force,
+            before: seats.clone(),
+            sampler: Arc::clone(&sampler),
+            clock: Arc::clone(clock),
+        });
+        let Opened { stations, card } = opened.await?;
+        let engines = Engines::new(sampler, stations);
         let idle = config::advice::idle_gpus(&file);
         for warning in idle
             .into_iter()
@@ -244,7 +251,13 @@ impl Daemon {
         {
             tracing::warn!("{warning}");
         }
-        Self::with(file, (page, force), engines, Arc::clone(clock), around)
+        Self::with(
+            file,
+            (page, force),
+            (engines, card),
+            Arc::clone(clock),
+            around,
+        )
     }
 
     /// Around engines that run already.
@@ -274,7 +287,7 @@ impl Daemon {
         let pictures = Pictures::new(force.cameras(), file.mqtt.retain_snapshots);
         let desk = Desk::new(
             (force.cameras(), pictures),
-            publisher.clone(),
+            (publisher.clone(), Arc::clone(engines.sampler())),
             (Arc::clone(&card.name), Arc::clone(&identity.boot)),
             Arc::clone(&clock),
             board.clone(),
@@ -319,12 +332,7 @@ impl Daemon {
         loop {
             tokio::select! {
                 news = self.engines.next() => match news {
-                    News::Outcomes(sampler, outcomes) => {
-                        for outcome in outcomes {
-                            self.on_outcome(&outcome);
-                            self.desk.outcome(&sampler, outcome);
-                        }
-                    }
+                    News::Outcomes(outcomes) => self.on_outcomes(outcomes),
                     News::Lost(loss) => self.on_lost(loss).await?,
                 },
                 Ok(sent) = self.sent.recv() => self.on_sent(&sent),
@@ -376,7 +384,8 @@ impl Daemon {
     async fn on_lost(&mut self, loss: Loss) -> anyhow::Result<()> {
         let why = format!("engine on {}: {}", loss.label, loss.reason);
         let (lost, left) = (loss.cameras.clone(), !self.engines.all_lost());
-        loss.settle(LAST_LOOK_LIMIT).await;
+        let sampler = self.engines.sampler();
+        loss.settle(sampler, LAST_LOOK_LIMIT).await;
         self.cameras.lose(&lost, &why);
         for (asker, refused) in self.asks.lose(&lost, &why) {
             self.reply(asker, refused);
@@ -408,8 +417,8 @@ impl Daemon {
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
-        let (mut books, messages) = (self.engines.books(), self.publisher.tally());
-        let gone = self.engines.books_of_gone();
+        let (sampler, messages) = (self.engines.sampler(), self.publisher.tally());
+        let (mut books, gone) = (sampler.books(), sampler.books_of_gone());
         if let (true, Ok(name)) = (gone.arrived > 0, CameraId::new("taken-away")) {
             books.push((name, gone));
         }
@@ -418,9 +427,8 @@ impl Daemon {
 
     async fn wind_up(&mut self) {
         self.cameras.stop(CAMERAS_LIMIT).await;
-        for (sampler, outcome) in self.engines.finish(LAST_LOOK_LIMIT).await {
-            self.desk.outcome(&sampler, outcome);
-        }
+        let last = self.engines.finish(LAST_LOOK_LIMIT).await;
+        self.on_outcomes(last);
         self.desk.shutdown();
         self.publisher.stop();
         let _ = timeout(BROKER_LIMIT, &mut self.broker_task).await;

@@ -28,6 +28,7 @@ pub struct Desk {
     board: Board,
     failures: Repeats<CameraId>,
     pictures: Pictures,
+    sampler: Arc<Sampler>,
     cameras: Vec<CameraId>,
 }
 
@@ -35,7 +36,7 @@ impl Desk {
     /// Nothing is believed yet, and the world is told so. `model` answers, `boot` names the run of the daemon.
     pub fn new(
         (cameras, pictures): (&[Camera], Pictures),
-        publisher: Publisher,
+        (publisher, sampler): (Publisher, Arc<Sampler>),
         (model, boot): (Arc<str>, Arc<str>),
         clock: Arc<dyn Clock>,
         board: Board,
@@ -48,6 +49,7 @@ impl Desk {
             board,
             failures: Repeats::default(),
             pictures,
+            sampler,
             cameras: ids(cameras),
         };
         for change in desk.tracker.beliefs() {
@@ -61,9 +63,9 @@ impl Desk {
         self.pictures.books()
     }
 
-    /// A look at a frame of `sampler` ended. Never waits.
-    pub fn outcome(&mut self, sampler: &Sampler, outcome: Outcome) {
-        sampler.done(&outcome);
+    /// A look ended. Never waits.
+    pub fn outcome(&mut self, outcome: Outcome) {
+        self.sampler.done(&outcome);
         self.board.look(&outcome);
         match outcome {
             Outcome::Answered {
@@ -75,7 +77,7 @@ impl Desk {
                 for answer in answers {
                     match self.tracker.verdict(&frame, &answer) {
                         Some(change) => self.verified(&frame, change),
-                        None => marks.extend(self.answer(sampler, &frame, model_size, answer)),
+                        None => marks.extend(self.answer(&frame, model_size, answer)),
                     }
                 }
                 self.pictures.look(&frame, marks, self.clock.now());
@@ -163,13 +165,7 @@ impl Desk {
     }
 
     /// What the answer shows, to be drawn.
-    fn answer(
-        &mut self,
-        sampler: &Sampler,
-        frame: &Frame,
-        model_size: (u32, u32),
-        answer: Answer,
-    ) -> Vec<Mark> {
+    fn answer(&mut self, frame: &Frame, model_size: (u32, u32), answer: Answer) -> Vec<Mark> {
         let (camera, prompt) = (frame.camera.clone(), answer.prompt.id.clone());
         let Some(sighting) = self.tracker.update(frame, &answer) else {
             return Vec::new();
@@ -180,7 +176,7 @@ impl Desk {
             question,
         } = sighting;
         if let Some(question) = question {
-            sampler.ask_once(&camera, question);
+            self.sampler.ask_once(&camera, question);
         }
         let words = answer.prompt.task.text().to_owned();
         self.picture_events(frame, &mut news);
@@ -193,7 +189,7 @@ impl Desk {
             ..answer
         };
         self.board.answer(frame, &answer);
-        let since_last = sampler.take_since_last(&camera, &prompt);
+        let since_last = self.sampler.take_since_last(&camera, &prompt);
         let finished = self.clock.now();
         let tracks = objects
             .iter()

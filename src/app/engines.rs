@@ -21,37 +21,53 @@ use super::{
 };
 use crate::{
     config::{Camera, Config},
-    domain::{Books, CameraId, Clock, Frame, Outcome},
+    domain::{CameraId, Clock, Frame, Outcome},
     ingest::DeviceMap,
     sampler::Sampler,
 };
 
 /// The engines with their cameras.
 pub struct Engines {
+    sampler: Arc<Sampler>,
     stations: Vec<Station>,
-    /// In the order of the configuration.
-    cameras: Vec<CameraId>,
     /// Who is asked first, by turns.
     first: usize,
 }
 
 /// What engines have to tell.
 pub enum News {
-    /// Looks ended, whose frames are in that sampler's books.
-    Outcomes(Arc<Sampler>, Vec<Outcome>),
+    /// Looks ended, in the order of each camera.
+    Outcomes(Vec<Outcome>),
     /// An engine ended by itself.
     Lost(Loss),
 }
 
-impl Engines {
+/// What engines are to be opened for.
+#[derive(Clone)]
+pub struct Plan {
+    /// What is in force.
+    pub config: Config,
+    /// Where cameras sat until now: they keep their device where that is even.
+    pub before: Seats,
+    /// All cameras.
+    pub sampler: Arc<Sampler>,
+    /// The daemon's.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Engines that run, each with the cameras that it is to have, and what is told of the first.
+pub struct Opened {
+    /// One for each device.
+    pub stations: Vec<Station>,
+    /// The model on the first.
+    pub card: ModelCard,
+}
+
+impl Plan {
     /// Opens an engine on every device, one after the other: the second finds the kernels compiled, each is measured with the
-    /// machine for itself, and the host's memory holds the weights of one at a time. Cameras that sat `before` keep their
-    /// device where that is even. The card is that of the first.
-    pub async fn start(
-        config: &Config,
-        before: &Seats,
-        clock: &Arc<dyn Clock>,
-    ) -> anyhow::Result<(Self, ModelCard)> {
+    /// machine for itself, and the host's memory holds the weights of one at a time.
+    pub async fn open(self) -> anyhow::Result<Opened> {
+        let config = &self.config;
         let settings = config.model.clone();
         let chosen = spawn_blocking(move || device::choose(&settings)).await;
         let chosen = chosen.context("model")?.map_err(anyhow::Error::msg);
@@ -60,26 +76,29 @@ impl Engines {
         devices.truncate(config.cameras.len());
         let home = Home::of_each(devices.len());
         let labels: Vec<String> = devices.iter().map(device::Device::label).collect();
-        let ids: Vec<CameraId> = config.cameras.iter().map(|c| c.id.clone()).collect();
-        let dealt = deal(&ids, &labels, before);
+        let dealt = deal(&ids(&config.cameras), &labels, &self.before);
         let (mut stations, mut card) = (Vec::new(), None);
         for device in devices {
             let label = device.label();
             let cameras = of_engine(&config.cameras, &dealt, stations.len());
-            let opened = Station::open(device, home, &config.model, &cameras, clock).await;
+            let stage = (&*self.sampler, &self.clock);
+            let opened = Station::open(device, home, &config.model, &cameras, stage).await;
             let (station, its_card) = opened.with_context(|| format!("model on {label}"))?;
             stations.push(station);
             card.get_or_insert(its_card);
         }
         let card = card.context("model: no device; name at least one in model.gpus")?;
-        Ok((Self::new(stations, ids), card))
+        Ok(Opened { stations, card })
     }
+}
 
-    /// Engines that run already, and all cameras in the order of the configuration.
-    pub fn new(stations: Vec<Station>, cameras: Vec<CameraId>) -> Self {
+impl Engines {
+    /// Engines that run already. Each gets the frames of its cameras from now on.
+    pub fn new(sampler: Arc<Sampler>, stations: Vec<Station>) -> Self {
+        stations.iter().for_each(|station| station.seat(&sampler));
         Self {
+            sampler,
             stations,
-            cameras,
             first: 0,
         }
     }
@@ -108,7 +127,7 @@ impl Engines {
         self.first = index + 1;
         let station = &mut self.stations[index];
         match told {
-            Ok(outcomes) => News::Outcomes(Arc::clone(station.sampler()), outcomes),
+            Ok(outcomes) => News::Outcomes(outcomes),
             Err(reason) => match station.lost(&reason) {
                 Some(loss) => News::Lost(loss),
                 // A lost station is never ready, so this branch is not taken.
@@ -119,6 +138,7 @@ impl Engines {
 
     /// These are the cameras from now on, as they are now. Nobody moves; a new one goes to the engine that has the fewest.
     pub fn change(&mut self, cameras: &[Camera]) {
+        self.sampler.change(cameras);
         let seat = |camera: &Camera| {
             let mut stations = self.stations.iter();
             stations.position(|station| station.cameras().contains(&camera.id))
@@ -127,16 +147,14 @@ impl Engines {
         let running: Vec<_> = self.stations.iter().map(Station::is_running).collect();
         let dealt = join(&before, &running);
         for (index, station) in self.stations.iter_mut().enumerate() {
-            station.change(&of_engine(cameras, &dealt, index));
+            let its = of_engine(cameras, &dealt, index);
+            station.change(ids(&its), &self.sampler);
         }
-        self.cameras = cameras.iter().map(|camera| camera.id.clone()).collect();
     }
 
-    /// Who has a camera's frames.
-    pub fn sampler(&self, camera: &CameraId) -> Option<&Arc<Sampler>> {
-        let mut stations = self.stations.iter();
-        let station = stations.find(|station| station.cameras().contains(camera));
-        station.map(Station::sampler)
+    /// All cameras, whichever engine has them.
+    pub fn sampler(&self) -> &Arc<Sampler> {
+        &self.sampler
     }
 
     /// How many engines there are, those that have ended too.
@@ -151,16 +169,13 @@ impl Engines {
             .all(|station| station.beats().is_none())
     }
 
-    /// Begins no more looks and waits at most so long for those under way. Returns all outcomes that are left, each with
-    /// the sampler of its frame.
-    pub async fn finish(&mut self, limit: Duration) -> Vec<(Arc<Sampler>, Outcome)> {
+    /// Begins no more looks and waits at most so long for those under way. Returns all outcomes that are left.
+    pub async fn finish(&mut self, limit: Duration) -> Vec<Outcome> {
         let until = Instant::now() + limit;
         let mut last = Vec::new();
         // One after the other, but what is under way goes on in all of them.
         for station in &mut self.stations {
-            let outcomes = station.finish(until).await;
-            let sampler = station.sampler();
-            last.extend(outcomes.into_iter().map(|o| (Arc::clone(sampler), o)));
+            last.extend(station.finish(until).await);
         }
         last
     }
@@ -175,12 +190,7 @@ impl Engines {
 
     /// Where frames of a camera go; `None` for one that is not ours.
     pub fn sink(&self, camera: &CameraId) -> Option<Arc<dyn Fn(Frame) + Send + Sync>> {
-        let sinks = self
-            .stations
-            .iter()
-            .map(|s| s.sampler().camera_sink(camera));
-        let sink = sinks.flatten().next()?;
-        Some(Arc::new(sink))
+        Some(Arc::new(self.sampler.camera_sink(camera)?))
     }
 
     /// How frames of a camera may stay on the GPU, see [`device::frames_on`]; `None` where they have to come to the host.
@@ -189,23 +199,6 @@ impl Engines {
         stations
             .find(|s| s.cameras().contains(camera))?
             .device_map()
-    }
-
-    /// The books of every camera, in the order of the configuration.
-    pub fn books(&self) -> Vec<(CameraId, Books)> {
-        let stations = self.stations.iter();
-        let mut books: Vec<_> = stations.flat_map(|s| s.sampler().books()).collect();
-        books.sort_by_key(|(camera, _)| self.cameras.iter().position(|c| c == camera));
-        books
-    }
-
-    /// The books of all cameras together that were taken away.
-    pub fn books_of_gone(&self) -> Books {
-        let mut all = Books::default();
-        for station in &self.stations {
-            all.add(&station.sampler().books_of_gone());
-        }
-        all
     }
 
     /// Who looks at what.
@@ -245,6 +238,10 @@ fn of_engine(cameras: &[Camera], dealt: &[usize], engine: usize) -> Vec<Camera> 
     let all = cameras.iter().zip(dealt);
     let its = all.filter(|(_, of)| **of == engine);
     its.map(|(camera, _)| camera.clone()).collect()
+}
+
+fn ids(cameras: &[Camera]) -> Vec<CameraId> {
+    cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 
 #[cfg(test)]

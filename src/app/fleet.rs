@@ -36,7 +36,7 @@ use crate::{
     front::{Engine, handle},
     ingest::{self, CameraHandle, FrameSink, Health, Phase},
     model,
-    sampler::TimeLimits,
+    sampler::{Sampler, TimeLimits},
     sim::{SimBackend, SimCosts, SimModel},
 };
 
@@ -134,6 +134,7 @@ fn floor(tape: &Tape) -> anyhow::Result<DecodeFloor> {
 /// The cameras of a run, with all that looks at them.
 struct Fleet {
     cameras: Vec<CameraHandle>,
+    sampler: Arc<Sampler>,
     station: Station,
     engine: String,
     watch: Arc<Watch>,
@@ -149,11 +150,12 @@ impl Fleet {
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let cameras = configured(urls)?;
-        let (station, engine) = station(&cameras, model, clock).await?;
+        let sampler = Sampler::new(&cameras, Arc::clone(clock));
+        let (station, engine) = station(&cameras, model, (&sampler, clock)).await?;
         let watch = Arc::new(Watch::new(seconds as usize, urls.len()));
         let mut handles = Vec::with_capacity(cameras.len());
         for camera in &cameras {
-            let sampled = station.sampler().camera_sink(&camera.id);
+            let sampled = sampler.camera_sink(&camera.id);
             let sampled = sampled.context("a camera that the sampler does not know")?;
             let sink = watched(sampled, Arc::clone(&watch), Arc::clone(clock));
             let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, None);
@@ -161,6 +163,7 @@ impl Fleet {
         }
         let mut fleet = Self {
             cameras: handles,
+            sampler,
             station,
             engine,
             watch,
@@ -190,7 +193,7 @@ impl Fleet {
                 ended = &mut end => return Ok(ended),
                 outcomes = self.station.next() => {
                     for outcome in outcomes? {
-                        self.station.sampler().done(&outcome);
+                        self.sampler.done(&outcome);
                     }
                 }
             }
@@ -199,7 +202,7 @@ impl Fleet {
 
     /// Measures, says goodbye to the cameras, and gives the row with the engine's name.
     async fn measure(mut self, seconds: u64, server: u32) -> anyhow::Result<(CamerasRow, String)> {
-        let books = self.station.sampler().books();
+        let books = self.sampler.books();
         let (before, from) = (Reading::now(Some(server)), self.clock.now());
         self.watch.begin(from);
         self.looking(sleep(Duration::from_secs(seconds))).await?;
@@ -207,7 +210,7 @@ impl Fleet {
         self.watch.end();
         let took = to.since(from);
         let mut frames = FrameEnds::default();
-        for ((_, before), (_, after)) in books.iter().zip(&self.station.sampler().books()) {
+        for ((_, before), (_, after)) in books.iter().zip(&self.sampler.books()) {
             frames.add(before, after);
         }
         let pct = |of: fn(&Reading) -> Duration| {
@@ -241,7 +244,7 @@ impl Fleet {
         }
         let until = Instant::now() + STOP_LIMIT;
         for outcome in self.station.finish(until).await {
-            self.station.sampler().done(&outcome);
+            self.sampler.done(&outcome);
         }
         self.station.end(until).await;
         Ok((row, self.engine))
@@ -260,11 +263,11 @@ fn configured(urls: &[String]) -> anyhow::Result<Vec<Camera>> {
     Ok(loaded.config.cameras)
 }
 
-/// The engine on its thread, with the sampler of the cameras, and its name.
+/// The engine on its thread, which has all cameras, and its name.
 async fn station(
     cameras: &[Camera],
     model: Option<config::Model>,
-    clock: &Arc<dyn Clock>,
+    (sampler, clock): (&Sampler, &Arc<dyn Clock>),
 ) -> anyhow::Result<(Station, String)> {
     let own = Arc::clone(clock);
     let budget = model
@@ -279,8 +282,10 @@ async fn station(
         None => Ok((simulated(own)?, 1, "a simulated device".to_owned())),
     };
     let (engine, end, name) = handle::start_and_tell(build).await?;
-    let limits = TimeLimits::new(budget, None);
-    let station = Station::new("bench".into(), (engine, end), cameras, limits, clock);
+    let share = sampler.share(TimeLimits::new(budget, None));
+    let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
+    let station = Station::new("bench".into(), (engine, end), ids, share);
+    station.seat(sampler);
     Ok((station, name))
 }
 

@@ -130,7 +130,7 @@ impl Housekeeping {
         let loops = engines.beats().map(|(_, beats)| beats);
         let loops: Vec<_> = loops.chain([Some(publisher.progress())]).collect();
         self.pet(&loops, now);
-        let books = &engines.books();
+        let books = &engines.sampler().books();
         self.show(publisher, (books, snapshots), engines, cameras);
         if now.since(self.stats_at) >= STATS_EVERY {
             let stats = self.stats(publisher, books, (engines, cameras), budget);
@@ -209,7 +209,7 @@ impl Housekeeping {
         budget: Duration,
     ) -> Stats {
         let now = self.clock.now();
-        let total = sum(books, engines.books_of_gone());
+        let total = sum(books, engines.sampler().books_of_gone());
         let before = std::mem::replace(&mut self.books_before, total);
         let seconds = now.since(self.stats_at).as_secs_f64();
         let per_second =

@@ -16,7 +16,7 @@ use super::in_order::{InOrder, Ticket};
 use crate::{
     domain::{Look, Outcome},
     front::handle::{EngineStopped, Handle, Permit},
-    sampler::Sampler,
+    sampler::Share,
 };
 
 /// A permit, and then a frame for it.
@@ -27,7 +27,7 @@ type Ended = (Ticket, Outcome);
 /// Takes looks, has the engine answer them, and hands their outcomes on in the order of each camera.
 pub struct Looks {
     engine: Handle,
-    sampler: Arc<Sampler>,
+    share: Arc<Share>,
     /// One at a time, so that the order in which looks are taken is known.
     next: NextLook,
     begun: JoinSet<Ended>,
@@ -36,11 +36,11 @@ pub struct Looks {
 
 impl Looks {
     /// Nothing is begun before [`Looks::outcomes`] is awaited.
-    pub fn new(engine: Handle, sampler: Arc<Sampler>) -> Self {
+    pub fn new(engine: Handle, share: Arc<Share>) -> Self {
         Self {
-            next: next_look(&engine, &sampler),
+            next: next_look(&engine, &share),
             engine,
-            sampler,
+            share,
             begun: JoinSet::new(),
             order: InOrder::default(),
         }
@@ -53,7 +53,7 @@ impl Looks {
             tokio::select! {
                 (permit, look) = &mut self.next => {
                     self.begin(permit, look);
-                    self.next = next_look(&self.engine, &self.sampler);
+                    self.next = next_look(&self.engine, &self.share);
                 }
                 Some(ended) = self.begun.join_next() => {
                     let outcomes = self.end(ended)?;
@@ -94,11 +94,11 @@ impl Looks {
 }
 
 /// Permit first, then the newest frame: what the engine gets is never old.
-fn next_look(engine: &Handle, sampler: &Arc<Sampler>) -> NextLook {
-    let (engine, sampler) = (engine.clone(), Arc::clone(sampler));
+fn next_look(engine: &Handle, share: &Arc<Share>) -> NextLook {
+    let (engine, share) = (engine.clone(), Arc::clone(share));
     Box::pin(async move {
         let permit = engine.permit().await;
-        let look = sampler.next().await;
+        let look = share.next().await;
         (permit, look)
     })
 }

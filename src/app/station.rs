@@ -15,7 +15,7 @@ use crate::{
     domain::{CameraId, Clock, Outcome},
     front::handle::{End, EngineStopped, Handle},
     ingest::DeviceMap,
-    sampler::{Sampler, TimeLimits},
+    sampler::{Sampler, Share, TimeLimits},
 };
 
 /// One of the daemon's engines.
@@ -25,7 +25,7 @@ pub struct Station {
     look: Option<Duration>,
     device_map: Option<DeviceMap>,
     cameras: Vec<CameraId>,
-    sampler: Arc<Sampler>,
+    share: Arc<Share>,
     /// `None` when the engine has ended.
     running: Option<Running>,
 }
@@ -44,7 +44,6 @@ pub struct Loss {
     pub cameras: Vec<CameraId>,
     /// What the device said.
     pub reason: String,
-    sampler: Arc<Sampler>,
     running: Running,
 }
 
@@ -55,7 +54,7 @@ impl Station {
         home: Home,
         settings: &config::Model,
         cameras: &[Camera],
-        clock: &Arc<dyn Clock>,
+        (sampler, clock): (&Sampler, &Arc<dyn Clock>),
     ) -> anyhow::Result<(Self, ModelCard)> {
         let order = Order {
             device,
@@ -78,8 +77,9 @@ impl Station {
         {
             tracing::warn!(device = card.label, "{warning}");
         }
-        let limits = TimeLimits::new(settings.budget, look);
-        let mut station = Self::new(card.label.clone(), (engine, end), cameras, limits, clock);
+        let share = sampler.share(TimeLimits::new(settings.budget, look));
+        let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
+        let mut station = Self::new(card.label.clone(), (engine, end), ids, share);
         (station.gpu, station.look) = (card.gpu.clone(), look);
         // Memory of a GPU that this process has is no other's.
         let reaches_frames = card.gpu.is_some() && home == Home::Thread;
@@ -87,31 +87,34 @@ impl Station {
         Ok((station, card))
     }
 
-    /// Around an engine that runs already.
+    /// Around an engine that runs already, and that is to have these cameras.
     pub fn new(
         label: String,
         (engine, end): (Handle, End),
-        cameras: &[Camera],
-        limits: TimeLimits,
-        clock: &Arc<dyn Clock>,
+        cameras: Vec<CameraId>,
+        share: Arc<Share>,
     ) -> Self {
-        let sampler = Sampler::new(cameras, limits, Arc::clone(clock));
-        let looks = Looks::new(engine.clone(), Arc::clone(&sampler));
+        let looks = Looks::new(engine.clone(), Arc::clone(&share));
         Self {
             label,
             gpu: None,
             look: None,
             device_map: None,
-            cameras: cameras.iter().map(|camera| camera.id.clone()).collect(),
-            sampler,
+            cameras,
+            share,
             running: Some(Running { engine, end, looks }),
         }
     }
 
-    /// These are its cameras from now on, as they are now.
-    pub fn change(&mut self, cameras: &[Camera]) {
-        self.cameras = cameras.iter().map(|camera| camera.id.clone()).collect();
-        self.sampler.change(cameras);
+    /// These are its cameras from now on.
+    pub fn change(&mut self, cameras: Vec<CameraId>, sampler: &Sampler) {
+        self.cameras = cameras;
+        self.seat(sampler);
+    }
+
+    /// Frames of its cameras come to it from now on.
+    pub fn seat(&self, sampler: &Sampler) {
+        sampler.seat(&self.share, &self.cameras);
     }
 
     /// Begins looks until outcomes are to be handed on, as [`Looks::outcomes`] does. An error is the engine's end; it is to be
@@ -135,7 +138,6 @@ impl Station {
             label: self.label.clone(),
             cameras: self.cameras.clone(),
             reason: reason.to_string(),
-            sampler: Arc::clone(&self.sampler),
         })
     }
 
@@ -183,11 +185,6 @@ impl Station {
         &self.cameras
     }
 
-    /// Its frames.
-    pub fn sampler(&self) -> &Arc<Sampler> {
-        &self.sampler
-    }
-
     /// Whether somebody looks at its frames.
     pub fn is_running(&self) -> bool {
         self.running.is_some()
@@ -201,9 +198,9 @@ impl Station {
 
 impl Loss {
     /// Books the looks that the engine had taken as failed. They end at once, because nobody is left to answer them.
-    pub async fn settle(mut self, limit: Duration) {
+    pub async fn settle(mut self, sampler: &Sampler, limit: Duration) {
         for outcome in self.running.looks.finish(limit).await {
-            self.sampler.done(&outcome);
+            sampler.done(&outcome);
         }
     }
 }

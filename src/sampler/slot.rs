@@ -187,6 +187,13 @@ impl Slot {
         }
     }
 
+    /// The engine is gone, and the looks that it had will not end.
+    pub fn abandon(&mut self) {
+        for _ in 0..self.books.in_flight {
+            self.books.end(FrameEnd::Failed);
+        }
+    }
+
     /// What was lost for a prompt since this was last asked; it counts from zero again.
     pub fn take_since_last(&mut self, prompt: &PromptId) -> SinceLast {
         let asked = self.prompts.iter_mut().find(|a| a.prompt.id == *prompt);

@@ -1,38 +1,20 @@
-//! The shell: locks, the clock, and the waiting.
+//! The shell around all cameras: locks, and the clock.
 
-use std::{
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
-};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use tokio::sync::Notify;
-
-use super::{
-    gate::{Gate, Verdict},
-    limits::TimeLimits,
-    mask::Mask,
-    motion::{Grid, MotionMeter},
-    policy::longest_overdue,
-    slot::{Arrival, Slot, Taken},
-};
+use super::{lane::Lane, limits::TimeLimits, lock, share::Share};
 use crate::{
-    config::{Camera, CameraPrompt},
-    domain::{
-        Books, CameraId, Clock, Frame, FrameEnd, Look, Mono, Outcome, Prompt, PromptId, SinceLast,
-    },
+    config::Camera,
+    domain::{Books, CameraId, Clock, Frame, FrameEnd, Outcome, Prompt, PromptId, SinceLast},
 };
 
-/// All cameras of one engine. Ingest's threads put frames in through [`Sampler::camera_sink`], a tokio task takes looks
-/// out with [`Sampler::next`] and reports their end with [`Sampler::done`].
+/// All cameras, whichever engine has them. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
+/// looks out of its [`Share`], and [`Sampler::done`] hears of their end. An engine comes and goes; a camera's books, pace and
+/// sink stay.
 pub struct Sampler {
     /// In the order of the configuration. Held for a copy of the list.
     lanes: RwLock<Arc<[Arc<Lane>]>>,
     gone: Mutex<Gone>,
-    /// Makes choosing and judging a frame one step, so that two callers of `next` never take two frames of a camera for the
-    /// same due time; it is never held while waiting.
-    choosing: Mutex<()>,
-    arrived: Notify,
-    limits: TimeLimits,
     clock: Arc<dyn Clock>,
 }
 
@@ -45,38 +27,32 @@ struct Gone {
     books: Books,
 }
 
-struct Lane {
-    camera: CameraId,
-    /// Held for a swap and a few counters, by ingest's thread too.
-    slot: Mutex<Slot>,
-    /// Held while a picture is read.
-    judge: Mutex<Judge>,
-}
-
-/// What decides whether a camera's frame is worth a look, and what of it may be seen.
-struct Judge {
-    gate: Gate,
-    meter: MotionMeter,
-    looked_at: Option<Grid>,
-    mask: Mask,
-}
-
 impl Sampler {
-    /// For these cameras.
-    pub fn new(cameras: &[Camera], limits: TimeLimits, clock: Arc<dyn Clock>) -> Arc<Self> {
+    /// For these cameras, which no engine has yet.
+    pub fn new(cameras: &[Camera], clock: Arc<dyn Clock>) -> Arc<Self> {
         let lane = |camera| Arc::new(Lane::new(camera));
         Arc::new(Self {
             lanes: RwLock::new(cameras.iter().map(lane).collect()),
             gone: Mutex::default(),
-            choosing: Mutex::new(()),
-            arrived: Notify::new(),
-            limits,
             clock,
         })
     }
 
-    /// These are the cameras from now on, as they are now. One that was there before keeps its books, its sink, and the pace of
-    /// what did not change. Looks under way at cameras that are gone still end in their books.
+    /// What an engine takes looks from, with these limits. It has no camera before [`Sampler::seat`].
+    pub fn share(&self, limits: TimeLimits) -> Arc<Share> {
+        Arc::new(Share::new(limits, Arc::clone(&self.clock)))
+    }
+
+    /// These are the cameras of a share from now on; those that are not ours are left out. A camera that another share had
+    /// is to be taken from that one by a call of its own: who has a camera last hears of its frames.
+    pub fn seat(&self, share: &Share, cameras: &[CameraId]) {
+        let lanes = self.lanes();
+        let its = lanes.iter().filter(|lane| cameras.contains(&lane.camera));
+        share.seat(its.cloned().collect());
+    }
+
+    /// These are the cameras from now on, as they are now. One that was there before keeps its books, its sink, its engine, and
+    /// the pace of what did not change. Looks under way at cameras that are gone still end in their books.
     pub fn change(&self, cameras: &[Camera]) {
         let before = self.lanes();
         let mut gone = lock(&self.gone);
@@ -101,43 +77,10 @@ impl Sampler {
     }
 
     /// Where ingest puts the frames of a camera, on any thread; it never waits. `None` for a camera that is not ours.
-    pub fn camera_sink(
-        self: &Arc<Self>,
-        camera: &CameraId,
-    ) -> Option<impl Fn(Frame) + Send + Sync + use<>> {
+    pub fn camera_sink(&self, camera: &CameraId) -> Option<impl Fn(Frame) + Send + Sync + use<>> {
         let lane = self.lane(camera)?;
-        let sampler = Arc::clone(self);
-        Some(move |frame| sampler.put(&lane, frame))
-    }
-
-    /// Waits for a frame that is due, fresh and worth a look. Call it while holding an engine permit: what it returns
-    /// is the newest frame of the camera that has waited longest. Several tasks may call it; dropping the future
-    /// loses nothing. [`Sampler::done`] must follow once for every look.
-    pub async fn next(&self) -> Look {
-        loop {
-            // Queued before looking, so that each frame that arrives after the look wakes a caller of its own.
-            let mut arrived = pin!(self.arrived.notified());
-            arrived.as_mut().enable();
-            if let Some(look) = self.try_next() {
-                return look;
-            }
-            arrived.await;
-        }
-    }
-
-    /// As [`Sampler::next`], without waiting.
-    pub fn try_next(&self) -> Option<Look> {
-        let _one_at_a_time = lock(&self.choosing);
-        let lanes = self.lanes();
-        loop {
-            // Every round takes a frame out of a slot, so this ends.
-            let due = lanes.iter().map(|lane| lane.slot().due_since());
-            let index = longest_overdue(due)?;
-            let look = lanes[index].take(self.limits, self.clock.now());
-            if look.is_some() {
-                return look;
-            }
-        }
+        let clock = Arc::clone(&self.clock);
+        Some(move |frame| lane.put(frame, clock.now()))
     }
 
     /// A look ended. Call it once for every look.
@@ -151,6 +94,14 @@ impl Sampler {
         if let Some(lane) = lane.or_else(|| lock(&self.gone).lane(&frame.camera)) {
             lane.slot()
                 .end(end, prompts.iter().map(|prompt| &prompt.id));
+        }
+    }
+
+    /// There is no engine any more, and the looks under way will not end: they have failed.
+    pub fn abandon(&self) {
+        let gone = lock(&self.gone);
+        for lane in self.lanes().iter().chain(&gone.lanes) {
+            lane.slot().abandon();
         }
     }
 
@@ -194,19 +145,6 @@ impl Sampler {
         self.lanes().iter().map(entry).collect()
     }
 
-    fn put(&self, lane: &Lane, frame: Frame) {
-        let now = self.clock.now();
-        let arrival = lane.slot().put(frame, now);
-        // The lock is free again: a frame that is not needed goes back to its decoder here.
-        match arrival {
-            Arrival::Skipped(unneeded) => drop(unneeded),
-            Arrival::Waiting(replaced) => {
-                self.arrived.notify_one();
-                drop(replaced);
-            }
-        }
-    }
-
     fn lanes(&self) -> Arc<[Arc<Lane>]> {
         let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&lanes)
@@ -238,120 +176,4 @@ impl Gone {
             .find(|lane| lane.camera == *camera)
             .cloned()
     }
-}
-
-/// The prompts that are asked, with their looks a second.
-fn asked(camera: &Camera) -> Vec<(Arc<Prompt>, f64)> {
-    let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
-    let asked = enabled.map(|p: &CameraPrompt| {
-        let prompt = Prompt {
-            id: p.id.clone(),
-            revision: p.revision,
-            task: p.task.clone(),
-        };
-        (Arc::new(prompt), p.rate_hz)
-    });
-    asked.collect()
-}
-
-impl Lane {
-    fn new(camera: &Camera) -> Self {
-        Self {
-            camera: camera.id.clone(),
-            slot: Mutex::new(Slot::new(camera.rate_hz, asked(camera))),
-            judge: Mutex::new(Judge::new(camera)),
-        }
-    }
-
-    fn change(&self, camera: &Camera) {
-        let unneeded = self.slot().change(camera.rate_hz, asked(camera));
-        drop(unneeded);
-        lock(&self.judge).change(camera);
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        lock(&self.slot)
-    }
-
-    /// Takes the waiting frame; `None` when it was late, gated or not to be read, which is then in the books.
-    fn take(&self, limits: TimeLimits, now: Mono) -> Option<Look> {
-        let mut judge = lock(&self.judge);
-        let taken = self.slot().take(limits, now)?;
-        let mut frame = match taken {
-            Taken::Fresh(frame) => frame,
-            Taken::Late(unneeded) => {
-                drop(unneeded);
-                return None;
-            }
-        };
-        // The slot is not locked while the picture is read: ingest's thread does not wait for it.
-        // What cannot be read is not shown to the model as a black picture.
-        if judge.reads() && !frame.picture.fetch() {
-            self.slot().let_go(FrameEnd::Failed, now);
-            return None;
-        }
-        let urgent = self.slot().is_urgent();
-        if judge.judge(&frame, now) == Verdict::Closed && !urgent {
-            self.slot().let_go(FrameEnd::Gated, now);
-            return None;
-        }
-        // The frame handed back is freed here, where the slot is not locked.
-        let (prompts, _) = self.slot().look(now);
-        if prompts.is_empty() {
-            return None;
-        }
-        frame.picture = judge.mask.paint(&frame.picture);
-        Some(Look {
-            start_by: limits.start_by(frame.times.received),
-            answer_by: limits.answer_by(frame.times.received),
-            frame,
-            prompts,
-        })
-    }
-}
-
-impl Judge {
-    fn new(camera: &Camera) -> Self {
-        let mask = Mask::new(&camera.mask);
-        Self {
-            gate: Gate::new(camera.motion),
-            meter: MotionMeter::new(&mask),
-            looked_at: None,
-            mask,
-        }
-    }
-
-    /// Another mask makes another picture, with which the last one is not compared.
-    fn change(&mut self, camera: &Camera) {
-        self.gate.set_rules(camera.motion);
-        let mask = Mask::new(&camera.mask);
-        if mask != self.mask {
-            (self.meter, self.looked_at) = (MotionMeter::new(&mask), None);
-            self.mask = mask;
-        }
-    }
-
-    /// True when it looks at pixels.
-    fn reads(&self) -> bool {
-        self.gate.is_on() || !self.mask.is_empty()
-    }
-
-    fn judge(&mut self, frame: &Frame, now: Mono) -> Verdict {
-        let grid = self.gate.is_on().then(|| Grid::measure(&frame.picture));
-        let changed = match (&self.looked_at, &grid) {
-            (Some(before), Some(now)) => self.meter.changed(before, now),
-            _ => 0.0,
-        };
-        let verdict = self.gate.judge(changed, now);
-        if verdict != Verdict::Closed {
-            // Compared with the last look and not with the last frame, slow changes add up until they count.
-            self.looked_at = grid;
-        }
-        verdict
-    }
-}
-
-/// A poisoned lock means that a thread panicked; its counters are still the best there are.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

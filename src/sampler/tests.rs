@@ -48,34 +48,50 @@ fn camera(id: &str, rate_hz: f64, prompts: &[(&str, f64)]) -> Camera {
     }
 }
 
+fn ids(cameras: &[Camera]) -> Vec<CameraId> {
+    cameras.iter().map(|camera| camera.id.clone()).collect()
+}
+
 /// A sampler with its clock and the count of frames put into each camera.
 struct Bench {
     clock: ManualClock,
     cameras: Vec<CameraId>,
     put: Vec<u64>,
     sampler: Arc<Sampler>,
+    share: Arc<Share>,
 }
 
 impl Bench {
     fn new(cameras: &[Camera]) -> Self {
         let clock = ManualClock::default();
         clock.advance(Duration::from_secs(1000));
-        Self {
-            cameras: cameras.iter().map(|c| c.id.clone()).collect(),
+        let sampler = Sampler::new(cameras, Arc::new(clock.clone()));
+        let bench = Self {
+            cameras: ids(cameras),
             put: vec![0; cameras.len()],
-            sampler: Sampler::new(cameras, limits(), Arc::new(clock.clone())),
+            share: sampler.share(limits()),
+            sampler,
             clock,
-        }
+        };
+        bench.sampler.seat(&bench.share, &bench.cameras);
+        bench
     }
 
     /// The same sampler and clock, for another thread.
-    fn share(&self) -> Self {
+    fn for_another_thread(&self) -> Self {
         Self {
             clock: self.clock.clone(),
             cameras: self.cameras.clone(),
             put: self.put.clone(),
             sampler: Arc::clone(&self.sampler),
+            share: Arc::clone(&self.share),
         }
+    }
+
+    /// As when the app hears of other cameras.
+    fn change(&self, cameras: &[Camera]) {
+        self.sampler.change(cameras);
+        self.sampler.seat(&self.share, &ids(cameras));
     }
 
     /// A frame of one grey level, whose first packet came `age` ago.
@@ -146,12 +162,12 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
         bench.put(0);
         bench.clock.advance(ms(40));
     }
-    let look = bench.sampler.try_next().unwrap();
+    let look = bench.share.try_next().unwrap();
     assert_eq!((look.frame.number, look.prompts.len()), (3, 2));
     let received = look.frame.times.received;
     assert_eq!(look.start_by, received.after(BUDGET));
     assert_eq!(look.answer_by, received.after(BUDGET + 4 * MEASURED));
-    assert!(bench.sampler.try_next().is_none());
+    assert!(bench.share.try_next().is_none());
     bench.put(0);
     let expected = Books {
         arrived: 4,
@@ -177,10 +193,10 @@ fn a_frame_over_the_budget_is_late_and_the_next_one_is_taken_at_once() {
     let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
     bench.put_grey(0, ms(0), 100);
     bench.clock.advance(BUDGET + ms(1));
-    assert!(bench.sampler.try_next().is_none());
+    assert!(bench.share.try_next().is_none());
     assert_eq!(bench.books(0).late, 1);
     bench.put(0);
-    assert_eq!(bench.sampler.try_next().unwrap().frame.number, 2);
+    assert_eq!(bench.share.try_next().unwrap().frame.number, 2);
     assert_eq!(bench.since_last(0, "person").late, 1);
 }
 
@@ -188,13 +204,13 @@ fn a_frame_over_the_budget_is_late_and_the_next_one_is_taken_at_once() {
 fn what_the_engine_could_not_do_is_counted_by_prompt() {
     let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
     bench.put(0);
-    let look = bench.sampler.try_next().unwrap();
+    let look = bench.share.try_next().unwrap();
     bench
         .sampler
         .done(&Outcome::Failed(look, "no memory".into()));
     bench.clock.advance(Duration::from_secs(1));
     bench.put(0);
-    let look = bench.sampler.try_next().unwrap();
+    let look = bench.share.try_next().unwrap();
     bench.sampler.done(&Outcome::Late(look));
     let lost = bench.since_last(0, "person");
     assert_eq!((lost.error, lost.late), (1, 1));
@@ -208,17 +224,17 @@ fn a_quiet_scene_is_gated_until_something_moves() {
     gated.motion.on = true;
     let mut bench = Bench::new(&[gated]);
     bench.put(0);
-    let look = bench.sampler.try_next().expect("the first frame passes");
+    let look = bench.share.try_next().expect("the first frame passes");
     bench.answer(look);
     for _ in 0..5 {
         bench.clock.advance(Duration::from_secs(1));
         bench.put(0);
-        assert!(bench.sampler.try_next().is_none());
+        assert!(bench.share.try_next().is_none());
     }
     assert_eq!(bench.since_last(0, "person").gated, 5);
     bench.clock.advance(Duration::from_secs(25));
     bench.put(0);
-    assert!(bench.sampler.try_next().is_some(), "at least every 30 s");
+    assert!(bench.share.try_next().is_some(), "at least every 30 s");
     assert_eq!(bench.books(0).gated, 5);
 }
 
@@ -228,7 +244,7 @@ fn masks_are_painted_before_the_engine() {
     masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
     let mut bench = Bench::new(&[masked]);
     bench.put(0);
-    let picture = bench.sampler.try_next().unwrap().frame.picture;
+    let picture = bench.share.try_next().unwrap().frame.picture;
     assert_eq!(
         (picture.row(0, 0), picture.row(0, 1)),
         (&[0; 6][..], &[100; 6][..])
@@ -247,7 +263,7 @@ fn a_picture_on_a_device_stays_there_unless_a_gate_or_a_mask_reads_it() {
         let mut bench = Bench::new(&[camera]);
         let planes = Arc::new(testing::Elsewhere::new(vec![vec![200; 4], vec![128; 2]]));
         bench.put_picture(0, planes.clone());
-        let picture = bench.sampler.try_next().unwrap().frame.picture;
+        let picture = bench.share.try_next().unwrap().frame.picture;
         assert_eq!(planes.copies(), copies, "{}", bench.cameras[0]);
         assert_eq!(picture.on_device().is_some(), on_device);
         assert_eq!(picture.is_on_host(), copies > 0);
@@ -264,24 +280,24 @@ fn a_picture_that_cannot_be_read_is_no_black_one_for_the_model() {
     let mut bench = Bench::new(&[masked, plain]);
     let lost = || Arc::new(testing::Elsewhere::lost(vec![vec![200; 4], vec![128; 2]]));
     bench.put_picture(0, lost());
-    assert!(bench.sampler.try_next().is_none());
+    assert!(bench.share.try_next().is_none());
     let books = bench.books(0);
     assert!(books.failed == 1 && books.balanced(), "{books:?}");
     assert_eq!(bench.since_last(0, "person").error, 1);
     // The prompt is still due.
     bench.put(0);
-    assert_eq!(bench.sampler.try_next().unwrap().prompts.len(), 1);
+    assert_eq!(bench.share.try_next().unwrap().prompts.len(), 1);
     // Nobody has to read it.
     bench.put_picture(1, lost());
-    assert!(bench.sampler.try_next().is_some());
+    assert!(bench.share.try_next().is_some());
 }
 
 #[test]
 fn next_waits_for_a_frame_and_is_woken_by_it() {
     let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
-    let sampler = bench.sampler.clone();
+    let share = bench.share.clone();
     let mut context = Context::from_waker(Waker::noop());
-    let mut next = pin!(sampler.next());
+    let mut next = pin!(share.next());
     assert!(next.as_mut().poll(&mut context).is_pending());
     bench.put(0);
     assert!(matches!(next.poll(&mut context), Poll::Ready(look) if look.frame.number == 1));
@@ -291,9 +307,9 @@ fn next_waits_for_a_frame_and_is_woken_by_it() {
         camera("a", 1.0, &[("person", 1.0)]),
         camera("b", 1.0, &[("person", 1.0)]),
     ]);
-    let sampler = bench.sampler.clone();
-    let mut gives_up = Box::pin(sampler.next());
-    let mut stays = pin!(sampler.next());
+    let share = bench.share.clone();
+    let mut gives_up = Box::pin(share.next());
+    let mut stays = pin!(share.next());
     assert!(gives_up.as_mut().poll(&mut context).is_pending());
     assert!(stays.as_mut().poll(&mut context).is_pending());
     bench.put(0);
@@ -330,7 +346,7 @@ fn threads_lose_no_frame() {
     let bench = Bench::new(&cameras);
     let threads: Vec<_> = (0..cameras.len())
         .map(|index| {
-            let mut own = bench.share();
+            let mut own = bench.for_another_thread();
             let body = move || {
                 for grey in 0..2000u32 {
                     own.clock.advance(ms(1));
@@ -342,7 +358,7 @@ fn threads_lose_no_frame() {
         })
         .collect();
     while threads.iter().any(|thread| !thread.is_finished()) {
-        if let Some(look) = bench.sampler.try_next() {
+        if let Some(look) = bench.share.try_next() {
             assert_eq!(look.prompts.len(), 1);
             bench.answer(look);
         }
@@ -374,7 +390,7 @@ fn simulate(cameras: &[(u64, f64)], service_ms: u64, seconds: u64) -> Vec<Vec<Mo
             bench.answer(look);
         }
         if engine.is_none()
-            && let Some(look) = bench.sampler.try_next()
+            && let Some(look) = bench.share.try_next()
         {
             let index = bench.camera_of(&look);
             assert_eq!(look.frame.number, bench.put[index], "the newest frame");
@@ -439,7 +455,7 @@ proptest! {
             match what {
                 0 | 1 => bench.put_grey(index, ms(number), (number % 3 * 100) as u8),
                 2 => bench.clock.advance(ms(number)),
-                3 => engine.extend(bench.sampler.try_next()),
+                3 => engine.extend(bench.share.try_next()),
                 _ => if let Some(look) = engine.pop() {
                     prop_assert!(!look.prompts.is_empty());
                     bench.sampler.done(&match number % 3 {

@@ -1,6 +1,6 @@
 //! Requests over MQTT, each answered once.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, time::Duration};
 
 use super::{
     Asker, Daemon,
@@ -48,10 +48,13 @@ impl Daemon {
         }
     }
 
-    /// A look ended: questions may be settled by it.
-    pub(super) fn on_outcome(&mut self, outcome: &Outcome) {
-        for (asker, result) in self.asks.outcome(outcome) {
-            self.reply(asker, result);
+    /// Looks ended: questions may be settled by them.
+    pub(super) fn on_outcomes(&mut self, outcomes: Vec<Outcome>) {
+        for outcome in outcomes {
+            for (asker, result) in self.asks.outcome(&outcome) {
+                self.reply(asker, result);
+            }
+            self.desk.outcome(outcome);
         }
     }
 
@@ -184,11 +187,9 @@ impl Daemon {
         self.watched(camera)?;
         let question = crate::config::prompt_text(question)
             .map_err(|why| Refusal::new(RefusalCode::BadValue, format!("text: {why}")))?;
-        let sampler = self.engines.sampler(camera).map(Arc::clone);
-        let sampler = sampler.ok_or_else(|| Refusal::no_camera(camera))?;
         let now = self.clock.now();
         let prompt = self.asks.ask(camera, question, asker.clone(), now)?;
-        sampler.ask_once(camera, prompt);
+        self.engines.sampler().ask_once(camera, prompt);
         Ok(Done::Later)
     }
 
@@ -218,9 +219,7 @@ impl Daemon {
 
     /// The next frame of the camera is looked at.
     fn hurry(&self, camera: &CameraId) {
-        if let Some(sampler) = self.engines.sampler(camera) {
-            sampler.hurry(camera);
-        }
+        self.engines.sampler().hurry(camera);
     }
 
     /// The value as it is now, also when it is what it was: who asked for another shows it again.

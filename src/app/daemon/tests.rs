@@ -35,6 +35,7 @@ async fn daemon(steps: &[usize]) -> Daemon {
 async fn daemon_of(config: Config, steps: &[usize]) -> Daemon {
     ingest::start_gstreamer().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let sampler = Sampler::new(&config.cameras, Arc::clone(&clock));
     let ids: Vec<CameraId> = config.cameras.iter().map(|c| c.id.clone()).collect();
     let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();
     let dealt = deal(&ids, &labels, &Seats::new());
@@ -49,16 +50,12 @@ async fn daemon_of(config: Config, steps: &[usize]) -> Daemon {
             ))
         };
         let started = handle::start(build).await.unwrap();
-        let its = config
-            .cameras
-            .iter()
-            .zip(&dealt)
-            .filter(|(_, of)| **of == index);
-        let its: Vec<config::Camera> = its.map(|(camera, _)| camera.clone()).collect();
-        stations.push(Station::new(label, started, &its, limits, &clock));
+        let its = ids.iter().zip(&dealt).filter(|(_, of)| **of == index);
+        let its = its.map(|(camera, _)| camera.clone()).collect();
+        stations.push(Station::new(label, started, its, sampler.share(limits)));
     }
     let page = BoundPage::bind(&config.http).await.unwrap();
-    let engines = (Engines::new(stations, ids), rig::card());
+    let engines = (Engines::new(sampler, stations), rig::card());
     let force = Force::open(&config, clock.now());
     let around = Around {
         logging: Logging {
@@ -66,7 +63,7 @@ async fn daemon_of(config: Config, steps: &[usize]) -> Daemon {
             levels: Levels::fixed(),
         },
         console: None,
-        engines: Arc::new(|_, _, _| unreachable!("they run already")),
+        engines: Arc::new(|_| unreachable!("they run already")),
     };
     Daemon::with(config, (page, force), engines, clock, around).unwrap()
 }
@@ -99,7 +96,7 @@ async fn the_last_engine_that_fails_ends_the_daemon_and_one_before_only_its_came
             "camera gate is off: engine on cuda 0: device: it fell off the bus; restart Spotter"
         )
     );
-    let books = daemon.engines.books();
+    let books = daemon.engines.sampler().books();
     let [(_, gate), (_, yard)] = &books[..] else {
         panic!("two cameras: {books:?}");
     };

@@ -9,7 +9,7 @@ use crate::{
         EventStep, Look, ManualClock, Marks, Mono, NormBox, NormPoint, Prompt, ScoreSource, Task,
     },
     publish::Identity,
-    sampler::TimeLimits,
+    sampler::{Share, TimeLimits},
     testing,
 };
 
@@ -27,6 +27,7 @@ prompt.parcel = { detect = "parcel", snapshot = true, verify = "Is there a parce
 struct Site {
     clock: ManualClock,
     sampler: Arc<Sampler>,
+    share: Arc<Share>,
     desk: Desk,
     gate: CameraId,
     frames: u64,
@@ -38,14 +39,16 @@ impl Site {
         let clock = ManualClock::default();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let limits = TimeLimits::new(Duration::from_secs(3600), None);
-        let sampler = Sampler::new(&config.cameras, limits, Arc::clone(&shared));
+        let sampler = Sampler::new(&config.cameras, Arc::clone(&shared));
+        let share = sampler.share(limits);
+        sampler.seat(&share, &ids(&config.cameras));
         let identity = Identity::of_this_machine(config.node.name.clone());
         let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));
         let board = Board::new(&config, &rig::card(), &Seats::new(), Arc::clone(&shared));
         let pictures = Pictures::new(&config.cameras, config.mqtt.retain_snapshots);
         let desk = Desk::new(
             (&config.cameras, pictures),
-            publisher.unwrap().0,
+            (publisher.unwrap().0, Arc::clone(&sampler)),
             ("a model".into(), "b7c1".into()),
             shared,
             board,
@@ -53,6 +56,7 @@ impl Site {
         Self {
             clock,
             sampler,
+            share,
             desk,
             gate: config.cameras[0].id.clone(),
             frames: 0,
@@ -68,7 +72,7 @@ impl Site {
             number: self.frames,
             ..frame
         });
-        self.sampler.try_next()
+        self.share.try_next()
     }
 
     /// A look is answered: there is a thing for every prompt, and `verdict` to every question.
@@ -91,7 +95,7 @@ impl Site {
             model_size: (2, 2),
             answers: answers.collect(),
         };
-        self.desk.outcome(&self.sampler, outcome);
+        self.desk.outcome(outcome);
     }
 
     /// Frames, one a second, until a question comes with one; after how many seconds.
@@ -149,13 +153,13 @@ async fn an_event_waits_for_a_second_look_at_the_next_frame() {
     // Nothing else is due on the next frame. It is late, and its question is asked again.
     let look = site.frame(40).unwrap();
     assert_eq!((look.prompts.len(), questions(&look)), (1, 1));
-    site.desk.outcome(&site.sampler, Outcome::Late(look));
+    site.desk.outcome(Outcome::Late(look));
     assert!(site.frame(40).is_none());
     let (seconds, look) = site.until_question();
     assert!((10..=12).contains(&seconds), "{seconds}");
     // The same with one that the engine cannot do.
     let failed = Outcome::Failed(look, "test".into());
-    site.desk.outcome(&site.sampler, failed);
+    site.desk.outcome(failed);
     let (_, look) = site.until_question();
     site.answered(look, "No");
     assert_eq!(site.open(), [person]);

@@ -19,6 +19,7 @@ const ALWAYS: usize = usize::MAX;
 /// Cameras c0 … on engines that break after so many steps.
 struct Site {
     clock: ManualClock,
+    cameras: Vec<CameraId>,
     engines: Engines,
     frames: u64,
     /// Looks that were answered, and that the desk would have warned of.
@@ -33,7 +34,8 @@ impl Site {
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let camera = |i| testing::camera(&format!("c{i}"), vec![testing::prompt("person")]);
         let cameras: Vec<Camera> = (0..cameras).map(camera).collect();
-        let ids: Vec<CameraId> = cameras.iter().map(|c| c.id.clone()).collect();
+        let sampler = Sampler::new(&cameras, Arc::clone(&shared));
+        let ids = ids(&cameras);
         let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();
         let dealt = deal(&ids, &labels, &Seats::new());
         let limits = TimeLimits::new(Duration::from_secs(3600), None);
@@ -42,12 +44,18 @@ impl Site {
             let engine_clock = Arc::clone(&shared);
             let build = move || Ok((simulated::engine(Fragile::after(steps), engine_clock), 2));
             let started = handle::start(build).await.unwrap();
-            let its = of_engine(&cameras, &dealt, i);
-            stations.push(Station::new(label.clone(), started, &its, limits, &shared));
+            let its = super::ids(&of_engine(&cameras, &dealt, i));
+            stations.push(Station::new(
+                label.clone(),
+                started,
+                its,
+                sampler.share(limits),
+            ));
         }
         Self {
             clock,
-            engines: Engines::new(stations, ids),
+            cameras: ids,
+            engines: Engines::new(sampler, stations),
             frames: 0,
             answered: BTreeMap::new(),
             lost: Vec::new(),
@@ -59,7 +67,7 @@ impl Site {
         self.clock.advance(Duration::from_secs(2));
         self.frames += 1;
         let gone: Vec<CameraId> = self.lost.iter().flat_map(|lost| lost.1.clone()).collect();
-        let mut open: Vec<CameraId> = self.engines.cameras.clone();
+        let mut open: Vec<CameraId> = self.cameras.clone();
         open.retain(|camera| !gone.contains(camera));
         for camera in &open {
             let frame = frame(camera, self.frames, self.clock.now());
@@ -67,9 +75,9 @@ impl Site {
         }
         while !open.is_empty() {
             match timeout(PATIENCE, self.engines.next()).await.unwrap() {
-                News::Outcomes(sampler, outcomes) => {
+                News::Outcomes(outcomes) => {
                     for outcome in outcomes {
-                        sampler.done(&outcome);
+                        self.engines.sampler().done(&outcome);
                         let Outcome::Answered { frame, .. } = &outcome else {
                             panic!("an engine that runs answers: {outcome:?}");
                         };
@@ -86,14 +94,14 @@ impl Site {
                         loss.reason.clone(),
                     );
                     self.lost.push(what);
-                    loss.settle(PATIENCE).await;
+                    loss.settle(self.engines.sampler(), PATIENCE).await;
                 }
             }
         }
     }
 
     fn answered(&self) -> Vec<u64> {
-        let cameras = self.engines.cameras.iter();
+        let cameras = self.cameras.iter();
         cameras
             .map(|c| self.answered.get(c).copied().unwrap_or(0))
             .collect()
@@ -110,7 +118,7 @@ async fn every_engine_answers_its_own_cameras() {
     let seats = site.engines.seats();
     let labels: Vec<&str> = seats.values().map(String::as_str).collect();
     assert_eq!(labels, ["cuda 0", "cuda 1", "cuda 0", "cuda 1", "cuda 0"]);
-    let books = site.engines.books();
+    let books = site.engines.sampler().books();
     let order: Vec<String> = books.iter().map(|(camera, _)| camera.to_string()).collect();
     assert_eq!(order, ["c0", "c1", "c2", "c3", "c4"], "as configured");
 }
@@ -134,7 +142,7 @@ async fn a_device_that_fails_takes_its_own_cameras_down_and_no_others() {
     assert!(answered[1] + answered[3] < 20, "{answered:?}");
     let beats: Vec<bool> = site.engines.beats().map(|(_, b)| b.is_some()).collect();
     assert_eq!(beats, [true, false]);
-    for (camera, books) in site.engines.books() {
+    for (camera, books) in site.engines.sampler().books() {
         assert!(
             books.balanced() && books.in_flight == 0,
             "{camera}: {books:?}"

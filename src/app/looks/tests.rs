@@ -9,7 +9,7 @@ use crate::{
     domain::{Books, Clock as _, ManualClock},
     engine::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
     front::handle,
-    sampler::TimeLimits,
+    sampler::{Sampler, TimeLimits},
     sim::SimBackend,
     testing::{self, simulated},
 };
@@ -60,7 +60,10 @@ impl Site {
             .map(|id| testing::camera(id, vec![testing::prompt("person")]))
             .to_vec();
         let limits = TimeLimits::new(Duration::from_secs(3600), None);
-        let sampler = Sampler::new(&cameras, limits, Arc::new(clock.clone()));
+        let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));
+        let share = sampler.share(limits);
+        let ids: Vec<_> = cameras.iter().map(|camera| camera.id.clone()).collect();
+        sampler.seat(&share, &ids);
         let (gate, closed) = mpsc::channel();
         let engine_clock = Arc::new(clock.clone());
         let device = move || Gated {
@@ -70,7 +73,7 @@ impl Site {
         let build = move || Ok((simulated::engine(device(), engine_clock), PERMITS));
         let (engine, _) = handle::start(build).await.unwrap();
         Self {
-            looks: Looks::new(engine, Arc::clone(&sampler)),
+            looks: Looks::new(engine, share),
             clock,
             cameras,
             sampler,

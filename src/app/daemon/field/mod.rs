@@ -26,7 +26,6 @@ use super::*;
 use crate::{
     app::{rig, start_logging, station::Station},
     config::Environment,
-    domain::CameraId,
     front::handle,
     sampler::TimeLimits,
     testing::{
@@ -244,17 +243,11 @@ impl Field {
 /// One engine, whose device sees what is on the stage.
 fn engines_of(stage: &Stage) -> Arc<OpenEngines> {
     let stage = stage.clone();
-    Arc::new(move |config, _, clock| {
-        Box::pin(engine(config.clone(), stage.clone(), Arc::clone(clock)))
-    })
+    Arc::new(move |plan| Box::pin(engine(plan, stage.clone())))
 }
 
-async fn engine(
-    config: Config,
-    stage: Stage,
-    clock: Arc<dyn Clock>,
-) -> anyhow::Result<(Engines, ModelCard)> {
-    let engine_clock = Arc::clone(&clock);
+async fn engine(plan: Plan, stage: Stage) -> anyhow::Result<Opened> {
+    let engine_clock = plan.clock;
     let build = move || {
         Ok((
             testing::simulated::engine(Seeing::new(stage), engine_clock),
@@ -262,12 +255,12 @@ async fn engine(
         ))
     };
     let started = handle::start(build).await?;
-    let limits = TimeLimits::new(config.model.budget, None);
-    let station = Station::new("cpu".into(), started, &config.cameras, limits, &clock);
-    let cameras: Vec<CameraId> = config
-        .cameras
-        .iter()
-        .map(|camera| camera.id.clone())
-        .collect();
-    Ok((Engines::new(vec![station], cameras), rig::card()))
+    let limits = TimeLimits::new(plan.config.model.budget, None);
+    let cameras = plan.config.cameras.iter();
+    let cameras = cameras.map(|camera| camera.id.clone()).collect();
+    let station = Station::new("cpu".into(), started, cameras, plan.sampler.share(limits));
+    Ok(Opened {
+        stations: vec![station],
+        card: rig::card(),
+    })
 }

@@ -153,6 +153,6 @@ async fn another_broker_name_and_page_leave_the_camera_alone() {
     let (first, last) = (detections(&old, "edge1"), detections(&new, "edge3"));
     assert_eq!(first[0].0, last[0].0);
     assert!(last[0].1 > first.last().unwrap().1, "{first:?} {last:?}");
-    let books = daemon.engines.books();
+    let books = daemon.engines.sampler().books();
     assert!(books[0].1.balanced() && books[0].1.failed == 0, "{books:?}");
 }

@@ -214,7 +214,7 @@ fn is_end(message: &Publish) -> bool {
 async fn while_the_model_loads() {
     let (servers, field) = field_of_good().await;
     let (loading, is_loading) = tokio::sync::watch::channel(false);
-    let engines: Arc<OpenEngines> = Arc::new(move |_, _, _| {
+    let engines: Arc<OpenEngines> = Arc::new(move |_| {
         loading.send_replace(true);
         Box::pin(pending())
     });
