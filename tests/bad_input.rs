@@ -346,11 +346,11 @@ fn a_stop_is_obeyed_whatever_is_going_on() {
     site.keeps_looking();
     ends_well(daemon);
 
-    // While it starts again with another configuration.
+    // While it opens a model for another configuration.
     let site = Site::new("", "");
     let daemon = site.run();
     site.keeps_looking();
-    site.write("", "prompt.dog.detect = \"dog\"");
+    site.write("model.max_objects = 7", "prompt.dog.detect = \"dog\"");
     daemon.signal("HUP");
     daemon.stderr.wait_for("configuration changed");
     daemon.terminate().expect(DONE);

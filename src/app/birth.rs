@@ -30,16 +30,21 @@ pub fn info(
         started_ms: started.unix_millis(),
         host: Environment::process().host_name().to_owned(),
         gpus,
-        model: Some(ModelInfo {
-            name: card.name.to_string(),
-            sha256: card.sha256.clone(),
-            precision: card.precision.to_string(),
-            object_limit: card.max_objects,
-        }),
+        model: Some(model(card)),
         cams: cameras(&config.cameras),
         config_hash: config.hash.clone(),
         overrides: 0,
         features: config::advice::insecure_features(config),
+    }
+}
+
+/// The model in the birth message.
+pub fn model(card: &ModelCard) -> ModelInfo {
+    ModelInfo {
+        name: card.name.to_string(),
+        sha256: card.sha256.clone(),
+        precision: card.precision.to_string(),
+        object_limit: card.max_objects,
     }
 }
 

@@ -166,6 +166,15 @@ impl Board {
         seat(&mut state.engines, seats);
     }
 
+    /// Other engines look from now on. Of those that are gone nothing more is told.
+    pub fn answered_by(&self, card: &ModelCard, seats: &Seats) {
+        let mut state = self.lock();
+        state.model = model(card);
+        let stays = |engine: &Recent| seats.values().any(|device| *device == engine.device);
+        state.engines.retain(stays);
+        seat(&mut state.engines, seats);
+    }
+
     /// Everything is told there from now on.
     pub fn told_at(&self, config: &Config) {
         self.lock().place = Place::of(config);

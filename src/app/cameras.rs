@@ -117,6 +117,13 @@ impl Cameras {
         }
     }
 
+    /// Somebody looks at every camera again.
+    pub fn engines_are_back(&mut self) {
+        for camera in &mut self.here {
+            camera.engine_lost = None;
+        }
+    }
+
     /// Why nobody looks at a camera any more; `None` while somebody does.
     pub fn engine_lost(&self, camera: &CameraId) -> Option<&str> {
         let mut here = self.here.iter();

@@ -48,14 +48,12 @@ use crate::{
     sampler::Sampler,
 };
 use in_place::{announce, filters};
-use reload::Reloaded;
+use swap::Swap;
 
 /// Loading a model may take so long; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
 /// Grace for the looks under way when the daemon stops.
 const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
-/// Grace for devices to let go of what they hold.
-const ENGINES_LIMIT: Duration = Duration::from_secs(5);
 /// Grace for goodbyes to the cameras.
 const CAMERAS_LIMIT: Duration = Duration::from_secs(6);
 /// Grace for the last messages.
@@ -157,7 +155,7 @@ impl Wanted {
             (Err(error), Some(before)) => (error, before),
             (started, _) => return started,
         };
-        tracing::error!("the new configuration cannot be used, the old one runs again: {error:#}");
+        tracing::error!("{OLD_AGAIN}: {error:#}");
         let daemon = Daemon::start(before, &self.seats, clock, around).await?;
         daemon.refuse(vec![format!("{error:#}")]);
         Ok(daemon)
@@ -205,6 +203,8 @@ struct Daemon {
     sent: broadcast::Receiver<Sent>,
     inbound: mpsc::Receiver<Inbound>,
     announcer: Announcer,
+    /// Another model is being opened.
+    swap: Option<Swap>,
     /// Questions that wait for a look.
     asks: Asks<Asker>,
     /// Requests of the last minutes.
@@ -219,8 +219,7 @@ struct Daemon {
     desk: Desk,
     housekeeping: Housekeeping,
     board: Board,
-    logging: Logging,
-    console: Option<Console>,
+    around: Around,
 }
 
 impl Daemon {
@@ -243,14 +242,7 @@ impl Daemon {
         });
         let Opened { stations, card } = opened.await?;
         let engines = Engines::new(sampler, stations);
-        let idle = config::advice::idle_gpus(&file);
-        for warning in idle
-            .into_iter()
-            .chain(config::advice::without_effect(&file))
-            .chain(collisions(&file, true))
-        {
-            tracing::warn!("{warning}");
-        }
+        advise(&file);
         Self::with(
             file,
             (page, force),
@@ -280,7 +272,7 @@ impl Daemon {
         let inbound = inbound.context("mqtt: somebody else reads the commands")?;
         publisher.listen(filters(&publisher, &file));
         let mut announcer = Announcer::open(&file.node.state_dir, &identity);
-        announce(&mut announcer, &publisher, (&file, &force), &engines);
+        announce(&mut announcer, &publisher, (&file, &force), &engines.gpus());
         let in_force = file.with_cameras(force.cameras().to_vec());
         let info = birth::info(&in_force, &identity, (&card, engines.gpus()), clock.wall());
         let board = Board::new(&in_force, &card, &engines.seats(), Arc::clone(&clock));
@@ -307,6 +299,7 @@ impl Daemon {
             sent,
             inbound,
             announcer,
+            swap: None,
             asks: Asks::default(),
             repeated: Repeated::default(),
             old_requests: Repeats::default(),
@@ -318,8 +311,7 @@ impl Daemon {
             board,
             engines,
             clock,
-            logging: around.logging,
-            console: around.console,
+            around,
         };
         daemon.tell_settings();
         daemon.accept();
@@ -341,11 +333,16 @@ impl Daemon {
                 {
                     return Ok(End::Reload(again));
                 },
+                ready = swap::ready(&mut self.swap) => if self.on_ready(ready?).await
+                    && let Some(again) = self.read_again(path).await
+                {
+                    return Ok(End::Reload(again));
+                },
                 picture = self.desk.next_picture() => self.desk.on_picture(picture),
                 _ = second.tick() => self.on_second().await?,
                 wish = signals.next() => match wish {
-                    Wish::Reload => if let Reloaded::Good(next) = self.reload(path).await
-                        && let Some(again) = self.go_on_with(*next).await
+                    Wish::Reload => if !self.reload_later()
+                        && let Some(again) = self.read_again(path).await
                     {
                         return Ok(End::Reload(again));
                     },
@@ -357,7 +354,7 @@ impl Daemon {
 
     fn on_sent(&mut self, sent: &Sent) {
         self.housekeeping.on_sent(sent);
-        if let Some(console) = self.console {
+        if let Some(console) = self.around.console {
             console.detection(sent, self.clock.wall());
         }
     }
@@ -432,10 +429,21 @@ impl Daemon {
         self.desk.shutdown();
         self.publisher.stop();
         let _ = timeout(BROKER_LIMIT, &mut self.broker_task).await;
-        self.engines.end(ENGINES_LIMIT).await;
+        self.engines.let_go().await;
     }
 }
 
+/// Warns of what is allowed and hardly meant.
+fn advise(file: &Config) {
+    let idle = config::advice::idle_gpus(file).into_iter();
+    let without_effect = config::advice::without_effect(file);
+    for warning in idle.chain(without_effect).chain(collisions(file, true)) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// What is said when only trying a configuration showed that it cannot be used.
+const OLD_AGAIN: &str = "the new configuration cannot be used, the old one runs again";
 /// What is said of a configuration that cannot be used.
 const REFUSED: &str = "the new configuration is refused, the old one keeps running";
 
@@ -456,5 +464,6 @@ mod field;
 mod in_place;
 mod reload;
 mod requests;
+mod swap;
 #[cfg(test)]
 mod tests;

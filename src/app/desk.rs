@@ -147,6 +147,11 @@ impl Desk {
         }
     }
 
+    /// This model answers from now on.
+    pub fn answered_by(&mut self, model: Arc<str>) {
+        self.model = model;
+    }
+
     /// A picture of the next look at the camera is published, with everything that it showed.
     pub fn picture_next(&mut self, camera: &CameraId) {
         self.pictures.want(camera);

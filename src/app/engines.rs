@@ -26,6 +26,9 @@ use crate::{
     sampler::Sampler,
 };
 
+/// Grace for devices to let go of what they hold.
+const ENDS_LIMIT: Duration = Duration::from_secs(5);
+
 /// The engines with their cameras.
 pub struct Engines {
     sampler: Arc<Sampler>,
@@ -180,12 +183,23 @@ impl Engines {
         last
     }
 
-    /// Lets all engines go and waits at most so long until their devices are free for those that come next.
-    pub async fn end(&mut self, limit: Duration) {
-        let until = Instant::now() + limit;
-        for station in &mut self.stations {
-            station.end(until).await;
+    /// Lets all engines go; looks under way have failed. The future is ready when their devices are free for those that come
+    /// next, or do not let go in time.
+    pub fn let_go(&mut self) -> impl Future<Output = ()> + use<> {
+        let until = Instant::now() + ENDS_LIMIT;
+        let gone = self.stations.iter_mut().map(|s| s.let_go(until));
+        let gone: Vec<_> = gone.collect();
+        self.sampler.abandon();
+        async move {
+            for station in gone {
+                station.await;
+            }
         }
+    }
+
+    /// Other engines are there instead, which have cameras already.
+    pub fn replace(&mut self, stations: Vec<Station>) {
+        *self = Self::new(Arc::clone(&self.sampler), stations);
     }
 
     /// Where frames of a camera go; `None` for one that is not ours.

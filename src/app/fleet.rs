@@ -246,7 +246,7 @@ impl Fleet {
         for outcome in self.station.finish(until).await {
             self.sampler.done(&outcome);
         }
-        self.station.end(until).await;
+        self.station.let_go(until).await;
         Ok((row, self.engine))
     }
 }

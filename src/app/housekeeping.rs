@@ -59,7 +59,22 @@ pub struct Housekeeping {
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
     page: Page,
-    watchdog: Option<(Watchdog, Duration, Mono)>,
+    watchdog: Option<Petted>,
+}
+
+/// systemd's watchdog, how often it is petted, and when it was.
+type Petted = (Watchdog, Duration, Mono);
+
+/// Watches the engines and the connection to the broker; `None` when systemd does not.
+fn watchdog(engines: &Engines, now: Mono) -> Option<Petted> {
+    let interval = notify::watchdog_interval()?;
+    // An engine shows progress once a step. On a processor a step of a large model takes its time, but none longer than its
+    // look.
+    let patience = interval.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
+    let engines = engines.beats();
+    let engines = engines.map(|(label, _)| (format!("engine on {label}"), patience));
+    let loops = engines.chain([("mqtt".to_owned(), interval)]);
+    Some((Watchdog::new(loops, now), interval / 4, now))
 }
 
 impl Housekeeping {
@@ -71,7 +86,6 @@ impl Housekeeping {
         let page = Page::open(bound, Arc::clone(&metrics), seen, scene);
         let now = clock.now();
         let window = |span| Window::new(span, WINDOW_VALUES);
-        let interval = notify::watchdog_interval();
         Self {
             started: now,
             stats_at: now,
@@ -87,17 +101,17 @@ impl Housekeeping {
             metrics,
             health,
             page,
-            watchdog: interval.map(|interval| {
-                // An engine shows progress once a step. On a processor a step of a large model takes its time, but none
-                // longer than its look.
-                let patience = interval.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
-                let engines = engines.beats();
-                let engines = engines.map(|(label, _)| (format!("engine on {label}"), patience));
-                let loops = engines.chain([("mqtt".to_owned(), interval)]);
-                (Watchdog::new(loops, now), interval / 4, now)
-            }),
+            watchdog: watchdog(engines, now),
             clock,
         }
+    }
+
+    /// Other engines are there, which count from zero.
+    pub fn watch(&mut self, engines: &Engines) {
+        self.watchdog = watchdog(engines, self.clock.now());
+        let busy = self.board.busy().into_iter().next();
+        self.busy_before = busy.map(|(_, busy)| busy).unwrap_or_default();
+        self.batches_before = self.board.batches();
     }
 
     /// A detection left: its latency counts.
@@ -170,10 +184,14 @@ impl Housekeeping {
     ) {
         let broker = publisher.state().borrow().clone();
         let of_broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
+        let opening = engines
+            .all_lost()
+            .then(|| "model: it is being opened".to_owned());
         self.health.send_replace(Health {
             ready: true,
             troubles: cameras
                 .troubles()
+                .chain(opening)
                 .chain(of_broker)
                 .chain(publisher.spool_trouble())
                 .collect(),

@@ -149,14 +149,18 @@ impl Station {
         }
     }
 
-    /// Lets the engine go and waits until then at most for the memory that it held.
-    pub async fn end(&mut self, until: Instant) {
-        let Some(Running { engine, end, looks }) = self.running.take() else {
-            return;
-        };
-        drop((engine, looks));
-        if tokio::time::timeout_at(until, end.over()).await.is_err() {
-            tracing::warn!(device = self.label, "the engine did not end in time");
+    /// Lets the engine go. The future is ready when the memory that it held is free, or then at the latest.
+    pub fn let_go(&mut self, until: Instant) -> impl Future<Output = ()> + use<> {
+        // The handle and the looks are dropped here: nothing is asked any more.
+        let end = self.running.take().map(|running| running.end);
+        let device = self.label.clone();
+        async move {
+            let Some(end) = end else {
+                return;
+            };
+            if tokio::time::timeout_at(until, end.over()).await.is_err() {
+                tracing::warn!(device, "the engine did not end in time");
+            }
         }
     }
 

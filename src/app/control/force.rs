@@ -62,6 +62,13 @@ impl Force {
         self.renew(now);
     }
 
+    /// A file as it would be in force.
+    pub fn over(&self, file: &Config, now: Mono) -> Config {
+        let mut layer = self.layer.clone();
+        layer.rebase(file.cameras.clone());
+        file.with_cameras(layer.cameras(now))
+    }
+
     /// Does what a command asks of the layer; the cameras are those that are in force then. Blocks on the disk, for one small
     /// file.
     pub fn command(&mut self, command: &Command, now: Mono) -> Result<Changed, Refusal> {

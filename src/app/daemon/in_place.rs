@@ -2,7 +2,7 @@
 
 use super::Daemon;
 use crate::{
-    app::{birth, control::Force, engines::Engines},
+    app::{birth, control::Force},
     config::{self, Config},
     domain::CameraId,
     publish::{self, Announcer, Place, Publisher, Update, discovery::birth_topic},
@@ -42,7 +42,7 @@ impl Daemon {
     /// Tells Home Assistant what there is, and the broker what it need not keep any more. Blocks on the disk.
     fn announce(&mut self) {
         let of = (&self.file, &self.force);
-        announce(&mut self.announcer, &self.publisher, of, &self.engines);
+        announce(&mut self.announcer, &self.publisher, of, &self.info.gpus);
     }
 
     /// What is in force has changed: every stage hears of it, those that take frames before those that give them.
@@ -96,10 +96,9 @@ pub(super) fn announce(
     announcer: &mut Announcer,
     publisher: &Publisher,
     (file, force): (&Config, &Force),
-    engines: &Engines,
+    gpus: &[String],
 ) {
     let told = file.with_cameras(force.kept_cameras());
     // As with the figures of a GPU.
-    let gpu = !engines.gpus().is_empty();
-    announcer.announce(publisher, &told, force.cameras(), gpu);
+    announcer.announce(publisher, &told, force.cameras(), !gpus.is_empty());
 }

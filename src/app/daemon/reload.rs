@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{Daemon, REFUSED, log_refused};
+use super::{Daemon, REFUSED, advise, log_refused};
 use crate::{
     app::remember_secrets,
-    config::{self, Config, Environment, Loaded},
+    config::{self, Config, Environment, FramePlace, Loaded},
     publish::{ConfigReport, Identity, Place, Update},
 };
 
@@ -30,7 +30,32 @@ pub(super) struct Next {
     place: Option<Place>,
 }
 
+impl Next {
+    /// What is to be in force.
+    pub(super) fn config(&self) -> &Config {
+        &self.loaded.config
+    }
+}
+
+/// What another configuration takes, and which keys ask for it.
+enum Takes {
+    /// Nothing has to end.
+    Nothing,
+    /// Other engines.
+    Engines(Vec<&'static str>),
+    /// A new beginning of everything.
+    Start(Vec<&'static str>),
+}
+
 impl Daemon {
+    /// The file is read again, and gone on with. Gives back what everything has to start again with.
+    pub(super) async fn read_again(&mut self, path: &Path) -> Option<Box<Loaded>> {
+        match self.reload(path).await {
+            Reloaded::Good(next) => self.go_on_with(*next).await,
+            Reloaded::Unchanged | Reloaded::Refused(_) => None,
+        }
+    }
+
     /// Reads the configuration again, and tries what may go wrong with it. Blocks on the disk.
     pub(super) async fn reload(&mut self, path: &Path) -> Reloaded {
         let loaded = match config::load(path, &Environment::process()) {
@@ -73,26 +98,38 @@ impl Daemon {
 
     /// Goes on with another configuration, and gives it back when everything has to start again with it.
     pub(super) async fn go_on_with(&mut self, next: Next) -> Option<Box<Loaded>> {
+        match self.takes(next.config()) {
+            Takes::Nothing => self.go_on(next).await,
+            Takes::Engines(keys) => {
+                let keys = keys.join(", ");
+                tracing::info!(keys, "configuration changed, opening engines for it");
+                self.swap(next).await;
+            }
+            Takes::Start(keys) => {
+                let keys = keys.join(", ");
+                tracing::info!(keys, "configuration changed, starting again with it");
+                return Some(Box::new(next.loaded));
+            }
+        }
+        None
+    }
+
+    /// Puts another configuration in force, for which there are the right engines.
+    pub(super) async fn go_on(&mut self, next: Next) {
         let Next {
             loaded,
             identity,
             place,
         } = next;
-        let keys = self.needs_a_start(&loaded.config);
-        if !keys.is_empty() {
-            let keys = keys.join(", ");
-            tracing::info!(keys, "configuration changed, starting again with it");
-            return Some(Box::new(loaded));
-        }
         tracing::info!("configuration changed");
-        remember_secrets(&self.logging.secrets, &loaded.config);
+        remember_secrets(&self.around.logging.secrets, &loaded.config);
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
+        advise(&loaded.config);
         self.identity = identity;
         self.put_in_force(loaded.config, place).await;
         self.accept();
-        None
     }
 
     /// Tells that the configuration that was tried is the one in force.
@@ -116,9 +153,12 @@ impl Daemon {
         Reloaded::Refused(errors)
     }
 
-    /// The keys with which the stages that there are cannot go on. An engine is opened with all of `[model]`, and a new one has
-    /// no room beside the old one; what is kept in `node.state_dir` is read at the start only.
-    fn needs_a_start(&self, new: &Config) -> Vec<&'static str> {
+    /// An engine is opened with all of `[model]`. What is kept in `node.state_dir` is read at the start only, and a camera whose
+    /// frames stay on a GPU holds memory of it that must not outlive the engine.
+    fn takes(&self, new: &Config) -> Takes {
+        if self.file.node.state_dir != new.node.state_dir {
+            return Takes::Start(vec!["node.state_dir"]);
+        }
         let (old, model) = (&self.file.model, &new.model);
         // A GPU that had no camera gets an engine when there is one for it.
         let engines = model.gpus.len().min(new.cameras.len());
@@ -135,13 +175,15 @@ impl Daemon {
                 "model.tile_difference",
                 old.tile_difference != model.tile_difference,
             ),
-            (
-                "node.state_dir",
-                self.file.node.state_dir != new.node.state_dir,
-            ),
             ("a camera for a GPU that had none", grows),
         ];
         let changed = keys.into_iter().filter(|(_, changed)| *changed);
-        changed.map(|(key, _)| key).collect()
+        let keys: Vec<_> = changed.map(|(key, _)| key).collect();
+        let on_gpu = [old, model].map(|model| model.frames == FramePlace::Gpu);
+        match (keys.is_empty(), on_gpu) {
+            (true, _) => Takes::Nothing,
+            (false, [false, false]) => Takes::Engines(keys),
+            (false, _) => Takes::Start(keys),
+        }
     }
 }

@@ -68,7 +68,7 @@ impl Daemon {
             self.apply().await;
         }
         if self.log_until.take_if(|until| *until <= now).is_some() {
-            self.logging.levels.show(None);
+            self.around.logging.levels.show(None);
             tracing::info!("the log is as usual again");
         }
     }
@@ -134,6 +134,10 @@ impl Daemon {
             | Command::AddPrompt { .. }
             | Command::RemovePrompt { .. }
             | Command::ResetOverrides { .. } => self.change(&command).await.map(Done::Now),
+            Command::Reload if self.swap.is_some() => {
+                let text = "another configuration is being put in force; ask again when `config` has told of it";
+                Err(Refusal::new(RefusalCode::Conflict, text))
+            }
             Command::Reload => match self.reload(path).await {
                 Reloaded::Unchanged => Ok(Done::Now(Value::Done)),
                 Reloaded::Good(next) => Ok(Done::GoOnWith(next)),
@@ -149,6 +153,7 @@ impl Daemon {
             Command::Ask { camera, question } => self.ask(camera, question, asker),
             Command::Snapshot { camera } => {
                 self.watched(camera)?;
+                self.has_model()?;
                 self.desk.picture_next(camera);
                 self.hurry(camera);
                 Ok(Done::Now(Value::Done))
@@ -185,6 +190,7 @@ impl Daemon {
 
     fn ask(&mut self, camera: &CameraId, question: &str, asker: &Asker) -> Result<Done, Refusal> {
         self.watched(camera)?;
+        self.has_model()?;
         let question = crate::config::prompt_text(question)
             .map_err(|why| Refusal::new(RefusalCode::BadValue, format!("text: {why}")))?;
         let now = self.clock.now();
@@ -195,7 +201,7 @@ impl Daemon {
 
     /// Shows more or less in the log for a while.
     fn log(&mut self, level: LogLevel, lasting: Duration) -> Result<Value, Refusal> {
-        if !self.logging.levels.show(Some(level)) {
+        if !self.around.logging.levels.show(Some(level)) {
             let text = "the log's level cannot be changed";
             return Err(Refusal::new(RefusalCode::Failed, text));
         }

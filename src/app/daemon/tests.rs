@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::*;
+use super::{reload::Reloaded, *};
 use crate::{
     app::{rig, seats::deal, station::Station},
     domain::{CameraId, RefusalCode},
@@ -33,6 +33,16 @@ async fn daemon(steps: &[usize]) -> Daemon {
 }
 
 async fn daemon_of(config: Config, steps: &[usize]) -> Daemon {
+    daemon_with(
+        config,
+        steps,
+        Arc::new(|_| unreachable!("they run already")),
+    )
+    .await
+}
+
+/// The same, and who opens other engines for it.
+async fn daemon_with(config: Config, steps: &[usize], others: Arc<OpenEngines>) -> Daemon {
     ingest::start_gstreamer().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let sampler = Sampler::new(&config.cameras, Arc::clone(&clock));
@@ -63,7 +73,7 @@ async fn daemon_of(config: Config, steps: &[usize]) -> Daemon {
             levels: Levels::fixed(),
         },
         console: None,
-        engines: Arc::new(|_| unreachable!("they run already")),
+        engines: others,
     };
     Daemon::with(config, (page, force), engines, clock, around).unwrap()
 }
@@ -110,3 +120,4 @@ async fn the_last_engine_that_fails_ends_the_daemon_and_one_before_only_its_came
 }
 
 mod moves;
+mod other_models;

@@ -150,7 +150,7 @@ async fn a_device_that_fails_takes_its_own_cameras_down_and_no_others() {
         let failed = books.failed > 0;
         assert!(!failed || cameras.contains(&camera), "{camera}: {books:?}");
     }
-    site.engines.end(PATIENCE).await;
+    site.engines.let_go().await;
 }
 
 #[tokio::test]

@@ -17,14 +17,14 @@ use crate::{
 use super::*;
 
 /// A daemon, what it reads, and its camera.
-struct Site {
+pub(super) struct Site {
     folder: tempfile::TempDir,
     camera: Server,
     signals: Signals,
 }
 
 impl Site {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let tape = Arc::new(Tape::record(&Recording::of(Codec::H264)));
         let play = Play::good(&tape);
         Self {
@@ -34,12 +34,16 @@ impl Site {
         }
     }
 
+    pub(super) fn camera(&self) -> &Server {
+        &self.camera
+    }
+
     fn path(&self) -> PathBuf {
         self.folder.path().join("site.toml")
     }
 
     /// `head`: the name of the node, and the tables that differ.
-    fn write(&self, node: &str, broker: &Broker, head: &str) -> Config {
+    pub(super) fn write(&self, node: &str, broker: &Broker, head: &str) -> Config {
         let (state, camera) = (self.folder.path().join("state"), self.camera.url());
         let text = format!(
             "mqtt.url = \"mqtt://127.0.0.1:{}\"\nnode = {{ name = \"{node}\", state_dir = {state:?} }}\n{head}\n\
@@ -53,7 +57,7 @@ impl Site {
     }
 
     /// Lets the daemon run until that has come true.
-    async fn watch(&mut self, daemon: &mut Daemon, wanted: impl Future<Output = ()>) {
+    pub(super) async fn watch(&mut self, daemon: &mut Daemon, wanted: impl Future<Output = ()>) {
         let path = self.path();
         let mut wanted = pin!(wanted);
         loop {
@@ -65,7 +69,7 @@ impl Site {
         }
     }
 
-    async fn reload(&self, daemon: &mut Daemon) -> Result<(), Vec<String>> {
+    pub(super) async fn reload(&self, daemon: &mut Daemon) -> Result<(), Vec<String>> {
         match daemon.reload(&self.path()).await {
             Reloaded::Unchanged => panic!("it is another"),
             Reloaded::Refused(why) => Err(why),
@@ -78,7 +82,7 @@ impl Site {
 }
 
 /// Detections of a node's camera that a broker has got: run and number.
-fn detections(broker: &Broker, node: &str) -> Vec<(String, u64)> {
+pub(super) fn detections(broker: &Broker, node: &str) -> Vec<(String, u64)> {
     let topic = format!("spotter/{node}/cam/gate/det/person");
     let all = broker.messages().into_iter();
     let told = all.filter(|message| message.topic == topic);
@@ -90,7 +94,7 @@ fn detections(broker: &Broker, node: &str) -> Vec<(String, u64)> {
     .collect()
 }
 
-async fn tells(broker: &Broker, node: &str) {
+pub(super) async fn tells(broker: &Broker, node: &str) {
     let more = detections(broker, node).len() + 3;
     let has_told = |broker: &Broker| detections(broker, node).len() >= more;
     broker.until("more detections", has_told).await;

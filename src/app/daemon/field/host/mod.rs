@@ -289,10 +289,23 @@ async fn reload_storm() {
             );
         }
         assert!(all_present(&field));
-        // Everything starts again, with another budget.
+        // Other engines, for another budget.
         for round in 0..3 {
             let before = hash();
             field.write(&text.replace("budget = \"5s\"", &format!("budget = \"{}s\"", 6 + round)));
+            signal("-HUP");
+            until("other engines look", || hash() != before).await;
+            assert!(all_present(&field), "what is known stays known");
+        }
+        for server in &servers {
+            assert_eq!(server.memory().connections, 1, "cameras do not notice");
+        }
+        // Everything starts again, with another state directory.
+        for round in 0..3 {
+            let before = hash();
+            let state = field.directory.path().join(format!("state-{round}"));
+            let (from, to) = (format!("{:?}", field.state()), format!("{state:?}"));
+            field.write(&text.replace(&from, &to));
             signal("-HUP");
             until("everything started again", || {
                 hash() != before && all_present(&field)

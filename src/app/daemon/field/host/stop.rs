@@ -176,7 +176,7 @@ async fn stop_everywhere() {
         },
     );
     told(&done.await, name);
-    let name = "in a reload that starts everything again";
+    let name = "in a reload that opens another model";
     let done = stopped(
         name,
         good(),
@@ -184,6 +184,22 @@ async fn stop_everywhere() {
         async |field| {
             all_see(field).await;
             edit(field, "budget = \"5s\"", "budget = \"6s\"");
+        },
+    );
+    told(&done.await, name);
+    let name = "in a reload that starts everything again";
+    let done = stopped(
+        name,
+        good(),
+        |_| {},
+        async |field| {
+            all_see(field).await;
+            let another = field.directory.path().join("another");
+            edit(
+                field,
+                &format!("{:?}", field.state()),
+                &format!("{another:?}"),
+            );
             sleep(Duration::from_millis(300)).await;
         },
     );

@@ -104,7 +104,7 @@ fn garbage(field: &Field, chance: &mut Chance) {
 /// Edits the file and asks for a reload with a signal; returns how.
 pub(super) fn edit(field: &Field, chance: &mut Chance) -> &'static str {
     let text = field.text();
-    let (text, what) = match chance.between(0, 5) {
+    let (text, what) = match chance.between(0, 6) {
         0 => (text, "reload of what was there first"),
         1 => (
             text.replace("\"Is it dark?\"", "\"Is it dark outside?\""),
@@ -117,6 +117,10 @@ pub(super) fn edit(field: &Field, chance: &mut Chance) -> &'static str {
         3 => (
             text.replace("confirm = \"2 of 3\"", "confirm = \"1 of 1\""),
             "reload with other events",
+        ),
+        4 => (
+            text.replace("budget = \"5s\"", "budget = \"6s\""),
+            "reload with another model",
         ),
         _ => (
             text.replace("url = \"rtsp", "url = \"gopher"),
