@@ -41,7 +41,8 @@
 //! | [`publish`] | wire schema, outbox, broker | domain, config |
 //! | [`ops`] | logs, metrics, status page, systemd | domain, config |
 //! | [`demo`] | the drawn street with its truth, its RTSP server, a broker of our own | domain, config |
-//! | [`mod@bench`] | `spotter bench` and `spotter eval` | config, front, engine, sim, track, demo |
+//! | [`gauge`] | what a GPU's driver tells of it | domain |
+//! | [`mod@bench`] | `spotter bench` and `spotter eval` | config, gauge, front, engine, sim, track, demo |
 //! | [`app`], [`cli`] | the only places that see all stages | everything |
 //!
 //! # Invariants
@@ -57,6 +58,7 @@
 //!   the daemon and the process of an engine.
 //! - `publish::broker` is the only code that knows the MQTT client, `ingest::gst`, `demo` and, for buffers on a GPU,
 //!   `cuda::foreign` the only ones that know GStreamer.
+//! - `gauge` is the only code that knows NVML.
 //! - `unsafe` lives in `cuda` alone, each block with the argument why it is sound.
 //! - Secrets are of a type that cannot be printed, and the log masks them besides.
 
@@ -76,6 +78,7 @@ pub mod demo;
 pub mod domain;
 pub mod engine;
 pub mod front;
+pub mod gauge;
 pub mod ingest;
 pub mod model;
 pub mod ops;

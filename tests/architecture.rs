@@ -18,6 +18,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("publish", &["domain", "config"]),
     ("control", &["domain", "config"]),
     ("ops", &["domain", "config"]),
+    ("gauge", &["domain"]),
     ("model", &["domain", "config"]),
     ("engine", &["domain", "model"]),
     ("front", &["domain", "model", "engine"]),
@@ -30,7 +31,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "bench",
         // `track` and the `config` it takes: what is followed is measured too.
         &[
-            "domain", "config", "model", "engine", "front", "sim", "track", "demo",
+            "domain", "config", "gauge", "model", "engine", "front", "sim", "track", "demo",
         ],
     ),
 ];

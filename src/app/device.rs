@@ -60,9 +60,18 @@ pub struct Placed {
     /// Its short name.
     pub label: String,
     /// The GPU, if it is one.
-    pub gpu: Option<String>,
+    pub gpu: Option<GpuId>,
     /// Looks that may be inside the engine at once.
     pub permits: usize,
+}
+
+/// Which GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuId {
+    /// Its marketing name.
+    pub name: String,
+    /// What its driver knows it by, in every process.
+    pub uuid: String,
 }
 
 /// What a model runs on.
@@ -74,8 +83,8 @@ pub enum Device {
     Gpu {
         /// By this index.
         index: u32,
-        /// Its name.
-        name: String,
+        /// Which.
+        gpu: GpuId,
         /// Its memory.
         memory_bytes: usize,
     },
@@ -92,7 +101,10 @@ pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
     let open = |&index: &u32| {
         cuda::open(index).map(|gpu| Device::Gpu {
             index,
-            name: gpu.name,
+            gpu: GpuId {
+                name: gpu.name,
+                uuid: gpu.uuid,
+            },
             memory_bytes: gpu.memory_bytes,
         })
     };
@@ -126,7 +138,7 @@ impl Device {
     pub fn label(&self) -> String {
         match self {
             Self::Cpu(_) => "cpu".into(),
-            Self::Gpu { index, name, .. } => format!("cuda {index}, {name}"),
+            Self::Gpu { index, gpu, .. } => format!("cuda {index}, {}", gpu.name),
         }
     }
 
@@ -163,7 +175,7 @@ impl Device {
             }
             Self::Gpu {
                 index,
-                name,
+                gpu,
                 memory_bytes,
             } => {
                 let images = gpu_images(memory_bytes);
@@ -181,7 +193,7 @@ impl Device {
                     precision: told,
                     device: label.clone(),
                     label,
-                    gpu: Some(name),
+                    gpu: Some(gpu),
                     permits: GPU_PERMITS,
                 })
             }

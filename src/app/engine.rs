@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::device::{self, Device, Placed};
+use super::device::{self, Device, GpuId, Placed};
 use crate::{
     config,
     domain::{Clock, Look, Outcome, Picture, Task},
@@ -34,7 +34,7 @@ pub struct ModelCard {
     /// The same in short, to tell it from other devices.
     pub label: String,
     /// The GPU, if it runs on one.
-    pub gpu: Option<String>,
+    pub gpu: Option<GpuId>,
     /// Objects a prompt may return.
     pub max_objects: u32,
     /// Looks that may be inside the engine at once, on a machine that is fast enough ([`permits`]).

@@ -229,11 +229,14 @@ impl Engines {
 
     /// Names of the GPUs in use.
     pub fn gpus(&self) -> Vec<String> {
-        self.stations
-            .iter()
-            .filter_map(Station::gpu)
-            .cloned()
-            .collect()
+        let gpus = self.stations.iter().filter_map(Station::gpu);
+        gpus.map(|gpu| gpu.name.clone()).collect()
+    }
+
+    /// The first GPU in use, as its driver knows it.
+    pub fn first_gpu(&self) -> Option<&str> {
+        let mut gpus = self.stations.iter().filter_map(Station::gpu);
+        gpus.next().map(|gpu| gpu.uuid.as_str())
     }
 
     /// All engines with their progress, those that have ended without one.

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     config::Http,
     domain::{Books, CameraId, Clock, Mono},
+    gauge::Gauge,
     ops::{
         metrics::Metrics,
         notify::{self, Vitality, Watchdog},
@@ -33,6 +34,8 @@ use crate::{
 
 /// `stats` is published so often.
 const STATS_EVERY: Duration = Duration::from_secs(10);
+/// How often the first GPU is read.
+const GAUGED_EVERY: Duration = Duration::from_secs(2);
 /// Percentiles look back so far.
 const LATENCY_SPAN: Duration = Duration::from_secs(60);
 /// The report at the end looks back over a day.
@@ -60,10 +63,16 @@ pub struct Housekeeping {
     health: watch::Sender<Health>,
     page: Page,
     watchdog: Option<Petted>,
+    gauge: Option<Gauge>,
 }
 
 /// systemd's watchdog, how often it is petted, and when it was.
 type Petted = (Watchdog, Duration, Mono);
+
+/// Reads the first GPU; `None` without one, or when its driver tells nothing. Blocks a moment.
+fn gauge(engines: &Engines, clock: &Arc<dyn Clock>) -> Option<Gauge> {
+    Gauge::start(engines.first_gpu()?, GAUGED_EVERY, Arc::clone(clock))
+}
 
 /// Watches the engines and the connection to the broker; `None` when systemd does not.
 fn watchdog(engines: &Engines, now: Mono) -> Option<Petted> {
@@ -102,6 +111,7 @@ impl Housekeeping {
             health,
             page,
             watchdog: watchdog(engines, now),
+            gauge: gauge(engines, &clock),
             clock,
         }
     }
@@ -109,6 +119,7 @@ impl Housekeeping {
     /// Other engines are there, which count from zero.
     pub fn watch(&mut self, engines: &Engines) {
         self.watchdog = watchdog(engines, self.clock.now());
+        self.gauge = gauge(engines, &self.clock);
         let busy = self.board.busy().into_iter().next();
         self.busy_before = busy.map(|(_, busy)| busy).unwrap_or_default();
         self.batches_before = self.board.batches();
@@ -280,14 +291,22 @@ impl Housekeeping {
         }
     }
 
-    /// How much of the time the first GPU had a look of ours; nothing else is known of it without asking the driver.
+    /// How the first GPU was since the last time: how much of it had a look of ours, and what its driver tells.
     fn gpu(&mut self, engines: &Engines, now: Mono) -> Option<GpuStats> {
         let (_, busy) = self.board.busy().into_iter().next()?;
         let more = busy.saturating_sub(std::mem::replace(&mut self.busy_before, busy));
         let elapsed = now.since(self.stats_at).as_secs_f64();
-        (!engines.gpus().is_empty()).then(|| GpuStats {
-            gpu0_busy_pct: Some((more.as_secs_f64() / elapsed * 1000.0).round().min(1000.0) / 10.0),
-            ..GpuStats::default()
+        let strain = self.gauge.as_ref();
+        let strain = strain.and_then(|gauge| gauge.between(self.stats_at, now));
+        let strain = strain.unwrap_or_default();
+        let tenths = |pct: f64| (pct * 10.0).round() / 10.0;
+        engines.first_gpu()?;
+        Some(GpuStats {
+            gpu0_util_pct: strain.use_pct.map(tenths),
+            gpu0_busy_pct: Some(tenths((more.as_secs_f64() / elapsed * 100.0).min(100.0))),
+            gpu0_mem_mib: strain.memory_mib.map(|mib| mib.round() as u64),
+            gpu0_temp_c: strain.celsius.map(|celsius| celsius.round() as u32),
+            nvdec_pct: strain.decoder_pct.map(tenths),
         })
     }
 

@@ -146,6 +146,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::device::GpuId;
 
     #[test]
     fn the_only_engine_is_a_thread_and_several_are_processes() {
@@ -158,7 +159,10 @@ mod tests {
         let order = Order {
             device: Device::Gpu {
                 index: 1,
-                name: "NVIDIA H200".into(),
+                gpu: GpuId {
+                    name: "NVIDIA H200".into(),
+                    uuid: "GPU-00112233".into(),
+                },
                 memory_bytes: 150_754_820_096,
             },
             settings: config::Model {

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     ModelCard, birth,
-    device::{Device, frames_on},
+    device::{Device, GpuId, frames_on},
     looks::Looks,
     opening::{Home, Measured, Order},
 };
@@ -21,7 +21,7 @@ use crate::{
 /// One of the daemon's engines.
 pub struct Station {
     label: String,
-    gpu: Option<String>,
+    gpu: Option<GpuId>,
     look: Option<Duration>,
     device_map: Option<DeviceMap>,
     cameras: Vec<CameraId>,
@@ -169,8 +169,8 @@ impl Station {
         &self.label
     }
 
-    /// The name of its GPU, when it runs on one and has not failed.
-    pub fn gpu(&self) -> Option<&String> {
+    /// Its GPU, when it runs on one and has not failed.
+    pub fn gpu(&self) -> Option<&GpuId> {
         self.running.as_ref().and(self.gpu.as_ref())
     }
 

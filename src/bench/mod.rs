@@ -21,7 +21,6 @@ pub mod cameras;
 mod clip;
 pub mod engine;
 mod eval;
-mod gauge;
 mod live;
 mod load;
 mod looks;
@@ -40,7 +39,6 @@ mod work;
 
 pub use ask::MeasureError;
 pub use eval::{EvalOptions, eval};
-pub use gauge::{Gauge, GpuCard, Strain};
 pub use live::{LiveScore, named};
 pub use load::{
     Books, Ceiling, Ceilings, Load, LoadOptions, LoadPart, LoadReport, LoadRow, PromptsRow,

@@ -24,15 +24,19 @@ use super::{
 use crate::{
     app::{self, ModelCard},
     bench::{
-        self, Ceiling, Ceilings, EvalOptions, Gauge, Load, LoadOptions, LoadPart, LooksOptions,
-        Machine, Progress, SoakOptions, Soaked, Steps, StepsReport, TrackOptions,
+        self, Ceiling, Ceilings, EvalOptions, Load, LoadOptions, LoadPart, LooksOptions, Machine,
+        Progress, SoakOptions, Soaked, Steps, StepsReport, TrackOptions,
         engine::{EngineOptions, Part, chrome_trace},
     },
     config, cpu, cuda,
     domain::{Clock, SystemClock},
     engine::timeline::Timeline,
     front::Engine,
+    gauge::Gauge,
 };
+
+/// How often a GPU is read while it is measured.
+const GAUGED_EVERY: Duration = Duration::from_millis(200);
 
 fn engine(settings: config::Model, clock: &Arc<dyn Clock>) -> anyhow::Result<(Engine, ModelCard)> {
     app::build_engine(&settings, Arc::clone(clock)).map_err(anyhow::Error::msg)
@@ -154,7 +158,7 @@ fn ceilings(
         return Ok((ceilings, None));
     }
     let index = settings.gpus.first().copied().unwrap_or_default();
-    let gauge = Gauge::start(&cuda::open(index)?.uuid, Arc::clone(clock));
+    let gauge = Gauge::start(&cuda::open(index)?.uuid, GAUGED_EVERY, Arc::clone(clock));
     let found = cuda::measure_ceilings(index, load, clock.as_ref())?;
     let ceiling = |sustained: cuda::Sustained| Ceiling {
         per_s: sustained.per_s,

@@ -205,15 +205,15 @@ pub struct Stats {
 /// Figures of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GpuStats {
-    /// As the driver counts it. `None`: only NVML tells it, and no part of the daemon asks that yet; `gpu0_busy_pct` is ours.
+    /// Share of time with a kernel of anybody, as the driver counts it; `gpu0_busy_pct` is ours.
     pub gpu0_util_pct: Option<f64>,
     /// Share of time with a step of ours in flight.
     pub gpu0_busy_pct: Option<f64>,
-    /// Memory in use.
+    /// Memory in use by anybody.
     pub gpu0_mem_mib: Option<u64>,
     /// Degrees Celsius.
     pub gpu0_temp_c: Option<u32>,
-    /// Video decoder.
+    /// Its video decoders' share of time.
     pub nvdec_pct: Option<f64>,
 }
 

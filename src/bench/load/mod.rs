@@ -27,13 +27,13 @@ pub use rows::{Books, LoadRow, PromptsRow, SteadyRow};
 use serde::Serialize;
 pub use text::{TextRow, TextRun};
 
-use super::{
-    ask::MeasureError,
+use super::{ask::MeasureError, machine::Machine, progress::Progress};
+use crate::{
+    domain::Clock,
+    engine::timeline::Timeline,
+    front::Engine,
     gauge::{Gauge, Strain},
-    machine::Machine,
-    progress::Progress,
 };
-use crate::{domain::Clock, engine::timeline::Timeline, front::Engine};
 
 /// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

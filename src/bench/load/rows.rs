@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::bench::{gauge::Strain, stages::Spread};
+use crate::{bench::stages::Spread, gauge::Strain};
 
 /// What became of the requests of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -16,11 +16,11 @@ use crate::{
     bench::{
         ask::MeasureError,
         engine::{DepthCost, Sums, percent},
-        gauge::Strain,
         work::{decoder_mb, kv_mb, token_gflop, vocabulary_mb},
     },
     domain::{CameraId, Look, Picture, Task},
     engine::{Options, request::LookId, request::Work, sequence::Bounds},
+    gauge::Strain,
 };
 
 /// Pixels across and down: one crop, so that streams begin soon after each other.
