@@ -116,13 +116,10 @@ impl Housekeeping {
         }
     }
 
-    /// Other engines are there, which count from zero.
+    /// Other engines are there.
     pub fn watch(&mut self, engines: &Engines) {
         self.watchdog = watchdog(engines, self.clock.now());
         self.gauge = gauge(engines, &self.clock);
-        let busy = self.board.busy().into_iter().next();
-        self.busy_before = busy.map(|(_, busy)| busy).unwrap_or_default();
-        self.batches_before = self.board.batches();
     }
 
     /// A detection left: its latency counts.

@@ -44,9 +44,10 @@ impl Batches {
         }
     }
 
-    /// Images a step since `before`; `None` without a step.
+    /// Images a step since `before`; `None` without a step, or when engines have gone since.
     pub fn mean_since(self, before: Self) -> Option<f64> {
-        let (images, steps) = (self.images - before.images, self.steps - before.steps);
+        let steps = self.steps.checked_sub(before.steps)?;
+        let images = self.images.checked_sub(before.images)?;
         (steps > 0).then(|| images as f64 / steps as f64)
     }
 }
