@@ -99,12 +99,13 @@ impl Inner {
 pub(crate) struct Broker {
     pub(crate) port: u16,
     inner: Arc<Inner>,
-    task: Mutex<JoinHandle<()>>,
+    /// Takes connections; `None` while nobody listens.
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.task().abort();
+        self.stop_listening();
         _ = self.inner.orders.send(Order::Close);
     }
 }
@@ -121,17 +122,23 @@ impl Broker {
         });
         inner.memory().script = script;
         let task = tokio::spawn(accept(listener, Arc::clone(&inner)));
-        let task = Mutex::new(task);
+        let task = Mutex::new(Some(task));
         Self { port, inner, task }
     }
 
-    fn task(&self) -> MutexGuard<'_, JoinHandle<()>> {
+    fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
         self.task.lock().expect("no test panics with it")
+    }
+
+    fn stop_listening(&self) {
+        if let Some(task) = self.task().take() {
+            task.abort();
+        }
     }
 
     /// Closes every connection, and nobody listens any more.
     pub(crate) fn leave(&self) {
-        self.task().abort();
+        self.stop_listening();
         self.cut();
     }
 
@@ -144,12 +151,12 @@ impl Broker {
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }
         };
-        *self.task() = tokio::spawn(accept(listener, Arc::clone(&self.inner)));
+        *self.task() = Some(tokio::spawn(accept(listener, Arc::clone(&self.inner))));
     }
 
     /// Whether it left and is not back.
     pub(crate) fn is_gone(&self) -> bool {
-        self.task().is_finished()
+        self.task().is_none()
     }
 
     /// Changes what it does from now on.
