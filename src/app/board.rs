@@ -88,8 +88,8 @@ pub struct Facts {
     pub cameras: Vec<(CameraId, CameraHealth)>,
     /// Books of every camera.
     pub books: Vec<(CameraId, Books)>,
-    /// Every engine, and whether it runs.
-    pub engines: Vec<(String, bool)>,
+    /// Every engine, and what it is at.
+    pub engines: Vec<(String, page::EngineState)>,
     /// The connection to the broker.
     pub broker: BrokerState,
     /// What became of messages.

@@ -25,7 +25,7 @@ use crate::{
     ops::{
         metrics::Metrics,
         notify::{self, Vitality, Watchdog},
-        page::{Health, ListenError},
+        page::{EngineState, Health, ListenError},
         process::{ProcessMeter, ProcessUse},
         window::Window,
     },
@@ -192,14 +192,14 @@ impl Housekeeping {
     ) {
         let broker = publisher.state().borrow().clone();
         let of_broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
-        let opening = engines
-            .all_lost()
-            .then(|| "model: it is being opened".to_owned());
+        // Without any the daemon ends, unless others come.
+        let opening = engines.all_lost();
+        let trouble = opening.then(|| "model: it is being opened".to_owned());
         self.health.send_replace(Health {
             ready: true,
             troubles: cameras
                 .troubles()
-                .chain(opening)
+                .chain(trouble)
                 .chain(of_broker)
                 .chain(publisher.spool_trouble())
                 .collect(),
@@ -214,7 +214,7 @@ impl Housekeeping {
             books: books.to_vec(),
             engines: engines
                 .beats()
-                .map(|(device, beats)| (device.to_owned(), beats.is_some()))
+                .map(|(device, beats)| (device.to_owned(), state(beats.is_some(), opening)))
                 .collect(),
             broker,
             tally: publisher.tally(),
@@ -331,6 +331,14 @@ impl Housekeeping {
             total_ms,
             end_to_end_ms,
         }
+    }
+}
+
+fn state(runs: bool, opening: bool) -> EngineState {
+    match (runs, opening) {
+        (true, _) => EngineState::Runs,
+        (false, true) => EngineState::Opens,
+        (false, false) => EngineState::Ended,
     }
 }
 

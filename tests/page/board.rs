@@ -12,8 +12,8 @@ use spotter::{
     },
     domain::WallTime,
     ops::page::{
-        Answer, Bar, Broker, COLUMNS, Camera, Clock, Config, Engine, Found, Frames, Latency, Look,
-        Mood, Node, Place, Prompt, Scene, Still, Stream, View,
+        Answer, Bar, Broker, COLUMNS, Camera, Clock, Config, Engine, EngineState, Found, Frames,
+        Latency, Look, Mood, Node, Place, Prompt, Scene, Still, Stream, View,
     },
 };
 
@@ -98,7 +98,7 @@ pub fn site(cameras: usize) -> View {
         ],
         engines: vec![Engine {
             device: "cuda 0".into(),
-            up: true,
+            state: EngineState::Runs,
             busy_pct: 61.5,
             under_way: 2,
             span_ms: 5000,

@@ -119,7 +119,7 @@ impl Recent {
             .collect();
         page::Engine {
             device: self.device.clone(),
-            up: true,
+            state: page::EngineState::Runs,
             busy_pct: busy_pct(&bars, span.as_secs_f64() * 1e3),
             under_way: 0,
             span_ms: span.as_millis() as u64,

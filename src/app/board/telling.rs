@@ -35,9 +35,9 @@ impl State {
         let engines = self.engines.iter().map(|engine| {
             let its = |(camera, _): &&(CameraId, Books)| engine.cameras.contains(camera);
             let mut known = facts.engines.iter();
-            let down = |(device, up): &(String, bool)| *device == engine.device && !up;
+            let known = known.find(|(device, _)| *device == engine.device);
             page::Engine {
-                up: !known.any(down),
+                state: known.map(|(_, state)| *state).unwrap_or_default(),
                 under_way: facts
                     .books
                     .iter()

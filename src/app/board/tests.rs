@@ -165,7 +165,7 @@ fn what_the_daemon_knows_is_told_without_addresses_of_cameras() {
     for (told, reason, mood, state) in cases {
         board.tick(Facts {
             cameras: vec![(gate.clone(), health(told, reason))],
-            engines: vec![("cpu".into(), false)],
+            engines: vec![("cpu".into(), page::EngineState::Ended)],
             broker: BrokerState::Backoff {
                 reason: "connection refused".into(),
                 retry_at,
@@ -179,8 +179,8 @@ fn what_the_daemon_knows_is_told_without_addresses_of_cameras() {
         assert_eq!(view.cameras[1].look, None);
         let engine = &view.engines[0];
         assert_eq!(
-            (engine.up, engine.bars.len(), engine.busy_pct),
-            (false, 1, 0.4)
+            (engine.state, engine.bars.len(), engine.busy_pct),
+            (page::EngineState::Ended, 1, 0.4)
         );
         assert_eq!(
             (view.broker.mood, view.broker.next_retry_s),

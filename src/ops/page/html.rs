@@ -6,7 +6,7 @@ use super::{
     card::card,
     parts::{self, chip, facts, known, pill},
     plot,
-    view::{Broker, Camera, Config, Engine, Mood, Node, View},
+    view::{Broker, Camera, Config, Engine, EngineState, Mood, Node, View},
     words::{ago, clock_time, counted, duration, machine_time, millis, number},
 };
 
@@ -61,9 +61,10 @@ fn top(view: &View, troubled: &[&Camera]) -> Markup {
 fn verdict(view: &View, troubled: &[&Camera]) -> Markup {
     let good = view.cameras.iter().filter(|c| c.mood == Mood::Good).count();
     let wanted = view.cameras.iter().filter(|c| c.mood != Mood::Off).count();
-    let engines_down = view.engines.iter().any(|engine| !engine.up);
-    let bad = !troubled.is_empty() || engines_down || view.broker.mood == Mood::Bad;
-    let mood = match (bad, good == wanted && view.broker.mood == Mood::Good) {
+    let is_in = |state| view.engines.iter().any(|engine| engine.state == state);
+    let bad = !troubled.is_empty() || is_in(EngineState::Ended) || view.broker.mood == Mood::Bad;
+    let ready = !is_in(EngineState::Opens) && view.broker.mood == Mood::Good;
+    let mood = match (bad, good == wanted && ready) {
         (true, _) => Mood::Bad,
         (_, true) => Mood::Good,
         (_, false) => Mood::Busy,
@@ -84,8 +85,8 @@ fn verdict(view: &View, troubled: &[&Camera]) -> Markup {
         p.verdict role="status" aria-live="polite" {
             (pill(mood, &deliver))
             " " (pill(view.broker.mood, &format!("broker {}", view.broker.state)))
-            @for engine in view.engines.iter().filter(|engine| !engine.up) {
-                " " (pill(Mood::Bad, &format!("engine {} ended", engine.device)))
+            @for engine in view.engines.iter().filter(|engine| engine.state != EngineState::Runs) {
+                " " (pill(mood_of(engine.state).0, &format!("engine {} {}", engine.device, mood_of(engine.state).1)))
             }
             @if !view.config.errors.is_empty() { " " (pill(Mood::Bad, "new configuration refused")) }
             @if !troubled.is_empty() {
@@ -152,11 +153,17 @@ fn engines(view: &View) -> Markup {
     }
 }
 
+/// How good that is, and its word.
+fn mood_of(state: EngineState) -> (Mood, &'static str) {
+    match state {
+        EngineState::Runs => (Mood::Good, "runs"),
+        EngineState::Opens => (Mood::Busy, "opens"),
+        EngineState::Ended => (Mood::Bad, "ended"),
+    }
+}
+
 fn engine(engine: &Engine) -> Markup {
-    let (mood, word) = match engine.up {
-        true => (Mood::Good, "runs"),
-        false => (Mood::Bad, "ended"),
-    };
+    let (mood, word) = mood_of(engine.state);
     html! {
         div.engine {
             div.title { h3 { (engine.device) } (pill(mood, word)) }

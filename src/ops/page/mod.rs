@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 pub use serve::{Health, ListenError, Site, StatusPage};
 pub use view::{
-    Answer, Bar, Broker, COLUMNS, Camera, Clock, Config, Engine, Found, Frames, Latency, Look,
-    Mood, Node, Place, Prompt, STAGES, Stream, View,
+    Answer, Bar, Broker, COLUMNS, Camera, Clock, Config, Engine, EngineState, Found, Frames,
+    Latency, Look, Mood, Node, Place, Prompt, STAGES, Stream, View,
 };
 
 /// What there is to be seen; asked each time somebody looks.

@@ -236,13 +236,26 @@ pub struct Frames {
     pub open: u64,
 }
 
+/// What an engine is at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineState {
+    /// Looks.
+    #[default]
+    Runs,
+    /// Comes: another model is being opened.
+    Opens,
+    /// Failed.
+    Ended,
+}
+
 /// One engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Engine {
     /// `cpu`, or `cuda 1`.
     pub device: String,
-    /// It runs.
-    pub up: bool,
+    /// What it is at.
+    pub state: EngineState,
     /// Share of the span with a look under way, percent.
     pub busy_pct: f64,
     /// Frames with it now.

@@ -8,7 +8,10 @@ use super::{
     moves::{Site, detections, tells},
     *,
 };
-use crate::testing::broker::{Broker, Script};
+use crate::{
+    ops::page::{EngineState, Scene as _},
+    testing::broker::{Broker, Script},
+};
 
 /// Engines are opened when that is allowed, but those of a model that may return seven objects.
 fn others(allowed: watch::Receiver<bool>) -> Arc<OpenEngines> {
@@ -75,6 +78,8 @@ async fn another_model_leaves_cameras_and_numbers_alone() {
     assert_eq!(retained("cam/gate/status"), "online");
     let gate = CameraId::new("gate").unwrap();
     assert_eq!(daemon.watched(&gate), Ok(()));
+    let page = daemon.board.view(false);
+    assert_eq!(page.engines[0].state, EngineState::Opens);
     let refused = daemon.has_model().unwrap_err();
     assert_eq!(refused.code, RefusalCode::Unavailable);
     let head = objects(6) + "\n[defaults]\nevents = { end_after = \"9s\" }";
@@ -85,6 +90,12 @@ async fn another_model_leaves_cameras_and_numbers_alone() {
     allow.send_replace(true);
     site.watch(&mut daemon, tells(&broker, "edge1")).await;
     assert_eq!(daemon.has_model(), Ok(()));
+    // The page is told once a second.
+    site.watch(&mut daemon, sleep(Duration::from_millis(1500)))
+        .await;
+    let page = daemon.board.view(false);
+    assert_eq!(page.engines[0].state, EngineState::Runs);
+    assert_eq!(page.node.model, "of 6 objects (bf16)");
     assert_eq!(daemon.file, last);
     let info = retained("info");
     assert!(info.contains("of 6 objects"), "{info}");
