@@ -89,7 +89,6 @@ pub fn bench_cameras(
     let floor = floor(&tape)?;
     let most = options.cameras.iter().copied().max().unwrap_or_default();
     let served = Served::start(&tape, most)?;
-    drop(tape);
     let runtime = super::runtime()?;
     let mut report = CamerasReport {
         machine: Machine::default(),
@@ -97,6 +96,7 @@ pub fn bench_cameras(
         stream: (STREAM.width, STREAM.height, STREAM.fps, STREAM.kbit_per_s),
         looks_hz: LOOKS_HZ,
         floor,
+        floor_after: floor,
         mib_per_camera: None,
         rows: Vec::new(),
     };
@@ -116,6 +116,7 @@ pub fn bench_cameras(
         report.engine = engine;
     }
     report.mib_per_camera = memory_slope(&report.rows);
+    report.floor_after = self::floor(&tape)?;
     report.machine = Machine::now();
     Ok(report)
 }
@@ -205,7 +206,10 @@ impl Fleet {
         let books = self.sampler.books();
         let (before, from) = (Reading::now(Some(server)), self.clock.now());
         self.watch.begin(from);
-        self.looking(sleep(Duration::from_secs(seconds))).await?;
+        let half = Duration::from_secs(seconds) / 2;
+        self.looking(sleep(half)).await?;
+        let (middle, then) = (Reading::now(Some(server)), self.clock.now());
+        self.looking(sleep(half)).await?;
         let (after, to) = (Reading::now(Some(server)), self.clock.now());
         self.watch.end();
         let took = to.since(from);
@@ -234,6 +238,11 @@ impl Fleet {
             decode: decode.spread(),
             behind: behind.spread(),
             trend: behind.trend(),
+            course_ms: behind.course().into_iter().map(|(_, ms)| ms).collect(),
+            halves_cpu_pct: [
+                own_pct(&before, &middle, then.since(from)),
+                own_pct(&middle, &after, to.since(then)),
+            ],
             frames,
         };
         for camera in self.cameras.drain(..) {
@@ -249,6 +258,11 @@ impl Fleet {
         self.station.let_go(until).await;
         Ok((row, self.engine))
     }
+}
+
+/// This process between two readings, percent of one core.
+fn own_pct(before: &Reading, after: &Reading, took: Duration) -> f64 {
+    after.own.saturating_sub(before.own).as_secs_f64() / took.as_secs_f64() * 100.0
 }
 
 /// A camera for each URL, as a file would have it.

@@ -17,6 +17,8 @@ use crate::domain::Books;
 /// Delays are told apart by so much, and above the last step not at all.
 const STEP_MS: f64 = 0.1;
 const STEPS: usize = 20_000;
+/// Parts of a run, of which each has its middle: a trend is that of parts, not of seconds, which hang together.
+const PARTS: usize = 60;
 /// Deviations of a normal distribution that hold 95 of 100.
 const SIGMAS: f64 = 1.96;
 
@@ -65,7 +67,19 @@ impl Delays {
 
     /// How the middle changes over the run; `None` with less than ten seconds of it.
     pub fn trend(&self) -> Option<Trend> {
-        Trend::of(&self.medians_ms)
+        Trend::of(&self.course())
+    }
+
+    /// Seconds and middle of each sixtieth of the run, or of each second of one that is shorter than a minute.
+    pub fn course(&self) -> Vec<(f64, f64)> {
+        let seconds = self.medians_ms.len().div_ceil(PARTS).max(1);
+        let part = |part: &[(f64, f64)]| {
+            let mut middles: Vec<f64> = part.iter().map(|(_, ms)| *ms).collect();
+            middles.sort_by(f64::total_cmp);
+            let at_s = part.iter().map(|(at_s, _)| at_s).sum::<f64>() / part.len() as f64;
+            (at_s, middles[middles.len() / 2])
+        };
+        self.medians_ms.chunks(seconds).map(part).collect()
     }
 
     /// The middle, not the mean: one busy moment of the machine is no trend.
@@ -99,12 +113,15 @@ impl Delays {
 pub struct Trend {
     /// Its slope.
     pub ms_per_hour: f64,
-    /// Half of the interval around the slope that holds the true one in 95 of 100 runs.
+    /// Half of the interval around the slope that holds the true one in 95 of 100 runs, when what disturbs it lasts no longer
+    /// than some points. A machine that gets slower for an hour is not told from a delay that grows.
     pub ci95_ms_per_hour: f64,
 }
 
 impl Trend {
-    /// Least squares through points of seconds and milliseconds; `None` for fewer than ten.
+    /// Least squares through points of seconds and milliseconds; `None` for fewer than ten. Points that follow each other are
+    /// alike, so they count for fewer: `n (1 - r) / (1 + r)`, with the autocorrelation `r` of what the line leaves over
+    /// (Santer et al., Journal of Geophysical Research 105, 2000).
     pub fn of(points: &[(f64, f64)]) -> Option<Self> {
         if points.len() < 10 {
             return None;
@@ -118,9 +135,14 @@ impl Trend {
             return None;
         }
         let slope = together / spread_s;
-        let left = |p: &(f64, f64)| (p.1 - mid_ms - slope * (p.0 - mid_s)).powi(2);
-        let residual: f64 = points.iter().map(left).sum();
-        let error = (residual / (count - 2.0) / spread_s).sqrt();
+        let left = |p: &(f64, f64)| p.1 - mid_ms - slope * (p.0 - mid_s);
+        let left: Vec<f64> = points.iter().map(left).collect();
+        let squares: f64 = left.iter().map(|ms| ms * ms).sum();
+        let alike: f64 = left.windows(2).map(|pair| pair[0] * pair[1]).sum();
+        // Less than nothing would make points count for more.
+        let alike = (alike / squares.max(f64::MIN_POSITIVE)).clamp(0.0, 0.99);
+        let count = (count * (1.0 - alike) / (1.0 + alike)).max(3.0);
+        let error = (squares / (count - 2.0) / spread_s).sqrt();
         Some(Self {
             ms_per_hour: slope * 3600.0,
             ci95_ms_per_hour: SIGMAS * error * 3600.0,
@@ -224,6 +246,10 @@ pub struct CamerasRow {
     pub behind: Spread,
     /// How the latter changed.
     pub trend: Option<Trend>,
+    /// The middle of the latter in each sixtieth of the run.
+    pub course_ms: Vec<f64>,
+    /// This process in the first half and in the second, percent of one core: what costs more and more shows here.
+    pub halves_cpu_pct: [f64; 2],
     /// What became of the frames.
     pub frames: FrameEnds,
 }
@@ -252,6 +278,8 @@ pub struct CamerasReport {
     pub looks_hz: f64,
     /// What decoding costs at least.
     pub floor: DecodeFloor,
+    /// The same, measured again when all is over: a machine does not always go at one pace.
+    pub floor_after: DecodeFloor,
     /// What a camera more costs in memory.
     pub mib_per_camera: Option<f64>,
     /// By number of cameras.
@@ -304,10 +332,10 @@ impl fmt::Display for CamerasReport {
                 row.behind.to_string(),
             )?;
         }
-        let per_picture = self.floor.ms_per_picture;
+        let [before, after] = [self.floor, self.floor_after].map(|floor| floor.ms_per_picture);
         writeln!(
             f,
-            "\nfloor: libav decodes a picture in {per_picture:.2} ms of one core"
+            "\nfloor: libav decodes a picture in {before:.2} ms of one core, and in {after:.2} ms after the runs"
         )?;
         if let Some(mib) = self.mib_per_camera {
             writeln!(f, "memory: {mib:.1} MiB more with each camera")?;
@@ -353,6 +381,16 @@ impl CamerasReport {
                 f,
                 "delay behind capture: {:+.1} ± {:.1} ms an hour ({verdict})",
                 trend.ms_per_hour, trend.ci95_ms_per_hour
+            )?;
+            let twelfth = row.course_ms.len().div_ceil(12).max(1);
+            let means = row.course_ms.chunks(twelfth);
+            let means = means.map(|part| part.iter().sum::<f64>() / part.len() as f64);
+            let means: Vec<String> = means.map(|ms| format!("{ms:.1}")).collect();
+            writeln!(f, "in the course of the run, ms: {}", means.join(" "))?;
+            let [first, second] = row.halves_cpu_pct;
+            writeln!(
+                f,
+                "CPU in the first half {first:.1}, in the second {second:.1}"
             )?;
         }
         writeln!(f, "\n{:<16}{:>8}{:>12}", "threads", "count", "CPU/camera")?;

@@ -1,3 +1,5 @@
+use rand::RngExt as _;
+
 use super::*;
 
 #[test]
@@ -22,6 +24,23 @@ fn a_delay_that_grows_is_told_from_one_that_only_shakes() {
     assert!(short.ci95_ms_per_hour > 5.0 * growing.ci95_ms_per_hour);
     assert_eq!(Trend::of(&shaken(0.0)[..9]), None);
     assert_eq!(Trend::of(&[(1.0, 2.0); 20]), None);
+}
+
+/// A disturbance that lasts: each point is nine tenths of the one before, and something new.
+#[test]
+fn what_wanders_is_seldom_taken_for_growth() {
+    let mut random = rand_pcg::Pcg64::new(7, 7);
+    let mut wanders = || {
+        let mut off_ms = 0.0;
+        let points = (0..60).map(|i| {
+            off_ms = 0.9 * off_ms + random.random_range(-1.0..1.0);
+            (f64::from(i) * 60.0, 20.0 + off_ms)
+        });
+        Trend::of(&points.collect::<Vec<_>>()).unwrap().grows()
+    };
+    // 10 if sixty points showed all of what lasts so long; 127 if each counted for one.
+    let growing = (0..400).filter(|_| wanders()).count();
+    assert!(growing <= 60, "{growing} of 400");
 }
 
 #[test]
@@ -63,6 +82,7 @@ fn row(cameras: usize, rss_mib: f64) -> CamerasRow {
             count: cameras,
             cpu_pct: 4.0 * cameras as f64,
         }],
+        course_ms: vec![3.0, 3.5],
         trend: Trend::of(&(0..20).map(|i| (f64::from(i), 3.0)).collect::<Vec<_>>()),
         ..CamerasRow::default()
     }
@@ -83,6 +103,7 @@ fn the_table_has_the_floor_beside_the_figure() {
             ms_per_picture: 2.0,
             cpu_pct: 3.0,
         },
+        floor_after: DecodeFloor::default(),
         mib_per_camera: Some(slope),
         rows,
     };
@@ -102,6 +123,7 @@ fn the_table_has_the_floor_beside_the_figure() {
         text.contains("decoder               16        4.00"),
         "{text}"
     );
+    assert!(text.contains("ms: 3.0 3.5"), "{text}");
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["rows"][2]["cameras"], 16);
     assert_eq!(json["floor"]["cpu_pct"], 3.0);

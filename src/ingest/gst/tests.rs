@@ -185,7 +185,8 @@ fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
     let counted = (whole.progress.corrupt, whole.progress.rtp_foreign);
     assert_eq!((counted, whole.decoders, whole.threads), ((0, 0), 1, 4));
     let gop_s = whole.progress.stream.gop_s.unwrap();
-    assert!((gop_s - 0.1).abs() < 1e-3, "{gop_s}");
+    // The jitter buffer dates frames by their arrival too, which a busy machine delays.
+    assert!((0.05..0.5).contains(&gop_s), "{gop_s}");
 
     // Of six frames the first packet, one in the middle and the last, of key frames and of others.
     let of_frame = |frame: u32| {
