@@ -13,7 +13,13 @@ use support::{DONE, spotter};
 
 #[test]
 fn cameras_are_measured_and_their_server_ends() {
-    let arguments = ["bench", "cameras", "--cameras=1,2", "--seconds=3", "--json"];
+    let arguments = [
+        "bench",
+        "cameras",
+        "--cameras=1,2",
+        "--seconds=10",
+        "--json",
+    ];
     let ended = spotter(arguments).expect(DONE);
     let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
     assert!(

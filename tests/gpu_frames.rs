@@ -68,7 +68,8 @@ async fn watch_a_camera(told: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("site.toml");
     let text = format!(
-        "mqtt.url = \"mqtt://127.0.0.1\"\n[camera.gate]\nurl = \"{}\"\nprompt.person.detect = \"person\"\n",
+        "mqtt.url = \"mqtt://127.0.0.1\"\n\
+         defaults = {{ first_frame = \"60s\", stall = \"60s\" }}\n[camera.gate]\nurl = \"{}\"\nprompt.person.detect = \"person\"\n",
         street.url()
     );
     fs::write(&path, text).expect("a file");

@@ -30,13 +30,13 @@ pub struct Broker {
 }
 
 /// How long a fresh mosquitto may take until it listens.
-const START_TRIES: u32 = 100;
+const START_TRIES: u32 = 600;
 const START_PAUSE: Duration = Duration::from_millis(50);
 /// How long a broker that is there may take until it accepts a connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Starts mosquitto when nothing answers at `host:port` and that is this machine; `None` when a broker is there.
-/// Blocks for up to five seconds, and for two more for each address of the host that does not answer.
+/// Blocks for up to thirty seconds, and for two more for each address of the host that does not answer.
 pub fn ensure(host: &str, port: u16) -> Result<Option<Broker>, BrokerError> {
     let addresses: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
@@ -79,7 +79,7 @@ impl Broker {
         }
         Err(BrokerError::Silent(
             address,
-            "it does not listen after five seconds".into(),
+            "it does not listen after thirty seconds".into(),
         ))
     }
 

@@ -40,6 +40,16 @@ async fn stop(publisher: Publisher, task: JoinHandle<()>) {
     timeout(PATIENCE, task).await.unwrap().unwrap();
 }
 
+/// The end waits two seconds for the disk; a busy one takes longer.
+async fn let_go(state: &Path) {
+    let free = async {
+        while Folder::open(&state.join("spool")).is_err() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, free).await.unwrap();
+}
+
 async fn an_outage_over_three_lives() {
     let state = tempfile::tempdir().unwrap();
     let mqtt = nowhere(100);
@@ -51,6 +61,7 @@ async fn an_outage_over_three_lives() {
     assert_eq!(publisher.spool_msgs(), 4);
     assert_eq!(publisher.spool_trouble(), None);
     stop(publisher, task).await;
+    let_go(state.path()).await;
 
     // Things 1 and 3 had not ended: each has one event more, once and not again.
     for _ in 0..2 {
@@ -58,6 +69,7 @@ async fn an_outage_over_three_lives() {
         assert_eq!(publisher.spool_msgs(), 4 + 2);
         assert_eq!(publisher.tally().dropped(), 0);
         stop(publisher, task).await;
+        let_go(state.path()).await;
     }
 
     // Another configuration keeps fewer: the newest stay, the others are counted.

@@ -81,6 +81,11 @@ impl Player {
         self.picture
     }
 
+    /// A packet is held back until others have overtaken it.
+    pub fn holds_one(&self) -> bool {
+        self.delayed.is_some()
+    }
+
     /// The packets of the next picture, as they reach us.
     pub fn next_picture(&mut self) -> Vec<Vec<u8>> {
         let (payload_type, picture) = self.current();

@@ -241,7 +241,7 @@ impl Connection {
                     }
                 }
             }
-            () = sleep_until(self.next_picture), if streams => self.picture().await?,
+            () = sleep_until(self.next_picture), if streams => self.pictures().await?,
             () = sleep_until(self.next_report), if streams => self.report().await?,
             () = sleep_until(over), if streams => return Err(End::Deed(Deed::Close)),
         }
@@ -307,6 +307,16 @@ impl Connection {
                 self.silent = true;
             }
             Deed::Refuse(_) | Deed::Close | Deed::Reset => return Err(End::Deed(deed)),
+        }
+        Ok(())
+    }
+
+    /// The next picture; with it those that overtake one of its packets, at once, so that how late that is does not depend on
+    /// this machine.
+    async fn pictures(&mut self) -> Result<(), End> {
+        self.picture().await?;
+        while self.player.holds_one() {
+            self.picture().await?;
         }
         Ok(())
     }

@@ -141,11 +141,17 @@ struct Field {
     stage: Stage,
     /// Where the cameras are.
     urls: Vec<String>,
+    patience: &'static str,
 }
 
+/// Of a daemon whose cameras are never to be lost, also on a machine that is busy with other tests.
+const PATIENT: &str = "first_frame = \"60s\"\nstall = \"60s\"";
+/// Of one whose cameras fail again and again.
+const QUICK: &str = "first_frame = \"5s\"\nstall = \"3s\"";
+
 impl Field {
-    /// The broker and the configuration of a daemon that watches cameras there.
-    async fn new(urls: Vec<String>) -> Self {
+    /// The broker and the configuration of a daemon that watches cameras there with that patience.
+    async fn new(urls: Vec<String>, patience: &'static str) -> Self {
         let broker = Broker::start(testing::broker::Script::default()).await;
         broker.consume();
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -155,6 +161,7 @@ impl Field {
             page: free.local_addr().unwrap(),
             stage: Stage::default(),
             urls,
+            patience,
         };
         field.write(&field.text());
         field
@@ -178,10 +185,11 @@ impl Field {
     /// The configuration that the field begins with.
     fn text(&self) -> String {
         let (state, page, port) = (self.state(), self.page, self.broker.port);
+        let patience = self.patience;
         let mut text = format!(
             "node = {{ name = \"edge1\", state_dir = {state:?} }}\nhttp.listen = \"{page}\"\nmodel.budget = \"5s\"\n\
              mqtt = {{ url = \"mqtt://127.0.0.1:{port}\", commands = \"all\" }}\n\
-             [defaults]\nrate = 5\nfirst_frame = \"5s\"\nstall = \"3s\"\n\
+             [defaults]\nrate = 5\n{patience}\n\
              events = {{ confirm = \"2 of 3\", end_after = \"2s\", still_after = \"60s\" }}\n"
         );
         for (camera, url) in CAMERAS.iter().zip(&self.urls) {
@@ -202,12 +210,12 @@ impl Field {
         self.run_with(clock, engines_of(&self.stage), story).await
     }
 
-    async fn run_with<T>(
+    /// Runs the daemon as the program does, until it ends.
+    async fn run(
         &self,
         clock: Arc<dyn Clock>,
         engines: Arc<OpenEngines>,
-        story: impl Future<Output = T>,
-    ) -> (Report, T) {
+    ) -> anyhow::Result<Report> {
         static LOGGING: OnceLock<Logging> = OnceLock::new();
         let loaded = config::load(&self.path(), &Environment::process()).unwrap();
         let logging = LOGGING.get_or_init(|| start_logging(0, &loaded.config).unwrap());
@@ -218,7 +226,16 @@ impl Field {
             console: None,
             seconds: None,
         };
-        let (mut run, mut story) = (pin!(run_with(start, clock, engines)), pin!(story));
+        run_with(start, clock, engines).await
+    }
+
+    async fn run_with<T>(
+        &self,
+        clock: Arc<dyn Clock>,
+        engines: Arc<OpenEngines>,
+        story: impl Future<Output = T>,
+    ) -> (Report, T) {
+        let (mut run, mut story) = (pin!(self.run(clock, engines)), pin!(story));
         let told = tokio::select! {
             ended = &mut run => panic!("it ended before it was asked to: {ended:?}"),
             told = &mut story => told,

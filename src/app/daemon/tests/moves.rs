@@ -47,7 +47,7 @@ impl Site {
         let (state, camera) = (self.folder.path().join("state"), self.camera.url());
         let text = format!(
             "mqtt.url = \"mqtt://127.0.0.1:{}\"\nnode = {{ name = \"{node}\", state_dir = {state:?} }}\n{head}\n\
-             [camera.gate]\nurl = \"{camera}\"\nrate = 20\nprompt.person.detect = \"person\"\n",
+             [camera.gate]\nurl = \"{camera}\"\nfirst_frame = \"60s\"\nstall = \"60s\"\nrate = 20\nprompt.person.detect = \"person\"\n",
             broker.port
         );
         fs::write(self.path(), text).unwrap();

@@ -31,9 +31,6 @@ mod zoo;
 /// Of cameras that are to be given up: short, but long enough for a busy machine to connect again in.
 const FIRST_FRAME: Duration = Duration::from_secs(5);
 const STALL: Duration = Duration::from_secs(3);
-/// A camera is to be stopped within this: what is left of a read that has begun, half a second for its goodbye, and what a
-/// busy machine needs.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// A tape that several tests play.
 fn tape(codec: Codec) -> Arc<Tape> {

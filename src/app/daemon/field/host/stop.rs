@@ -33,7 +33,7 @@ async fn stopped(
         let script = script.clone();
         servers.push(Server::start(move |_| script.clone()).await);
     }
-    let field = Field::new(servers.iter().map(Server::url).collect()).await;
+    let field = Field::new(servers.iter().map(Server::url).collect(), PATIENT).await;
     field.broker.script(broker);
     let clock = machine_clock();
     let asked = async {
@@ -221,7 +221,7 @@ async fn stop_everywhere() {
     told(&done.await, name);
 }
 
-fn is_end(message: &Publish) -> bool {
+pub(super) fn is_end(message: &Publish) -> bool {
     let text = String::from_utf8_lossy(&message.payload);
     message.topic.contains("/event/") && text.contains("\"type\":\"end\"")
 }

@@ -26,6 +26,11 @@ fn larger() -> Arc<Tape> {
 }
 
 fn watch(server: &Server, script: &Script) -> Judged {
+    Judged::start(camera_of(server), script)
+}
+
+/// The same of a camera that is to be given up.
+fn watch_impatiently(server: &Server, script: &Script) -> Judged {
     let mut camera = camera_of(server);
     (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
     Judged::start(camera, script)
@@ -75,7 +80,7 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
         tapes.extend(vec![h265.clone(); 30]);
         let first = reel(&tapes);
         let server = first_then(first.clone(), Script::good(&h265)).await;
-        let watched = watch(&server, &Script::good(&h264));
+        let watched = watch_impatiently(&server, &Script::good(&h264));
         let health = watched.failure().await;
         println!("another codec in the stream: {:?}", health.failure);
         let changed = |health: &Health| health.stream.codec == Some("h265") && health.frames > 40;
@@ -116,7 +121,7 @@ async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_
     let never = async {
         let script = Script::good(&without);
         let server = first_then(script.clone(), Script::good(&whole)).await;
-        let watched = watch(&server, &script);
+        let watched = watch_impatiently(&server, &script);
         let failure = watched.failure().await.failure.unwrap();
         println!("no PPS: {failure:?}");
         assert_eq!(failure.fault, Fault::NoFrame, "{failure}");

@@ -10,10 +10,21 @@ async fn watched(
     frames: u64,
     wanted: impl Fn(&Health) -> bool,
 ) -> (Health, Tally) {
+    watched_within(LIMIT, name, script, frames, wanted).await
+}
+
+/// The same of a camera that may be silent for so long.
+async fn watched_within(
+    stall: Duration,
+    name: &str,
+    script: Script,
+    frames: u64,
+    wanted: impl Fn(&Health) -> bool,
+) -> (Health, Tally) {
     let play = script.clone();
     let server = Server::start(move |_| play.clone()).await;
     let mut camera = camera_of(&server);
-    (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
+    camera.stall = stall;
     let watched = Judged::start(camera, &script);
     let enough = |health: &Health| health.frames >= frames && wanted(health);
     let health = watched.until(name, enough).await;
@@ -71,7 +82,7 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
         damage: Damage::LosePicture(40),
         ..good()
     };
-    let rare = watched("rare key pictures", rare, 50, hurt);
+    let rare = watched_within(FIRST_FRAME, "rare key pictures", rare, 50, hurt);
     let none_foreign = |health: &Health| whole(health) && health.rtp_foreign == 0;
     let renamed = watched("renamed", damaged(Damage::Renamed), 100, none_foreign);
     let sliced = watched("loss in slices", slices, 200, hurt);

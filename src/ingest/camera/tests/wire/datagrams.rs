@@ -12,9 +12,7 @@ async fn watched(
 ) -> (Health, Tally, Server) {
     let play = script.clone();
     let server = Server::start(move |_| play.clone()).await;
-    let mut camera = rtsp(server.url(), transport);
-    (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
-    let watched = Judged::start(camera, &script);
+    let watched = Judged::start(rtsp(server.url(), transport), &script);
     let health = watched.until(name, wanted).await;
     let tally = watched.stop().await;
     println!("{name}: {} right, {health:?}", tally.right);
@@ -42,8 +40,8 @@ async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
             watched("udp", by_udp(Damage::None), Transport::Udp, is_trusted).await;
         let lost = (health.losses, health.rtp_lost, health.frames_corrupt);
         assert_eq!((health.stream.transport, lost), (Some("udp"), (0, 0, 0)));
-        let memory = server.memory();
-        assert_eq!((memory.connections, memory.torn_down), (1, 1), "{memory:?}");
+        eventually("goodbye", || server.memory().torn_down == 1).await;
+        assert_eq!(server.memory().connections, 1);
     };
     let lossy = async {
         let hurt =

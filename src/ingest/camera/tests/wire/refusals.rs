@@ -75,6 +75,7 @@ async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
             let watched = Judged::start(camera, &script);
             watched.frames(5).await;
             watched.stop().await;
+            eventually("goodbye", || server.memory().torn_down == 1).await;
             let memory = server.memory();
             assert_eq!(
                 (memory.connections, memory.wrong_logins),
@@ -98,17 +99,13 @@ async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
     let server = Server::start(|_| login(Scheme::Digest, "another")).await;
     let watched = Judged::start(camera_of(&server), &good());
     for tries in 1..4 {
-        let failed = |health: &Health| health.phase == Phase::AuthFailed;
-        watched.until("a refused login", failed).await;
-        let memory = server.memory();
-        assert_eq!(
-            (memory.connections, memory.wrong_logins),
-            (tries, tries),
-            "{memory:?}"
-        );
+        let refused = || {
+            let phase = watched.health().phase;
+            server.memory().wrong_logins == tries && phase == Phase::AuthFailed
+        };
+        eventually("a refused login", refused).await;
+        assert_eq!(server.memory().connections, tries);
         watched.handle.reconnect().await;
-        let connects = |health: &Health| health.phase != Phase::AuthFailed;
-        watched.until("a new try", connects).await;
     }
     watched.stop().await;
 }
