@@ -62,6 +62,7 @@ install:
 	@test -x target/release/spotter || $(MAKE) --no-print-directory build
 	install -D -m 755 target/release/spotter $(DESTDIR)$(PREFIX)/bin/spotter
 	install -D -m 644 systemd/spotter.service $(DESTDIR)$(UNITS)/spotter.service
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/spotter/schemas docs/schemas/*.json
 	sed -i 's|/usr/local/bin/spotter|$(PREFIX)/bin/spotter|' $(DESTDIR)$(UNITS)/spotter.service
 	@test -e $(DESTDIR)/etc/spotter/spotter.toml || install -D -m 644 configs/minimal.toml $(DESTDIR)/etc/spotter/spotter.toml
 	@$(call tell_systemd,daemon-reload)
@@ -70,5 +71,6 @@ install:
 uninstall:
 	@$(call tell_systemd,disable --now spotter)
 	rm -f $(DESTDIR)$(PREFIX)/bin/spotter $(DESTDIR)$(UNITS)/spotter.service
+	rm -rf $(DESTDIR)$(PREFIX)/share/spotter
 	@$(call tell_systemd,daemon-reload)
 	@echo "Kept: /etc/spotter (your configuration) and /var/lib/spotter (state)"
