@@ -45,7 +45,7 @@ struct Watched {
     camera: config::Camera,
     handle: CameraHandle,
     health: watch::Receiver<Health>,
-    /// Why nobody will look at it any more.
+    /// Why nobody looks at it any more.
     engine_lost: Option<String>,
     enabled: bool,
     watched: bool,
@@ -109,7 +109,7 @@ impl Cameras {
         switched
     }
 
-    /// Nobody will look at these cameras any more, for that `reason`: they are switched off, and their health says why.
+    /// Nobody looks at these cameras any more, for that `reason`: they are switched off, and their health says why.
     pub fn lose(&mut self, ids: &[CameraId], reason: &str) {
         let lost = |watched: &&mut Watched| ids.contains(&watched.camera.id);
         for camera in self.here.iter_mut().filter(lost) {
@@ -117,9 +117,10 @@ impl Cameras {
         }
     }
 
-    /// Somebody looks at every camera again.
-    pub fn engines_are_back(&mut self) {
-        for camera in &mut self.here {
+    /// Somebody looks at these cameras again.
+    pub fn regain(&mut self, ids: &[CameraId]) {
+        let back = |watched: &&mut Watched| ids.contains(&watched.camera.id);
+        for camera in self.here.iter_mut().filter(back) {
             camera.engine_lost = None;
         }
     }

@@ -31,7 +31,6 @@ use super::{
     remember_secrets,
     report::Report,
     seats::Seats,
-    station::{Loss, names},
 };
 use crate::{
     config::{self, Config, Loaded, Problems, Severity},
@@ -42,12 +41,13 @@ use crate::{
         shutdown::{Signals, Wish},
     },
     publish::{
-        self, Announcer, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent, Update,
+        self, Announcer, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent,
         discovery::collisions,
     },
     sampler::Sampler,
 };
 use in_place::{announce, filters};
+use loss::{Losses, Reopening};
 use swap::Swap;
 
 /// Loading a model may take so long; also the unit's `TimeoutStartSec`.
@@ -205,6 +205,10 @@ struct Daemon {
     announcer: Announcer,
     /// Another model is being opened.
     swap: Option<Swap>,
+    /// Engines that were lost.
+    losses: Losses,
+    /// One of them is being opened.
+    reopening: Option<Reopening>,
     /// Questions that wait for a look.
     asks: Asks<Asker>,
     /// Requests of the last minutes.
@@ -239,6 +243,7 @@ impl Daemon {
             before: seats.clone(),
             sampler: Arc::clone(&sampler),
             clock: Arc::clone(clock),
+            only: None,
         });
         let Opened { stations, card } = opened.await?;
         let engines = Engines::new(sampler, stations);
@@ -300,6 +305,8 @@ impl Daemon {
             inbound,
             announcer,
             swap: None,
+            losses: Losses::default(),
+            reopening: None,
             asks: Asks::default(),
             repeated: Repeated::default(),
             old_requests: Repeats::default(),
@@ -333,6 +340,7 @@ impl Daemon {
                 {
                     return Ok(End::Reload(again));
                 },
+                opened = loss::ready(&mut self.reopening) => self.on_reopened(opened),
                 ready = swap::ready(&mut self.swap) => if self.on_ready(ready?).await
                     && let Some(again) = self.read_again(path).await
                 {
@@ -368,34 +376,15 @@ impl Daemon {
         self.announcer.tick(&self.publisher, self.clock.now());
         let stages = (&self.engines, &self.cameras);
         let (snapshots, budget) = (self.desk.snapshots(), self.file.model.budget);
-        self.housekeeping
+        let stuck = self
+            .housekeeping
             .tick(&self.publisher, stages, snapshots, budget);
+        self.give_up(stuck).await?;
+        self.reopen();
         match self.cameras.too_many_abandoned() {
             Some(why) => anyhow::bail!(why),
             None => Ok(()),
         }
-    }
-
-    /// An engine has ended. Its cameras are off from now on, and say why; with the last engine the daemon ends. A GPU that
-    /// failed is not tried again: what broke it may be there still, and whoever restarts the daemon has looked at it.
-    async fn on_lost(&mut self, loss: Loss) -> anyhow::Result<()> {
-        let why = format!("engine on {}: {}", loss.label, loss.reason);
-        let (lost, left) = (loss.cameras.clone(), !self.engines.all_lost());
-        let sampler = self.engines.sampler();
-        loss.settle(sampler, LAST_LOOK_LIMIT).await;
-        self.cameras.lose(&lost, &why);
-        for (asker, refused) in self.asks.lose(&lost, &why) {
-            self.reply(asker, refused);
-        }
-        anyhow::ensure!(left, "{why}");
-        let cameras = names(lost.iter());
-        tracing::error!(
-            cameras,
-            "{why}; these cameras are off until Spotter is restarted, the others go on"
-        );
-        self.info.gpus = self.engines.gpus();
-        self.publisher.publish(Update::Info(self.info.clone()));
-        Ok(())
     }
 
     /// Stops from left to right: no more frames, the last answers, the last messages. The second wish to stop cuts it
@@ -462,6 +451,7 @@ fn log_refused(problems: &Problems) {
 #[cfg(test)]
 mod field;
 mod in_place;
+mod loss;
 mod reload;
 mod requests;
 mod swap;

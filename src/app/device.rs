@@ -3,7 +3,11 @@
 //! `device = "auto"` takes the GPUs when they work, else the CPU, and says which and why; `cuda` takes the GPUs or fails. A
 //! machine on which some of the listed GPUs work and others do not is never what was meant, so both refuse it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +69,11 @@ pub struct Placed {
     pub permits: usize,
 }
 
+/// What is plugged in, as the kernel tells it, and numbers of the PCI ID database: a maker, and a class of devices.
+const PCI_DEVICES: &str = "/sys/bus/pci/devices";
+const NVIDIA: &str = "0x10de";
+const DISPLAY: &str = "0x03";
+
 /// Which GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuId {
@@ -117,10 +126,29 @@ pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
     match gpus {
         Ok(gpus) => Ok(gpus),
         Err((_, error)) if none_works && settings.device == config::Device::Auto => {
+            if has_nvidia_gpu(Path::new(PCI_DEVICES)) {
+                tracing::warn!(
+                    "this machine has an NVIDIA GPU that does not work: {error}; the CPU is used until Spotter starts again. \
+                     With model.device = \"cuda\" the start fails instead, and systemd tries it until the GPU is there"
+                );
+            }
             Ok(cpu(error.to_string()))
         }
         Err((index, error)) => Err(format!("GPU {index} of model.gpus: {error}")),
     }
+}
+
+/// Whether the machine has a graphics card of NVIDIA's, with or without a driver for it. Blocks a moment.
+fn has_nvidia_gpu(devices: &Path) -> bool {
+    let is = |device: &Path, name, start| {
+        let text = fs::read_to_string(device.join(name));
+        text.is_ok_and(|text| text.starts_with(start))
+    };
+    let mut devices = fs::read_dir(devices).into_iter().flatten().flatten();
+    devices.any(|device| {
+        let device = device.path();
+        is(&device, "vendor", NVIDIA) && is(&device, "class", DISPLAY)
+    })
 }
 
 /// The first of them: for work that needs one.
@@ -305,6 +333,24 @@ mod tests {
         settings.frames = config::FramePlace::Gpu;
         assert!(frames_on(true, &settings).is_some());
         assert!(frames_on(false, &settings).is_none());
+    }
+
+    #[test]
+    fn a_gpu_is_known_from_the_kernel_and_not_from_its_driver() {
+        let devices = tempfile::tempdir().unwrap();
+        let plug = |name: &str, vendor: &str, class: &str| {
+            let device = devices.path().join(name);
+            fs::create_dir(&device).unwrap();
+            fs::write(device.join("vendor"), format!("{vendor}\n")).unwrap();
+            fs::write(device.join("class"), format!("{class}\n")).unwrap();
+        };
+        assert!(!has_nvidia_gpu(&devices.path().join("absent")));
+        // Its sound, and somebody else's picture.
+        plug("0000:01:00.1", "0x10de", "0x040300");
+        plug("0000:00:02.0", "0x8086", "0x030000");
+        assert!(!has_nvidia_gpu(devices.path()));
+        plug("0000:01:00.0", "0x10de", "0x030200");
+        assert!(has_nvidia_gpu(devices.path()));
     }
 
     #[test]

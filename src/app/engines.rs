@@ -14,7 +14,8 @@ use anyhow::Context as _;
 use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{
-    ModelCard, device,
+    ModelCard,
+    device::{self, Device},
     opening::Home,
     seats::{Seats, deal, join},
     station::{Loss, Station},
@@ -22,6 +23,7 @@ use super::{
 use crate::{
     config::{Camera, Config},
     domain::{CameraId, Clock, Frame, Outcome},
+    front::handle::EngineStopped,
     ingest::DeviceMap,
     sampler::Sampler,
 };
@@ -56,6 +58,8 @@ pub struct Plan {
     pub sampler: Arc<Sampler>,
     /// The daemon's.
     pub clock: Arc<dyn Clock>,
+    /// Only this device, for the cameras of `config`, beside engines that run; `None`: those that `config` names.
+    pub only: Option<Device>,
 }
 
 /// Engines that run, each with the cameras that it is to have, and what is told of the first.
@@ -71,14 +75,11 @@ impl Plan {
     /// machine for itself, and the host's memory holds the weights of one at a time.
     pub async fn open(self) -> anyhow::Result<Opened> {
         let config = &self.config;
-        let settings = config.model.clone();
-        let chosen = spawn_blocking(move || device::choose(&settings)).await;
-        let chosen = chosen.context("model")?.map_err(anyhow::Error::msg);
-        let mut devices = chosen.context("model")?;
-        // A device without a camera would hold memory for nothing; the configuration's advice tells of it.
-        devices.truncate(config.cameras.len());
-        let home = Home::of_each(devices.len());
-        let labels: Vec<String> = devices.iter().map(device::Device::label).collect();
+        let (devices, home) = match &self.only {
+            Some(device) => (vec![device.clone()], Home::Process),
+            None => devices(config).await.context("model")?,
+        };
+        let labels: Vec<String> = devices.iter().map(Device::label).collect();
         let dealt = deal(&ids(&config.cameras), &labels, &self.before);
         let (mut stations, mut card) = (Vec::new(), None);
         for device in devices {
@@ -93,6 +94,17 @@ impl Plan {
         let card = card.context("model: no device; name at least one in model.gpus")?;
         Ok(Opened { stations, card })
     }
+}
+
+/// What the configuration names, and where the engines live.
+async fn devices(config: &Config) -> anyhow::Result<(Vec<Device>, Home)> {
+    let settings = config.model.clone();
+    let chosen = spawn_blocking(move || device::choose(&settings)).await?;
+    let mut devices = chosen.map_err(anyhow::Error::msg)?;
+    // A device without a camera would hold memory for nothing; the configuration's advice tells of it.
+    devices.truncate(config.cameras.len());
+    let home = Home::of_each(devices.len());
+    Ok((devices, home))
 }
 
 impl Engines {
@@ -195,6 +207,29 @@ impl Engines {
                 station.await;
             }
         }
+    }
+
+    /// An engine that shows no progress is waited for no longer. `None` when it is lost already.
+    pub fn give_up(&mut self, label: &str, reason: &EngineStopped) -> Option<Loss> {
+        let mut stations = self.stations.iter_mut();
+        stations.find(|s| s.label() == label)?.lost(reason)
+    }
+
+    /// What a lost engine ran on; `None` where it cannot be opened again.
+    pub fn device(&self, label: &str) -> Option<&Device> {
+        let mut stations = self.stations.iter();
+        stations.find(|s| s.label() == label)?.device()
+    }
+
+    /// An engine is there again that was lost. It gets the cameras that belong to it by now, whose ids are returned.
+    pub fn put_back(&mut self, mut station: Station) -> &[CameraId] {
+        let mut places = self.stations.iter_mut();
+        let Some(place) = places.find(|place| place.label() == station.label()) else {
+            return &[];
+        };
+        station.change(place.cameras().to_vec(), &self.sampler);
+        *place = station;
+        place.cameras()
     }
 
     /// Other engines are there instead, which have cameras already.

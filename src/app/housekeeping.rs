@@ -42,6 +42,8 @@ const LATENCY_SPAN: Duration = Duration::from_secs(60);
 const REPORT_SPAN: Duration = Duration::from_secs(24 * 3600);
 /// Values that a window keeps.
 const WINDOW_VALUES: usize = 8192;
+/// An engine may show no progress for so long, where systemd says nothing else.
+const ENGINE_PATIENCE: Duration = Duration::from_secs(30);
 /// A look that takes so many times as long as at the start is one that hangs.
 const SLOWEST_LOOK: u32 = 10;
 
@@ -62,6 +64,8 @@ pub struct Housekeeping {
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
     page: Page,
+    /// Engines that show no progress are told.
+    vigil: Watchdog,
     watchdog: Option<Petted>,
     gauge: Option<Gauge>,
 }
@@ -74,15 +78,21 @@ fn gauge(engines: &Engines, clock: &Arc<dyn Clock>) -> Option<Gauge> {
     Gauge::start(engines.first_gpu()?, GAUGED_EVERY, Arc::clone(clock))
 }
 
-/// Watches the engines and the connection to the broker; `None` when systemd does not.
-fn watchdog(engines: &Engines, now: Mono) -> Option<Petted> {
+/// Watches the engines. One shows progress once a step. On a processor a step of a large model takes its time, but none longer
+/// than its look.
+fn vigil(engines: &Engines, now: Mono) -> Watchdog {
+    let patience = notify::watchdog_interval().unwrap_or(ENGINE_PATIENCE);
+    let patience = patience.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
+    let loops = engines.beats();
+    let loops = loops.map(|(label, _)| (label.to_owned(), patience));
+    Watchdog::new(loops, now)
+}
+
+/// Watches the connection to the broker; `None` when systemd watches nothing. Whoever asks is the daemon's own loop, which is
+/// watched by that.
+fn watchdog(now: Mono) -> Option<Petted> {
     let interval = notify::watchdog_interval()?;
-    // An engine shows progress once a step. On a processor a step of a large model takes its time, but none longer than its
-    // look.
-    let patience = interval.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
-    let engines = engines.beats();
-    let engines = engines.map(|(label, _)| (format!("engine on {label}"), patience));
-    let loops = engines.chain([("mqtt".to_owned(), interval)]);
+    let loops = [("mqtt".to_owned(), interval)];
     Some((Watchdog::new(loops, now), interval / 4, now))
 }
 
@@ -110,7 +120,8 @@ impl Housekeeping {
             metrics,
             health,
             page,
-            watchdog: watchdog(engines, now),
+            vigil: vigil(engines, now),
+            watchdog: watchdog(now),
             gauge: gauge(engines, &clock),
             clock,
         }
@@ -118,7 +129,7 @@ impl Housekeeping {
 
     /// Other engines are there.
     pub fn watch(&mut self, engines: &Engines) {
-        self.watchdog = watchdog(engines, self.clock.now());
+        self.vigil = vigil(engines, self.clock.now());
         self.gauge = gauge(engines, &self.clock);
     }
 
@@ -140,18 +151,16 @@ impl Housekeeping {
         self.board.sent(sent);
     }
 
-    /// Once a second. `budget` is what messages may take, receive to publish.
+    /// Once a second. `budget` is what messages may take, receive to publish. Gives back the engines that stand still.
     pub fn tick(
         &mut self,
         publisher: &Publisher,
         (engines, cameras): (&Engines, &Cameras),
         snapshots: SnapshotBooks,
         budget: Duration,
-    ) {
+    ) -> Vec<String> {
         let now = self.clock.now();
-        let loops = engines.beats().map(|(_, beats)| beats);
-        let loops: Vec<_> = loops.chain([Some(publisher.progress())]).collect();
-        self.pet(&loops, now);
+        self.pet(publisher.progress(), now);
         let books = &engines.sampler().books();
         self.show(publisher, (books, snapshots), engines, cameras);
         if now.since(self.stats_at) >= STATS_EVERY {
@@ -163,14 +172,19 @@ impl Housekeeping {
             publisher.publish(Update::Stats(stats));
             self.stats_at = now;
         }
+        let beats: Vec<_> = engines.beats().map(|(_, beats)| beats).collect();
+        match self.vigil.check(&beats, now) {
+            Vitality::Alive => Vec::new(),
+            Vitality::Stuck(engines) => engines,
+        }
     }
 
-    /// Tells systemd that we live, when every loop moved.
-    fn pet(&mut self, loops: &[Option<u64>], now: Mono) {
+    /// Tells systemd that we live, when the connection to the broker is looked after.
+    fn pet(&mut self, progress: u64, now: Mono) {
         let Some((watchdog, every, petted)) = &mut self.watchdog else {
             return;
         };
-        match watchdog.check(loops, now) {
+        match watchdog.check(&[Some(progress)], now) {
             Vitality::Alive if now.since(*petted) >= *every => {
                 notify::alive();
                 *petted = now;

@@ -56,7 +56,7 @@ impl Looks {
                     self.next = next_look(&self.engine, &self.share);
                 }
                 Some(ended) = self.begun.join_next() => {
-                    let outcomes = self.end(ended)?;
+                    let outcomes = in_turn(&mut self.order, ended)?;
                     if !outcomes.is_empty() {
                         return Ok(outcomes);
                     }
@@ -69,15 +69,20 @@ impl Looks {
     /// waited for a look that did not end is among them.
     pub async fn finish(&mut self, limit: Duration) -> Vec<Outcome> {
         self.next = Box::pin(pending());
-        let mut last = Vec::new();
-        let all_ended = async {
-            while let Some(ended) = self.begun.join_next().await {
-                last.extend(self.end(ended).unwrap_or_default());
-            }
-        };
-        let _ = timeout(limit, all_ended).await;
-        last.extend(self.order.give_up());
-        last
+        last_of(&mut self.begun, &mut self.order, limit).await
+    }
+
+    /// The same for an engine that answers no more: nobody holds it afterwards, and with it ends what it was asked.
+    pub async fn abandon(self, limit: Duration) -> Vec<Outcome> {
+        let Self {
+            engine,
+            next,
+            mut begun,
+            mut order,
+            ..
+        } = self;
+        drop((engine, next));
+        last_of(&mut begun, &mut order, limit).await
     }
 
     fn begin(&mut self, permit: Permit, look: Look) {
@@ -85,12 +90,32 @@ impl Looks {
         self.begun
             .spawn(async move { (ticket, permit.look(look).await) });
     }
+}
 
-    fn end(&mut self, ended: Result<Ended, JoinError>) -> Result<Vec<Outcome>, EngineStopped> {
-        let abnormal = |e: JoinError| EngineStopped(format!("a look ended abnormally: {e}"));
-        let (ticket, outcome) = ended.map_err(abnormal)?;
-        Ok(self.order.end(ticket, outcome))
-    }
+/// What may be handed on when one look more has ended.
+fn in_turn(
+    order: &mut InOrder<Outcome>,
+    ended: Result<Ended, JoinError>,
+) -> Result<Vec<Outcome>, EngineStopped> {
+    let abnormal = |e: JoinError| EngineStopped(format!("a look ended abnormally: {e}"));
+    let (ticket, outcome) = ended.map_err(abnormal)?;
+    Ok(order.end(ticket, outcome))
+}
+
+async fn last_of(
+    begun: &mut JoinSet<Ended>,
+    order: &mut InOrder<Outcome>,
+    limit: Duration,
+) -> Vec<Outcome> {
+    let mut last = Vec::new();
+    let all_ended = async {
+        while let Some(ended) = begun.join_next().await {
+            last.extend(in_turn(order, ended).unwrap_or_default());
+        }
+    };
+    let _ = timeout(limit, all_ended).await;
+    last.extend(order.give_up());
+    last
 }
 
 /// Permit first, then the newest frame: what the engine gets is never old.

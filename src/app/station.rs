@@ -21,6 +21,7 @@ use crate::{
 /// One of the daemon's engines.
 pub struct Station {
     label: String,
+    device: Option<Device>,
     gpu: Option<GpuId>,
     look: Option<Duration>,
     device_map: Option<DeviceMap>,
@@ -57,7 +58,7 @@ impl Station {
         (sampler, clock): (&Sampler, &Arc<dyn Clock>),
     ) -> anyhow::Result<(Self, ModelCard)> {
         let order = Order {
-            device,
+            device: device.clone(),
             settings: settings.clone(),
             tasks: birth::longest_look(cameras),
         };
@@ -79,7 +80,7 @@ impl Station {
         }
         let share = sampler.share(TimeLimits::new(settings.budget, look));
         let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
-        let mut station = Self::new(card.label.clone(), (engine, end), ids, share);
+        let mut station = Self::new(card.label.clone(), (engine, end), ids, share).on(device);
         (station.gpu, station.look) = (card.gpu.clone(), look);
         // Memory of a GPU that this process has is no other's.
         let reaches_frames = card.gpu.is_some() && home == Home::Thread;
@@ -97,6 +98,7 @@ impl Station {
         let looks = Looks::new(engine.clone(), Arc::clone(&share));
         Self {
             label,
+            device: None,
             gpu: None,
             look: None,
             device_map: None,
@@ -104,6 +106,12 @@ impl Station {
             share,
             running: Some(Running { engine, end, looks }),
         }
+    }
+
+    /// The same on a device that it can be opened on again.
+    pub fn on(mut self, device: Device) -> Self {
+        self.device = Some(device);
+        self
     }
 
     /// These are its cameras from now on.
@@ -164,6 +172,11 @@ impl Station {
         }
     }
 
+    /// What it can be opened on again; `None` for one that was not opened here.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
+    }
+
     /// The device's short name.
     pub fn label(&self) -> &str {
         &self.label
@@ -201,9 +214,12 @@ impl Station {
 }
 
 impl Loss {
-    /// Books the looks that the engine had taken as failed. They end at once, because nobody is left to answer them.
-    pub async fn settle(mut self, sampler: &Sampler, limit: Duration) {
-        for outcome in self.running.looks.finish(limit).await {
+    /// Books the looks that the engine had taken as failed, and lets it go. They end at once, because nobody is left to answer
+    /// them; those of a thread that hangs do not, and the daemon ends with it.
+    pub async fn settle(self, sampler: &Sampler, limit: Duration) {
+        let Running { engine, end, looks } = self.running;
+        drop((engine, end));
+        for outcome in looks.abandon(limit).await {
             sampler.done(&outcome);
         }
     }

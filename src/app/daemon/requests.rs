@@ -218,7 +218,9 @@ impl Daemon {
             return unavailable(format!("camera {camera} is switched off; enable it first"));
         }
         match self.cameras.engine_lost(camera) {
-            Some(why) => unavailable(format!("camera {camera} is off: {why}; restart Spotter")),
+            Some(why) => unavailable(format!(
+                "camera {camera} is off: {why}; it is opened again by itself"
+            )),
             None => Ok(()),
         }
     }

@@ -13,7 +13,7 @@ use std::{future::pending, pin::Pin, sync::Arc};
 
 use anyhow::Context as _;
 
-use super::{Daemon, LAST_LOOK_LIMIT, OLD_AGAIN, OpenEngines, reload::Next};
+use super::{Daemon, LAST_LOOK_LIMIT, OLD_AGAIN, OpenEngines, loss::Losses, reload::Next};
 use crate::{
     app::{
         birth,
@@ -74,11 +74,14 @@ impl Daemon {
         let last = self.engines.finish(LAST_LOOK_LIMIT).await;
         self.on_outcomes(last);
         let gone = self.engines.let_go();
+        let reopening = self.reopening.take();
+        self.losses = Losses::default();
         let plan = |file: &Config| Plan {
             config: self.force.over(file, self.clock.now()),
             before: self.engines.seats(),
             sampler: Arc::clone(self.engines.sampler()),
             clock: Arc::clone(&self.clock),
+            only: None,
         };
         let (new, former) = (plan(next.config()), plan(&self.file));
         let engines = Arc::clone(&self.around.engines);
@@ -86,6 +89,9 @@ impl Daemon {
         self.swap = Some(Swap {
             next,
             opening: Box::pin(async move {
+                if let Some(reopening) = reopening {
+                    reopening.give_up().await;
+                }
                 gone.await;
                 open(engines, new, former).await
             }),
@@ -101,7 +107,8 @@ impl Daemon {
         let Ready { opened, refused } = ready;
         let Opened { stations, card } = opened;
         self.engines.replace(stations);
-        self.cameras.engines_are_back();
+        let all: Vec<_> = self.engines.seats().into_keys().collect();
+        self.cameras.regain(&all);
         self.desk.answered_by(Arc::clone(&card.name));
         self.board.answered_by(&card, &self.engines.seats());
         self.housekeeping.watch(&self.engines);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{reload::Reloaded, *};
 use crate::{
-    app::{rig, seats::deal, station::Station},
+    app::{device::Device, rig, seats::deal, station::Station},
     domain::{CameraId, RefusalCode},
     front::handle,
     ingest,
@@ -33,15 +33,10 @@ async fn daemon(steps: &[usize]) -> Daemon {
 }
 
 async fn daemon_of(config: Config, steps: &[usize]) -> Daemon {
-    daemon_with(
-        config,
-        steps,
-        Arc::new(|_| unreachable!("they run already")),
-    )
-    .await
+    daemon_with(config, steps, Arc::new(|_| Box::pin(pending()))).await
 }
 
-/// The same, and who opens other engines for it.
+/// The same, and who opens other engines for it; else nobody does.
 async fn daemon_with(config: Config, steps: &[usize], others: Arc<OpenEngines>) -> Daemon {
     ingest::start_gstreamer().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -62,7 +57,8 @@ async fn daemon_with(config: Config, steps: &[usize], others: Arc<OpenEngines>) 
         let started = handle::start(build).await.unwrap();
         let its = ids.iter().zip(&dealt).filter(|(_, of)| **of == index);
         let its = its.map(|(camera, _)| camera.clone()).collect();
-        stations.push(Station::new(label, started, its, sampler.share(limits)));
+        let station = Station::new(label, started, its, sampler.share(limits));
+        stations.push(station.on(Device::Cpu("simulated".into())));
     }
     let page = BoundPage::bind(&config.http).await.unwrap();
     let engines = (Engines::new(sampler, stations), rig::card());
@@ -80,7 +76,7 @@ async fn daemon_with(config: Config, steps: &[usize], others: Arc<OpenEngines>) 
 
 #[tokio::test]
 async fn the_last_engine_that_fails_ends_the_daemon_and_one_before_only_its_cameras() {
-    let mut daemon = daemon(&[40, 8]).await;
+    let mut daemon = daemon(&[400, 8]).await;
     let mut signals = Signals::listen().unwrap();
     let error = loop {
         // Other tests of this process send it signals.
@@ -103,7 +99,7 @@ async fn the_last_engine_that_fails_ends_the_daemon_and_one_before_only_its_came
         (refused.code, refused.text.as_str()),
         (
             RefusalCode::Unavailable,
-            "camera gate is off: engine on cuda 0: device: it fell off the bus; restart Spotter"
+            "camera gate is off: engine on cuda 0: device: it fell off the bus; it is opened again by itself"
         )
     );
     let books = daemon.engines.sampler().books();

@@ -29,6 +29,7 @@ fn others(allowed: watch::Receiver<bool>) -> Arc<OpenEngines> {
             let cameras = cameras.map(|camera| camera.id.clone()).collect();
             let share = plan.sampler.share(limits);
             let station = Station::new("cuda 0".into(), started, cameras, share);
+            assert!(plan.only.is_none() || !station.cameras().is_empty());
             let card = ModelCard {
                 name: format!("of {objects} objects").into(),
                 ..rig::card()
@@ -72,9 +73,13 @@ async fn another_model_leaves_cameras_and_numbers_alone() {
     let frames_replaced = |daemon: &Daemon| daemon.engines.sampler().books()[0].1.replaced;
     let replaced = frames_replaced(&daemon);
     // It is being opened: the camera goes on, what needs an answer is refused, and another file waits.
-    let a_while = sleep(Duration::from_millis(1500));
-    site.watch(&mut daemon, a_while).await;
-    assert!(frames_replaced(&daemon) > replaced, "frames go on to come");
+    let sampler = Arc::clone(daemon.engines.sampler());
+    let frames_come = async {
+        while sampler.books()[0].1.replaced == replaced {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    site.watch(&mut daemon, frames_come).await;
     assert_eq!(retained("cam/gate/status"), "online");
     let gate = CameraId::new("gate").unwrap();
     assert_eq!(daemon.watched(&gate), Ok(()));
@@ -128,6 +133,12 @@ async fn a_model_that_cannot_be_opened_leaves_the_former_in_force_and_says_why()
 
     site.write("edge1", &broker, &objects(7));
     site.reload(&mut daemon).await.unwrap();
+    let is_refused = |broker: &Broker| {
+        let told = broker.retained("spotter/edge1/config");
+        told.is_some_and(|told| told.contains("seven do not fit"))
+    };
+    site.watch(&mut daemon, broker.until("a refusal", is_refused))
+        .await;
     site.watch(&mut daemon, tells(&broker, "edge1")).await;
     assert!(daemon.swap.is_none());
     assert_eq!(daemon.file, config);
@@ -153,10 +164,6 @@ async fn a_camera_that_lost_its_engine_is_watched_again_with_another_model() {
     let config = site.write("edge1", &broker, NO_PAGE);
     // The second engine has no camera; it keeps the daemon going when the first fails.
     let mut daemon = daemon_with(config, &[30, usize::MAX], others(allowed)).await;
-    let lost = |broker: &Broker| {
-        let health = broker.retained("spotter/edge1/cam/gate/health");
-        health.is_some_and(|health| health.contains("engine_lost"))
-    };
     site.watch(&mut daemon, broker.until("a lost engine", lost))
         .await;
 
@@ -165,4 +172,41 @@ async fn a_camera_that_lost_its_engine_is_watched_again_with_another_model() {
     site.watch(&mut daemon, tells(&broker, "edge1")).await;
     assert!(!lost(&broker));
     assert_eq!(daemon.cameras.troubles().count(), 0);
+}
+
+fn lost(broker: &Broker) -> bool {
+    let health = broker.retained("spotter/edge1/cam/gate/health");
+    health.is_some_and(|health| health.contains("engine_lost"))
+}
+
+#[tokio::test]
+async fn a_lost_engine_is_opened_again_beside_the_others() {
+    let broker = Broker::start(Script::default()).await;
+    let mut site = Site::new().await;
+    let (allow, allowed) = watch::channel(false);
+    let config = site.write("edge1", &broker, NO_PAGE);
+    let mut daemon = daemon_with(config, &[30, usize::MAX], others(allowed)).await;
+    site.watch(&mut daemon, broker.until("a lost engine", lost))
+        .await;
+    let before = detections(&broker, "edge1");
+    let opens = async {
+        // One that opens and one that waits to be asked.
+        while allow.receiver_count() < 2 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    site.watch(&mut daemon, opens).await;
+    assert_eq!(daemon.has_model(), Ok(()), "the other looks meanwhile");
+
+    allow.send_replace(true);
+    site.watch(&mut daemon, tells(&broker, "edge1")).await;
+    assert!(!lost(&broker));
+    assert_eq!(daemon.cameras.troubles().count(), 0);
+    assert!(daemon.engines.beats().all(|(_, beats)| beats.is_some()));
+    let all = detections(&broker, "edge1");
+    assert_eq!(boots(&all).len(), 1);
+    let numbers: Vec<u64> = all.iter().map(|(_, number)| *number).collect();
+    assert!(numbers.is_sorted_by(|a, b| a < b) && all.len() > before.len());
+    let (_, books) = daemon.engines.sampler().books()[0];
+    assert!(books.balanced(), "{books:?}");
 }

@@ -1,64 +1,42 @@
 //! A device that answers no more.
 
-use std::os::unix::net::UnixDatagram;
-
 use super::*;
 
-/// What systemd gives the loops, here. It is told four times as often that they live.
+/// What systemd gives the loops, here, and the daemon its engine.
 const WATCHDOG: Duration = Duration::from_secs(4);
-const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// The only thing that can be done about it is to start again, which is systemd's.
+/// The only engine. With it the daemon ends by itself, in order, so that whoever started it can start it again.
 #[test]
-fn systemd_is_not_told_that_a_device_lives_that_hangs() {
-    let test = "app::daemon::field::host::hang::systemd_is_not_told_that_a_device_lives_that_hangs";
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("systemd");
+fn a_device_that_hangs_ends_the_daemon_in_order() {
+    let test = "app::daemon::field::host::hang::a_device_that_hangs_ends_the_daemon_in_order";
     let limit_us = WATCHDOG.as_micros().to_string();
-    let environment = [
-        (SOCKET, socket.to_str().unwrap()),
-        ("WATCHDOG_USEC", &*limit_us),
-    ];
-    let judge = |log: &str| {
-        let why = ["no progress; systemd will restart the daemon"];
-        assert_eq!(lines_but(log, " ERROR ", &why), [""; 0]);
-        let told = log.lines().find(|line| line.contains(why[0]));
-        assert!(told.is_some_and(|line| line.contains("engine on cpu")));
-    };
-    if is_alone_with(test, &environment, judge) {
-        let socket = UnixDatagram::bind(std::env::var_os(SOCKET).unwrap()).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        crate::app::runtime().unwrap().block_on(hangs(socket));
+    if is_alone_with(test, &[("WATCHDOG_USEC", &*limit_us)], |_| {}) {
+        crate::app::runtime().unwrap().block_on(hangs());
     }
 }
 
-async fn hangs(systemd: UnixDatagram) {
+async fn hangs() {
     let (servers, field) = field_of_good().await;
-    let is_petted = || {
-        let mut bytes = [0; 4096];
-        let mut petted = false;
-        while let Ok(length) = systemd.recv(&mut bytes) {
-            petted |= String::from_utf8_lossy(&bytes[..length]).contains("WATCHDOG=1");
-        }
-        petted
-    };
     let story = async {
         all_see(&field).await;
-        until("life", is_petted).await;
         field.stage.hang(true);
-        // Time in which it is only busy, and a moment for what was on its way.
-        sleep(WATCHDOG + Duration::from_secs(3)).await;
-        is_petted();
-        sleep(WATCHDOG).await;
-        assert!(!is_petted(), "systemd believes that it lives");
-        field.stage.hang(false);
-        until("life again", is_petted).await;
-        until("looks again", || all_present(&field)).await;
-        signal("-TERM");
     };
-    let (report, ()) = field.run_while(machine_clock(), story).await;
-    assert!(report.balanced(), "{report}");
+    let run = field.run(machine_clock(), engines_of(&field.stage));
+    let (ended, ()) = tokio::join!(timeout(PATIENCE, run), story);
+    let why = ended.expect("it ends").unwrap_err().to_string();
+    assert_eq!(why, "engine on cpu: the device gives no results any more");
+    assert_eq!(field.retained("status").as_deref(), Some("offline"));
+    until("closed", || {
+        servers.iter().all(|server| server.memory().open == 0)
+    })
+    .await;
     for server in &servers {
-        assert_eq!(server.memory().connections, 1, "no camera suffers from it");
+        let memory = server.memory();
+        assert_eq!(memory.connections, 1, "no camera suffers from it before");
+        assert_eq!(memory.torn_down, memory.sessions, "{memory:?}");
     }
+    let events = field.broker.consumed();
+    let ends = events.iter().filter(|message| stop::is_end(message));
+    assert_eq!(ends.count(), CAMERAS.len(), "all stays end with it");
+    field.stage.hang(false);
 }
