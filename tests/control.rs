@@ -149,8 +149,9 @@ fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise
     site.set("cam/yard/enabled", "OFF");
     site.consumer
         .wait_after(from, "yard/status", |text| text == "offline");
-    site.consumer
-        .wait_after(from, "yard/health", |text| text.contains("\"disabled\""));
+    site.consumer.wait_after(from, "yard/health", |text| {
+        text.contains("\"disabled\"") && text.contains("\"switched_off: ")
+    });
     assert_eq!(
         site.health("gate")["since_ms"],
         connected,

@@ -6,14 +6,14 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
-use self::told::{Essence, counts, is_on, message, reason};
+use self::told::{Essence, Reason, counts, is_on, message};
 use super::engines::Engines;
 use crate::{
     config,
     domain::{CameraId, Clock, Mono, WallTime},
     ingest::{self, CameraHandle, Health, Phase},
     ops::metrics::CameraCounts,
-    publish::{CameraHealth, Publisher, Update},
+    publish::{CameraHealth, Off, Publisher, Update},
 };
 
 /// Grace for the goodbye to a camera that was taken away.
@@ -47,6 +47,8 @@ struct Watched {
     health: watch::Receiver<Health>,
     /// Why nobody looks at it any more.
     engine_lost: Option<String>,
+    /// Why it is not to be watched now.
+    off: Option<Off>,
     enabled: bool,
     watched: bool,
     warned_of_gop: bool,
@@ -143,7 +145,7 @@ impl Cameras {
     pub fn health(&self) -> impl Iterator<Item = (&CameraId, CameraHealth)> {
         self.here.iter().map(|watched| {
             let health = watched.health.borrow();
-            let told = message(&health, watched.reason(&health));
+            let told = message(&health, watched.reason(&health).as_ref());
             (&watched.camera.id, told)
         })
     }
@@ -169,7 +171,7 @@ impl Cameras {
             let fine = health.phase == Phase::Streaming || !is_on(health.phase);
             let well = fine && camera.engine_lost.is_none();
             let why = camera.reason(&health);
-            let why = why.unwrap_or_else(|| health.phase.to_string());
+            let why = why.map_or_else(|| health.phase.to_string(), |why| why.to_string());
             (!well).then(|| format!("camera {}: {why}", camera.camera.id))
         })
     }
@@ -198,6 +200,7 @@ impl Watched {
             health: handle.health(),
             handle,
             engine_lost: None,
+            off: None,
             enabled: true,
             watched: true,
             warned_of_gop: false,
@@ -223,7 +226,12 @@ impl Watched {
     async fn follow_schedule(&mut self, now: WallTime) {
         let schedule = self.camera.schedule.as_ref();
         let covered = schedule.is_none_or(|schedule| schedule.covers(now));
-        let wanted = self.camera.enabled && covered && self.engine_lost.is_none();
+        self.off = match (self.camera.enabled, covered) {
+            (false, _) => Some(Off::SwitchedOff),
+            (true, false) => Some(Off::Schedule),
+            (true, true) => None,
+        };
+        let wanted = self.off.is_none() && self.engine_lost.is_none();
         self.enable(wanted).await;
     }
 
@@ -252,7 +260,12 @@ impl Watched {
     /// Publishes status and health when there is something new.
     fn tell(&mut self, publisher: &Publisher, now: Mono) {
         let health = self.health.borrow_and_update().clone();
-        let essence = Essence::of(&health, self.engine_lost.is_some());
+        // Switched on, and the camera has yet to hear of it: that it is off for no reason would be no news.
+        if self.enabled && health.phase == Phase::Disabled {
+            return;
+        }
+        let reason = self.reason(&health);
+        let essence = Essence::of(&health, reason.as_ref());
         if !essence.is_news(self.told.as_ref(), now) {
             return;
         }
@@ -261,7 +274,7 @@ impl Watched {
             camera: camera.clone(),
             online,
         });
-        let message = Box::new(message(&health, self.reason(&health)));
+        let message = Box::new(message(&health, reason.as_ref()));
         publisher.publish(Update::Health {
             camera,
             health: message,
@@ -274,11 +287,8 @@ impl Watched {
         self.engine_lost.is_none() && self.health.borrow().phase == Phase::Streaming
     }
 
-    /// A short code and a text, without any login.
-    fn reason(&self, health: &Health) -> Option<String> {
-        let lost = self.engine_lost.as_ref();
-        lost.map(|why| format!("engine_lost: {why}"))
-            .or_else(|| reason(health))
+    fn reason(&self, health: &Health) -> Option<Reason> {
+        Reason::of(health, self.engine_lost.as_deref(), self.off)
     }
 
     fn warn_of_rare_key_frames(&mut self, gop_s: Option<f64>) {

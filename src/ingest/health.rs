@@ -96,7 +96,8 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The word on the wire. The contract has no word for a file that is over: it is no longer watched, so `disabled`.
+    /// The word on the wire. The contract has no word for a file that is over: it is no longer watched, so `disabled`,
+    /// for a reason of its own.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",

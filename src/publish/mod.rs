@@ -38,7 +38,7 @@ pub use place::Place;
 pub use publisher::{Identity, Publisher, Sent};
 pub use report::{
     CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, Daemon, GpuStats, Info,
-    ModelInfo, Stats,
+    ModelInfo, Off, Stats,
 };
 pub use tally::Tally;
 pub use topic::Topics;

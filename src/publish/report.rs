@@ -217,12 +217,48 @@ pub struct GpuStats {
     pub nvdec_pct: Option<f64>,
 }
 
+/// Why a camera is off with nothing wrong: the codes of a `reason` that is no problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Off {
+    /// By `enabled`, in the file or by a command.
+    SwitchedOff,
+    /// By its schedule.
+    Schedule,
+    /// It is a file that is over.
+    Ended,
+}
+
+impl Off {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::SwitchedOff, Self::Schedule, Self::Ended];
+
+    /// The short code.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::SwitchedOff => "switched_off",
+            Self::Schedule => "schedule",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// The text behind it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::SwitchedOff => "by `enabled`, in the configuration or by a command",
+            Self::Schedule => "its `schedule` leaves this time out",
+            Self::Ended => {
+                "the file was played to its end; with `?loop` behind its name it begins again"
+            }
+        }
+    }
+}
+
 /// How a camera is. `state` is one of the contract's words.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CameraHealth {
     /// connecting, waiting_keyframe, streaming, stalled, auth_failed, unsupported or disabled.
     pub state: String,
-    /// A short code and a text, without any login.
+    /// A short code and a text, without any login: why it does not stream.
     pub reason: Option<String>,
     /// When the state began, Unix milliseconds.
     pub since_ms: i64,
@@ -244,6 +280,8 @@ pub struct CameraHealth {
     pub gop_s: Option<f64>,
     /// `tcp` or `udp`.
     pub transport: Option<String>,
+    /// GStreamer's name of the element that decodes, or did last.
+    pub decoder: Option<String>,
     /// Packets lost since the start.
     pub rtp_lost: u64,
     /// Packets of other senders, dropped since the start.

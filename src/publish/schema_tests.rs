@@ -87,7 +87,7 @@ fn statistics() -> [Stats; 2] {
     [Stats::default(), full]
 }
 
-fn healths() -> [CameraHealth; 2] {
+fn healths() -> [CameraHealth; 3] {
     let connecting = CameraHealth {
         state: "connecting".into(),
         reason: Some("refused: nobody listens".into()),
@@ -103,6 +103,7 @@ fn healths() -> [CameraHealth; 2] {
         fps_measured: Some(14.9),
         gop_s: Some(2.0),
         transport: Some("tcp".into()),
+        decoder: Some("avdec_h265".into()),
         clock: ClockHealth {
             trusted: false,
             offset_ms: Some(-38.0),
@@ -112,7 +113,16 @@ fn healths() -> [CameraHealth; 2] {
         },
         ..CameraHealth::default()
     };
-    [connecting, streaming]
+    let off = CameraHealth {
+        state: "disabled".into(),
+        reason: Some(format!(
+            "{}: {}",
+            Off::Schedule.code(),
+            Off::Schedule.text()
+        )),
+        ..CameraHealth::default()
+    };
+    [connecting, streaming, off]
 }
 
 fn replies() -> Vec<Vec<u8>> {

@@ -220,6 +220,10 @@ class Check:
         for topic in gone:
             await self.publish(self.spotter.publish, f"{BASE}cam/front_door/{topic}", "None")
         await self.until("None", lambda: {k: self.shown(of + k) for k in gone.values() if self.shown(of + k) != "unknown"})
+        for reason, problem in [("switched_off: by a command", "off"), ("unreachable: no route", "on"), (None, "off")]:
+            health = json.dumps({**HEALTH, "reason": reason})
+            await self.publish(self.spotter.publish, BASE + "cam/front_door/health", health)
+            await self.until("problem", lambda: {reason: self.shown(of + "problem")} if self.shown(of + "problem") != problem else {})
         await self.publish(self.spotter.publish, BASE + "cam/front_door/status", "offline")
         there = {"enabled": "on", "state": "streaming", "person_present": "unavailable", "rate": "unavailable"}
         await self.until("camera away", lambda: {k: self.shown(of + k) for k, v in there.items() if self.shown(of + k) != v})

@@ -149,7 +149,11 @@ fn camera(id: &str, index: usize) -> Camera {
                 "stalled: no frame for 10 s from rtsp://10.0.0.9/main; reconnecting. Check power and network",
             ),
         ),
-        4 => (Mood::Off, "disabled", None),
+        4 => (
+            Mood::Off,
+            "disabled",
+            Some("switched_off: by `enabled`, in the configuration or by a command"),
+        ),
         _ => (Mood::Good, "streaming", None),
     };
     let good = mood == Mood::Good;
@@ -188,6 +192,7 @@ fn stream(good: bool) -> Stream {
         size: Some((2560, 1440)),
         fps: good.then_some(14.9),
         transport: Some("tcp".into()),
+        decoder: Some("avdec_h265".into()),
         rtp_lost: 0,
         frames_corrupt: 2,
         frames_late: if good { 0 } else { 37 },

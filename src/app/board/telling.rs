@@ -115,6 +115,7 @@ fn add_health(camera: &mut page::Camera, health: &CameraHealth) {
         size: health.w.zip(health.h),
         fps: health.fps_measured,
         transport: health.transport.clone(),
+        decoder: health.decoder.clone(),
         rtp_lost: health.rtp_lost,
         frames_corrupt: health.frames_corrupt,
         frames_late: health.frames_late,

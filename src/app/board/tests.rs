@@ -158,7 +158,12 @@ fn what_the_daemon_knows_is_told_without_addresses_of_cameras() {
             Mood::Bad,
             "auth_failed",
         ),
-        ("disabled", None, Mood::Off, "disabled"),
+        (
+            "disabled",
+            Some("switched_off: by a command"),
+            Mood::Off,
+            "disabled",
+        ),
         ("disabled", lost, Mood::Bad, "engine_lost"),
     ];
     let retry_at = clock.now().after(Duration::from_secs(30));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     domain::SystemClock,
-    ingest::{Failure, Fault, Opener, Outlet, Source},
+    ingest::{Failure, Fault, Opener, Outlet, Progress, Source, SourceEvent},
     testing,
 };
 
@@ -65,12 +65,98 @@ async fn a_camera_without_an_engine_is_off_and_says_why() {
             .is_ok()
     );
     assert_eq!(watched.switched(), Some(Switched::Lost(camera.id.clone())));
-    let told = message(&health.borrow(), watched.reason(&health.borrow()));
-    assert_eq!(told.state, "disabled");
     let reason = "engine_lost: engine on cuda 1: gone";
-    assert_eq!(told.reason.as_deref(), Some(reason));
+    assert_eq!(told(watched), ("disabled".into(), Some(reason.into())));
     let troubles: Vec<String> = cameras.troubles().collect();
     assert_eq!(troubles, [format!("camera gate: {reason}")]);
+}
+
+/// State and reason, as the world is told.
+fn told(watched: &Watched) -> (String, Option<String>) {
+    let health = watched.health.borrow();
+    let told = message(&health, watched.reason(&health).as_ref());
+    (told.state, told.reason)
+}
+
+/// A source that shows a picture and is over.
+struct Short;
+
+impl Opener for Short {
+    fn open(&self, _: u32, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
+        for event in [SourceEvent::FirstFrame, SourceEvent::Ended] {
+            outlet.events.try_send(event).unwrap();
+        }
+        Ok(Arc::new(Over))
+    }
+}
+
+struct Over;
+
+impl Source for Over {
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn rewind(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn stop(&self) {}
+}
+
+#[tokio::test]
+async fn a_camera_that_is_off_says_why() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut camera = testing::camera("gate", Vec::new());
+    let handle = ingest::spawn_with(
+        Arc::new(Short),
+        &camera,
+        Arc::clone(&clock),
+        Arc::new(|_| {}),
+    );
+    let mut health = handle.health();
+    let mut watched = Watched::new(&camera, handle);
+    let heard = health.wait_for(|health| health.phase == Phase::Ended);
+    assert!(heard.await.is_ok());
+    let reason_is = |watched: &Watched, code: &str| {
+        let (state, reason) = told(watched);
+        let reason = reason.unwrap();
+        assert_eq!(state, "disabled");
+        assert!(reason.starts_with(&format!("{code}: ")), "{reason}");
+    };
+    reason_is(&watched, "ended");
+
+    camera.enabled = false;
+    watched.camera.clone_from(&camera);
+    watched.follow_schedule(clock.wall()).await;
+    let heard = health.wait_for(|health| health.phase == Phase::Disabled);
+    assert!(heard.await.is_ok());
+    reason_is(&watched, "switched_off");
+    let essence = |watched: &Watched| {
+        let health = watched.health.borrow();
+        Essence::of(&health, watched.reason(&health).as_ref())
+    };
+    let before = (essence(&watched), clock.now());
+
+    // A Saturday, and a schedule of workdays.
+    camera.enabled = true;
+    camera.schedule = Some(config::Schedule {
+        days: [true, true, true, true, true, false, false],
+        from_minute: 0,
+        to_minute: 24 * 60,
+        zone: "UTC".into(),
+    });
+    watched.camera.clone_from(&camera);
+    let saturday = WallTime::from_unix_millis(1_787_393_730_123);
+    watched.follow_schedule(saturday).await;
+    reason_is(&watched, "schedule");
+    assert!(essence(&watched).is_news(Some(&before), before.1));
+
+    let monday = WallTime::from_unix_millis(1_787_393_730_123 + 2 * 86_400_000);
+    watched.follow_schedule(monday).await;
+    let heard = health.wait_for(|health| health.phase != Phase::Disabled);
+    assert!(heard.await.is_ok());
+    assert!(watched.off.is_none());
 }
 
 fn streaming(losses: u64, frames: u64) -> Health {
@@ -99,13 +185,28 @@ fn streaming(losses: u64, frames: u64) -> Health {
 #[test]
 fn a_camera_that_was_away_between_two_ticks_is_told() {
     let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-    let told = (Essence::of(&streaming(4, 100), false), at(100));
-    let is_news = |health: &Health, now| Essence::of(health, false).is_news(Some(&told), now);
-    assert!(Essence::of(&streaming(4, 100), false).is_news(None, at(100)));
+    let told = (Essence::of(&streaming(4, 100), None), at(100));
+    let is_news = |health: &Health, now| Essence::of(health, None).is_news(Some(&told), now);
+    assert!(Essence::of(&streaming(4, 100), None).is_news(None, at(100)));
     assert!(!is_news(&streaming(4, 115), at(101)), "only frames came");
     assert!(is_news(&streaming(5, 115), at(101)), "it streams again");
     assert!(is_news(&streaming(4, 900), at(160)), "once a minute");
 }
+
+#[test]
+fn another_decoder_is_told() {
+    let with = |decoder: &str| {
+        let mut health = streaming(4, 100);
+        health.stream.decoder = Some(decoder.to_owned());
+        health
+    };
+    let (hardware, software) = (with("nvh264dec"), with("avdec_h264"));
+    let told = message(&software, None).decoder;
+    assert_eq!(told.as_deref(), Some("avdec_h264"));
+    let before = (Essence::of(&hardware, None), Mono::default());
+    assert!(Essence::of(&software, None).is_news(Some(&before), Mono::default()));
+}
+
 #[test]
 fn after_eight_abandoned_pipelines_a_new_process_is_needed() {
     let ids: Vec<CameraId> = ["gate", "yard", "dock"]

@@ -1,12 +1,12 @@
 //! What is told of a camera's health: when it is worth a message, and in which words.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{
     domain::Mono,
     ingest::{Health, Phase},
     ops::metrics::CameraCounts,
-    publish::{CameraHealth, ClockHealth},
+    publish::{CameraHealth, ClockHealth, Off},
 };
 
 /// Health is told again after so long, changed or not.
@@ -15,11 +15,11 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 /// The part of a health whose change is worth a message; measured rates change all the time.
 #[derive(PartialEq)]
 pub struct Essence {
-    engine_lost: bool,
     phase: Phase,
-    failure: Option<&'static str>,
+    reason: Option<&'static str>,
     attempts: u32,
     size: Option<(u32, u32)>,
+    decoder: Option<String>,
     /// Counted, because a camera may go and come back between two looks at its health.
     losses: u64,
     trusted: bool,
@@ -27,14 +27,14 @@ pub struct Essence {
 }
 
 impl Essence {
-    /// `engine_lost`: nobody will look at the camera any more.
-    pub fn of(health: &Health, engine_lost: bool) -> Self {
+    /// Of a camera that does not stream for that `reason`.
+    pub fn of(health: &Health, reason: Option<&Reason>) -> Self {
         Self {
-            engine_lost,
             phase: health.phase,
-            failure: health.failure.as_ref().map(|failure| failure.fault.code()),
+            reason: reason.map(|reason| reason.code),
             attempts: health.attempts,
             size: health.stream.size,
+            decoder: health.stream.decoder.clone(),
             losses: health.losses,
             trusted: health.clock.trusted,
             note: health.clock.note.map(|note| note.as_str()),
@@ -68,18 +68,50 @@ pub fn is_on(phase: Phase) -> bool {
     !matches!(phase, Phase::Disabled | Phase::Ended)
 }
 
-/// A short code and a text, without any login.
-pub fn reason(health: &Health) -> Option<String> {
-    let failure = health.failure.as_ref()?;
-    Some(format!("{}: {}", failure.fault.code(), failure.text))
+/// Why a camera does not stream: a short code and a text, without any login.
+pub struct Reason {
+    code: &'static str,
+    text: String,
+}
+
+impl Reason {
+    /// `engine_lost`: why nobody will look at it any more. `off`: why it is not wanted now.
+    pub fn of(health: &Health, engine_lost: Option<&str>, off: Option<Off>) -> Option<Self> {
+        if let Some(why) = engine_lost {
+            return Some(Self::new("engine_lost", why));
+        }
+        let off = match health.phase {
+            Phase::Disabled => off,
+            Phase::Ended => Some(Off::Ended),
+            _ => None,
+        };
+        if let Some(off) = off {
+            return Some(Self::new(off.code(), off.text()));
+        }
+        let failure = health.failure.as_ref()?;
+        Some(Self::new(failure.fault.code(), &failure.text))
+    }
+
+    fn new(code: &'static str, text: &str) -> Self {
+        Self {
+            code,
+            text: text.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.text)
+    }
 }
 
 /// The message.
-pub fn message(health: &Health, reason: Option<String>) -> CameraHealth {
+pub fn message(health: &Health, reason: Option<&Reason>) -> CameraHealth {
     let stream = &health.stream;
     CameraHealth {
         state: health.phase.as_str().into(),
-        reason,
+        reason: reason.map(Reason::to_string),
         since_ms: health.since.unix_millis(),
         attempts: health.attempts,
         next_retry_s: rounded(health.next_retry.map(|pause| pause.as_secs_f64())),
@@ -90,6 +122,7 @@ pub fn message(health: &Health, reason: Option<String>) -> CameraHealth {
         fps_measured: rounded(stream.fps_measured),
         gop_s: rounded(stream.gop_s),
         transport: stream.transport.map(Into::into),
+        decoder: stream.decoder.clone(),
         rtp_lost: health.rtp_lost,
         rtp_foreign: health.rtp_foreign,
         frames_corrupt: health.frames_corrupt,

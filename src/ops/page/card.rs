@@ -26,7 +26,7 @@ pub fn card(camera: &Camera, view: &View) -> Markup {
             (picture(camera))
             div.body {
                 @if let Some(reason) = &camera.reason {
-                    (parts::reason(reason, camera.next_retry_s))
+                    (parts::reason(camera.mood, reason, camera.next_retry_s))
                 }
                 (answers(camera))
                 (way(&camera.latency, &view.stages))
@@ -185,6 +185,7 @@ fn details(camera: &Camera, view: &View) -> Markup {
             "Transport",
             known(stream.transport.clone(), |transport| transport),
         ),
+        ("Decoder", known(stream.decoder.clone(), |decoder| decoder)),
         ("Lost packets", number(stream.rtp_lost)),
         ("Broken frames", number(stream.frames_corrupt)),
         ("Not decoded in time", number(stream.frames_late)),

@@ -196,7 +196,7 @@ fn broker(broker: &Broker) -> Markup {
         section.panel aria-labelledby="h-broker" {
             div.title { h2 #h-broker { "Broker" } (pill(broker.mood, &broker.state)) }
             @if let Some(reason) = &broker.reason {
-                (parts::reason(reason, broker.next_retry_s))
+                (parts::reason(broker.mood, reason, broker.next_retry_s))
             }
             (facts(&lines))
             @if lost > 0 {

@@ -44,10 +44,10 @@ pub fn since(unix_ms: i64, now_ms: i64) -> Markup {
     }
 }
 
-/// Why something is not as it should be, and when it is tried again.
-pub fn reason(text: &str, next_retry_s: Option<f64>) -> Markup {
+/// Why something is not as it could be, and when it is tried again. What is off on purpose is no alarm.
+pub fn reason(mood: Mood, text: &str, next_retry_s: Option<f64>) -> Markup {
     html! {
-        p.reason {
+        p.reason.calm[mood == Mood::Off] {
             (text) "."
             @if let Some(seconds) = next_retry_s { " Next try in " (words::duration(seconds as u64)) "." }
         }

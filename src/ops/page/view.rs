@@ -103,6 +103,8 @@ pub struct Stream {
     pub fps: Option<f64>,
     /// `tcp` or `udp`.
     pub transport: Option<String>,
+    /// The element that decodes.
+    pub decoder: Option<String>,
     /// Packets lost since the start.
     pub rtp_lost: u64,
     /// Broken frames since the start.

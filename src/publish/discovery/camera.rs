@@ -10,6 +10,7 @@ use super::{
 use crate::{
     config::{Camera, CameraPrompt, Commands, Config, Source, defaults},
     domain::{CameraId, Setting, Task},
+    publish::Off,
 };
 
 /// The longest state that Home Assistant takes, in characters.
@@ -78,7 +79,13 @@ fn add_health(device: &mut Device, topics: &Topics, camera: &CameraId) {
         .with("options", json!(HEALTH_STATES));
     device.add("state", of_health(state, "{{ value_json.state }}"));
     let problem = Entity::new("binary_sensor", "Problem").with("device_class", "problem");
-    let problem = of_health(problem, "{{ 'ON' if value_json.reason else 'OFF' }}")
+    // A camera that is meant to be off is none.
+    let fine: Vec<String> = Off::ALL.map(|off| format!("'{}'", off.code())).into();
+    let problem_template = format!(
+        "{{{{ 'OFF' if (value_json.reason or '').split(':')[0] in ['', {}] else 'ON' }}}}",
+        fine.join(", ")
+    );
+    let problem = of_health(problem, &problem_template)
         .with("json_attributes_topic", topics.camera_health(camera))
         .with(
             "json_attributes_template",

@@ -98,6 +98,11 @@ fn a_camera_is_a_device_with_the_entities_of_its_prompts() {
     for key in ["enabled", "state", "problem"] {
         assert_eq!(entities[key]["availability"], node_alone, "{key}");
     }
+    // What is meant to be off is no problem.
+    assert_eq!(
+        entities["problem"]["value_template"],
+        "{{ 'OFF' if (value_json.reason or '').split(':')[0] in ['', 'switched_off', 'schedule', 'ended'] else 'ON' }}"
+    );
 }
 
 #[test]
