@@ -6,6 +6,7 @@
 pub mod metrics;
 pub mod notify;
 pub mod page;
+mod panics;
 pub mod process;
 pub mod shutdown;
 pub mod telemetry;

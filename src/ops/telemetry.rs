@@ -2,7 +2,7 @@
 //!
 //! Everything goes through one writer that knows the secrets. That is why the journal is reached through stderr with
 //! its priority prefixes (sd-daemon(3)) and not through its socket: a line is masked where it is written, whoever
-//! wrote it.
+//! wrote it. A panic is such a line too.
 
 use std::{
     borrow::Cow,
@@ -22,6 +22,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
+use super::panics::log_panics;
 use crate::{config::Secret, domain::LogLevel};
 
 const MASK: &str = "***";
@@ -152,7 +153,7 @@ impl fmt::Debug for Levels {
     }
 }
 
-/// Sets up logging for the process, once. `RUST_LOG` decides what is shown; else `verbose` 0 is info, 1 debug, 2 trace. The
+/// Sets up logging for the process, once; panics go there too. `RUST_LOG` decides what is shown; else `verbose` 0 is info, 1 debug, 2 trace. The
 /// MQTT library warns of each message that a broker refuses, of which we tell once a minute: 0 leaves its warnings out.
 /// Secrets added to `secrets` later are masked from then on.
 pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<Levels, TelemetryError> {
@@ -171,7 +172,7 @@ pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<Levels, Tele
         .with_target(false)
         .with_ansi(sink == Sink::Terminal)
         .with_writer(MaskedWriter {
-            secrets,
+            secrets: secrets.clone(),
             out: io::stderr,
         });
     let usual = usual.into();
@@ -194,6 +195,7 @@ pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<Levels, Tele
         builder.try_init().map_err(twice)?;
         Arc::new(move |filter| handle.reload(filter).is_ok())
     };
+    log_panics(secrets);
     Ok(Levels { usual, set })
 }
 
