@@ -25,7 +25,8 @@ const TOPIC_EVERY: Duration = Duration::from_secs(1);
 /// picture they share. So a camera holds at most one picture more than this, and usually one in all.
 const WAITING_MAX: usize = 8;
 
-/// True for the steps of an event that show its thing as never before: one snapshot each.
+/// True for the steps of an event that show its thing as never before: one snapshot each, so the last one of an event is its
+/// best. Who waits for an alarm has the first at once.
 pub fn is_worth_one(step: EventStep) -> bool {
     match step {
         EventStep::New | EventStep::Update(UpdateReason::Better) => true,

@@ -118,7 +118,7 @@ pub struct Event {
     pub entered_zones: Vec<ZoneId>,
     /// It has not moved for `still_after`.
     pub still: bool,
-    /// A picture of it was published.
+    /// A picture of it was begun. It follows within a moment, unless it cannot be made or the broker is away.
     pub snapshot: bool,
     /// Pixels across and down that the camera sends.
     pub camera_size: (u32, u32),

@@ -58,7 +58,8 @@ pub enum Update {
     Detection(Box<Detection>),
     /// Something came, changed or went. Kept until the broker has it, over outages and restarts.
     Event(Box<Event>),
-    /// The best picture of an event; at most one an event, and not larger than 256 KiB.
+    /// A picture of an event's thing: with `new` and with each `better`, so the last is the best; or one that somebody asked
+    /// for. At most one a second of a topic, and not larger than 256 KiB.
     Snapshot {
         /// Which.
         camera: CameraId,

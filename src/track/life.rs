@@ -175,7 +175,7 @@ impl Life {
         matches!(self.known, Known::Told(_)).then_some(&self.event)
     }
 
-    /// A picture of it is published; what is told from now on says so.
+    /// A picture of it is being made; what is told from now on says so.
     pub fn pictured(&mut self) {
         self.event.snapshot = true;
     }
