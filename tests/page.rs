@@ -9,6 +9,8 @@
 mod board;
 #[path = "page/chromium.rs"]
 mod chromium;
+#[path = "page/devtools.rs"]
+mod devtools;
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
@@ -21,6 +23,7 @@ use std::{
 };
 
 use board::{Painted, long_name, site};
+use devtools::Browser;
 use spotter::{
     domain::CameraId,
     ops::{
@@ -249,6 +252,74 @@ fn in_a_browser_it_follows_what_happens_and_asks_nobody_else() {
         "{}",
         seen.dom
     );
+}
+
+/// What can be worked with; what stands in a `noscript` is for browsers without.
+const CONTROLS: &str = "[...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')] \
+     .filter((control) => !control.closest('noscript'))";
+/// Where the keyboard is: which control, and whether it shows.
+const FOCUS: &str = "(() => { const at = document.activeElement; \
+     return [CONTROLS.indexOf(at), getComputedStyle(at).outlineStyle !== 'none'] })()";
+
+/// On a phone, on the narrowest screen that is asked for (WCAG 2.2, 1.4.10) and on a desk it fits, also with all its details,
+/// long names and long errors; its controls are reached by keys and stay where they are when it follows what happens; and a
+/// screen reader is told the name of each control and picture.
+#[test]
+fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
+    let mut view = site(6);
+    view.cameras[1].id = long_name();
+    view.config.errors = vec![format!(
+        "site.toml:4:1 camera.{}: unknown key",
+        "x".repeat(90)
+    )];
+    let served = serve(Painted::new(view), Metrics::new());
+    let mut browser = Browser::start();
+    for (width, height) in [(390, 844), (320, 568), (1200, 900)] {
+        browser.open(&format!("http://{}/", served.address), width, height);
+        let screen = browser.screenshot();
+        let name = format!("page-{width}x{height}.png");
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        screen.save(&path).expect("a picture");
+        println!("{}", path.display());
+        assert_eq!(screen.dimensions(), (width, height));
+        let colours: BTreeSet<_> = screen.pixels().map(|pixel| pixel.0).collect();
+        assert!(colours.len() > 100, "{} colours", colours.len());
+
+        let widths = "[innerWidth, document.documentElement.scrollWidth]";
+        let opened = "document.querySelectorAll('details').forEach((d) => (d.open = true))";
+        for _ in 0..2 {
+            assert_eq!(browser.says(widths), serde_json::json!([width, width]));
+            browser.says(opened);
+        }
+    }
+
+    let controls = browser.says(&format!("{CONTROLS}.length"));
+    let controls = controls.as_u64().expect("a number");
+    assert!(controls > 6, "{controls} controls");
+    for control in 0..controls {
+        browser.press("Tab", 9);
+        let focus = browser.says(&FOCUS.replace("CONTROLS", CONTROLS));
+        assert_eq!(focus, serde_json::json!([control, true]));
+    }
+    // Enter on details closes them, and the keyboard stays there over what comes next.
+    browser.says("document.querySelector('summary').focus()");
+    browser.press("Enter", 13);
+    let first = browser.says("document.querySelector('.still img').src");
+    let followed = format!(
+        "new Promise((done) => {{ const look = () => document.querySelector('.still img').src === {first} \
+         ? setTimeout(look, 50) : done(true); look() }})"
+    );
+    assert_eq!(browser.says(&followed), true);
+    let stays = "[document.activeElement.tagName, document.querySelector('details').open]";
+    assert_eq!(browser.says(stays), serde_json::json!(["SUMMARY", false]));
+
+    let told = browser.told_to_readers();
+    let of = |is: fn(&devtools::Told) -> bool| told.iter().filter(move |told| is(told));
+    let focusable = of(|told| told.is_focusable).count() as u64;
+    assert_eq!(focusable, controls, "{told:#?}");
+    assert!(of(|told| told.role == "image").count() > 6, "{told:#?}");
+    let nameless: Vec<_> = of(|told| told.name.is_empty()).collect();
+    assert!(nameless.is_empty(), "{nameless:#?}");
 }
 
 #[test]

@@ -1,0 +1,176 @@
+//! A headless Chromium that is driven over its debugging pipe (DevTools protocol): screens of any size, keys, and what a
+//! screen reader is told.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use image::RgbImage;
+use serde_json::{Value, json};
+
+/// A browser with one page. Ends with this value.
+pub struct Browser {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    /// Of the page, once there is one.
+    session: Option<String>,
+    last: u64,
+    _profile: tempfile::TempDir,
+}
+
+/// A control or a picture as a screen reader knows it.
+#[derive(Debug)]
+pub struct Told {
+    pub role: String,
+    pub name: String,
+    pub is_focusable: bool,
+}
+
+impl Browser {
+    /// Shows an empty page.
+    pub fn start() -> Self {
+        let profile = tempfile::tempdir().expect("a folder");
+        // Chromium hears at descriptor 3 and answers at 4.
+        let mut child = Command::new("sh")
+            .args(["-c", "exec chromium \"$@\" 3<&0 4>&1 </dev/null >&2", "sh"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+                "--disable-dev-shm-usage",
+                "--hide-scrollbars",
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+                "--remote-debugging-pipe",
+            ])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromium starts (package chromium)");
+        let orders = child.stdin.take().expect("stdin is piped");
+        let answers = child.stdout.take().expect("stdout is piped");
+        let mut browser = Self {
+            child,
+            orders,
+            answers: BufReader::new(answers),
+            session: None,
+            last: 0,
+            _profile: profile,
+        };
+        let page = browser.call("Target.createTarget", json!({"url": "about:blank"}));
+        let attach = json!({"targetId": page["targetId"], "flatten": true});
+        let attached = browser.call("Target.attachToTarget", attach);
+        browser.session = attached["sessionId"].as_str().map(str::to_owned);
+        browser.call(
+            "Emulation.setFocusEmulationEnabled",
+            json!({"enabled": true}),
+        );
+        browser
+    }
+
+    /// Shows `url` on a screen of that size, with everything that belongs to it.
+    pub fn open(&mut self, url: &str, width: u32, height: u32) {
+        let screen = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600,
+        });
+        self.call("Emulation.setDeviceMetricsOverride", screen);
+        self.call("Page.navigate", json!({"url": url}));
+        let loaded = "new Promise((done) => document.readyState === 'complete' ? done(true) : addEventListener('load', () => done(true)))";
+        assert_eq!(self.says(loaded), true);
+    }
+
+    /// What an expression of the page gives; a promise is waited for.
+    pub fn says(&mut self, expression: &str) -> Value {
+        let asked = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let mut said = self.call("Runtime.evaluate", asked);
+        assert!(said["exceptionDetails"].is_null(), "{expression}: {said}");
+        said["result"]["value"].take()
+    }
+
+    /// Presses a key and lets it go.
+    pub fn press(&mut self, key: &str, code: u32) {
+        for kind in ["rawKeyDown", "char", "keyUp"] {
+            let mut event =
+                json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code});
+            match (kind, key) {
+                ("char", "Enter") => event["text"] = "\r".into(),
+                ("char", _) => continue,
+                _ => {}
+            }
+            self.call("Input.dispatchKeyEvent", event);
+        }
+    }
+
+    /// What is on the screen.
+    pub fn screenshot(&mut self) -> RgbImage {
+        let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
+        let png = shot["data"].as_str().expect("a picture");
+        let png = BASE64_STANDARD.decode(png).expect("base64");
+        image::load_from_memory(&png).expect("a PNG").into_rgb8()
+    }
+
+    /// The controls and pictures of the page.
+    pub fn told_to_readers(&mut self) -> Vec<Told> {
+        let tree = self.call("Accessibility.getFullAXTree", json!({}));
+        let nodes = tree["nodes"].as_array().expect("nodes").iter();
+        let told = nodes
+            .filter(|node| node["ignored"] == false)
+            .map(|node| Told {
+                role: text(&node["role"]),
+                name: text(&node["name"]),
+                is_focusable: node["properties"].as_array().is_some_and(|all| {
+                    let is_focusable = |p: &Value| p["name"] == "focusable";
+                    all.iter()
+                        .any(|p| is_focusable(p) && p["value"]["value"] == true)
+                }),
+            });
+        // The page itself takes keys too.
+        told.filter(|told| told.role != "RootWebArea")
+            .filter(|told| told.is_focusable || told.role == "image")
+            .collect()
+    }
+
+    /// Asks for something and waits for the answer.
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.last += 1;
+        let mut order = json!({"id": self.last, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            order["sessionId"] = session.as_str().into();
+        }
+        let order = format!("{order}\0");
+        let sent = self.orders.write_all(order.as_bytes());
+        sent.expect("chromium takes orders");
+        loop {
+            let mut answer = Vec::new();
+            let read = self.answers.read_until(0, &mut answer);
+            read.expect("chromium answers");
+            assert_eq!(answer.pop(), Some(0), "chromium ended at {method}");
+            let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
+            // All else are events that nobody asked for.
+            if answer["id"] == self.last {
+                assert!(answer["error"].is_null(), "{method}: {answer}");
+                return answer["result"].take();
+            }
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text(of: &Value) -> String {
+    of["value"].as_str().unwrap_or_default().trim().to_owned()
+}
