@@ -30,7 +30,7 @@ use support::{CONFIG, DONE, FAILED, checkout, command, file, script, spotter};
 #[test]
 fn every_command_explains_its_options() {
     let commands: [(&str, &[&str]); 9] = [
-        ("run", &["--config", "--verbose"]),
+        ("run", &["--config", "--json", "--verbose"]),
         ("check", &["<FILE>", "--probe"]),
         (
             "demo",

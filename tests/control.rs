@@ -59,7 +59,8 @@ impl Site {
 
     fn start(&self, cameras: &[&str]) -> Program {
         let path = self.write(cameras);
-        let program = Program::start(["run", "--config", path.to_str().expect("UTF-8")]);
+        let path = path.to_str().expect("UTF-8");
+        let program = Program::start(["run", "--json", "--config", path]);
         for camera in cameras {
             let id = &camera[8..12];
             self.consumer
@@ -174,7 +175,8 @@ fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise
         Some(2),
         "{overrides}"
     );
-    program.terminate().expect(DONE);
+    let ended = program.terminate().expect(DONE);
+    says_the_same(&ended.stdout, &site.consumer);
     publish(
         site.address,
         "spotter/edge1/cam/gate/enabled/set",
@@ -201,6 +203,35 @@ fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise
     let seen = site.detection(from, "gate/det/ball", is_new);
     assert_eq!(seen["prompt"]["text"], "grey ball");
     program.terminate().expect(DONE);
+}
+
+/// What `run --json` printed is what the consumer heard, line by line: all JSON of the node, nothing of Home Assistant's.
+fn says_the_same(printed: &str, consumer: &Consumer) {
+    let json = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
+    let printed: Vec<(String, Value)> = printed
+        .lines()
+        .map(|line| {
+            let Value::Object(mut line) = json(line) else {
+                panic!("{line}")
+            };
+            assert_eq!(line.len(), 2, "{line:?}");
+            let topic = line["topic"].as_str().expect("a topic").to_owned();
+            assert!(topic.starts_with("spotter/edge1/"), "{topic}");
+            (topic, line["payload"].take())
+        })
+        .collect();
+    for kind in ["/info", "gate/health", "gate/det/ball", "/reply"] {
+        let is_told = printed.iter().any(|(topic, _)| topic.ends_with(kind));
+        assert!(is_told, "{kind} is not in {printed:#?}");
+    }
+    let heard = consumer.all();
+    let own = heard
+        .iter()
+        .filter(|heard| heard.payload.starts_with('{') && !heard.topic.ends_with("/cmd"));
+    for heard in own {
+        let said = (heard.topic.clone(), heard.json());
+        assert!(printed.contains(&said), "{said:?} is not in {printed:#?}");
+    }
 }
 
 #[test]

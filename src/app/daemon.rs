@@ -27,6 +27,7 @@ use super::{
     desk::Desk,
     engines::{Engines, News, Opened, Plan},
     housekeeping::{BoundPage, Housekeeping},
+    lines::Lines,
     pictures::Pictures,
     remember_secrets,
     report::Report,
@@ -69,6 +70,8 @@ pub struct Start {
     pub logging: Logging,
     /// Detections go there too.
     pub console: Option<Console>,
+    /// Messages go there too.
+    pub lines: Option<Lines>,
     /// Stop by itself after so long.
     pub seconds: Option<u64>,
 }
@@ -95,6 +98,7 @@ async fn run_with(
     let around = Around {
         logging: start.logging.clone(),
         console: start.console,
+        lines: start.lines,
         engines,
     };
     let mut seats = Seats::new();
@@ -167,6 +171,7 @@ impl Wanted {
 struct Around {
     logging: Logging,
     console: Option<Console>,
+    lines: Option<Lines>,
     engines: Arc<OpenEngines>,
 }
 
@@ -274,6 +279,9 @@ impl Daemon {
         )
         .context("mqtt")?;
         let (sent, inbound) = (publisher.sent(), publisher.take_inbound());
+        if let Some(lines) = &around.lines {
+            lines.print(publisher.lines());
+        }
         let inbound = inbound.context("mqtt: somebody else reads the commands")?;
         publisher.listen(filters(&publisher, &file));
         let mut announcer = Announcer::open(&file.node.state_dir, &identity);
@@ -375,6 +383,9 @@ impl Daemon {
         self.desk.tick();
         self.announcer.tick(&self.publisher, self.clock.now());
         let stages = (&self.engines, &self.cameras);
+        if let Some(lines) = &self.around.lines {
+            self.housekeeping.lines_lost(lines.lost());
+        }
         let (snapshots, budget) = (self.desk.snapshots(), self.file.model.budget);
         let stuck = self
             .housekeeping

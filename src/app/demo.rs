@@ -73,6 +73,7 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
         loaded,
         logging,
         console: Some(console),
+        lines: None,
         seconds: options.seconds,
     };
     let report = runtime()?.block_on(daemon::run(start))?;

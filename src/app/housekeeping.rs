@@ -151,6 +151,11 @@ impl Housekeeping {
         self.board.sent(sent);
     }
 
+    /// So many lines on standard output were lost since the start.
+    pub fn lines_lost(&self, lines: u64) {
+        self.metrics.set_lines_lost(lines);
+    }
+
     /// Once a second. `budget` is what messages may take, receive to publish. Gives back the engines that stand still.
     pub fn tick(
         &mut self,

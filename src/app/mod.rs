@@ -23,6 +23,7 @@ mod fleet;
 mod gauges;
 mod housekeeping;
 mod in_order;
+mod lines;
 mod looks;
 mod opening;
 mod pictures;
@@ -35,7 +36,7 @@ mod snapshot;
 mod snapshots;
 mod station;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 pub use canvas::Canvas;
 pub use demo::{DemoOptions, demo};
@@ -48,27 +49,38 @@ pub use opening::{Home, Measured, Order, open_with, serve};
 pub use snapshot::{Mark, SnapshotError};
 pub use snapshots::{Declined, Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one};
 
+use self::lines::Lines;
 use crate::{
     config::{self, Config, Environment, Loaded, Source},
     ingest,
     ops::telemetry::{self, Levels, SecretList, Sink},
 };
 
-/// `spotter run`: watches the cameras until a signal stops it. Blocks.
-pub fn run(config: &Path, verbose: u8) -> anyhow::Result<()> {
+/// The reader of our standard output has so long for the last lines.
+const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
+
+/// `spotter run`: watches the cameras until a signal stops it. With `json`, prints what is published. Blocks.
+pub fn run(config: &Path, verbose: u8, json: bool) -> anyhow::Result<()> {
     let loaded = load(config)?;
     let logging = start_logging(verbose, &loaded.config)?;
     let runtime = runtime()?;
+    let (lines, printed) = json.then(Lines::new).unzip();
     let report = runtime.block_on(daemon::run(daemon::Start {
         path: config.to_owned(),
         loaded,
         logging,
         console: None,
+        lines,
         seconds: None,
     }))?;
     // A line each: the journal would give a second line neither a priority nor a name.
     for line in report.to_string().lines() {
         tracing::info!("{line}");
+    }
+    // With it goes all that could still publish.
+    drop(runtime);
+    if let Some(printed) = printed {
+        printed.wait(LAST_LINES_LIMIT);
     }
     Ok(())
 }

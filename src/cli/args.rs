@@ -52,6 +52,9 @@ pub struct RunArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// Print each JSON message that goes to the broker as a line {"topic":…,"payload":…}; the log is on stderr
+    #[arg(long)]
+    pub json: bool,
     /// Log more (twice: everything); RUST_LOG overrides
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,

@@ -34,7 +34,7 @@ pub fn main() -> ExitCode {
         Err(help) => return explain(&help),
     };
     let result = match arguments.command {
-        Command::Run(run) => app::run(&run.config, run.verbose),
+        Command::Run(run) => app::run(&run.config, run.verbose, run.json),
         Command::Demo(demo) => app::demo(&demo.into()),
         Command::Check(check) => check::check(&check),
         Command::Detect(ask) => ask::detect(&ask),

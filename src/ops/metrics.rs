@@ -95,6 +95,7 @@ pub struct Metrics {
     messages_sent: Counter,
     messages_dropped: Family<OfReason, Counter>,
     inbound_dropped: Counter,
+    lines_lost: Counter,
     snapshots: Family<OfOutcome, Counter>,
     /// 1 while the broker accepts messages.
     pub broker_online: Gauge,
@@ -145,6 +146,7 @@ impl Metrics {
             messages_sent: Counter::default(),
             messages_dropped: Family::default(),
             inbound_dropped: Counter::default(),
+            lines_lost: Counter::default(),
             snapshots: Family::default(),
             broker_online: Gauge::default(),
             spooled: Gauge::default(),
@@ -282,6 +284,11 @@ impl Metrics {
             "publish_inbound_dropped",
             "Commands and other messages to us that were dropped, because too many waited",
             self.inbound_dropped.clone(),
+        );
+        registry.register(
+            "app_lines_lost",
+            "Lines on standard output (run --json) that its reader was too slow for",
+            self.lines_lost.clone(),
         );
         registry.register(
             "app_snapshots",
@@ -431,6 +438,11 @@ impl Metrics {
     /// Copies how many messages to us were dropped since the start.
     pub fn set_inbound_dropped(&self, messages: u64) {
         set(&self.inbound_dropped, messages);
+    }
+
+    /// Copies how many lines on standard output were lost since the start.
+    pub fn set_lines_lost(&self, lines: u64) {
+        set(&self.lines_lost, lines);
     }
 
     /// Copies what became of wanted snapshots, which counts from the start.

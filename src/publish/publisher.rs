@@ -22,7 +22,7 @@ use crate::{
 };
 
 use super::{
-    Bounds, BrokerState, Detection, Inbound, Limits, Place, Tally, Topics, Update,
+    Bounds, BrokerState, Detection, Inbound, Limits, Line, Place, Tally, Topics, Update,
     broker::{Shared, Task, TlsError},
     detection::Latency,
     message::{Message, Rank},
@@ -32,6 +32,8 @@ use super::{
 
 /// Listeners that are slower than this many detections lose the oldest.
 const SENT_KEPT: usize = 64;
+/// Who listens to lines has so many, some seconds of a busy node, before the oldest are lost.
+const LINES_KEPT: usize = 1024;
 /// So many messages of others wait until they are read; more are dropped and counted.
 const INBOX_KEPT: usize = 64;
 
@@ -111,6 +113,7 @@ pub struct Publisher {
     clock: Arc<dyn Clock>,
     state: watch::Receiver<BrokerState>,
     sent: broadcast::Sender<Sent>,
+    lines: broadcast::Sender<Line>,
     stop: Arc<watch::Sender<bool>>,
     spool: Arc<Desk>,
     filters: Arc<watch::Sender<Vec<String>>>,
@@ -152,6 +155,7 @@ impl Publisher {
         let (state_sender, state) = watch::channel(BrokerState::Connecting);
         let (stop_sender, stop) = watch::channel(false);
         let (sent, _) = broadcast::channel(SENT_KEPT);
+        let (lines, _) = broadcast::channel(LINES_KEPT);
         let (filters, wanted) = watch::channel(Vec::new());
         let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
         let (places, seen_places) = watch::channel(Arc::new(place));
@@ -161,6 +165,7 @@ impl Publisher {
             clock: Arc::clone(&clock),
             state: state_sender,
             sent: sent.clone(),
+            lines: lines.clone(),
             filters: wanted,
             inbox,
             stop,
@@ -175,6 +180,7 @@ impl Publisher {
             clock,
             state,
             sent,
+            lines,
             stop: Arc::new(stop_sender),
             spool: desk,
             filters: Arc::new(filters),
@@ -239,6 +245,12 @@ impl Publisher {
     /// Every detection from now on, when it is handed over.
     pub fn sent(&self) -> broadcast::Receiver<Sent> {
         self.sent.subscribe()
+    }
+
+    /// Every message of JSON from now on, but for Home Assistant's, when it is handed over. Who reads too slowly misses the
+    /// oldest and hears how many.
+    pub fn lines(&self) -> broadcast::Receiver<Line> {
+        self.lines.subscribe()
     }
 
     /// Home Assistant is told everything once more.

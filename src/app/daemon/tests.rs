@@ -69,6 +69,7 @@ async fn daemon_with(config: Config, steps: &[usize], others: Arc<OpenEngines>) 
             levels: Levels::fixed(),
         },
         console: None,
+        lines: None,
         engines: others,
     };
     Daemon::with(config, (page, force), engines, clock, around).unwrap()

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     domain::{Mono, Repeats},
     publish::{
-        Inbound, Place,
+        Inbound, Line, Place,
         message::{Body, status_text},
         outbox::{Outgoing, Ticket},
         publisher::Sent,
@@ -313,8 +313,12 @@ impl<'a> Open<'a> {
         if is_detection && payload.len() > DETECTION_MAX_BYTES || !terms.take(bytes) {
             return self.decline(&outgoing, bytes);
         }
+        let line = self.line(&outgoing.topic, &payload, way.content);
         match (self.sender.publish(&outgoing.topic, payload, &way), ticket) {
             (Ok(notice), ticket) => {
+                if let Some(line) = line {
+                    _ = self.task.lines.send(line);
+                }
                 self.queued += 1;
                 self.pulse.sent(ticket, bytes, now);
                 if let (Some(notice), Some(ticket)) = (notice, ticket) {
@@ -343,6 +347,14 @@ impl<'a> Open<'a> {
                 }
             }
         }
+    }
+
+    /// What else it is told as, when somebody listens: JSON of our own, but not what is for Home Assistant.
+    fn line(&self, topic: &str, payload: &[u8], content: Content) -> Option<Line> {
+        let is_heard = self.task.lines.receiver_count() > 0;
+        let is_ours = || self.place.topics.levels_of(topic).is_some();
+        let told = is_heard && content == Content::Json && is_ours();
+        told.then(|| Line::new(topic, payload))
     }
 
     /// What the broker takes, by what it said and by what we believe at the moment.

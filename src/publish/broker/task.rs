@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     domain::{Clock, Mono},
-    publish::{Inbound, Place, Tally, outbox::Outbox, publisher::Sent},
+    publish::{Inbound, Line, Place, Tally, outbox::Outbox, publisher::Sent},
 };
 
 /// The task turns at least so often, so that its progress shows that it lives.
@@ -91,6 +91,7 @@ pub(in crate::publish) struct Task {
     pub(in crate::publish) clock: Arc<dyn Clock>,
     pub(in crate::publish) state: watch::Sender<BrokerState>,
     pub(in crate::publish) sent: broadcast::Sender<Sent>,
+    pub(in crate::publish) lines: broadcast::Sender<Line>,
     /// What to listen to besides our own status, and where it goes.
     pub(in crate::publish) filters: watch::Receiver<Vec<String>>,
     pub(in crate::publish) inbox: mpsc::Sender<Inbound>,

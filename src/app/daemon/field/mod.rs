@@ -224,6 +224,7 @@ impl Field {
             loaded,
             logging: logging.clone(),
             console: None,
+            lines: None,
             seconds: None,
         };
         run_with(start, clock, engines).await

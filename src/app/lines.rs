@@ -1,0 +1,146 @@
+//! Messages as lines of JSON on standard output, for programs such as Vector and Fluent Bit (contract section 9).
+//!
+//! A pipe blocks when its reader is slow, so a thread of its own writes and nobody waits for it. The channel to it keeps the
+//! newest lines and counts the others; their number stands where they would have stood.
+
+use std::{
+    convert::Infallible,
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+use crate::publish::Line;
+
+/// Prints what is published. Clones share the count of what is lost.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    lost: Arc<AtomicU64>,
+    /// Dropped by the last that prints.
+    _printing: mpsc::Sender<Infallible>,
+}
+
+/// The end of all printing, to be waited for.
+pub struct Printed(mpsc::Receiver<Infallible>);
+
+impl Lines {
+    /// Nothing is printed yet.
+    pub fn new() -> (Self, Printed) {
+        let (printing, printed) = mpsc::channel();
+        let lines = Self {
+            lost: Arc::default(),
+            _printing: printing,
+        };
+        (lines, Printed(printed))
+    }
+
+    /// Prints these until their sender is gone or nobody reads our output any more. Does not block.
+    pub fn print(&self, lines: Receiver<Line>) {
+        let own = self.clone();
+        let print = move || {
+            if let Err(error) = write(lines, &mut io::stdout(), &own.lost) {
+                // No reason to stop watching.
+                tracing::warn!("standard output takes no more lines: {error}");
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("lines".into()).spawn(print) {
+            tracing::error!("no thread to print lines in: {error}");
+        }
+    }
+
+    /// Lines that were not printed, because the reader was too slow.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Printed {
+    /// Waits until the last line is printed, which it is once every publisher and every [`Lines`] is gone. Blocks, but not for
+    /// a reader that takes longer than `limit`.
+    pub fn wait(self, limit: Duration) {
+        if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(limit) {
+            tracing::warn!("nobody read the last lines on standard output in time");
+        }
+    }
+}
+
+/// Blocks while there is nothing to print, or nobody reads.
+fn write(mut lines: Receiver<Line>, out: &mut impl Write, lost: &AtomicU64) -> io::Result<()> {
+    loop {
+        match lines.blocking_recv() {
+            Ok(line) => writeln!(out, "{line}")?,
+            Err(RecvError::Lagged(more)) => {
+                if lost.fetch_add(more, Ordering::Relaxed) == 0 {
+                    tracing::warn!(
+                        "standard output is read too slowly: lines are lost, and counted"
+                    );
+                }
+                writeln!(out, "{{\"lost\":{more}}}")?;
+            }
+            Err(RecvError::Closed) => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::broadcast;
+
+    use super::*;
+
+    fn line(n: usize) -> Line {
+        Line::new("spotter/edge1/stats", format!("{{\"n\":{n}}}").as_bytes())
+    }
+
+    #[test]
+    fn a_slow_reader_costs_the_oldest_lines_and_hears_how_many() {
+        let (sender, receiver) = broadcast::channel(4);
+        for n in 0..10 {
+            sender.send(line(n)).unwrap();
+        }
+        drop(sender);
+        let (mut out, lost) = (Vec::new(), AtomicU64::new(0));
+        write(receiver, &mut out, &lost).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let printed: Vec<&str> = text.lines().collect();
+        assert_eq!(printed[0], "{\"lost\":6}");
+        let kept: Vec<String> = (6..10).map(|n| line(n).to_string()).collect();
+        assert_eq!(printed[1..], kept);
+        assert_eq!(lost.load(Ordering::Relaxed), 6);
+    }
+
+    /// A pipe without a reader.
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_goes_away_ends_the_printing_and_one_that_stops_reading_is_not_waited_for() {
+        let (sender, receiver) = broadcast::channel(4);
+        sender.send(line(0)).unwrap();
+        let ended = write(receiver, &mut Closed, &AtomicU64::new(0));
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(sender.receiver_count(), 0, "nobody listens any more");
+
+        let (lines, printed) = Lines::new();
+        let stuck = lines.clone();
+        drop(lines);
+        printed.wait(Duration::from_millis(1));
+        assert_eq!(stuck.lost(), 0);
+    }
+}
