@@ -42,6 +42,8 @@ use crate::domain::{Clock, Look, Outcome};
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 /// While nothing is inside, there is nothing to notice but requests, which come by themselves.
 const IDLE_POLL: Duration = Duration::from_secs(1);
+/// The other side reads at once, whatever its device does; one that does not for so long is stopped, and is ended.
+const WRITE_LIMIT: Duration = Duration::from_secs(20);
 /// Rows of a picture are gathered up to so many bytes, about what a connection takes at once.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -75,6 +77,8 @@ where
     S: Serialize + Send + 'static,
     T: DeserializeOwned + Send + 'static,
 {
+    let bounded = socket.set_write_timeout(Some(WRITE_LIMIT));
+    bounded.map_err(|e| EngineStopped(format!("preparing the connection to its process: {e}")))?;
     let (ready, is_ready) = oneshot::channel();
     let (life, end) = End::new();
     let mut link = Link {

@@ -294,6 +294,39 @@ async fn when_the_other_side_is_gone_it_is_said_how_it_went() {
     within(site.end.over()).await;
 }
 
+/// As a process that was stopped, or that the machine has no time for.
+#[tokio::test]
+async fn an_engine_s_side_that_reads_no_more_is_left() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let its = theirs.try_clone().unwrap();
+    let opens = move || {
+        wire::write(&mut &its, &Hello::Hello).unwrap();
+        let (_, _): (Order<usize>, _) = wire::read(&mut &its).unwrap();
+        let (permits, told) = (PERMITS, 7_usize);
+        wire::write(&mut &its, &Opened::Ready { permits, told }).unwrap();
+    };
+    spawn("engine-process", opens).unwrap();
+    let limit = ours.try_clone().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let connected = connect(ours, || "it had to be ended".to_owned(), 1_usize, clock);
+    let (engine, mut end, _): (_, _, usize) = within(connected).await.unwrap();
+    limit
+        .set_write_timeout(Some(Duration::from_millis(10)))
+        .unwrap();
+    // More than the connection takes by itself.
+    let picture = Picture::from_rgb(2000, 1000, vec![0; 6_000_000]).unwrap();
+    let task = Task::Detect { object: "x".into() };
+    let large = Look {
+        start_by: WHENEVER,
+        ..Look::still(picture, [task]).unwrap()
+    };
+    let outcome = within(within(engine.permit()).await.look(large)).await;
+    assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    assert_eq!(within(end.reason()).await.to_string(), "it had to be ended");
+    within(end.over()).await;
+    drop(theirs);
+}
+
 #[tokio::test]
 async fn when_nobody_asks_any_more_the_engine_s_side_ends() {
     let mut site = Site::open(usize::MAX).await.unwrap();
