@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Identity, Topics,
-    broker::{Settings, TlsError, tls_from_config},
+    broker::{Settings, TlsError, Trust},
     message::Message,
 };
 use crate::config::{Config, Mqtt};
@@ -13,6 +13,8 @@ use crate::config::{Config, Mqtt};
 #[derive(Clone)]
 pub struct Place {
     pub(super) settings: Settings,
+    /// `None` = plain TCP.
+    pub(super) trust: Option<Trust>,
     pub(super) topics: Arc<Topics>,
 }
 
@@ -23,7 +25,6 @@ impl Place {
         let settings = Settings {
             host: mqtt.host.clone(),
             port: mqtt.port,
-            tls: mqtt.tls.as_ref().map(tls_from_config).transpose()?,
             user: mqtt.user.clone(),
             password: mqtt.password.clone(),
             client_id: format!("{}-{}-{}", mqtt.base, identity.node, identity.machine()),
@@ -31,6 +32,7 @@ impl Place {
         };
         Ok(Self {
             settings,
+            trust: mqtt.tls.as_ref().map(Trust::read).transpose()?,
             topics: topics.into(),
         })
     }

@@ -114,6 +114,7 @@ pub struct Publisher {
     state: watch::Receiver<BrokerState>,
     sent: broadcast::Sender<Sent>,
     lines: broadcast::Sender<Line>,
+    again: Arc<watch::Sender<()>>,
     stop: Arc<watch::Sender<bool>>,
     spool: Arc<Desk>,
     filters: Arc<watch::Sender<Vec<String>>>,
@@ -153,6 +154,7 @@ impl Publisher {
         }
         let shared = Arc::new(Shared::new(outbox));
         let (state_sender, state) = watch::channel(BrokerState::Connecting);
+        let (again_sender, again) = watch::channel(());
         let (stop_sender, stop) = watch::channel(false);
         let (sent, _) = broadcast::channel(SENT_KEPT);
         let (lines, _) = broadcast::channel(LINES_KEPT);
@@ -168,6 +170,7 @@ impl Publisher {
             lines: lines.clone(),
             filters: wanted,
             inbox,
+            again,
             stop,
         };
         let (keeper, desk) = match spool {
@@ -181,6 +184,7 @@ impl Publisher {
             state,
             sent,
             lines,
+            again: Arc::new(again_sender),
             stop: Arc::new(stop_sender),
             spool: desk,
             filters: Arc::new(filters),
@@ -224,6 +228,11 @@ impl Publisher {
             *here = Arc::new(place);
         });
         self.shared.wake();
+    }
+
+    /// Tries now what would be tried later, with the files of TLS as they are now. A connection that stands is left alone.
+    pub fn try_again(&self) {
+        self.again.send_replace(());
     }
 
     /// From now on keeps so much for a broker that is away.

@@ -149,16 +149,16 @@ pub fn dropped(tally: &Tally) -> [(&'static str, u64); 8] {
 }
 
 fn broker(state: &BrokerState, now: Mono) -> page::Broker {
-    let (mood, word, retry_at) = match state {
-        BrokerState::Connecting => (Mood::Busy, "connecting", None),
-        BrokerState::Online { .. } => (Mood::Good, "online", None),
-        BrokerState::Backoff { retry_at, .. } => (Mood::Bad, "away", Some(retry_at)),
-        BrokerState::Refused { retry_at, .. } => (Mood::Bad, "refuses us", Some(retry_at)),
-        BrokerState::TakenOver { retry_at } => (Mood::Bad, "taken over", Some(retry_at)),
-        BrokerState::Untrusted { .. } => (Mood::Bad, "not trusted", None),
-        BrokerState::Stopped => (Mood::Off, "closed", None),
+    let (mood, word) = match state {
+        BrokerState::Connecting => (Mood::Busy, "connecting"),
+        BrokerState::Online { .. } => (Mood::Good, "online"),
+        BrokerState::Backoff { .. } => (Mood::Bad, "away"),
+        BrokerState::Refused { .. } => (Mood::Bad, "refuses us"),
+        BrokerState::TakenOver { .. } => (Mood::Bad, "taken over"),
+        BrokerState::Untrusted { .. } => (Mood::Bad, "not trusted"),
+        BrokerState::Stopped => (Mood::Off, "closed"),
     };
-    let seconds = |at: &Mono| at.since(now).as_secs_f64();
+    let seconds = |at: Mono| at.since(now).as_secs_f64();
     page::Broker {
         mood,
         state: match state {
@@ -166,7 +166,8 @@ fn broker(state: &BrokerState, now: Mono) -> page::Broker {
             _ => word.to_owned(),
         },
         reason: state.trouble().map(str::to_owned),
-        next_retry_s: retry_at
+        next_retry_s: state
+            .retry_at()
             .map(seconds)
             .filter(|s| *s >= Duration::from_secs(1).as_secs_f64()),
         ..page::Broker::default()

@@ -21,8 +21,9 @@ impl Daemon {
         self.apply().await;
         let tells_otherwise = self.file != new;
         self.file = new;
-        if let Some(place) = place {
-            self.publisher.move_to(place);
+        match place {
+            Some(place) => self.publisher.move_to(place),
+            None => self.publisher.try_again(),
         }
         if tells_otherwise {
             self.tell_elsewhere();

@@ -67,6 +67,8 @@ impl Daemon {
         };
         if loaded.config == self.file {
             tracing::info!("configuration unchanged");
+            // What it names may be another: a certificate, a right at the broker.
+            self.publisher.try_again();
             self.accept();
             return Reloaded::Unchanged;
         }

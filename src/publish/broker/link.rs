@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use rumqttc::TlsConfiguration;
-
 use super::{
     policy::{End, Protocol},
     terms::Terms,
+    tls::Trust,
     v5, v311,
 };
 use crate::{config::Secret, publish::Inbound};
@@ -21,12 +20,11 @@ pub(super) const KEEP_ALIVE_S: u16 = 10;
 pub(super) const WILL_DELAY_S: u32 = 5;
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All that a connection needs.
+/// All that a connection needs, but for TLS.
 #[derive(Clone)]
 pub(in crate::publish) struct Settings {
     pub(in crate::publish) host: String,
     pub(in crate::publish) port: u16,
-    pub(in crate::publish) tls: Option<TlsConfiguration>,
     pub(in crate::publish) user: Option<String>,
     pub(in crate::publish) password: Option<Secret>,
     pub(in crate::publish) client_id: String,
@@ -151,17 +149,17 @@ impl Notice {
     }
 }
 
-/// Prepares a connection; it is opened by the first [`Events::next`].
-pub(super) fn open(settings: &Settings, manner: Manner) -> (Sender, Events) {
+/// Prepares a connection, with TLS when there is a `trust`; it is opened by the first [`Events::next`].
+pub(super) fn open(settings: &Settings, trust: Option<&Trust>, manner: Manner) -> (Sender, Events) {
     match manner.protocol {
         Protocol::V5 => {
-            let options = v5::options(settings, manner.retains);
+            let options = v5::options(settings, trust, manner.retains);
             let client = rumqttc::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, events) = client.build();
             (Sender::V5(sender), Events::V5(Box::new(events)))
         }
         Protocol::V311 => {
-            let options = v311::options(settings, manner.retains);
+            let options = v311::options(settings, trust, manner.retains);
             let client = rumqttc_v4::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, mut events) = client.build();
             events.set_network_options(v311::network());

@@ -32,4 +32,4 @@ pub(super) use link::Settings;
 pub use policy::BrokerState;
 pub(super) use task::{Shared, Task};
 pub use tls::TlsError;
-pub(super) use tls::tls_from_config;
+pub(super) use tls::Trust;

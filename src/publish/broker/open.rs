@@ -14,6 +14,7 @@ use super::{
     suspect::Suspect,
     task::{TURN, Task, asked_to_stop},
     terms::{Terms, publish_bytes, subscribe_bytes},
+    tls::Trust,
 };
 use crate::{
     domain::{Mono, Repeats},
@@ -43,13 +44,39 @@ pub(super) enum Trouble {
     NotListening(String),
     /// Commands come faster than they are read.
     InboxFull,
+    /// The files of TLS are no good at the moment.
+    Files,
 }
 
 /// What outlives a connection.
-#[derive(Debug, Default)]
 pub(super) struct Memory {
     told: Repeats<Trouble>,
     suspect: Suspect,
+    /// `None` = plain TCP.
+    trust: Option<Trust>,
+}
+
+impl Memory {
+    /// Before the first connection to a place.
+    pub(super) fn of(place: &Place) -> Self {
+        Self {
+            told: Repeats::default(),
+            suspect: Suspect::default(),
+            trust: place.trust.clone(),
+        }
+    }
+
+    /// Reads the files of TLS again, for the next connection.
+    pub(super) async fn renew_trust(&mut self, now: Mono) {
+        let Some(trust) = &mut self.trust else {
+            return;
+        };
+        if let Err(error) = trust.renew().await
+            && let Some(untold) = self.told.tell(Trouble::Files, now)
+        {
+            tracing::warn!(%error, untold, "going on with the certificates that were read before");
+        }
+    }
 }
 
 /// What the broker is to answer.
@@ -89,7 +116,7 @@ impl<'a> Open<'a> {
         memory: &'a mut Memory,
     ) -> (Self, Events) {
         let manner = policy.manner();
-        let (sender, events) = link::open(&place.settings, manner);
+        let (sender, events) = link::open(&place.settings, memory.trust.as_ref(), manner);
         let open = Self {
             task,
             place,

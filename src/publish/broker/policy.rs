@@ -15,6 +15,8 @@ const TAKEN_OVER_RETRY: Duration = Duration::from_secs(60);
 /// A connection that ends sooner may have been taken over. MQTT 3.1.1 cannot say so, and mosquitto 2.0 does not in 5.
 const QUICK_CLOSE: Duration = Duration::from_secs(10);
 const QUICK_CLOSES: u32 = 3;
+/// A certificate that is not trusted is looked at again so often: it or our authority may have been replaced.
+const UNTRUSTED_EVERY: Duration = Duration::from_secs(300);
 /// A broker that is known to speak MQTT 5 and hangs up without a word was killed in that moment, as like as not. Only after
 /// so many times the lesser protocol is tried, because it is kept until the broker next goes away.
 const HANG_UPS: u32 = 2;
@@ -50,10 +52,12 @@ pub enum BrokerState {
         /// When.
         retry_at: Mono,
     },
-    /// Its certificate is not trusted. Not tried again until the configuration changes; never without TLS.
+    /// Its certificate is not trusted. Tried seldom, with our files as they are then, and never without TLS or unchecked.
     Untrusted {
         /// What is wrong and what to do.
         reason: String,
+        /// When.
+        retry_at: Mono,
     },
     /// We closed the connection and will not open it again.
     Stopped,
@@ -70,10 +74,21 @@ impl BrokerState {
         match self {
             Self::Backoff { reason, .. }
             | Self::Refused { reason, .. }
-            | Self::Untrusted { reason } => Some(reason),
+            | Self::Untrusted { reason, .. } => Some(reason),
             Self::TakenOver { .. } => {
                 Some("another client has our id; give each box its own node.name")
             }
+            Self::Connecting | Self::Online { .. } | Self::Stopped => None,
+        }
+    }
+
+    /// When it is tried again, unless somebody asks for that before; `None` when there is nothing to try.
+    pub fn retry_at(&self) -> Option<Mono> {
+        match self {
+            Self::Backoff { retry_at, .. }
+            | Self::Refused { retry_at, .. }
+            | Self::TakenOver { retry_at }
+            | Self::Untrusted { retry_at, .. } => Some(*retry_at),
             Self::Connecting | Self::Online { .. } | Self::Stopped => None,
         }
     }
@@ -173,7 +188,7 @@ impl Policy {
         self.knows_v5 |= self.protocol == Protocol::V5;
     }
 
-    /// Chooses the state to show. In a state with `retry_at` the next try comes then; `Untrusted` is final.
+    /// Chooses the state to show; it says when the next try comes.
     /// `chance` is 0..1 and spreads the tries of many nodes by a fifth either way.
     pub(super) fn ended(&mut self, end: End, now: Mono, chance: f64) -> BrokerState {
         let online_for = self.online_since.take().map(|since| now.since(since));
@@ -230,7 +245,10 @@ impl Policy {
                 reason,
                 retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
             },
-            End::Untrusted(reason) => BrokerState::Untrusted { reason },
+            End::Untrusted(reason) => BrokerState::Untrusted {
+                reason,
+                retry_at: retry_after(UNTRUSTED_EVERY, UNTRUSTED_EVERY, 0),
+            },
             End::TooLarge => BrokerState::Backoff {
                 reason: "the broker ends the connection on a message that is too large for it, so messages of that size are held back; raise its limit".to_owned(),
                 retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
@@ -433,17 +451,19 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_slow_and_mistrust_is_final() {
+    fn refusals_are_slow_and_so_is_mistrust_each_time() {
         let mut policy = Policy::new();
         let state = policy.ended(End::Refused("login".into()), at(0), 0.5);
         assert!(matches!(state, BrokerState::Refused { retry_at, .. } if retry_at == at(30)));
-        let state = policy.ended(End::Untrusted("ca".into()), at(0), 0.5);
-        assert_eq!(
-            state,
-            BrokerState::Untrusted {
-                reason: "ca".into()
-            }
-        );
+        for now in [at(30), at(330), at(630)] {
+            let state = policy.ended(End::Untrusted("ca".into()), now, 0.5);
+            let expected = BrokerState::Untrusted {
+                reason: "ca".into(),
+                retry_at: now.after(Duration::from_secs(300)),
+            };
+            assert_eq!(state, expected);
+            assert_eq!(state.retry_at(), Some(now.after(UNTRUSTED_EVERY)));
+        }
     }
 
     #[test]

@@ -95,6 +95,8 @@ pub(in crate::publish) struct Task {
     /// What to listen to besides our own status, and where it goes.
     pub(in crate::publish) filters: watch::Receiver<Vec<String>>,
     pub(in crate::publish) inbox: mpsc::Sender<Inbound>,
+    /// Sent when somebody has reason to believe that a try will do now.
+    pub(in crate::publish) again: watch::Receiver<()>,
     /// Turns true once, or its sender is dropped: both mean stop.
     pub(in crate::publish) stop: watch::Receiver<bool>,
 }
@@ -126,28 +128,32 @@ impl Task {
     /// At one place, until a stop or another place is wanted.
     async fn stay(&self, place: &Arc<Place>, places: &mut watch::Receiver<Arc<Place>>) {
         let mut policy = Policy::new();
-        let mut memory = Memory::default();
+        let mut memory = Memory::of(place);
+        let mut again = self.again.clone();
         let random = RandomState::new();
         let mut tries = 0u64;
         loop {
+            // Whoever asks from here on gets another try: this one may have read the files already.
+            again.mark_unchanged();
+            memory.renew_trust(self.clock.now()).await;
             let (open, events) = Open::new(self, place, &policy, &mut memory);
             let Some(end) = open.run(events, &mut policy).await else {
                 return;
             };
             self.shared.outbox().disconnected();
+            if self.state.borrow().is_online() {
+                // Asked for when there was nothing to do.
+                again.mark_unchanged();
+            }
             tries += 1;
             let chance = (random.hash_one(tries) >> 11) as f64 / (1u64 << 53) as f64;
             let state = policy.ended(end, self.clock.now(), chance);
-            let retry_at = match &state {
-                BrokerState::Backoff { retry_at, .. }
-                | BrokerState::Refused { retry_at, .. }
-                | BrokerState::TakenOver { retry_at } => Some(*retry_at),
-                _ => None,
-            };
+            let retry_at = state.retry_at();
             self.show(place, state);
             let mut stop = self.stop.clone();
             tokio::select! {
                 () = self.rest(retry_at) => {}
+                Ok(()) = again.changed() => {}
                 () = asked_to_stop(&mut stop) => return,
                 Ok(()) = places.changed() => return,
             }
@@ -199,8 +205,13 @@ impl Task {
                     "another client has our id, trying once a minute; give each box its own node.name"
                 );
             }
-            BrokerState::Untrusted { reason } => {
-                tracing::error!(host, port, reason, "broker not trusted, not trying again");
+            BrokerState::Untrusted { reason, .. } => {
+                tracing::error!(
+                    host,
+                    port,
+                    reason,
+                    "broker not trusted, trying again seldom"
+                );
             }
         }
     }
@@ -214,10 +225,11 @@ pub(super) async fn asked_to_stop(stop: &mut watch::Receiver<bool>) {
 /// Same trouble as before: only the time of the next try moved. A try in between is no news, so the
 /// state stays what it was until the try has ended.
 fn is_same(shown: &BrokerState, new: &BrokerState) -> bool {
-    use BrokerState::{Backoff, Refused, TakenOver};
+    use BrokerState::{Backoff, Refused, TakenOver, Untrusted};
     match (shown, new) {
         (Backoff { reason: a, .. }, Backoff { reason: b, .. })
-        | (Refused { reason: a, .. }, Refused { reason: b, .. }) => a == b,
+        | (Refused { reason: a, .. }, Refused { reason: b, .. })
+        | (Untrusted { reason: a, .. }, Untrusted { reason: b, .. }) => a == b,
         (TakenOver { .. }, TakenOver { .. }) => true,
         _ => shown == new,
     }

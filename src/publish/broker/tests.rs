@@ -28,6 +28,7 @@ use crate::{
     testing::mqtt,
 };
 
+mod again;
 mod heard;
 mod limits;
 mod moves;
@@ -270,19 +271,31 @@ async fn a_refused_login_is_said_clearly_and_a_right_one_works() {
     reach(&accepted, BrokerState::is_online).await;
 }
 
-/// An authority and a certificate for localhost, made by the openssl command.
+fn openssl(directory: &Path, arguments: &str) {
+    let done = Command::new("openssl")
+        .current_dir(directory)
+        .args(arguments.split_whitespace())
+        .stderr(Stdio::null())
+        .status();
+    assert!(
+        done.expect("tests need openssl").success(),
+        "openssl {arguments}"
+    );
+}
+
+/// A certificate of `who` (`server`, `client`), signed by an authority (`ca`, `other`).
+fn sign(directory: &Path, who: &str, authority: &str, certificate: &str) {
+    openssl(
+        directory,
+        &format!(
+            "x509 -req -in {who}.csr -CA {authority}.pem -CAkey {authority}.key -CAcreateserial -out {certificate} -days 2 -extfile names"
+        ),
+    );
+}
+
+/// Two authorities, and certificates of the first for localhost, made by the openssl command.
 fn certificates(directory: &Path) {
-    let run = |arguments: &str| {
-        let done = Command::new("openssl")
-            .current_dir(directory)
-            .args(arguments.split_whitespace())
-            .stderr(Stdio::null())
-            .status();
-        assert!(
-            done.expect("tests need openssl").success(),
-            "openssl {arguments}"
-        );
-    };
+    let run = |arguments: &str| openssl(directory, arguments);
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
     for ca in ["ca", "other"] {
         run(&format!(
@@ -295,9 +308,7 @@ fn certificates(directory: &Path) {
         run(&format!(
             "req {key} -keyout {who}.key -out {who}.csr -subj /CN={who}"
         ));
-        run(&format!(
-            "x509 -req -in {who}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {who}.pem -days 2 -extfile names"
-        ));
+        sign(directory, who, "ca", &format!("{who}.pem"));
     }
 }
 

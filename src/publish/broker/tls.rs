@@ -1,4 +1,4 @@
-//! Who is trusted: the machine's authorities, one of our own, or - said loudly - anybody.
+//! Who is trusted: the machine's authorities, one of our own, or - said loudly - anybody. And who we say that we are.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -15,6 +15,7 @@ use rumqttc::{
         sign::{CertifiedKey, SingleCertAndKey},
     },
 };
+use tokio::task::spawn_blocking;
 
 use crate::config::MqttTls;
 
@@ -49,8 +50,41 @@ pub enum TlsError {
     Setup(#[from] rustls::Error),
 }
 
+/// How TLS is configured, and what its files held when they were last good.
+#[derive(Clone)]
+pub(in crate::publish) struct Trust {
+    tls: MqttTls,
+    client: TlsConfiguration,
+}
+
+impl Trust {
+    /// Reads the files; blocks for that.
+    pub(in crate::publish) fn read(tls: &MqttTls) -> Result<Self, TlsError> {
+        Ok(Self {
+            client: client(tls)?,
+            tls: tls.clone(),
+        })
+    }
+
+    /// Reads the files again: certificates are replaced while we run. When they are no good at the moment, half written or
+    /// newer than the key that we know, what they held before stays.
+    pub(super) async fn renew(&mut self) -> Result<(), TlsError> {
+        let tls = self.tls.clone();
+        // A panic is told by the panic itself.
+        if let Ok(read) = spawn_blocking(move || client(&tls)).await {
+            self.client = read?;
+        }
+        Ok(())
+    }
+
+    /// For one connection.
+    pub(super) fn client(&self) -> TlsConfiguration {
+        self.client.clone()
+    }
+}
+
 /// Builds the client's side. Reads files; blocks for that.
-pub(in crate::publish) fn tls_from_config(tls: &MqttTls) -> Result<TlsConfiguration, TlsError> {
+fn client(tls: &MqttTls) -> Result<TlsConfiguration, TlsError> {
     let provider = Arc::new(crypto::ring::default_provider());
     let mut config = if tls.insecure {
         unchecked(&provider)?

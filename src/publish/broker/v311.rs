@@ -10,10 +10,11 @@ use super::{
     link::{CONNECT_TIMEOUT, Happened, KEEP_ALIVE_S, Outcome, PACKET_MAX_BYTES, Settings, Way},
     policy::End,
     terms::Terms,
+    tls::Trust,
 };
 use crate::publish::{Inbound, message::status_text};
 
-pub(super) fn options(settings: &Settings, retains: bool) -> MqttOptions {
+pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool) -> MqttOptions {
     let address = (settings.host.clone(), settings.port);
     let mut options = MqttOptions::new(settings.client_id.clone(), address);
     options
@@ -35,8 +36,8 @@ pub(super) fn options(settings: &Settings, retains: bool) -> MqttOptions {
         }
         (None, _) => {}
     }
-    if let Some(tls) = &settings.tls {
-        options.set_transport(Transport::Tls(tls.clone()));
+    if let Some(trust) = trust {
+        options.set_transport(Transport::Tls(trust.client()));
     }
     options
 }

@@ -15,10 +15,11 @@ use super::{
     },
     policy::End,
     terms::Terms,
+    tls::Trust,
 };
 use crate::publish::{Inbound, ReplyTo, message::status_text};
 
-pub(super) fn options(settings: &Settings, retains: bool) -> MqttOptions {
+pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool) -> MqttOptions {
     let address = (settings.host.clone(), settings.port);
     let mut options = MqttOptions::new(settings.client_id.clone(), address);
     let will_properties = LastWillProperties {
@@ -55,8 +56,8 @@ pub(super) fn options(settings: &Settings, retains: bool) -> MqttOptions {
         }
         (None, _) => {}
     }
-    if let Some(tls) = &settings.tls {
-        options.set_transport(Transport::Tls(tls.clone()));
+    if let Some(trust) = trust {
+        options.set_transport(Transport::Tls(trust.client()));
     }
     options
 }

@@ -4,6 +4,7 @@ use std::fs;
 
 use crate::{
     config::Environment,
+    publish::BrokerState,
     testing::{
         broker::{Broker, Script},
         rtsp::{
@@ -159,4 +160,33 @@ async fn another_broker_name_and_page_leave_the_camera_alone() {
     assert!(last[0].1 > first.last().unwrap().1, "{first:?} {last:?}");
     let books = daemon.engines.sampler().books();
     assert!(books[0].1.balanced() && books[0].1.failed == 0, "{books:?}");
+}
+
+#[tokio::test]
+async fn a_reload_tries_a_broker_again_that_refused_us_whatever_the_file_says() {
+    const REFUSES: u8 = 0x86;
+    let broker = Broker::start(Script {
+        connack: REFUSES,
+        ..Script::default()
+    })
+    .await;
+    let site = Site::new().await;
+    let same = "http.listen = \"off\"";
+    let mut daemon = daemon_of(site.write("edge1", &broker, same), &[usize::MAX]).await;
+    let mut state = daemon.publisher.state();
+    for head in [same, "http.listen = \"off\"\nmqtt.retain_snapshots = true"] {
+        let is_refused = |state: &BrokerState| matches!(state, BrokerState::Refused { .. });
+        let refused = state.wait_for(is_refused).await.unwrap().clone();
+        broker.script(|script| script.connack = 0);
+        site.write("edge1", &broker, head);
+        match daemon.reload(&site.path()).await {
+            Reloaded::Unchanged => assert_eq!(head, same),
+            Reloaded::Good(next) => assert!(daemon.go_on_with(*next).await.is_none()),
+            Reloaded::Refused(why) => panic!("{why:?}"),
+        }
+        state.wait_for(BrokerState::is_online).await.unwrap();
+        assert!(Some(daemon.clock.now()) < refused.retry_at(), "by itself");
+        broker.script(|script| script.connack = REFUSES);
+        broker.cut();
+    }
 }

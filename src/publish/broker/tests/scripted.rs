@@ -448,7 +448,6 @@ async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
     let settings = Settings {
         host: "127.0.0.1".into(),
         port: broker.port,
-        tls: None,
         user: None,
         password: None,
         client_id: "spotter".into(),
@@ -458,7 +457,7 @@ async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
         protocol: Protocol::V5,
         retains: true,
     };
-    let (sender, mut events) = link::open(&settings, manner);
+    let (sender, mut events) = link::open(&settings, None, manner);
     let way = Way {
         acknowledged: true,
         correlation: Some(vec![0, 1, 0xff]),
