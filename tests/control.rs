@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use support::{
     DONE, Program,
     broker::{Consumer, broker, publish, retained},
-    file, free_address,
+    file, free_address, get, until,
 };
 
 /// Two cameras with GStreamer's ball, and a third that is added later.
@@ -27,6 +27,7 @@ const ROOF: &str = "[camera.roof]\nurl = \"test://\"\nprompt.ball.detect = \"whi
 struct Site {
     directory: tempfile::TempDir,
     address: std::net::SocketAddr,
+    page: std::net::SocketAddr,
     _broker: spotter::demo::broker::Broker,
     consumer: Consumer,
 }
@@ -40,6 +41,7 @@ impl Site {
         Self {
             directory,
             address,
+            page: free_address(),
             _broker: broker,
             consumer,
         }
@@ -48,10 +50,10 @@ impl Site {
     fn write(&self, cameras: &[&str]) -> PathBuf {
         let state = self.directory.path().join("state");
         let head = format!(
-            "node = {{ name = \"edge1\", state_dir = {state:?} }}\nhttp.listen = \"off\"\nmodel.budget = \"60s\"\n\
+            "node = {{ name = \"edge1\", state_dir = {state:?} }}\nhttp.listen = \"{}\"\nmodel.budget = \"60s\"\n\
              defaults = {{ first_frame = \"60s\", stall = \"60s\" }}\n\
              mqtt = {{ url = \"mqtt://{}\", commands = \"all\" }}\n",
-            self.address
+            self.page, self.address
         );
         let text = format!("{head}{}", cameras.concat());
         file(self.directory.path(), "site.toml", text)
@@ -159,16 +161,22 @@ fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise
         "the other camera is not disturbed"
     );
 
-    // A command that is to be retained is never acted on, or it would be done again at every start.
-    publish(
-        site.address,
-        "spotter/edge1/cam/gate/enabled/set",
-        "OFF",
-        &["-r"],
-    );
-    program
-        .stderr
-        .wait_for("a retained command is not acted on");
+    // A command that is to be retained is never acted on, or it would be done again at every start. Each topic is named.
+    let kept = ["gate/enabled", "gate/rate"].map(|of| format!("spotter/edge1/cam/{of}/set"));
+    let keep = |topic: &str, payload: &str| publish(site.address, topic, payload, &["-r"]);
+    for (topic, payload) in kept.iter().zip(["OFF", "9"]) {
+        keep(topic, payload);
+        let told = program.stderr.wait_for(topic);
+        assert!(
+            told.contains("a retained command is not acted on"),
+            "{told}"
+        );
+    }
+    until("retained commands that are counted", || {
+        let page = get(site.page, "/metrics")?;
+        page.contains("spotter_publish_inbound_retained_total 2\n")
+            .then_some(())
+    });
     let overrides = site.ask(json!({"op": "get", "what": "overrides"}));
     assert_eq!(
         overrides["value"].as_array().map(Vec::len),
@@ -177,12 +185,9 @@ fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise
     );
     let ended = program.terminate().expect(DONE);
     says_the_same(&ended.stdout, &site.consumer);
-    publish(
-        site.address,
-        "spotter/edge1/cam/gate/enabled/set",
-        "",
-        &["-r"],
-    );
+    for topic in &kept {
+        keep(topic, "");
+    }
 
     // The words are kept over a restart, until the file says something else.
     let from = site.consumer.now();

@@ -60,6 +60,9 @@ const CAMERAS_LIMIT: Duration = Duration::from_secs(6);
 /// Grace for the last messages.
 const BROKER_LIMIT: Duration = Duration::from_secs(5);
 
+/// The broker may hold retained commands on topics without end; so many are named in a minute, all are counted.
+const OLD_TOPICS_MAX: usize = 64;
+
 /// What to run.
 pub struct Start {
     /// Where the configuration came from, to read it again.
@@ -218,8 +221,8 @@ struct Daemon {
     asks: Asks<Asker>,
     /// Requests of the last minutes.
     repeated: Repeated<Reply>,
-    /// Retained commands, told once a minute.
-    old_requests: Repeats<()>,
+    /// Topics of retained commands, each told once a minute.
+    old_requests: Repeats<String>,
     /// The log shows another level until then.
     log_until: Option<Mono>,
     info: Info,
@@ -317,7 +320,7 @@ impl Daemon {
             reopening: None,
             asks: Asks::default(),
             repeated: Repeated::default(),
-            old_requests: Repeats::default(),
+            old_requests: Repeats::of_at_most(OLD_TOPICS_MAX),
             log_until: None,
             info,
             cameras,

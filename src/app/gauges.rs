@@ -47,7 +47,7 @@ pub fn facts(metrics: &Metrics, facts: &Facts) {
         metrics.set_books(camera, books);
     }
     metrics.set_messages(facts.tally.streams_sent, &dropped(&facts.tally));
-    metrics.set_inbound_dropped(facts.tally.inbound_dropped);
+    metrics.set_inbound(facts.tally.inbound_dropped, facts.tally.inbound_retained);
     metrics.set_snapshots(&facts.snapshots.by_outcome());
     metrics
         .broker_online

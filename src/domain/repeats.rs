@@ -7,9 +7,12 @@ use super::Mono;
 /// A problem of one kind is told at most so often.
 pub const TELL_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// Which kinds of problems were told when, of one camera or one part. Kinds are few and known, so nothing is forgotten.
+/// Which kinds of problems were told when, of one camera or one part. Kinds that are few and known are never forgotten.
 #[derive(Clone, Debug)]
-pub struct Repeats<K>(Vec<Told<K>>);
+pub struct Repeats<K> {
+    told: Vec<Told<K>>,
+    most: usize,
+}
 
 #[derive(Clone, Debug)]
 struct Told<K> {
@@ -19,18 +22,19 @@ struct Told<K> {
 }
 
 impl<K: PartialEq> Repeats<K> {
+    /// For kinds that strangers choose: `most` of them are told in a minute and remembered, what is beyond is not told.
+    pub fn of_at_most(most: usize) -> Self {
+        Self {
+            told: Vec::new(),
+            most,
+        }
+    }
+
     /// A problem of this kind came up. `Some` when it is to be told, with how often it came up untold since the last
     /// time it was.
     pub fn tell(&mut self, kind: K, now: Mono) -> Option<u64> {
-        match self.0.iter_mut().find(|told| told.kind == kind) {
-            None => {
-                self.0.push(Told {
-                    kind,
-                    at: now,
-                    untold: 0,
-                });
-                Some(0)
-            }
+        match self.told.iter_mut().find(|told| told.kind == kind) {
+            None => self.tell_first(kind, now),
             Some(told) if now.since(told.at) < TELL_AGAIN_AFTER => {
                 told.untold += 1;
                 None
@@ -41,11 +45,27 @@ impl<K: PartialEq> Repeats<K> {
             }
         }
     }
+
+    fn tell_first(&mut self, kind: K, now: Mono) -> Option<u64> {
+        if self.told.len() >= self.most {
+            self.told
+                .retain(|told| now.since(told.at) < TELL_AGAIN_AFTER);
+        }
+        let has_room = self.told.len() < self.most;
+        has_room.then(|| {
+            self.told.push(Told {
+                kind,
+                at: now,
+                untold: 0,
+            });
+            0
+        })
+    }
 }
 
-impl<K> Default for Repeats<K> {
+impl<K: PartialEq> Default for Repeats<K> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self::of_at_most(usize::MAX)
     }
 }
 
@@ -66,5 +86,20 @@ mod tests {
         assert_eq!(told, [(0, 0), (60, 59), (120, 59)]);
         let now = Mono::from_nanos(150_000_000_000);
         assert_eq!(repeats.tell("unreachable", now), Some(0), "another kind");
+    }
+
+    #[test]
+    fn of_kinds_without_end_so_many_are_told_in_a_minute() {
+        let mut repeats = Repeats::of_at_most(2);
+        let mut told_at = |second: u64| {
+            let now = Mono::from_nanos(second * 1_000_000_000);
+            let kinds = (0..1000).filter(|kind| repeats.tell(*kind, now).is_some());
+            (kinds.collect::<Vec<_>>(), repeats.told.len())
+        };
+        assert_eq!(told_at(0), (vec![0, 1], 2));
+        assert_eq!(told_at(59), (vec![], 2));
+        assert_eq!(told_at(60), (vec![0, 1], 2), "the first that come");
+        let later = Mono::from_nanos(120_000_000_000);
+        assert_eq!(repeats.tell(999, later), Some(0), "others have gone");
     }
 }

@@ -96,6 +96,7 @@ pub struct Metrics {
     messages_dropped: Family<OfReason, Counter>,
     inbound_dropped: Counter,
     lines_lost: Counter,
+    inbound_retained: Counter,
     snapshots: Family<OfOutcome, Counter>,
     /// 1 while the broker accepts messages.
     pub broker_online: Gauge,
@@ -147,6 +148,7 @@ impl Metrics {
             messages_dropped: Family::default(),
             inbound_dropped: Counter::default(),
             lines_lost: Counter::default(),
+            inbound_retained: Counter::default(),
             snapshots: Family::default(),
             broker_online: Gauge::default(),
             spooled: Gauge::default(),
@@ -289,6 +291,11 @@ impl Metrics {
             "app_lines_lost",
             "Lines on standard output (run --json) that its reader was too slow for",
             self.lines_lost.clone(),
+        );
+        registry.register(
+            "publish_inbound_retained",
+            "Commands that were not acted on, because they were retained",
+            self.inbound_retained.clone(),
         );
         registry.register(
             "app_snapshots",
@@ -435,9 +442,10 @@ impl Metrics {
         }
     }
 
-    /// Copies how many messages to us were dropped since the start.
-    pub fn set_inbound_dropped(&self, messages: u64) {
-        set(&self.inbound_dropped, messages);
+    /// Copies how many messages to us were dropped since the start, and how many were retained commands.
+    pub fn set_inbound(&self, dropped: u64, retained: u64) {
+        set(&self.inbound_dropped, dropped);
+        set(&self.inbound_retained, retained);
     }
 
     /// Copies how many lines on standard output were lost since the start.

@@ -85,7 +85,11 @@ pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> Hea
         _ => return Heard::Other,
     };
     if message.retained {
-        return Heard::Old;
+        // Without a word it is the one that clears.
+        return match message.payload.is_empty() {
+            true => Heard::Other,
+            false => Heard::Old,
+        };
     }
     let (head, command) = asked;
     Heard::Request(Box::new(Asked {

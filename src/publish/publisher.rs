@@ -294,6 +294,11 @@ impl Publisher {
         inbox.take()
     }
 
+    /// Counts a command that was retained and is not acted on.
+    pub fn ignore_retained(&self) {
+        self.shared.ignore_retained();
+    }
+
     /// What became of messages so far.
     pub fn tally(&self) -> Tally {
         self.shared.tally()

@@ -36,6 +36,8 @@ pub struct Tally {
     pub replies_dropped: u64,
     /// What others said to us and was dropped, because nobody read it.
     pub inbound_dropped: u64,
+    /// Commands that the broker had kept, or was to keep, and that were not acted on.
+    pub inbound_retained: u64,
 }
 
 impl Tally {

@@ -29,8 +29,10 @@ impl Daemon {
         match publish::heard(&self.publisher.topics(), ha_status.as_deref(), &message) {
             Heard::Request(asked) => self.on_request(*asked, path).await,
             Heard::Old => {
-                if let Some(untold) = self.old_requests.tell((), self.clock.now()) {
-                    let (topic, untold) = (&message.topic, (untold > 0).then_some(untold));
+                self.publisher.ignore_retained();
+                let topic = &message.topic;
+                if let Some(untold) = self.old_requests.tell(topic.clone(), self.clock.now()) {
+                    let untold = (untold > 0).then_some(untold);
                     tracing::warn!(
                         topic,
                         untold,

@@ -16,8 +16,8 @@ fn names_follow_the_scheme_and_books_are_copied() {
     };
     metrics.set_books(&CameraId::new("gate").unwrap(), &books);
     metrics.set_messages(7, &[("offline", 2)]);
-    metrics.set_inbound_dropped(3);
     metrics.set_lines_lost(11);
+    metrics.set_inbound(3, 2);
     metrics.set_snapshots(&[("taken", 5), ("too_soon", 4)]);
     metrics.total_seconds.observe(0.066);
     let counts = CameraCounts {
@@ -44,6 +44,7 @@ fn names_follow_the_scheme_and_books_are_copied() {
         "spotter_publish_messages_dropped_total{reason=\"offline\"} 2",
         "spotter_publish_inbound_dropped_total 3",
         "spotter_app_lines_lost_total 11",
+        "spotter_publish_inbound_retained_total 2",
         "spotter_app_snapshots_total{outcome=\"taken\"} 5",
         "spotter_app_snapshots_total{outcome=\"too_soon\"} 4",
         "spotter_publish_latency_seconds_count 1",

@@ -33,6 +33,7 @@ pub(in crate::publish) struct Shared {
     changed: Notify,
     turns: AtomicU64,
     inbound_dropped: AtomicU64,
+    inbound_retained: AtomicU64,
 }
 
 impl Shared {
@@ -42,6 +43,7 @@ impl Shared {
             changed: Notify::new(),
             turns: AtomicU64::new(0),
             inbound_dropped: AtomicU64::new(0),
+            inbound_retained: AtomicU64::new(0),
         }
     }
 
@@ -74,10 +76,16 @@ impl Shared {
         self.inbound_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A retained command was not acted on.
+    pub(in crate::publish) fn ignore_retained(&self) {
+        self.inbound_retained.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What became of messages, both ways.
     pub(in crate::publish) fn tally(&self) -> Tally {
         Tally {
             inbound_dropped: self.inbound_dropped.load(Ordering::Relaxed),
+            inbound_retained: self.inbound_retained.load(Ordering::Relaxed),
             ..self.outbox().tally()
         }
     }

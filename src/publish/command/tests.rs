@@ -220,6 +220,11 @@ fn old_messages_are_never_acted_on_and_others_are_not_ours() {
         heard(&topics(), ha, &retained("cam/gate/rate/set")),
         Heard::Old
     );
+    let cleared = Inbound {
+        payload: Vec::new(),
+        ..retained("cam/gate/rate/set")
+    };
+    assert_eq!(heard(&topics(), ha, &cleared), Heard::Other);
     for other in [
         "status",
         "cam/gate/rate",
