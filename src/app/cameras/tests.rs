@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::{
-    domain::SystemClock,
+    app::rig,
+    domain::{ManualClock, NodeId, SystemClock},
     ingest::{Failure, Fault, Opener, Outlet, Progress, Source, SourceEvent},
+    publish::Identity,
     testing,
 };
 
@@ -38,6 +40,44 @@ async fn switching_is_told_once_off_at_once_and_on_when_it_is_tried_again() {
     assert!(heard.await.is_ok());
     assert_eq!(watched.switched(), Some(Switched::On(camera.id.clone())));
     assert_eq!(watched.switched(), None);
+}
+
+#[tokio::test]
+async fn a_schedule_switches_its_camera_off_and_on_and_off_is_no_trouble() {
+    let file = rig::config(
+        "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
+         schedule = \"Mon-Sun 18:00-06:00 UTC\"\n",
+    );
+    // A second before six in the evening of 22 August 2026.
+    let manual = ManualClock::at(WallTime::from_unix_millis(1_787_421_599_000));
+    let clock: Arc<dyn Clock> = Arc::new(manual.clone());
+    let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
+    let (publisher, _task) =
+        Publisher::start(&file.mqtt, None, &identity, Arc::clone(&clock)).unwrap();
+    let camera = &file.cameras[0];
+    let real = Arc::new(SystemClock::new());
+    let handle = ingest::spawn_with(Arc::new(Absent), camera, real, Arc::new(|_| {}));
+    let mut health = handle.health();
+    let mut cameras = Cameras {
+        here: vec![Watched::new(camera, handle)],
+        leaving: JoinSet::new(),
+    };
+    let off = [Switched::Off(camera.id.clone())];
+    assert_eq!(cameras.tick(&publisher, &clock).await, off);
+    let is_off = |health: &Health| health.phase == Phase::Disabled;
+    assert!(health.wait_for(is_off).await.is_ok());
+    assert_eq!(cameras.troubles().count(), 0);
+
+    manual.advance(Duration::from_secs(1));
+    let mut switched = cameras.tick(&publisher, &clock).await;
+    assert!(health.wait_for(|health| !is_off(health)).await.is_ok());
+    switched.extend(cameras.tick(&publisher, &clock).await);
+    assert_eq!(switched, [Switched::On(camera.id.clone())]);
+
+    manual.advance(Duration::from_secs(12 * 3600 - 1));
+    assert_eq!(cameras.tick(&publisher, &clock).await, []);
+    manual.advance(Duration::from_secs(1));
+    assert_eq!(cameras.tick(&publisher, &clock).await, off);
 }
 
 #[tokio::test]

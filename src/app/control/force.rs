@@ -147,3 +147,67 @@ impl Force {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::rig;
+
+    /// Two files of one site that differ in what becomes of changes: keep, forget.
+    fn files(state: &tempfile::TempDir) -> [Config; 2] {
+        ["keep", "forget"].map(|overrides| {
+            let mut config = rig::config(&format!(
+                "mqtt = {{ url = \"mqtt://127.0.0.1:1\", overrides = \"{overrides}\" }}\n\
+                 [camera.gate]\nurl = \"test://\"\nrate = 1\nprompt.person.detect = \"person\"\n"
+            ));
+            config.node.state_dir = state.path().to_owned();
+            config
+        })
+    }
+
+    fn open(config: &Config) -> Force {
+        Force::open(config, Mono::default())
+    }
+
+    fn rate_hz(force: &Force) -> f64 {
+        force.cameras()[0].rate_hz
+    }
+
+    fn set_rate(force: &mut Force, rate_hz: f64) {
+        let command = Command::Set {
+            camera: force.cameras()[0].id.clone(),
+            setting: Setting::RateHz(rate_hz),
+        };
+        force.command(&command, Mono::default()).unwrap();
+    }
+
+    #[test]
+    fn changes_survive_a_restart_or_are_forgotten_as_the_file_wants_it() {
+        let state = tempfile::tempdir().unwrap();
+        let [keep, forget] = files(&state);
+        set_rate(&mut open(&keep), 4.0);
+        assert_eq!(rate_hz(&open(&keep)), 4.0);
+
+        let mut force = open(&forget);
+        assert_eq!(rate_hz(&force), 1.0);
+        set_rate(&mut force, 5.0);
+        assert_eq!(rate_hz(&force), 5.0);
+        assert_eq!(rate_hz(&open(&forget)), 1.0);
+        assert_eq!(rate_hz(&open(&keep)), 1.0, "neither change is left");
+    }
+
+    #[test]
+    fn a_reload_begins_to_keep_what_holds_and_forgets_what_was_kept() {
+        let state = tempfile::tempdir().unwrap();
+        let [keep, forget] = files(&state);
+        let mut force = open(&forget);
+        set_rate(&mut force, 5.0);
+        force.rebase(&keep, Mono::default());
+        assert_eq!(rate_hz(&open(&keep)), 5.0);
+
+        force.rebase(&forget, Mono::default());
+        assert_eq!(rate_hz(&force), 5.0, "it holds until the end of this run");
+        set_rate(&mut force, 6.0);
+        assert_eq!(rate_hz(&open(&keep)), 1.0, "nothing is left of it");
+    }
+}
