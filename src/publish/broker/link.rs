@@ -17,6 +17,8 @@ pub(super) const QUEUE: usize = 4;
 pub(super) const PACKET_MAX_BYTES: usize = 512 * 1024;
 /// Half as much again without a word from us, and the broker sends our will.
 pub(super) const KEEP_ALIVE_S: u16 = 10;
+/// The contract's, for losses that are over in a moment. Our session ends with the connection, and by the letter of MQTT 5 the
+/// will is due then; mosquitto waits all the same.
 pub(super) const WILL_DELAY_S: u32 = 5;
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
