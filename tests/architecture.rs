@@ -36,6 +36,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// They see all stages, and no stage sees them.
+const ABOVE: &[&str] = &["app", "cli"];
+
 /// Longest source file, in lines.
 const FILE_MAX_LINES: usize = 500;
 
@@ -65,32 +68,24 @@ fn root() -> PathBuf {
 #[test]
 fn a_stage_never_imports_another_stage() {
     let mut wrong = Vec::new();
+    let rooms: Vec<&str> = IMPORTS.iter().map(|(room, _)| *room).collect();
     for (room, allowed) in IMPORTS {
-        for path in sources(&root().join("src").join(room)) {
+        let folder = root().join("src").join(room);
+        for path in sources(&folder) {
+            let within = path.strip_prefix(&folder).expect("a file of the room");
             // A test may set up whatever it needs.
-            if path.file_name().is_some_and(|name| name == "tests.rs") {
+            if within
+                .iter()
+                .any(|part| part == "tests" || part == "tests.rs")
+            {
                 continue;
             }
             let text = fs::read_to_string(&path).expect("source file");
-            let shipped = text.split("#[cfg(test)]").next().unwrap_or_default();
-            for (number, line) in shipped.lines().enumerate() {
-                let Some(at) = line.find("crate::") else {
-                    continue;
-                };
-                if line.trim_start().starts_with("//") {
-                    continue;
-                }
-                let named: String = line[at + 7..]
-                    .chars()
-                    .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-                    .collect();
-                let known = IMPORTS.iter().any(|(other, _)| *other == named);
-                if known && named != *room && !allowed.contains(&named.as_str()) {
-                    wrong.push(format!(
-                        "{}:{}: {room} imports {named}",
-                        path.display(),
-                        number + 1
-                    ));
+            for (line, named) in imports(&shipped(&text)) {
+                let named = named.as_str();
+                let known = rooms.contains(&named) || ABOVE.contains(&named);
+                if known && named != *room && !allowed.contains(&named) {
+                    wrong.push(format!("{}:{line}: {room} imports {named}", path.display()));
                 }
             }
         }
@@ -100,6 +95,104 @@ fn a_stage_never_imports_another_stage() {
         "what two stages share is a noun and goes to domain:\n{}",
         wrong.join("\n")
     );
+}
+
+/// The text with empty lines in place of comments and of items that only tests see. `cargo fmt` has set it: such an item ends
+/// where a line at the depth of its attribute does.
+fn shipped(text: &str) -> String {
+    let mut hidden = None;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let code = line.trim();
+        let depth = line.len() - line.trim_start().len();
+        let shown = hidden.is_none() && code != "#[cfg(test)]" && !code.starts_with("//");
+        lines.push(if shown { line } else { "" });
+        if code == "#[cfg(test)]" {
+            hidden = hidden.or(Some(depth));
+        } else if hidden == Some(depth)
+            && !code.starts_with(['#', '/'])
+            && code.ends_with([';', ',', '}'])
+        {
+            hidden = None;
+        }
+    }
+    lines.join("\n")
+}
+
+/// Every name that stands directly behind `crate::`, by itself or in braces, and its line.
+fn imports(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (at, path) in text.match_indices("crate::") {
+        let behind = at + path.len();
+        let mut depth = 0;
+        // The next name is the first of its path.
+        let mut begins = true;
+        for (offset, character) in text[behind..].char_indices() {
+            match character {
+                '{' => depth += 1,
+                '}' => (depth, begins) = (depth - 1, false),
+                ',' => begins = depth == 1,
+                _ if begins && is_of_name(character) => {
+                    let name = text[behind + offset..].chars();
+                    let name = name.take_while(|c| is_of_name(*c)).collect();
+                    let line = text[..behind + offset].lines().count();
+                    found.push((line, name));
+                    begins = false;
+                }
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn is_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}
+
+#[test]
+fn imports_are_seen_in_every_form_and_those_of_tests_are_not() {
+    let text = "\
+use crate::track::{Tracker, sampler};
+use crate::{
+    domain::{CameraId, engine::{front, Options}},
+    // control,
+    config, publish::Publisher,
+};
+use std::{fmt, sync::Arc};
+#[cfg(test)]
+use crate::sim::{
+    Simulated,
+};
+
+impl Held {
+    #[cfg(test)]
+    pub fn seen(
+        &self,
+    ) -> crate::cpu::Device {
+        self.0
+    }
+
+    pub fn both(&self) -> (crate::gauge::Gauge, crate::model::Model) {
+        let one = Some(crate::{ops});
+    }
+}
+";
+    let seen = imports(&shipped(text));
+    let seen: Vec<(usize, &str)> = seen.iter().map(|(at, name)| (*at, name.as_str())).collect();
+    let expected = [
+        (1, "track"),
+        (3, "domain"),
+        (5, "config"),
+        (5, "publish"),
+        (21, "gauge"),
+        (21, "model"),
+        (22, "ops"),
+    ];
+    assert_eq!(seen, expected);
 }
 
 #[test]
