@@ -95,10 +95,9 @@ async fn the_transport_that_a_camera_takes_is_found_and_silence_is_noticed() {
         let mut camera = rtsp(server.url(), Transport::Udp);
         (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
         let watched = Judged::start(camera, &script);
-        let health = watched.failure().await;
-        assert_eq!(health.failure.unwrap().fault, Fault::Stalled);
-        let again = |health: &Health| health.reconnects >= 1 && health.phase == Phase::Streaming;
-        watched.until("back", again).await;
+        let health = watched.within(STALL + SLACK, "silence", failed).await;
+        assert_eq!(health.failure.as_ref().unwrap().fault, Fault::Stalled);
+        watched.comes_back(&health, "after silence").await;
         watched.stop().await;
     };
     tokio::join!(

@@ -117,9 +117,9 @@ async fn a_port_that_nobody_listens_on_is_tried_again_until_somebody_does() {
     drop(free);
     let watched = Judged::start(rtsp(format!("rtsp://{address}/x"), Transport::Tcp), &good());
     let health = watched.failure().await;
-    assert_eq!(health.failure.unwrap().fault, Fault::Unreachable);
+    assert_eq!(health.failure.as_ref().unwrap().fault, Fault::Unreachable);
     let server = Server::start_at(address, |_| good()).await;
-    watched.frames(1).await;
+    watched.comes_back(&health, "somebody listens").await;
     watched.stop().await;
     drop(server);
 }
