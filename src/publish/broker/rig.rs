@@ -138,13 +138,21 @@ impl Nats {
             .expect("tests need nats-server: apt-get install nats-server")
     }
 
-    /// As a crash on a box whose disk is new afterwards.
-    pub(super) fn lose_everything(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        fs::remove_dir_all(self.directory.path().join("store")).unwrap();
+    }
+
+    pub(super) fn restart(&mut self) {
         self.child = Self::spawn(self.directory.path());
         listens(self.port);
+    }
+
+    /// As a crash on a box whose disk is new afterwards.
+    pub(super) fn lose_everything(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.directory.path().join("store")).unwrap();
+        self.restart();
     }
 }
 
@@ -183,13 +191,17 @@ pub(super) struct Faithful {
 }
 
 impl Faithful {
-    /// Gives the payloads on `filter`.
-    pub(super) fn on(port: u16, filter: &str) -> Self {
+    /// Gives the payloads on `filter`, by MQTT `5` or `311`.
+    pub(super) fn on(port: u16, filter: &str, protocol: &str) -> Self {
+        // In 3.1.1 a session that is kept has no end.
+        let kept: &[&str] = match protocol {
+            "5" => &["-x", "3600"],
+            _ => &[],
+        };
         let mut child = Command::new("mosquitto_sub")
-            .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", "5"])
-            .args([
-                "-c", "-x", "3600", "-i", "faithful", "-q", "1", "-t", filter,
-            ])
+            .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", protocol])
+            .args(["-c", "-i", "faithful", "-q", "1", "-t", filter])
+            .args(kept)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

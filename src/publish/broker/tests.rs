@@ -29,6 +29,7 @@ use crate::{
 };
 
 mod again;
+mod books;
 mod heard;
 mod limits;
 mod moves;
@@ -49,6 +50,15 @@ async fn reach(publisher: &Publisher, wanted: impl FnMut(&BrokerState) -> bool) 
         Ok(state) => state.unwrap().clone(),
         Err(_) => panic!("the state is {:?}", publisher.state().borrow()),
     }
+}
+
+/// Waits until the broker is known to be away, and why.
+async fn away(publisher: &Publisher, why: &str) {
+    reach(
+        publisher,
+        |state| matches!(state, BrokerState::Backoff { reason, .. } if reason.contains(why)),
+    )
+    .await;
 }
 
 fn ids() -> (CameraId, PromptId) {

@@ -1,10 +1,7 @@
-//! Real outages of a real broker: mosquitto is killed, stopped and frozen, and every state is right each time after.
+//! Real outages of a real broker: mosquitto is killed, stopped and frozen. Every state is right each time after, and every event
+//! has come.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use tokio::{
     join,
@@ -13,13 +10,11 @@ use tokio::{
 
 use super::{
     super::rig::{Faithful, Listener, Mosquitto},
-    PATIENCE, ids, mqtt, publish_states, reach, start,
+    PATIENCE, away,
+    books::{Books, EVENTS},
+    ids, mqtt, publish_states, reach, start,
 };
-use crate::{
-    config::Spool,
-    domain::{CameraId, Clock as _, Event, EventStep, NodeId, SystemClock, TrackId},
-    publish::{BrokerState, Identity, Publisher, Update, event::tests::event},
-};
+use crate::publish::{BrokerState, Publisher, Update};
 
 fn count(publisher: &Publisher, count: u64) {
     let (camera, prompt) = ids();
@@ -59,101 +54,86 @@ async fn all_is_right(broker: &Mosquitto, publisher: &Publisher, count: u64) {
     }
 }
 
+/// They wait most of the time, each with brokers and nodes of its own.
 #[tokio::test]
-async fn twenty_outages_leave_every_state_right() {
-    join!(twenty(), frozen(), down_at_start());
+async fn outages_leave_every_state_right_and_lose_no_event() {
+    join!(
+        twenty_outages_leave_every_state_right(),
+        a_frozen_broker_is_noticed(),
+        a_broker_that_is_down_at_the_start(),
+        twenty_outages_lose_no_event_and_double_none(),
+        a_freeze_that_is_noticed_loses_no_event(),
+        more_than_two_minutes_lose_no_event(),
+    );
 }
 
 /// What is told while the broker is away arrives when it is back: each event, in the order of its topic, and none twice but
 /// under its own id.
-#[tokio::test]
 async fn twenty_outages_lose_no_event_and_double_none() {
-    const EACH: u64 = 5;
     let mut broker = Mosquitto::that_keeps();
-    let state = tempfile::tempdir().unwrap();
-    let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
-    let clock = Arc::new(SystemClock::new());
-    let mut settings = mqtt(broker.port);
-    settings.spool = Spool {
-        events: 1000,
-        max_age: Duration::from_secs(3600),
-        max_mb: 1,
-    };
-    let (publisher, _task) =
-        Publisher::start(&settings, Some(state.path()), &identity, clock.clone()).unwrap();
-    reach(&publisher, BrokerState::is_online).await;
-    let mut consumer = Faithful::on(broker.port, "spotter/edge1/cam/+/event/+");
-    let mut told = 0;
-    let mut tell = || {
-        told += 1;
-        let now = clock.wall();
-        let event = Event {
-            started: now,
-            last_seen: now,
-            ..event("gate", told, EventStep::New)
-        };
-        publisher.publish(Update::Event(Box::new(event)));
-        told
-    };
-    // Its session stands when something of it comes.
-    let (mut ids, mut tracks) = (HashSet::new(), Vec::new());
-    while tracks.is_empty() {
-        tell();
-        sleep(Duration::from_millis(200)).await;
-        while let Some(message) = consumer.heard_already() {
-            remember(&message, &mut ids, &mut tracks);
-        }
-    }
+    let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "5")).await;
     for round in 0..20_u64 {
         // Its consumer gives up after a goodbye, so the broker says none.
-        match round % 2 {
-            0 => broker.kill(),
-            _ => broker.signal("STOP"),
-        }
-        for _ in 0..EACH {
-            tell();
+        broker.kill();
+        for _ in 0..5 {
+            books.tell();
             sleep(Duration::from_millis(40 * (round % 7))).await;
         }
-        match round % 2 {
-            0 => {
-                // Longer than we wait: a broker back at once, three times, would look like a rival with our id.
-                sleep(Duration::from_millis(3200)).await;
-                broker.restart();
-            }
-            _ => broker.signal("CONT"),
-        }
-        let last = TrackId::new("b7c1", &ids_camera(), tell());
-        while tracks.last().map(String::as_str) != Some(last.as_str()) {
-            remember(&consumer.next().await, &mut ids, &mut tracks);
-        }
+        // Not only noticed, but looked for: a broker back at once, three times, would look like a rival with our id.
+        books.away("cannot reach").await;
+        books.tell();
+        broker.restart();
+        books.online().await;
+        books.tell();
+        books.all_came().await;
     }
-    let first = tracks
-        .first()
-        .and_then(|track| track.rsplit('-').next()?.parse().ok());
-    let expected = (first.unwrap()..=told).map(|n| format!("b7c1-gate-{n}"));
-    assert_eq!(tracks, expected.collect::<Vec<_>>());
+    books.balance();
 }
 
-fn ids_camera() -> CameraId {
-    ids().0
-}
-
-/// Notes the thing of a message that has not come before.
-fn remember(message: &str, ids: &mut HashSet<String>, tracks: &mut Vec<String>) {
-    let json: serde_json::Value = serde_json::from_str(message).unwrap();
-    if ids.insert(json["id"].as_str().unwrap().to_owned()) {
-        tracks.push(json["event"].as_str().unwrap().to_owned());
+/// What was written to its socket may still reach the broker when it goes on.
+async fn a_freeze_that_is_noticed_loses_no_event() {
+    let mut broker = Mosquitto::that_keeps();
+    let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "5")).await;
+    broker.signal("STOP");
+    for why in ["said nothing", "no answer from the broker within 10 s"] {
+        for _ in 0..5 {
+            books.tell();
+        }
+        books.away(why).await;
     }
+    books.tell();
+    broker.signal("CONT");
+    books.online().await;
+    books.tell();
+    books.all_came().await;
+    books.balance();
 }
 
-async fn twenty() {
+/// The node has tried many times by then, and rests for long.
+async fn more_than_two_minutes_lose_no_event() {
+    let mut broker = Mosquitto::that_keeps();
+    let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "5")).await;
+    broker.kill();
+    for _ in 0..125 {
+        books.tell();
+        sleep(Duration::from_secs(1)).await;
+    }
+    books.away("cannot reach").await;
+    broker.restart();
+    books.online().await;
+    books.tell();
+    books.all_came().await;
+    books.balance();
+}
+
+async fn twenty_outages_leave_every_state_right() {
     let mut broker = Mosquitto::open();
     let (publisher, _task) = start(&mqtt(broker.port));
     publish_states(&publisher);
     reach(&publisher, BrokerState::is_online).await;
     // The same in every run; what differs is when it hits us.
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    for round in 100..120 {
+    for round in 100..130 {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
@@ -161,17 +141,20 @@ async fn twenty() {
         match round % 3 {
             0 => {
                 broker.kill();
-                // Longer than we wait: a broker back at once, three times, would look like a rival with our id.
-                sleep(Duration::from_millis(3000) + some).await;
+                // A broker back at once, three times, would look like a rival with our id.
+                away(&publisher, "cannot reach").await;
+                sleep(some).await;
                 count(&publisher, round);
                 broker.restart();
             }
             1 => {
                 broker.signal("TERM");
                 count(&publisher, round);
+                away(&publisher, "closed the connection").await;
                 sleep(some).await;
                 broker.restart();
             }
+            // Held up for a moment, which is no outage.
             _ => {
                 broker.signal("STOP");
                 count(&publisher, round);
@@ -184,19 +167,14 @@ async fn twenty() {
 }
 
 /// The sockets stay open and nothing comes: nobody but we can notice.
-async fn frozen() {
+async fn a_frozen_broker_is_noticed() {
     let mut broker = Mosquitto::open();
     let (publisher, _task) = start(&mqtt(broker.port));
     publish_states(&publisher);
     reach(&publisher, BrokerState::is_online).await;
     broker.signal("STOP");
     let since = Instant::now();
-    let is_away = |state: &BrokerState| matches!(state, BrokerState::Backoff { .. });
-    let state = reach(&publisher, is_away).await;
-    assert!(
-        state.trouble().unwrap().contains("said nothing"),
-        "{state:?}"
-    );
+    away(&publisher, "said nothing").await;
     let noticed = since.elapsed();
     // 25 s are promised; the rest is for a machine that is busy with other tests.
     assert!(noticed < Duration::from_secs(35), "{noticed:?}");
@@ -207,15 +185,12 @@ async fn frozen() {
     all_is_right(&broker, &publisher, 9).await;
 }
 
-async fn down_at_start() {
+async fn a_broker_that_is_down_at_the_start() {
     let mut broker = Mosquitto::open();
     broker.kill();
     let (publisher, _task) = start(&mqtt(broker.port));
     publish_states(&publisher);
-    reach(&publisher, |state| {
-        matches!(state, BrokerState::Backoff { .. })
-    })
-    .await;
+    away(&publisher, "cannot reach").await;
     broker.restart();
     reach(&publisher, BrokerState::is_online).await;
     all_is_right(&broker, &publisher, 2).await;

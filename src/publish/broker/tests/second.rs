@@ -4,12 +4,18 @@ use std::sync::Arc;
 
 use rumqttc_v4::{AsyncClient, Event, MqttOptions, Packet, Publish, PublishOptions, QoS};
 use tokio::{
+    join,
     sync::{Notify, mpsc},
     task::JoinHandle,
     time::timeout,
 };
 
-use super::{super::rig::Nats, PATIENCE, ids, mqtt, publish_states, reach, start};
+use super::{
+    super::rig::{Faithful, Nats},
+    PATIENCE,
+    books::{Books, EVENTS},
+    ids, mqtt, publish_states, reach, start,
+};
 use crate::publish::{BrokerState, Update, detection::tests::detection};
 
 const STATUS: &str = "spotter/edge1/status";
@@ -82,6 +88,35 @@ impl Drop for Consumer {
 
 #[tokio::test]
 async fn a_broker_of_another_make_gets_and_gives_the_same() {
+    join!(states_detections_and_commands(), events_over_its_deaths());
+}
+
+/// What it keeps outlives it, and so does the session of its consumer.
+async fn events_over_its_deaths() {
+    let mut broker = Nats::start();
+    let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "311")).await;
+    for _ in 0..3 {
+        for _ in 0..5 {
+            books.tell();
+        }
+        books.all_came().await;
+        broker.kill();
+        for _ in 0..5 {
+            books.tell();
+        }
+        books.away("cannot reach").await;
+        books.tell();
+        broker.restart();
+        books.online().await;
+        for _ in 0..5 {
+            books.tell();
+        }
+        books.all_came().await;
+    }
+    books.balance();
+}
+
+async fn states_detections_and_commands() {
     let mut broker = Nats::start();
     let settings = mqtt(broker.port);
     let mut live = Consumer::on(broker.port, "live", "spotter/#").await;
