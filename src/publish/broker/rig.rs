@@ -10,7 +10,11 @@ use std::{
 };
 
 use rumqttc::{AsyncClient, Event, MqttOptions, Packet, QoS};
-use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 /// How long anything may take before a test gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -270,7 +274,16 @@ impl Listener {
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         let mut ready = Some(ready);
         let task = tokio::spawn(async move {
-            while let Ok(event) = events.poll().await {
+            loop {
+                let event = match events.poll().await {
+                    Ok(event) => event,
+                    // A busy broker may need several tries.
+                    Err(_) if ready.is_some() => {
+                        sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                    Err(_) => return,
+                };
                 match event {
                     Event::Incoming(Packet::SubAck(_)) => {
                         ready.take().map(|ready| ready.send(()));

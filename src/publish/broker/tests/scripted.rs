@@ -224,6 +224,8 @@ async fn never_answered() {
         for _ in 0..3 {
             clock.advance(Duration::from_secs(10));
             broker.say_raw(vec![0xd0, 0]);
+            // So that it is heard before the next ten seconds.
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let reason = away(&publisher).await;
         assert!(reason.contains("has not acknowledged"), "{reason}");

@@ -1,13 +1,13 @@
 //! Against a broker of another make: NATS, which speaks MQTT 3.1.1 alone and has its own ideas of topics and storage.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rumqttc_v4::{AsyncClient, Event, MqttOptions, Packet, Publish, PublishOptions, QoS};
 use tokio::{
     join,
     sync::{Notify, mpsc},
     task::JoinHandle,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -44,9 +44,22 @@ impl Consumer {
         let subscribed = Arc::new(Notify::new());
         let is_subscribed = Arc::clone(&subscribed);
         let task = tokio::spawn(async move {
-            while let Ok(event) = events.poll().await {
+            let mut ready = false;
+            loop {
+                let event = match events.poll().await {
+                    Ok(event) => event,
+                    // A busy broker may need several tries.
+                    Err(_) if !ready => {
+                        sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                    Err(_) => return,
+                };
                 match event {
-                    Event::Incoming(Packet::SubAck(_)) => subscribed.notify_one(),
+                    Event::Incoming(Packet::SubAck(_)) => {
+                        ready = true;
+                        subscribed.notify_one();
+                    }
                     Event::Incoming(Packet::Publish(publish)) => _ = sender.send(publish).await,
                     _ => {}
                 }
