@@ -43,15 +43,22 @@ impl Lines {
 
     /// Prints these until their sender is gone or nobody reads our output any more. Does not block.
     pub fn print(&self, lines: Receiver<Line>) {
+        self.print_to(lines, io::stdout());
+    }
+
+    fn print_to(&self, lines: Receiver<Line>, out: impl Write + Send + 'static) {
         let own = self.clone();
-        let print = move || {
-            if let Err(error) = write(lines, &mut io::stdout(), &own.lost) {
-                // No reason to stop watching.
-                tracing::warn!("standard output takes no more lines: {error}");
-            }
-        };
+        let print = move || own.write(lines, out);
         if let Err(error) = thread::Builder::new().name("lines".into()).spawn(print) {
             tracing::error!("no thread to print lines in: {error}");
+        }
+    }
+
+    /// The whole of a thread.
+    fn write(self, lines: Receiver<Line>, mut out: impl Write) {
+        if let Err(error) = write(lines, &mut out, &self.lost) {
+            // No reason to stop watching.
+            tracing::warn!("standard output takes no more lines: {error}");
         }
     }
 
@@ -130,17 +137,41 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_goes_away_ends_the_printing_and_one_that_stops_reading_is_not_waited_for() {
+    fn a_reader_that_goes_away_ends_the_printing() {
         let (sender, receiver) = broadcast::channel(4);
         sender.send(line(0)).unwrap();
         let ended = write(receiver, &mut Closed, &AtomicU64::new(0));
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert_eq!(sender.receiver_count(), 0, "nobody listens any more");
+    }
 
-        let (lines, printed) = Lines::new();
-        let stuck = lines.clone();
-        drop(lines);
-        printed.wait(Duration::from_millis(1));
-        assert_eq!(stuck.lost(), 0);
+    /// A full pipe, until somebody takes a piece out of it.
+    struct Full(mpsc::SyncSender<Vec<u8>>);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.send(bytes.to_vec()).unwrap();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_end_waits_for_the_last_line_and_for_a_reader_that_stopped_no_longer_than_it_may() {
+        let (sender, receiver) = broadcast::channel(4);
+        let (pipe, reader) = mpsc::sync_channel(0);
+        let (lines, Printed(printed)) = Lines::new();
+        lines.print_to(receiver, Full(pipe));
+        sender.send(line(7)).unwrap();
+        drop((lines, sender));
+        let moment = Duration::from_millis(50);
+        assert_eq!(printed.recv_timeout(moment), Err(RecvTimeoutError::Timeout));
+        let read: Vec<u8> = reader.iter().flatten().collect();
+        assert_eq!(read, format!("{}\n", line(7)).into_bytes());
+        let ended = printed.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
     }
 }
