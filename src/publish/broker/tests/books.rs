@@ -1,13 +1,17 @@
 //! What a node told beside what a consumer got: nothing is missing, and nothing came under two ids.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use tokio::time::{sleep, timeout};
 
 use super::{super::rig::Faithful, away, ids, mqtt};
 use crate::{
     config::Spool,
-    domain::{Clock as _, Event, EventStep, NodeId, SystemClock, TrackId},
+    domain::{Clock, Event, EventStep, Mono, NodeId, SystemClock, TrackId, WallTime},
     publish::{BrokerState, Identity, Publisher, Update, event::tests::event},
 };
 
@@ -15,10 +19,26 @@ pub(super) const EVENTS: &str = "spotter/edge1/cam/+/event/+";
 /// The longest rest between two tries, with its spread, and what a busy machine needs.
 const BACK: Duration = Duration::from_secs(72 + 20);
 
+/// The machine's clock, which can be put forward.
+struct Hurried {
+    machine: SystemClock,
+    ahead: Mutex<Duration>,
+}
+
+impl Clock for Hurried {
+    fn now(&self) -> Mono {
+        self.machine.now().after(*self.ahead.lock().unwrap())
+    }
+
+    fn wall(&self) -> WallTime {
+        self.machine.wall()
+    }
+}
+
 /// A node that tells of one thing after the other, and a consumer that outlives its broker.
 pub(super) struct Books {
     publisher: Publisher,
-    clock: Arc<SystemClock>,
+    clock: Arc<Hurried>,
     /// Where the node keeps what is waiting.
     _state: tempfile::TempDir,
     consumer: Faithful,
@@ -34,7 +54,10 @@ impl Books {
     pub(super) async fn open(port: u16, consumer: Faithful) -> Self {
         let state = tempfile::tempdir().unwrap();
         let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
-        let clock = Arc::new(SystemClock::new());
+        let clock = Arc::new(Hurried {
+            machine: SystemClock::new(),
+            ahead: Mutex::default(),
+        });
         let mut settings = mqtt(port);
         settings.spool = Spool {
             events: 1000,
@@ -78,6 +101,15 @@ impl Books {
     /// Waits until the node knows that its broker is away, for this reason.
     pub(super) async fn away(&self, why: &str) {
         away(&self.publisher, why).await;
+    }
+
+    /// What is left of the rest before the next try is over.
+    pub(super) fn hurry(&self) {
+        let state = self.publisher.state();
+        if let BrokerState::Backoff { retry_at, .. } = &*state.borrow() {
+            let left = retry_at.since(self.clock.now());
+            *self.clock.ahead.lock().unwrap() += left;
+        }
     }
 
     pub(super) async fn online(&self) {
