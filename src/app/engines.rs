@@ -96,6 +96,25 @@ impl Plan {
     }
 }
 
+impl Opened {
+    /// Nobody wants them. Waits until their devices are free, or do not let go in time.
+    pub async fn let_go(mut self) {
+        let_go(&mut self.stations).await;
+    }
+}
+
+/// Lets all of them go at once. The future is ready when their devices are free, or do not let go in time.
+fn let_go(stations: &mut [Station]) -> impl Future<Output = ()> + use<> {
+    let until = Instant::now() + ENDS_LIMIT;
+    let gone = stations.iter_mut().map(|s| s.let_go(until));
+    let gone: Vec<_> = gone.collect();
+    async move {
+        for station in gone {
+            station.await;
+        }
+    }
+}
+
 /// What the configuration names, and where the engines live.
 async fn devices(config: &Config) -> anyhow::Result<(Vec<Device>, Home)> {
     let settings = config.model.clone();
@@ -198,15 +217,9 @@ impl Engines {
     /// Lets all engines go; looks under way have failed. The future is ready when their devices are free for those that come
     /// next, or do not let go in time.
     pub fn let_go(&mut self) -> impl Future<Output = ()> + use<> {
-        let until = Instant::now() + ENDS_LIMIT;
-        let gone = self.stations.iter_mut().map(|s| s.let_go(until));
-        let gone: Vec<_> = gone.collect();
+        let gone = let_go(&mut self.stations);
         self.sampler.abandon();
-        async move {
-            for station in gone {
-                station.await;
-            }
-        }
+        gone
     }
 
     /// An engine that shows no progress is waited for no longer. `None` when it is lost already.

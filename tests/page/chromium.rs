@@ -2,6 +2,21 @@
 
 use std::process::Command;
 
+/// How it starts wherever it runs.
+pub const QUIET: [&str; 10] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    // It has questions of its own, and it shall not ask anybody.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+];
+
 /// What it saw.
 pub struct Seen {
     /// The document after the script ran.
@@ -19,23 +34,13 @@ pub fn dump(url: &str) -> Seen {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("net.json");
     let output = Command::new("chromium")
+        .args(QUIET)
         .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--disable-dev-shm-usage",
             "--enable-logging=stderr",
             "--v=0",
             "--dump-dom",
             // Of the time that the page's clock shows; it runs as fast as answers come.
             "--virtual-time-budget=4500",
-            // Chromium has questions of its own, and it shall not ask anybody.
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
         ])
         .arg(format!(
             "--user-data-dir={}",

@@ -10,6 +10,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use image::RgbImage;
 use serde_json::{Value, json};
 
+use super::chromium::QUIET;
+
 /// A browser with one page. Ends with this value.
 pub struct Browser {
     child: Child,
@@ -36,20 +38,8 @@ impl Browser {
         // Chromium hears at descriptor 3 and answers at 4.
         let mut child = Command::new("sh")
             .args(["-c", "exec chromium \"$@\" 3<&0 4>&1 </dev/null >&2", "sh"])
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-                "--disable-dev-shm-usage",
-                "--hide-scrollbars",
-                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-                "--remote-debugging-pipe",
-            ])
+            .args(QUIET)
+            .args(["--hide-scrollbars", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -13,7 +13,7 @@
 
 use std::{collections::BTreeMap, future::pending, time::Duration};
 
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::{Daemon, LAST_LOOK_LIMIT, Opening, START_LIMIT};
 use crate::{
@@ -36,8 +36,6 @@ const PAUSES: [Duration; 4] = [
 ];
 /// An engine that ran for so long was good: when it is lost again, that is not for the reason of the last time.
 const GOOD_AFTER: Duration = Duration::from_secs(3600);
-/// Grace for an engine that nobody wants any more.
-const ENDS_LIMIT: Duration = Duration::from_secs(5);
 
 /// Engines that were lost, by their labels, and when each is to be opened again. Pure: takes `now`.
 #[derive(Debug, Default)]
@@ -101,12 +99,8 @@ pub(super) struct Reopening {
 impl Reopening {
     /// Nobody wants it any more. It has to be open before it can be let go.
     pub(super) async fn give_up(self) {
-        let Ok(Ok(opened)) = timeout(START_LIMIT, self.opening).await else {
-            return;
-        };
-        let until = Instant::now() + ENDS_LIMIT;
-        for mut station in opened.stations {
-            station.let_go(until).await;
+        if let Ok(Ok(opened)) = timeout(START_LIMIT, self.opening).await {
+            opened.let_go().await;
         }
     }
 }

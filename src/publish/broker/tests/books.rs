@@ -119,6 +119,13 @@ impl Books {
         assert!(is_online, "{:?}", self.publisher.state().borrow());
     }
 
+    /// Waits for the connection, and until all has come that was told, also since.
+    pub(super) async fn comes_back(&mut self) {
+        self.online().await;
+        self.tell();
+        self.all_came().await;
+    }
+
     /// Waits for what was told last.
     pub(super) async fn all_came(&mut self) {
         let last = self.thing(self.told);

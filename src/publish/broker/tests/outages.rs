@@ -83,9 +83,7 @@ async fn twenty_outages_lose_no_event_and_double_none() {
         books.away("cannot reach").await;
         books.tell();
         broker.restart();
-        books.online().await;
-        books.tell();
-        books.all_came().await;
+        books.comes_back().await;
     }
     books.balance();
 }
@@ -103,9 +101,7 @@ async fn a_freeze_that_is_noticed_loses_no_event() {
     }
     books.tell();
     broker.signal("CONT");
-    books.online().await;
-    books.tell();
-    books.all_came().await;
+    books.comes_back().await;
     books.balance();
 }
 
@@ -121,9 +117,7 @@ async fn more_than_two_minutes_lose_no_event() {
     books.away("cannot reach").await;
     broker.restart();
     books.hurry();
-    books.online().await;
-    books.tell();
-    books.all_came().await;
+    books.comes_back().await;
     books.balance();
 }
 
