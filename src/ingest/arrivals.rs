@@ -2,7 +2,7 @@
 //! packet arrived, its RTP and capture time, whether it is a key frame. Pure; memory is bounded.
 //!
 //! A packet is seen before the jitter buffer under its RTP time, then after it, where its RTP time gets a presentation
-//! time (PTS), and the picture carries the PTS alone.
+//! time (PTS), and the picture carries the PTS alone. So no two frames may have the same.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -14,6 +14,8 @@ const KEPT: usize = 128;
 const HELD_BACK: usize = 2;
 /// Depacketizers and parsers may move a PTS by less than this.
 const PTS_SLACK: Duration = Duration::from_millis(20);
+/// What lies between the PTS of frames that had the same: less than between any two frames of a camera, also a hundred times.
+const APART: Duration = Duration::from_micros(50);
 
 /// A frame that was not decoded yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,6 +53,17 @@ impl Arrival {
 pub struct Arrivals {
     packets: VecDeque<(u32, Mono, WallTime)>,
     frames: VecDeque<Arrival>,
+    timed: Option<Timed>,
+}
+
+/// The last packet that left the jitter buffer.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    rtp: u32,
+    /// As it came.
+    pts: Duration,
+    /// Its frame's alone.
+    own_pts: Duration,
 }
 
 impl Arrivals {
@@ -63,7 +76,22 @@ impl Arrivals {
         }
     }
 
-    /// A packet left the jitter buffer with the PTS `pts`. When a frame begins with it: its arrival, to be completed. `now`
+    /// A packet left the jitter buffer with the PTS `pts`: that of its frame alone, with which it must go on.
+    ///
+    /// Where packets were held up for a second or more and come at once, the jitter buffer finds that time runs backwards, and
+    /// gives one PTS to all frames until it is over. Parsers take what has the PTS of the frame before for a part of that frame,
+    /// and leave it without any; a decoder then makes one up.
+    pub fn own_pts(&mut self, rtp: u32, pts: Duration) -> Duration {
+        let own_pts = match self.timed {
+            Some(last) if last.rtp == rtp => last.own_pts.max(pts),
+            Some(last) if (last.pts..=last.own_pts).contains(&pts) => last.own_pts + APART,
+            _ => pts,
+        };
+        self.timed = Some(Timed { rtp, pts, own_pts });
+        own_pts
+    }
+
+    /// A packet left the jitter buffer; its frame's own PTS is `pts`. When a frame begins with it: its arrival, to be completed. `now`
     /// counts as the arrival when it was never seen.
     pub fn timed(
         &mut self,
@@ -198,6 +226,32 @@ mod tests {
             (at(20).1, Some(at(5).1), false)
         );
         assert_eq!(arrivals.take(Some(MS(134))), None);
+    }
+
+    #[test]
+    fn frames_with_one_pts_get_one_each() {
+        let mut arrivals = Arrivals::default();
+        // Two packets a frame. Five frames are given the same, then time catches up, and a later frame is shown earlier.
+        let ms = [0, 40, 1000, 1000, 1000, 1000, 1000, 1000, 1040, 1120, 1080];
+        let frames = ms.iter().enumerate().map(|(rtp, ms)| {
+            let own = [(); 2].map(|()| arrivals.own_pts(rtp as u32, MS(*ms)));
+            assert_eq!(own[0], own[1], "a frame's packets stay together");
+            own[0]
+        });
+        let own: Vec<Duration> = frames.collect();
+        for (own, ms) in own.iter().zip(ms) {
+            assert!(own.abs_diff(MS(ms)) < MS(1), "{own:?} for {ms}");
+        }
+        assert!(own[..10].is_sorted_by(|a, b| a < b), "{own:?}");
+        assert_eq!(own[8..], [MS(1040), MS(1120), MS(1080)]);
+        // Those that come within what was given to others go behind them.
+        let mut last = MS(2000);
+        for rtp in 100..300_u32 {
+            let pts = MS(2000) + Duration::from_micros(u64::from(rtp / 200) * 20);
+            let own = arrivals.own_pts(rtp, pts);
+            assert!(own >= last && (rtp == 100 || own > last), "{own:?}");
+            last = own;
+        }
     }
 
     #[test]

@@ -37,10 +37,10 @@ struct Sent {
     packet: gst::Buffer,
 }
 
-fn encode() -> Vec<Sent> {
+fn encode(frames: u32) -> Vec<Sent> {
     init().unwrap();
     let text = format!(
-        "videotestsrc num-buffers={FRAMES} pattern=ball ! video/x-raw,format=I420,width=160,height=120,framerate=100/1 \
+        "videotestsrc num-buffers={frames} pattern=ball ! video/x-raw,format=I420,width=160,height=120,framerate=100/1 \
          ! x264enc tune=zerolatency key-int-max={GOP} bitrate=1500 ! h264parse \
          ! rtph264pay name=pay config-interval=-1 mtu=400 ssrc=7 seqnum-offset=65500 timestamp-offset=0 \
          ! appsink name=sink sync=false"
@@ -65,7 +65,7 @@ fn encode() -> Vec<Sent> {
         });
     }
     pipeline.set_state(gst::State::Null).unwrap();
-    assert_eq!(sent.last().unwrap().frame, FRAMES - 1);
+    assert_eq!(sent.last().unwrap().frame, frames - 1);
     sent
 }
 
@@ -181,7 +181,7 @@ fn as_sent(_: usize, one: &Sent) -> Vec<gst::Buffer> {
 
 #[test]
 fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
-    let sent = encode();
+    let sent = encode(FRAMES);
     let whole = receive(&sent, as_sent);
     assert_eq!(whole.pictures.len(), FRAMES as usize);
     let counted = (whole.progress.corrupt, whole.progress.rtp_foreign);
@@ -227,8 +227,25 @@ fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
 }
 
 #[test]
+fn frames_that_were_held_up_and_come_at_once_are_not_taken_for_one_another() {
+    let sent = encode(5 * FRAMES);
+    let whole = receive(&sent, as_sent);
+    assert_eq!(whole.pictures.len(), 5 * FRAMES as usize);
+    let mut waiting = Vec::new();
+    let held_up = receive(&sent, |at, one| {
+        waiting.extend(as_sent(at, one));
+        match (FRAMES..3 * FRAMES).contains(&one.frame) {
+            true => Vec::new(),
+            false => std::mem::take(&mut waiting),
+        }
+    });
+    assert_eq!(held_up.progress.corrupt, 0);
+    assert!(held_up.pictures == whole.pictures, "each with its own time");
+}
+
+#[test]
 fn a_camera_that_changes_its_ssrc_keeps_one_decoder_and_others_packets_are_dropped() {
-    let sent = encode();
+    let sent = encode(FRAMES);
     let whole = receive(&sent, as_sent);
     let mut foreign = 0;
     let renamed = receive(&sent, |at, one| {

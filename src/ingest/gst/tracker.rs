@@ -129,8 +129,9 @@ impl Tracker {
         self.clock.on_report(report);
     }
 
-    /// A packet comes in its turn, with a PTS.
-    pub fn in_turn(&mut self, header: Packet, pts: Duration, now: (Mono, WallTime)) {
+    /// A packet comes in its turn, with a PTS. The PTS with which it goes on.
+    pub fn in_turn(&mut self, header: Packet, pts: Duration, now: (Mono, WallTime)) -> Duration {
+        let pts = self.arrivals.own_pts(header.rtp, pts);
         let damage = self.sequence.packet(header);
         if let Some(before) = damage.before {
             self.arrivals.hurt(before);
@@ -145,6 +146,7 @@ impl Tracker {
         if damage.this {
             self.arrivals.hurt(header.rtp);
         }
+        pts
     }
 
     /// An encoded frame came; the elements before say that something was `lost` or not.

@@ -45,17 +45,11 @@ impl FrameTap {
         });
     }
 
-    /// Watches the packets as they leave the jitter buffer, where they have a PTS.
+    /// Watches the packets as they leave the jitter buffer, where they have a PTS, and sees to it that each frame has its own.
     pub fn watch_depayloader(self: &Arc<Self>, element: &gst::Element) {
-        self.watch_buffers(element, "sink", |tap, buffer| {
-            if !tap.packet_told.swap(true, Ordering::Relaxed) {
-                tap.tell(SourceEvent::FirstPacket);
-            }
-            if let (Some((_, header)), Some(pts)) = (rtp_header(buffer), buffer.pts()) {
-                let now = tap.now();
-                tap.books().tracker.in_turn(header, pts.into(), now);
-            }
-        });
+        if let Some(pad) = element.static_pad("sink") {
+            self.sift(&pad, Self::in_turn);
+        }
     }
 
     /// Calls `seen` for every buffer, single or in a list, that passes the pad. Closures hold the tap weakly.
@@ -122,6 +116,23 @@ impl FrameTap {
             Verdict::Pass => {}
             Verdict::Rename { ssrc, seq, .. } => rename(packet.make_mut(), ssrc, seq),
             Verdict::Drop => return false,
+        }
+        true
+    }
+
+    /// Keeps every packet.
+    fn in_turn(&self, packet: &mut gst::Buffer) -> bool {
+        if !self.packet_told.swap(true, Ordering::Relaxed) {
+            self.tell(SourceEvent::FirstPacket);
+        }
+        if let (Some((_, header)), Some(pts)) = (rtp_header(packet), packet.pts()) {
+            let now = self.now();
+            let own_pts = self.books().tracker.in_turn(header, pts.into(), now);
+            if let Ok(own_pts) = gst::ClockTime::try_from(own_pts)
+                && own_pts != pts
+            {
+                packet.make_mut().set_pts(own_pts);
+            }
         }
         true
     }
