@@ -105,23 +105,40 @@ impl FullSet {
 
     /// All images and cases.
     pub fn report<B: Inside>(&self, backend: &mut B, set: &Path, config: &ModelConfig) -> Report {
-        let mut report = Report {
-            figures: Self::figures(set),
-            ..Report::default()
-        };
-        for (image, about) in self.about["images"].as_object().unwrap() {
-            self.image(backend, (set, image), config, &mut report.figures);
-            for (name, case) in about["cases"].as_object().unwrap() {
-                let expected = &case["expected"];
-                let followed = follow(backend, expected, config, false);
-                self.case(image, name, &followed, config, &mut report.figures);
-                let max = |kind: &str| report.figures.reference_max(&format!("{name}.{kind}"));
-                let errors = [max("x_logits0"), max("logits")];
-                let name = format!("{image} {name}");
-                report.count((&name, expected), &followed, errors, None, config);
-            }
+        let mut report = Self::nothing(set);
+        for image in self.images() {
+            prefill(backend, &picture(set, image));
+            self.add_image(backend, (set, image), config, &mut report);
         }
         report
+    }
+
+    /// Nothing is compared yet.
+    pub fn nothing(set: &Path) -> Report {
+        Report {
+            figures: Self::figures(set),
+            ..Report::default()
+        }
+    }
+
+    /// Adds an image, the last one of which [`prefill`] or another step made the prefix, and all of its cases.
+    pub fn add_image<B: Inside>(
+        &self,
+        backend: &mut B,
+        (set, image): (&Path, &str),
+        config: &ModelConfig,
+        report: &mut Report,
+    ) {
+        self.image(backend, (set, image), config, &mut report.figures);
+        for (name, case) in self.about["images"][image]["cases"].as_object().unwrap() {
+            let expected = &case["expected"];
+            let followed = follow(backend, expected, config, false);
+            self.case(image, name, &followed, config, &mut report.figures);
+            let max = |kind: &str| report.figures.reference_max(&format!("{name}.{kind}"));
+            let errors = [max("x_logits0"), max("logits")];
+            let name = format!("{image} {name}");
+            report.count((&name, expected), &followed, errors, None, config);
+        }
     }
 
     /// Features of the first and the last crop, tokens, and keys and values of the first and the last layer.
@@ -133,7 +150,6 @@ impl FullSet {
         figures: &mut Figures,
     ) {
         let picture = picture(set, image);
-        prefill(backend, &picture);
         let (width, dim) = (config.vision.enc_dim, config.text.dim);
         let [features, embedded] = backend.image(&picture);
         // The reference encodes a single tile twice, so the last crop is then the first.

@@ -84,17 +84,27 @@ pub fn run(
     picture: Option<Picture>,
     sequences: Vec<Sequence>,
 ) -> Vec<Found> {
-    run_with(backend, picture, sequences, |pick| pick)
+    let image = picture.map(|picture| job(backend, picture));
+    run_with(backend, image, sequences, |pick| pick)
+}
+
+/// A picture of no camera, whose prefix comes where all rows look for it.
+pub fn job(backend: &dyn Backend, picture: Picture) -> ImageJob {
+    ImageJob {
+        picture,
+        pages: pages(backend, 0).0,
+        camera: None,
+    }
 }
 
 /// The same with other decisions than the sequences ask for.
 pub fn run_with(
     backend: &mut dyn Backend,
-    mut picture: Option<Picture>,
+    mut image: Option<ImageJob>,
     mut sequences: Vec<Sequence>,
     instead: fn(Pick) -> Pick,
 ) -> Vec<Found> {
-    let prefix_positions = picture
+    let prefix_positions = image
         .as_ref()
         .map_or(0, |_| backend.limits().prefix_positions);
     let mut positions = vec![prefix_positions; sequences.len()];
@@ -120,11 +130,7 @@ pub fn run_with(
         if running.is_empty() {
             return sequences.into_iter().map(Sequence::into_found).collect();
         }
-        step.images.extend(picture.take().map(|picture| ImageJob {
-            picture,
-            pages: pages(backend, 0).0,
-            camera: None,
-        }));
+        step.images.extend(image.take());
         backend.launch(SlotId(0), step).unwrap();
         let committed = backend.commit(SlotId(0)).unwrap();
         for ((i, fed), picked) in running.into_iter().zip(committed.picked.concat()) {

@@ -6,18 +6,18 @@
 
 use serde_json::Value;
 
-use super::golden_model::{self, pages};
+use super::golden_model;
 use crate::{
     domain::Picture,
     engine::backend::{
-        Backend, Feed, ImageJob, Input, MaskSource, Pick, Picked, Row, Sampling, SlotId, Step,
+        Backend, Feed, Input, MaskSource, Pick, Picked, Row, Sampling, SlotId, Step,
     },
     model::{ModelConfig, coord_from_bin, size_from_bin},
 };
 
 /// A backend whose last step can be looked into.
 pub trait Inside: Backend {
-    /// Of `picture`, the only image of the last step: what the encoder made of each crop that it saw,
+    /// Of `picture`, the last image: what the encoder made of each crop that it saw,
     /// `[crops, image tokens, encoder's width]`, and its tokens, `[image tokens, width]`.
     fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2];
     /// Keys and values of layer `layer` in the pages of [`prefill`], `[heads, prefix positions, 64]` each, keys in the
@@ -163,13 +163,8 @@ fn run<B: Backend>(backend: &mut B, step: Step) -> Vec<Vec<Picked>> {
 
 /// A step with this picture alone, whose prefix [`follow`] and [`Inside::prefix`] read.
 pub fn prefill<B: Inside>(backend: &mut B, picture: &Picture) {
-    let image = ImageJob {
-        picture: picture.clone(),
-        pages: pages(backend, 0).0,
-        camera: None,
-    };
     let step = Step {
-        images: vec![image],
+        images: vec![golden_model::job(backend, picture.clone())],
         rows: Vec::new(),
     };
     run(backend, step);

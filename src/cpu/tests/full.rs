@@ -4,13 +4,23 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{cases::compare_objects, config, golden::assert_exact, pages, picture, run_with};
+use super::{
+    cases::compare_objects,
+    config,
+    golden::{CAMERA, assert_exact},
+    pages, picture, run_with,
+};
 use crate::{
     cpu::{Capacity, CpuBackend},
-    domain::ManualClock,
-    engine::backend::{Backend, Feed, Input, KvTable, Pick, Picked, Row, SlotId, Step},
+    domain::{CameraId, ManualClock},
+    engine::backend::{Backend, Feed, ImageJob, Input, KvTable, Pick, Picked, Row, SlotId, Step},
     model::{Found, Weights},
-    testing::{golden_full::FullSet, golden_model::sequence, golden_set, json, rule::Rule},
+    testing::{
+        golden_full::FullSet,
+        golden_model::{job, sequence},
+        golden_set, json,
+        rule::Rule,
+    },
 };
 
 #[test]
@@ -29,6 +39,8 @@ fn true_widths() {
     };
     let mut backend =
         CpuBackend::new(&config, weights, capacity, Arc::new(ManualClock::default())).unwrap();
+    let golden = FullSet::read(&set);
+    let mut report = FullSet::nothing(&set);
     let full = json(&set.join("expected/full.json"));
     for (image, about) in full["images"].as_object().unwrap() {
         let cases = about["cases"].as_object().unwrap();
@@ -38,15 +50,19 @@ fn true_widths() {
             Pick::CoordOrEnd => Pick::Coord,
             other => other,
         };
-        let found = run_with(&mut backend, Some(picture(&set, image)), sequences, go_on);
+        let job = ImageJob {
+            camera: Some(CameraId::new(CAMERA).unwrap()),
+            ..job(&backend, picture(&set, image))
+        };
+        let found = run_with(&mut backend, Some(job), sequences, go_on);
         for ((name, case), found) in cases.iter().zip(found) {
             compare(&format!("{image} {name}"), &case["expected"], &found);
         }
         for name in ["detect", "point"] {
             check_first_decision(&mut backend, name, &cases[name]["expected"]);
         }
+        golden.add_image(&mut backend, (&set, image), &config, &mut report);
     }
-    let report = FullSet::read(&set).report(&mut backend, &set, &config);
     report.print("md2-full on the CPU");
     assert_exact(&report, |kind| kind.contains("_block"));
 }

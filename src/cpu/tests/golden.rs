@@ -8,7 +8,7 @@ use crate::{
         device::Device,
         text::{Sees, Span, Want},
     },
-    domain::Picture,
+    domain::{CameraId, Picture},
     engine::backend::{Backend, KvTable},
     model::crops,
     testing::{
@@ -18,6 +18,9 @@ use crate::{
         golden_sets,
     },
 };
+
+/// Whose crops are looked at twice, and encoded once.
+pub(super) const CAMERA: &str = "golden";
 
 /// Where the prefix lies that golden runs read.
 fn prefix_table(backend: &CpuBackend) -> KvTable {
@@ -29,12 +32,16 @@ fn prefix_table(backend: &CpuBackend) -> KvTable {
 }
 
 impl Inside for CpuBackend {
-    /// Encoded once more: the backend keeps nothing of it.
+    /// Encoded once more, if it did not come as a picture of [`CAMERA`]: of others the backend keeps nothing.
     fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
         let picture = picture.clone();
         let encode = move |device: &mut Device| {
             let crops = crops(&picture, &device.config.vision);
-            let features = device.vision.encode(&all(&crops));
+            let camera = CameraId::new(CAMERA).unwrap();
+            let encoded = device
+                .tiles
+                .encode(&device.vision, &[(Some(&camera), &crops)]);
+            let features = encoded.features.concat();
             let tokens = device.vision.image_tokens(&features, crops.tiling);
             [features, tokens]
         };

@@ -12,7 +12,7 @@ use crate::{
     model::{Found, ModelConfig, Weights},
     testing::{
         ahead::micro_config,
-        golden_model::{config, picture, row, run_with, sequence, tokens, weights},
+        golden_model::{config, job, picture, row, run_with, sequence, tokens, weights},
         golden_set, golden_sets, json,
         rule::Rule,
     },
@@ -207,7 +207,8 @@ fn true_widths_find_what_the_reference_finds() {
             Pick::CoordOrEnd => Pick::Coord,
             other => other,
         };
-        let found = run_with(&mut backend, Some(picture(&set, image)), sequences, go_on);
+        let image_job = job(&backend, picture(&set, image));
+        let found = run_with(&mut backend, Some(image_job), sequences, go_on);
         for ((name, case), found) in cases.iter().zip(found) {
             equal += compare(&format!("{image} {name}"), &case["expected"], &found);
         }
