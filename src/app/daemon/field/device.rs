@@ -23,11 +23,16 @@ use crate::{
 
 /// Where something is to be seen; clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stage(Arc<Mutex<BTreeSet<String>>>, Arc<AtomicBool>);
+pub(super) struct Stage {
+    here: Arc<Mutex<BTreeSet<String>>>,
+    hangs: Arc<AtomicBool>,
+    /// Of the words that it may say, a camera with a thing takes the last too.
+    last_words: Arc<AtomicBool>,
+}
 
 impl Stage {
     fn here(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.0.lock().unwrap()
+        self.here.lock().unwrap()
     }
 
     /// One thing is, or is not, before the camera from the next look on.
@@ -40,7 +45,12 @@ impl Stage {
 
     /// The device answers no more, until it does again.
     pub(super) fn hang(&self, hangs: bool) {
-        self.1.store(hangs, Ordering::Relaxed);
+        self.hangs.store(hangs, Ordering::Relaxed);
+    }
+
+    /// Where a thing is, "yes" is answered from the next question on, and "no" before.
+    pub(super) fn say_yes(&self) {
+        self.last_words.store(true, Ordering::Relaxed);
     }
 
     /// Whether it is.
@@ -138,7 +148,8 @@ impl Seeing {
                     (MaskSource::Host, mask) => mask.is_some_and(|mask| mask.allows(*id)),
                 };
                 let mut ids = 0..self.vocab;
-                let id = match seen {
+                let first = seen && !self.stage.last_words.load(Ordering::Relaxed);
+                let id = match first {
                     true => ids.find(allowed),
                     false => ids.rev().find(allowed),
                 };
@@ -202,7 +213,7 @@ impl Backend for Seeing {
     }
 
     fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
-        while self.stage.1.load(Ordering::Relaxed) {
+        while self.stage.hangs.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(10));
         }
         let flight = self.slots[slot.0].take().filter(|flight| flight.finalized);

@@ -5,6 +5,7 @@
 //! Signals, descriptors and memory are a process's, so each of these tests runs itself again, alone.
 
 mod device;
+mod doubt;
 mod host;
 mod judge;
 mod soak;
@@ -41,6 +42,8 @@ use crate::{
 
 /// The cameras that a field begins with.
 const CAMERAS: [&str; 4] = ["gate", "yard", "dock", "roof"];
+/// How long anything may take before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(90);
 const ALONE: &str = "SPOTTER_TEST_ALONE";
 
 /// True in the process that is to do it. Else it was done in one: what that printed and logged is given to `judge`.
@@ -256,6 +259,30 @@ impl Field {
     fn retained(&self, topic: &str) -> Option<String> {
         self.broker.retained(&format!("spotter/edge1/{topic}"))
     }
+}
+
+/// Good cameras and the field with them.
+async fn field_of_good() -> (Vec<Server>, Field) {
+    let mut servers = Vec::new();
+    for _ in CAMERAS {
+        servers.push(Server::start(|_| good()).await);
+    }
+    let field = Field::new(servers.iter().map(Server::url).collect(), PATIENT).await;
+    (servers, field)
+}
+
+fn machine_clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new())
+}
+
+/// Looks again and again, for what tells nobody when it changes.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let search = async {
+        while !is_so() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, search).await.is_ok(), "{what}");
 }
 
 /// One engine, whose device sees what is on the stage.

@@ -20,8 +20,6 @@ use crate::{
 
 /// What the unit gives a stop (`TimeoutStopSec`).
 const STOP_LIMIT: Duration = Duration::from_secs(20);
-/// How long anything else may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The machine's clocks, and somebody who sets UTC.
 struct Set {
@@ -38,30 +36,6 @@ impl Clock for Set {
         let by_s = self.by_s.load(Ordering::Relaxed);
         self.machine.wall().plus_seconds(by_s as f64)
     }
-}
-
-/// Good cameras and the field with them.
-async fn field_of_good() -> (Vec<Server>, Field) {
-    let mut servers = Vec::new();
-    for _ in CAMERAS {
-        servers.push(Server::start(|_| good()).await);
-    }
-    let field = Field::new(servers.iter().map(Server::url).collect(), PATIENT).await;
-    (servers, field)
-}
-
-fn machine_clock() -> Arc<dyn Clock> {
-    Arc::new(SystemClock::new())
-}
-
-/// Looks again and again, for what tells nobody when it changes.
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let search = async {
-        while !is_so() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    assert!(timeout(PATIENCE, search).await.is_ok(), "{what}");
 }
 
 fn all_present(field: &Field) -> bool {
