@@ -156,6 +156,34 @@ fn rtp_time_that_jumps_dates_nothing_until_the_next_report() {
 }
 
 #[test]
+fn a_gap_in_rtp_time_is_believed_when_the_arrivals_have_it_too() {
+    // Of RTP time and of the arrivals: all held up, all lost, lost and some jitter; and an encoder that began anew in a pause.
+    for (gap_s, pause_s, source) in [
+        (0.04, 3.0, CaptureSource::Rtcp),
+        (3.0, 3.0, CaptureSource::Rtcp),
+        (3.0, 3.2, CaptureSource::Rtcp),
+        (0.8, 3.0, CaptureSource::Arrival),
+        (2.0, 3.0, CaptureSource::Arrival),
+    ] {
+        let mut clock = clock(0.0, 3);
+        let mut judge = |rtp_s: f64, now_s: f64| {
+            let date = clock.date(rtp(rtp_s), mono(now_s));
+            clock.capture(date, both(now_s)).source
+        };
+        for n in 0..50 {
+            let now_s = 10.0 + f64::from(n) * 0.04;
+            assert_eq!(judge(now_s - 0.1, now_s), CaptureSource::Rtcp);
+        }
+        for n in 0..10 {
+            let rtp_s = 11.86 + gap_s + f64::from(n) * 0.04;
+            // What was held up comes at once, the rest in its time.
+            let now_s = f64::max(11.96 + pause_s, rtp_s + 0.1);
+            assert_eq!(judge(rtp_s, now_s), source, "{gap_s} in {pause_s}, {n}");
+        }
+    }
+}
+
+#[test]
 fn pictures_out_of_order_are_no_jump() {
     let mut clock = clock(0.0, 1);
     // I P B B: the P is sent two pictures before its time.
