@@ -9,8 +9,8 @@ use crate::domain::{Mono, WallTime};
 const TICKS_PER_S: u32 = 90_000;
 /// A report dates frames for so long. RTP time may run half a percent off, which is 1.5 s then.
 const REPORT_HOLDS_S: f64 = 300.0;
-/// RTP time may run ahead of the arrivals by one frame, when frames that were held up come at once, and by this.
-const AHEAD_S: f64 = 0.5;
+/// A step of RTP time by one frame and more than this is a gap.
+const GAP_S: f64 = 0.5;
 /// A gap in RTP time is as long as that between the arrivals, but for this.
 const GAP_SLACK_S: f64 = 0.25;
 /// Pictures that are sent before their time make RTP time step back; more than this is none of their doing.
@@ -42,15 +42,14 @@ impl Segment {
         let step_s = seconds(rtp, last_rtp, ticks_per_s);
         let passed_s = received.since(last_received).as_secs_f64();
         let back = step_s < -(self.reorder_s + BACK_SLACK_S);
-        let ahead = step_s - passed_s > AHEAD_S + self.interval_s;
         // Frames that were held up come late, but lie as near to each other as ever. Where frames are missing, the gap is in both.
         // What is neither is an encoder that began anew.
-        let gap = step_s > AHEAD_S + self.interval_s;
+        let gap = step_s > GAP_S + self.interval_s;
         let other_gap = gap && (passed_s - step_s).abs() > GAP_SLACK_S;
         if may_learn && back && -step_s < REORDER_MAX_S {
             self.reorder_s = -step_s;
         }
-        let jumped = back || ahead || other_gap;
+        let jumped = back || other_gap;
         if jumped {
             self.restart(received);
         } else if step_s > 0.0 {
