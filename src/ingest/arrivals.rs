@@ -91,8 +91,8 @@ impl Arrivals {
         own_pts
     }
 
-    /// A packet left the jitter buffer; its frame's own PTS is `pts`. When a frame begins with it: its arrival, to be completed. `now`
-    /// counts as the arrival when it was never seen.
+    /// A packet left the jitter buffer; its frame's own PTS is `pts`. When a frame begins with it: its arrival, to be completed.
+    /// `now` counts as the arrival when it was never seen.
     pub fn timed(
         &mut self,
         rtp: u32,

@@ -342,11 +342,18 @@ impl FrameTap {
     /// Watches a source of this machine, whose frames come whole.
     pub fn watch_local(self: &Arc<Self>, source: &gst::Element) {
         self.books().tracker.stream.codec = Some("raw");
-        self.watch_buffers(source, "src", |tap, buffer| {
-            if let Some(pts) = buffer.pts() {
-                tap.books().tracker.arrivals.whole(pts.into(), tap.now());
-            }
-        });
+        if let Some(pad) = source.static_pad("src") {
+            self.sift(&pad, Self::on_whole);
+        }
+    }
+
+    /// Keeps every frame.
+    fn on_whole(&self, frame: &mut gst::Buffer) -> bool {
+        if let Some(pts) = frame.pts() {
+            let now = self.now();
+            self.books().tracker.arrivals.whole(pts.into(), now);
+        }
+        true
     }
 
     /// False for a frame that is not to be decoded.

@@ -52,34 +52,9 @@ impl FrameTap {
         }
     }
 
-    /// Calls `seen` for every buffer, single or in a list, that passes the pad. Closures hold the tap weakly.
-    pub fn watch_buffers(
-        self: &Arc<Self>,
-        element: &gst::Element,
-        pad: &str,
-        seen: impl Fn(&Self, &gst::BufferRef) + Send + Sync + 'static,
-    ) {
-        let Some(pad) = element.static_pad(pad) else {
-            return;
-        };
-        let tap = Arc::downgrade(self);
-        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
-        pad.add_probe(kinds, move |_, info| {
-            if let Some(tap) = tap.upgrade() {
-                match &info.data {
-                    Some(gst::PadProbeData::Buffer(buffer)) => seen(&tap, buffer),
-                    Some(gst::PadProbeData::BufferList(list)) => {
-                        list.iter().for_each(|buffer| seen(&tap, buffer));
-                    }
-                    _ => {}
-                }
-            }
-            gst::PadProbeReturn::Ok
-        });
-    }
-
-    /// Lets those buffers pass the pad that `keep` keeps, and as it leaves them.
-    fn sift(self: &Arc<Self>, pad: &gst::Pad, keep: fn(&Self, &mut gst::Buffer) -> bool) {
+    /// Lets those buffers pass the pad, single or in a list, that `keep` keeps, and as it leaves them. The closure holds the tap
+    /// weakly.
+    pub fn sift(self: &Arc<Self>, pad: &gst::Pad, keep: fn(&Self, &mut gst::Buffer) -> bool) {
         let tap = Arc::downgrade(self);
         let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
         pad.add_probe(kinds, move |_, info| {
