@@ -7,11 +7,7 @@ use super::*;
 #[test]
 fn what_is_to_be_verified_has_its_event_with_the_yes() {
     let test = "app::daemon::field::doubt::what_is_to_be_verified_has_its_event_with_the_yes";
-    if is_alone(test, |log| {
-        assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0])
-    }) {
-        crate::app::runtime().unwrap().block_on(verified());
-    }
+    alone_without_an_error(test, verified());
 }
 
 async fn verified() {

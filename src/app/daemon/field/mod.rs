@@ -94,6 +94,14 @@ fn is_alone_with(test: &str, environment: &[(&str, &str)], judge: impl FnOnce(&s
     false
 }
 
+/// Does it in a process of its own, which logs no error.
+fn alone_without_an_error(test: &str, story: impl Future<Output = ()>) {
+    let judge = |log: &str| assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0]);
+    if is_alone(test, judge) {
+        crate::app::runtime().unwrap().block_on(story);
+    }
+}
+
 /// Lines of the log of a level, but those that hold one of `expected`.
 fn lines_but<'a>(log: &'a str, level: &str, expected: &[&str]) -> Vec<&'a str> {
     let is_new =

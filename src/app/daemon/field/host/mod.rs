@@ -58,11 +58,7 @@ async fn all_see(field: &Field) {
 #[test]
 fn a_clock_that_is_set_by_an_hour_moves_nothing() {
     let test = "app::daemon::field::host::a_clock_that_is_set_by_an_hour_moves_nothing";
-    if is_alone(test, |log| {
-        assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0])
-    }) {
-        crate::app::runtime().unwrap().block_on(clock_is_set());
-    }
+    alone_without_an_error(test, clock_is_set());
 }
 
 async fn clock_is_set() {
@@ -125,11 +121,7 @@ fn looks_at(messages: &[Publish], camera: &str) -> usize {
 #[test]
 fn a_full_disk_loses_no_event_and_is_told() {
     let test = "app::daemon::field::host::a_full_disk_loses_no_event_and_is_told";
-    if is_alone(test, |log| {
-        assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0])
-    }) {
-        crate::app::runtime().unwrap().block_on(disk_is_full());
-    }
+    alone_without_an_error(test, disk_is_full());
 }
 
 /// The state's folder on a disk of its own, which a process may have in a place of its own; where that is not allowed,
