@@ -3,8 +3,11 @@
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use tempfile::NamedTempFile;
 
 /// Why there is no broker.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +15,9 @@ pub enum BrokerError {
     /// Nothing answers there and it is not this machine, where we could start one.
     #[error("no MQTT broker answers at {0}; start one there, or use mqtt://127.0.0.1")]
     Elsewhere(String),
+    /// The configuration file could not be written.
+    #[error("writing mosquitto's configuration into {}: {0}", std::env::temp_dir().display())]
+    Config(io::Error),
     /// The program is not there.
     #[error(
         "starting mosquitto for the demo: {0}; install it (apt-get install mosquitto) or start a broker yourself"
@@ -27,6 +33,8 @@ pub enum BrokerError {
 pub struct Broker {
     child: Child,
     address: SocketAddr,
+    /// Removed with this value; mosquitto reads it at its start and on SIGHUP.
+    _config: NamedTempFile,
 }
 
 /// How long a fresh mosquitto may take until it listens.
@@ -60,11 +68,13 @@ fn answers(address: SocketAddr) -> bool {
 impl Broker {
     /// Starts mosquitto on a loopback address, with further lines of its configuration. Blocks until it answers.
     pub fn start(address: SocketAddr, more: &str) -> Result<Self, BrokerError> {
-        let child = spawn().map_err(BrokerError::Start)?;
-        let mut broker = Self { child, address };
-        broker
-            .configure(more)
-            .map_err(|error| BrokerError::Silent(address, error.to_string()))?;
+        let config = write_config(address, more).map_err(BrokerError::Config)?;
+        let child = spawn(config.path()).map_err(BrokerError::Start)?;
+        let mut broker = Self {
+            child,
+            address,
+            _config: config,
+        };
         for _ in 0..START_TRIES {
             if answers(address) {
                 return Ok(broker);
@@ -87,28 +97,31 @@ impl Broker {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-
-    /// Tells it its configuration and closes its input.
-    fn configure(&mut self, more: &str) -> io::Result<()> {
-        let (ip, port) = (self.address.ip(), self.address.port());
-        let text =
-            format!("listener {port} {ip}\nallow_anonymous true\npersistence false\n{more}\n");
-        match self.child.stdin.take() {
-            Some(mut input) => input.write_all(text.as_bytes()),
-            None => Ok(()),
-        }
-    }
 }
 
-/// A mosquitto that waits for its configuration on its standard input: no file of ours is left behind.
-fn spawn() -> io::Result<Child> {
+/// A file that only this user can read. Not a pipe: mosquitto 2.0.21 (Debian 13) accepts nothing but a regular file.
+fn write_config(address: SocketAddr, more: &str) -> io::Result<NamedTempFile> {
+    let (ip, port) = (address.ip(), address.port());
+    let mut file = tempfile::Builder::new()
+        .prefix("spotter-mosquitto-")
+        .suffix(".conf")
+        .tempfile()?;
+    writeln!(
+        file,
+        "listener {port} {ip}\nallow_anonymous true\npersistence false\n{more}"
+    )?;
+    Ok(file)
+}
+
+fn spawn(config: &Path) -> io::Result<Child> {
     // Debian keeps it in sbin, which is not on every user's PATH.
     for program in ["mosquitto", "/usr/sbin/mosquitto"] {
         let started = Command::new(program)
-            .args(["-c", "/dev/stdin"])
+            .arg("-c")
+            .arg(config)
             // A terminal's Ctrl-C goes to the whole group, and the last messages still need the broker.
             .process_group(0)
-            .stdin(Stdio::piped())
+            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
