@@ -25,13 +25,13 @@ demo: build
 # Where .ci/packages put the compiler of the CUDA kernels.
 test: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test: lint
-	cargo test --locked
+	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory check-files
 
 lint:
 	@.ci/packages test
-	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 # Every shipped configuration and the unit file are valid.
 check:

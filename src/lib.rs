@@ -21,29 +21,19 @@
 //! [`publish::Publisher`], whose outbox holds them until the client library takes them: there they become JSON, and the
 //! latency account is closed.
 //!
-//! # Rooms
+//! # Crates
 //!
-//! | room | what is in it | may import |
+//! | crate | what is in it | imports |
 //! | --- | --- | --- |
-//! | [`domain`] | the nouns: ids, time, frame, prompt, look, answer, geometry | nothing of ours |
-//! | [`config`] | the file: keys, defaults, messages | domain |
-//! | [`ingest`] | one camera for ever | domain, config |
-//! | [`sampler`] | which frame is looked at, and the books of all others | domain, config |
-//! | [`model`] | Moondream 2 without arithmetic: weights, crops, tokens, bins | domain, config |
-//! | [`engine`] | prompts to findings, device independent; the seam [`engine::backend::Backend`] | domain, model |
-//! | [`front`] | the engine with words: looks to answers, its thread or process, the permits | engine, model |
-//! | [`sim`] | the backend without tensors, in virtual time | engine's seam |
-//! | [`contract`] | what every device checks before it believes a step | engine's seam |
-//! | [`cpu`] | the backend on the CPU, the oracle of every kernel to come | engine's seam, model |
-//! | [`cuda`] | the backend on an NVIDIA GPU; all `unsafe` of the crate | engine's seam, model |
-//! | [`track`] | answers to presence and counts | domain, config |
-//! | [`control`] | what is changed at run time, over the file | domain, config |
-//! | [`publish`] | wire schema, outbox, broker | domain, config |
-//! | [`ops`] | logs, metrics, status page, systemd | domain, config |
-//! | [`demo`] | the drawn street with its truth, its RTSP server, a broker of our own | domain, config |
-//! | [`gauge`] | what a GPU's driver tells of it | domain |
-//! | [`mod@bench`] | `spotter bench` and `spotter eval` | config, gauge, front, engine, sim, track, demo |
-//! | [`app`], [`cli`] | the only places that see all stages | everything |
+//! | [`spotter_core`] | the nouns: ids, time, frame, prompt, look, answer, geometry; the configuration | none |
+//! | [`spotter_engine`] | the model on its device: scheduler, KV cache, backends; all `unsafe` | core |
+//! | [`spotter_cameras`] | RTSP to frames, and which frame is looked at | core |
+//! | [`spotter_events`] | answers to tracks, events and presence; run-time overrides | core |
+//! | [`spotter_mqtt`] | the wire contract, outbox, broker connection, Home Assistant | core |
+//! | [`spotter_street`] | the drawn street of the demo, with its truth | core |
+//! | `spotter` (here) | [`cli`], [`app`] (the daemon) and [`ops`] (logs, metrics, status page, systemd) | all of these |
+//! | `spotter-scripted` | test doubles: a camera and a broker that misbehave as a script says | core |
+//! | `spotter-lab` | benchmarks, accuracy, soak | all |
 //!
 //! # Invariants
 //!
@@ -63,29 +53,5 @@
 //! - Secrets are of a type that cannot be printed, and the log masks them besides.
 
 pub mod app;
-pub mod bench;
 pub mod cli;
-pub mod config;
-pub mod contract;
-pub mod control;
-pub mod cpu;
-#[expect(
-    unsafe_code,
-    reason = "the room of the GPU; each block argues why it is sound"
-)]
-pub mod cuda;
-pub mod demo;
-pub mod domain;
-pub mod engine;
-pub mod front;
-pub mod gauge;
-pub mod ingest;
-pub mod model;
 pub mod ops;
-pub mod publish;
-pub mod sampler;
-pub mod sim;
-pub mod track;
-
-#[cfg(test)]
-pub mod testing;

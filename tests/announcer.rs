@@ -10,17 +10,18 @@ mod support;
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use spotter::{
-    config::{self, Config, Environment},
-    domain::{Clock, SystemClock},
-    publish::{Announcer, Identity, Publisher, Update},
-};
 use support::{
     DONE, Program,
     broker::{Consumer, broker, publish, retained},
     file, free_address,
 };
 use tokio::{runtime::Runtime, task::JoinHandle, time::sleep};
+
+use spotter_core::{
+    Clock, SystemClock,
+    config::{self, Config, Environment},
+};
+use spotter_mqtt::{Announcer, Identity, Publisher, Update};
 
 const TWO: &str = "[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
                    [camera.yard]\nurl = \"test://\"\nprompt.car.detect = \"car\"\n";

@@ -1,4 +1,4 @@
-//! The rules of the house that a compiler does not check: which room may import which, and how long a file may be.
+//! Rules of the sources that the compiler does not check.
 
 #![expect(
     clippy::expect_used,
@@ -8,39 +8,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Room, and the rooms it may import besides itself.
-const IMPORTS: &[(&str, &[&str])] = &[
-    ("domain", &[]),
-    ("config", &["domain"]),
-    ("ingest", &["domain", "config"]),
-    ("sampler", &["domain", "config"]),
-    ("track", &["domain", "config"]),
-    ("publish", &["domain", "config"]),
-    ("control", &["domain", "config"]),
-    ("ops", &["domain", "config"]),
-    ("gauge", &["domain"]),
-    ("model", &["domain", "config"]),
-    ("engine", &["domain", "model"]),
-    ("front", &["domain", "model", "engine"]),
-    ("sim", &["domain", "engine"]),
-    ("contract", &["engine"]),
-    ("cpu", &["domain", "config", "contract", "model", "engine"]),
-    ("cuda", &["domain", "config", "contract", "model", "engine"]),
-    ("demo", &["domain", "config"]),
-    (
-        "bench",
-        // `track` and the `config` it takes: what is followed is measured too.
-        &[
-            "domain", "config", "gauge", "model", "engine", "front", "sim", "track", "demo",
-        ],
-    ),
+/// Modules of a crate, and the modules of the same crate that each may import. Cargo holds the rules between crates.
+const IMPORTS: &[(&str, &str, &[&str])] = &[
+    ("cameras", "ingest", &[]),
+    ("cameras", "sampler", &[]),
+    ("events", "track", &[]),
+    ("events", "control", &[]),
+    ("engine", "model", &[]),
+    ("engine", "scheduler", &["model"]),
+    ("engine", "front", &["model", "scheduler"]),
+    ("engine", "sim", &["scheduler"]),
+    ("engine", "contract", &["scheduler"]),
+    ("engine", "cpu", &["contract", "model", "scheduler"]),
+    ("engine", "cuda", &["contract", "model", "scheduler"]),
 ];
-
-/// They see all stages, and no stage sees them.
-const ABOVE: &[&str] = &["app", "cli"];
-
-/// Longest source file, in lines.
-const FILE_MAX_LINES: usize = 500;
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -66,13 +47,17 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn a_stage_never_imports_another_stage() {
+fn modules_of_a_crate_import_only_what_they_may() {
     let mut wrong = Vec::new();
-    let rooms: Vec<&str> = IMPORTS.iter().map(|(room, _)| *room).collect();
-    for (room, allowed) in IMPORTS {
-        let folder = root().join("src").join(room);
+    for (owner, module, allowed) in IMPORTS {
+        let known: Vec<&str> = IMPORTS
+            .iter()
+            .filter(|(crate_name, ..)| crate_name == owner)
+            .map(|(_, module, _)| *module)
+            .collect();
+        let folder = root().join("crates").join(owner).join("src").join(module);
         for path in sources(&folder) {
-            let within = path.strip_prefix(&folder).expect("a file of the room");
+            let within = path.strip_prefix(&folder).expect("a file of the module");
             // A test may set up whatever it needs.
             if within
                 .iter()
@@ -83,18 +68,16 @@ fn a_stage_never_imports_another_stage() {
             let text = fs::read_to_string(&path).expect("source file");
             for (line, named) in imports(&shipped(&text)) {
                 let named = named.as_str();
-                let known = rooms.contains(&named) || ABOVE.contains(&named);
-                if known && named != *room && !allowed.contains(&named) {
-                    wrong.push(format!("{}:{line}: {room} imports {named}", path.display()));
+                if known.contains(&named) && named != *module && !allowed.contains(&named) {
+                    wrong.push(format!(
+                        "{}:{line}: {module} imports {named}",
+                        path.display()
+                    ));
                 }
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "what two stages share is a noun and goes to domain:\n{}",
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// The text with empty lines in place of comments and of items that only tests see. `cargo fmt` has set it: such an item ends
@@ -195,31 +178,10 @@ impl Held {
     assert_eq!(seen, expected);
 }
 
-#[test]
-fn files_stay_readable() {
-    let mut long = Vec::new();
-    for folder in ["src", "tests", "models", "kernels"] {
-        for path in sources(&root().join(folder)) {
-            let lines = fs::read_to_string(&path)
-                .expect("source file")
-                .lines()
-                .count();
-            if lines > FILE_MAX_LINES {
-                long.push(format!("{}: {lines} lines", path.display()));
-            }
-        }
-    }
-    assert!(
-        long.is_empty(),
-        "a file of more than {FILE_MAX_LINES} lines has two subjects:\n{}",
-        long.join("\n")
-    );
-}
-
 /// Its memory room counts them, and a test on a GPU asserts the counts; calls elsewhere would not be seen by it.
 #[test]
 fn what_allocates_or_waits_on_a_gpu_is_counted() {
-    let room = root().join("src/cuda");
+    let room = root().join("crates/engine/src/cuda");
     for path in sources(&room) {
         let name = path.strip_prefix(&room).expect("a file of the room");
         if name == Path::new("memory.rs") || name.starts_with("tests") {
@@ -247,17 +209,18 @@ fn what_allocates_or_waits_on_a_gpu_is_counted() {
 }
 
 #[test]
-fn unsafe_lives_in_cuda_alone() {
-    for path in sources(&root().join("src")) {
+fn unsafe_code_is_in_cuda_only() {
+    let cuda = root().join("crates/engine/src/cuda");
+    for path in ["src", "crates"]
+        .iter()
+        .flat_map(|folder| sources(&root().join(folder)))
+    {
         let text = fs::read_to_string(&path).expect("source file");
-        let is_cuda = path
-            .strip_prefix(root().join("src"))
-            .is_ok_and(|p| p.starts_with("cuda"));
         let has_unsafe = text
             .lines()
             .any(|line| !line.trim_start().starts_with("//") && line.contains("unsafe {"));
         assert!(
-            is_cuda || !has_unsafe,
+            path.starts_with(&cuda) || !has_unsafe,
             "{}: unsafe outside of cuda/",
             path.display()
         );
@@ -266,7 +229,7 @@ fn unsafe_lives_in_cuda_alone() {
 
 #[test]
 fn every_test_that_the_docs_name_is_there() {
-    let folders = ["src", "tests"].map(|folder| sources(&root().join(folder)));
+    let folders = ["src", "crates", "tests"].map(|folder| sources(&root().join(folder)));
     let texts = folders.iter().flatten();
     let code: String = texts
         .map(|path| fs::read_to_string(path).expect("source file"))

@@ -17,19 +17,18 @@ use std::{
 
 use gstreamer::prelude::*;
 use serde_json::Value;
-use spotter::{
-    demo::{
-        Scene, Street, Truth, draw,
-        scene::{Class, Colour},
-        truth::Seen,
-    },
-    domain::{NormBox, NormPoint, WallTime},
-};
 use support::{CONFIG, DONE, FAILED, checkout, command, file, script, spotter};
+
+use spotter_core::{NormBox, NormPoint, WallTime};
+use spotter_street::{
+    Scene, Street, Truth, draw,
+    scene::{Class, Colour},
+    truth::Seen,
+};
 
 #[test]
 fn every_command_explains_its_options() {
-    let commands: [(&str, &[&str]); 9] = [
+    let commands: [(&str, &[&str]); 7] = [
         ("run", &["--config", "--json", "--verbose"]),
         ("check", &["<FILE>", "--probe"]),
         (
@@ -40,20 +39,6 @@ fn every_command_explains_its_options() {
         ("point", &["--json", "--draw", "--model", "<PROMPT>"]),
         ("query", &["--choice", "--json", "--model", "<PROMPT>"]),
         ("caption", &["--json", "--length", "--model"]),
-        ("bench", &["--looks", "--json", "--model", "engine"]),
-        (
-            "eval",
-            &[
-                "--scenes",
-                "--track",
-                "--minutes",
-                "--rate",
-                "--seed",
-                "--bitrate",
-                "--json",
-                "--model",
-            ],
-        ),
     ];
     let overview = spotter(["--help"]).expect(DONE).stdout;
     for (command, options) in commands {
@@ -74,17 +59,6 @@ fn wrong_usage_fails_with_a_hint() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_written_stops_the_measurement_before_it_begins() {
-    let engine = ["bench", "engine", "--trace", "/nowhere/trace.json"];
-    let ended = spotter(engine).expect(FAILED);
-    let told = "--trace /nowhere/trace.json: cannot write: No such file";
-    assert!(ended.stderr.contains(told), "{ended:#?}");
-    let other_part = engine.into_iter().chain(["--part", "step"]);
-    let ended = spotter(other_part).expect(FAILED);
-    assert!(ended.stderr.contains("--part cameras"), "{ended:#?}");
-}
-
-#[test]
 fn a_gpu_that_is_not_there_ends_the_start_with_one_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = "mqtt.url = \"mqtt://127.0.0.1:1\"\nhttp.listen = \"off\"\n\
@@ -102,42 +76,6 @@ fn a_gpu_that_is_not_there_ends_the_start_with_one_line() {
     assert!(
         told[0].starts_with("spotter: model: GPU 63 of model.gpus: "),
         "{told:?}"
-    );
-}
-
-#[test]
-fn the_host_s_work_for_a_step_is_printed_as_json() {
-    let engine = ["bench", "engine", "--part", "step", "--json"];
-    let ended = spotter(engine).expect(DONE);
-    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
-    assert_eq!(report["step"]["step_rows"], 32, "{ended:#?}");
-    assert!(report.get("street").is_none(), "{ended:#?}");
-}
-
-#[test]
-fn the_engine_s_load_is_printed_as_json() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let trace = directory.path().join("load.json");
-    let trace = trace.to_str().expect("a path in UTF-8");
-    let load = ["bench", "load", "--device", "cpu", "--part", "looks"];
-    let least = ["--size", "84x84", "--clients", "2", "--objects", "1"];
-    let told = ["--seconds", "0", "--json", "--trace", trace];
-    let ended = spotter(load.into_iter().chain(least).chain(told)).expect(DONE);
-    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
-    let row = &report["looks"][0];
-    assert_eq!(row["clients"], 2, "{ended:#?}");
-    let books = ["asked", "answered", "left"].map(|part| row["books"][part].as_u64());
-    let [Some(asked), Some(answered), Some(left)] = books else {
-        panic!("{ended:#?}")
-    };
-    assert_eq!(asked, answered + left);
-    assert!(row["floor_ms"].is_number() && row["strain"].is_null());
-    assert!(report["ceilings"]["product_tflop"]["per_s"].is_number());
-    let trace: Value = serde_json::from_slice(&fs::read(trace).expect("a trace")).expect("JSON");
-    assert!(
-        trace["traceEvents"]
-            .as_array()
-            .is_some_and(|all| all.len() > 4)
     );
 }
 
@@ -206,7 +144,7 @@ impl Moment {
             .map(|second| street.at(WallTime::from_unix_millis(second * 1000)))
             .take(1000)
             .find_map(|scene| {
-                let truth = spotter::demo::truth(&scene);
+                let truth = spotter_street::truth(&scene);
                 let red_car = only(&truth, Class::Car, |seen| seen.colour == Some(Colour::Red))?;
                 let dog = only(&truth, Class::Dog, |_| true)?;
                 Some((scene, red_car, dog))
@@ -299,15 +237,13 @@ fn pictures_are_answered() {
 fn a_reader_that_goes_away_is_no_failure() {
     let moment = Moment::drawn();
     let png = moment.png.to_str().expect("a path in UTF-8");
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 6] = [
         &["check", "configs/minimal.toml"],
         &["detect", png, "car"],
         &["detect", png, "car", "--json"],
         &["point", png, "dog"],
         &["query", png, "Is there a dog?"],
         &["caption", png],
-        &["bench", "engine", "--part", "published"],
-        &["eval", "--scenes", "1", "--json"],
     ];
     for arguments in commands {
         let (reader, writer) = std::io::pipe().expect("a pipe");

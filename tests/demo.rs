@@ -16,15 +16,6 @@ use std::{
 };
 
 use serde_json::Value;
-use spotter::{
-    bench::score::{self, Tally},
-    demo::{
-        Street,
-        scene::{Class, Colour},
-        truth::{self, Standing, truth},
-    },
-    domain::{Clock as _, NormBox, SystemClock, WallTime},
-};
 use support::{
     DONE, Ended, Program,
     broker::{Consumer, Heard, broker, retained},
@@ -32,6 +23,14 @@ use support::{
     schemas::Schemas,
     spotter,
     viewer::Viewer,
+};
+
+use spotter_core::{Clock as _, NormBox, SystemClock, WallTime};
+use spotter_street::score::{self, Tally};
+use spotter_street::{
+    Street,
+    scene::{Class, Colour},
+    truth::{self, Standing, truth},
 };
 
 /// The street, and its moment at which the run begins: 12:50:35 UTC on 1 June 2026. It was chosen by the truth alone,

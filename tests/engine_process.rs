@@ -18,14 +18,18 @@ use std::{
     time::Duration,
 };
 
-use spotter::{
-    app::{Device, Measured, Order, open_with},
-    config::{self, ModelSource},
-    domain::{Look, Outcome, Picture, SystemClock, Task},
-    front::handle::{End, Handle},
-};
 use support::{DONE, FAILED, PATIENCE, command, spotter, until};
 use tokio::time::timeout;
+
+use spotter::app::{Measured, Order, open_with};
+use spotter_core::{
+    Look, Outcome, Picture, SystemClock, Task,
+    config::{self, ModelSource},
+};
+use spotter_engine::{
+    front::handle::{End, Handle},
+    open::Device,
+};
 
 /// An engine with its process.
 struct Apart {

@@ -9,13 +9,14 @@
 use std::{fs, sync::Arc, time::Duration};
 
 use gstreamer::{self as gst, prelude::*};
-use spotter::{
-    config::{self, Environment},
-    demo::rtsp::{RtspStreet, StreetOptions},
-    domain::{PixelFormat, SystemClock},
-    ingest,
-};
 use tokio::{sync::mpsc, time::timeout};
+
+use spotter_cameras::ingest;
+use spotter_core::{
+    PixelFormat, SystemClock,
+    config::{self, Environment},
+};
+use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// What stands in for a GPU's decoder: one that leaves pictures on the host all the same.

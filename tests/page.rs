@@ -24,15 +24,14 @@ use std::{
 
 use board::{Painted, long_name, site};
 use devtools::Browser;
-use spotter::{
-    domain::CameraId,
-    ops::{
-        metrics::{CameraCounts, Metrics, OfStage},
-        page::{Health, Site, StatusPage},
-    },
-};
 use support::get;
 use tokio::sync::watch;
+
+use spotter::ops::{
+    metrics::{CameraCounts, Metrics, OfStage},
+    page::{Health, Site, StatusPage},
+};
+use spotter_core::CameraId;
 
 /// The page on loopback, which ends with the test.
 struct Served {
@@ -177,7 +176,7 @@ fn metrics() -> Metrics {
     let metrics = Metrics::new();
     let camera = CameraId::new("gate").expect("an id");
     metrics.set_camera(&camera, true, &CameraCounts::default());
-    metrics.set_books(&camera, &spotter::domain::Books::default());
+    metrics.set_books(&camera, &spotter_core::Books::default());
     metrics.set_engine("cpu", Some(1));
     metrics.set_engine_busy("cpu", Duration::from_secs(1));
     metrics.set_messages(1, &[("offline", 1)]);

@@ -1,5 +1,5 @@
 //! Writes drawn scenes with their truth to standard output, for the trainer of the embedded model (see
-//! `spotter::demo::records` for the format). Scene i of a run is a pure function of seed + i, whatever the number of
+//! `spotter_street::records` for the format). Scene i of a run is a pure function of seed + i, whatever the number of
 //! threads; scenes may come out of order.
 
 use std::{
@@ -12,7 +12,8 @@ use std::{
 };
 
 use clap::Parser;
-use spotter::demo::records;
+
+use spotter_street::records;
 
 /// Writes drawn scenes with their truth to standard output
 #[derive(Parser)]

@@ -1,11 +1,11 @@
 //! What is told when the daemon starts: the birth message, and what a look is measured with.
 
-use super::ModelCard;
-use crate::{
+use spotter_core::{
+    Task, WallTime,
     config::{self, Camera, Config, Environment},
-    domain::{Task, WallTime},
-    publish::{CameraInfo, Daemon, Identity, Info, ModelInfo},
 };
+use spotter_engine::open::ModelCard;
+use spotter_mqtt::{CameraInfo, Daemon, Identity, Info, ModelInfo};
 
 /// The prompts of the camera that has most of them: what one look may have to answer.
 pub fn longest_look(cameras: &[Camera]) -> Vec<Task> {

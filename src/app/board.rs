@@ -21,13 +21,14 @@ use recent::Recent;
 use shown::Shown;
 use tokio::task::spawn_blocking;
 
-use super::{ModelCard, SnapshotBooks, seats::Seats};
-use crate::{
+use super::{SnapshotBooks, seats::Seats};
+use crate::ops::{page, process::ProcessUse, window::Window};
+use spotter_core::{
+    Answer, Books, CameraId, Clock, Frame, Mono, Outcome,
     config::{Camera, Config},
-    domain::{Answer, Books, CameraId, Clock, Frame, Mono, Outcome},
-    ops::{page, process::ProcessUse, window::Window},
-    publish::{BrokerState, CameraHealth, ConfigReport, Sent, Tally},
 };
+use spotter_engine::open::ModelCard;
+use spotter_mqtt::{BrokerState, CameraHealth, ConfigReport, Sent, Tally};
 
 /// Somebody watches who has asked for the page within this time.
 const WATCHED_FOR: Duration = Duration::from_secs(10);

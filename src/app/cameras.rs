@@ -8,13 +8,10 @@ use tokio::{sync::watch, task::JoinSet};
 
 use self::told::{Essence, Reason, counts, is_on, message};
 use super::engines::Engines;
-use crate::{
-    config,
-    domain::{CameraId, Clock, Mono, WallTime},
-    ingest::{self, CameraHandle, Health, Phase},
-    ops::metrics::CameraCounts,
-    publish::{CameraHealth, Off, Publisher, Update},
-};
+use crate::ops::metrics::CameraCounts;
+use spotter_cameras::ingest::{self, CameraHandle, Health, Phase};
+use spotter_core::{CameraId, Clock, Mono, WallTime, config};
+use spotter_mqtt::{CameraHealth, Off, Publisher, Update};
 
 /// Grace for the goodbye to a camera that was taken away.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(10);

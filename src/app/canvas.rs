@@ -5,7 +5,7 @@
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, RasterizedChar, get_raster};
 use tiny_skia::{Color, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform};
 
-use crate::domain::Place;
+use spotter_core::Place;
 
 /// Colours of successive objects, told apart also by people who see red and green alike (Okabe and Ito).
 const COLOURS: [(u8, u8, u8); 6] = [

@@ -5,10 +5,8 @@ use std::{
     io::{self, Write as _},
 };
 
-use crate::{
-    domain::{AnswerBody, WallTime},
-    publish::Sent,
-};
+use spotter_core::{AnswerBody, WallTime};
+use spotter_mqtt::Sent;
 
 /// Prints detections as they leave.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,9 @@ use std::{
 };
 
 use anyhow::Context as _;
+use in_place::{announce, filters};
+use loss::{Losses, Reopening};
+use swap::Swap;
 use tokio::{
     sync::{
         broadcast::{self, error::TryRecvError},
@@ -19,7 +22,7 @@ use tokio::{
 };
 
 use super::{
-    Logging, ModelCard, birth,
+    Logging, birth,
     board::Board,
     cameras::Cameras,
     console::Console,
@@ -33,23 +36,21 @@ use super::{
     report::Report,
     seats::Seats,
 };
-use crate::{
-    config::{self, Config, Loaded, Problems, Severity},
-    control::Repeated,
-    domain::{CameraId, Clock, Mono, Repeats, SystemClock},
-    ops::{
-        notify,
-        shutdown::{Signals, Wish},
-    },
-    publish::{
-        self, Announcer, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent,
-        discovery::collisions,
-    },
-    sampler::Sampler,
+use crate::ops::{
+    notify,
+    shutdown::{Signals, Wish},
 };
-use in_place::{announce, filters};
-use loss::{Losses, Reopening};
-use swap::Swap;
+use spotter_cameras::sampler::Sampler;
+use spotter_core::{
+    CameraId, Clock, Mono, Repeats, SystemClock,
+    config::{self, Config, Loaded, Problems, Severity},
+};
+use spotter_engine::open::ModelCard;
+use spotter_events::control::Repeated;
+use spotter_mqtt as publish;
+use spotter_mqtt::{
+    Announcer, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent, discovery::collisions,
+};
 
 /// Loading a model may take so long; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);

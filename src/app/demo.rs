@@ -1,8 +1,10 @@
 //! `spotter demo`: everything on this machine. The drawn street is an RTSP camera, mosquitto the broker.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use anyhow::{Context as _, bail};
 
@@ -10,11 +12,11 @@ use super::{
     console::{Console, say},
     daemon, load, runtime, start_logging,
 };
-use crate::{
+use spotter_core::{
+    Clock, PixelFormat, SystemClock, WallTime,
     config::{Config, Source},
-    demo::{Street, broker, draw_i420, rtsp, timecode},
-    domain::{Clock, PixelFormat, SystemClock, WallTime},
 };
+use spotter_street::{Street, broker, draw_i420, rtsp, timecode};
 
 /// Frames a second of the drawn street.
 const STREET_FPS: u32 = 15;

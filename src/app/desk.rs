@@ -9,15 +9,14 @@ use super::{
     snapshot::Mark,
     snapshots::{SnapshotBooks, Taken},
 };
-use crate::{
+use spotter_cameras::sampler::Sampler;
+use spotter_core::{
+    Answer, AnswerBody, CameraId, Clock, EndReason, Found, Frame, Outcome, PromptId, Repeats,
     config::Camera,
-    domain::{
-        Answer, AnswerBody, CameraId, Clock, EndReason, Found, Frame, Outcome, PromptId, Repeats,
-    },
-    publish::{self, Detection, Publisher, Update},
-    sampler::Sampler,
-    track::{self, Change, News, Object, Sighting, Tracker},
 };
+use spotter_events::track::{self, Change, News, Object, Sighting, Tracker};
+use spotter_mqtt as publish;
+use spotter_mqtt::{Detection, Publisher, Update};
 
 /// Owns what is believed of every prompt.
 pub struct Desk {

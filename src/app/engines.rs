@@ -14,19 +14,17 @@ use anyhow::Context as _;
 use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{
-    ModelCard,
-    device::{self, Device},
     opening::Home,
     seats::{Seats, deal, join},
     station::{Loss, Station},
 };
-use crate::{
+use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
+use spotter_core::{
+    CameraId, Clock, Frame, Outcome,
     config::{Camera, Config},
-    domain::{CameraId, Clock, Frame, Outcome},
-    front::handle::EngineStopped,
-    ingest::DeviceMap,
-    sampler::Sampler,
 };
+use spotter_engine::front::handle::EngineStopped;
+use spotter_engine::open::{self, Device, ModelCard};
 
 /// Grace for devices to let go of what they hold.
 const ENDS_LIMIT: Duration = Duration::from_secs(5);
@@ -118,7 +116,7 @@ fn let_go(stations: &mut [Station]) -> impl Future<Output = ()> + use<> {
 /// What the configuration names, and where the engines live.
 async fn devices(config: &Config) -> anyhow::Result<(Vec<Device>, Home)> {
     let settings = config.model.clone();
-    let chosen = spawn_blocking(move || device::choose(&settings)).await?;
+    let chosen = spawn_blocking(move || open::choose(&settings)).await?;
     let mut devices = chosen.map_err(anyhow::Error::msg)?;
     // A device without a camera would hold memory for nothing; the configuration's advice tells of it.
     devices.truncate(config.cameras.len());

@@ -7,10 +7,8 @@ use super::{
     cameras::Cameras,
     engines::Engines,
 };
-use crate::{
-    ops::metrics::{Metrics, OfStage},
-    publish::{Latency, STAGES},
-};
+use crate::ops::metrics::{Metrics, OfStage};
+use spotter_mqtt::{Latency, STAGES};
 
 /// A detection left.
 pub fn sent(metrics: &Metrics, latency: &Latency) {

@@ -8,7 +8,6 @@ use tokio::sync::watch;
 
 pub use self::page::BoundPage;
 use self::page::Page;
-
 use super::{
     SnapshotBooks,
     board::{Batches, Board, Facts},
@@ -18,19 +17,16 @@ use super::{
     punctual::{Punctuality, Turn},
     report::Report,
 };
-use crate::{
-    config::Http,
-    domain::{Books, CameraId, Clock, Mono},
-    gauge::Gauge,
-    ops::{
-        metrics::Metrics,
-        notify::{self, Vitality, Watchdog},
-        page::{EngineState, Health, ListenError},
-        process::{ProcessMeter, ProcessUse},
-        window::Window,
-    },
-    publish::{GpuStats, Publisher, Sent, Stats, Tally, Update},
+use crate::ops::{
+    metrics::Metrics,
+    notify::{self, Vitality, Watchdog},
+    page::{EngineState, Health, ListenError},
+    process::{ProcessMeter, ProcessUse},
+    window::Window,
 };
+use spotter_core::{Books, CameraId, Clock, Mono, config::Http};
+use spotter_engine::gauge::Gauge;
+use spotter_mqtt::{GpuStats, Publisher, Sent, Stats, Tally, Update};
 
 /// `stats` is published so often.
 const STATS_EVERY: Duration = Duration::from_secs(10);

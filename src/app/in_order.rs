@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::domain::CameraId;
+use spotter_core::CameraId;
 
 /// Holds outcomes back until those of the camera's earlier looks are there.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use std::{
 
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use crate::publish::Line;
+use spotter_mqtt::Line;
 
 /// Prints what is published. Clones share the count of what is lost.
 #[derive(Clone, Debug)]

@@ -13,11 +13,9 @@ use tokio::{
 };
 
 use super::in_order::{InOrder, Ticket};
-use crate::{
-    domain::{Look, Outcome},
-    front::handle::{EngineStopped, Handle, Permit},
-    sampler::Share,
-};
+use spotter_cameras::sampler::Share;
+use spotter_core::{Look, Outcome};
+use spotter_engine::front::handle::{EngineStopped, Handle, Permit};
 
 /// A permit, and then a frame for it.
 type NextLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;

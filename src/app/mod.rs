@@ -16,10 +16,7 @@ mod control;
 mod daemon;
 mod demo;
 mod desk;
-mod device;
-mod engine;
 mod engines;
-mod fleet;
 mod gauges;
 mod housekeeping;
 mod in_order;
@@ -34,27 +31,20 @@ mod rig;
 mod seats;
 mod snapshot;
 mod snapshots;
-mod station;
+pub mod station;
 
 use std::{path::Path, time::Duration};
 
 pub use canvas::Canvas;
 pub use demo::{DemoOptions, demo};
-pub use device::{Device, Placed};
-pub use engine::{
-    Bare, ModelCard, build_backend, build_endless_engine, build_engine, build_engine_with,
-};
-pub use fleet::{FleetOptions, bench_cameras, serve_cameras};
 pub use opening::{Home, Measured, Order, open_with, serve};
 pub use snapshot::{Mark, SnapshotError};
 pub use snapshots::{Declined, Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one};
 
 use self::lines::Lines;
-use crate::{
-    config::{self, Config, Environment, Loaded, Source},
-    ingest,
-    ops::telemetry::{self, Levels, SecretList, Sink},
-};
+use crate::ops::telemetry::{self, Levels, SecretList, Sink};
+use spotter_cameras::ingest;
+use spotter_core::config::{self, Config, Environment, Loaded, Source};
 
 /// The reader of our standard output has so long for the last lines.
 const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
@@ -130,7 +120,7 @@ fn load(path: &Path) -> Result<Loaded, config::Problems> {
     config::load(path, &Environment::process())
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     Ok(builder.worker_threads(2).enable_all().build()?)
 }

@@ -15,25 +15,20 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use tracing::Instrument as _;
 
-use super::{
-    ModelCard,
-    device::Device,
-    engine::{engine_on, measured_look, permits},
+use crate::ops::{
+    shutdown::Signals,
+    telemetry::{self, SecretList, Sink},
 };
-use crate::{
-    config,
-    domain::{Clock, Task},
-    engine::Options,
+use spotter_core::{Clock, Task, config};
+use spotter_engine::{
     front::{
         Engine,
         handle::{self, End, EngineStopped, Handle},
         inside, outside,
     },
     model,
-    ops::{
-        shutdown::Signals,
-        telemetry::{self, SecretList, Sink},
-    },
+    open::{Device, ModelCard, engine_on, measured_look, permits},
+    scheduler::Options,
 };
 
 /// Where an engine lives.
@@ -146,7 +141,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::device::GpuId;
+    use spotter_engine::open::GpuId;
 
     #[test]
     fn the_only_engine_is_a_thread_and_several_are_processes() {

@@ -9,11 +9,8 @@ use super::{
     snapshot::Mark,
     snapshots::{Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one},
 };
-use crate::{
-    config::Camera,
-    domain::{CameraId, Event, Frame, Mono, PromptId},
-    publish::Update,
-};
+use spotter_core::{CameraId, Event, Frame, Mono, PromptId, config::Camera};
+use spotter_mqtt::Update;
 
 /// All cameras' pictures. Needs a tokio runtime.
 pub struct Pictures {

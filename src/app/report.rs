@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use crate::{
-    domain::{Books, CameraId},
-    publish::Tally,
-};
+use spotter_core::{Books, CameraId};
+use spotter_mqtt::Tally;
 
 /// Books, losses and latency from start to stop.
 #[derive(Clone, Debug, Default)]

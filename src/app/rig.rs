@@ -1,10 +1,12 @@
 //! A configuration, a model, a device that breaks, and frames, for the tests of this room.
 
-use super::ModelCard;
-use crate::{
+use spotter_core::{
+    CameraId, Frame, FrameTimes, Mono, Picture, WallTime,
     config::{self, Config, Environment},
-    domain::{CameraId, Frame, FrameTimes, Mono, Picture, WallTime},
-    engine::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+};
+use spotter_engine::{
+    open::ModelCard,
+    scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
     sim::SimBackend,
     testing::simulated,
 };

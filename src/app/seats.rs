@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::domain::CameraId;
+use spotter_core::CameraId;
 
 /// The engine of each camera, by the engine's label.
 pub type Seats = BTreeMap<CameraId, String>;

@@ -9,10 +9,8 @@ use std::borrow::Cow;
 use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::jpeg::JpegEncoder, imageops};
 
 use super::canvas::Canvas;
-use crate::{
-    domain::{Picture, Place},
-    model,
-};
+use spotter_core::{Picture, Place};
+use spotter_engine::model;
 
 /// A snapshot has at most so many bytes (mqtt-contract section 4).
 pub const BYTES_MAX: usize = 256 * 1024;

@@ -17,7 +17,7 @@ use std::{
 use tokio::task::{Id, JoinSet};
 
 use super::snapshot::{Mark, SnapshotError, jpeg};
-use crate::domain::{CameraId, EventStep, Mono, Picture, PromptId, UpdateReason};
+use spotter_core::{CameraId, EventStep, Mono, Picture, PromptId, UpdateReason};
 
 /// A topic gets a snapshot so often at most (mqtt-contract section 2).
 const TOPIC_EVERY: Duration = Duration::from_secs(1);
@@ -231,7 +231,7 @@ impl Snapshots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::EndReason;
+    use spotter_core::EndReason;
 
     fn shot(camera: &str, purpose: Purpose) -> Shot {
         Shot {

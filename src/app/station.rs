@@ -5,17 +5,21 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    ModelCard, birth,
-    device::{Device, GpuId, frames_on},
+    birth,
     looks::Looks,
     opening::{Home, Measured, Order},
 };
-use crate::{
-    config::{self, Camera},
-    domain::{CameraId, Clock, Outcome},
-    front::handle::{End, EngineStopped, Handle},
+use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{Sampler, Share, TimeLimits},
+};
+use spotter_core::{
+    CameraId, Clock, Outcome,
+    config::{self, Camera},
+};
+use spotter_engine::{
+    front::handle::{End, EngineStopped, Handle},
+    open::{Device, GpuId, ModelCard, frames_on},
 };
 
 /// One of the daemon's engines.

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::bench_args::BenchArgs;
-use crate::{
-    app::DemoOptions,
+use crate::app::DemoOptions;
+use spotter_core::{
+    CaptionLength,
     config::{self, ModelSource},
-    domain::CaptionLength,
 };
 
 /// Watches cameras with a vision-language model and tells over MQTT what it sees.
@@ -37,10 +36,6 @@ pub enum Command {
     Query(QueryArgs),
     /// Describe a picture
     Caption(CaptionArgs),
-    /// Measure looks on this machine: time of each stage, cost of further prompts; or the engine
-    Bench(BenchArgs),
-    /// Measure the accuracy of a model on drawn street scenes with known truth
-    Eval(EvalArgs),
     /// An engine in a process of its own; only `run` and `demo` start it
     #[command(hide = true)]
     Engine(EngineArgs),
@@ -248,40 +243,6 @@ impl From<Length> for CaptionLength {
             Length::Long => Self::Long,
         }
     }
-}
-
-/// `spotter eval`
-#[derive(Debug, Args)]
-pub struct EvalArgs {
-    /// How many scenes
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 500,
-        conflicts_with = "track"
-    )]
-    pub scenes: u64,
-    /// Follow what moves on one street instead, and score names and events
-    #[arg(long)]
-    pub track: bool,
-    /// How long the street is watched, in its own time
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "track", value_parser = clap::value_parser!(u32).range(1..=1440))]
-    pub minutes: u32,
-    /// Looks a second at the street
-    #[arg(long, value_name = "N", default_value_t = 2, requires = "track", value_parser = clap::value_parser!(u32).range(1..=15))]
-    pub rate: u32,
-    /// Seed of the first scene, or of the street; training used seeds below 2^40
-    #[arg(long, value_name = "N", default_value_t = 1 << 41)]
-    pub seed: u64,
-    /// Bit rate of the H.264 that the pictures pass through, kbit/s; 0 = none
-    #[arg(long, value_name = "KBIT/S", default_value_t = 1000)]
-    pub bitrate: u32,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Which model
-    #[command(flatten)]
-    pub model: ModelArgs,
 }
 
 #[cfg(test)]

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use super::args::{AskArgs, CaptionArgs, QueryArgs};
-use super::out::{remark, say};
-use super::{draw, still};
-use crate::domain::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task};
-use crate::{app, config, front::News};
+use super::{
+    args::{AskArgs, CaptionArgs, QueryArgs},
+    draw,
+    out::{remark, say},
+    still,
+};
+use spotter_core::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task, config};
+use spotter_engine::front::News;
 
 /// `spotter detect`
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
@@ -100,7 +103,8 @@ fn answer(
     mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,
 ) -> anyhow::Result<Answer> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (mut engine, _) = app::build_engine(&settings, clock).map_err(anyhow::Error::msg)?;
+    let (mut engine, _) =
+        spotter_engine::open::build_engine(&settings, clock).map_err(anyhow::Error::msg)?;
     engine.submit(Look::still(picture.clone(), [task])?, true)?;
     loop {
         for (_, news) in engine.turn()? {

@@ -1,22 +1,21 @@
 //! `spotter check`: is this configuration right, and with `--probe`, do its cameras and broker answer?
 
-use std::net::ToSocketAddrs as _;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
 
 use anyhow::bail;
 
-use super::args::CheckArgs;
-use super::out::{remark, say};
-use super::truth::Truth;
-use crate::{
-    app,
-    config::{self, Camera, Environment},
-    domain::{Clock, SystemClock},
-    ingest::{self, FrameSink, ProbeReport},
-    publish::discovery::collisions,
+use super::{
+    args::CheckArgs,
+    out::{remark, say},
+    truth::Truth,
 };
+use crate::app;
+use spotter_cameras::ingest::{self, FrameSink, ProbeReport};
+use spotter_core::{
+    Clock, SystemClock,
+    config::{self, Camera, Environment},
+};
+use spotter_mqtt::discovery::collisions;
 
 /// Time for the broker to accept a connection.
 const BROKER_LIMIT: Duration = Duration::from_secs(5);

@@ -4,11 +4,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::{
-    app::Canvas,
-    domain::{AnswerBody, Picture, Place},
-    model,
-};
+use crate::app::Canvas;
+use spotter_core::{AnswerBody, Picture, Place};
+use spotter_engine::model;
 
 /// Writes `picture` with the boxes or points of `answer` as a PNG file.
 pub fn write(path: &Path, picture: &Picture, answer: &AnswerBody) -> anyhow::Result<()> {

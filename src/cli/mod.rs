@@ -2,13 +2,11 @@
 //!
 //! Belongs here: arguments, exit codes, text for a person at a terminal. Not here: how anything is done.
 
-mod args;
+pub mod args;
 mod ask;
-mod bench_args;
 mod check;
 mod draw;
-mod measure;
-mod out;
+pub mod out;
 mod still;
 mod truth;
 
@@ -41,17 +39,20 @@ pub fn main() -> ExitCode {
         Command::Point(ask) => ask::point(&ask),
         Command::Query(ask) => ask::query(&ask),
         Command::Caption(caption) => ask::caption(&caption),
-        Command::Bench(args) => measure::bench(&args),
-        Command::Eval(args) => measure::eval(&args),
         Command::Engine(engine) => app::serve(engine.verbose),
     };
+    end(result)
+}
+
+/// Says how the command ended, on stderr and as the exit code.
+pub fn end(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::from(EXIT_DONE),
         Err(error) if matches!(error.downcast_ref(), Some(out::OutputError::Closed)) => {
             ExitCode::from(EXIT_DONE)
         }
         Err(error) => {
-            let code = if error.is::<crate::config::Problems>() {
+            let code = if error.is::<spotter_core::config::Problems>() {
                 EXIT_CONFIG
             } else {
                 EXIT_FAILED
@@ -64,7 +65,7 @@ pub fn main() -> ExitCode {
 
 /// Shows the help that was asked for, or what is wrong with the arguments. clap's own exit code for that, 2, would be
 /// one more to know.
-fn explain(help: &clap::Error) -> ExitCode {
+pub fn explain(help: &clap::Error) -> ExitCode {
     // When the terminal is gone, nobody reads it.
     let _ = help.print();
     ExitCode::from(if help.use_stderr() {

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::{
-    domain::{Picture, SystemClock},
-    ingest, model,
-};
+use spotter_cameras::ingest;
+use spotter_core::{Picture, SystemClock};
+use spotter_engine::model;
 
 /// Reads a PNG or JPEG picture, else takes the first frame of a video. Blocks.
 pub fn load(path: &Path) -> anyhow::Result<Picture> {

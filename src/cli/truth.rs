@@ -2,11 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::{
-    config::Camera,
-    demo::timecode,
-    domain::{CaptureSource, Frame},
-};
+use spotter_core::{CaptureSource, Frame, config::Camera};
+use spotter_street::timecode;
 
 /// More frames say nothing new.
 const FRAMES_MAX: usize = 1000;
@@ -63,9 +60,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{
-        domain::{Capture, ColourRange, FrameTimes, Matrix, Mono, Picture, PixelFormat, WallTime},
-        testing,
+    use spotter_core::{
+        Capture, ColourRange, FrameTimes, Matrix, Mono, Picture, PixelFormat, WallTime,
     };
 
     const DRAWN: WallTime = WallTime::from_unix_millis(1_787_393_730_123);
@@ -89,7 +85,7 @@ mod tests {
             error_ms: None,
         };
         Frame {
-            camera: testing::camera("gate", Vec::new()).id,
+            camera: spotter_core::testing::camera("gate", Vec::new()).id,
             number: 1,
             camera_size: (640, 360),
             key: false,
@@ -106,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_middle_and_the_worst_are_told_of_frames_with_the_camera_s_own_time() {
-        let camera = testing::camera("gate", Vec::new());
+        let camera = spotter_core::testing::camera("gate", Vec::new());
         let truth = Truth::default();
         truth.add(&frame(false, 5, CaptureSource::Rtcp));
         assert_eq!(truth.line(&camera), None);

@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 
 use super::process;
-use crate::domain::{Books, CameraId};
+use spotter_core::{Books, CameraId};
 
 mod labels;
 

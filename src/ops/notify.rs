@@ -5,7 +5,7 @@ use std::{pin::pin, time::Duration};
 use sd_notify::NotifyState;
 use tokio::time::timeout;
 
-use crate::domain::Mono;
+use spotter_core::Mono;
 
 /// Tells systemd that the start is complete.
 pub fn ready(status: &str) {

@@ -52,10 +52,8 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::{
-        config::Secret,
-        ops::telemetry::{self, Sink},
-    };
+    use crate::ops::telemetry::{self, Sink};
+    use spotter_core::config::Secret;
 
     /// Set for the child process: a panic hook is the whole process's.
     const ALONE: &str = "SPOTTER_TEST_PANIC";

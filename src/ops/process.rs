@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use crate::domain::Mono;
+use spotter_core::Mono;
 
 /// Linux counts processor time in ticks of 10 ms towards user space, on every architecture (`USER_HZ`).
 const TICK_MS: u64 = 10;

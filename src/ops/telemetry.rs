@@ -6,8 +6,8 @@
 
 use std::{
     borrow::Cow,
-    fmt, fs, io,
-    io::IsTerminal,
+    fmt, fs,
+    io::{self, IsTerminal},
     os::unix::fs::MetadataExt,
     sync::{Arc, PoisonError, RwLock},
 };
@@ -23,7 +23,7 @@ use tracing_subscriber::{
 };
 
 use super::panics::log_panics;
-use crate::{config::Secret, domain::LogLevel};
+use spotter_core::{LogLevel, config::Secret};
 
 const MASK: &str = "***";
 

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::domain::Mono;
+use spotter_core::Mono;
 
 /// Values of the last `span`, at most `capacity` of them; the oldest go first.
 #[derive(Clone, Debug)]

@@ -8,12 +8,11 @@ use std::{collections::BTreeSet, path::Path};
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use spotter::{
-    config::{self, Environment},
-    publish::{
-        discovery,
-        retained::{self, Leaving, Retained},
-    },
+
+use spotter_core::config::{self, Environment};
+use spotter_mqtt::{
+    discovery,
+    retained::{self, Leaving, Retained},
 };
 
 fn main() -> anyhow::Result<()> {

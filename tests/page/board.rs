@@ -5,16 +5,14 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use spotter::{
-    demo::{
-        Street, draw,
-        truth::{self, truth},
-    },
-    domain::WallTime,
-    ops::page::{
-        Answer, Bar, Broker, COLUMNS, Camera, Clock, Config, Engine, EngineState, Found, Frames,
-        Latency, Look, Mood, Node, Place, Prompt, Scene, Still, Stream, View,
-    },
+use spotter::ops::page::{
+    Answer, Bar, Broker, COLUMNS, Camera, Clock, Config, Engine, EngineState, Found, Frames,
+    Latency, Look, Mood, Node, Place, Prompt, Scene, Still, Stream, View,
+};
+use spotter_core::WallTime;
+use spotter_street::{
+    Street, draw,
+    truth::{self, truth},
 };
 
 const NOW_MS: i64 = 1_787_393_730_500;
@@ -211,8 +209,8 @@ fn stream(good: bool) -> Stream {
 fn look(age_ms: u64) -> Look {
     let street = Street::new(STREET.0).at(WallTime::from_unix_millis(STREET.1));
     let prompt = |seen: &truth::Seen| match seen.class {
-        spotter::demo::scene::Class::Person => Some(0),
-        spotter::demo::scene::Class::Car => Some(1),
+        spotter_street::scene::Class::Person => Some(0),
+        spotter_street::scene::Class::Car => Some(1),
         _ => None,
     };
     let truth = truth(&street);

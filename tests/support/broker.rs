@@ -6,9 +6,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use spotter::demo::broker::Broker;
-
 use super::lines::Lines;
+use spotter_street::broker::Broker;
 
 /// A retained message of this topic tells a consumer that its subscription stands.
 const READY: &str = "test/ready";

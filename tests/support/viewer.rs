@@ -6,15 +6,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use spotter::{
-    config::{self, Environment},
-    demo::timecode,
-    domain::{Clock, Frame, SystemClock, WallTime},
-    ingest::{self, CameraHandle},
-};
 use tokio::runtime::{Builder, Runtime};
 
 use super::STOP_LIMIT;
+use spotter_cameras::ingest::{self, CameraHandle};
+use spotter_core::{
+    Clock, Frame, SystemClock, WallTime,
+    config::{self, Environment},
+};
+use spotter_street::timecode;
 
 type Times = Mutex<BTreeMap<u32, WallTime>>;
 

@@ -2,14 +2,12 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::{
-    domain::Mono,
-    ops::{
-        page::{self, COLUMNS, STAGES},
-        window::Window,
-    },
-    publish,
+use crate::ops::{
+    page::{self, COLUMNS, STAGES},
+    window::Window,
 };
+use spotter_core::Mono;
+use spotter_mqtt as publish;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const COLUMN_NS: u64 = MINUTE.as_nanos() as u64 / COLUMNS as u64;

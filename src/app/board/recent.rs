@@ -2,10 +2,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::{
-    domain::{CameraId, Marks, Mono},
-    ops::page,
-};
+use crate::ops::page;
+use spotter_core::{CameraId, Marks, Mono};
 
 /// A timeline looks back so far at most.
 const SPAN: Duration = Duration::from_secs(5);

@@ -4,11 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::minute::Minute;
-use crate::{
-    config,
-    domain::{Answer, AnswerBody, CameraId, Frame, Mono, Task, WallTime},
-    ops::page::{self, Still},
-};
+use crate::ops::page::{self, Still};
+use spotter_core::{Answer, AnswerBody, CameraId, Frame, Mono, Task, WallTime, config};
 
 /// A picture is copied so often at most.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);

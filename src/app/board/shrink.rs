@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{
-    domain::{Frame, Picture, PixelFormat},
-    model,
-    ops::page::Still,
-};
+use crate::ops::page::Still;
+use spotter_core::{Frame, Picture, PixelFormat};
+use spotter_engine::model;
 
 /// Pixels across at most: enough for a telephone, and for a card on a wide screen.
 const WIDTH: usize = 640;
@@ -86,7 +84,7 @@ fn means(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{ColourRange, Matrix};
+    use spotter_core::{ColourRange, Matrix};
 
     fn picture(format: PixelFormat, (w, h): (usize, usize), of: impl Fn(usize) -> u8) -> Picture {
         let planes: Vec<Vec<u8>> = (0..3)

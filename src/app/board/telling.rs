@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::{Facts, State};
-use crate::{
-    domain::{Books, CameraId, Mono, WallTime},
-    ops::page::{self, Mood},
-    publish::{BrokerState, CameraHealth, STAGES, Tally},
-};
+use crate::ops::page::{self, Mood};
+use spotter_core::{Books, CameraId, Mono, WallTime};
+use spotter_mqtt::{BrokerState, CameraHealth, STAGES, Tally};
 
 impl State {
     /// Everything, now.

@@ -3,11 +3,10 @@
 use super::*;
 use crate::{
     app::rig,
-    domain::{
-        AnswerBody, Found, ManualClock, Marks, NormBox, Prompt, PromptId, ScoreSource, Task,
-        WallTime,
-    },
     ops::page::{Mood, Place, Scene as _},
+};
+use spotter_core::{
+    AnswerBody, Found, ManualClock, Marks, NormBox, Prompt, PromptId, ScoreSource, Task, WallTime,
 };
 
 const CONFIG: &str = r#"

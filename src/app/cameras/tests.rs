@@ -1,13 +1,10 @@
 //! Switching, losing and telling of cameras.
 
 use super::*;
-use crate::{
-    app::rig,
-    domain::{ManualClock, NodeId, SystemClock},
-    ingest::{Failure, Fault, Opener, Outlet, Progress, Source, SourceEvent},
-    publish::Identity,
-    testing,
-};
+use crate::app::rig;
+use spotter_cameras::ingest::{Failure, Fault, Opener, Outlet, Progress, Source, SourceEvent};
+use spotter_core::{ManualClock, NodeId, SystemClock};
+use spotter_mqtt::Identity;
 
 /// A camera that does not answer.
 struct Absent;
@@ -20,7 +17,7 @@ impl Opener for Absent {
 
 #[tokio::test]
 async fn switching_is_told_once_off_at_once_and_on_when_it_is_tried_again() {
-    let camera = testing::camera("gate", Vec::new());
+    let camera = spotter_core::testing::camera("gate", Vec::new());
     let clock = Arc::new(SystemClock::new());
     let handle = ingest::spawn_with(Arc::new(Absent), &camera, clock, Arc::new(|_| {}));
     let mut health = handle.health();
@@ -82,7 +79,7 @@ async fn a_schedule_switches_its_camera_off_and_on_and_off_is_no_trouble() {
 
 #[tokio::test]
 async fn a_camera_without_an_engine_is_off_and_says_why() {
-    let camera = testing::camera("gate", Vec::new());
+    let camera = spotter_core::testing::camera("gate", Vec::new());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let sink = Arc::new(|_| {});
     let handle = ingest::spawn_with(Arc::new(Absent), &camera, Arc::clone(&clock), sink);
@@ -147,7 +144,7 @@ impl Source for Over {
 #[tokio::test]
 async fn a_camera_that_is_off_says_why() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let mut camera = testing::camera("gate", Vec::new());
+    let mut camera = spotter_core::testing::camera("gate", Vec::new());
     let handle = ingest::spawn_with(
         Arc::new(Short),
         &camera,

@@ -2,12 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    domain::Mono,
-    ingest::{Health, Phase},
-    ops::metrics::CameraCounts,
-    publish::{CameraHealth, ClockHealth, Off},
-};
+use crate::ops::metrics::CameraCounts;
+use spotter_cameras::ingest::{Health, Phase};
+use spotter_core::Mono;
+use spotter_mqtt::{CameraHealth, ClockHealth, Off};
 
 /// Health is told again after so long, changed or not.
 const TELL_EVERY: Duration = Duration::from_secs(60);

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    domain::{AnswerBody, CameraId, Mono, Outcome, Prompt, PromptId, Refusal, RefusalCode, Task},
-    publish::Value,
+use spotter_core::{
+    AnswerBody, CameraId, Mono, Outcome, Prompt, PromptId, Refusal, RefusalCode, Task,
 };
+use spotter_mqtt::Value;
 
 /// Questions that may wait at once: each is a prompt of a look.
 const MOST: usize = 16;
@@ -155,10 +155,8 @@ fn value(body: &AnswerBody) -> Result<Value, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        app::rig,
-        domain::{Answer, Look, Marks},
-    };
+    use crate::app::rig;
+    use spotter_core::{Answer, Look, Marks};
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))

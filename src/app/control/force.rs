@@ -1,10 +1,10 @@
 //! The cameras in force: the file's, with what was changed at run time and is kept over a restart.
 
-use crate::{
+use spotter_core::{
+    CameraId, Command, Mono, Refusal, Setting,
     config::{Camera, Config, Overrides as Policy},
-    control::{self, Changed, Lapsed, Layer, Store},
-    domain::{CameraId, Command, Mono, Refusal, Setting},
 };
+use spotter_events::control::{self, Changed, Lapsed, Layer, Store};
 
 /// The layer with its store.
 pub struct Force {

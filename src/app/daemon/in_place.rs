@@ -1,12 +1,13 @@
 //! What is in force changes while everything runs.
 
 use super::Daemon;
-use crate::{
-    app::{birth, control::Force},
+use crate::app::{birth, control::Force};
+use spotter_core::{
+    CameraId,
     config::{self, Config},
-    domain::CameraId,
-    publish::{self, Announcer, Place, Publisher, Update, discovery::birth_topic},
 };
+use spotter_mqtt as publish;
+use spotter_mqtt::{Announcer, Place, Publisher, Update, discovery::birth_topic};
 
 impl Daemon {
     /// Every stage goes on with what the file says now.

@@ -16,16 +16,14 @@ use std::{collections::BTreeMap, future::pending, time::Duration};
 use tokio::time::timeout;
 
 use super::{Daemon, LAST_LOOK_LIMIT, Opening, START_LIMIT};
-use crate::{
-    app::{
-        engines::{Opened, Plan},
-        seats::Seats,
-        station::{Loss, names},
-    },
-    domain::Mono,
-    front::handle::EngineStopped,
-    publish::Update,
+use crate::app::{
+    engines::{Opened, Plan},
+    seats::Seats,
+    station::{Loss, names},
 };
+use spotter_core::Mono;
+use spotter_engine::front::handle::EngineStopped;
+use spotter_mqtt::Update;
 
 /// Pauses before the tries; the last one before all that follow. Each try loads a model beside the looks of the others.
 const PAUSES: [Duration; 4] = [

@@ -6,11 +6,9 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::{Daemon, REFUSED, advise, log_refused};
-use crate::{
-    app::remember_secrets,
-    config::{self, Config, Environment, FramePlace, Loaded},
-    publish::{ConfigReport, Identity, Place, Update},
-};
+use crate::app::remember_secrets;
+use spotter_core::config::{self, Config, Environment, FramePlace, Loaded};
+use spotter_mqtt::{ConfigReport, Identity, Place, Update};
 
 /// What became of a file that was read again.
 pub(super) enum Reloaded {

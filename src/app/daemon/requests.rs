@@ -6,11 +6,10 @@ use super::{
     Asker, Daemon,
     reload::{Next, Reloaded},
 };
-use crate::{
-    control::Known,
-    domain::{CameraId, Command, LogLevel, Outcome, Refusal, RefusalCode, Setting, Wanted},
-    publish::{self, Asked, Heard, Inbound, Reply, Update, Value, discovery::birth_topic},
-};
+use spotter_core::{CameraId, Command, LogLevel, Outcome, Refusal, RefusalCode, Setting, Wanted};
+use spotter_events::control::Known;
+use spotter_mqtt as publish;
+use spotter_mqtt::{Asked, Heard, Inbound, Reply, Update, Value, discovery::birth_topic};
 
 /// What a request amounts to.
 enum Done {
@@ -193,7 +192,7 @@ impl Daemon {
     fn ask(&mut self, camera: &CameraId, question: &str, asker: &Asker) -> Result<Done, Refusal> {
         self.watched(camera)?;
         self.has_model()?;
-        let question = crate::config::prompt_text(question)
+        let question = spotter_core::config::prompt_text(question)
             .map_err(|why| Refusal::new(RefusalCode::BadValue, format!("text: {why}")))?;
         let now = self.clock.now();
         let prompt = self.asks.ask(camera, question, asker.clone(), now)?;

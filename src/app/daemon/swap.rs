@@ -19,10 +19,9 @@ use crate::{
         birth,
         engines::{Opened, Plan},
     },
-    config::Config,
-    domain::{Refusal, RefusalCode},
     ops::notify,
 };
+use spotter_core::{Refusal, RefusalCode, config::Config};
 
 /// Engines are being opened for another configuration.
 pub(super) struct Swap {

@@ -4,14 +4,12 @@ use std::path::Path;
 
 use super::{reload::Reloaded, *};
 use crate::{
-    app::{device::Device, rig, seats::deal, station::Station},
-    domain::{CameraId, RefusalCode},
-    front::handle,
-    ingest,
+    app::{rig, seats::deal, station::Station},
     ops::telemetry::{Levels, SecretList},
-    sampler::TimeLimits,
-    testing::simulated,
 };
+use spotter_cameras::{ingest, sampler::TimeLimits};
+use spotter_core::{CameraId, RefusalCode};
+use spotter_engine::{front::handle, open::Device, testing::simulated};
 
 /// Two cameras that deliver test pictures, as fast as looks are taken.
 const CONFIG: &str = r#"

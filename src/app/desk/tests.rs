@@ -3,15 +3,12 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{
-    app::{rig, seats::Seats},
-    domain::{
-        EventStep, Look, ManualClock, Marks, Mono, NormBox, NormPoint, Prompt, ScoreSource, Task,
-    },
-    publish::Identity,
-    sampler::{Share, TimeLimits},
-    testing,
+use crate::app::{rig, seats::Seats};
+use spotter_cameras::sampler::{Share, TimeLimits};
+use spotter_core::{
+    EventStep, Look, ManualClock, Marks, Mono, NormBox, NormPoint, Prompt, ScoreSource, Task,
 };
+use spotter_mqtt::Identity;
 
 /// A camera with two prompts, of which one has doubts.
 const CONFIG: &str = r#"
@@ -67,7 +64,8 @@ impl Site {
     fn frame(&mut self, after_ms: u64) -> Option<Look> {
         self.clock.advance(Duration::from_millis(after_ms));
         self.frames += 1;
-        let frame = testing::frame_at(&self.gate, self.clock.now().since(Mono::default()));
+        let frame =
+            spotter_core::testing::frame_at(&self.gate, self.clock.now().since(Mono::default()));
         self.sampler.camera_sink(&self.gate).unwrap()(Frame {
             number: self.frames,
             ..frame
@@ -226,15 +224,15 @@ async fn events_of_a_camera_that_lost_its_engine_say_so() {
 
 #[test]
 fn what_passes_the_filters_is_reported_as_it_was_found() {
-    let person = testing::prompt("person");
+    let person = spotter_core::testing::prompt("person");
     let prompt = Arc::new(Prompt {
         id: person.id.clone(),
         revision: 1,
         task: person.task.clone(),
     });
-    let camera = testing::camera("gate", vec![person]);
+    let camera = spotter_core::testing::camera("gate", vec![person]);
     let mut tracker = Tracker::new("b7c1".into(), std::slice::from_ref(&camera));
-    let frame = testing::frame_at(&camera.id, Duration::ZERO);
+    let frame = spotter_core::testing::frame_at(&camera.id, Duration::ZERO);
     for body in [
         AnswerBody::Boxes(vec![found(NormBox::from_corners(0.1, 0.2, 0.3, 0.4))]),
         AnswerBody::Points(vec![found(NormPoint::new(0.5, 0.25))]),

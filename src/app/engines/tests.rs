@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use tokio::time::timeout;
 
 use super::*;
-use crate::{
-    app::rig::{Fragile, frame},
-    domain::ManualClock,
-    front::handle,
-    sampler::TimeLimits,
-    testing::{self, simulated},
-};
+use crate::app::rig::{Fragile, frame};
+use spotter_cameras::sampler::TimeLimits;
+use spotter_core::ManualClock;
+use spotter_engine::{front::handle, testing::simulated};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
@@ -32,7 +29,12 @@ impl Site {
         let clock = ManualClock::default();
         clock.advance(PATIENCE);
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-        let camera = |i| testing::camera(&format!("c{i}"), vec![testing::prompt("person")]);
+        let camera = |i| {
+            spotter_core::testing::camera(
+                &format!("c{i}"),
+                vec![spotter_core::testing::prompt("person")],
+            )
+        };
         let cameras: Vec<Camera> = (0..cameras).map(camera).collect();
         let sampler = Sampler::new(&cameras, Arc::clone(&shared));
         let ids = ids(&cameras);

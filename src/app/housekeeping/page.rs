@@ -8,13 +8,11 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    config::Http,
-    ops::{
-        metrics::Metrics,
-        page::{Health, ListenError, Scene, Site, StatusPage},
-    },
+use crate::ops::{
+    metrics::Metrics,
+    page::{Health, ListenError, Scene, Site, StatusPage},
 };
+use spotter_core::config::Http;
 
 /// Grace for answers that are under way when it is closed.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);

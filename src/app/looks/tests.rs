@@ -3,15 +3,14 @@
 use std::sync::mpsc;
 
 use super::*;
-use crate::{
-    app::rig::frame,
-    config::Camera,
-    domain::{Books, Clock as _, ManualClock},
-    engine::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+use crate::app::rig::frame;
+use spotter_cameras::sampler::{Sampler, TimeLimits};
+use spotter_core::{Books, Clock as _, ManualClock, config::Camera};
+use spotter_engine::{
     front::handle,
-    sampler::{Sampler, TimeLimits},
+    scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
     sim::SimBackend,
-    testing::{self, simulated},
+    testing::simulated,
 };
 
 const PERMITS: usize = 3;
@@ -57,7 +56,9 @@ impl Site {
         let clock = ManualClock::default();
         clock.advance(PATIENCE);
         let cameras = ["gate", "yard"]
-            .map(|id| testing::camera(id, vec![testing::prompt("person")]))
+            .map(|id| {
+                spotter_core::testing::camera(id, vec![spotter_core::testing::prompt("person")])
+            })
             .to_vec();
         let limits = TimeLimits::new(Duration::from_secs(3600), None);
         let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));

@@ -2,10 +2,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg32;
 
 use super::*;
-use crate::{
-    domain::{NormBox, NormPoint},
-    testing::Elsewhere,
-};
+use spotter_core::{NormBox, NormPoint, testing::Elsewhere};
 
 fn grey(width: usize, height: usize) -> Picture {
     Picture::from_rgb(width, height, vec![128; width * height * 3]).unwrap()
@@ -131,10 +128,10 @@ fn what_is_masked_stays_black_and_what_cannot_be_fetched_is_told() {
 
     let planes = std::sync::Arc::new(Elsewhere::new(vec![vec![90; 16 * 16], vec![128; 16 * 8]]));
     let colour = (
-        crate::domain::Matrix::Bt709,
-        crate::domain::ColourRange::Limited,
+        spotter_core::Matrix::Bt709,
+        spotter_core::ColourRange::Limited,
     );
-    let format = crate::domain::PixelFormat::Nv12;
+    let format = spotter_core::PixelFormat::Nv12;
     let picture = Picture::new(format, (16, 16), [16, 16, 0], colour, planes.clone()).unwrap();
     let image = decoded(&jpeg(&picture, &[]).unwrap());
     assert_eq!((image.dimensions(), planes.copies()), ((16, 16), 1));

@@ -2,7 +2,7 @@
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-use crate::domain::CameraId;
+use spotter_core::CameraId;
 
 /// Label `camera`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    domain::CameraId,
-    engine::{
+use spotter_core::CameraId;
+use spotter_engine::{
+    scheduler::{
         backend::{
             Backend, BackendError, Committed, Feed, Input, Limits, MaskSource, PageId, Pick,
             Picked, Row, RowMask, SlotId, Step, TokenMask,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use crate::testing::broker::codec::Publish;
+use spotter_scripted::broker::codec::Publish;
 
 /// The messages of one stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

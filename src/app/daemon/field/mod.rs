@@ -24,19 +24,16 @@ use judge::Judge;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    app::{rig, start_logging, station::Station},
-    config::Environment,
-    front::handle,
-    sampler::TimeLimits,
-    testing::{
-        self,
-        broker::{Broker, codec::Publish},
-        rtsp::{
-            script::Script,
-            server::Server,
-            tape::{Codec, Recording, Tape},
-        },
+use crate::app::{rig, start_logging, station::Station};
+use spotter_cameras::sampler::TimeLimits;
+use spotter_core::config::Environment;
+use spotter_engine::{front::handle, testing};
+use spotter_scripted::{
+    broker::{Broker, codec::Publish},
+    rtsp::{
+        script::Script,
+        server::Server,
+        tape::{Codec, Recording, Tape},
     },
 };
 
@@ -163,7 +160,7 @@ const QUICK: &str = "first_frame = \"5s\"\nstall = \"3s\"";
 impl Field {
     /// The broker and the configuration of a daemon that watches cameras there with that patience.
     async fn new(urls: Vec<String>, patience: &'static str) -> Self {
-        let broker = Broker::start(testing::broker::Script::default()).await;
+        let broker = Broker::start(spotter_scripted::broker::Script::default()).await;
         broker.consume();
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let field = Self {

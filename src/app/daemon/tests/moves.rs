@@ -2,20 +2,17 @@
 
 use std::fs;
 
-use crate::{
-    config::Environment,
-    publish::BrokerState,
-    testing::{
-        broker::{Broker, Script},
-        rtsp::{
-            script::Script as Play,
-            server::Server,
-            tape::{Codec, Recording, Tape},
-        },
+use super::*;
+use spotter_core::config::Environment;
+use spotter_mqtt::BrokerState;
+use spotter_scripted::{
+    broker::{Broker, Script},
+    rtsp::{
+        script::Script as Play,
+        server::Server,
+        tape::{Codec, Recording, Tape},
     },
 };
-
-use super::*;
 
 /// A daemon, what it reads, and its camera.
 pub(super) struct Site {

@@ -8,10 +8,8 @@ use super::{
     moves::{Site, detections, tells},
     *,
 };
-use crate::{
-    ops::page::{EngineState, Scene as _},
-    testing::broker::{Broker, Script},
-};
+use crate::ops::page::{EngineState, Scene as _};
+use spotter_scripted::broker::{Broker, Script};
 
 /// Engines are opened when that is allowed, but those of a model that may return seven objects.
 fn others(allowed: watch::Receiver<bool>) -> Arc<OpenEngines> {

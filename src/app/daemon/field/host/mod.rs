@@ -13,10 +13,8 @@ use std::{
 use serde_json::Value;
 
 use super::*;
-use crate::{
-    domain::{Mono, WallTime},
-    ops::process,
-};
+use crate::ops::process;
+use spotter_core::{Mono, WallTime};
 
 /// What the unit gives a stop (`TimeoutStopSec`).
 const STOP_LIMIT: Duration = Duration::from_secs(20);

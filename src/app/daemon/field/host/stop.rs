@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::testing::rtsp::script::Deed;
+use spotter_scripted::rtsp::script::Deed;
 
 #[test]
 fn a_stop_is_obeyed_in_time_at_every_moment() {
@@ -21,7 +21,7 @@ struct Stopped {
 async fn stopped(
     name: &str,
     script: Script,
-    broker: impl FnOnce(&mut testing::broker::Script),
+    broker: impl FnOnce(&mut spotter_scripted::broker::Script),
     story: impl AsyncFnOnce(&Field),
 ) -> Stopped {
     let mut servers = Vec::new();
@@ -121,7 +121,7 @@ async fn stop_everywhere() {
         })
         .await;
     };
-    let refuses = |script: &mut testing::broker::Script| script.connack = 0x89;
+    let refuses = |script: &mut spotter_scripted::broker::Script| script.connack = 0x89;
     stopped("while the broker refuses", good(), refuses, sees_pictures).await;
     stopped(
         "while the broker is away",
@@ -149,9 +149,9 @@ async fn stop_everywhere() {
         |_| {},
         async |field| {
             until("online", || is_online(field)).await;
-            field
-                .broker
-                .script(|script| script.acknowledges = testing::broker::Acknowledges::Never);
+            field.broker.script(|script| {
+                script.acknowledges = spotter_scripted::broker::Acknowledges::Never
+            });
             sees_pictures(field).await;
         },
     )

@@ -6,7 +6,7 @@ use rand::RngExt as _;
 use rand_pcg::Pcg32;
 
 use super::super::*;
-use crate::testing::{
+use spotter_scripted::{
     broker::Acknowledges,
     rtsp::{
         play::{Damage, Reports, Stamps},
@@ -251,7 +251,7 @@ pub(super) fn hurt(broker: &Broker, chance: &mut Chance) -> String {
 
 /// It is over.
 pub(super) async fn heal(broker: &Broker) {
-    broker.script(|script| *script = testing::broker::Script::default());
+    broker.script(|script| *script = spotter_scripted::broker::Script::default());
     if broker.is_gone() {
         broker.come_back().await;
     }

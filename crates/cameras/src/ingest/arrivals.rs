@@ -1,0 +1,280 @@
+//! What is known of a frame before it is decoded, kept until its picture comes out of the decoder: when its first
+//! packet arrived, its RTP and capture time, whether it is a key frame. Pure; memory is bounded.
+//!
+//! A packet is seen before the jitter buffer under its RTP time, then after it, where its RTP time gets a presentation
+//! time (PTS), and the picture carries the PTS alone. So no two frames may have the same.
+
+use std::{collections::VecDeque, time::Duration};
+
+use spotter_core::{Mono, WallTime};
+
+/// Encoded frames under way at the same time, at most; older ones are forgotten.
+const KEPT: usize = 128;
+/// A depacketizer, and the parser behind it, may hold a frame back until they see that the next one begins.
+const HELD_BACK: usize = 2;
+/// Depacketizers and parsers may move a PTS by less than this.
+const PTS_SLACK: Duration = Duration::from_millis(20);
+/// What lies between the PTS of frames that had the same: less than between any two frames of a camera, also a hundred times.
+const APART: Duration = Duration::from_micros(50);
+
+/// A frame that was not decoded yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Arrival {
+    /// Its first packet came.
+    pub received: Mono,
+    /// The same moment, UTC.
+    pub received_wall: WallTime,
+    /// Its RTP time stamp.
+    pub rtp: Option<u32>,
+    /// What the sender's clock showed at its capture.
+    pub date: Option<WallTime>,
+    /// It can be decoded alone.
+    pub key: bool,
+    /// Something of it is missing, or something before it that nobody else stands for.
+    pub hurt: bool,
+    /// Another sender begins with it.
+    pub begins: bool,
+    pts: Option<Duration>,
+}
+
+impl Arrival {
+    /// Of which nothing is known but when it came.
+    pub fn at(now: (Mono, WallTime)) -> Self {
+        Self {
+            received: now.0,
+            received_wall: now.1,
+            ..Self::default()
+        }
+    }
+}
+
+/// Frames between the network and the decoder's end.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    packets: VecDeque<(u32, Mono, WallTime)>,
+    frames: VecDeque<Arrival>,
+    timed: Option<Timed>,
+}
+
+/// The last packet that left the jitter buffer.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    rtp: u32,
+    /// As it came.
+    pts: Duration,
+    /// Its frame's alone.
+    own_pts: Duration,
+}
+
+impl Arrivals {
+    /// A packet with the RTP time `rtp` came from the network.
+    pub fn packet(&mut self, rtp: u32, now: Mono, wall: WallTime) {
+        if self.packets.back().is_none_or(|last| last.0 != rtp)
+            && !self.packets.iter().any(|packet| packet.0 == rtp)
+        {
+            push_bounded(&mut self.packets, (rtp, now, wall));
+        }
+    }
+
+    /// A packet left the jitter buffer with the PTS `pts`: that of its frame alone, with which it must go on.
+    ///
+    /// Where packets were held up for a second or more and come at once, the jitter buffer finds that time runs backwards, and
+    /// gives one PTS to all frames until it is over. Parsers take what has the PTS of the frame before for a part of that frame,
+    /// and leave it without any; a decoder then makes one up.
+    pub fn own_pts(&mut self, rtp: u32, pts: Duration) -> Duration {
+        let own_pts = match self.timed {
+            Some(last) if last.rtp == rtp => last.own_pts.max(pts),
+            Some(last) if (last.pts..=last.own_pts).contains(&pts) => last.own_pts + APART,
+            _ => pts,
+        };
+        self.timed = Some(Timed { rtp, pts, own_pts });
+        own_pts
+    }
+
+    /// A packet left the jitter buffer; its frame's own PTS is `pts`. When a frame begins with it: its arrival, to be completed.
+    /// `now` counts as the arrival when it was never seen.
+    pub fn timed(
+        &mut self,
+        rtp: u32,
+        pts: Duration,
+        now: (Mono, WallTime),
+    ) -> Option<&mut Arrival> {
+        if self.frames.back().is_some_and(|last| last.rtp == Some(rtp)) {
+            return None;
+        }
+        let seen = self.packets.iter().find(|packet| packet.0 == rtp);
+        // What is not known any more came before all that is.
+        let is_before = |first: &&(u32, Mono, WallTime)| (first.0.wrapping_sub(rtp) as i32) > 0;
+        let seen = seen.or_else(|| self.packets.front().filter(is_before));
+        let (received, received_wall) = seen.map_or(now, |packet| (packet.1, packet.2));
+        let arrival = Arrival {
+            received,
+            received_wall,
+            rtp: Some(rtp),
+            pts: Some(pts),
+            ..Arrival::default()
+        };
+        push_bounded(&mut self.frames, arrival);
+        self.frames.back_mut()
+    }
+
+    /// Something of the frame with the RTP time `rtp` is missing, if it did not go into the decoder long ago.
+    pub fn hurt(&mut self, rtp: u32) {
+        let newest_first = self.frames.iter_mut().rev();
+        if let Some(frame) = newest_first
+            .into_iter()
+            .find(|frame| frame.rtp == Some(rtp))
+        {
+            frame.hurt = true;
+        }
+    }
+
+    /// A whole frame of a source without packets (a local camera) came with the PTS `pts`.
+    pub fn whole(&mut self, pts: Duration, now: (Mono, WallTime)) {
+        let arrival = Arrival {
+            pts: Some(pts),
+            ..Arrival::at(now)
+        };
+        push_bounded(&mut self.frames, arrival);
+    }
+
+    /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not. What is known of it.
+    pub fn mark_key(&mut self, pts: Option<Duration>, key: bool) -> Option<Arrival> {
+        let frame = self.near(pts).and_then(|at| self.frames.get_mut(at))?;
+        frame.key = key;
+        Some(*frame)
+    }
+
+    /// How long a frame has been waiting for us alone, at least: so long ago those behind it began to arrive. How long the frame
+    /// itself took on its way, and how rare frames are, does not count.
+    pub fn waited(&self, arrival: &Arrival, now: Mono) -> Duration {
+        let own = |packet: &(u32, Mono, WallTime)| Some(packet.0) == arrival.rtp;
+        // What is not known any more came before all that is.
+        let next = self.packets.iter().position(own).map_or(0, |at| at + 1);
+        let behind = self.packets.get(next + HELD_BACK - 1);
+        behind.map_or(Duration::ZERO, |packet| now.since(packet.1))
+    }
+
+    /// The frame with the PTS `pts`, which stays.
+    pub fn find(&self, pts: Option<Duration>) -> Option<&Arrival> {
+        self.frames.get(self.near(pts)?)
+    }
+
+    /// The picture with the PTS `pts` came out of the decoder. `None` when nothing is known of it.
+    pub fn take(&mut self, pts: Option<Duration>) -> Option<Arrival> {
+        let at = self.near(pts)?;
+        let arrival = self.frames.get(at).copied();
+        // Pictures come out in the order of their PTS, so everything before this one is over.
+        self.frames.retain(|frame| frame.pts > pts);
+        let received = arrival.map(|arrival| arrival.received);
+        self.packets.retain(|packet| Some(packet.1) > received);
+        arrival
+    }
+
+    fn near(&self, pts: Option<Duration>) -> Option<usize> {
+        let pts = pts?;
+        let (at, distance) = self
+            .frames
+            .iter()
+            .enumerate()
+            .filter_map(|(at, frame)| Some((at, frame.pts?.abs_diff(pts))))
+            .min_by_key(|(_, distance)| *distance)?;
+        (distance <= PTS_SLACK).then_some(at)
+    }
+}
+
+fn push_bounded<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() == KEPT {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> (Mono, WallTime) {
+        (
+            Mono::from_nanos(ms * 1_000_000),
+            WallTime::from_unix_millis(1_790_000_000_000 + ms as i64),
+        )
+    }
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn a_frame_arrives_with_its_first_packet() {
+        let mut arrivals = Arrivals::default();
+        for ms in [10, 11, 15] {
+            arrivals.packet(900, at(ms).0, at(ms).1);
+        }
+        arrivals.packet(1800, at(20).0, at(20).1);
+        assert!(arrivals.timed(900, MS(100), at(16)).is_some());
+        arrivals.hurt(900);
+        assert!(arrivals.timed(900, MS(100), at(17)).is_none());
+        arrivals.timed(1800, MS(133), at(21)).unwrap().date = Some(at(5).1);
+        assert!(arrivals.mark_key(Some(MS(100)), true).unwrap().hurt);
+        let first = arrivals.take(Some(MS(100))).unwrap();
+        assert_eq!(
+            (first.received, first.rtp, first.key),
+            (at(10).0, Some(900), true)
+        );
+        let second = arrivals.take(Some(MS(134))).unwrap();
+        assert_eq!(
+            (second.received_wall, second.date, second.hurt),
+            (at(20).1, Some(at(5).1), false)
+        );
+        assert_eq!(arrivals.take(Some(MS(134))), None);
+    }
+
+    #[test]
+    fn frames_with_one_pts_get_one_each() {
+        let mut arrivals = Arrivals::default();
+        // Two packets a frame. Five frames are given the same, then time catches up, and a later frame is shown earlier.
+        let ms = [0, 40, 1000, 1000, 1000, 1000, 1000, 1000, 1040, 1120, 1080];
+        let frames = ms.iter().enumerate().map(|(rtp, ms)| {
+            let own = [(); 2].map(|()| arrivals.own_pts(rtp as u32, MS(*ms)));
+            assert_eq!(own[0], own[1], "a frame's packets stay together");
+            own[0]
+        });
+        let own: Vec<Duration> = frames.collect();
+        for (own, ms) in own.iter().zip(ms) {
+            assert!(own.abs_diff(MS(ms)) < MS(1), "{own:?} for {ms}");
+        }
+        assert!(own[..10].is_sorted_by(|a, b| a < b), "{own:?}");
+        assert_eq!(own[8..], [MS(1040), MS(1120), MS(1080)]);
+        // Those that come within what was given to others go behind them.
+        let mut last = MS(2000);
+        for rtp in 100..300_u32 {
+            let pts = MS(2000) + Duration::from_micros(u64::from(rtp / 200) * 20);
+            let own = arrivals.own_pts(rtp, pts);
+            assert!(own >= last && (rtp == 100 || own > last), "{own:?}");
+            last = own;
+        }
+    }
+
+    #[test]
+    fn what_never_comes_out_is_forgotten() {
+        let mut arrivals = Arrivals::default();
+        for n in 0..10_000_u32 {
+            arrivals.packet(n, at(u64::from(n)).0, at(u64::from(n)).1);
+            let _ = arrivals.timed(n, MS(u64::from(n) * 40), at(u64::from(n)));
+        }
+        assert_eq!(
+            (arrivals.packets.len(), arrivals.frames.len()),
+            (KEPT, KEPT)
+        );
+        assert_eq!(arrivals.take(Some(MS(0))), None);
+        assert_eq!(arrivals.take(None), None);
+        // Its turn comes when nobody knows any more when it came: not now.
+        let now = at(10_000);
+        let old = *arrivals.timed(5000, MS(999_999), now).unwrap();
+        let oldest = 10_000 - KEPT as u64;
+        assert_eq!(old.received, at(oldest).0);
+        assert_eq!(arrivals.waited(&old, now.0), MS(KEPT as u64 - 1));
+        // Of the newest nothing is known that would have been behind it.
+        let newest = *arrivals.timed(9999, MS(0), now).unwrap();
+        assert_eq!(arrivals.waited(&newest, now.0), MS(0));
+    }
+}

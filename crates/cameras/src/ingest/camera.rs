@@ -1,0 +1,477 @@
+//! The shell around a [`Session`]: one tokio task a camera that opens, watches, stops and reports.
+
+use std::{
+    collections::VecDeque,
+    future::pending,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use tracing::{error, info, warn};
+
+use super::{
+    clock::ClockHealth,
+    gst::{DeviceMap, GstOpener},
+    health::{Failure, Fault, Health, Phase},
+    session::{Action, Input, Policy, Seen, Session},
+    source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
+};
+use spotter_core::{
+    Clock, Mono, Repeats, WallTime,
+    config::{Camera, Source as Origin},
+};
+
+/// A pipeline that did not end by then is left behind.
+const TEARDOWN_LIMIT: Duration = Duration::from_secs(5);
+/// Health is reported at least so often.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// A source tells at most four events before somebody listens; orders are rare.
+const CHANNEL: usize = 16;
+
+enum Order {
+    Enable(bool),
+    Reconnect,
+    Change(Box<Stream>),
+}
+
+/// What decides how a camera is connected to.
+struct Stream {
+    opener: Arc<dyn Opener>,
+    policy: Policy,
+}
+
+/// A camera that runs. Dropping the handle stops it too, but nobody waits for the goodbye then.
+pub struct CameraHandle {
+    orders: mpsc::Sender<Order>,
+    health: watch::Receiver<Health>,
+    task: JoinHandle<()>,
+}
+
+impl CameraHandle {
+    /// The latest health; changes can be awaited.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.clone()
+    }
+
+    /// Stops or starts watching; also the connection ends.
+    pub async fn set_enabled(&self, enabled: bool) {
+        let _ = self.orders.send(Order::Enable(enabled)).await;
+    }
+
+    /// Asks for a new connection now.
+    pub async fn reconnect(&self) {
+        let _ = self.orders.send(Order::Reconnect).await;
+    }
+
+    /// The camera is to be reached and decoded as configured here from now on: the old connection is ended first. Its id and
+    /// where its frames go stay.
+    pub async fn change(&self, camera: &Camera, device: Option<DeviceMap>) {
+        let opener = Arc::new(GstOpener::new(camera.clone(), device));
+        let stream = Stream::new(opener, camera);
+        let _ = self.orders.send(Order::Change(Box::new(stream))).await;
+    }
+
+    /// Says goodbye to the camera and ends. False when that took longer than `limit`; it goes on behind our back then.
+    pub async fn stop(self, limit: Duration) -> bool {
+        // The end of orders is the order to end; sending one could wait for a source that is being opened.
+        drop(self.orders);
+        timeout(limit, self.task).await.is_ok()
+    }
+}
+
+/// Starts a camera for ever. Needs a tokio runtime. `sink` gets every good frame, in GStreamer's thread. With a `device`,
+/// frames that are decoded on a GPU stay there.
+pub fn spawn(
+    camera: Camera,
+    clock: Arc<dyn Clock>,
+    sink: FrameSink,
+    device: Option<DeviceMap>,
+) -> CameraHandle {
+    let opener = Arc::new(GstOpener::new(camera.clone(), device));
+    spawn_with(opener, &camera, clock, sink)
+}
+
+/// As [`spawn`], with sources of one's own.
+pub fn spawn_with(
+    opener: Arc<dyn Opener>,
+    camera: &Camera,
+    clock: Arc<dyn Clock>,
+    sink: FrameSink,
+) -> CameraHandle {
+    let stream = Stream::new(opener, camera);
+    let session = Session::new(stream.policy);
+    let since = clock.wall();
+    let (events, _) = mpsc::channel(CHANNEL);
+    let outlet = Outlet {
+        camera: camera.id.clone(),
+        clock,
+        sink,
+        numbers: Arc::new(AtomicU64::new(0)),
+        events,
+    };
+    let first = Health {
+        // Its first deed is to enable itself.
+        phase: Phase::Connecting,
+        failure: None,
+        since,
+        attempts: 0,
+        next_retry: None,
+        stream: Default::default(),
+        frames: 0,
+        rtp_lost: 0,
+        rtp_foreign: 0,
+        frames_corrupt: 0,
+        frames_late: 0,
+        losses: 0,
+        reconnects: 0,
+        stalls: 0,
+        reconnects_1h: 0,
+        stalls_1h: 0,
+        abandoned: 0,
+        clock: ClockHealth::default(),
+    };
+    let (reports, health) = watch::channel(first);
+    let (orders, received) = mpsc::channel(CHANNEL);
+    let life = Life {
+        session,
+        stream,
+        outlet,
+        running: None,
+        stopping: None,
+        last: Progress::default(),
+        totals: Totals::default(),
+        since,
+        failures: Repeats::default(),
+        silent: true,
+        reports,
+    };
+    CameraHandle {
+        orders,
+        health,
+        task: tokio::spawn(life.run(received)),
+    }
+}
+
+/// Ends a source in a thread of its own, because broken drivers may block for ever; the receiver hears when it is done.
+pub(super) fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
+    let (done, receiver) = oneshot::channel();
+    let work = move || {
+        source.stop();
+        drop(source);
+        let _ = done.send(());
+    };
+    let thread = std::thread::Builder::new().name("ingest-teardown".into());
+    if let Err(e) = thread.spawn(work) {
+        error!("no thread to end a pipeline in: {e}");
+    }
+    receiver
+}
+
+/// Does what may block in a thread of its own, as a runtime waits for its threads at the end, for ever; `None` when it was not
+/// done within `limit`, and goes on behind our back.
+pub(super) async fn in_time<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Option<Result<T, Failure>> {
+    let (done, receiver) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("ingest-open".into());
+    let failed = |text: String| Some(Err(Failure::new(Fault::Device, text)));
+    if let Err(e) = thread.spawn(move || drop(done.send(work()))) {
+        return failed(format!("no thread to open the source in: {e}"));
+    }
+    let done = timeout(limit, receiver).await.ok()?;
+    // Without a word only after a panic, which the log has.
+    done.map_or_else(|_| failed("the source ended abnormally".to_owned()), Some)
+}
+
+/// `what` was not done in time.
+pub(super) fn stuck(what: &str) -> Failure {
+    Failure::new(Fault::Device, format!("{what}; is its driver stuck?"))
+}
+
+impl Stream {
+    fn new(opener: Arc<dyn Opener>, camera: &Camera) -> Self {
+        let policy = Policy {
+            first_frame: camera.first_frame,
+            stall: camera.stall,
+            looped: matches!(camera.source, Origin::File { looped: true, .. }),
+        };
+        Self { opener, policy }
+    }
+}
+
+struct Running {
+    source: Arc<dyn Source>,
+    events: mpsc::Receiver<SourceEvent>,
+}
+
+struct Stopping {
+    done: oneshot::Receiver<()>,
+    deadline: Mono,
+}
+
+/// Sums over the pipelines that are gone.
+#[derive(Default)]
+struct Totals {
+    frames: u64,
+    corrupt: u64,
+    late: u64,
+    rtp_lost: u64,
+    rtp_foreign: u64,
+    abandoned: u32,
+}
+
+struct Life {
+    session: Session,
+    stream: Stream,
+    outlet: Outlet,
+    running: Option<Running>,
+    stopping: Option<Stopping>,
+    last: Progress,
+    totals: Totals,
+    since: WallTime,
+    failures: Repeats<Fault>,
+    /// The last log line did not say that it streams.
+    silent: bool,
+    reports: watch::Sender<Health>,
+}
+
+impl Life {
+    async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+        self.feed(Input::Enable).await;
+        loop {
+            self.report();
+            let now = self.outlet.clock.now();
+            let wake = self.session.next_deadline().map(|due| due.since(now));
+            let pause = wake.unwrap_or(REPORT_EVERY).min(REPORT_EVERY);
+            let input = tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::Enable(true)) => Input::Enable,
+                    Some(Order::Enable(false)) => Input::Disable,
+                    Some(Order::Reconnect) => Input::Reconnect,
+                    Some(Order::Change(stream)) => {
+                        self.stream = *stream;
+                        Input::Change(self.stream.policy)
+                    }
+                    None => break,
+                },
+                event = next_event(&mut self.running) => match event {
+                    SourceEvent::FirstPacket => Input::FirstPacket,
+                    SourceEvent::FirstFrame => Input::FirstFrame,
+                    SourceEvent::Failed(failure) => Input::Failed(failure),
+                    SourceEvent::Ended => Input::Ended,
+                },
+                ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()) => {
+                    self.stopped(ended);
+                    Input::Stopped
+                }
+                () = sleep(pause) => Input::Tick(self.look()),
+            };
+            self.feed(input).await;
+        }
+        self.feed(Input::Disable).await;
+        if self.stopping.is_some() {
+            let ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()).await;
+            self.stopped(ended);
+        }
+        self.report();
+    }
+
+    /// Gives an input to the session and does what it says. What the doing brings up is an input again.
+    async fn feed(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let (phase, attempts) = (self.session.phase(), self.session.attempts());
+            let now = self.outlet.clock.now();
+            for action in self.session.on(input, now, random()) {
+                let result = match action {
+                    Action::Start { attempt } => self.start(attempt).await.map_err(Input::Failed),
+                    Action::Stop => self.stop(now),
+                    Action::Rewind => self.rewind().await.map_err(Input::Failed),
+                };
+                inputs.extend(result.err());
+            }
+            self.tell(phase, attempts);
+        }
+    }
+
+    async fn start(&mut self, attempt: u32) -> Result<(), Failure> {
+        let (events, received) = mpsc::channel(CHANNEL);
+        let outlet = Outlet {
+            events,
+            ..self.outlet.clone()
+        };
+        let opener = self.stream.opener.clone();
+        let open = move || opener.open(attempt, outlet);
+        let Some(opened) = in_time(self.stream.policy.first_frame, open).await else {
+            self.totals.abandoned += 1;
+            return Err(stuck("the source did not open in time"));
+        };
+        let source = opened?;
+        self.last = Progress::default();
+        self.running = Some(Running {
+            source,
+            events: received,
+        });
+        Ok(())
+    }
+
+    /// Begins the end of the pipeline; `Err` is the input that says it is gone already.
+    fn stop(&mut self, now: Mono) -> Result<(), Input> {
+        let Some(running) = self.running.take() else {
+            return Err(Input::Stopped);
+        };
+        let progress = running.source.progress();
+        self.totals.frames += progress.frames;
+        self.totals.corrupt += progress.corrupt;
+        self.totals.late += progress.late;
+        self.totals.rtp_lost += progress.rtp_lost;
+        self.totals.rtp_foreign += progress.rtp_foreign;
+        self.last = Progress {
+            // Already in the totals; the rest stays to be seen while the camera is away.
+            frames: 0,
+            corrupt: 0,
+            late: 0,
+            rtp_lost: 0,
+            rtp_foreign: 0,
+            ..progress
+        };
+        self.stopping = Some(Stopping {
+            done: tear_down(running.source),
+            deadline: now.after(TEARDOWN_LIMIT),
+        });
+        Ok(())
+    }
+
+    async fn rewind(&self) -> Result<(), Failure> {
+        let Some(running) = &self.running else {
+            return Ok(());
+        };
+        let source = Arc::clone(&running.source);
+        in_time(self.stream.policy.first_frame, move || source.rewind())
+            .await
+            .unwrap_or_else(|| Err(stuck("the source did not go back to its start in time")))
+    }
+
+    fn stopped(&mut self, in_time: bool) {
+        self.stopping = None;
+        if !in_time {
+            self.totals.abandoned += 1;
+            error!(camera = %self.outlet.camera, "a pipeline did not end in time and was left behind");
+        }
+    }
+
+    /// Asks the source for its progress.
+    fn look(&mut self) -> Seen {
+        let Some(running) = &self.running else {
+            return Seen::default();
+        };
+        self.last = running.source.progress();
+        Seen {
+            frame: self.last.last_frame,
+            packet: self.last.last_packet,
+            gop: self.last.stream.gop_s.map(Duration::from_secs_f64),
+        }
+    }
+
+    /// A log line when it streams or fails, none for frames. A camera that fails again and again says each reason once
+    /// a minute, and that it streams only after it said that it does not.
+    fn tell(&mut self, before: Phase, attempts_before: u32) {
+        let (phase, camera) = (self.session.phase(), &self.outlet.camera);
+        let now = self.outlet.clock.now();
+        if let Some(failure) = self.session.failure()
+            && self.session.attempts() > attempts_before
+        {
+            if let Some(untold) = self.failures.tell(failure.fault, now) {
+                let untold = (untold > 0).then_some(untold);
+                let retry = self.session.next_retry();
+                let retry_s = retry.map_or(0.0, |due| tenths(due.since(now)));
+                let (reason, attempts) = (failure.fault.code(), self.session.attempts());
+                warn!(%camera, reason, attempts, untold, retry_s, "{failure}");
+                self.silent = true;
+            }
+        } else if phase == Phase::Streaming && before != phase && self.silent {
+            let reconnects_1h = self.session.last_hour(now).0;
+            let reconnects_1h = (reconnects_1h > 0).then_some(reconnects_1h);
+            info!(%camera, reconnects_1h, "streaming");
+            self.silent = false;
+        }
+        if phase != before {
+            self.since = self.outlet.clock.wall();
+        }
+    }
+
+    fn report(&mut self) {
+        if self.running.is_some() {
+            self.look();
+        }
+        let now = self.outlet.clock.now();
+        let (reconnects_1h, stalls_1h) = self.session.last_hour(now);
+        let (last, totals, counts) = (&self.last, &self.totals, self.session.counts());
+        let health = Health {
+            phase: self.session.phase(),
+            failure: self.session.failure().cloned(),
+            since: self.since,
+            attempts: self.session.attempts(),
+            next_retry: self.session.next_retry().map(|due| due.since(now)),
+            stream: last.stream.clone(),
+            frames: totals.frames + last.frames,
+            rtp_lost: totals.rtp_lost + last.rtp_lost,
+            rtp_foreign: totals.rtp_foreign + last.rtp_foreign,
+            frames_corrupt: totals.corrupt + last.corrupt,
+            frames_late: totals.late + last.late,
+            losses: counts.losses,
+            reconnects: counts.reconnects,
+            stalls: counts.stalls,
+            reconnects_1h,
+            stalls_1h,
+            abandoned: totals.abandoned,
+            clock: last.clock,
+        };
+        self.reports.send_replace(health);
+    }
+}
+
+fn tenths(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).round() / 10.0
+}
+
+async fn next_event(running: &mut Option<Running>) -> SourceEvent {
+    match running {
+        Some(running) => match running.events.recv().await {
+            Some(event) => event,
+            None => pending().await,
+        },
+        None => pending().await,
+    }
+}
+
+/// Waits for the end of a teardown; false when its time is over.
+async fn stopped(stopping: &mut Option<Stopping>, clock: &dyn Clock) -> bool {
+    match stopping {
+        Some(stopping) => {
+            let left = stopping.deadline.since(clock.now());
+            matches!(timeout(left, &mut stopping.done).await, Ok(Ok(())))
+        }
+        None => pending().await,
+    }
+}
+
+/// Uniform in 0..1, good enough to spread retries: the standard library seeds every `RandomState` differently.
+fn random() -> f64 {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    RandomState::new().hash_one(call) as f64 / u64::MAX as f64
+}
+
+#[cfg(test)]
+mod tests;

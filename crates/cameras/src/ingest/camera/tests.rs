@@ -1,0 +1,398 @@
+//! Real GStreamer, real RTSP on loopback, ports chosen by the system; every wait is for an event and bounded.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener},
+    sync::Mutex,
+};
+
+use tokio::sync::mpsc::error::TryRecvError;
+
+use super::*;
+use crate::ingest::probe;
+use spotter_core::{
+    CaptureSource, Frame, PixelFormat, SystemClock,
+    config::{CameraTls, Decode, Secret, Source as Origin, Transport},
+};
+use spotter_street::rtsp::{RtspStreet, StreetOptions};
+
+mod cameras;
+mod life;
+mod local;
+mod wire;
+
+/// Generous, because it says nothing about speed. No camera stalls or is given up sooner, unless a test wants it to.
+const LIMIT: Duration = Duration::from_secs(60);
+const CANARY: &str = "canary-7f3a91";
+
+fn camera(source: Origin) -> Camera {
+    Camera {
+        source,
+        stall: LIMIT,
+        first_frame: LIMIT,
+        ..spotter_core::testing::camera("gate", Vec::new())
+    }
+}
+
+fn rtsp(url: String, transport: Transport) -> Camera {
+    camera(Origin::Rtsp {
+        url,
+        user: Some("viewer".into()),
+        password: Some(Secret::new(CANARY.into())),
+        transport,
+        tls: CameraTls::Verify,
+    })
+}
+
+fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn street_options(listen: SocketAddr) -> StreetOptions {
+    StreetOptions {
+        listen,
+        mount: "/street".into(),
+        size: (320, 180),
+        fps: 20,
+        bitrate_kbps: 2000,
+        format: PixelFormat::I420,
+        login: None,
+    }
+}
+
+/// Left half red, right half blue in BT.601; where the wall clock's milliseconds stand as 16 blocks along the top.
+fn painted(wall: WallTime) -> Vec<u8> {
+    let (width, height) = (320, 180);
+    let mut bytes = vec![0; width * height * 3 / 2];
+    let (luma, chroma) = bytes.split_at_mut(width * height);
+    for (y, row) in luma.chunks_mut(width).enumerate() {
+        for (x, value) in row.iter_mut().enumerate() {
+            *value = if x < width / 2 { 81 } else { 41 };
+            if y < 20 {
+                let bit = wall.unix_millis() >> (x / 20) & 1;
+                *value = if bit == 1 { 235 } else { 16 };
+            }
+        }
+    }
+    let (u, v) = chroma.split_at_mut(width * height / 4);
+    for at in 0..width * height / 4 {
+        let left = at % (width / 2) < width / 4;
+        (u[at], v[at]) = match (at / (width / 2) < 10, left) {
+            (true, _) => (128, 128),
+            (false, true) => (90, 240),
+            (false, false) => (240, 110),
+        };
+    }
+    bytes
+}
+
+fn street(options: StreetOptions) -> RtspStreet {
+    RtspStreet::start(options, Arc::new(SystemClock::new()), painted).unwrap()
+}
+
+/// A camera's handle with its frames.
+struct Watched {
+    handle: CameraHandle,
+    frames: mpsc::Receiver<Frame>,
+}
+
+impl Watched {
+    fn start(camera: Camera) -> Self {
+        Self::start_with(camera, None)
+    }
+
+    fn start_with(camera: Camera, device: Option<DeviceMap>) -> Self {
+        let (sender, frames) = mpsc::channel(500);
+        let sink: FrameSink = Arc::new(move |frame| {
+            let _ = sender.try_send(frame);
+        });
+        let handle = spawn(camera, Arc::new(SystemClock::new()), sink, device);
+        Self { handle, frames }
+    }
+
+    async fn frame(&mut self) -> Frame {
+        timeout(LIMIT, self.frames.recv()).await.unwrap().unwrap()
+    }
+
+    async fn frame_until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
+        let search = async {
+            loop {
+                let frame = self.frame().await;
+                if wanted(&frame) {
+                    return frame;
+                }
+            }
+        };
+        timeout(LIMIT, search).await.unwrap()
+    }
+
+    async fn health_until(&self, wanted: impl FnMut(&Health) -> bool) -> Health {
+        let mut health = self.handle.health();
+        let found = timeout(LIMIT, health.wait_for(wanted)).await;
+        found.unwrap().unwrap().clone()
+    }
+
+    /// Waits for a failure; the next try has not begun.
+    async fn failure(&self) -> Health {
+        self.health_until(|health| health.failure.is_some() && health.next_retry.is_some())
+            .await
+    }
+
+    async fn stop(self) {
+        assert!(self.handle.stop(LIMIT).await, "the camera did not stop");
+    }
+}
+
+/// The milliseconds that were painted into the picture, of 65 536.
+fn painted_millis(frame: &Frame) -> i64 {
+    let row = frame.picture.row(0, 10);
+    (0..16)
+        .map(|bit| i64::from(row[bit * 20 + 10] > 128) << bit)
+        .sum()
+}
+
+/// Of two times of which one is known modulo 65 536.
+fn millis_apart(millis: i64, painted_millis: i64) -> i64 {
+    (millis - painted_millis + 32_768).rem_euclid(65_536) - 32_768
+}
+
+fn assert_colours(frame: &Frame) {
+    let (picture, x) = (&frame.picture, |share: f64| (160.0 * share) as usize);
+    let chroma = |share: f64| match picture.format() {
+        PixelFormat::Nv12 => {
+            let row = picture.row(1, 60);
+            (row[2 * x(share)], row[2 * x(share) + 1])
+        }
+        _ => (picture.row(1, 60)[x(share)], picture.row(2, 60)[x(share)]),
+    };
+    let near = |found: (u8, u8), wanted: (u8, u8)| {
+        found.0.abs_diff(wanted.0) < 8 && found.1.abs_diff(wanted.1) < 8
+    };
+    assert!(near(chroma(0.2), (90, 240)), "{:?}", chroma(0.2));
+    assert!(near(chroma(0.8), (240, 110)), "{:?}", chroma(0.8));
+    assert!(picture.row(0, 100)[40].abs_diff(81) < 6);
+    assert!(picture.row(0, 179).len() == 320);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_stream_gives_right_pictures_with_the_camera_s_own_time() {
+    let server = street(street_options(any_port()));
+    let mut watched = Watched::start(rtsp(server.url(), Transport::Tcp));
+    let first = watched.frame().await;
+    assert_eq!((first.number, first.camera_size), (1, (320, 180)));
+    assert_eq!((first.picture.width(), first.picture.height()), (320, 180));
+    assert_colours(&first);
+    assert!(first.key);
+    let source = |frame: &Frame| frame.times.capture.unwrap().source;
+    let by_camera = |frame: &Frame| source(frame) == CaptureSource::Rtcp;
+    let mut sources = vec![source(&first)];
+    let (mut errors_ms, mut keys) = (Vec::new(), Vec::new());
+    let mut longest_ms = 0;
+    while errors_ms.len() < 40 || keys.len() < 3 {
+        let frame = watched.frame().await;
+        // The first key frames also come on demand, when a viewer joins.
+        if frame.key {
+            keys.push(frame.times.rtp.unwrap());
+        }
+        sources.push(source(&frame));
+        let received_ms = frame.times.received_wall.unix_millis();
+        longest_ms = longest_ms.max(millis_apart(received_ms, painted_millis(&frame)));
+        if !by_camera(&frame) {
+            continue;
+        }
+        let capture = frame.times.capture.unwrap();
+        errors_ms.push(millis_apart(
+            capture.wall.unix_millis(),
+            painted_millis(&frame),
+        ));
+        assert!(frame.times.received <= frame.times.decoded);
+        assert!(frame.times.received_wall >= capture.wall);
+    }
+    // The camera's own time is known from its first report on, and stays known; but a picture that is held up before it is sent
+    // looks like one of another time.
+    sources.dedup();
+    let known = [CaptureSource::Arrival, CaptureSource::Rtcp];
+    assert!(known.ends_with(&sources) || longest_ms > 300, "{sources:?}");
+    // The server maps its clocks anew with each report; on a busy machine one report may be off by what it was held up.
+    errors_ms.sort_by_key(|error_ms| error_ms.abs());
+    let median_ms = errors_ms[errors_ms.len() / 2];
+    assert!(median_ms.abs() <= 50, "off by {errors_ms:?} ms");
+    let health = watched
+        .health_until(|health| {
+            let known = health.stream.gop_s.is_some() && health.clock.trusted;
+            known && health.phase == Phase::Streaming
+        })
+        .await;
+    assert_eq!(health.stream.codec, Some("h264"));
+    assert_eq!(health.stream.size, Some((320, 180)));
+    assert_eq!(health.stream.transport, Some("tcp"));
+    // A server that is held up leaves pictures out, so the distance is that of the frames and not a constant.
+    // The distance is known when a key frame goes into the decoder, which may still hold it.
+    for _ in 0..3 {
+        let frame = watched.frame().await;
+        keys.extend(frame.times.rtp.filter(|_| frame.key));
+    }
+    while let Ok(frame) = watched.frames.try_recv() {
+        keys.extend(frame.times.rtp.filter(|_| frame.key));
+    }
+    let gop_s = health.stream.gop_s.unwrap();
+    let distances_s: Vec<f64> = keys
+        .windows(2)
+        .map(|pair| f64::from(pair[1].wrapping_sub(pair[0])) / 90_000.0)
+        .collect();
+    // The jitter buffer dates frames by their arrival too, which a busy machine delays.
+    let known = |distance_s: &f64| (0.5..2.0).contains(&(gop_s / distance_s));
+    assert!(distances_s.iter().any(known), "{gop_s} of {distances_s:?}");
+    assert_eq!(health.clock.note, None);
+    assert_eq!((health.rtp_lost, health.frames_corrupt), (0, 0));
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pictures_are_scaled_down_while_decoding_and_key_frames_can_do_alone() {
+    let server = street(street_options(any_port()));
+    let mut small = rtsp(server.url(), Transport::Udp);
+    (small.width, small.decode) = (160, Decode::KeyFrames);
+    let mut watched = Watched::start(small);
+    for _ in 0..2 {
+        let frame = watched.frame().await;
+        assert_eq!((frame.picture.width(), frame.picture.height()), (160, 90));
+        assert_eq!((frame.camera_size, frame.key), ((320, 180), true));
+    }
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_is_watched_again() {
+    let server = street(street_options(any_port()));
+    let address = server.address();
+    let mut watched = Watched::start(rtsp(server.url(), Transport::Tcp));
+    let before = watched.frame().await;
+    watched
+        .health_until(|health| health.phase == Phase::Streaming)
+        .await;
+    drop(server);
+    let away = watched.failure().await;
+    assert_ne!(away.phase, Phase::Streaming);
+    while !matches!(watched.frames.try_recv(), Err(TryRecvError::Empty)) {}
+    let _server = street(street_options(address));
+    let after = watched.frame().await;
+    assert!(after.number > before.number);
+    let back = watched
+        .health_until(|health| health.phase == Phase::Streaming)
+        .await;
+    assert_eq!((back.reconnects_1h, back.failure), (1, None));
+    watched.handle.set_enabled(false).await;
+    watched
+        .health_until(|health| health.phase == Phase::Disabled)
+        .await;
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_refusal_has_its_own_reason_and_never_shows_the_login() {
+    let server = street(street_options(any_port()));
+    let wrong_path = rtsp(server.url() + "-no", Transport::Tcp);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = format!("rtsp://{}/x", free.local_addr().unwrap());
+    drop(free);
+    let guarded = street(StreetOptions {
+        login: Some(("viewer".into(), "another".into())),
+        ..street_options(any_port())
+    });
+    for (camera, fault, phase) in [
+        (wrong_path, Fault::NotFound, Phase::Connecting),
+        (
+            rtsp(refused, Transport::Tcp),
+            Fault::Unreachable,
+            Phase::Connecting,
+        ),
+        (
+            rtsp(guarded.url(), Transport::Tcp),
+            Fault::AuthFailed,
+            Phase::AuthFailed,
+        ),
+    ] {
+        let watched = Watched::start(camera);
+        let health = watched.failure().await;
+        let failure = health.failure.clone().unwrap();
+        assert_eq!((failure.fault, health.phase), (fault, phase), "{failure}");
+        assert!(health.attempts >= 1);
+        assert!(!format!("{health:?}").contains(CANARY));
+        watched.stop().await;
+    }
+    let mut right = rtsp(guarded.url(), Transport::Tcp);
+    if let Origin::Rtsp { password, .. } = &mut right.source {
+        *password = Some(Secret::new("another".into()));
+    }
+    let mut watched = Watched::start(right);
+    watched.frame().await;
+    watched.stop().await;
+}
+
+/// Answers every connection with `reply` for ever.
+fn rude_server(reply: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("rtsp://{}/x", listener.local_addr().unwrap());
+    let talk = move || {
+        while let Ok((mut socket, _)) = listener.accept() {
+            let mut request = [0; 4096];
+            while matches!(socket.read(&mut request), Ok(1..)) && socket.write_all(reply).is_ok() {}
+        }
+    };
+    let thread = std::thread::Builder::new().name("rude-server".into());
+    thread.spawn(talk).unwrap();
+    url
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_and_full_cameras_are_told_apart() {
+    let full: &[u8] = b"RTSP/1.0 453 Not Enough Bandwidth\r\nCSeq: 0\r\n\r\n";
+    let garbage: &[u8] = &[0xa5; 3000];
+    for (reply, first_frame, faults) in [
+        (full, LIMIT, &[Fault::TooManySessions][..]),
+        (
+            garbage,
+            Duration::from_secs(3),
+            // Or it cannot even be opened in that time.
+            &[
+                Fault::Protocol,
+                Fault::Unreachable,
+                Fault::NoFrame,
+                Fault::Device,
+            ][..],
+        ),
+    ] {
+        let mut camera = rtsp(rude_server(reply), Transport::Tcp);
+        camera.first_frame = first_frame;
+        let watched = Watched::start(camera);
+        let failure = watched.failure().await.failure.unwrap();
+        assert!(faults.contains(&failure.fault), "{failure:?}");
+        watched.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_probe_tells_what_a_camera_is_like() {
+    // So few pictures that a busy machine draws them in time for two key frames.
+    let server = street(StreetOptions {
+        fps: 5,
+        ..street_options(any_port())
+    });
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let (sender, seen) = std::sync::mpsc::sync_channel(500);
+    let sink: FrameSink = Arc::new(move |frame| drop(sender.try_send(frame)));
+    let watched = rtsp(server.url(), Transport::Tcp);
+    let report = probe(&watched, clock.clone(), sink).await.unwrap();
+    let by_camera = |frame: &Frame| frame.times.capture.unwrap().source == CaptureSource::Rtcp;
+    assert!(seen.try_iter().any(|frame| by_camera(&frame)));
+    assert_eq!(report.stream.codec, Some("h264"));
+    let gop_s = report.stream.gop_s.unwrap();
+    // Two seconds of pictures, and those that a busy server left out.
+    assert!(gop_s > 0.0 && gop_s < 15.0, "{gop_s}");
+    assert!(!format!("{report:?}").contains(CANARY));
+    drop(server);
+    let absent = rtsp("rtsp://127.0.0.1:9/x".into(), Transport::Tcp);
+    let failure = probe(&absent, clock, Arc::new(drop)).await.unwrap_err();
+    assert_eq!(failure.fault, Fault::Unreachable);
+}

@@ -1,0 +1,218 @@
+//! Cameras of other kinds than the street: other codecs, sound beside the video, TLS, a stream that freezes.
+
+use gstreamer_rtsp_server::{self as rtsp_server, gio, glib, prelude::*};
+use sha2::{Digest, Sha256};
+
+use super::*;
+use crate::{ingest::DeviceMap, testing};
+
+/// Made by `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 36500 -subj /CN=camera.test`;
+/// it guards nothing.
+const SELF_SIGNED: &str = include_str!("self-signed.pem");
+
+/// An RTSP server for any launch text; ends with the process.
+fn serve(launch: &str, certificate: Option<&gio::TlsCertificate>) -> String {
+    gstreamer::init().unwrap();
+    let server = rtsp_server::RTSPServer::new();
+    server.set_address("127.0.0.1");
+    server.set_service("0");
+    if certificate.is_some() {
+        let auth = rtsp_server::RTSPAuth::new();
+        auth.set_tls_certificate(certificate);
+        let mut token = rtsp_server::RTSPToken::builder()
+            .field("media.factory.role", "anyone")
+            .build();
+        auth.set_default_token(Some(&mut token));
+        server.set_auth(Some(&auth));
+    }
+    let factory = rtsp_server::RTSPMediaFactory::new();
+    factory.set_shared(true);
+    factory.set_launch(launch);
+    factory.add_role_from_structure(
+        &gstreamer::Structure::builder("anyone")
+            .field("media.factory.access", true)
+            .field("media.factory.construct", true)
+            .build(),
+    );
+    server.mount_points().unwrap().add_factory("/x", factory);
+    let context = glib::MainContext::new();
+    let _source = server.attach(Some(&context)).unwrap();
+    let scheme = certificate.map_or("rtsp", |_| "rtsps");
+    let url = format!("{scheme}://127.0.0.1:{}/x", server.bound_port());
+    let run = move || {
+        let _server = server;
+        glib::MainLoop::new(Some(&context), false).run();
+    };
+    let thread = std::thread::Builder::new().name("test-rtsp".into());
+    thread.spawn(run).unwrap();
+    url
+}
+
+const PICTURES: &str = "videotestsrc is-live=true pattern=red \
+                        ! video/x-raw,format=I420,width=320,height=240,framerate=15/1";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_codec_is_decoded_and_sound_is_left_alone() {
+    let h265 = "x265enc tune=zerolatency speed-preset=ultrafast ! h265parse ! rtph265pay name=pay0";
+    let jpeg = "jpegenc quality=95 ! rtpjpegpay name=pay1 \
+                audiotestsrc is-live=true ! alawenc ! rtppcmapay name=pay0 pt=8";
+    for (pay, codec) in [(h265, "h265"), (jpeg, "jpeg")] {
+        let url = serve(&format!("( {PICTURES} ! {pay} )"), None);
+        let mut watched = Watched::start(rtsp(url, Transport::Auto));
+        let frame = watched.frame().await;
+        assert_eq!(frame.camera_size, (320, 240));
+        // Red has a Cr far above and a Cb below the middle, in every matrix and range.
+        let (u, v) = match frame.picture.format() {
+            PixelFormat::Nv12 => (frame.picture.row(1, 60)[80], frame.picture.row(1, 60)[81]),
+            _ => (frame.picture.row(1, 60)[80], frame.picture.row(2, 60)[80]),
+        };
+        assert!(u < 115 && v > 220, "{codec}: {u} {v}");
+        let health = watched
+            .health_until(|health| health.phase == Phase::Streaming)
+            .await;
+        assert_eq!(health.stream.codec, Some(codec));
+        assert_eq!(health.stream.transport, Some("tcp"));
+        watched.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_gpu_decodes_stays_there_until_a_row_is_read() {
+    let Some(device) = device_map(&["nvh264dec", "cudaconvertscale"]) else {
+        return;
+    };
+    let pay = "x264enc tune=zerolatency speed-preset=ultrafast ! h264parse ! rtph264pay name=pay0";
+    let url = serve(&format!("( {PICTURES} ! {pay} )"), None);
+    for width in [320, 160] {
+        let mut camera = rtsp(url.clone(), Transport::Tcp);
+        camera.width = width;
+        let mut watched = Watched::start_with(camera, Some(device));
+        for _ in 0..20 {
+            let Frame {
+                camera_size,
+                picture,
+                ..
+            } = watched.frame().await;
+            assert_eq!(camera_size, (320, 240));
+            assert_eq!(picture.width() as u32, width);
+            assert!(picture.on_device().is_some() && !picture.is_on_host());
+            let half = (picture.width() / 2) & !1;
+            let (u, v) = (picture.row(1, 30)[half], picture.row(1, 30)[half + 1]);
+            assert!(u < 115 && v > 220, "{u} {v}");
+        }
+        let health = watched
+            .health_until(|health| health.phase == Phase::Streaming)
+            .await;
+        assert_eq!(health.stream.decoder.as_deref(), Some("nvh264dec"));
+        watched.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_codec_that_cannot_be_decoded_is_named() {
+    let url = serve(
+        &format!("( {PICTURES} ! vp8enc deadline=1 ! rtpvp8pay name=pay0 )"),
+        None,
+    );
+    let watched = Watched::start(rtsp(url, Transport::Tcp));
+    let health = watched.failure().await;
+    assert_eq!(health.phase, Phase::Unsupported);
+    let text = health.failure.unwrap().text;
+    assert!(text.contains("its video is VP8"), "{text}");
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_checked_pinned_or_ignored() {
+    let certificate = gio::TlsCertificate::from_pem(SELF_SIGNED).unwrap();
+    let der = certificate.property::<glib::ByteArray>("certificate");
+    let pinned: [u8; 32] = Sha256::digest(&*der).into();
+    let launch = format!("( {PICTURES} ! jpegenc ! rtpjpegpay name=pay0 )");
+    let url = serve(&launch, Some(&certificate));
+    let with = |checked: CameraTls| {
+        let mut camera = rtsp(url.clone(), Transport::Tcp);
+        if let Origin::Rtsp { tls, .. } = &mut camera.source {
+            *tls = checked;
+        }
+        camera
+    };
+    for good in [CameraTls::Fingerprint(pinned), CameraTls::Insecure] {
+        let mut watched = Watched::start(with(good));
+        watched.frame().await;
+        watched.stop().await;
+    }
+    for bad in [CameraTls::Verify, CameraTls::Fingerprint([7; 32])] {
+        let watched = Watched::start(with(bad));
+        let failure = watched.failure().await.failure.unwrap();
+        assert_eq!(failure.fault, Fault::Tls, "{failure}");
+        watched.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_stream_is_noticed_and_comes_back() {
+    let ice = Arc::new(Mutex::new(()));
+    let frozen = ice.clone();
+    let draw = move |wall| {
+        drop(frozen.lock());
+        painted(wall)
+    };
+    let options = street_options(any_port());
+    let server = RtspStreet::start(options, Arc::new(SystemClock::new()), draw).unwrap();
+    let mut camera = rtsp(server.url(), Transport::Tcp);
+    // A busy machine may be so late too; then it stalls and comes back more than once.
+    camera.stall = Duration::from_secs(3);
+    let watched = Watched::start(camera);
+    let before = watched
+        .health_until(|health| health.phase == Phase::Streaming)
+        .await;
+    {
+        let mut health = watched.handle.health();
+        let (freeze, frozen) = std::sync::mpsc::channel::<()>();
+        let (held, holding) = oneshot::channel();
+        let hold = move || {
+            let _cold = ice.lock();
+            let _ = held.send(());
+            let _ = frozen.recv();
+        };
+        let thread = std::thread::Builder::new().spawn(hold).unwrap();
+        holding.await.unwrap();
+        let stalled = health.wait_for(|health| health.stalls_1h > before.stalls_1h);
+        let failure = timeout(LIMIT, stalled)
+            .await
+            .unwrap()
+            .unwrap()
+            .failure
+            .clone();
+        assert_eq!(failure.map(|failure| failure.fault), Some(Fault::Stalled));
+        drop(freeze);
+        thread.join().unwrap();
+    }
+    let back = |health: &Health| {
+        health.phase == Phase::Streaming && health.reconnects_1h > before.reconnects_1h
+    };
+    watched.health_until(back).await;
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_packets_are_counted_and_what_builds_on_them_is_not_shown() {
+    let url = serve(
+        &format!(
+            "( {PICTURES} ! x264enc tune=zerolatency key-int-max=5 ! rtph264pay pt=96 config-interval=-1 \
+             ! identity name=pay0 drop-probability=0.05 )"
+        ),
+        None,
+    );
+    let mut watched = Watched::start(rtsp(url, Transport::Tcp));
+    let hurt = |health: &Health| health.rtp_lost > 0 && health.frames_corrupt > 0;
+    watched.health_until(hurt).await;
+    watched.frame().await;
+    watched.stop().await;
+}
+
+/// What takes frames over for the first GPU; `None`, with a line on stdout, where GStreamer lacks an element or no GPU works.
+fn device_map(elements: &[&str]) -> Option<DeviceMap> {
+    let is_ready = spotter_engine::testing::has_gpu() && testing::has_elements(elements);
+    is_ready.then_some(spotter_engine::cuda::take_frame)
+}

@@ -1,0 +1,305 @@
+//! Cameras of our own script over real sockets: what they do wrong, and what is made of it.
+//!
+//! Each picture on the wire tells its number, so what is handed over is compared with what was sent, and a picture that is
+//! wrong anywhere is found.
+
+use std::{
+    ops::Range,
+    sync::{OnceLock, atomic::AtomicBool},
+};
+
+use tokio::task::JoinSet;
+
+use super::*;
+use spotter_scripted::rtsp::{
+    conversation::{Login, Scheme},
+    paint,
+    play::{Damage, Reports, Stamps, picture_at},
+    script::{Deed, Script},
+    server::Server,
+    tape::{Codec, Recording, Tape},
+};
+
+mod changes;
+mod cuts;
+mod damage;
+mod datagrams;
+mod endings;
+mod refusals;
+mod zoo;
+
+/// Of cameras that are to be given up: short, but long enough for a busy machine to connect again in.
+const FIRST_FRAME: Duration = Duration::from_secs(5);
+const STALL: Duration = Duration::from_secs(3);
+/// What is promised may take so much longer on a machine that does a lot besides.
+const SLACK: Duration = Duration::from_secs(20);
+
+/// A tape that several tests play.
+fn tape(codec: Codec) -> Arc<Tape> {
+    static H264: OnceLock<Arc<Tape>> = OnceLock::new();
+    static H265: OnceLock<Arc<Tape>> = OnceLock::new();
+    static JPEG: OnceLock<Arc<Tape>> = OnceLock::new();
+    let tape = match codec {
+        Codec::H264 => &H264,
+        Codec::H265 => &H265,
+        Codec::Jpeg => &JPEG,
+    };
+    let record = || Arc::new(Tape::record(&Recording::of(codec)));
+    Arc::clone(tape.get_or_init(record))
+}
+
+/// A good H.264 camera.
+fn good() -> Script {
+    Script::good(&tape(Codec::H264))
+}
+
+fn streams(frames: u64) -> impl Fn(&Health) -> bool {
+    move |health| health.frames >= frames && health.phase == Phase::Streaming
+}
+
+fn failed(health: &Health) -> bool {
+    health.failure.is_some() && health.next_retry.is_some()
+}
+
+/// What was handed over.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    right: u64,
+    /// What was seen at which picture, for each that was not right.
+    wrong: Vec<(Option<usize>, Option<u32>)>,
+    /// Each as often as it changed.
+    sizes: Vec<(u32, u32)>,
+}
+
+/// A camera's handle, and the judge of its frames.
+struct Judged {
+    handle: CameraHandle,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl Judged {
+    /// Watches a camera that plays as the script says.
+    fn start(camera: Camera, script: &Script) -> Self {
+        let tally = Arc::<Mutex<Tally>>::default();
+        let (judge, script) = (Arc::clone(&tally), script.clone());
+        let sink: FrameSink = Arc::new(move |frame| judge.lock().unwrap().take(&frame, &script));
+        let handle = spawn(camera, Arc::new(SystemClock::new()), sink, None);
+        Self { handle, tally }
+    }
+
+    async fn until(&self, what: &str, wanted: impl FnMut(&Health) -> bool) -> Health {
+        self.within(LIMIT, what, wanted).await
+    }
+
+    async fn within(
+        &self,
+        limit: Duration,
+        what: &str,
+        wanted: impl FnMut(&Health) -> bool,
+    ) -> Health {
+        let mut health = self.handle.health();
+        let found = timeout(limit, health.wait_for(wanted)).await;
+        match found {
+            Ok(health) => health.unwrap().clone(),
+            Err(_) => panic!(
+                "{what} within {limit:?}: {:?} {:?}",
+                self.health(),
+                self.tally()
+            ),
+        }
+    }
+
+    /// Waits for so many frames in all.
+    async fn frames(&self, frames: u64) -> Health {
+        self.until("frames", streams(frames)).await
+    }
+
+    async fn failure(&self) -> Health {
+        self.until("failure", failed).await
+    }
+
+    /// After a failure: waits for a frame of the next try.
+    async fn comes_back(&self, failed: &Health, what: &str) -> Health {
+        let limit = failed.next_retry.unwrap() + SLACK;
+        self.within(limit, what, streams(failed.frames + 1)).await
+    }
+
+    fn health(&self) -> Health {
+        self.handle.health().borrow().clone()
+    }
+
+    fn tally(&self) -> Tally {
+        self.tally.lock().unwrap().clone()
+    }
+
+    /// Stops, and gives what was handed over.
+    async fn stop(self) -> Tally {
+        assert!(self.handle.stop(LIMIT).await, "the camera did not stop");
+        let tally = self.tally.lock().unwrap().clone();
+        assert!(tally.wrong.is_empty(), "{tally:?}");
+        tally
+    }
+
+    /// Stops where the times of pictures do not matter: a process that stood still for a second does not know those of the next
+    /// ones, which cannot be compared then.
+    async fn stop_undated(self) {
+        let tally = self.tally();
+        assert!(self.handle.stop(LIMIT).await, "the camera did not stop");
+        let is_dated = |wrong: &(_, Option<u32>)| wrong.1.is_some();
+        assert!(!tally.wrong.iter().any(is_dated), "{tally:?}");
+    }
+}
+
+impl Tally {
+    fn take(&mut self, frame: &Frame, script: &Script) {
+        let (width, height) = (frame.picture.width(), frame.picture.height());
+        let shown = paint::read(width, height, |x, y| frame.picture.row(0, y)[x]);
+        let sent = frame.times.rtp.map(|rtp| {
+            let lengths: Vec<usize> = script.reel.iter().map(|tape| tape.pictures.len()).collect();
+            let mut number = picture_at(rtp, script.stamps.rtp, script.every);
+            number %= lengths.iter().sum::<usize>();
+            for length in lengths {
+                if number < length {
+                    break;
+                }
+                number -= length;
+            }
+            number
+        });
+        let size = (width as u32, height as u32);
+        if self.sizes.last() != Some(&size) {
+            self.sizes.push(size);
+        }
+        match (shown, sent) {
+            (Some(shown), Some(sent)) if shown == sent => self.right += 1,
+            _ => self.wrong.push((shown, frame.times.rtp)),
+        }
+    }
+}
+
+/// Looks again and again, for what tells nobody when it changes.
+async fn eventually(what: &str, wanted: impl Fn() -> bool) {
+    let search = async {
+        while !wanted() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(timeout(LIMIT, search).await.is_ok(), "{what}");
+}
+
+/// A camera that is configured with this server.
+fn camera_of(server: &Server) -> Camera {
+    rtsp(server.url(), Transport::Tcp)
+}
+
+/// What goes wrong, what is to be said of it, how soon, and when it is to be tried again.
+struct Case {
+    name: String,
+    script: Script,
+    fault: Fault,
+    phase: Phase,
+    /// From the first picture, or from the connection where none comes.
+    noticed: Duration,
+    retry_s: Range<f64>,
+}
+
+impl Case {
+    /// Of an ordinary fault: tried again after a second.
+    fn new(name: impl Into<String>, script: Script, fault: Fault) -> Self {
+        Self {
+            name: name.into(),
+            script,
+            fault,
+            phase: match fault {
+                Fault::Stalled => Phase::Stalled,
+                Fault::AuthFailed => Phase::AuthFailed,
+                Fault::Unsupported => Phase::Unsupported,
+                _ => Phase::Connecting,
+            },
+            noticed: match fault {
+                Fault::NoFrame => FIRST_FRAME,
+                Fault::Stalled => STALL,
+                _ => Duration::ZERO,
+            },
+            retry_s: match fault {
+                // Less what has passed until it is read.
+                Fault::TooManySessions => 5.0..12.1,
+                Fault::AuthFailed | Fault::Unsupported => 20.0..36.1,
+                _ => 0.0..1.3,
+            },
+        }
+    }
+
+    /// The camera does what is wrong until that was noticed in time, then what is right: it is to be back by itself with the
+    /// next try.
+    async fn run(self) {
+        let clock = SystemClock::new();
+        let mended = Arc::new(AtomicBool::new(false));
+        let (bad, watch) = (self.script.clone(), Arc::clone(&mended));
+        let script = move |_| match watch.load(Ordering::SeqCst) {
+            true => Script {
+                login: None,
+                deeds: Vec::new(),
+                ending: None,
+                ..bad.clone()
+            },
+            false => bad.clone(),
+        };
+        let server = Server::start(script).await;
+        let mut camera = camera_of(&server);
+        // Only who is to be given up is given up soon.
+        match self.fault {
+            Fault::NoFrame => camera.first_frame = FIRST_FRAME,
+            Fault::Stalled => camera.stall = STALL,
+            _ => {}
+        }
+        let began = clock.now();
+        let watched = Judged::start(camera, &self.script);
+        let name = &self.name;
+        let health = watched.within(self.noticed + SLACK, name, failed).await;
+        mended.store(true, Ordering::SeqCst);
+        let noticed = clock.now().since(began);
+        let failure = health.failure.clone().unwrap();
+        let found = (failure.fault, health.phase);
+        assert_eq!(found, (self.fault, self.phase), "{name}: {failure}");
+        assert!(noticed >= self.noticed, "{name}: {noticed:?}");
+        assert!(!format!("{health:?}").contains(CANARY), "{name}");
+        let retry = health.next_retry.unwrap();
+        let retry_s = retry.as_secs_f64();
+        // A busy machine may have tried it again since.
+        let of_first = health.attempts > 1 || self.retry_s.contains(&retry_s);
+        assert!(of_first, "{name}: {retry_s}");
+        let memory = server.memory();
+        assert!(memory.wrong_logins <= 1, "{name}: {memory:?}");
+        watched.comes_back(&health, name).await;
+        let back = clock.now().since(began);
+        assert!(back >= self.noticed + retry, "{name}: {back:?} {retry:?}");
+        println!(
+            "{name}: {} after {noticed:.1?}, to be tried again in {retry:.1?}, back after {:.1?}",
+            failure.fault.code(),
+            back.saturating_sub(noticed)
+        );
+        watched.stop_undated().await;
+    }
+}
+
+/// Runs all of them side by side, and a good camera beside them that is not to notice.
+async fn side_by_side(cases: Vec<Case>) {
+    let beside = Server::start(|_| good()).await;
+    let untouched = Judged::start(camera_of(&beside), &good());
+    untouched.frames(1).await;
+    let mut running = JoinSet::new();
+    for case in cases {
+        running.spawn(case.run());
+    }
+    running.join_all().await;
+    let before = untouched.health();
+    untouched.frames(before.frames + 10).await;
+    let health = untouched.health();
+    assert_eq!(
+        (health.losses, health.frames_corrupt, health.rtp_lost),
+        (0, 0, 0)
+    );
+    untouched.stop_undated().await;
+    assert_eq!(beside.memory().connections, 1);
+}

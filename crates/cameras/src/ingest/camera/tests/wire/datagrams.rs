@@ -1,0 +1,109 @@
+//! Packets in datagrams, which may be lost and overtake each other.
+
+use super::*;
+use spotter_scripted::rtsp::conversation::Takes;
+
+/// Watches by `transport` until it is as wanted; all that is handed over is right.
+async fn watched(
+    name: &str,
+    script: Script,
+    transport: Transport,
+    wanted: impl Fn(&Health) -> bool,
+) -> (Health, Tally, Server) {
+    let play = script.clone();
+    let server = Server::start(move |_| play.clone()).await;
+    let watched = Judged::start(rtsp(server.url(), transport), &script);
+    let health = watched.until(name, wanted).await;
+    let tally = watched.stop().await;
+    println!("{name}: {} right, {health:?}", tally.right);
+    (health, tally, server)
+}
+
+fn shows(health: &Health, frames: u64) -> bool {
+    health.phase == Phase::Streaming && health.frames >= frames
+}
+
+fn by_udp(damage: Damage) -> Script {
+    Script {
+        takes: Takes::Udp,
+        damage,
+        ..good()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
+    tape(Codec::H264);
+    let whole = async {
+        let is_trusted = |health: &Health| shows(health, 60) && health.clock.trusted;
+        let (health, _, server) =
+            watched("udp", by_udp(Damage::None), Transport::Udp, is_trusted).await;
+        let lost = (health.losses, health.rtp_lost, health.frames_corrupt);
+        assert_eq!((health.stream.transport, lost), (Some("udp"), (0, 0, 0)));
+        eventually("goodbye", || server.memory().torn_down == 1).await;
+        assert_eq!(server.memory().connections, 1);
+    };
+    let lossy = async {
+        let hurt =
+            |health: &Health| shows(health, 60) && health.rtp_lost > 0 && health.frames_corrupt > 0;
+        let damage = Damage::LoseOneOf(20);
+        let (health, tally, _) = watched("udp, loss", by_udp(damage), Transport::Udp, hurt).await;
+        assert_eq!(health.losses, 0);
+        assert!(tally.right >= 60);
+    };
+    let late = async {
+        let damage = Damage::DelayOneOf(20);
+        let enough = |health: &Health| shows(health, 150);
+        let (health, ..) = watched("udp, reorder", by_udp(damage), Transport::Udp, enough).await;
+        let lost = (health.losses, health.rtp_lost, health.frames_corrupt);
+        assert_eq!(lost, (0, 0, 0));
+    };
+    // The camera ends sessions of clients that say nothing; packets that flow past it are no words.
+    let kept = async {
+        let script = Script {
+            timeout: Duration::from_secs(15),
+            ..by_udp(Damage::None)
+        };
+        let longer = |health: &Health| shows(health, 20 * 18);
+        let (health, _, server) = watched("udp, kept alive", script, Transport::Udp, longer).await;
+        assert_eq!((health.losses, server.memory().connections), (0, 1));
+    };
+    tokio::join!(whole, lossy, late, kept);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_transport_that_a_camera_takes_is_found_and_silence_is_noticed() {
+    tape(Codec::H264);
+    let only = |takes| Script { takes, ..good() };
+    let auto = async |name: &str, takes, transport: &str, tries: usize| {
+        let is_there = |health: &Health| shows(health, 20);
+        let (health, _, server) = watched(name, only(takes), Transport::Auto, is_there).await;
+        assert_eq!(health.stream.transport, Some(transport), "{name}");
+        assert_eq!(server.memory().connections, tries, "{name}");
+    };
+    let refused = async {
+        let server = Server::start(move |_| only(Takes::Tcp)).await;
+        let watched = Judged::start(rtsp(server.url(), Transport::Udp), &good());
+        let health = watched.failure().await;
+        assert_eq!(health.failure.unwrap().fault, Fault::Unsupported);
+        watched.stop().await;
+    };
+    let silent = async {
+        let script = by_udp(Damage::None).after(30, Deed::Silence);
+        let play = script.clone();
+        let server = Server::start(move |_| play.clone()).await;
+        let mut camera = rtsp(server.url(), Transport::Udp);
+        (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
+        let watched = Judged::start(camera, &script);
+        let health = watched.within(STALL + SLACK, "silence", failed).await;
+        assert_eq!(health.failure.as_ref().unwrap().fault, Fault::Stalled);
+        watched.comes_back(&health, "after silence").await;
+        watched.stop().await;
+    };
+    tokio::join!(
+        auto("auto, datagrams alone", Takes::Udp, "udp", 2),
+        auto("auto, both", Takes::Both, "tcp", 1),
+        refused,
+        silent
+    );
+}

@@ -1,0 +1,376 @@
+//! Which elements turn a codec's packets into pictures: hardware when its element exists, else software. Hardware that
+//! failed or got stuck is not chosen for a while.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use gstreamer::{self as gst, prelude::*};
+
+use super::tail::{DEVICE_SCALER, Place};
+use spotter_core::Mono;
+
+/// Hardware that failed is not chosen for so long: a driver may come to itself, and each try costs some seconds of
+/// pictures.
+const HARDWARE_AGAIN_AFTER: Duration = Duration::from_secs(600);
+
+/// Codecs that are decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// H.264, AVC.
+    H264,
+    /// H.265, HEVC.
+    H265,
+    /// Motion JPEG.
+    Jpeg,
+}
+
+impl Codec {
+    /// By the `encoding-name` of RTP caps.
+    pub fn from_rtp(encoding_name: &str) -> Option<Self> {
+        match encoding_name {
+            "H264" => Some(Self::H264),
+            "H265" => Some(Self::H265),
+            "JPEG" => Some(Self::Jpeg),
+            _ => None,
+        }
+    }
+
+    /// By the name of the media type of encoded caps.
+    pub fn from_media_type(name: &str) -> Option<Self> {
+        match name {
+            "video/x-h264" => Some(Self::H264),
+            "video/x-h265" => Some(Self::H265),
+            "image/jpeg" => Some(Self::Jpeg),
+            _ => None,
+        }
+    }
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::H264 => "h264",
+            Self::H265 => "h265",
+            Self::Jpeg => "jpeg",
+        }
+    }
+
+    /// The depacketizer.
+    pub fn depay(self) -> &'static str {
+        match self {
+            Self::H264 => "rtph264depay",
+            Self::H265 => "rtph265depay",
+            Self::Jpeg => "rtpjpegdepay",
+        }
+    }
+
+    /// The parser.
+    pub fn parse(self) -> &'static str {
+        match self {
+            Self::H264 => "h264parse",
+            Self::H265 => "h265parse",
+            Self::Jpeg => "jpegparse",
+        }
+    }
+}
+
+/// Elements that decode, in their order; the first one is the decoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain {
+    /// Launch texts of each element.
+    pub elements: &'static [&'static str],
+    /// Pictures are decoded outside of the CPU.
+    pub hardware: bool,
+}
+
+const fn hardware(elements: &'static [&'static str]) -> Chain {
+    Chain {
+        elements,
+        hardware: true,
+    }
+}
+
+const fn software(elements: &'static [&'static str]) -> Chain {
+    Chain {
+        elements,
+        hardware: false,
+    }
+}
+
+/// Chains for a codec in order of preference.
+pub type Candidates = fn(Codec) -> &'static [Chain];
+
+/// Those that are known. Jetson's decoder leaves pictures in memory of its own, so a converter follows.
+fn candidates(codec: Codec) -> &'static [Chain] {
+    const H264: &[Chain] = &[
+        hardware(&["nvh264dec"]),
+        hardware(&["nvv4l2decoder", "nvvidconv"]),
+        hardware(&["nvv4l2decoder", "nvvideoconvert"]),
+        hardware(&["vah264dec"]),
+        software(&["avdec_h264"]),
+    ];
+    const H265: &[Chain] = &[
+        hardware(&["nvh265dec"]),
+        hardware(&["nvv4l2decoder", "nvvidconv"]),
+        hardware(&["nvv4l2decoder", "nvvideoconvert"]),
+        hardware(&["vah265dec"]),
+        software(&["avdec_h265"]),
+    ];
+    const JPEG: &[Chain] = &[software(&["jpegdec"]), software(&["avdec_mjpeg"])];
+    match codec {
+        Codec::H264 => H264,
+        Codec::H265 => H265,
+        Codec::Jpeg => JPEG,
+    }
+}
+
+/// A chosen decoder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The decoding element.
+    pub element: &'static str,
+    /// Launch text, with the decoder named `decoder`.
+    pub launch: String,
+    /// Pictures are decoded outside of the CPU.
+    pub hardware: bool,
+    /// Where it is to leave them.
+    pub place: Place,
+    /// Why this one.
+    pub reason: &'static str,
+}
+
+/// The decoders of one camera: which there are, and which of them failed.
+#[derive(Debug)]
+pub struct Decoders {
+    candidates: Candidates,
+    /// Not to be chosen before.
+    hardware_again: Mutex<Option<Mono>>,
+    device_broken: AtomicBool,
+}
+
+impl Default for Decoders {
+    fn default() -> Self {
+        Self::of(candidates)
+    }
+}
+
+/// A pipeline that failed, as far as its decoder is concerned.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decoding {
+    /// Pictures are decoded outside of the CPU.
+    pub hardware: bool,
+    /// Where they are left.
+    pub place: Place,
+    /// At least one came.
+    pub seen: bool,
+}
+
+impl Decoders {
+    /// With candidates of one's own.
+    pub fn of(candidates: Candidates) -> Self {
+        Self {
+            candidates,
+            hardware_again: Mutex::default(),
+            device_broken: AtomicBool::new(false),
+        }
+    }
+
+    /// Gives up what a pipeline's error is to be blamed on, and says what; `None` when that is neither the decoder nor its way
+    /// to us. Pictures on a GPU are given up first: no element says that formats do not fit or that a scaler cannot be
+    /// compiled, the stream just fails before the first picture.
+    pub fn blame(
+        &self,
+        decoding: &Decoding,
+        of_decoder: bool,
+        of_streaming: bool,
+        now: Mono,
+    ) -> Option<&'static str> {
+        let on_device = decoding.place == Place::Device && !decoding.seen;
+        if on_device && (of_decoder || of_streaming) {
+            self.device_broken.store(true, Ordering::Relaxed);
+            return Some("pictures cannot stay on the GPU; by way of the host from now on");
+        }
+        if of_decoder && decoding.hardware {
+            self.give_up_hardware(now);
+            return Some("the hardware decoder failed; software for the next 10 minutes");
+        }
+        None
+    }
+
+    /// The decoder of a pipeline takes frames and gives no pictures. What is done about it; `None` when there is no other.
+    pub fn blame_stuck(&self, decoding: &Decoding, now: Mono) -> Option<&'static str> {
+        decoding.hardware.then(|| {
+            self.give_up_hardware(now);
+            "the hardware decoder takes frames and gives no pictures; software for the next 10 minutes"
+        })
+    }
+
+    fn give_up_hardware(&self, now: Mono) {
+        *self.again() = Some(now.after(HARDWARE_AGAIN_AFTER));
+    }
+
+    fn again(&self) -> std::sync::MutexGuard<'_, Option<Mono>> {
+        self.hardware_again
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The best chain whose elements all exist; `None` when there is none at all. With `on_device`, what decodes on an NVIDIA
+    /// GPU leaves pictures there if they can be scaled there.
+    pub fn choose(
+        &self,
+        codec: Codec,
+        on_device: bool,
+        now: Mono,
+        exists: impl Fn(&str) -> bool,
+    ) -> Option<Choice> {
+        let hardware_failed = self.again().is_some_and(|again| now < again);
+        let device_broken = self.device_broken.load(Ordering::Relaxed);
+        let on_device = on_device && !device_broken && exists(DEVICE_SCALER);
+        let place = |chain: &Chain| match chain.elements {
+            ["nvh264dec" | "nvh265dec"] if on_device => Place::Device,
+            _ => Place::Host,
+        };
+        let there = |chain: &&Chain| chain.elements.iter().all(|element| exists(name(element)));
+        (self.candidates)(codec)
+            .iter()
+            .filter(|chain| !(hardware_failed && chain.hardware))
+            .find(there)
+            .map(|chain| Choice {
+                element: name(chain.elements[0]),
+                launch: launch(chain),
+                hardware: chain.hardware,
+                place: place(chain),
+                reason: match (chain.hardware, hardware_failed) {
+                    (true, _) => "a hardware decoder is there",
+                    (false, true) => "the hardware decoder failed before",
+                    (false, false) => "no hardware decoder is there",
+                },
+            })
+    }
+}
+
+/// The element's name in its launch text, which may have properties behind it.
+fn name(element: &'static str) -> &'static str {
+    element.split(' ').next().unwrap_or(element)
+}
+
+/// The first element is named `decoder`.
+fn launch(chain: &Chain) -> String {
+    let mut launch = format!("{} name=decoder", chain.elements[0]);
+    for element in &chain.elements[1..] {
+        launch.push_str(" ! ");
+        launch.push_str(element);
+    }
+    launch
+}
+
+/// FFmpeg's decoders start a thread for each core, up to 16, and the more cameras there are the less good these do. Measured
+/// with 8 of 720p15 and 16 threads each: 130 threads and 125 MB for cameras, 138 and 941 MB for files, whose frames wait in
+/// the threads. With four each it is 34 and 120 MB, 42 and 306 MB. Few cameras have more slices in a picture.
+const THREADS: i32 = 4;
+
+/// Bounds the threads of a decoder in software.
+pub fn bound_threads(decoder: &gst::Element) {
+    let is_threads = |property: &gst::glib::ParamSpec| property.value_type() == i32::static_type();
+    if decoder
+        .find_property("max-threads")
+        .is_some_and(|property| is_threads(&property))
+    {
+        decoder.set_property("max-threads", THREADS);
+    }
+}
+
+/// Whether GStreamer has the element.
+pub fn exists(element: &str) -> bool {
+    gst::ElementFactory::find(element).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAILED: Mono = Mono::from_nanos(5_000_000_000);
+
+    fn decoding(place: Place, seen: bool) -> Decoding {
+        Decoding {
+            hardware: true,
+            place,
+            seen,
+        }
+    }
+
+    #[test]
+    fn hardware_first_whole_chains_only_and_not_for_a_while_after_a_failure() {
+        let all = [
+            "nvv4l2decoder",
+            "nvh264dec",
+            "vah265dec",
+            "avdec_h264",
+            "avdec_h265",
+        ];
+        let decoders = Decoders::default();
+        let chosen = |codec, now| {
+            let choice = decoders.choose(codec, true, now, |name| all.contains(&name));
+            choice.map(|choice| choice.element)
+        };
+        assert_eq!(chosen(Codec::H264, FAILED), Some("nvh264dec"));
+        assert_eq!(chosen(Codec::H265, FAILED), Some("vah265dec"));
+        assert_eq!(chosen(Codec::Jpeg, FAILED), None);
+        let software = Decoding::default();
+        assert_eq!(decoders.blame_stuck(&software, FAILED), None);
+        let stuck = decoding(Place::Host, true);
+        let text = decoders.blame_stuck(&stuck, FAILED).unwrap();
+        assert!(text.contains("software"), "{text}");
+        let again = FAILED.after(HARDWARE_AGAIN_AFTER);
+        let before = again.before(Duration::from_nanos(1));
+        assert_eq!(chosen(Codec::H264, before), Some("avdec_h264"));
+        assert_eq!(chosen(Codec::H265, before), Some("avdec_h265"));
+        assert_eq!(chosen(Codec::H264, again), Some("nvh264dec"));
+
+        let nvv = |name: &str| name.starts_with("nvv") || name == DEVICE_SCALER;
+        let jetson = Decoders::default().choose(Codec::H265, true, FAILED, nvv);
+        let jetson = jetson.unwrap();
+        assert_eq!(jetson.launch, "nvv4l2decoder name=decoder ! nvvidconv");
+        assert_eq!(jetson.place, Place::Host);
+    }
+
+    #[test]
+    fn pictures_stay_on_the_gpu_when_wanted_scaled_there_and_not_refused_before() {
+        let decoders = Decoders::default();
+        let nvidia = ["nvh264dec", "nvh265dec", "cudaconvertscale"];
+        let place = |decoders: &Decoders, wanted, there: &[&str]| {
+            let exists = |name: &str| there.contains(&name);
+            let choice = decoders.choose(Codec::H264, wanted, FAILED, exists);
+            choice.map(|choice| (choice.element, choice.place))
+        };
+        let (device, host) = (("nvh264dec", Place::Device), ("nvh264dec", Place::Host));
+        assert_eq!(place(&decoders, true, &nvidia), Some(device));
+        assert_eq!(place(&decoders, false, &nvidia), Some(host));
+        assert_eq!(place(&decoders, true, &nvidia[..2]), Some(host));
+        let software = ["avdec_h264", "cudaconvertscale"];
+        let avdec = ("avdec_h264", Place::Host);
+        assert_eq!(place(&decoders, true, &software), Some(avdec));
+
+        let fresh = decoding(Place::Device, false);
+        let network = decoders.blame(&fresh, false, false, FAILED);
+        assert_eq!(network, None, "the network's");
+        assert_eq!(place(&decoders, true, &nvidia), Some(device));
+        let given_up = decoders.blame(&fresh, false, true, FAILED).unwrap();
+        assert!(given_up.contains("by way of the host"), "{given_up}");
+        assert_eq!(place(&decoders, true, &nvidia), Some(host));
+
+        // With pictures seen, or by way of the host, it is the decoder alone that can be given up.
+        for decoding in [decoding(Place::Device, true), decoding(Place::Host, false)] {
+            let decoders = Decoders::default();
+            assert_eq!(decoders.blame(&decoding, false, true, FAILED), None);
+            let given_up = decoders.blame(&decoding, true, true, FAILED).unwrap();
+            assert!(given_up.contains("software"), "{given_up}");
+            assert_eq!(place(&decoders, true, &nvidia), None);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the headers of RTP and RTCP packets say (RFC 3550 sections 5.1 and 6.4.1), and the names in them.
+
+use gstreamer as gst;
+
+use crate::ingest::{clock::Report, sequence::Packet};
+use spotter_core::{Mono, WallTime};
+
+/// Seconds from 1900 (NTP) to 1970 (Unix).
+const NTP_TO_UNIX_S: u64 = 2_208_988_800;
+
+/// Bytes of an RTP header that are always there.
+const HEADER: usize = 12;
+
+/// The sender and what its header says.
+pub fn rtp_header(packet: &gst::BufferRef) -> Option<(u32, Packet)> {
+    let bytes: [u8; HEADER] = start_of(packet)?;
+    let word =
+        |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let header = Packet {
+        seq: u16::from_be_bytes([bytes[2], bytes[3]]),
+        rtp: word(4),
+        marked: bytes[1] & 0x80 != 0,
+    };
+    Some((word(8), header))
+}
+
+/// The packet under another sender's name, with another sequence number. Only its header is copied when it is shared.
+pub fn rename(packet: &mut gst::BufferRef, ssrc: u32, seq: u16) {
+    if let Ok(mut bytes) = packet.map_writable()
+        && bytes.len() >= HEADER
+    {
+        bytes[2..4].copy_from_slice(&seq.to_be_bytes());
+        bytes[8..12].copy_from_slice(&ssrc.to_be_bytes());
+    }
+}
+
+/// The sender of a control packet, which may be several in one.
+pub fn control_sender(packet: &gst::BufferRef) -> Option<u32> {
+    let bytes: [u8; 8] = start_of(packet)?;
+    Some(u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]))
+}
+
+/// The control packet under another sender's name, in all of its parts.
+pub fn rename_control(packet: &mut gst::BufferRef, ssrc: u32) {
+    let Ok(mut bytes) = packet.map_writable() else {
+        return;
+    };
+    let mut at = 0;
+    while let Some(part) = bytes.get_mut(at..).filter(|part| part.len() >= 8) {
+        let words = usize::from(u16::from_be_bytes([part[2], part[3]]));
+        part[4..8].copy_from_slice(&ssrc.to_be_bytes());
+        at += 4 * (words + 1);
+    }
+}
+
+/// The first bytes; `None` when the network sent fewer. The length is checked before, because the copy panics.
+fn start_of<const N: usize>(packet: &gst::BufferRef) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    (packet.size() >= N && packet.copy_to_slice(0, &mut bytes).is_ok()).then_some(bytes)
+}
+
+/// Reads the sender report in the jitter buffer's `handle-sync` signal (RFC 3550 section 6.4.1).
+pub fn sender_report(sync: &gst::Structure, now: Mono) -> Option<Report> {
+    let buffer = sync.get::<gst::Buffer>("sr-buffer").ok()?;
+    let packet: [u8; 20] = start_of(&buffer)?;
+    let word = |at: usize| {
+        u32::from_be_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]])
+    };
+    let seconds = u64::from(word(8)).checked_sub(NTP_TO_UNIX_S)?;
+    let fraction_ns = (u64::from(word(12)) * 1_000_000_000) >> 32;
+    Some(Report {
+        ntp: WallTime::from_unix_nanos((seconds * 1_000_000_000 + fraction_ns) as i64),
+        rtp: (word(16), sync.get::<u32>("clock-rate").unwrap_or(0)),
+        arrived: now,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_report_is_read() {
+        gst::init().unwrap();
+        let mut packet = vec![0x80, 200, 0, 6, 1, 2, 3, 4];
+        for word in [NTP_TO_UNIX_S as u32 + 1_790_000_000, 1 << 31, 90_000, 7, 8] {
+            packet.extend(word.to_be_bytes());
+        }
+        let now = Mono::from_nanos(5);
+        let sync = gst::Structure::builder("application/x-rtp-sync")
+            .field("sr-buffer", gst::Buffer::from_slice(packet))
+            .field("clock-rate", 90_000_u32)
+            .build();
+        let report = sender_report(&sync, now).unwrap();
+        assert_eq!(report.ntp, WallTime::from_unix_millis(1_790_000_000_500));
+        assert_eq!((report.rtp, report.arrived), ((90_000, 90_000), now));
+    }
+
+    #[test]
+    fn headers_are_read_and_short_packets_have_none() {
+        gst::init().unwrap();
+        let short = gst::Buffer::from_slice([0x80, 96, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            (rtp_header(&short), control_sender(&short)),
+            (None, Some(0))
+        );
+        let bytes = [0x80, 0x80 | 96, 1, 2, 0, 0, 1, 2, 0, 0, 0, 7, 99];
+        let mut packet = gst::Buffer::from_slice(bytes);
+        let mut header = Packet {
+            seq: 258,
+            rtp: 258,
+            marked: true,
+        };
+        assert_eq!(rtp_header(&packet), Some((7, header)));
+        rename(packet.make_mut(), 9, 5);
+        header.seq = 5;
+        assert_eq!(rtp_header(&packet), Some((9, header)));
+        assert_eq!(packet.map_readable().unwrap()[12], 99);
+    }
+
+    #[test]
+    fn control_packets_are_renamed_in_all_of_their_parts() {
+        gst::init().unwrap();
+        // A receiver report without blocks, then the end of a description that claims to be longer than it is.
+        let bytes = [
+            0x80, 201, 0, 1, 0, 0, 0, 7, 0x81, 202, 0, 9, 0, 0, 0, 7, 1, 0,
+        ];
+        let mut packet = gst::Buffer::from_slice(bytes);
+        assert_eq!(control_sender(&packet), Some(7));
+        rename_control(packet.make_mut(), 0x0102_0304);
+        let renamed = packet.map_readable().unwrap();
+        assert_eq!(
+            (&renamed[4..8], &renamed[12..16]),
+            (&[1, 2, 3, 4][..], &[1, 2, 3, 4][..])
+        );
+        assert_eq!(&renamed[8..12], [0x81, 202, 0, 9]);
+    }
+}

@@ -1,0 +1,214 @@
+//! From GStreamer's sample to our picture.
+//!
+//! Pixels are mapped, never copied: the frame keeps GStreamer's buffer alive, and the decoder's pool gets it back when
+//! the last clone of the frame is gone. A picture on a GPU stays there; only who reads its rows has GStreamer fetch it.
+
+use std::sync::{Arc, OnceLock};
+
+use gstreamer as gst;
+use gstreamer_video::{self as video, prelude::*};
+use tracing::warn;
+
+use spotter_core::{ColourRange, DeviceMemory, DevicePlanes, Matrix, Picture, PixelFormat, Planes};
+
+/// Takes over a buffer in a GPU's memory for the engine's device, in GStreamer's thread; the error says why not. Handed in,
+/// because only that device's room can read such memory.
+pub type DeviceMap = fn(gst::Buffer) -> Result<DeviceMemory, String>;
+
+struct Mapped(video::VideoFrame<video::video_frame::Readable>);
+
+impl Planes for Mapped {
+    fn plane(&self, index: usize) -> &[u8] {
+        self.0.plane_data(index as u32).unwrap_or(&[])
+    }
+}
+
+/// On a GPU, and on the host when somebody has asked for bytes.
+struct OnDevice {
+    memory: DeviceMemory,
+    offsets: [usize; 3],
+    bytes: usize,
+    buffer: gst::Buffer,
+    info: video::VideoInfo,
+    host: OnceLock<OnHost>,
+}
+
+/// What became of a picture on a GPU when its bytes were asked for.
+enum OnHost {
+    Fetched(Box<Mapped>),
+    /// Zeros.
+    Lost(Vec<Vec<u8>>),
+}
+
+impl OnDevice {
+    /// GStreamer copies memory of a GPU when it is mapped without further words.
+    fn on_host(&self) -> &OnHost {
+        self.host.get_or_init(|| {
+            let mapped = video::VideoFrame::from_buffer_readable(self.buffer.clone(), &self.info);
+            mapped.map_or_else(
+                |_| {
+                    warn!("a picture cannot be fetched from the GPU");
+                    OnHost::Lost((0..3).map(|plane| vec![0; self.plane_len(plane)]).collect())
+                },
+                |mapped| OnHost::Fetched(Box::new(Mapped(mapped))),
+            )
+        })
+    }
+}
+
+impl Planes for OnDevice {
+    fn plane(&self, index: usize) -> &[u8] {
+        match self.on_host() {
+            OnHost::Fetched(mapped) => mapped.plane(index),
+            OnHost::Lost(zeros) => &zeros[index],
+        }
+    }
+
+    fn fetch(&self) -> bool {
+        matches!(self.on_host(), OnHost::Fetched(_))
+    }
+
+    fn plane_len(&self, index: usize) -> usize {
+        self.bytes.saturating_sub(self.offsets[index])
+    }
+
+    fn on_device(&self) -> Option<DevicePlanes<'_>> {
+        Some(DevicePlanes {
+            memory: &*self.memory,
+            offsets: self.offsets,
+        })
+    }
+
+    fn is_on_host(&self) -> bool {
+        matches!(self.host.get(), Some(OnHost::Fetched(_)))
+    }
+}
+
+/// The sample's picture on the host, without a copy where it lies there. Errors say what is wrong with it.
+pub fn picture_from_sample(sample: &gst::Sample) -> Result<Picture, String> {
+    let (buffer, info) = buffer_of(sample)?;
+    let mapped = video::VideoFrame::from_buffer_readable(buffer, &info)
+        .map_err(|_| "its memory cannot be mapped".to_owned())?;
+    let strides = mapped.plane_stride().to_vec();
+    picture(&info, &strides, Arc::new(Mapped(mapped)))
+}
+
+/// The sample's picture on a GPU, with its memory taken over by `map`. Errors say what is wrong with it; it may still be one
+/// for the host.
+pub fn picture_on_device(sample: &gst::Sample, map: DeviceMap) -> Result<Picture, String> {
+    let (buffer, info) = buffer_of(sample)?;
+    // Rows on a GPU are padded as it likes them, which the caps do not know.
+    let meta = buffer.meta::<video::VideoMeta>();
+    let (begins, strides) = match &meta {
+        Some(meta) => (meta.offset().to_vec(), meta.stride().to_vec()),
+        None => (info.offset().to_vec(), info.stride().to_vec()),
+    };
+    let mut offsets = [0; 3];
+    for (offset, begin) in offsets.iter_mut().zip(begins) {
+        *offset = begin;
+    }
+    let planes = OnDevice {
+        memory: map(buffer.clone())?,
+        offsets,
+        bytes: buffer.size(),
+        buffer,
+        info: info.clone(),
+        host: OnceLock::new(),
+    };
+    picture(&info, &strides, Arc::new(planes))
+}
+
+fn buffer_of(sample: &gst::Sample) -> Result<(gst::Buffer, video::VideoInfo), String> {
+    let caps = sample.caps().ok_or("it has no caps")?;
+    let info = video::VideoInfo::from_caps(caps).map_err(|_| "its caps are no video".to_owned())?;
+    Ok((sample.buffer_owned().ok_or("it has no buffer")?, info))
+}
+
+fn picture(
+    info: &video::VideoInfo,
+    padded: &[i32],
+    planes: Arc<dyn Planes>,
+) -> Result<Picture, String> {
+    let format = match info.format() {
+        video::VideoFormat::Nv12 => PixelFormat::Nv12,
+        video::VideoFormat::I420 => PixelFormat::I420,
+        other => return Err(format!("its format is {}", other.to_str())),
+    };
+    let mut strides = [0; 3];
+    for (stride, found) in strides.iter_mut().zip(padded) {
+        *stride = usize::try_from(*found).map_err(|_| "its rows run upwards".to_owned())?;
+    }
+    let size = (info.width() as usize, info.height() as usize);
+    let colour = colour(&info.colorimetry(), info.height());
+    Picture::new(format, size, strides, colour, planes).map_err(|e| e.to_string())
+}
+
+/// Unknown weights are guessed by the height, as everybody does: high definition is BT.709.
+fn colour(colorimetry: &video::VideoColorimetry, height: u32) -> (Matrix, ColourRange) {
+    let matrix = match colorimetry.matrix() {
+        video::VideoColorMatrix::Bt709 => Matrix::Bt709,
+        video::VideoColorMatrix::Bt601 => Matrix::Bt601,
+        _ if height >= 720 => Matrix::Bt709,
+        _ => Matrix::Bt601,
+    };
+    let range = match colorimetry.range() {
+        video::VideoColorRange::Range0_255 => ColourRange::Full,
+        _ => ColourRange::Limited,
+    };
+    (matrix, range)
+}
+
+/// The even size with the wanted width and the camera's aspect; `None` when the camera is not wider.
+pub fn scaled_size((width, height): (u32, u32), wanted_width: u32) -> Option<(u32, u32)> {
+    if width <= wanted_width || width == 0 {
+        return None;
+    }
+    let wanted_width = (wanted_width & !1).max(2);
+    let exact = f64::from(height) * f64::from(wanted_width) / f64::from(width);
+    Some((wanted_width, ((exact / 2.0).round() as u32 * 2).max(2)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NV12 of 4 x 2 pixels, with rows 6 bytes apart and a gap between the planes, as a GPU may pad them.
+    fn padded() -> gst::Sample {
+        gst::init().unwrap();
+        let caps = "video/x-raw,format=NV12,width=4,height=2,framerate=0/1";
+        let caps: gst::Caps = caps.parse().unwrap();
+        let mut buffer = gst::Buffer::from_slice((0..26u8).collect::<Vec<_>>());
+        let (format, flags) = (video::VideoFormat::Nv12, video::VideoFrameFlags::empty());
+        let made = buffer.get_mut().unwrap();
+        video::VideoMeta::add_full(made, flags, format, 4, 2, &[0, 20], &[6, 6]).unwrap();
+        gst::Sample::builder().buffer(&buffer).caps(&caps).build()
+    }
+
+    #[test]
+    fn a_picture_on_a_device_keeps_its_layout_and_is_fetched_when_a_row_is_read() {
+        let sample = padded();
+        let picture = picture_on_device(&sample, |buffer| Ok(Box::new(buffer.size()))).unwrap();
+        let planes = picture.on_device().unwrap();
+        assert_eq!(planes.memory.downcast_ref(), Some(&26_usize));
+        assert_eq!((planes.offsets, picture.stride(1)), ([0, 20, 0], 6));
+        assert!(!picture.is_on_host());
+        assert_eq!(picture.row(0, 1), [6, 7, 8, 9]);
+        assert_eq!(picture.row(1, 0), [20, 21, 22, 23]);
+        assert!(picture.is_on_host());
+
+        let on_host = picture_from_sample(&sample).unwrap();
+        assert!(on_host.is_on_host() && on_host.on_device().is_none());
+        assert_eq!(on_host.row(1, 0), picture.row(1, 0));
+        let refused = picture_on_device(&sample, |_| Err("no such memory".into()));
+        assert_eq!(refused.err().as_deref(), Some("no such memory"));
+    }
+
+    #[test]
+    fn pictures_are_only_made_smaller_and_even() {
+        assert_eq!(scaled_size((640, 360), 1280), None);
+        assert_eq!(scaled_size((1280, 720), 1280), None);
+        assert_eq!(scaled_size((1920, 1080), 1280), Some((1280, 720)));
+        assert_eq!(scaled_size((2560, 1440), 755), Some((754, 424)));
+        assert_eq!(scaled_size((4000, 10), 100), Some((100, 2)));
+    }
+}

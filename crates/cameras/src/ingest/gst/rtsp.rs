@@ -1,0 +1,277 @@
+//! An RTSP camera: rtspsrc, its TLS and login, the choice of one video stream, and the branch that decodes it.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use gstreamer::{self as gst, glib, prelude::*};
+use sha2::{Digest, Sha256};
+use tracing::info;
+
+use super::{
+    decoder::{Codec, exists},
+    device,
+    frames::FrameTap,
+    frames_text, named, parse,
+    tail::Place,
+};
+use crate::ingest::{
+    health::{Failure, Fault},
+    template::{Value, fill},
+};
+use spotter_core::config::{Camera, CameraTls, Secret, Source as Origin, Transport};
+
+const RTSP: &str = include_str!("../../../../../pipelines/rtsp.launch");
+const RTP: &str = include_str!("../../../../../pipelines/rtp.launch");
+
+/// How long a missing packet is awaited. Packets in order do not wait.
+const LATENCY_MS: &str = "200";
+/// Cameras announce after how long a silence they end a session; a minute is usual, and rtspsrc does not tell us.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+/// As `teardown-timeout` in rtsp.launch.
+const GOODBYE_US: u64 = 500_000;
+/// From GStreamer 1.24 on, a decoder may hand out the surfaces that it decodes to, and waits when all are taken: more than
+/// frames of a camera are ever waiting or looked at.
+const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
+
+/// The pipeline of a camera, not yet playing. With `transport = "auto"`, TCP is tried first and UDP after a failure.
+pub fn build(camera: &Camera, attempt: u32, tap: &Arc<FrameTap>) -> Result<gst::Pipeline, Failure> {
+    let Origin::Rtsp {
+        url,
+        user,
+        password,
+        transport,
+        tls,
+    } = &camera.source
+    else {
+        return Err(device("not an RTSP camera".into()));
+    };
+    let transport = match transport {
+        Transport::Tcp => "tcp",
+        Transport::Udp => "udp",
+        Transport::Auto if attempt.is_multiple_of(2) => "tcp",
+        Transport::Auto => "udp",
+    };
+    tap.travelling_by(transport);
+    let values = [
+        ("protocols", Value::Text(transport)),
+        ("latency_ms", Value::Text(LATENCY_MS)),
+        (
+            "timeout_us",
+            Value::Text(&camera.first_frame.as_micros().to_string()),
+        ),
+    ];
+    let text = fill(RTSP, &values).map_err(|e| device(format!("rtsp.launch: {e}")))?;
+    let pipeline = parse("rtsp.launch", &text)?;
+    let source = named(&pipeline, "source")?;
+    source.set_property(
+        "location",
+        with_login(url, user.as_deref(), password.as_ref()),
+    );
+    check_certificate(&source, tls, tap);
+    select_video(&source, tap);
+    watch_manager(&source, tap, camera.stall.min(camera.first_frame));
+    decode_when_added(&pipeline, &source, tap);
+    Ok(pipeline)
+}
+
+/// A login in the URL is tried once, and again when the camera calls its nonce stale. One in rtspsrc's own properties is
+/// tried eight times in a row, which is enough for many cameras to lock the account. The camera never sees this URL.
+fn with_login(url: &str, user: Option<&str>, password: Option<&Secret>) -> String {
+    let (Some(user), Some((scheme, rest))) = (user, url.split_once("://")) else {
+        return url.to_owned();
+    };
+    let escaped = |text: &str| glib::uri_escape_string(text, None::<&str>, false);
+    let password = password.map_or("", Secret::reveal);
+    format!("{scheme}://{}:{}@{rest}", escaped(user), escaped(password))
+}
+
+/// Before the end of a pipeline: a camera that is silent is not waited for at its goodbye, for which rtspsrc may take as long
+/// as for any answer.
+pub fn hurry(pipeline: &gst::Pipeline) {
+    let source = pipeline.by_name("source");
+    if let Some(source) = source.filter(|source| source.has_property("tcp-timeout")) {
+        source.set_property("tcp-timeout", GOODBYE_US);
+    }
+}
+
+/// The signal comes when no authority vouches for the certificate, as none does for cameras' own ones.
+fn check_certificate(source: &gst::Element, tls: &CameraTls, tap: &Arc<FrameTap>) {
+    let pinned = match tls {
+        CameraTls::Insecure => return source.set_property_from_str("tls-validation-flags", "0"),
+        CameraTls::Verify => None,
+        CameraTls::Fingerprint(pinned) => Some(*pinned),
+    };
+    let tap = Arc::downgrade(tap);
+    source.connect("accept-certificate", false, move |values| {
+        let accepted = values
+            .get(2)
+            .and_then(|value| value.get::<glib::Object>().ok())
+            .map(|certificate| certificate.property::<glib::ByteArray>("certificate"))
+            .is_some_and(|der| pinned.is_some_and(|pinned| Sha256::digest(&*der)[..] == pinned));
+        if let (false, Some(tap)) = (accepted, tap.upgrade()) {
+            tap.reject_certificate();
+        }
+        Some(accepted.to_value())
+    });
+}
+
+/// Only the first video stream that can be decoded is set up; sound and metadata never get a pad.
+fn select_video(source: &gst::Element, tap: &Arc<FrameTap>) {
+    let (tap, chosen) = (Arc::downgrade(tap), Arc::new(AtomicBool::new(false)));
+    source.connect("select-stream", false, move |values| {
+        let caps = values
+            .get(2)
+            .and_then(|value| value.get::<gst::Caps>().ok());
+        let wanted = caps
+            .as_ref()
+            .and_then(|caps| caps.structure(0))
+            .is_some_and(|stream| is_decodable(stream, &tap));
+        let selected = wanted && !chosen.swap(true, Ordering::Relaxed);
+        if let (true, Some(tap)) = (selected, tap.upgrade()) {
+            tap.choose_stream();
+        }
+        Some(selected.to_value())
+    });
+}
+
+fn is_decodable(stream: &gst::StructureRef, tap: &std::sync::Weak<FrameTap>) -> bool {
+    if stream.get::<&str>("media") != Ok("video") {
+        return false;
+    }
+    let encoding = stream.get::<&str>("encoding-name").unwrap_or("JPEG");
+    let decodable = Codec::from_rtp(encoding).is_some();
+    if !decodable && let Some(tap) = tap.upgrade() {
+        tap.reject_codec(encoding);
+    }
+    decodable
+}
+
+/// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first one on none
+/// is awaited for longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the
+/// pipeline waits for it. What a camera was asked before may take longer.
+fn watch_manager(source: &gst::Element, tap: &Arc<FrameTap>, limit: Duration) {
+    let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+    let (tap, rtspsrc) = (Arc::downgrade(tap), source.downgrade());
+    source.connect("new-manager", false, move |values| {
+        let manager = values.get(1)?.get::<gst::Element>().ok()?;
+        tap.upgrade()?.watch_manager(&manager);
+        let (tap, rtspsrc) = (tap.clone(), rtspsrc.clone());
+        manager.connect("new-jitterbuffer", false, move |values| {
+            let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
+            let tap = tap.upgrade()?;
+            if let (true, Some(rtspsrc)) = (tap.travels_inside(), rtspsrc.upgrade()) {
+                rtspsrc.set_property("tcp-timeout", limit_us);
+                keep_alive(&rtspsrc, &jitter_buffer, &tap);
+            }
+            None
+        });
+        None
+    });
+}
+
+/// Asks the camera something now and then while its packets flow. rtspsrc of GStreamer 1.22 does so only when nothing
+/// comes, and a camera that hears nothing ends the session. What it answers does not matter.
+fn keep_alive(source: &gst::Element, jitter_buffer: &gst::Element, tap: &Arc<FrameTap>) {
+    let Some(pad) = jitter_buffer.static_pad("sink") else {
+        return;
+    };
+    let (source, tap) = (source.downgrade(), Arc::downgrade(tap));
+    let last = Mutex::new(None);
+    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
+    pad.add_probe(kinds, move |_, _| {
+        if let (Some(source), Some(tap)) = (source.upgrade(), tap.upgrade()) {
+            let now = tap.now().0;
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            let asked = *last.get_or_insert(now);
+            if now.since(asked) >= KEEP_ALIVE_EVERY {
+                *last = Some(now);
+                let nobody_waits = gst::Promise::new();
+                let content: Option<&str> = None;
+                source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &nobody_waits]);
+            }
+        }
+        gst::PadProbeReturn::Ok
+    });
+}
+
+/// One pipeline has one decoder. Another sender of the same stream does not come up here; another pad is another stream.
+pub fn decode_when_added(pipeline: &gst::Pipeline, source: &gst::Element, tap: &Arc<FrameTap>) {
+    let (pipeline, tap) = (pipeline.downgrade(), Arc::downgrade(tap));
+    let decoding = AtomicBool::new(false);
+    source.connect_pad_added(move |_, pad| {
+        let (Some(pipeline), Some(tap)) = (pipeline.upgrade(), tap.upgrade()) else {
+            return;
+        };
+        if pad.direction() != gst::PadDirection::Src {
+            return;
+        }
+        if decoding.swap(true, Ordering::Relaxed) {
+            let text = "the camera began another stream within its session; connecting again";
+            return tap.fail(Failure::new(Fault::Protocol, text));
+        }
+        if let Err(failure) = decode(&pipeline, pad, &tap) {
+            // Elements that cannot even be linked are not linked again.
+            let _ = tap.blame(true, true);
+            tap.fail(failure);
+        }
+    });
+}
+
+fn decode(pipeline: &gst::Pipeline, pad: &gst::Pad, tap: &Arc<FrameTap>) -> Result<(), Failure> {
+    let unsupported = |text: &str| Failure::new(Fault::Unsupported, text);
+    let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
+    let codec = caps
+        .structure(0)
+        .and_then(|stream| stream.get::<&str>("encoding-name").ok())
+        .and_then(Codec::from_rtp)
+        .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
+    let (on_device, now) = (tap.may_stay_on_device(), tap.now().0);
+    let choice = tap.decoders().choose(codec, on_device, now, exists);
+    let choice = choice.ok_or_else(|| {
+        let name = codec.as_str();
+        unsupported(&format!(
+            "no decoder for {name} on this machine; install gstreamer1.0-libav"
+        ))
+    })?;
+    info!(
+        camera = %tap.camera(),
+        codec = codec.as_str(),
+        decoder = choice.element,
+        reason = choice.reason,
+        on_gpu = choice.place == Place::Device,
+        "decoder chosen"
+    );
+    tap.decoding_with(codec, &choice);
+    let frames = frames_text(choice.place, false)?;
+    let values = [
+        ("depay", Value::Elements(codec.depay())),
+        ("parse", Value::Elements(codec.parse())),
+        ("decoder", Value::Elements(&choice.launch)),
+        ("frames", Value::Elements(&frames)),
+    ];
+    let text = fill(RTP, &values).map_err(|e| device(format!("rtp.launch: {e}")))?;
+    let branch = gst::parse::bin_from_description(&text, true)
+        .map_err(|e| device(format!("rtp.launch cannot be built: {e}")))?;
+    tap.attach(&branch)?;
+    tap.watch_depayloader(&named(&branch, "depay")?);
+    let decoder = named(&branch, "decoder")?;
+    if choice.place == Place::Device && decoder.has_property(SURFACES.0) {
+        decoder.set_property_from_str(SURFACES.0, SURFACES.1);
+    }
+    tap.watch_decoder(&decoder);
+    let join = || -> Result<(), glib::BoolError> {
+        pipeline.add(&branch)?;
+        branch.sync_state_with_parent()?;
+        let sink = branch.static_pad("sink");
+        let sink = sink.ok_or_else(|| glib::bool_error!("the branch has no sink pad"))?;
+        pad.link(&sink)
+            .map(drop)
+            .map_err(|e| glib::bool_error!("{e}"))
+    };
+    join().map_err(|e| device(format!("the decoder cannot be linked: {e}")))
+}

@@ -1,0 +1,88 @@
+//! The end of every pipeline: where its pictures lie, what scales them there, and the format that is asked for.
+
+use gstreamer as gst;
+
+use crate::ingest::template::{TemplateError, Value, fill};
+
+const FRAMES: &str = include_str!("../../../../../pipelines/frames.launch");
+
+/// Where the pictures of a pipeline lie at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In the host's memory.
+    #[default]
+    Host,
+    /// In a GPU's memory, where the decoder left them.
+    Device,
+}
+
+/// Scales and converts, with NVIDIA's plugin, what its decoders leave on the GPU.
+pub const DEVICE_SCALER: &str = "cudaconvertscale";
+/// What caps say of such pictures.
+const DEVICE_MEMORY: &str = "memory:CUDAMemory";
+
+impl Place {
+    /// What the appsink takes, of that size when it is given.
+    pub fn caps(self, size: Option<(u32, u32)>) -> gst::Caps {
+        let formats: &[&str] = match self {
+            Self::Host => &["NV12", "I420"],
+            Self::Device => &["NV12"],
+        };
+        let size = size.map(|(width, height)| (width as i32, height as i32));
+        let mut caps = gst::Caps::builder("video/x-raw")
+            .field("format", gst::List::new(formats.iter().copied()))
+            .field_if_some("width", size.map(|size| size.0))
+            .field_if_some("height", size.map(|size| size.1))
+            .build();
+        if self == Self::Device {
+            let features = gst::CapsFeatures::new([DEVICE_MEMORY]);
+            caps.make_mut().set_features_simple(Some(features));
+        }
+        caps
+    }
+
+    /// The launch text. Frames of a file keep its own speed (`sync`); live ones are never held back.
+    pub fn launch(self, sync: bool) -> Result<String, TemplateError> {
+        let scale = match self {
+            Self::Host => "videoconvertscale",
+            Self::Device => DEVICE_SCALER,
+        };
+        let caps = self.caps(None).to_string();
+        let values = [
+            ("scale", Value::Elements(scale)),
+            ("caps", Value::Text(&caps)),
+            ("sync", Value::Text(if sync { "true" } else { "false" })),
+        ];
+        fill(FRAMES, &values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_are_asked_for_and_scaled_where_they_lie() {
+        gst::init().unwrap();
+        let host = Place::Host.launch(false).unwrap();
+        let end = "! appsink name=sink sync=\"false\" max-buffers=1 drop=true qos=false";
+        let caps = "video/x-raw, format=(string){ NV12, I420 }";
+        let scale = "videoconvertscale name=scale ! capsfilter name=size";
+        assert_eq!(host, format!("{scale} caps=\"{caps}\" {end}"));
+        gst::parse::bin_from_description(&host, true).unwrap();
+
+        let device = Place::Device.launch(false).unwrap();
+        let caps = "video/x-raw(memory:CUDAMemory), format=(string){ NV12 }";
+        let scale = "cudaconvertscale name=scale ! capsfilter name=size";
+        assert_eq!(device, format!("{scale} caps=\"{caps}\" {end}"));
+
+        let caps = Place::Device.caps(Some((1280, 720)));
+        assert!(caps.can_intersect(&Place::Device.caps(None)));
+        assert!(!caps.can_intersect(&Place::Host.caps(None)));
+        let first = caps.structure(0).unwrap();
+        assert_eq!(
+            (first.get("width"), first.get("height")),
+            (Ok(1280), Ok(720))
+        );
+    }
+}

@@ -1,0 +1,407 @@
+//! Packets of a real encoder through a real jitter buffer and decoder, without a network: what is lost, what is renamed, what a
+//! decoder does is up to the test. And decoders that fail, in front of a camera.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hasher},
+    net::SocketAddr,
+    sync::atomic::AtomicU64,
+    time::Duration,
+};
+
+use gstreamer_app::{AppSink, AppSrc};
+use tokio::sync::mpsc;
+
+use super::{
+    decoder::{Chain, Codec},
+    frames::FrameTap,
+    packet::rename,
+    tracker::Kind,
+    *,
+};
+use crate::ingest::{CameraHandle, Health, Phase, spawn_with};
+use spotter_core::{
+    Clock as _, Frame, ManualClock, PixelFormat, SystemClock,
+    config::{CameraTls, Transport},
+};
+use spotter_street::rtsp::{RtspStreet, StreetOptions};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const FRAMES: u32 = 80;
+const GOP: u32 = 10;
+
+/// One packet of a stream of 100 frames a second with a key frame in ten.
+struct Sent {
+    frame: u32,
+    packet: gst::Buffer,
+}
+
+fn encode(frames: u32) -> Vec<Sent> {
+    init().unwrap();
+    let text = format!(
+        "videotestsrc num-buffers={frames} pattern=ball ! video/x-raw,format=I420,width=160,height=120,framerate=100/1 \
+         ! x264enc tune=zerolatency key-int-max={GOP} bitrate=1500 ! h264parse \
+         ! rtph264pay name=pay config-interval=-1 mtu=400 ssrc=7 seqnum-offset=65500 timestamp-offset=0 \
+         ! appsink name=sink sync=false"
+    );
+    let pipeline = parse("test", &text).unwrap();
+    let sink = named(&pipeline, "sink")
+        .unwrap()
+        .downcast::<AppSink>()
+        .unwrap();
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let mut sent = Vec::new();
+    while let Ok(sample) = sink.pull_sample() {
+        let mut packet = sample.buffer().unwrap().copy_deep().unwrap();
+        // They are timed when they arrive.
+        let times = packet.make_mut();
+        times.set_pts(None);
+        times.set_dts(None);
+        let (_, header) = packet::rtp_header(&packet).unwrap();
+        sent.push(Sent {
+            frame: header.rtp / 900,
+            packet,
+        });
+    }
+    pipeline.set_state(gst::State::Null).unwrap();
+    assert_eq!(sent.last().unwrap().frame, frames - 1);
+    sent
+}
+
+/// What came of packets: the pictures by their frame, and what was counted.
+struct Seen {
+    pictures: BTreeMap<u32, u64>,
+    progress: Progress,
+    decoders: usize,
+    threads: i32,
+    failure: Option<SourceEvent>,
+}
+
+/// Sends the packets at their pace; `change` gives what arrives of each, in its turn.
+fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffer>) -> Seen {
+    let (frames, shown) = std::sync::mpsc::channel::<Frame>();
+    let (events, mut told) = mpsc::channel(16);
+    let camera = spotter_core::testing::camera("gate", Vec::new());
+    let outlet = Outlet {
+        camera: camera.id.clone(),
+        // Nothing is ever late, however busy this machine is.
+        clock: Arc::new(ManualClock::default()),
+        sink: Arc::new(move |frame| drop(frames.send(frame))),
+        numbers: Arc::new(AtomicU64::new(0)),
+        events,
+    };
+    let tap = FrameTap::new(outlet, Kind::Network, &camera, None, Arc::default());
+    let pipeline = gst::Pipeline::new();
+    let manager = gst::ElementFactory::make("rtpbin")
+        .property("latency", 30_u32)
+        .build()
+        .unwrap();
+    let source = AppSrc::builder()
+        .is_live(true)
+        .do_timestamp(true)
+        .format(gst::Format::Time)
+        .caps(
+            &gst::Caps::builder("application/x-rtp")
+                .field("media", "video")
+                .field("clock-rate", 90_000)
+                .field("encoding-name", "H264")
+                .field("payload", 96)
+                .build(),
+        )
+        .build();
+    pipeline.add(&manager).unwrap();
+    pipeline.add(&source).unwrap();
+    tap.watch_manager(&manager);
+    rtsp::decode_when_added(&pipeline, &manager, &tap);
+    watch_bus(&pipeline, &tap, &camera.source);
+    source
+        .link_pads(Some("src"), &manager, Some("recv_rtp_sink_0"))
+        .unwrap();
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let mut frame = 0;
+    for (at, one) in sent.iter().enumerate() {
+        if one.frame != frame {
+            frame = one.frame;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for packet in change(at, one) {
+            source.push_buffer(packet).unwrap();
+        }
+    }
+    source.end_of_stream().unwrap();
+    let mut pictures = BTreeMap::new();
+    let ended = |told: &mut mpsc::Receiver<SourceEvent>| {
+        std::iter::from_fn(|| told.try_recv().ok())
+            .find(|event| matches!(event, SourceEvent::Failed(_)))
+    };
+    let clock = SystemClock::new();
+    let start = clock.now();
+    let failure = loop {
+        let progress = tap.progress();
+        assert!(
+            clock.now().since(start) < LIMIT,
+            "no end after {progress:?}"
+        );
+        let failure = ended(&mut told);
+        while let Ok(frame) = shown.recv_timeout(Duration::from_millis(20)) {
+            pictures.insert(frame.times.rtp.unwrap() / 900, fingerprint(&frame));
+        }
+        if failure.is_some() {
+            break failure;
+        }
+    };
+    let decoders = pipeline
+        .iterate_all_by_element_factory_name("rtph264depay")
+        .into_iter()
+        .count();
+    let threads = named(&pipeline, "decoder").unwrap().property("max-threads");
+    let progress = tap.progress();
+    GstSource { pipeline, tap }.stop();
+    Seen {
+        pictures,
+        progress,
+        decoders,
+        threads,
+        failure,
+    }
+}
+
+fn fingerprint(frame: &Frame) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for row in 0..frame.picture.height() {
+        hasher.write(frame.picture.row(0, row));
+    }
+    hasher.finish()
+}
+
+fn as_sent(_: usize, one: &Sent) -> Vec<gst::Buffer> {
+    vec![one.packet.copy_deep().unwrap()]
+}
+
+#[test]
+fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
+    let sent = encode(FRAMES);
+    let whole = receive(&sent, as_sent);
+    assert_eq!(whole.pictures.len(), FRAMES as usize);
+    let counted = (whole.progress.corrupt, whole.progress.rtp_foreign);
+    assert_eq!((counted, whole.decoders, whole.threads), ((0, 0), 1, 4));
+    let gop_s = whole.progress.stream.gop_s.unwrap();
+    // The jitter buffer dates frames by their arrival too, which a busy machine delays.
+    assert!(gop_s > 0.0, "{gop_s}");
+
+    // Of six frames the first packet, one in the middle and the last, of key frames and of others.
+    let of_frame = |frame: u32| {
+        let packets: Vec<usize> = (0..sent.len())
+            .filter(|at| sent[*at].frame == frame)
+            .collect();
+        (
+            packets[0],
+            packets[packets.len() / 2],
+            *packets.last().unwrap(),
+        )
+    };
+    let lost = [
+        of_frame(12).0,
+        of_frame(24).1,
+        of_frame(35).2,
+        of_frame(50).0,
+        of_frame(60).1,
+        of_frame(70).2,
+    ];
+    let hurt = receive(&sent, |at, one| match lost.contains(&at) {
+        true => Vec::new(),
+        false => as_sent(at, one),
+    });
+    for (frame, picture) in &hurt.pictures {
+        assert_eq!(whole.pictures.get(frame), Some(picture), "frame {frame}");
+    }
+    // What is certain to be whole is there, and nothing that is certain not to be.
+    let shown =
+        |frames: std::ops::Range<u32>| frames.filter(|n| hurt.pictures.contains_key(n)).count();
+    assert_eq!((shown(0..12), shown(40..50)), (12, 10));
+    let broken = [12..20, 24..30, 35..40, 50..60, 60..70, 70..80];
+    assert_eq!(broken.map(shown), [0; 6]);
+    let missing = u64::from(FRAMES) - hurt.pictures.len() as u64;
+    assert!(hurt.progress.corrupt >= missing - 6, "{:?}", hurt.progress);
+}
+
+#[test]
+fn frames_that_were_held_up_and_come_at_once_are_not_taken_for_one_another() {
+    let sent = encode(5 * FRAMES);
+    let whole = receive(&sent, as_sent);
+    assert_eq!(whole.pictures.len(), 5 * FRAMES as usize);
+    let mut waiting = Vec::new();
+    let held_up = receive(&sent, |at, one| {
+        waiting.extend(as_sent(at, one));
+        match (FRAMES..3 * FRAMES).contains(&one.frame) {
+            true => Vec::new(),
+            false => std::mem::take(&mut waiting),
+        }
+    });
+    assert_eq!(held_up.progress.corrupt, 0);
+    assert!(held_up.pictures == whole.pictures, "each with its own time");
+}
+
+#[test]
+fn a_camera_that_changes_its_ssrc_keeps_one_decoder_and_others_packets_are_dropped() {
+    let sent = encode(FRAMES);
+    let whole = receive(&sent, as_sent);
+    let mut foreign = 0;
+    let renamed = receive(&sent, |at, one| {
+        let mut packet = one.packet.copy_deep().unwrap();
+        let (_, header) = packet::rtp_header(&packet).unwrap();
+        let gop = one.frame / GOP;
+        // Another name and other numbers with each key frame.
+        let seq = header.seq.wrapping_add(gop as u16 * 7_777);
+        rename(packet.make_mut(), 7 + gop, seq);
+        let mut arriving = vec![packet];
+        // From the middle on, an ended session speaks too.
+        if one.frame > FRAMES / 2 + GOP / 2 {
+            let mut other = one.packet.copy_deep().unwrap();
+            rename(other.make_mut(), 1, at as u16);
+            arriving.push(other);
+            foreign += 1;
+        }
+        arriving
+    });
+    assert_eq!(renamed.decoders, 1);
+    assert!(matches!(
+        renamed.failure,
+        Some(SourceEvent::Failed(Failure {
+            fault: Fault::Disconnected,
+            ..
+        }))
+    ));
+    let first_foreign = FRAMES / 2 + GOP / 2 + 1;
+    for frame in (0..first_foreign).chain(first_foreign + GOP..FRAMES) {
+        let picture = renamed.pictures.get(&frame);
+        assert_eq!(picture, whole.pictures.get(&frame), "frame {frame}");
+    }
+    for (frame, picture) in &renamed.pictures {
+        assert_eq!(whole.pictures.get(frame), Some(picture), "frame {frame}");
+    }
+    let dropped = renamed.progress.rtp_foreign;
+    assert!(
+        dropped + 5 >= foreign && dropped <= foreign + 5,
+        "{dropped} of {foreign}"
+    );
+}
+
+fn street() -> RtspStreet {
+    let options = StreetOptions {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        mount: "/street".into(),
+        size: (160, 120),
+        fps: 10,
+        bitrate_kbps: 500,
+        format: PixelFormat::I420,
+        login: None,
+    };
+    let grey = |_| vec![128; 160 * 120 * 3 / 2];
+    RtspStreet::start(options, Arc::new(SystemClock::new()), grey).unwrap()
+}
+
+/// Watches a street with decoders of one's own; its handle and its frames.
+fn watch(url: String, candidates: decoder::Candidates) -> (CameraHandle, mpsc::Receiver<Frame>) {
+    let camera = Camera {
+        source: Origin::Rtsp {
+            url,
+            user: None,
+            password: None,
+            transport: Transport::Tcp,
+            tls: CameraTls::Verify,
+        },
+        stall: LIMIT,
+        first_frame: LIMIT,
+        ..spotter_core::testing::camera("gate", Vec::new())
+    };
+    let (sender, frames) = mpsc::channel(100);
+    let sink = Arc::new(move |frame| drop(sender.try_send(frame)));
+    let opener = GstOpener::with_decoders(camera.clone(), candidates);
+    let handle = spawn_with(
+        Arc::new(opener),
+        &camera,
+        Arc::new(SystemClock::new()),
+        sink,
+    );
+    (handle, frames)
+}
+
+async fn until(handle: &CameraHandle, wanted: impl FnMut(&Health) -> bool) -> Health {
+    let mut health = handle.health();
+    let found = tokio::time::timeout(LIMIT, health.wait_for(wanted)).await;
+    let found = found.map(|found| found.unwrap().clone());
+    found.unwrap_or_else(|_| panic!("it stays {:?}", handle.health().borrow()))
+}
+
+/// The first decoder fails in the way that `why` tells; then pictures come from the other.
+async fn falls_back(url: String, candidates: decoder::Candidates, why: &str) {
+    let (handle, mut frames) = watch(url, candidates);
+    until(&handle, |health| {
+        let failure = health.failure.as_ref();
+        failure
+            .is_some_and(|failure| failure.text.contains(why) && failure.text.contains("software"))
+    })
+    .await;
+    let frame = tokio::time::timeout(LIMIT, frames.recv()).await;
+    assert_eq!(frame.unwrap().unwrap().camera_size, (160, 120));
+    let health = until(&handle, |health| health.phase == Phase::Streaming).await;
+    assert_eq!(health.stream.decoder.as_deref(), Some("avdec_h264"));
+    assert!(handle.stop(LIMIT).await);
+}
+
+/// With a decoder that is too slow, pictures are left out instead of waiting for their turn.
+async fn stays_in_time(url: String, slow: decoder::Candidates) {
+    let (handle, mut frames) = watch(url, slow);
+    let (mut first, mut shown) = (None, 0);
+    // Six seconds of the camera's time, in which it sends sixty frames.
+    loop {
+        let frame = tokio::time::timeout(LIMIT, frames.recv()).await;
+        let rtp = frame.unwrap().unwrap().times.rtp.unwrap();
+        shown += 1;
+        if rtp.wrapping_sub(*first.get_or_insert(rtp)) > 6 * 90_000 {
+            break;
+        }
+    }
+    // Sixty would have taken fifteen seconds; in six there is time for 24, and for some that wait to begin with.
+    assert!(shown < 45, "{shown} of 60");
+    let health = until(&handle, |health| health.frames_late > 0).await;
+    assert_eq!((health.frames_corrupt, health.losses), (0, 0));
+    assert!(handle.stop(LIMIT).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decoder_that_fails_or_swallows_is_replaced_and_one_that_is_too_slow_gets_less() {
+    const SOFTWARE: Chain = Chain {
+        elements: &["avdec_h264"],
+        hardware: false,
+    };
+    fn swallows(_: Codec) -> &'static [Chain] {
+        const SWALLOWS: Chain = Chain {
+            elements: &["identity drop-probability=1.0", "avdec_h264"],
+            hardware: true,
+        };
+        &[SWALLOWS, SOFTWARE]
+    }
+    fn fails(_: Codec) -> &'static [Chain] {
+        const FAILS: Chain = Chain {
+            elements: &["identity error-after=3", "avdec_h264"],
+            hardware: true,
+        };
+        &[FAILS, SOFTWARE]
+    }
+    fn slow(_: Codec) -> &'static [Chain] {
+        // Four frames a second, of ten that come.
+        const SLOW: Chain = Chain {
+            elements: &["identity sleep-time=250000", "avdec_h264"],
+            hardware: false,
+        };
+        &[SLOW]
+    }
+    let street = street();
+    tokio::join!(
+        stays_in_time(street.url(), slow),
+        falls_back(street.url(), swallows, "gives no pictures"),
+        falls_back(street.url(), fails, "failed"),
+    );
+}

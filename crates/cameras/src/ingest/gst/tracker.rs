@@ -1,0 +1,452 @@
+//! The books of one connection: times of each frame, measured rate, key-frame distance, losses. Pure: takes `now`.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::ingest::{
+    arrivals::{Arrival, Arrivals},
+    backlog::Backlog,
+    clock::{CaptureClock, Report},
+    gate::{Frames, Gap, Pictures},
+    health::StreamInfo,
+    senders::{Senders, Verdict},
+    sequence::{Packet, Sequence},
+    source::Progress,
+};
+use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, WallTime};
+
+/// The measured rate is the mean over the last so many frames.
+const RATE_FRAMES: usize = 100;
+const RATE_WINDOW: Duration = Duration::from_secs(10);
+/// A rate over less time says more about the first frames, which come in a burst, than about the camera.
+const RATE_AFTER: Duration = Duration::from_secs(1);
+
+/// No camera gives more frames a second; the time base of some streams says a thousand million.
+const FASTEST: f64 = 480.0;
+
+/// A decoder that gives nothing for so long, while it is fed, is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// Decoders may keep some frames back until more of them come.
+const STUCK_AFTER_GOPS: u32 = 3;
+
+/// What a frame's times can be known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// RTP: packets have an arrival, perhaps a capture time.
+    Network,
+    /// A file: a frame is received when it is due.
+    File,
+    /// A device or generator of this machine: frames arrive whole.
+    Local,
+}
+
+/// One connection's books.
+#[derive(Debug)]
+pub struct Tracker {
+    kind: Kind,
+    /// Frames on their way to the decoder.
+    pub arrivals: Arrivals,
+    clock: CaptureClock,
+    /// What is known of the stream.
+    pub stream: StreamInfo,
+    /// Good frames.
+    pub frames: u64,
+    /// Broken frames.
+    pub corrupt: u64,
+    /// Whole frames that were not decoded, to catch up.
+    pub late: u64,
+    senders: Senders,
+    sequence: Sequence,
+    backlog: Backlog,
+    to_decode: Frames,
+    to_show: Pictures,
+    recent: VecDeque<Mono>,
+    last_packet: Option<Mono>,
+    last_frame: Option<Mono>,
+    last_key: Option<Duration>,
+    /// The first frame since the decoder gave a picture went into it.
+    fed_since: Option<Mono>,
+    seen_key: bool,
+}
+
+impl Tracker {
+    /// Nothing seen yet.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            arrivals: Arrivals::default(),
+            clock: CaptureClock::default(),
+            stream: StreamInfo::default(),
+            frames: 0,
+            corrupt: 0,
+            late: 0,
+            senders: Senders::default(),
+            sequence: Sequence::default(),
+            backlog: Backlog::default(),
+            to_decode: Frames::default(),
+            to_show: Pictures::default(),
+            recent: VecDeque::new(),
+            last_packet: None,
+            last_frame: None,
+            last_key: None,
+            fed_since: None,
+            seen_key: false,
+        }
+    }
+
+    /// The stream says how many frames a second there are, as a fraction, or does not.
+    pub fn declared(&mut self, rate: Option<(i32, i32)>) {
+        let frames_a_second = |(frames, seconds)| f64::from(frames) / f64::from(seconds);
+        let rate = rate.filter(|(_, seconds)| *seconds > 0);
+        let rate = rate.map(frames_a_second);
+        self.stream.fps_declared = rate.filter(|rate| *rate > 0.0 && *rate <= FASTEST);
+    }
+
+    /// A packet came from the network.
+    pub fn packet(&mut self, ssrc: u32, header: Packet, now: (Mono, WallTime)) -> Verdict {
+        let verdict = self.senders.packet(ssrc, header.seq, now.0);
+        if verdict != Verdict::Drop {
+            self.last_packet = Some(now.0);
+            self.arrivals.packet(header.rtp, now.0, now.1);
+        }
+        if let Verdict::Rename {
+            seq, first: true, ..
+        } = verdict
+        {
+            self.sequence.will_change(seq);
+        }
+        verdict
+    }
+
+    /// The name to show in a control packet of the sender `ssrc`; `None` when it is not followed.
+    pub fn control(&self, ssrc: u32) -> Option<u32> {
+        self.senders.control(ssrc)
+    }
+
+    /// A sender report came.
+    pub fn reported(&mut self, report: Report) {
+        self.clock.on_report(report);
+    }
+
+    /// A packet comes in its turn, with a PTS. The PTS with which it goes on.
+    pub fn in_turn(&mut self, header: Packet, pts: Duration, now: (Mono, WallTime)) -> Duration {
+        let pts = self.arrivals.own_pts(header.rtp, pts);
+        let damage = self.sequence.packet(header);
+        if let Some(before) = damage.before {
+            self.arrivals.hurt(before);
+        }
+        if damage.begins {
+            self.clock.new_segment(now.0);
+        }
+        if let Some(frame) = self.arrivals.timed(header.rtp, pts, now) {
+            frame.date = self.clock.date(header.rtp, frame.received);
+            frame.begins = damage.begins;
+        }
+        if damage.this {
+            self.arrivals.hurt(header.rtp);
+        }
+        pts
+    }
+
+    /// An encoded frame came; the elements before say that something was `lost` or not.
+    ///
+    /// # Errors
+    ///
+    /// It is not to be decoded. It is not whole or builds on what is not there: decoded, it would be smeared. Or the decoder is
+    /// not fast enough for all of them.
+    pub fn encoded(
+        &mut self,
+        pts: Option<Duration>,
+        key: bool,
+        lost: bool,
+        now: Mono,
+    ) -> Result<(), Gap> {
+        if key && let Some(pts) = pts {
+            let distance = self.last_key.and_then(|last| pts.checked_sub(last));
+            if let Some(distance) = distance.filter(|distance| !distance.is_zero()) {
+                self.stream.gop_s = Some(distance.as_secs_f64());
+            }
+            self.last_key = Some(pts);
+        }
+        if self.kind == Kind::File {
+            self.arrivals
+                .whole(pts.unwrap_or_default(), Default::default());
+        }
+        let found = self.arrivals.mark_key(pts, key);
+        // What is marked as following a gap may be a key frame that is whole, if its packets were seen.
+        let lost = lost && !(key && found.is_some());
+        let found = found.unwrap_or_default();
+        if found.begins {
+            self.to_decode.close(now);
+        }
+        let waited = self.arrivals.waited(&found, now);
+        let late = self.backlog.is_late(key, waited, self.gop(), now);
+        let gap = (lost || found.hurt)
+            .then_some(Gap::Lost)
+            .or(late.then_some(Gap::Late));
+        let passes = self.to_decode.pass(key, gap, self.gop(), now);
+        // Joining a stream in the middle breaks nothing.
+        let joined = self.seen_key || key;
+        match passes {
+            Err(Gap::Lost) if joined => self.corrupt += 1,
+            Err(Gap::Late) if joined => self.late += 1,
+            _ => {}
+        }
+        self.seen_key |= key;
+        passes
+    }
+
+    /// A frame went into the decoder.
+    pub fn fed(&mut self, now: Mono) {
+        self.fed_since = self.fed_since.or(Some(now));
+    }
+
+    /// The decoder complains, and does not say of which picture.
+    pub fn complained(&mut self, now: Mono) {
+        self.to_show.complain(now);
+    }
+
+    /// A picture came out of the decoder, which finds it `whole` or not. False when it is not to be shown.
+    pub fn pictured(&mut self, pts: Option<Duration>, whole: bool, now: Mono) -> bool {
+        self.fed_since = None;
+        let found = self.arrivals.find(pts);
+        let key = found.is_some_and(|arrival| arrival.key) || self.is_raw();
+        let shown = self.to_show.pass(key, whole, &self.to_decode, now);
+        self.corrupt += u64::from(!shown);
+        shown
+    }
+
+    /// The decoder takes frames and gives no pictures, although the network delivers. With `keyframes_only`, frames are as
+    /// rare as key frames.
+    pub fn is_decoder_stuck(&self, keyframes_only: bool, now: Mono) -> bool {
+        let gops = self.gop().filter(|_| keyframes_only);
+        let limit = gops.map_or(STUCK_AFTER, |gop| STUCK_AFTER.max(gop * STUCK_AFTER_GOPS));
+        let over = |since| now.since(since) >= limit;
+        let delivers = self.last_packet.is_some_and(|packet| {
+            let fed = self.fed_since.unwrap_or(packet);
+            packet.since(fed) >= limit / 2
+        });
+        self.fed_since.is_some_and(over) && delivers
+    }
+
+    fn gop(&self) -> Option<Duration> {
+        self.stream.gop_s.map(Duration::from_secs_f64)
+    }
+
+    fn is_raw(&self) -> bool {
+        self.kind == Kind::Local && self.stream.codec == Some("raw")
+    }
+
+    /// A picture came out of the decoder and is good: its times, and whether it is a key frame.
+    pub fn decoded(&mut self, pts: Option<Duration>, now: (Mono, WallTime)) -> (FrameTimes, bool) {
+        self.frames += 1;
+        self.last_frame = Some(now.0);
+        self.measure_rate(now.0);
+        let found = self.arrivals.take(pts);
+        let key = found.is_some_and(|arrival| arrival.key) || self.is_raw();
+        // What cannot be found (a PTS that a decoder made up) arrived now, as far as anybody knows.
+        let arrival = found
+            .filter(|_| self.kind != Kind::File)
+            .unwrap_or_else(|| Arrival::at(now));
+        let received_wall = arrival.received_wall;
+        let capture = match self.kind {
+            Kind::Network => {
+                let received = (arrival.received, received_wall);
+                self.clock.capture(arrival.date, received)
+            }
+            Kind::File => Capture {
+                wall: received_wall,
+                source: CaptureSource::File,
+                error_ms: None,
+            },
+            Kind::Local => Capture {
+                wall: received_wall,
+                source: CaptureSource::Arrival,
+                error_ms: None,
+            },
+        };
+        let times = FrameTimes {
+            received: arrival.received,
+            received_wall,
+            decoded: now.0,
+            capture: Some(capture),
+            rtp: arrival.rtp,
+        };
+        (times, key)
+    }
+
+    /// The books so far; lost packets are counted elsewhere.
+    pub fn progress(&self, now: (Mono, WallTime)) -> Progress {
+        Progress {
+            frames: self.frames,
+            corrupt: self.corrupt,
+            late: self.late,
+            rtp_lost: 0,
+            rtp_foreign: self.senders.dropped(),
+            last_packet: self.last_packet,
+            last_frame: self.last_frame,
+            stream: self.stream.clone(),
+            clock: self.clock.health(now),
+        }
+    }
+
+    fn measure_rate(&mut self, now: Mono) {
+        self.recent.push_back(now);
+        while self.recent.len() > RATE_FRAMES
+            || self
+                .recent
+                .front()
+                .is_some_and(|first| now.since(*first) > RATE_WINDOW)
+        {
+            self.recent.pop_front();
+        }
+        let span = self.recent.front().map(|first| now.since(*first));
+        if let Some(span) = span.filter(|span| *span >= RATE_AFTER) {
+            self.stream.fps_measured = Some((self.recent.len() - 1) as f64 / span.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> (Mono, WallTime) {
+        (Mono::from_nanos(ms * 1_000_000), WallTime::default())
+    }
+
+    /// Frame `n` of 20 a second comes whole, as one packet. Whether it goes into the decoder.
+    fn take(tracker: &mut Tracker, n: u64, key: bool, seq: u16) -> bool {
+        let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
+        let header = Packet {
+            seq,
+            rtp: n as u32 * 4500,
+            marked: true,
+        };
+        tracker.packet(7, header, now);
+        tracker.in_turn(header, pts, now);
+        tracker.encoded(Some(pts), key, false, now.0).is_ok()
+    }
+
+    #[test]
+    fn rate_and_key_distance_are_measured_and_not_believed() {
+        let mut tracker = Tracker::new(Kind::Network);
+        tracker.stream.fps_declared = Some(25.0);
+        for n in 0..43_u64 {
+            let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
+            assert!(take(&mut tracker, n, n % 40 == 0, n as u16));
+            assert!(tracker.pictured(Some(pts), true, now.0));
+            let (times, key) = tracker.decoded(Some(pts), now);
+            assert_eq!((times.rtp, key), (Some(n as u32 * 4500), n % 40 == 0));
+        }
+        let progress = tracker.progress(at(0));
+        assert!((progress.stream.fps_measured.unwrap() - 20.0).abs() < 0.01);
+        assert_eq!(progress.stream.gop_s, Some(2.0));
+        assert_eq!((progress.frames, progress.corrupt), (43, 0));
+        assert_eq!(progress.last_packet, Some(at(42 * 50).0));
+    }
+
+    #[test]
+    fn a_declared_rate_that_cannot_be_is_none() {
+        let mut tracker = Tracker::new(Kind::Network);
+        for (rate, fps) in [
+            (Some((25, 1)), Some(25.0)),
+            (Some((30_000, 1_001)), Some(30_000.0 / 1_001.0)),
+            (Some((1_000_000_000, 1)), None),
+            (Some((0, 1)), None),
+            (Some((25, 0)), None),
+            (Some((-25, 1)), None),
+            (None, None),
+        ] {
+            tracker.declared(rate);
+            assert_eq!(tracker.stream.fps_declared, fps, "{rate:?}");
+        }
+    }
+
+    #[test]
+    fn after_a_loss_nothing_is_decoded_until_the_next_key_frame() {
+        let mut tracker = Tracker::new(Kind::Network);
+        let unknown = tracker.encoded(Some(Duration::from_secs(99)), true, true, at(0).0);
+        assert_eq!(unknown, Err(Gap::Lost), "a key frame of no packet of ours");
+        let mut tracker = Tracker::new(Kind::Network);
+        assert!(!take(&mut tracker, 0, false, 0), "joined in the middle");
+        assert!(take(&mut tracker, 1, true, 1));
+        assert!(take(&mut tracker, 2, false, 2));
+        assert!(!take(&mut tracker, 3, false, 4), "behind a gap");
+        assert!(!take(&mut tracker, 4, false, 5));
+        assert!(!take(&mut tracker, 5, true, 7), "not whole itself, perhaps");
+        assert!(!take(&mut tracker, 6, false, 8));
+        assert!(take(&mut tracker, 7, true, 9));
+        assert!(take(&mut tracker, 8, false, 10));
+        // Another sender goes on from where the one before was; the key frame mends it.
+        let header = |n: u64, seq| Packet {
+            seq,
+            rtp: n as u32 * 4500,
+            marked: true,
+        };
+        for (n, key, passes) in [(9_u64, false, false), (10, true, true), (11, false, true)] {
+            let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
+            let verdict = tracker.packet(8, header(n, n as u16 + 500), now);
+            let Verdict::Rename { ssrc: 7, seq, .. } = verdict else {
+                panic!("{verdict:?}");
+            };
+            assert_eq!(u64::from(seq), n + 2);
+            tracker.in_turn(header(n, seq), pts, now);
+            let passed = tracker.encoded(Some(pts), key, false, now.0).is_ok();
+            assert_eq!(passed, passes, "frame {n}");
+        }
+        assert_eq!(tracker.corrupt, 5);
+    }
+
+    #[test]
+    fn behind_a_picture_that_the_decoder_finds_broken_none_is_shown_until_a_key_frame() {
+        let mut tracker = Tracker::new(Kind::Network);
+        let shown: Vec<bool> = (0..12_u64)
+            .map(|n| {
+                take(&mut tracker, n, n % 5 == 0, n as u16);
+                let pts = Some(Duration::from_millis(n * 50));
+                let shown = tracker.pictured(pts, n != 7, at(n * 50).0);
+                if shown {
+                    let _ = tracker.decoded(pts, at(n * 50));
+                }
+                shown
+            })
+            .collect();
+        let held: Vec<usize> = (0..12).filter(|n| !shown[*n]).collect();
+        assert_eq!((held, tracker.corrupt), (vec![7, 8, 9], 3));
+    }
+
+    #[test]
+    fn a_decoder_is_stuck_when_it_is_fed_and_gives_nothing() {
+        let mut tracker = Tracker::new(Kind::Network);
+        let mut stuck_at = None;
+        for n in 0..400_u64 {
+            take(&mut tracker, n, n % 200 == 0, n as u16);
+            tracker.fed(at(n * 50).0);
+            if n < 100 {
+                tracker.pictured(None, true, at(n * 50).0);
+            }
+            if stuck_at.is_none() && tracker.is_decoder_stuck(false, at(n * 50).0) {
+                stuck_at = Some(n);
+            }
+        }
+        assert_eq!(stuck_at, Some(200));
+        assert!(!tracker.is_decoder_stuck(true, at(399 * 50).0));
+        // The network is what delivers nothing.
+        let mut silent = Tracker::new(Kind::Network);
+        take(&mut silent, 0, true, 0);
+        silent.fed(at(0).0);
+        assert!(!silent.is_decoder_stuck(false, at(60_000).0));
+    }
+
+    #[test]
+    fn a_file_frame_is_received_when_it_is_due() {
+        let mut tracker = Tracker::new(Kind::File);
+        let now = (Mono::from_nanos(7), WallTime::from_unix_millis(9));
+        let passed = tracker.encoded(Some(Duration::ZERO), true, true, now.0);
+        assert_eq!(passed, Ok(()));
+        assert!(tracker.pictured(Some(Duration::ZERO), true, now.0));
+        let (times, key) = tracker.decoded(Some(Duration::ZERO), now);
+        assert_eq!((times.received, times.decoded, key), (now.0, now.0, true));
+        assert_eq!(times.capture.unwrap().source, CaptureSource::File);
+    }
+}

@@ -1,0 +1,179 @@
+//! What is told about a camera: its phase, why it is not streaming, and what its stream is like (contract section 3).
+
+use std::{fmt, time::Duration};
+
+use super::clock::ClockHealth;
+use spotter_core::WallTime;
+
+/// Why a camera does not stream. The kind decides how soon it is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// No connection: refused, no route, unknown host.
+    Unreachable,
+    /// The camera has no such stream (404) or the file is not there.
+    NotFound,
+    /// The login was refused. Many cameras lock an account after repeated tries, so these are rare.
+    AuthFailed,
+    /// The camera has no free session or bandwidth (453, 503).
+    TooManySessions,
+    /// No video in a codec that can be decoded here.
+    Unsupported,
+    /// The file or device holds no video.
+    NotVideo,
+    /// Connected, but no good picture came in time.
+    NoFrame,
+    /// It streamed, then no good picture came for the configured time.
+    Stalled,
+    /// The camera ended the stream.
+    Disconnected,
+    /// What the camera sent is not RTSP, or it answered with an error of its own.
+    Protocol,
+    /// The certificate was not accepted.
+    Tls,
+    /// A device node or an element of this machine does not work.
+    Device,
+}
+
+impl Fault {
+    /// The short code of the contract's `reason`.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::NotFound => "not_found",
+            Self::AuthFailed => "auth_failed",
+            Self::TooManySessions => "too_many_sessions",
+            Self::Unsupported => "unsupported",
+            Self::NotVideo => "not_video",
+            Self::NoFrame => "no_frame",
+            Self::Stalled => "stalled",
+            Self::Disconnected => "disconnected",
+            Self::Protocol => "protocol",
+            Self::Tls => "tls",
+            Self::Device => "device",
+        }
+    }
+}
+
+/// A fault in words an operator can act on. Never holds a login.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Failure {
+    /// Its kind.
+    pub fault: Fault,
+    /// What was tried, on what, what is wrong, what to do.
+    pub text: String,
+}
+
+impl Failure {
+    /// A failure with its words.
+    pub fn new(fault: Fault, text: impl Into<String>) -> Self {
+        Self {
+            fault,
+            text: text.into(),
+        }
+    }
+}
+
+/// Where a camera is in its life (`state` of the contract).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Trying, or pausing before the next try.
+    Connecting,
+    /// Packets come, no picture yet.
+    WaitingKeyframe,
+    /// Pictures come.
+    Streaming,
+    /// Pictures stopped; being rebuilt.
+    Stalled,
+    /// The login was refused; tried again rarely.
+    AuthFailed,
+    /// Nothing decodable; tried again rarely.
+    Unsupported,
+    /// Switched off.
+    Disabled,
+    /// A file that was to be played once is over.
+    Ended,
+}
+
+impl Phase {
+    /// The word on the wire. The contract has no word for a file that is over: it is no longer watched, so `disabled`,
+    /// for a reason of its own.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::WaitingKeyframe => "waiting_keyframe",
+            Self::Streaming => "streaming",
+            Self::Stalled => "stalled",
+            Self::AuthFailed => "auth_failed",
+            Self::Unsupported => "unsupported",
+            Self::Disabled | Self::Ended => "disabled",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What is known of the stream itself; fields appear as they become known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StreamInfo {
+    /// `h264`, `h265`, `jpeg` or `raw`.
+    pub codec: Option<&'static str>,
+    /// Pixels the camera sends, before any scaling of ours.
+    pub size: Option<(u32, u32)>,
+    /// Frames a second the camera claims; `None` when it claims none (0/1).
+    pub fps_declared: Option<f64>,
+    /// Frames a second that came, over the last seconds.
+    pub fps_measured: Option<f64>,
+    /// Seconds between the last two key frames.
+    pub gop_s: Option<f64>,
+    /// `tcp` or `udp`; `None` for sources without a network.
+    pub transport: Option<&'static str>,
+    /// The decoder element in use.
+    pub decoder: Option<String>,
+}
+
+/// A snapshot of a camera's health.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Health {
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// The last failure, until it streams again.
+    pub failure: Option<Failure>,
+    /// Since when it is in this phase, UTC.
+    pub since: WallTime,
+    /// Failed tries in a row.
+    pub attempts: u32,
+    /// Time until the next try, when one is planned.
+    pub next_retry: Option<Duration>,
+    /// The stream.
+    pub stream: StreamInfo,
+    /// Good frames handed over since the process started.
+    pub frames: u64,
+    /// RTP packets lost since the process started.
+    pub rtp_lost: u64,
+    /// RTP packets of others than the camera's sender, dropped since the process started.
+    pub rtp_foreign: u64,
+    /// Frames dropped because they were broken, since the process started.
+    pub frames_corrupt: u64,
+    /// Frames that were not decoded because decoding had fallen behind, since the process started.
+    pub frames_late: u64,
+    /// Times it ceased to stream, for whatever reason, since the process started. Who looks now and then sees by it that
+    /// the camera was away in between.
+    pub losses: u64,
+    /// Times it came back since the process started.
+    pub reconnects: u64,
+    /// Times it stalled since the process started.
+    pub stalls: u64,
+    /// Times it came back in the last hour.
+    pub reconnects_1h: u32,
+    /// Times it stalled in the last hour.
+    pub stalls_1h: u32,
+    /// Pipelines that did not end in time and were left behind, since the process started.
+    pub abandoned: u32,
+    /// The camera's clock.
+    pub clock: ClockHealth,
+}

@@ -1,0 +1,32 @@
+//! One camera for ever: connect, decode, hand over, and come back by itself after every failure.
+//!
+//! Belongs here: how pictures get in. `session` decides (pure, takes `now`), `camera` acts, `gst` knows
+//! GStreamer, `clock` judges the camera's own time. Does not belong here: which frame is looked at (sampler), and
+//! any queue: a `FrameSink` gets every frame in GStreamer's thread, must not block, and keeps only the newest.
+//! Nothing outside of `gst` and `still` knows that GStreamer exists, but for who takes its memory on a GPU over
+//! ([`DeviceMap`], handed in).
+
+mod arrivals;
+mod backlog;
+mod camera;
+mod clock;
+mod gate;
+mod gst;
+mod health;
+mod probe;
+mod senders;
+mod sequence;
+mod session;
+mod source;
+mod still;
+mod template;
+
+pub use camera::{CameraHandle, spawn, spawn_with};
+pub use clock::{ClockHealth, ClockNote};
+#[cfg(any(test, feature = "testing"))]
+pub use gst::picture_on_device;
+pub use gst::{DeviceMap, GstOpener, init as start_gstreamer};
+pub use health::{Failure, Fault, Health, Phase, StreamInfo};
+pub use probe::{ProbeReport, probe};
+pub use source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent};
+pub use still::still_frames;

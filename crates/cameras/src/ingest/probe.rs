@@ -1,0 +1,139 @@
+//! A short look at a camera for `spotter check --probe`.
+
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+
+use super::{
+    camera::{in_time, stuck, tear_down},
+    clock::ClockHealth,
+    gst::GstOpener,
+    health::{Failure, Fault, StreamInfo},
+    source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
+};
+use spotter_core::{
+    Clock,
+    config::{Camera, Source as Origin},
+};
+
+/// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
+const WATCH: Duration = Duration::from_secs(15);
+const STEP: Duration = Duration::from_millis(100);
+/// It is watched for so long when all is known, so that some frames bear the camera's own time.
+const LINGER: Duration = Duration::from_secs(1);
+const GOODBYE: Duration = Duration::from_secs(3);
+
+/// What a camera is like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeReport {
+    /// Codec, size, rates, key-frame distance, transport, decoder.
+    pub stream: StreamInfo,
+    /// Clock offset and whether it is trusted.
+    pub clock: ClockHealth,
+    /// From the start of the connection to the first frame.
+    pub first_frame_after: Duration,
+    /// Good frames seen.
+    pub frames: u64,
+    /// Broken frames seen.
+    pub frames_corrupt: u64,
+    /// Packets lost.
+    pub rtp_lost: u64,
+}
+
+/// Connects once, watches for some seconds (at most `first_frame` plus fifteen), and says goodbye. Needs a tokio runtime.
+/// `sink` gets every good frame, in GStreamer's thread.
+pub async fn probe(
+    camera: &Camera,
+    clock: Arc<dyn Clock>,
+    sink: FrameSink,
+) -> Result<ProbeReport, Failure> {
+    let (events, mut received) = mpsc::channel(16);
+    let outlet = Outlet {
+        camera: camera.id.clone(),
+        clock: clock.clone(),
+        sink,
+        numbers: Arc::new(AtomicU64::new(0)),
+        events,
+    };
+    let opener = GstOpener::new(camera.clone(), None);
+    let started = clock.now();
+    let source = in_time(camera.first_frame, move || opener.open(0, outlet))
+        .await
+        .unwrap_or_else(|| Err(stuck("the source did not open in time")))?;
+    let left = camera
+        .first_frame
+        .saturating_sub(clock.now().since(started));
+    let first = timeout(left, first_frame(&mut received)).await;
+    let first_frame_after = clock.now().since(started);
+    let seen = match first {
+        Ok(Ok(())) => {
+            let with_clock = matches!(camera.source, Origin::Rtsp { .. });
+            watch(source.as_ref(), &mut received, with_clock).await
+        }
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => {
+            let limit_s = camera.first_frame.as_secs_f64();
+            let text = format!("no picture within {limit_s:.0}s of connecting");
+            Err(Failure::new(Fault::NoFrame, text))
+        }
+    };
+    let _ = timeout(GOODBYE, tear_down(source)).await;
+    seen.map(|seen| ProbeReport {
+        stream: seen.stream,
+        clock: seen.clock,
+        first_frame_after,
+        frames: seen.frames,
+        frames_corrupt: seen.corrupt,
+        rtp_lost: seen.rtp_lost,
+    })
+}
+
+async fn first_frame(events: &mut mpsc::Receiver<SourceEvent>) -> Result<(), Failure> {
+    loop {
+        match events.recv().await {
+            Some(SourceEvent::FirstFrame) => return Ok(()),
+            Some(SourceEvent::FirstPacket) => {}
+            Some(SourceEvent::Failed(failure)) => return Err(failure),
+            Some(SourceEvent::Ended) | None => {
+                let text = "it ended before the first picture";
+                return Err(Failure::new(Fault::NotVideo, text));
+            }
+        }
+    }
+}
+
+/// Watches until everything is known, the source ends or fails, or the time is over.
+async fn watch(
+    source: &dyn Source,
+    events: &mut mpsc::Receiver<SourceEvent>,
+    with_clock: bool,
+) -> Result<Progress, Failure> {
+    let steps = |time: Duration| time.as_millis() / STEP.as_millis();
+    let mut left = steps(WATCH);
+    let mut known = false;
+    while left > 0 {
+        left -= 1;
+        let progress = source.progress();
+        let clock_known = !with_clock || progress.clock.trusted;
+        let rate_known = progress.frames > 10 && progress.stream.gop_s.is_some();
+        if clock_known && rate_known && !known {
+            known = true;
+            left = left.min(steps(LINGER));
+        }
+        tokio::select! {
+            event = events.recv() => match event {
+                Some(SourceEvent::Failed(failure)) => return Err(failure),
+                Some(SourceEvent::Ended) | None => break,
+                Some(_) => {}
+            },
+            () = sleep(STEP) => {}
+        }
+    }
+    Ok(source.progress())
+}

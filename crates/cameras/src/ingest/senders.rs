@@ -1,0 +1,280 @@
+//! Whose packets are taken. Pure: takes `now`.
+//!
+//! A stream has one sender at a time, named by the SSRC in its packets. Some cameras name themselves anew at every key frame;
+//! some go on sending a session that ended to whoever is connected now. The first kind is to be one stream still, and the
+//! second is none of ours. A new name is followed at once, or its key frame would be lost; when the one before it goes on
+//! speaking, there are two senders, and one of them is foreign from then on.
+//!
+//! What follows a change of names gets the first name and sequence numbers that go on, so that whoever reads the packets
+//! sees one stream, with one jitter buffer and one decoder.
+
+use std::{collections::VecDeque, time::Duration};
+
+use spotter_core::Mono;
+
+/// The one before a change has so long to show that it goes on.
+const PROBATION: Duration = Duration::from_millis(500);
+/// Fewer packets of it are stragglers.
+const STRAGGLERS: u32 = 3;
+/// Packets of an ended session are there before those of the one that just begins: in this time the newer one is ours.
+const BEGINNING: Duration = Duration::from_secs(1);
+/// A sender that is silent for so long may have been replaced by any other.
+const SILENT: Duration = Duration::from_secs(1);
+const FOREIGN_KEPT: usize = 8;
+
+/// What to do with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is ours as it is.
+    Pass,
+    /// It is ours, under another name.
+    Rename {
+        /// The name to show.
+        ssrc: u32,
+        /// The sequence number to show.
+        seq: u16,
+        /// Another sender begins with it.
+        first: bool,
+    },
+    /// It is not ours.
+    Drop,
+}
+
+/// Who sends.
+#[derive(Debug, Default)]
+pub struct Senders {
+    /// The name that is shown, and when it was first heard.
+    shown: Option<(u32, Mono)>,
+    now: Option<Followed>,
+    before: Option<Before>,
+    foreign: VecDeque<u32>,
+    dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Followed {
+    ssrc: u32,
+    /// Shown sequence numbers are later by this.
+    shift: u16,
+    last_shown: u16,
+    heard: Mono,
+}
+
+/// The one that was followed before.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    ssrc: u32,
+    until: Mono,
+    heard: u32,
+}
+
+impl Senders {
+    /// A packet came from the network.
+    pub fn packet(&mut self, ssrc: u32, seq: u16, now: Mono) -> Verdict {
+        let Some(followed) = &mut self.now else {
+            self.shown = Some((ssrc, now));
+            self.now = Some(Followed {
+                ssrc,
+                shift: 0,
+                last_shown: seq,
+                heard: now,
+            });
+            return Verdict::Pass;
+        };
+        if followed.ssrc == ssrc {
+            followed.heard = now;
+            let shown = seq.wrapping_add(followed.shift);
+            if (shown.wrapping_sub(followed.last_shown) as i16) > 0 {
+                followed.last_shown = shown;
+            }
+            return self.named(seq, false);
+        }
+        if self.is_ours(ssrc, now) {
+            return self.change(ssrc, seq, now);
+        }
+        self.dropped += 1;
+        Verdict::Drop
+    }
+
+    /// The name to show in a control packet of `ssrc`; `None` when its sender is not followed.
+    pub fn control(&self, ssrc: u32) -> Option<u32> {
+        match (&self.now, self.shown) {
+            (Some(followed), Some((shown, _))) => (followed.ssrc == ssrc).then_some(shown),
+            _ => Some(ssrc),
+        }
+    }
+
+    /// Packets that were not ours.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Another one than the followed speaks.
+    fn is_ours(&mut self, ssrc: u32, now: Mono) -> bool {
+        let silent = self
+            .now
+            .is_none_or(|followed| now.since(followed.heard) >= SILENT);
+        if silent {
+            self.foreign.retain(|foreign| *foreign != ssrc);
+            return true;
+        }
+        if self.foreign.contains(&ssrc) {
+            return false;
+        }
+        let Some(before) = &mut self.before else {
+            return true;
+        };
+        if before.ssrc != ssrc || now > before.until {
+            return true;
+        }
+        before.heard += 1;
+        if before.heard < STRAGGLERS {
+            return false;
+        }
+        // Both are alive.
+        let beginning = self
+            .shown
+            .is_some_and(|(_, since)| now.since(since) < BEGINNING);
+        let newer = self.now.map(|followed| followed.ssrc);
+        let foreign = if beginning { Some(ssrc) } else { newer };
+        if self.foreign.len() == FOREIGN_KEPT {
+            self.foreign.pop_front();
+        }
+        self.foreign.extend(foreign);
+        !beginning
+    }
+
+    fn change(&mut self, ssrc: u32, seq: u16, now: Mono) -> Verdict {
+        let Some(old) = self.now else {
+            return Verdict::Drop;
+        };
+        self.before = Some(Before {
+            ssrc: old.ssrc,
+            until: now.after(PROBATION),
+            heard: 0,
+        });
+        let last_shown = old.last_shown.wrapping_add(1);
+        self.now = Some(Followed {
+            ssrc,
+            shift: last_shown.wrapping_sub(seq),
+            last_shown,
+            heard: now,
+        });
+        self.named(seq, true)
+    }
+
+    fn named(&self, seq: u16, first: bool) -> Verdict {
+        let (Some(followed), Some((shown, _))) = (&self.now, self.shown) else {
+            return Verdict::Drop;
+        };
+        if !first && followed.shift == 0 && followed.ssrc == shown {
+            return Verdict::Pass;
+        }
+        Verdict::Rename {
+            ssrc: shown,
+            seq: seq.wrapping_add(followed.shift),
+            first,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(ms: u64) -> Mono {
+        Mono::from_nanos(ms * 1_000_000)
+    }
+
+    /// The sequence number that is shown; `None` of a packet that is dropped.
+    fn shown(senders: &mut Senders, ssrc: u32, seq: u16, ms: u64) -> Option<u16> {
+        match senders.packet(ssrc, seq, at(ms)) {
+            Verdict::Pass => Some(seq),
+            Verdict::Rename { seq, ssrc, .. } => {
+                assert_eq!(Some(ssrc), senders.shown.map(|(shown, _)| shown));
+                Some(seq)
+            }
+            Verdict::Drop => None,
+        }
+    }
+
+    proptest! {
+        /// A camera with another name at each key frame, even with names that come again, is one stream without a gap.
+        #[test]
+        fn a_camera_that_changes_its_name_is_one_stream(
+            names in prop::collection::vec((1_u32..5, any::<u16>()), 2..40),
+            first: u16, packets in 4_u16..60,
+        ) {
+            let mut senders = Senders::default();
+            let (mut wanted, mut ms) = (first, 0);
+            for (gop, (name, start)) in names.iter().enumerate() {
+                // Names that come again go on counting anew; the first name is the first sender's number itself.
+                let start = if gop == 0 { first } else { *start };
+                if gop > 0 && names[gop - 1].0 == *name {
+                    continue;
+                }
+                for n in 0..packets {
+                    let seq = shown(&mut senders, *name, start.wrapping_add(n), ms);
+                    prop_assert_eq!(seq, Some(wanted), "packet {} of {}", n, gop);
+                    wanted = wanted.wrapping_add(1);
+                    ms += 2_000 / u64::from(packets);
+                }
+            }
+            prop_assert_eq!(senders.dropped(), 0);
+        }
+
+        /// Packets of an ended session between ours, from some time on: all but the first few are dropped, and none of ours
+        /// for long.
+        #[test]
+        fn packets_of_an_ended_session_are_dropped(from in 300_u64..600, foreign_seq: u16) {
+            let mut senders = Senders::default();
+            let (mut ours, mut others) = (0, 0);
+            for n in 0..1000_u64 {
+                let ms = n * 10;
+                ours += u64::from(shown(&mut senders, 7, n as u16, ms).is_some());
+                if n >= from {
+                    let seq = foreign_seq.wrapping_add(n as u16);
+                    others += u64::from(shown(&mut senders, 9, seq, ms + 5).is_some());
+                }
+            }
+            prop_assert!(ours >= 997, "{ours} of ours");
+            prop_assert!(others <= 3, "{others} of others");
+            prop_assert_eq!(senders.dropped(), 2000 - from - ours - others);
+        }
+    }
+
+    #[test]
+    fn what_was_there_before_the_session_began_is_foreign() {
+        let mut senders = Senders::default();
+        for n in 0..5 {
+            assert!(shown(&mut senders, 9, 100 + n, u64::from(n) * 10).is_some());
+        }
+        let taken: Vec<bool> = (0..500_u16)
+            .map(|n| {
+                let ms = 50 + u64::from(n) * 10;
+                let foreign = shown(&mut senders, 9, 105 + n, ms);
+                let ours = shown(&mut senders, 7, n, ms + 5);
+                foreign.is_none() && ours.is_some()
+            })
+            .collect();
+        assert!(taken[1..].iter().all(|ours_alone| *ours_alone));
+    }
+
+    #[test]
+    fn stragglers_change_nothing_and_silence_lets_anybody_in() {
+        let mut senders = Senders::default();
+        assert_eq!(shown(&mut senders, 7, 10, 0), Some(10));
+        assert_eq!(shown(&mut senders, 9, 500, 2_000), Some(11));
+        assert_eq!(shown(&mut senders, 7, 11, 2_010), None);
+        assert_eq!(shown(&mut senders, 7, 12, 2_020), None);
+        assert_eq!(shown(&mut senders, 9, 501, 2_030), Some(12));
+        // Three are more than stragglers: the newcomer was foreign.
+        assert_eq!(shown(&mut senders, 7, 13, 2_040), Some(13));
+        assert_eq!(shown(&mut senders, 9, 502, 2_050), None);
+        assert_eq!(senders.dropped(), 3);
+        assert_eq!(shown(&mut senders, 9, 503, 3_041), Some(14));
+        assert_eq!((senders.control(9), senders.control(7)), (Some(7), None));
+    }
+}

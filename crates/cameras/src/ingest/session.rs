@@ -1,0 +1,492 @@
+//! The life of one camera as a pure state machine: what happened and `now` go in, actions and a deadline come out.
+//!
+//! ```text
+//!              Enable            FirstPacket            FirstFrame
+//!   Disabled ─────────▶ Connecting ────────▶ WaitingKeyframe ────────▶ Streaming
+//!       ▲                  ▲    │  Failed, too late │                    │ Failed, silent or blind too long
+//!       │ Disable          │    ▼                   ▼                    ▼
+//!       └──── any ──────   └──────────────────── Waiting { until } ◀─────┘
+//! ```
+//!
+//! A camera that sends nothing is given up sooner than one that sends what cannot be shown: with 10 s between its key frames,
+//! a lost packet costs up to 10 s of pictures, and a new connection would cost no less.
+//!
+//! Invariants (property-tested): at most one pipeline at any time, also while one is being torn down; an enabled
+//! camera always has a next step; the first connection is tried as every later one; there is no limit of attempts.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::{
+    gate::patience,
+    health::{Failure, Fault, Phase},
+};
+use spotter_core::Mono;
+
+/// No two starts are closer than this, whatever happens.
+pub const RETRY_MIN: Duration = Duration::from_secs(1);
+/// The longest pause after an ordinary failure.
+pub const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Streaming for so long forgets the failed attempts before it.
+pub const GOOD_AFTER: Duration = Duration::from_secs(30);
+const HOUR: Duration = Duration::from_secs(3600);
+/// The longest wait for a picture while packets come, however far apart the key frames seem to be.
+const BLIND_MAX: Duration = Duration::from_secs(240);
+
+/// What the configuration says about one camera's life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// Limit from the start of a connection to the first frame; with packets and no picture, longer with each try.
+    pub first_frame: Duration,
+    /// Limit without packets, or without frames from sources that have no packets.
+    pub stall: Duration,
+    /// At its end the source is played from the start again.
+    pub looped: bool,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// The camera is to be watched.
+    Enable,
+    /// The camera is not to be watched; also the connection ends.
+    Disable,
+    /// An operator asks for a new connection now.
+    Reconnect,
+    /// The camera is another one, or is to be decoded in another way.
+    Change(Policy),
+    /// The pipeline got data for the first time.
+    FirstPacket,
+    /// The pipeline gave its first good frame.
+    FirstFrame,
+    /// The pipeline cannot go on.
+    Failed(Failure),
+    /// The source has come to its end.
+    Ended,
+    /// The pipeline is gone (or was left behind because it did not end).
+    Stopped,
+    /// Time passed; what the source has done so far.
+    Tick(Seen),
+}
+
+/// What a source has done so far, as far as known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// The last good frame came.
+    pub frame: Option<Mono>,
+    /// The last packet came.
+    pub packet: Option<Mono>,
+    /// Time between the last two key frames.
+    pub gop: Option<Duration>,
+}
+
+/// What the shell has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Build a pipeline and play it. `attempt` counts failures since the last good time, from 0.
+    Start {
+        /// Lets a source alternate between transports.
+        attempt: u32,
+    },
+    /// Tear the pipeline down, then report [`Input::Stopped`], within a deadline.
+    Stop,
+    /// Play from the start again in the same pipeline.
+    Rewind,
+}
+
+/// Where the camera is.
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Disabled,
+    Connecting { since: Mono },
+    WaitingKeyframe { since: Mono },
+    Streaming { since: Mono },
+    Waiting { until: Mono },
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pipeline {
+    None,
+    Running,
+    Stopping,
+}
+
+/// One camera's life.
+#[derive(Debug)]
+pub struct Session {
+    policy: Policy,
+    state: State,
+    pipeline: Pipeline,
+    /// Kept until frames come again.
+    failure: Option<Failure>,
+    attempts: u32,
+    /// Connections given up for want of pictures, although packets came, since the last good time.
+    blind: u32,
+    /// Of this connection; the distance of key frames stays known.
+    seen: Seen,
+    last_start: Option<Mono>,
+    streamed_before: bool,
+    counts: Counts,
+    reconnects: VecDeque<Mono>,
+    stalls: VecDeque<Mono>,
+}
+
+/// What happened to a camera since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times it ceased to stream, for whatever reason.
+    pub losses: u64,
+    /// Times it streamed again.
+    pub reconnects: u64,
+    /// Times it stalled.
+    pub stalls: u64,
+}
+
+impl Session {
+    /// A camera that waits for [`Input::Enable`].
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            state: State::Disabled,
+            pipeline: Pipeline::None,
+            failure: None,
+            attempts: 0,
+            blind: 0,
+            seen: Seen::default(),
+            last_start: None,
+            streamed_before: false,
+            counts: Counts::default(),
+            reconnects: VecDeque::new(),
+            stalls: VecDeque::new(),
+        }
+    }
+
+    /// Takes what happened and says what to do. `random` is uniform in 0..1 and spreads the pauses.
+    #[must_use]
+    pub fn on(&mut self, input: Input, now: Mono, random: f64) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let streamed = self.phase() == Phase::Streaming;
+        match input {
+            Input::Enable => {
+                if matches!(self.state, State::Disabled | State::Ended) {
+                    self.state = State::Waiting { until: now };
+                }
+            }
+            Input::Disable => {
+                self.stop(&mut actions);
+                self.state = State::Disabled;
+                (self.failure, self.attempts) = (None, 0);
+            }
+            Input::Reconnect => {
+                if !matches!(self.state, State::Disabled | State::Ended) {
+                    self.again(now, &mut actions);
+                }
+            }
+            Input::Change(policy) => {
+                self.policy = policy;
+                if self.state != State::Disabled {
+                    self.again(now, &mut actions);
+                }
+            }
+            Input::Stopped => self.pipeline = Pipeline::None,
+            Input::Tick(seen) => self.watch(seen, now, random, &mut actions),
+            // What is left comes from a pipeline: one that is being torn down has nothing to say any more.
+            _ if self.pipeline != Pipeline::Running => {}
+            Input::FirstPacket => {
+                if let State::Connecting { since } = self.state {
+                    self.state = State::WaitingKeyframe { since };
+                }
+            }
+            Input::FirstFrame => self.first_frame(now),
+            Input::Failed(failure) => self.fail(failure, now, random, &mut actions),
+            Input::Ended => self.ended(now, random, &mut actions),
+        }
+        self.counts.losses += u64::from(streamed && self.phase() != Phase::Streaming);
+        self.start_when_due(now, &mut actions);
+        actions
+    }
+
+    /// When [`Input::Tick`] is needed next; `None` when only another input can change anything.
+    pub fn next_deadline(&self) -> Option<Mono> {
+        match self.state {
+            State::Disabled | State::Ended => None,
+            State::Connecting { .. } | State::WaitingKeyframe { .. } | State::Streaming { .. } => {
+                self.limit().map(|limit| limit.end())
+            }
+            State::Waiting { until } => {
+                (self.pipeline == Pipeline::None).then(|| self.not_too_soon(until))
+            }
+        }
+    }
+
+    /// The phase to report.
+    pub fn phase(&self) -> Phase {
+        match self.state {
+            State::Disabled => Phase::Disabled,
+            State::Connecting { .. } => Phase::Connecting,
+            State::WaitingKeyframe { .. } => Phase::WaitingKeyframe,
+            State::Streaming { .. } => Phase::Streaming,
+            State::Ended => Phase::Ended,
+            State::Waiting { .. } => match self.failure.as_ref().map(|failure| failure.fault) {
+                Some(Fault::Stalled) => Phase::Stalled,
+                Some(Fault::AuthFailed) => Phase::AuthFailed,
+                Some(Fault::Unsupported | Fault::NotVideo) => Phase::Unsupported,
+                _ => Phase::Connecting,
+            },
+        }
+    }
+
+    /// The last failure, until frames come again.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Failed tries since the last good time.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// When the next try is planned.
+    pub fn next_retry(&self) -> Option<Mono> {
+        match self.state {
+            State::Waiting { until } => Some(self.not_too_soon(until)),
+            _ => None,
+        }
+    }
+
+    /// Times it came back and times it stalled in the hour before `now`.
+    pub fn last_hour(&mut self, now: Mono) -> (u32, u32) {
+        let count = |times: &mut VecDeque<Mono>| {
+            while times.front().is_some_and(|time| now.since(*time) > HOUR) {
+                times.pop_front();
+            }
+            times.len() as u32
+        };
+        (count(&mut self.reconnects), count(&mut self.stalls))
+    }
+
+    /// When the connection is given up if nothing more comes, and why.
+    fn limit(&self) -> Option<Limit> {
+        let Policy {
+            first_frame, stall, ..
+        } = self.policy;
+        let limit = |why, from, after| Limit { why, from, after };
+        match self.state {
+            State::Connecting { since } => Some(limit(Why::NoFrame, since, first_frame)),
+            State::WaitingKeyframe { since } => {
+                let silent = limit(Why::NoFrame, self.last_sign(since), first_frame);
+                let blind = limit(Why::Blind, since, first_frame.max(self.blind_limit()));
+                Some(silent.or_sooner(blind))
+            }
+            State::Streaming { since } => {
+                let frame = self.seen.frame.map_or(since, |frame| frame.max(since));
+                let silent = limit(Why::Silent, self.last_sign(since), stall);
+                let blind = limit(Why::Blind, frame, stall.max(self.blind_limit()));
+                Some(silent.or_sooner(blind))
+            }
+            State::Disabled | State::Waiting { .. } | State::Ended => None,
+        }
+    }
+
+    /// The last packet or frame.
+    fn last_sign(&self, since: Mono) -> Mono {
+        let signs = [self.seen.packet, self.seen.frame];
+        signs.into_iter().flatten().fold(since, Mono::max)
+    }
+
+    /// How long packets may come without a picture. How far apart key frames are is known after two of them; until a
+    /// connection was good, each waits twice as long as the one before it.
+    fn blind_limit(&self) -> Duration {
+        let first = match self.seen.gop {
+            Some(gop) => patience(Some(gop)),
+            None => patience(None).max(self.policy.first_frame),
+        };
+        first.saturating_mul(1 << self.blind.min(8)).min(BLIND_MAX)
+    }
+
+    fn watch(&mut self, seen: Seen, now: Mono, random: f64, actions: &mut Vec<Action>) {
+        if self.pipeline != Pipeline::Running {
+            return;
+        }
+        self.seen = Seen {
+            frame: seen.frame.max(self.seen.frame),
+            packet: seen.packet.max(self.seen.packet),
+            gop: seen.gop.or(self.seen.gop),
+        };
+        let streaming = match self.state {
+            State::Streaming { since } => Some(since),
+            _ => None,
+        };
+        if let (Some(since), Some(frame)) = (streaming, self.seen.frame)
+            && frame.since(since) >= GOOD_AFTER
+        {
+            (self.attempts, self.blind) = (0, 0);
+        }
+        let Some(limit) = self.limit().filter(|limit| now >= limit.end()) else {
+            return;
+        };
+        self.blind += u32::from(limit.why == Why::Blind);
+        if streaming.is_some() {
+            self.counts.stalls += 1;
+            self.stalls.push_back(now);
+        }
+        let failure = limit.failure(streaming.is_some());
+        self.fail(failure, now, random, actions);
+    }
+
+    fn first_frame(&mut self, now: Mono) {
+        if self.streamed_before {
+            self.counts.reconnects += 1;
+            self.reconnects.push_back(now);
+        }
+        (self.streamed_before, self.failure) = (true, None);
+        self.state = State::Streaming { since: now };
+    }
+
+    fn ended(&mut self, now: Mono, random: f64, actions: &mut Vec<Action>) {
+        match self.state {
+            State::Streaming { .. } if self.policy.looped => {
+                self.seen.frame = Some(now);
+                actions.push(Action::Rewind);
+            }
+            State::Streaming { .. } => {
+                self.stop(actions);
+                self.state = State::Ended;
+            }
+            _ => {
+                let text = "it ended before the first picture; is it a video that can be decoded?";
+                self.fail(Failure::new(Fault::NotVideo, text), now, random, actions);
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: Failure, now: Mono, random: f64, actions: &mut Vec<Action>) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.state = State::Waiting {
+            until: now.after(retry_after(failure.fault, self.attempts, random)),
+        };
+        self.failure = Some(failure);
+        self.stop(actions);
+    }
+
+    /// A new connection as soon as the old one is gone.
+    fn again(&mut self, now: Mono, actions: &mut Vec<Action>) {
+        self.stop(actions);
+        (self.failure, self.attempts) = (None, 0);
+        self.state = State::Waiting { until: now };
+    }
+
+    fn stop(&mut self, actions: &mut Vec<Action>) {
+        if self.pipeline == Pipeline::Running {
+            self.pipeline = Pipeline::Stopping;
+            actions.push(Action::Stop);
+        }
+    }
+
+    fn not_too_soon(&self, until: Mono) -> Mono {
+        self.last_start
+            .map_or(until, |start| until.max(start.after(RETRY_MIN)))
+    }
+
+    fn start_when_due(&mut self, now: Mono, actions: &mut Vec<Action>) {
+        if let State::Waiting { until } = self.state
+            && self.pipeline == Pipeline::None
+            && now >= self.not_too_soon(until)
+        {
+            self.state = State::Connecting { since: now };
+            self.pipeline = Pipeline::Running;
+            self.seen = Seen {
+                gop: self.seen.gop,
+                ..Seen::default()
+            };
+            self.last_start = Some(now);
+            actions.push(Action::Start {
+                attempt: self.attempts,
+            });
+        }
+    }
+}
+
+/// A connection is given up at a time.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    why: Why,
+    from: Mono,
+    after: Duration,
+}
+
+/// Why a connection is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Nothing came before the first picture.
+    NoFrame,
+    /// Nothing comes any more.
+    Silent,
+    /// Packets come that make no picture.
+    Blind,
+}
+
+impl Limit {
+    fn end(&self) -> Mono {
+        self.from.after(self.after)
+    }
+
+    fn or_sooner(self, other: Self) -> Self {
+        if other.end() < self.end() {
+            other
+        } else {
+            self
+        }
+    }
+
+    fn failure(&self, streaming: bool) -> Failure {
+        let limit_s = self.after.as_secs_f64();
+        let text = match self.why {
+            Why::NoFrame => format!(
+                "no picture within {limit_s:.0}s of connecting; check the stream and `first_frame`"
+            ),
+            Why::Silent => format!(
+                "nothing came for {limit_s:.1}s; reconnecting. Check power and network of the camera"
+            ),
+            Why::Blind => format!(
+                "packets came, and no picture that can be shown, for {limit_s:.0}s; reconnecting. Check the network for losses \
+                 and how far apart the camera's key frames are"
+            ),
+        };
+        let fault = if streaming {
+            Fault::Stalled
+        } else {
+            Fault::NoFrame
+        };
+        Failure::new(fault, text)
+    }
+}
+
+/// The pause after the `attempts`-th failure in a row (from 1): doubling from a first pause to a longest one, both by
+/// the kind of fault, spread by up to ±20 % so that cameras behind one switch do not come back in step.
+pub fn retry_after(fault: Fault, attempts: u32, random: f64) -> Duration {
+    let (first_s, longest_s) = match fault {
+        // Cameras lock accounts after repeated refusals.
+        Fault::AuthFailed => (30.0, 300.0),
+        // Sessions of a dead client live on in a camera for about a minute.
+        Fault::TooManySessions => (10.0, 120.0),
+        // Somebody has to change something first.
+        Fault::Unsupported | Fault::NotVideo => (30.0, 60.0),
+        _ => (RETRY_MIN.as_secs_f64(), RETRY_MAX.as_secs_f64()),
+    };
+    let doubled_s = first_s * f64::from(attempts.clamp(1, 16) - 1).exp2();
+    let middle_s = doubled_s.min(longest_s);
+    // At both ends half of the spread is cut off, and the rest is still spread evenly: clamping the pause itself would
+    // give half of the cameras the very same one.
+    let least_s = (0.8 * middle_s).max(first_s);
+    let most_s = (1.2 * middle_s).min(longest_s);
+    Duration::from_secs_f64(least_s + (most_s - least_s) * random.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! The seam between a camera's life and what makes the frames: GStreamer in the daemon, a script in tests.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::sync::mpsc;
+
+use super::{
+    clock::ClockHealth,
+    health::{Failure, StreamInfo},
+};
+use spotter_core::{CameraId, Clock, Frame, Mono};
+
+/// Takes every good frame, in the source's thread. Must not block; the newest frame wins.
+pub type FrameSink = Arc<dyn Fn(Frame) + Send + Sync>;
+
+/// What a running source tells, each at most once, [`SourceEvent::Ended`] once for each rewind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceEvent {
+    /// Data came for the first time.
+    FirstPacket,
+    /// The first good frame was handed over.
+    FirstFrame,
+    /// It cannot go on.
+    Failed(Failure),
+    /// It came to its end.
+    Ended,
+}
+
+/// What a running source has done so far.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Good frames handed over.
+    pub frames: u64,
+    /// Frames dropped because they were broken.
+    pub corrupt: u64,
+    /// Frames that were not decoded because decoding had fallen behind.
+    pub late: u64,
+    /// RTP packets that never came.
+    pub rtp_lost: u64,
+    /// RTP packets of others than the camera's sender.
+    pub rtp_foreign: u64,
+    /// When the last packet came; `None` for sources without packets.
+    pub last_packet: Option<Mono>,
+    /// When the last good frame was handed over.
+    pub last_frame: Option<Mono>,
+    /// The stream, as far as known.
+    pub stream: StreamInfo,
+    /// The sender's clock.
+    pub clock: ClockHealth,
+}
+
+/// What a source needs to deliver: one for each pipeline, so that an old one cannot speak for a new one.
+#[derive(Clone)]
+pub struct Outlet {
+    /// Whose frames.
+    pub camera: CameraId,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where frames go.
+    pub sink: FrameSink,
+    /// Counts the camera's frames over all of its pipelines.
+    pub numbers: Arc<AtomicU64>,
+    /// Where events go.
+    pub events: mpsc::Sender<SourceEvent>,
+}
+
+impl Outlet {
+    /// Tells an event. Never blocks: there are so few of them that the channel has room while anybody listens.
+    pub fn tell(&self, event: SourceEvent) {
+        let _ = self.events.try_send(event);
+    }
+
+    /// The number of the next frame, from 1.
+    pub fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// A source that runs. [`Source::stop`] ends it for good.
+pub trait Source: Send + Sync {
+    /// What it has done so far. Does not block.
+    fn progress(&self) -> Progress;
+
+    /// Plays from the start again; only for sources that told [`SourceEvent::Ended`]. May block shortly.
+    fn rewind(&self) -> Result<(), Failure>;
+
+    /// Says goodbye to the camera and frees everything. May block for seconds, or for ever in a broken driver, so it is
+    /// called in a thread of its own. No frame is handed over after it has returned.
+    fn stop(&self);
+}
+
+/// Makes sources of one camera.
+pub trait Opener: Send + Sync + 'static {
+    /// Builds a source and starts it. `attempt` counts failures since the last good time. May block shortly.
+    fn open(&self, attempt: u32, outlet: Outlet) -> Result<Arc<dyn Source>, Failure>;
+}

@@ -1,0 +1,147 @@
+//! When the next look is due.
+
+use std::time::Duration;
+
+use spotter_core::Mono;
+
+/// A steady pace: one look per period, on the first frame that arrives when it is due.
+///
+/// The due times form a grid, so a look that comes a frame late does not delay the ones after it. A look that is more
+/// than half a period late moves the grid, for two reasons: after a pause there is no burst to catch up, and with a
+/// camera about as slow as the pace the grid settles half a period away from its frames, where jitter cannot make it
+/// miss one. It follows that `k + 1` looks take at least `k - 1/2` periods, and two looks at least half a one.
+#[derive(Clone, Copy, Debug)]
+pub struct Cadence {
+    period: Duration,
+    due: Mono,
+    last: Option<Mono>,
+}
+
+impl Cadence {
+    /// `rate_hz` looks a second, above 0; the first is due at once.
+    pub fn new(rate_hz: f64) -> Self {
+        Self {
+            period: Duration::from_secs_f64(1.0 / rate_hz),
+            due: Mono::default(),
+            last: None,
+        }
+    }
+
+    /// Another pace from now on: the next look is due one new period after the last one.
+    pub fn set_rate(&mut self, rate_hz: f64) {
+        let period = Duration::from_secs_f64(1.0 / rate_hz);
+        if let Some(last) = self.last.filter(|_| period != self.period) {
+            self.due = last.after(period);
+        }
+        self.period = period;
+    }
+
+    /// The next look is due at once.
+    pub fn hurry(&mut self) {
+        self.due = Mono::default();
+    }
+
+    /// When the next look is due; in the past when it is overdue.
+    pub fn due(&self) -> Mono {
+        self.due
+    }
+
+    /// Time from look to look.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Is a look due now?
+    pub fn is_due(&self, now: Mono) -> bool {
+        self.due <= now
+    }
+
+    /// A look was taken.
+    pub fn looked(&mut self, now: Mono) {
+        let on_grid = self.due.after(self.period);
+        self.due = on_grid.max(now.after(self.period / 2));
+        self.last = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Looks taken when frames arrive at these times.
+    fn looks(rate_hz: f64, frames_ns: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let mut cadence = Cadence::new(rate_hz);
+        let mut taken = Vec::new();
+        for at in frames_ns {
+            let now = Mono::from_nanos(at);
+            if cadence.is_due(now) {
+                cadence.looked(now);
+                taken.push(at);
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn a_fast_camera_is_looked_at_without_drift() {
+        // 25 frames a second do not divide by 3: single looks are up to one frame late, their sum is not.
+        let taken = looks(3.0, (0..25 * 60).map(|n| 10_000 * MS + n * 40 * MS));
+        assert!((180..=181).contains(&taken.len()), "{}", taken.len());
+    }
+
+    #[test]
+    fn a_camera_as_slow_as_the_pace_loses_no_frame_to_jitter() {
+        let jitter_ms = [0, 30, 5, 45, 12, 38, 22, 1];
+        let frames = (0..600).map(|n| 5_000 * MS + n * 1000 * MS + jitter_ms[n as usize % 8] * MS);
+        assert!(looks(1.0, frames).len() >= 599);
+    }
+
+    #[test]
+    fn an_outage_is_not_caught_up() {
+        let before = (0..50).map(|n| n * 40 * MS);
+        let after = (0..50).map(|n| 3_600_000 * MS + n * 40 * MS);
+        let taken = looks(1.0, before.chain(after));
+        // Two seconds of frames after an hour: the overdue one, and the two that were due in these two seconds.
+        let late = taken.iter().filter(|&&t| t >= 3_600_000 * MS).count();
+        assert!(late <= 3, "{late} looks in 2 s");
+    }
+
+    #[test]
+    fn a_new_pace_counts_from_the_last_look() {
+        let at = |seconds: u64| Mono::from_nanos(seconds * 1000 * MS);
+        let mut cadence = Cadence::new(0.1);
+        cadence.set_rate(0.05);
+        assert!(
+            cadence.is_due(at(0)),
+            "the first is due at once, whatever the pace"
+        );
+        cadence.looked(at(100));
+        assert_eq!(cadence.due(), at(110));
+        cadence.set_rate(1.0);
+        assert_eq!(cadence.due(), at(101));
+        cadence.set_rate(0.1);
+        assert_eq!(cadence.due(), at(110));
+    }
+
+    proptest! {
+        #[test]
+        fn the_rate_is_never_exceeded(
+            rate_hz in 0.05f64..30.0,
+            gaps_ms in prop::collection::vec(1u64..3000, 2..300),
+        ) {
+            let frames = gaps_ms.iter().scan(0, |at, gap| { *at += gap * MS; Some(*at) });
+            let taken = looks(rate_hz, frames);
+            let period_ns = 1e9 / rate_hz;
+            for (i, &first) in taken.iter().enumerate() {
+                for (k, &last) in taken[i..].iter().enumerate().skip(1) {
+                    let least_ns = (k as f64 - 0.5) * period_ns;
+                    prop_assert!((last - first) as f64 >= least_ns - 100.0 * k as f64);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! How long a look may wait and work.
+//!
+//! ```text
+//!   received ──── budget ────▶ start_by ──── patience ────▶ answer_by
+//!             waits, or is late          works, or is stopped
+//! ```
+
+use std::time::Duration;
+
+use spotter_core::Mono;
+
+/// Patience in looks as they were measured at the start. Four, because the look that was measured had the device for
+/// itself, and a grey picture in which there is little to find.
+const PATIENCE_LOOKS: u32 = 4;
+
+/// The limits of every look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeLimits {
+    budget: Duration,
+    patience: Duration,
+}
+
+impl TimeLimits {
+    /// `budget` is the age, counted from a frame's first packet, at which work on it must have begun; the work may then
+    /// take as long again, or four times as long as `measured`, the time of one look on this machine: a slow processor with a
+    /// large model shall answer late rather than never. `None` when nobody could measure it.
+    pub fn new(budget: Duration, measured: Option<Duration>) -> Self {
+        let looks = measured.unwrap_or_default().saturating_mul(PATIENCE_LOOKS);
+        Self {
+            budget,
+            patience: budget.max(looks),
+        }
+    }
+
+    /// When work on a frame must have begun.
+    pub fn start_by(&self, received: Mono) -> Mono {
+        received.after(self.budget)
+    }
+
+    /// When it must be answered.
+    pub fn answer_by(&self, received: Mono) -> Mono {
+        self.start_by(received).after(self.patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_slow_machine_has_more_patience_but_no_larger_budget() {
+        let received = Mono::default().after(ms(10_000));
+        for (measured, patience) in [
+            (None, ms(250)),
+            (Some(ms(40)), ms(250)),
+            (Some(ms(30_000)), ms(120_000)),
+            (Some(Duration::MAX), Duration::MAX),
+        ] {
+            let limits = TimeLimits::new(ms(250), measured);
+            let start_by = received.after(ms(250));
+            assert_eq!(limits.start_by(received), start_by, "{measured:?}");
+            assert_eq!(
+                limits.answer_by(received),
+                start_by.after(patience),
+                "{measured:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! How much of a picture changed: cheap, on luma alone, blind to light that changes everywhere.
+//!
+//! The picture becomes a grid of mean brightnesses. Between two grids the light may have changed, by a cloud or by the
+//! camera's exposure, which is nearly `now = gain * before + offset` in every cell. The explanation of the light that
+//! leaves the fewest cells unexplained is taken, and the share of unexplained cells is the motion.
+
+use super::mask::Mask;
+use spotter_core::{NormPoint, Picture, PixelFormat};
+
+/// Cells across: 16:9 with about 16 pixels a cell at the usual width of 1280.
+const COLUMNS: usize = 80;
+/// Cells down.
+const ROWS: usize = 45;
+/// A cell is the mean of this many samples squared: enough to average sensor noise down to a quarter.
+const SAMPLES_A_SIDE: usize = 4;
+/// A cell is unchanged up to this difference, of 255. Grain of 8 levels gives differences of about 3.
+const NOISE_LEVELS: f32 = 10.0;
+/// Exposure steps are smaller than this factor; beyond it a fit explains away real change.
+const GAIN_MAX: f32 = 2.5;
+
+/// Mean brightness of each cell, 0..255, row by row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid(Vec<f32>);
+
+impl Grid {
+    /// Samples a picture: about 58,000 reads whatever its size, well below a millisecond.
+    pub fn measure(picture: &Picture) -> Self {
+        let columns = sample_positions(COLUMNS, picture.width());
+        let rows = sample_positions(ROWS, picture.height());
+        let mut sums = vec![0u32; COLUMNS * ROWS];
+        for (sample_y, &y) in rows.iter().enumerate() {
+            let row = picture.row(0, y);
+            let first_cell = sample_y / SAMPLES_A_SIDE * COLUMNS;
+            for (sample_x, &x) in columns.iter().enumerate() {
+                sums[first_cell + sample_x / SAMPLES_A_SIDE] += luma(picture.format(), row, x);
+            }
+        }
+        let samples = (SAMPLES_A_SIDE * SAMPLES_A_SIDE) as f32;
+        Self(sums.into_iter().map(|sum| sum as f32 / samples).collect())
+    }
+}
+
+/// Compares grids of one camera.
+#[derive(Clone, Debug)]
+pub struct MotionMeter {
+    watched: Vec<bool>,
+}
+
+impl MotionMeter {
+    /// Cells whose middle is masked do not count.
+    pub fn new(mask: &Mask) -> Self {
+        let cells = (0..ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (column, row)));
+        let middle = |(column, row): (usize, usize)| NormPoint {
+            x: (column as f64 + 0.5) / COLUMNS as f64,
+            y: (row as f64 + 0.5) / ROWS as f64,
+        };
+        Self {
+            watched: cells.map(|cell| !mask.covers(middle(cell))).collect(),
+        }
+    }
+
+    /// Share of the watched cells that changed beyond noise and light, 0..1.
+    pub fn changed(&self, before: &Grid, now: &Grid) -> f64 {
+        let pairs: Vec<(f32, f32)> = (before.0.iter().zip(&now.0).zip(&self.watched))
+            .filter_map(|((&b, &n), &watched)| watched.then_some((b, n)))
+            .collect();
+        if pairs.is_empty() {
+            return 0.0;
+        }
+        let fits = [Light::shifted(&pairs), Light::fitted(&pairs)];
+        // Things that moved pull a fit away; the cells that the better one explains give a fit without them.
+        let better = if fits[0].unexplained(&pairs) <= fits[1].unexplained(&pairs) {
+            fits[0]
+        } else {
+            fits[1]
+        };
+        let explained: Vec<_> = pairs
+            .iter()
+            .copied()
+            .filter(|&p| better.explains(p))
+            .collect();
+        let again = Light::fitted(&explained);
+        let unexplained = better.unexplained(&pairs).min(again.unexplained(&pairs));
+        unexplained as f64 / pairs.len() as f64
+    }
+}
+
+/// A change of light: `now = gain * before + offset`.
+#[derive(Clone, Copy, Debug)]
+struct Light {
+    gain: f32,
+    offset: f32,
+}
+
+impl Light {
+    /// Offset alone, by the median, which up to half of the cells cannot mislead.
+    fn shifted(pairs: &[(f32, f32)]) -> Self {
+        let mut differences: Vec<f32> = pairs.iter().map(|&(before, now)| now - before).collect();
+        let middle = differences.len() / 2;
+        let (_, median, _) = differences.select_nth_unstable_by(middle, f32::total_cmp);
+        Self {
+            gain: 1.0,
+            offset: *median,
+        }
+    }
+
+    /// Least squares; a flat picture says nothing about gain and gets 1.
+    fn fitted(pairs: &[(f32, f32)]) -> Self {
+        let count = pairs.len().max(1) as f32;
+        let (sum_before, sum_now) = pairs
+            .iter()
+            .fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+        let (mean_before, mean_now) = (sum_before / count, sum_now / count);
+        let (mut covariance, mut variance) = (0.0, 0.0);
+        for &(before, now) in pairs {
+            covariance += (before - mean_before) * (now - mean_now);
+            variance += (before - mean_before).powi(2);
+        }
+        let gain = if variance > count {
+            (covariance / variance).clamp(GAIN_MAX.recip(), GAIN_MAX)
+        } else {
+            1.0
+        };
+        Self {
+            gain,
+            offset: mean_now - gain * mean_before,
+        }
+    }
+
+    fn explains(self, (before, now): (f32, f32)) -> bool {
+        (self.gain * before + self.offset - now).abs() <= NOISE_LEVELS
+    }
+
+    fn unexplained(self, pairs: &[(f32, f32)]) -> usize {
+        pairs.iter().filter(|&&pair| !self.explains(pair)).count()
+    }
+}
+
+/// The pixels to read along one side, evenly spread over `pixels`.
+fn sample_positions(cells: usize, pixels: usize) -> Vec<usize> {
+    let samples = cells * SAMPLES_A_SIDE;
+    (0..samples)
+        .map(|i| (2 * i + 1) * pixels / (2 * samples))
+        .collect()
+}
+
+/// Brightness of pixel `x`; for RGB the weights 1 2 1 are close enough to luma.
+fn luma(format: PixelFormat, row: &[u8], x: usize) -> u32 {
+    match format {
+        PixelFormat::Nv12 | PixelFormat::I420 => u32::from(row[x]),
+        PixelFormat::Rgb => {
+            let [r, g, b] = [row[3 * x], row[3 * x + 1], row[3 * x + 2]].map(u32::from);
+            (r + 2 * g + b) / 4
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: (usize, usize) = (640, 360);
+
+    /// An RGB picture whose grey at each pixel is `level(x, y)`, with grain that differs from `seed` to `seed`.
+    fn picture(seed: u32, level: impl Fn(usize, usize) -> f32) -> Grid {
+        let mut state = seed.wrapping_mul(2_654_435_761).max(1);
+        let mut bytes = Vec::with_capacity(SIZE.0 * SIZE.1 * 3);
+        for y in 0..SIZE.1 {
+            for x in 0..SIZE.0 {
+                state ^= state << 13;
+                state ^= state >> 17;
+                state ^= state << 5;
+                let grain = (state % 17) as f32 - 8.0;
+                let byte = (level(x, y) + grain).clamp(0.0, 255.0) as u8;
+                bytes.extend([byte; 3]);
+            }
+        }
+        Grid::measure(&Picture::from_rgb(SIZE.0, SIZE.1, bytes).unwrap())
+    }
+
+    /// Houses and a road: some structure for the light to act on.
+    fn street(x: usize, y: usize) -> f32 {
+        if y > 240 {
+            70.0
+        } else {
+            60.0 + ((x / 80) % 3) as f32 * 50.0
+        }
+    }
+
+    fn meter() -> MotionMeter {
+        MotionMeter::new(&Mask::default())
+    }
+
+    /// A car of 64 x 36 pixels, 1 % of the picture.
+    fn with_car(x: usize, y: usize) -> f32 {
+        if (300..364).contains(&x) && (250..286).contains(&y) {
+            200.0
+        } else {
+            street(x, y)
+        }
+    }
+
+    #[test]
+    fn grain_is_not_motion() {
+        assert_eq!(
+            meter().changed(&picture(1, street), &picture(2, street)),
+            0.0
+        );
+    }
+
+    #[test]
+    fn a_small_thing_counts_by_its_area() {
+        let changed = meter().changed(&picture(1, street), &picture(2, with_car));
+        assert!((0.008..0.016).contains(&changed), "{changed}");
+    }
+
+    #[test]
+    fn light_is_not_motion_but_a_car_in_it_is() {
+        let before = picture(1, street);
+        for (gain, offset) in [(1.0, 40.0), (1.3, 0.0), (0.7, 5.0)] {
+            let still = picture(2, |x, y| street(x, y) * gain + offset);
+            assert!(
+                meter().changed(&before, &still) < 0.001,
+                "gain {gain} offset {offset}"
+            );
+            let car = picture(3, |x, y| with_car(x, y) * gain + offset);
+            let changed = meter().changed(&before, &car);
+            assert!(
+                (0.006..0.02).contains(&changed),
+                "gain {gain} offset {offset}: {changed}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_scene_is_much_motion() {
+        let other = picture(2, |x, y| ((x / 40 + y / 40) % 2) as f32 * 180.0 + 30.0);
+        assert!(meter().changed(&picture(1, street), &other) > 0.3);
+    }
+
+    #[test]
+    fn masked_cells_do_not_count() {
+        let road = Mask::new(&[vec![(0.0, 0.66), (1.0, 0.66), (1.0, 1.0), (0.0, 1.0)]]);
+        let changed = MotionMeter::new(&road).changed(&picture(1, street), &picture(2, with_car));
+        assert_eq!(changed, 0.0);
+        let everything = Mask::new(&[vec![(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]]);
+        let changed =
+            MotionMeter::new(&everything).changed(&picture(1, street), &picture(2, with_car));
+        assert_eq!(changed, 0.0);
+    }
+
+    #[test]
+    fn a_picture_smaller_than_the_grid_is_measured() {
+        let tiny = Picture::from_rgb(2, 1, vec![10, 10, 10, 200, 200, 200]).unwrap();
+        let grid = Grid::measure(&tiny);
+        assert_eq!((grid.0[0], grid.0[COLUMNS - 1]), (10.0, 200.0));
+    }
+}

@@ -1,0 +1,75 @@
+//! What one engine takes looks from: the cameras that it has.
+
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+use tokio::sync::Notify;
+
+use super::{lane::Lane, limits::TimeLimits, lock, policy::longest_overdue};
+use spotter_core::{Clock, Look};
+
+/// The cameras of one engine. A tokio task takes looks out with [`Share::next`]; which cameras they are is for
+/// [`Sampler::seat`](super::Sampler::seat) to say.
+pub struct Share {
+    /// Held for a copy of the list.
+    lanes: RwLock<Arc<[Arc<Lane>]>>,
+    /// Makes choosing and judging a frame one step, so that two callers of `next` never take two frames of a camera for the
+    /// same due time; it is never held while waiting.
+    choosing: Mutex<()>,
+    arrived: Arc<Notify>,
+    limits: TimeLimits,
+    clock: Arc<dyn Clock>,
+}
+
+impl Share {
+    /// Without cameras.
+    pub(super) fn new(limits: TimeLimits, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            lanes: RwLock::default(),
+            choosing: Mutex::new(()),
+            arrived: Arc::new(Notify::new()),
+            limits,
+            clock,
+        }
+    }
+
+    /// These are its cameras from now on.
+    pub(super) fn seat(&self, lanes: Arc<[Arc<Lane>]>) {
+        *self.lanes.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&lanes);
+        for lane in lanes.iter() {
+            lane.rings(&self.arrived);
+        }
+    }
+
+    /// Waits for a frame that is due, fresh and worth a look. Call it while holding an engine permit: what it returns
+    /// is the newest frame of the camera that has waited longest. Several tasks may call it; dropping the future
+    /// loses nothing. [`Sampler::done`](super::Sampler::done) must follow once for every look.
+    pub async fn next(&self) -> Look {
+        loop {
+            // Queued before looking, so that each frame that arrives after the look wakes a caller of its own.
+            let mut arrived = pin!(self.arrived.notified());
+            arrived.as_mut().enable();
+            if let Some(look) = self.try_next() {
+                return look;
+            }
+            arrived.await;
+        }
+    }
+
+    /// As [`Share::next`], without waiting.
+    pub fn try_next(&self) -> Option<Look> {
+        let _one_at_a_time = lock(&self.choosing);
+        let lanes = Arc::clone(&self.lanes.read().unwrap_or_else(PoisonError::into_inner));
+        loop {
+            // Every round takes a frame out of a slot, so this ends.
+            let due = lanes.iter().map(|lane| lane.slot().due_since());
+            let index = longest_overdue(due)?;
+            let look = lanes[index].take(self.limits, self.clock.now());
+            if look.is_some() {
+                return look;
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! One camera's place for a frame, with its pace and its books, so that one lock makes all of them exact.
+
+use std::sync::Arc;
+
+use super::{limits::TimeLimits, policy::Schedule};
+use spotter_core::{Books, Frame, FrameEnd, Mono, Prompt, PromptId, SinceLast};
+
+/// What became of an arriving frame. Frames that are no longer needed are handed back, so that the caller frees the
+/// decoder's memory outside of the lock.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Nothing was due; the frame itself.
+    Skipped(Frame),
+    /// It waits for the engine; with the older frame whose place it took.
+    Waiting(Option<Frame>),
+}
+
+/// A frame taken out of its slot.
+#[derive(Debug)]
+pub enum Taken {
+    /// Within its budget. It must end by [`Slot::let_go`], or by [`Slot::look`] and then [`Slot::end`].
+    Fresh(Frame),
+    /// Older than its budget, and already counted.
+    Late(Frame),
+}
+
+/// One camera. The newest frame wins.
+#[derive(Debug)]
+pub struct Slot {
+    waiting: Option<Frame>,
+    schedule: Schedule,
+    prompts: Vec<Asked>,
+    /// Asked once, of the next frame.
+    once: Vec<Arc<Prompt>>,
+    books: Books,
+}
+
+#[derive(Debug)]
+struct Asked {
+    prompt: Arc<Prompt>,
+    since_last: SinceLast,
+}
+
+impl Slot {
+    /// A camera with its looks a second and its prompts with theirs.
+    pub fn new(camera_rate_hz: f64, prompts: Vec<(Arc<Prompt>, f64)>) -> Self {
+        let rates_hz = prompts.iter().map(|&(_, rate_hz)| rate_hz);
+        Self {
+            waiting: None,
+            schedule: Schedule::new(camera_rate_hz, rates_hz),
+            prompts: prompts
+                .into_iter()
+                .map(|(prompt, _)| Asked {
+                    prompt,
+                    since_last: SinceLast::default(),
+                })
+                .collect(),
+            once: Vec::new(),
+            books: Books::default(),
+        }
+    }
+
+    /// The camera has another pace or other prompts from now on. A prompt that stays as it was keeps its pace and its counts;
+    /// one with other words is due at once. Returns the frame that waited, when nothing is asked of it any more.
+    pub fn change(
+        &mut self,
+        camera_rate_hz: f64,
+        prompts: Vec<(Arc<Prompt>, f64)>,
+    ) -> Option<Frame> {
+        let before = std::mem::take(&mut self.prompts);
+        let place_of = |prompt: &Prompt| before.iter().position(|old| *old.prompt == *prompt);
+        let places: Vec<_> = prompts.iter().map(|(prompt, _)| place_of(prompt)).collect();
+        let rates = prompts.iter().map(|&(_, rate_hz)| rate_hz);
+        let paces: Vec<_> = rates.zip(places).collect();
+        self.schedule.change(camera_rate_hz, &paces);
+        let since_last = |prompt: &Prompt| {
+            let old = before.iter().find(|old| old.prompt.id == prompt.id);
+            old.map_or_else(SinceLast::default, |old| old.since_last)
+        };
+        let asked = |(prompt, _): (Arc<Prompt>, f64)| Asked {
+            since_last: since_last(&prompt),
+            prompt,
+        };
+        self.prompts = prompts.into_iter().map(asked).collect();
+        if self.due().is_none() {
+            return self.close();
+        }
+        None
+    }
+
+    /// A prompt is to be asked once, of the next frame, whatever the pace.
+    pub fn ask_once(&mut self, prompt: Arc<Prompt>) {
+        self.once.push(prompt);
+    }
+
+    /// Every prompt is due on the next frame.
+    pub fn hurry(&mut self) {
+        self.schedule.hurry();
+    }
+
+    /// Somebody waits for the answer about the next frame, so it is looked at, motion or not.
+    pub fn is_urgent(&self) -> bool {
+        !self.once.is_empty()
+    }
+
+    fn due(&self) -> Option<Mono> {
+        let at_once = self.is_urgent().then(Mono::default);
+        at_once.or_else(|| self.schedule.due())
+    }
+
+    /// Nobody asks anything of the frame that waits; it is counted as skipped and handed back.
+    pub fn close(&mut self) -> Option<Frame> {
+        let unneeded = self.waiting.take()?;
+        self.books.end_waiting(FrameEnd::Skipped);
+        Some(unneeded)
+    }
+
+    /// A frame came from ingest.
+    pub fn put(&mut self, frame: Frame, now: Mono) -> Arrival {
+        if self.due().is_none_or(|due| now < due) {
+            self.books.arrive_and_end(FrameEnd::Skipped);
+            return Arrival::Skipped(frame);
+        }
+        let replaced = self.waiting.replace(frame);
+        if replaced.is_some() {
+            self.books.end_waiting(FrameEnd::Replaced);
+            self.lost_on_due_prompts(FrameEnd::Replaced, now);
+        }
+        self.books.arrive();
+        Arrival::Waiting(replaced)
+    }
+
+    /// Since when the waiting frame's look has been due; `None` when no frame waits.
+    pub fn due_since(&self) -> Option<Mono> {
+        self.waiting.as_ref().and_then(|_| self.due())
+    }
+
+    /// Takes the waiting frame. It is late when work on it should have begun by now.
+    pub fn take(&mut self, limits: TimeLimits, now: Mono) -> Option<Taken> {
+        let frame = self.waiting.take()?;
+        self.books.take();
+        if limits.start_by(frame.times.received) < now {
+            self.books.end(FrameEnd::Late);
+            self.lost_on_due_prompts(FrameEnd::Late, now);
+            return Some(Taken::Late(frame));
+        }
+        Some(Taken::Fresh(frame))
+    }
+
+    /// The taken frame is not looked at: the motion gate held it back, or it could not be read. Its prompts stay due, so the
+    /// next frame is judged again and motion is noticed at the camera's own rate.
+    pub fn let_go(&mut self, end: FrameEnd, now: Mono) {
+        self.books.end(end);
+        self.lost_on_due_prompts(end, now);
+    }
+
+    /// The taken frame goes to the engine, with the prompts returned here. A frame that arrived while the taken one was judged
+    /// has nothing due on it any more, is counted as skipped and handed back. Without prompts, because they were changed
+    /// meanwhile, the taken frame is let go as skipped.
+    pub fn look(&mut self, now: Mono) -> (Vec<Arc<Prompt>>, Option<Frame>) {
+        let due = self.schedule.due_prompts(now);
+        let prompt = |&index: &usize| self.prompts[index].prompt.clone();
+        let mut prompts: Vec<_> = due.iter().map(prompt).collect();
+        prompts.append(&mut self.once);
+        if prompts.is_empty() {
+            self.books.end(FrameEnd::Skipped);
+            return (prompts, None);
+        }
+        // A look that was asked for once does not move the pace.
+        if !due.is_empty() {
+            self.schedule.looked(&due, now);
+        }
+        let skipped = self.waiting.take();
+        if skipped.is_some() {
+            self.books.end_waiting(FrameEnd::Skipped);
+        }
+        (prompts, skipped)
+    }
+
+    /// The engine is done with a frame; `prompts` are those of its look.
+    pub fn end<'a>(&mut self, end: FrameEnd, prompts: impl IntoIterator<Item = &'a PromptId>) {
+        self.books.end(end);
+        for id in prompts {
+            if let Some(asked) = self.prompts.iter_mut().find(|a| a.prompt.id == *id) {
+                asked.since_last.count(end);
+            }
+        }
+    }
+
+    /// The engine is gone, and the looks that it had will not end.
+    pub fn abandon(&mut self) {
+        for _ in 0..self.books.in_flight {
+            self.books.end(FrameEnd::Failed);
+        }
+    }
+
+    /// What was lost for a prompt since this was last asked; it counts from zero again.
+    pub fn take_since_last(&mut self, prompt: &PromptId) -> SinceLast {
+        let asked = self.prompts.iter_mut().find(|a| a.prompt.id == *prompt);
+        asked.map_or_else(SinceLast::default, |a| std::mem::take(&mut a.since_last))
+    }
+
+    /// Where the camera's frames went.
+    pub fn books(&self) -> Books {
+        self.books
+    }
+
+    fn lost_on_due_prompts(&mut self, end: FrameEnd, now: Mono) {
+        for index in self.schedule.due_prompts(now) {
+            self.prompts[index].since_last.count(end);
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! The sampler as a whole: real slots and shell, a clock driven by hand, an engine that is a counter of permits.
+
+mod changes;
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use proptest::prelude::*;
+
+use super::{
+    slot::{Arrival, Slot, Taken},
+    *,
+};
+use spotter_core::{
+    Books, CameraId, Clock, ColourRange, Frame, FrameTimes, Look, ManualClock, Matrix, Mono,
+    Outcome, Picture, PixelFormat, Prompt, PromptId, SinceLast, WallTime,
+    config::{Camera, CameraPrompt},
+};
+
+const BUDGET: Duration = Duration::from_millis(250);
+/// A look of the machine that these tests think of.
+const MEASURED: Duration = Duration::from_millis(200);
+
+fn limits() -> TimeLimits {
+    TimeLimits::new(BUDGET, Some(MEASURED))
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn camera(id: &str, rate_hz: f64, prompts: &[(&str, f64)]) -> Camera {
+    let prompt = |&(id, rate_hz): &(&str, f64)| CameraPrompt {
+        rate_hz,
+        ..spotter_core::testing::prompt(id)
+    };
+    Camera {
+        rate_hz,
+        ..spotter_core::testing::camera(id, prompts.iter().map(prompt).collect())
+    }
+}
+
+fn ids(cameras: &[Camera]) -> Vec<CameraId> {
+    cameras.iter().map(|camera| camera.id.clone()).collect()
+}
+
+/// A sampler with its clock and the count of frames put into each camera.
+struct Bench {
+    clock: ManualClock,
+    cameras: Vec<CameraId>,
+    put: Vec<u64>,
+    sampler: Arc<Sampler>,
+    share: Arc<Share>,
+}
+
+impl Bench {
+    fn new(cameras: &[Camera]) -> Self {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1000));
+        let sampler = Sampler::new(cameras, Arc::new(clock.clone()));
+        let bench = Self {
+            cameras: ids(cameras),
+            put: vec![0; cameras.len()],
+            share: sampler.share(limits()),
+            sampler,
+            clock,
+        };
+        bench.sampler.seat(&bench.share, &bench.cameras);
+        bench
+    }
+
+    /// The same sampler and clock, for another thread.
+    fn for_another_thread(&self) -> Self {
+        Self {
+            clock: self.clock.clone(),
+            cameras: self.cameras.clone(),
+            put: self.put.clone(),
+            sampler: Arc::clone(&self.sampler),
+            share: Arc::clone(&self.share),
+        }
+    }
+
+    /// As when the app hears of other cameras.
+    fn change(&self, cameras: &[Camera]) {
+        self.sampler.change(cameras);
+        self.sampler.seat(&self.share, &ids(cameras));
+    }
+
+    /// A frame of one grey level, whose first packet came `age` ago.
+    fn frame(&mut self, camera: usize, age: Duration, grey: u8) -> Frame {
+        self.put[camera] += 1;
+        let now = self.clock.now();
+        Frame {
+            camera: self.cameras[camera].clone(),
+            number: self.put[camera],
+            camera_size: (2, 2),
+            key: false,
+            times: FrameTimes {
+                received: now.before(age),
+                received_wall: WallTime::default(),
+                decoded: now,
+                capture: None,
+                rtp: None,
+            },
+            picture: Picture::from_rgb(2, 2, vec![grey; 12]).unwrap(),
+        }
+    }
+
+    fn put_grey(&mut self, camera: usize, age: Duration, grey: u8) {
+        let frame = self.frame(camera, age, grey);
+        self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
+    }
+
+    fn put(&mut self, camera: usize) {
+        self.put_grey(camera, ms(20), 100);
+    }
+
+    /// An NV12 picture of 2 x 2 pixels.
+    fn put_picture(&mut self, camera: usize, planes: Arc<spotter_core::testing::Elsewhere>) {
+        let mut frame = self.frame(camera, ms(20), 0);
+        let (size, strides) = ((2, 2), [2, 2, 0]);
+        let colour = (Matrix::Bt709, ColourRange::Limited);
+        frame.picture = Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap();
+        self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
+    }
+
+    fn books(&self, camera: usize) -> Books {
+        self.sampler.books()[camera].1
+    }
+
+    fn since_last(&self, camera: usize, prompt: &str) -> SinceLast {
+        let prompt = PromptId::new(prompt).unwrap();
+        self.sampler.take_since_last(&self.cameras[camera], &prompt)
+    }
+
+    fn camera_of(&self, look: &Look) -> usize {
+        let found = self.cameras.iter().position(|c| *c == look.frame.camera);
+        found.unwrap()
+    }
+
+    fn answer(&self, look: Look) {
+        self.sampler.done(&Outcome::Answered {
+            frame: look.frame,
+            model_size: (2, 2),
+            answers: vec![],
+        });
+    }
+}
+
+#[test]
+fn the_newest_frame_is_taken_and_the_others_are_counted() {
+    let mut bench = Bench::new(&[camera("gate", 2.0, &[("person", 2.0), ("parcel", 0.2)])]);
+    for _ in 0..3 {
+        bench.put(0);
+        bench.clock.advance(ms(40));
+    }
+    let look = bench.share.try_next().unwrap();
+    assert_eq!((look.frame.number, look.prompts.len()), (3, 2));
+    let received = look.frame.times.received;
+    assert_eq!(look.start_by, received.after(BUDGET));
+    assert_eq!(look.answer_by, received.after(BUDGET + 4 * MEASURED));
+    assert!(bench.share.try_next().is_none());
+    bench.put(0);
+    let expected = Books {
+        arrived: 4,
+        replaced: 2,
+        skipped: 1,
+        in_flight: 1,
+        ..Books::default()
+    };
+    assert_eq!(bench.books(0), expected);
+    bench.answer(look);
+    assert_eq!((bench.books(0).looked, bench.books(0).in_flight), (1, 0));
+    let busy = SinceLast {
+        busy: 2,
+        ..SinceLast::default()
+    };
+    assert_eq!(bench.since_last(0, "parcel"), busy);
+    assert_eq!(bench.since_last(0, "parcel"), SinceLast::default());
+    assert_eq!(bench.since_last(0, "person"), busy);
+}
+
+#[test]
+fn a_frame_over_the_budget_is_late_and_the_next_one_is_taken_at_once() {
+    let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
+    bench.put_grey(0, ms(0), 100);
+    bench.clock.advance(BUDGET + ms(1));
+    assert!(bench.share.try_next().is_none());
+    assert_eq!(bench.books(0).late, 1);
+    bench.put(0);
+    assert_eq!(bench.share.try_next().unwrap().frame.number, 2);
+    assert_eq!(bench.since_last(0, "person").late, 1);
+}
+
+#[test]
+fn what_the_engine_could_not_do_is_counted_by_prompt() {
+    let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
+    bench.put(0);
+    let look = bench.share.try_next().unwrap();
+    bench
+        .sampler
+        .done(&Outcome::Failed(look, "no memory".into()));
+    bench.clock.advance(Duration::from_secs(1));
+    bench.put(0);
+    let look = bench.share.try_next().unwrap();
+    bench.sampler.done(&Outcome::Late(look));
+    let lost = bench.since_last(0, "person");
+    assert_eq!((lost.error, lost.late), (1, 1));
+    let books = bench.books(0);
+    assert_eq!((books.failed, books.late, books.in_flight), (1, 1, 0));
+}
+
+#[test]
+fn a_quiet_scene_is_gated_until_something_moves() {
+    let mut gated = camera("gate", 1.0, &[("person", 1.0)]);
+    gated.motion.on = true;
+    let mut bench = Bench::new(&[gated]);
+    bench.put(0);
+    let look = bench.share.try_next().expect("the first frame passes");
+    bench.answer(look);
+    for _ in 0..5 {
+        bench.clock.advance(Duration::from_secs(1));
+        bench.put(0);
+        assert!(bench.share.try_next().is_none());
+    }
+    assert_eq!(bench.since_last(0, "person").gated, 5);
+    bench.clock.advance(Duration::from_secs(25));
+    bench.put(0);
+    assert!(bench.share.try_next().is_some(), "at least every 30 s");
+    assert_eq!(bench.books(0).gated, 5);
+}
+
+#[test]
+fn masks_are_painted_before_the_engine() {
+    let mut masked = camera("gate", 1.0, &[("person", 1.0)]);
+    masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
+    let mut bench = Bench::new(&[masked]);
+    bench.put(0);
+    let picture = bench.share.try_next().unwrap().frame.picture;
+    assert_eq!(
+        (picture.row(0, 0), picture.row(0, 1)),
+        (&[0; 6][..], &[100; 6][..])
+    );
+}
+
+#[test]
+fn a_picture_on_a_device_stays_there_unless_a_gate_or_a_mask_reads_it() {
+    let plain = camera("plain", 1.0, &[("person", 1.0)]);
+    let mut gated = camera("gated", 1.0, &[("person", 1.0)]);
+    gated.motion.on = true;
+    let mut masked = camera("masked", 1.0, &[("person", 1.0)]);
+    masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
+    // Copies to the host; whether the engine finds the picture on the device.
+    for (camera, copies, on_device) in [(plain, 0, true), (gated, 1, true), (masked, 1, false)] {
+        let mut bench = Bench::new(&[camera]);
+        let planes = Arc::new(spotter_core::testing::Elsewhere::new(vec![
+            vec![200; 4],
+            vec![128; 2],
+        ]));
+        bench.put_picture(0, planes.clone());
+        let picture = bench.share.try_next().unwrap().frame.picture;
+        assert_eq!(planes.copies(), copies, "{}", bench.cameras[0]);
+        assert_eq!(picture.on_device().is_some(), on_device);
+        assert_eq!(picture.is_on_host(), copies > 0);
+        assert_eq!(picture.row(0, 1), [200; 2]);
+        assert_eq!(picture.row(0, 0), [if on_device { 200 } else { 16 }; 2]);
+    }
+}
+
+#[test]
+fn a_picture_that_cannot_be_read_is_no_black_one_for_the_model() {
+    let mut masked = camera("masked", 1.0, &[("person", 1.0)]);
+    masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
+    let plain = camera("plain", 1.0, &[("person", 1.0)]);
+    let mut bench = Bench::new(&[masked, plain]);
+    let lost = || {
+        Arc::new(spotter_core::testing::Elsewhere::lost(vec![
+            vec![200; 4],
+            vec![128; 2],
+        ]))
+    };
+    bench.put_picture(0, lost());
+    assert!(bench.share.try_next().is_none());
+    let books = bench.books(0);
+    assert!(books.failed == 1 && books.balanced(), "{books:?}");
+    assert_eq!(bench.since_last(0, "person").error, 1);
+    // The prompt is still due.
+    bench.put(0);
+    assert_eq!(bench.share.try_next().unwrap().prompts.len(), 1);
+    // Nobody has to read it.
+    bench.put_picture(1, lost());
+    assert!(bench.share.try_next().is_some());
+}
+
+#[test]
+fn next_waits_for_a_frame_and_is_woken_by_it() {
+    let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
+    let share = bench.share.clone();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut next = pin!(share.next());
+    assert!(next.as_mut().poll(&mut context).is_pending());
+    bench.put(0);
+    assert!(matches!(next.poll(&mut context), Poll::Ready(look) if look.frame.number == 1));
+
+    // Two frames for two waiting callers, and a caller that gives up: nobody sleeps beside a waiting frame.
+    let mut bench = Bench::new(&[
+        camera("a", 1.0, &[("person", 1.0)]),
+        camera("b", 1.0, &[("person", 1.0)]),
+    ]);
+    let share = bench.share.clone();
+    let mut gives_up = Box::pin(share.next());
+    let mut stays = pin!(share.next());
+    assert!(gives_up.as_mut().poll(&mut context).is_pending());
+    assert!(stays.as_mut().poll(&mut context).is_pending());
+    bench.put(0);
+    drop(gives_up);
+    assert!(stays.as_mut().poll(&mut context).is_ready());
+}
+
+#[test]
+fn a_frame_that_comes_while_another_is_judged_is_not_looked_at_too() {
+    let configs = [camera("gate", 1.0, &[("person", 1.0)])];
+    let mut bench = Bench::new(&configs);
+    let prompt = Prompt {
+        id: PromptId::new("person").unwrap(),
+        revision: 1,
+        task: configs[0].prompts[0].task.clone(),
+    };
+    let mut slot = Slot::new(1.0, vec![(Arc::new(prompt), 1.0)]);
+    let (first, second) = (bench.frame(0, ms(20), 0), bench.frame(0, ms(20), 0));
+    let now = bench.clock.now();
+    assert!(matches!(slot.put(first, now), Arrival::Waiting(None)));
+    assert!(matches!(slot.take(limits(), now), Some(Taken::Fresh(_))));
+    assert!(matches!(slot.put(second, now), Arrival::Waiting(None)));
+    let (prompts, skipped) = slot.look(now);
+    assert_eq!((prompts.len(), skipped.unwrap().number), (1, 2));
+    assert_eq!(slot.due_since(), None);
+    assert!(slot.books().balanced());
+}
+
+#[test]
+fn threads_lose_no_frame() {
+    let mut gated = camera("b", 30.0, &[("person", 30.0)]);
+    gated.motion.on = true;
+    let cameras = [camera("a", 30.0, &[("person", 30.0)]), gated];
+    let bench = Bench::new(&cameras);
+    let threads: Vec<_> = (0..cameras.len())
+        .map(|index| {
+            let mut own = bench.for_another_thread();
+            let body = move || {
+                for grey in 0..2000u32 {
+                    own.clock.advance(ms(1));
+                    own.put_grey(index, ms(1), (grey / 100 * 10) as u8);
+                }
+            };
+            let name = format!("camera {index}");
+            std::thread::Builder::new().name(name).spawn(body).unwrap()
+        })
+        .collect();
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        if let Some(look) = bench.share.try_next() {
+            assert_eq!(look.prompts.len(), 1);
+            bench.answer(look);
+        }
+    }
+    for (_, books) in bench.sampler.books() {
+        assert!(books.balanced());
+        assert_eq!((books.arrived, books.in_flight), (2000, 0));
+    }
+}
+
+/// Cameras with these frame intervals (ms) and rates, an engine that takes `service_ms` for a look, for `seconds`.
+/// Returns when each camera was looked at, and checks what must hold at each moment.
+fn simulate(cameras: &[(u64, f64)], service_ms: u64, seconds: u64) -> Vec<Vec<Mono>> {
+    let configs: Vec<Camera> = (cameras.iter().enumerate())
+        .map(|(i, &(_, rate))| camera(&format!("c{i}"), rate, &[("person", rate)]))
+        .collect();
+    let mut bench = Bench::new(&configs);
+    let mut looks = vec![Vec::new(); cameras.len()];
+    let mut engine: Option<(Look, Mono)> = None;
+    for tick in 0..seconds * 1000 {
+        bench.clock.advance(ms(1));
+        for (index, &(interval_ms, _)) in cameras.iter().enumerate() {
+            if tick % interval_ms == 0 {
+                bench.put(index);
+            }
+        }
+        let now = bench.clock.now();
+        if let Some((look, _)) = engine.take_if(|(_, until)| *until <= now) {
+            bench.answer(look);
+        }
+        if engine.is_none()
+            && let Some(look) = bench.share.try_next()
+        {
+            let index = bench.camera_of(&look);
+            assert_eq!(look.frame.number, bench.put[index], "the newest frame");
+            assert!(now.since(look.frame.times.received) <= BUDGET);
+            looks[index].push(now);
+            engine = Some((look, now.after(ms(service_ms))));
+        }
+        assert!(bench.sampler.books().iter().all(|(_, b)| b.balanced()));
+    }
+    for (index, &put) in bench.put.iter().enumerate() {
+        assert_eq!(bench.books(index).arrived, put);
+    }
+    looks
+}
+
+#[test]
+fn a_fast_camera_does_not_starve_slow_ones_under_overload() {
+    // Ten looks a second are there; the first camera alone asks for 30, the five others for 1 each.
+    let mut cameras = vec![(33, 30.0)];
+    cameras.extend([(40, 1.0); 5]);
+    let looks = simulate(&cameras, 100, 30);
+    for slow in &looks[1..] {
+        assert!(slow.len() >= 25, "{} of 30 looks", slow.len());
+    }
+    assert!(looks[0].len() >= 100, "the rest is the fast one's");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn fair_within_rates_and_balanced(
+        cameras in prop::collection::vec((20u64..300, 0.5f64..30.0), 1..5),
+        service_ms in 1u64..200,
+    ) {
+        let looks = simulate(&cameras, service_ms, 8);
+        let n = cameras.len() as u64;
+        for (taken, &(interval_ms, rate_hz)) in looks.iter().zip(&cameras) {
+            let period_ms = (1000.0 / rate_hz) as u64;
+            let longest = ms(period_ms + interval_ms + n * service_ms + 2);
+            for pair in taken.windows(2) {
+                prop_assert!(pair[1].since(pair[0]) >= ms(period_ms / 2));
+                // A frame that goes stale while others are served is late, and then the next one is needed.
+                if n * service_ms + 20 < BUDGET.as_millis() as u64 {
+                    prop_assert!(pair[1].since(pair[0]) <= longest, "starved for {:?}", pair[1].since(pair[0]));
+                }
+            }
+            prop_assert!(taken.len() as f64 <= 8.0 * rate_hz + 1.5);
+            prop_assert!(!taken.is_empty() || n * service_ms >= 200);
+        }
+    }
+
+    #[test]
+    fn books_balance_whatever_happens(
+        steps in prop::collection::vec((0u8..5, 0usize..3, 0u64..400), 1..200),
+    ) {
+        let mut configs = ["a", "b", "c"].map(|id| camera(id, 5.0, &[("person", 5.0), ("dog", 1.0)]));
+        configs[1].motion.on = true;
+        let mut bench = Bench::new(&configs);
+        let mut engine = Vec::new();
+        for (what, index, number) in steps {
+            match what {
+                0 | 1 => bench.put_grey(index, ms(number), (number % 3 * 100) as u8),
+                2 => bench.clock.advance(ms(number)),
+                3 => engine.extend(bench.share.try_next()),
+                _ => if let Some(look) = engine.pop() {
+                    prop_assert!(!look.prompts.is_empty());
+                    bench.sampler.done(&match number % 3 {
+                        0 => Outcome::Late(look),
+                        1 => Outcome::Failed(look, "test".into()),
+                        _ => Outcome::Answered { frame: look.frame, model_size: (2, 2), answers: vec![] },
+                    });
+                },
+            }
+            let books = bench.sampler.books();
+            prop_assert!(books.iter().all(|(_, b)| b.balanced() && b.waiting <= 1));
+            let in_flight: u64 = books.iter().map(|(_, b)| b.in_flight).sum();
+            prop_assert_eq!(in_flight, engine.len() as u64);
+        }
+    }
+}

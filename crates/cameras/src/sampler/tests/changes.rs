@@ -1,0 +1,219 @@
+//! Cameras and prompts that come, change and go while frames arrive and looks are under way.
+
+use super::*;
+use spotter_core::Prompt;
+
+fn site() -> [Camera; 3] {
+    ["a", "b", "c"].map(|id| camera(id, 2.0, &[("person", 2.0), ("dog", 2.0)]))
+}
+
+fn asked(look: &Look) -> Vec<(&str, u32)> {
+    let prompts = look.prompts.iter();
+    prompts.map(|p| (p.id.as_str(), p.revision)).collect()
+}
+
+#[test]
+fn new_words_are_due_at_once_and_what_stays_keeps_its_pace() {
+    let mut cameras = site();
+    cameras[0].rate_hz = 30.0;
+    let mut bench = Bench::new(&cameras);
+    bench.put(0);
+    bench.answer(bench.share.try_next().unwrap());
+    bench.clock.advance(ms(200));
+    bench.put(0);
+    assert!(
+        bench.share.try_next().is_none(),
+        "nothing is due for 300 ms"
+    );
+    cameras[0].prompts[1].revision = 2;
+    bench.change(&cameras);
+    bench.put(0);
+    assert_eq!(asked(&bench.share.try_next().unwrap()), [("dog", 2)]);
+    bench.clock.advance(ms(60));
+    bench.put(0);
+    assert_eq!(asked(&bench.share.try_next().unwrap()), [("person", 1)]);
+}
+
+#[test]
+fn a_prompt_that_is_off_is_not_asked_and_a_camera_without_prompts_not_looked_at() {
+    let mut cameras = site();
+    cameras[0].prompts[0].enabled = false;
+    let mut bench = Bench::new(&cameras);
+    bench.put(0);
+    assert_eq!(asked(&bench.share.try_next().unwrap()), [("dog", 1)]);
+    bench.clock.advance(ms(1000));
+    bench.put(0);
+    cameras[0].prompts[1].enabled = false;
+    bench.change(&cameras);
+    assert_eq!(bench.books(0).waiting, 0, "nobody asks anything of it");
+    bench.put(0);
+    assert!(bench.share.try_next().is_none());
+    assert!(bench.books(0).balanced());
+}
+
+#[test]
+fn a_camera_that_is_taken_away_ends_in_the_books_and_may_come_back() {
+    let cameras = site();
+    let mut bench = Bench::new(&cameras);
+    let sink = bench.sampler.camera_sink(&cameras[0].id).unwrap();
+    bench.put(0);
+    let look = bench.share.try_next().unwrap();
+    bench.change(&cameras[1..]);
+    assert!(bench.sampler.camera_sink(&cameras[0].id).is_none());
+    assert_eq!(bench.sampler.books_of_gone().in_flight, 1);
+    // It comes back, for one frame, before its look has ended.
+    bench.change(&cameras);
+    sink(bench.frame(0, ms(20), 100));
+    bench.answer(look);
+    assert_eq!((bench.books(0).looked, bench.books(0).in_flight), (1, 0));
+    bench.change(&cameras[1..]);
+    let gone = bench.sampler.books_of_gone();
+    assert_eq!((gone.arrived, gone.looked, gone.in_flight), (2, 1, 0));
+    assert!(gone.balanced());
+    // What its sink still gets goes nowhere.
+    sink(bench.frame(0, ms(20), 100));
+    assert!(bench.share.try_next().is_none());
+}
+
+#[test]
+fn what_is_asked_once_is_asked_of_the_next_frame_and_moves_no_pace() {
+    let mut cameras = site();
+    cameras[0].motion.on = true;
+    let mut bench = Bench::new(&cameras);
+    bench.put(0);
+    bench.answer(bench.share.try_next().unwrap());
+    bench.clock.advance(ms(10));
+    let prompt = Arc::new(Prompt {
+        id: PromptId::new("ask").unwrap(),
+        revision: 0,
+        task: spotter_core::testing::prompt("rain").task,
+    });
+    assert!(bench.sampler.ask_once(&cameras[0].id, Arc::clone(&prompt)));
+    bench.put(0);
+    let look = bench.share.try_next().unwrap();
+    assert_eq!(
+        asked(&look),
+        [("ask", 0)],
+        "the scene is still and nothing is due"
+    );
+    bench.answer(look);
+    bench.put(0);
+    assert!(bench.share.try_next().is_none(), "once");
+    let roof = CameraId::new("roof").unwrap();
+    assert!(!bench.sampler.ask_once(&roof, prompt));
+
+    cameras[0].motion.on = false;
+    bench.change(&cameras);
+    bench.sampler.hurry(&cameras[0].id);
+    bench.put(0);
+    let look = bench.share.try_next().unwrap();
+    assert_eq!(asked(&look), [("person", 1), ("dog", 1)]);
+    bench.answer(look);
+    assert!(bench.books(0).balanced());
+}
+
+#[test]
+fn a_camera_that_moves_to_another_engine_takes_its_frame_its_pace_and_its_books_along() {
+    let cameras = site();
+    let mut bench = Bench::new(&cameras);
+    let sink = bench.sampler.camera_sink(&cameras[0].id).unwrap();
+    bench.put(0);
+    bench.answer(bench.share.try_next().unwrap());
+    // Its engine is gone; frames go on to come, and the newest waits.
+    bench.sampler.seat(&bench.share, &[]);
+    bench.clock.advance(ms(1000));
+    for _ in 0..2 {
+        sink(bench.frame(0, ms(20), 100));
+    }
+    assert!(bench.share.try_next().is_none());
+    let other = bench.sampler.share(limits());
+    let mut context = Context::from_waker(Waker::noop());
+    let mut next = pin!(other.next());
+    assert!(next.as_mut().poll(&mut context).is_pending());
+    bench.sampler.seat(&other, &ids(&cameras));
+    let Poll::Ready(look) = next.poll(&mut context) else {
+        panic!("a frame that waits wakes who has its camera now");
+    };
+    assert_eq!(look.frame.number, 3);
+    bench.answer(look);
+    sink(bench.frame(0, ms(20), 100));
+    assert!(other.try_next().is_none(), "nothing is due for 500 ms");
+    let expected = Books {
+        arrived: 4,
+        looked: 2,
+        replaced: 1,
+        skipped: 1,
+        ..Books::default()
+    };
+    assert_eq!(bench.books(0), expected);
+}
+
+#[test]
+fn looks_that_went_with_their_engine_have_failed() {
+    let cameras = site();
+    let mut bench = Bench::new(&cameras);
+    for camera in [0, 1] {
+        bench.put(camera);
+        bench.share.try_next().unwrap();
+    }
+    bench.change(&cameras[1..]);
+    bench.sampler.abandon();
+    let gone = bench.sampler.books_of_gone();
+    assert_eq!((gone.failed, gone.in_flight), (1, 0));
+    let (_, books) = bench.sampler.books()[0];
+    assert_eq!((books.failed, books.in_flight), (1, 0));
+}
+
+proptest! {
+    #[test]
+    fn books_balance_while_everything_changes(
+        steps in prop::collection::vec((0u8..8, 0usize..3, 0u64..400), 1..200),
+    ) {
+        let configs = site();
+        let mut here = configs.to_vec();
+        let mut bench = Bench::new(&configs);
+        let mut engine = Vec::new();
+        let mut put = 0;
+        for (what, index, number) in steps {
+            match what {
+                0 | 1 => if here.iter().any(|camera| camera.id == configs[index].id) {
+                    bench.put(index);
+                    put += 1;
+                },
+                2 => bench.clock.advance(ms(number)),
+                3 => engine.extend(bench.share.try_next()),
+                4 => if let Some(look) = engine.pop() {
+                    bench.answer(look);
+                },
+                // The engine goes, and later another has the cameras.
+                5 => {
+                    bench.sampler.abandon();
+                    engine.clear();
+                    bench.share = bench.sampler.share(limits());
+                }
+                6 => bench.sampler.seat(&bench.share, &ids(&here)),
+                _ => {
+                    match here.iter().position(|camera| camera.id == configs[index].id) {
+                        Some(at) if number % 2 == 0 => drop(here.remove(at)),
+                        Some(at) => {
+                            let camera = &mut here[at];
+                            camera.rate_hz = 1.0 + number as f64 / 50.0;
+                            camera.prompts[0].enabled = number % 3 == 0;
+                            camera.prompts[1].revision += 1;
+                        }
+                        None => here.push(configs[index].clone()),
+                    }
+                    bench.sampler.change(&here);
+                }
+            }
+            let mut all = bench.sampler.books_of_gone();
+            for (_, books) in bench.sampler.books() {
+                prop_assert!(books.balanced() && books.waiting <= 1);
+                all.add(&books);
+            }
+            prop_assert!(all.balanced());
+            prop_assert_eq!((all.arrived, all.in_flight), (put, engine.len() as u64));
+            prop_assert!(engine.iter().all(|look: &Look| !look.prompts.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! From a path to a checked [`Config`], or to everything that is wrong with the file.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    Config, Environment, Problem, Problems, Severity, camera,
+    defaults::SCHEMA,
+    problem::Notes,
+    reader::{Reader, Value},
+    sections, syntax,
+};
+
+/// No configuration is longer, in bytes.
+const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A checked configuration with what is worth telling at each start.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Only valid values.
+    pub config: Config,
+    /// Sorted by line.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads the file to run with it. Everything it names on this machine must be there: secrets, certificates, models.
+/// Blocks on the disk.
+pub fn load(path: &Path, environment: &Environment) -> Result<Loaded, Problems> {
+    read(path, environment, Purpose::Run)
+}
+
+/// Reads the file to judge it, perhaps on another machine than the one it is for: a secret, certificate or model
+/// that is not here is a warning, and the secret is left out of the result. Blocks on the disk.
+pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, Problems> {
+    read(path, environment, Purpose::Check)
+}
+
+/// Reads a configuration that a program wrote and no file holds, called `name` in messages; relative paths in it start at the
+/// working directory.
+pub fn of_text(name: &str, text: &str, environment: &Environment) -> Result<Loaded, Problems> {
+    let scope = Scope {
+        environment,
+        dir: PathBuf::new(),
+        purpose: Purpose::Run,
+        allow_plain_secrets: false,
+    };
+    read_text(name, text.as_bytes(), scope)
+}
+
+/// What the configuration is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Run,
+    Check,
+}
+
+/// What every section needs to know beside its table.
+pub(super) struct Scope<'a> {
+    pub(super) environment: &'a Environment,
+    /// Directory of the file: relative paths in it start there.
+    pub(super) dir: PathBuf,
+    pub(super) purpose: Purpose,
+    /// `allow_plain_secrets`, off by default: passwords may stand in the file.
+    pub(super) allow_plain_secrets: bool,
+}
+
+impl Scope<'_> {
+    /// A path of the file, relative ones seen from the file's directory.
+    pub(super) fn path(&self, text: &str) -> PathBuf {
+        self.dir.join(text)
+    }
+
+    /// Notes that something which `value` names is not on this machine.
+    pub(super) fn absent(&self, value: &Value<'_>, text: String) {
+        let severity = match self.purpose {
+            Purpose::Run => Severity::Error,
+            Purpose::Check => Severity::Warning,
+        };
+        value.add(severity, text);
+    }
+}
+
+fn read(path: &Path, environment: &Environment, purpose: Purpose) -> Result<Loaded, Problems> {
+    let file = path.display().to_string();
+    let bytes = read_bytes(path).map_err(|error| {
+        let text = format!("cannot be read: {error}; name a configuration file");
+        let problem = Problem {
+            file: file.clone(),
+            place: None,
+            key: String::new(),
+            text,
+            severity: Severity::Error,
+        };
+        Problems::new(&file, vec![problem])
+    })?;
+    let scope = Scope {
+        environment,
+        dir: path.parent().map(Path::to_owned).unwrap_or_default(),
+        purpose,
+        allow_plain_secrets: false,
+    };
+    read_text(&file, &bytes, scope)
+}
+
+/// Reads the bytes of a file that is called `file` in messages.
+pub(super) fn read_text(file: &str, bytes: &[u8], scope: Scope<'_>) -> Result<Loaded, Problems> {
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+            let notes = Notes::new(file, &good);
+            notes.error(
+                &(good.len()..good.len()),
+                "",
+                "not TOML: holds bytes that are not UTF-8",
+            );
+            return Err(judged_wrong(notes, file));
+        }
+    };
+    let notes = Notes::new(file, text);
+    let document = syntax::parse(&notes, text);
+    let config = document.as_ref().and_then(|document| {
+        let root = Reader::new(&notes, "", 0..0, document.get_ref());
+        read_root(root, scope, hash(bytes))
+    });
+    match (config, notes) {
+        (Some(config), notes) => notes.judge().map(|warnings| Loaded { config, warnings }),
+        (None, notes) => Err(judged_wrong(notes, file)),
+    }
+}
+
+/// The problems of a file of which no configuration came. A reader that gives nothing has noted why; should one
+/// ever not, the empty list still stops the start.
+fn judged_wrong(notes: Notes, file: &str) -> Problems {
+    notes
+        .judge()
+        .err()
+        .unwrap_or_else(|| Problems::new(file, Vec::new()))
+}
+
+fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option<Config> {
+    if let Some(value) = root.get("schema")
+        && value
+            .whole(0..=u64::MAX)
+            .is_some_and(|schema| schema != SCHEMA)
+    {
+        value.error(format!("this version reads schema {SCHEMA} only"));
+    }
+    let allow = root.get("allow_plain_secrets");
+    scope.allow_plain_secrets = allow.and_then(|value| value.flag()).unwrap_or(false);
+
+    let node = sections::node(&scope, root.table("node"));
+    let http = sections::http(root.table("http"));
+    let mqtt = sections::mqtt(&scope, &mut root);
+    let model = sections::model(&scope, root.table("model"));
+    let cameras = camera::cameras(&scope, &mut root);
+    root.finish();
+    Some(Config {
+        node,
+        http,
+        mqtt: mqtt?,
+        model,
+        cameras,
+        hash,
+    })
+}
+
+/// First 12 hex digits of the SHA-256.
+fn hash(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest[..6]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path)?;
+    let count = file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if count as u64 > FILE_MAX_BYTES {
+        return Err(io::Error::other(format!(
+            "longer than {FILE_MAX_BYTES} bytes"
+        )));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,218 @@
+//! Values that the file writes as text, and the nearest known name. Pure: a text goes in, a value or what is wrong
+//! with the text comes out.
+
+use std::time::Duration;
+
+use super::defaults::{CHOICE_MAX_CHARS, CONFIRM_LOOKS_MAX, PROMPT_TEXT_MAX_CHARS};
+use crate::ID_MAX_CHARS;
+
+/// The units of durations with their milliseconds, the smallest first.
+const UNITS_MS: [(&str, f64); 4] = [("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)];
+
+/// `250ms`, `5s`, `1.5m`, `24h`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let plain = |c: char| c.is_ascii_digit() || c == '.';
+    let (number, unit) = text.split_at(text.len() - text.trim_start_matches(plain).len());
+    let amount: Option<f64> = number.parse().ok();
+    let unit_ms = UNITS_MS.iter().find(|(name, _)| *name == unit);
+    match (amount, unit_ms) {
+        (Some(amount), Some((_, ms))) => {
+            Ok(Duration::from_micros((amount * ms * 1e3).round() as u64))
+        }
+        (Some(_), None) if unit.is_empty() => Err(no_unit(&format!("{text:?}"))),
+        _ => Err(format!(
+            "{text:?} is not a duration; write \"5s\", \"500ms\", \"1m\" or \"24h\""
+        )),
+    }
+}
+
+/// What is said about a duration that is a bare number, written `shown` in the file.
+pub(super) fn no_unit(shown: &str) -> String {
+    format!("{shown} has no unit; write \"5s\", \"500ms\" or \"1m\"")
+}
+
+/// A duration as the file writes it, in the largest unit that divides it.
+pub(super) fn duration_text(duration: Duration) -> String {
+    let ms = duration.as_secs_f64() * 1e3;
+    let fits = |unit: &&(&str, f64)| ms >= unit.1 && ms % unit.1 == 0.0;
+    let (unit, unit_ms) = UNITS_MS.iter().rev().find(fits).unwrap_or(&UNITS_MS[0]);
+    format!("{}{unit}", ms / unit_ms)
+}
+
+/// `2 of 3`: so many of the last so many looks.
+pub(super) fn confirm(text: &str) -> Result<(u32, u32), String> {
+    let mut words = text.split(' ');
+    let parts = (words.next(), words.next(), words.next(), words.next());
+    let (Some(hits), Some("of"), Some(looks), None) = parts else {
+        return Err(format!("{text:?} is not understood; write \"2 of 3\""));
+    };
+    let (Ok(hits), Ok(looks)) = (hits.parse::<u32>(), looks.parse::<u32>()) else {
+        return Err(format!("{text:?} is not understood; write \"2 of 3\""));
+    };
+    if hits == 0 || hits > looks {
+        return Err(format!(
+            "{text:?} can never be met as meant; the first number is 1 to {looks}"
+        ));
+    }
+    if looks > CONFIRM_LOOKS_MAX {
+        return Err(format!("{looks} is above {CONFIRM_LOOKS_MAX} looks"));
+    }
+    Ok((hits, looks))
+}
+
+/// The words of a prompt or a question, trimmed.
+pub fn prompt_text(text: &str) -> Result<String, String> {
+    let hint = "say in plain words what to look for";
+    line(text, PROMPT_TEXT_MAX_CHARS, hint)
+}
+
+/// One of the texts that an answer may be, trimmed.
+pub(super) fn choice(text: &str) -> Result<String, String> {
+    line(text, CHOICE_MAX_CHARS, "write what the answer may be")
+}
+
+/// A plain line that says something, trimmed; `hint` helps who wrote nothing.
+fn line(text: &str, max_chars: usize, hint: &str) -> Result<String, String> {
+    let text = text.trim();
+    let count = text.chars().count();
+    if text.is_empty() {
+        return Err(format!("empty; {hint}"));
+    }
+    if count > max_chars {
+        return Err(format!("{count} characters, limit {max_chars}"));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(
+            "holds a control character (a tab or a line break); write one plain line".to_owned(),
+        );
+    }
+    Ok(text.to_owned())
+}
+
+/// One level of MQTT topics; Home Assistant allows the same characters in its discovery topics.
+pub(super) fn topic_level(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if text.is_empty() || !text.chars().all(allowed) {
+        return Err(format!(
+            "{text:?} is not one topic level; use letters, digits, _ and -"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// `sha256:` and 64 hex digits, with or without colons between the bytes (as openssl prints them).
+pub(super) fn fingerprint(text: &str) -> Result<[u8; 32], String> {
+    let wrong = || {
+        "needs \"sha256:\" and 64 hex digits; `openssl x509 -noout -fingerprint -sha256` prints them".to_owned()
+    };
+    let digits = text
+        .strip_prefix("sha256:")
+        .ok_or_else(wrong)?
+        .replace(':', "");
+    if digits.len() != 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+    }
+    Ok(bytes)
+}
+
+/// An id made of any text: lower case, foreign characters become `_`; `None` when nothing is left.
+pub(super) fn id_suggestion(text: &str) -> Option<String> {
+    let clean = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9' | '_' | '-') => c,
+        _ => '_',
+    };
+    let id: String = text.trim().chars().map(clean).take(ID_MAX_CHARS).collect();
+    Some(id).filter(|id| id.contains(|c: char| c.is_ascii_alphanumeric()))
+}
+
+/// The known name that `name` was probably meant to be: at most one edit in three characters away.
+pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let scored = known.into_iter().map(|known| {
+        let edits = strsim::damerau_levenshtein(&name, &known.to_lowercase());
+        (edits, known)
+    });
+    let (edits, best) = scored.min_by_key(|(edits, _)| *edits)?;
+    let limit = name.chars().count().max(best.chars().count()) / 3;
+    (edits <= limit.max(1) && edits < best.chars().count()).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit() {
+        let ms = |text| duration(text).unwrap().as_micros();
+        assert_eq!(ms("250ms"), 250_000);
+        assert_eq!(ms("1.5s"), 1_500_000);
+        assert_eq!(ms("1m"), 60_000_000);
+        assert_eq!(ms("24h"), 86_400_000_000);
+        assert_eq!(
+            duration("5").unwrap_err(),
+            "\"5\" has no unit; write \"5s\", \"500ms\" or \"1m\""
+        );
+        for wrong in ["", "s", "-5s", "5 s", "1.2.3s", "5d", "ä", "1e3s"] {
+            assert!(
+                duration(wrong).unwrap_err().contains("is not a duration"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_as_they_are_written() {
+        for text in ["0ms", "250ms", "5s", "90s", "1m", "24h"] {
+            assert_eq!(duration_text(duration(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn confirm_counts_hits_of_looks() {
+        assert_eq!(confirm("2 of 3"), Ok((2, 3)));
+        for wrong in [
+            "",
+            "2",
+            "2/3",
+            "two of three",
+            "4 of 3",
+            "0 of 3",
+            "1 of 1000",
+            "2 of 3 of 4",
+        ] {
+            assert!(confirm(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn fingerprints_with_and_without_colons() {
+        let plain = format!("sha256:{}", "0aFf".repeat(16));
+        let spaced = format!("sha256:{}0A:FF", "0A:FF:".repeat(15));
+        assert_eq!(fingerprint(&plain), fingerprint(&spaced));
+        assert_eq!(fingerprint(&plain).unwrap()[..2], [0x0a, 0xff]);
+        assert!(fingerprint("sha256:12").is_err());
+        assert!(fingerprint(&format!("sha256:{}", "ä".repeat(32))).is_err());
+    }
+
+    #[test]
+    fn nearest_names_are_near() {
+        let known = ["url", "user", "password", "prompt", "rate"];
+        assert_eq!(nearest("promts", known), Some("prompt"));
+        assert_eq!(nearest("passwrod", known), Some("password"));
+        assert_eq!(nearest("Rate", known), Some("rate"));
+        assert_eq!(nearest("colour", known), None);
+        assert_eq!(nearest("", known), None);
+    }
+
+    #[test]
+    fn ids_are_suggested_out_of_any_text() {
+        assert_eq!(id_suggestion("Front Door").as_deref(), Some("front_door"));
+        assert_eq!(id_suggestion("---"), None);
+        assert_eq!(id_suggestion(""), None);
+    }
+}

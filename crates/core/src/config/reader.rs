@@ -1,0 +1,311 @@
+//! Reads a table of the file into typed values and notes everything that is wrong with it, so that all problems of
+//! a file appear in one run. A getter that finds a problem notes it and answers `None`: the caller goes on with any
+//! value, because a file with an error never becomes a `Config`.
+
+use std::{
+    fmt::Display,
+    ops::{Range, RangeInclusive},
+    time::Duration,
+};
+
+use toml::{
+    Spanned,
+    de::{DeString, DeTable, DeValue},
+};
+
+use super::{
+    parse,
+    problem::{Notes, Severity},
+};
+use crate::IdError;
+
+/// One value of the file with its full key.
+pub(super) struct Value<'a> {
+    notes: &'a Notes,
+    key: String,
+    item: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Value<'a> {
+    /// Where the value stands, in bytes.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.item.span()
+    }
+
+    /// Notes an error about this value.
+    pub(super) fn error(&self, text: impl Into<String>) {
+        self.notes.error(&self.span(), &self.key, text);
+    }
+
+    /// Notes something that does not forbid the start.
+    pub(super) fn warning(&self, text: impl Into<String>) {
+        self.notes.warning(&self.span(), &self.key, text);
+    }
+
+    /// Notes a problem of the given severity.
+    pub(super) fn add(&self, severity: Severity, text: impl Into<String>) {
+        self.notes
+            .add(severity, &self.span(), &self.key, text.into());
+    }
+
+    /// True for text, without noting anything.
+    pub(super) fn is_text(&self) -> bool {
+        self.item.get_ref().is_str()
+    }
+
+    /// Text as it stands.
+    pub(super) fn text(&self) -> Option<&'a str> {
+        self.expect(self.item.get_ref().as_str(), "text in quotes")
+    }
+
+    /// Text that `make` turns into a value, or into what is wrong with it.
+    pub(super) fn parsed<T>(&self, make: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        self.checked(make(self.text()?))
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.text()?;
+        if let Some((_, value)) = choices.iter().find(|(word, _)| *word == text) {
+            return Some(*value);
+        }
+        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+        let guess = match parse::nearest(text, words.iter().copied()) {
+            Some(word) => format!("; did you mean {word:?}?"),
+            None => String::new(),
+        };
+        self.error(format!("{text:?} is none of {}{guess}", words.join(", ")));
+        None
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&self) -> Option<bool> {
+        self.expect(self.item.get_ref().as_bool(), "true or false")
+    }
+
+    /// A number, whole or not.
+    pub(super) fn number(&self, range: RangeInclusive<f64>) -> Option<f64> {
+        let number = match self.item.get_ref() {
+            DeValue::Float(float) => float.as_str().parse().ok(),
+            DeValue::Integer(whole) => i64::from_str_radix(whole.as_str(), whole.radix())
+                .ok()
+                .map(|whole| whole as f64),
+            _ => None,
+        };
+        let number: f64 = self.expect(number, "a number")?;
+        if number.is_nan() {
+            self.error("nan is not a number");
+            return None;
+        }
+        self.in_range(number, &range, |number| {
+            // Debug keeps 1e300 short; whole numbers are shown without ".0".
+            format!("{number:?}").trim_end_matches(".0").to_owned()
+        })
+    }
+
+    /// A whole number.
+    pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let whole = self.item.get_ref().as_integer();
+        let whole = whole.and_then(|w| i128::from_str_radix(w.as_str(), w.radix()).ok());
+        let whole = self.expect(whole, "a whole number")?;
+        let range = i128::from(*range.start())..=i128::from(*range.end());
+        let whole = self.in_range(whole, &range, |whole| format!("{whole}"))?;
+        u64::try_from(whole).ok()
+    }
+
+    /// A time with its unit.
+    pub(super) fn duration(&self, range: RangeInclusive<Duration>) -> Option<Duration> {
+        let bare = match self.item.get_ref() {
+            DeValue::Integer(whole) => Some(whole.to_string()),
+            DeValue::Float(float) => Some(float.to_string()),
+            _ => None,
+        };
+        if let Some(number) = bare {
+            self.error(parse::no_unit(&number));
+            return None;
+        }
+        let duration = self.parsed(parse::duration)?;
+        self.in_range(duration, &range, |d| parse::duration_text(*d))
+    }
+
+    /// The elements of an array.
+    pub(super) fn list(&self) -> Option<Vec<Value<'a>>> {
+        let array = self.expect(self.item.get_ref().as_array(), "an array")?;
+        let element = |item| Value {
+            notes: self.notes,
+            key: self.key.clone(),
+            item,
+        };
+        Some(array.iter().map(element).collect())
+    }
+
+    /// A table.
+    pub(super) fn table(&self) -> Option<Reader<'a>> {
+        let table = self.expect(self.item.get_ref().as_table(), "a table")?;
+        Some(Reader::new(self.notes, &self.key, self.span(), table))
+    }
+
+    /// The value, when there is one; else what is wrong is noted.
+    pub(super) fn checked<T, E: Into<String>>(&self, result: Result<T, E>) -> Option<T> {
+        result.map_err(|text| self.error(text)).ok()
+    }
+
+    fn expect<T>(&self, value: Option<T>, needed: &str) -> Option<T> {
+        if value.is_none() {
+            // The value itself is not shown: it may be a secret in the wrong place.
+            let found = self.item.get_ref().type_str();
+            self.error(format!("needs {needed}, found a value of type {found}"));
+        }
+        value
+    }
+
+    fn in_range<T: PartialOrd>(
+        &self,
+        value: T,
+        range: &RangeInclusive<T>,
+        shown: impl Fn(&T) -> String,
+    ) -> Option<T> {
+        let limit = match &value {
+            low if low < range.start() => format!("below {}", shown(range.start())),
+            high if high > range.end() => format!("above {}", shown(range.end())),
+            _ => return Some(value),
+        };
+        self.error(format!("{} is {limit}", shown(&value)));
+        None
+    }
+}
+
+/// One table. Every key that is asked for becomes a known one; [`Reader::finish`] reports the others.
+pub(super) struct Reader<'a> {
+    notes: &'a Notes,
+    path: String,
+    span: Range<usize>,
+    table: &'a DeTable<'a>,
+    known: Vec<&'static str>,
+    missing: Vec<(Vec<&'static str>, String)>,
+}
+
+impl<'a> Reader<'a> {
+    /// Of a table that stands at `span` (its header), with its full key; the whole file has an empty one.
+    pub(super) fn new(
+        notes: &'a Notes,
+        path: &str,
+        span: Range<usize>,
+        table: &'a DeTable<'a>,
+    ) -> Self {
+        Self {
+            notes,
+            path: path.to_owned(),
+            span,
+            table,
+            known: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// The value of `key`, when the file has one.
+    pub(super) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
+        let item = self.table.get(key)?;
+        Some(Value {
+            notes: self.notes,
+            key: self.key_of(key),
+            item,
+        })
+    }
+
+    /// The table `key`, when the file has one.
+    pub(super) fn table(&mut self, key: &'static str) -> Option<Reader<'a>> {
+        self.get(key)?.table()
+    }
+
+    /// The tables below `key` with their ids, in the order of the file.
+    pub(super) fn tables<T>(
+        &mut self,
+        key: &'static str,
+        id: fn(&str) -> Result<T, IdError>,
+    ) -> Vec<(T, Reader<'a>)> {
+        let Some(parent) = self.table(key) else {
+            return Vec::new();
+        };
+        let mut entries: Vec<_> = parent.table.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let mut tables = Vec::new();
+        for (name, item) in entries {
+            let id = parent.id_of(name, id);
+            let (notes, key) = (parent.notes, parent.key_of(name.get_ref()));
+            let table = Value { notes, key, item }.table();
+            tables.extend(id.zip(table));
+        }
+        tables
+    }
+
+    /// Notes an error about the whole table.
+    pub(super) fn error(&self, text: impl Into<String>) {
+        self.notes.error(&self.span, &self.path, text);
+    }
+
+    /// Notes that none of `keys` is there, though one must be. A misspelt key that [`Reader::finish`] finds explains
+    /// it better and takes its place.
+    pub(super) fn missing(&mut self, keys: &[&'static str], text: impl Into<String>) {
+        self.missing.push((keys.to_vec(), text.into()));
+    }
+
+    /// Reports keys that nobody asked for, then what is missing.
+    pub(super) fn finish(mut self) {
+        for name in self.table.keys() {
+            if self.known.contains(&name.get_ref().as_ref()) {
+                continue;
+            }
+            let text = match parse::nearest(name.get_ref(), self.known.iter().copied()) {
+                Some(near) => {
+                    self.missing.retain(|(keys, _)| !keys.contains(&near));
+                    format!("unknown key; did you mean {near:?}?")
+                }
+                None => format!("unknown key; known here: {}", self.known.join(", ")),
+            };
+            let key = self.key_of(name.get_ref());
+            self.notes.error(&name.span(), &key, text);
+        }
+        for (_, text) in &self.missing {
+            self.notes.error(&self.span, &self.path, text);
+        }
+    }
+
+    /// The full key of `name` in this table, quoted where TOML needs quotes.
+    fn key_of(&self, name: &str) -> String {
+        let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let shown: &dyn Display = if !name.is_empty() && name.chars().all(bare) {
+            &name
+        } else {
+            &format!("{name:?}")
+        };
+        match self.path.as_str() {
+            "" => shown.to_string(),
+            path => format!("{path}.{shown}"),
+        }
+    }
+
+    /// The id, or after noting what is wrong with it the suggested one, so that the table below is checked too.
+    fn id_of<T>(
+        &self,
+        name: &Spanned<DeString<'_>>,
+        make: fn(&str) -> Result<T, IdError>,
+    ) -> Option<T> {
+        let text = name.get_ref();
+        let error = match make(text) {
+            Ok(id) => return Some(id),
+            Err(error) => error,
+        };
+        let suggestion = parse::id_suggestion(text);
+        let text = match &suggestion {
+            Some(better) => format!("{error}; suggestion {better:?}"),
+            None => error.to_string(),
+        };
+        self.notes
+            .error(&name.span(), &self.key_of(name.get_ref()), text);
+        make(&suggestion?).ok()
+    }
+}

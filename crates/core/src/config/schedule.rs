@@ -1,0 +1,200 @@
+//! Weekly schedules such as `Mon-Fri 18:00-06:00 Europe/Berlin`: read, checked, and asked whether a moment is inside.
+
+use jiff::{Timestamp, ToSpan, tz};
+
+use super::Schedule;
+use crate::WallTime;
+
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+const SHAPE: &str = "write \"Mon-Fri 18:00-06:00 Europe/Berlin\"";
+
+/// How much of two zone names must agree (Jaro-Winkler, 0..1) to offer one for the other.
+const ZONE_LIKENESS: f64 = 0.9;
+
+impl Schedule {
+    /// True when `now` is inside. Clock times are those of the zone, so that a span that ends at 06:00 does so in
+    /// summer and in winter; a span over midnight belongs to the day on which it starts.
+    pub fn covers(&self, now: WallTime) -> bool {
+        let (Ok(zone), Ok(instant)) = (
+            tz::db().get(&self.zone),
+            Timestamp::from_nanosecond(i128::from(now.unix_nanos())),
+        ) else {
+            // The zone was found when the schedule was read; looking too often is the safe side.
+            return true;
+        };
+        let local = zone.to_datetime(instant);
+        let minute = local.hour() as u16 * 60 + local.minute() as u16;
+        let today = local.date().weekday().to_monday_zero_offset() as usize % 7;
+        let yesterday = local.date().checked_sub(1.day()).map_or(today, |date| {
+            date.weekday().to_monday_zero_offset() as usize % 7
+        });
+        let over_midnight = self.to_minute <= self.from_minute;
+        if over_midnight {
+            (self.days[today] && minute >= self.from_minute)
+                || (self.days[yesterday] && minute < self.to_minute)
+        } else {
+            self.days[today] && (self.from_minute..self.to_minute).contains(&minute)
+        }
+    }
+}
+
+/// Reads `DAYS FROM-TO ZONE`: days as `Mon-Fri` or `Mon,Wed,Sat-Sun`, times as 00:00 to 24:00, an IANA zone.
+pub(super) fn schedule(text: &str) -> Result<Schedule, String> {
+    let words: Vec<_> = text.split_whitespace().collect();
+    let [days_text, times, zone] = words[..] else {
+        let hint = if words.len() == 2 {
+            " (the time zone is not guessed)"
+        } else {
+            ""
+        };
+        return Err(format!(
+            "{text:?} is not days, times and a time zone{hint}; {SHAPE}"
+        ));
+    };
+    let days = days(days_text)?;
+    let (from, to) = times
+        .split_once('-')
+        .ok_or_else(|| format!("{times:?} is not a span of time; {SHAPE}"))?;
+    let (from_minute, to_minute) = (minute(from)?, minute(to)?);
+    if from_minute == MINUTES_A_DAY {
+        return Err(format!("{from:?} cannot start a span; write 00:00"));
+    }
+    Ok(Schedule {
+        days,
+        from_minute,
+        to_minute,
+        zone: zone_name(zone)?,
+    })
+}
+
+const MINUTES_A_DAY: u16 = 24 * 60;
+
+fn days(text: &str) -> Result<[bool; 7], String> {
+    let mut on = [false; 7];
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (day(first)?, day(last)?);
+        let span = (last + 7 - first) % 7;
+        for step in 0..=span {
+            on[(first + step) % 7] = true;
+        }
+    }
+    Ok(on)
+}
+
+fn day(text: &str) -> Result<usize, String> {
+    let found = DAYS.iter().position(|day| *day == text);
+    found.ok_or_else(|| format!("{text:?} is not a day; days are {}", DAYS.join(" ")))
+}
+
+/// `18:30` as minutes after midnight; `24:00` is the end of the day.
+fn minute(text: &str) -> Result<u16, String> {
+    let wrong = || format!("{text:?} is not a time of day; write 00:00 to 24:00");
+    let [b'0'..=b'2', b'0'..=b'9', b':', b'0'..=b'5', b'0'..=b'9'] = text.as_bytes() else {
+        return Err(wrong());
+    };
+    let number = |digits: &str| digits.parse::<u16>().map_err(|_| wrong());
+    let minute = number(&text[..2])? * 60 + number(&text[3..])?;
+    if minute > MINUTES_A_DAY {
+        return Err(wrong());
+    }
+    Ok(minute)
+}
+
+/// The zone's name as the database spells it.
+fn zone_name(text: &str) -> Result<String, String> {
+    let found = tz::db().get(text).ok();
+    if let Some(name) = found.as_ref().and_then(|zone| zone.iana_name()) {
+        return Ok(name.to_owned());
+    }
+    let names: Vec<String> = tz::db().available().map(|name| name.to_string()).collect();
+    let score = |name: &&String| strsim::jaro_winkler(&text.to_lowercase(), &name.to_lowercase());
+    // Abbreviations such as CEST are near to many names and mean none of them.
+    let near = names
+        .iter()
+        .filter(|name| text.contains('/') && score(name) >= ZONE_LIKENESS)
+        .max_by(|a, b| score(a).total_cmp(&score(b)));
+    Err(match near {
+        Some(near) => format!("unknown zone {text:?}; did you mean {near:?}?"),
+        None => format!("unknown zone {text:?}; use names such as Europe/Berlin"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(utc: &str) -> WallTime {
+        let instant: Timestamp = utc.parse().unwrap();
+        WallTime::from_unix_millis(instant.as_millisecond())
+    }
+
+    #[test]
+    fn a_span_over_midnight_belongs_to_the_day_it_starts_on() {
+        let nights = schedule("Mon-Fri 18:00-06:00 Europe/Berlin").unwrap();
+        assert_eq!(nights.days, [true, true, true, true, true, false, false]);
+        assert_eq!((nights.from_minute, nights.to_minute), (1080, 360));
+        // 2026-11-20 is a Friday; Berlin is one hour ahead of UTC in winter.
+        assert!(!nights.covers(at("2026-11-20T16:59:59Z")));
+        assert!(nights.covers(at("2026-11-20T17:00:00Z")));
+        assert!(nights.covers(at("2026-11-21T04:59:59Z")));
+        assert!(!nights.covers(at("2026-11-21T05:00:00Z")));
+        assert!(!nights.covers(at("2026-11-21T20:00:00Z")));
+        assert!(!nights.covers(at("2026-11-23T04:00:00Z")), "Sunday night");
+    }
+
+    #[test]
+    fn clock_times_hold_in_summer_and_winter() {
+        let day = schedule("Mon-Sun 08:00-20:00 Europe/Berlin").unwrap();
+        assert!(day.covers(at("2026-07-01T06:00:00Z")));
+        assert!(!day.covers(at("2026-12-01T06:00:00Z")));
+        // The clocks go back on 2026-10-25 at 03:00 summer time: 02:30 is there twice, and both are inside.
+        let night = schedule("Sun 02:00-03:00 Europe/Berlin").unwrap();
+        assert!(night.covers(at("2026-10-25T00:30:00Z")));
+        assert!(night.covers(at("2026-10-25T01:30:00Z")));
+        assert!(!night.covers(at("2026-10-25T02:00:00Z")));
+        // They go forward on 2026-03-29 from 02:00 to 03:00: that hour is not there, and what begins before it ends with it.
+        for minute in 0..180 {
+            let now = at("2026-03-29T00:00:00Z").plus_seconds(f64::from(minute) * 60.0);
+            assert!(!night.covers(now), "{minute}");
+            let into_the_gap = schedule("Sun 01:30-02:30 Europe/Berlin").unwrap();
+            assert_eq!(
+                into_the_gap.covers(now),
+                (30..60).contains(&minute),
+                "{minute}"
+            );
+        }
+    }
+
+    #[test]
+    fn days_may_wrap_and_the_day_may_end_at_24() {
+        let wrapped = schedule("Sat-Mon,Wed 00:00-24:00 UTC").unwrap();
+        assert_eq!(wrapped.days, [true, false, true, false, false, true, true]);
+        assert!(wrapped.covers(at("2026-11-21T23:59:00Z")));
+        assert!(!wrapped.covers(at("2026-11-24T12:00:00Z")), "Tuesday");
+    }
+
+    #[test]
+    fn messages_say_what_is_wrong() {
+        for (text, part) in [
+            (
+                "Mon-Fri 18:00-06:00 CEST",
+                "unknown zone \"CEST\"; use names such as Europe/Berlin",
+            ),
+            (
+                "Mon-Fri 18:00-06:00 Europe/Berln",
+                "did you mean \"Europe/Berlin\"?",
+            ),
+            ("Mon-Fri 18:00-06:00", "the time zone is not guessed"),
+            ("Montag 18:00-06:00 UTC", "\"Montag\" is not a day"),
+            ("Mon 18-06 UTC", "\"18\" is not a time of day"),
+            ("Mon 24:30-25:00 UTC", "\"24:30\" is not a time of day"),
+            ("Mon 24:00-06:00 UTC", "cannot start a span"),
+            ("", "is not days, times and a time zone"),
+        ] {
+            let error = schedule(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Logins and keys: named in the file, kept elsewhere. Nothing here ever prints one.
+
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
+
+use super::{Secret, load::Scope, reader::Value};
+
+/// No password or key is longer, in bytes.
+const SECRET_MAX_BYTES: u64 = 64 * 1024;
+
+/// What a secret is good for decides how it may be named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SecretKind {
+    /// A password: `env`, `cred` or `file`; one line break at the end is taken off.
+    Password,
+    /// A PEM key: `env`, `cred_file` or `file`; kept as it is.
+    Key,
+}
+
+impl SecretKind {
+    fn credential_key(self) -> &'static str {
+        match self {
+            Self::Password => "cred",
+            Self::Key => "cred_file",
+        }
+    }
+}
+
+/// Fetches the secret that `value` names: `{ env = "NAME" }`, `{ cred = "NAME" }` (systemd), `{ file = "PATH" }`.
+pub(super) fn secret(scope: &Scope, value: &Value<'_>, kind: SecretKind) -> Option<Secret> {
+    let credential_key = kind.credential_key();
+    let advice = format!(
+        "use {{ env = \"NAME\" }}, {{ {credential_key} = \"NAME\" }} or {{ file = \"PATH\" }}"
+    );
+    if value.is_text() {
+        if !scope.allow_plain_secrets {
+            value.error(format!("plain text is refused; {advice}"));
+            return None;
+        }
+        value.warning(format!(
+            "plain text, readable by all who read this file; {advice}"
+        ));
+        return usable(value, value.text()?.to_owned(), kind);
+    }
+    let mut table = value.table()?;
+    let keys = ["env", credential_key, "file"];
+    let named = keys.map(|key| table.get(key));
+    let found = match named {
+        [Some(variable), None, None] => {
+            let name = variable.text();
+            name.and_then(|name| from_variable(scope, value, name))
+        }
+        [None, Some(credential), None] => {
+            let name = credential.text();
+            name.and_then(|name| from_credential(scope, value, name))
+        }
+        [None, None, Some(file)] => file
+            .text()
+            .and_then(|path| from_file(scope, value, &scope.path(path))),
+        [None, None, None] => {
+            table.missing(&keys, format!("no secret is named; {advice}"));
+            None
+        }
+        _ => {
+            table.error(format!("several secrets are named; {advice}"));
+            None
+        }
+    };
+    table.finish();
+    usable(value, found?, kind)
+}
+
+fn usable(value: &Value<'_>, mut text: String, kind: SecretKind) -> Option<Secret> {
+    if kind == SecretKind::Password {
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
+    }
+    if text.is_empty() {
+        value.error("the secret is empty");
+        return None;
+    }
+    Some(Secret::new(text))
+}
+
+fn from_variable(scope: &Scope, value: &Value<'_>, name: &str) -> Option<String> {
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') || name.is_empty() {
+        // Not shown: it may be the secret itself.
+        value.error("what \"env\" says is not the name of an environment variable");
+        return None;
+    }
+    let found = scope.environment.variable(name);
+    if found.is_none() {
+        scope.absent(
+            value,
+            format!("environment variable {name:?} is not set or empty"),
+        );
+    }
+    found
+}
+
+fn from_credential(scope: &Scope, value: &Value<'_>, name: &str) -> Option<String> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    if !name.bytes().all(allowed) || name.bytes().all(|b| b == b'.') {
+        value.error(
+            "what \"cred\" says is not the name of a credential; use letters, digits, _ - and .",
+        );
+        return None;
+    }
+    let absent = || {
+        let remedy = format!("add LoadCredential={name}:PATH to the unit");
+        scope.absent(
+            value,
+            format!("credential {name:?} was not given by systemd; {remedy}"),
+        );
+    };
+    let Some(dir) = scope.environment.credentials_dir() else {
+        absent();
+        return None;
+    };
+    match read(&dir.join(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            absent();
+            None
+        }
+        result => value.checked(
+            result.map_err(|error| format!("credential {name:?} cannot be read: {error}")),
+        ),
+    }
+}
+
+fn from_file(scope: &Scope, value: &Value<'_>, path: &Path) -> Option<String> {
+    let shown = path.display();
+    match fs::metadata(path).map(|meta| meta.permissions().mode() & 0o7777) {
+        Ok(mode) if mode & 0o004 != 0 => {
+            value.warning(format!(
+                "{shown} is readable by all (mode {mode:04o}); run `chmod 600 {shown}`"
+            ));
+        }
+        Ok(_) => {}
+        Err(error) => {
+            scope.absent(value, format!("{shown} cannot be read: {error}"));
+            return None;
+        }
+    }
+    value.checked(read(path).map_err(|error| format!("{shown} cannot be read: {error}")))
+}
+
+/// Reads a small text file; a pipe, which would block, is refused and a huge file is not read to its end.
+fn read(path: &Path) -> io::Result<String> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a plain file"));
+    }
+    let mut text = String::new();
+    let read = fs::File::open(path)?
+        .take(SECRET_MAX_BYTES + 1)
+        .read_to_string(&mut text)?;
+    if read as u64 > SECRET_MAX_BYTES {
+        let limit = format!("longer than {SECRET_MAX_BYTES} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, limit));
+    }
+    Ok(text)
+}

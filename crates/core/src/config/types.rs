@@ -1,0 +1,434 @@
+//! The checked configuration: only valid values, nothing optional that has a default. Read by `load` and `check` alone.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::defaults;
+use crate::{CameraId, NodeId, PromptId, Task, ZoneId};
+
+/// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret text.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text itself. Call it where the text is handed to a library, never to format or store it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[node]`
+    pub node: Node,
+    /// `[http]`
+    pub http: Http,
+    /// `[mqtt]`
+    pub mqtt: Mqtt,
+    /// `[model]`
+    pub model: Model,
+    /// `[camera.*]`, in the order of the file; at least one.
+    pub cameras: Vec<Camera>,
+    /// First 12 hex digits of the file's SHA-256, to tell configurations apart.
+    pub hash: String,
+}
+
+impl Config {
+    /// The same with other cameras.
+    pub fn with_cameras(&self, cameras: Vec<Camera>) -> Self {
+        Self {
+            cameras,
+            ..self.clone()
+        }
+    }
+}
+
+/// This box.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Level of the topics; the host name by default.
+    pub name: NodeId,
+    /// Where state is kept; `auto` is systemd's `STATE_DIRECTORY`, else `$XDG_STATE_HOME/spotter` or `~/.local/state/spotter`.
+    pub state_dir: PathBuf,
+}
+
+/// Metrics and health.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Http {
+    /// Address to listen on; `None` = off. Default `127.0.0.1:9464`.
+    pub listen: Option<std::net::SocketAddr>,
+}
+
+/// How the broker is reached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mqtt {
+    /// Host name or address.
+    pub host: String,
+    /// Port; 1883, with TLS 8883.
+    pub port: u16,
+    /// `None` = plain TCP.
+    pub tls: Option<MqttTls>,
+    /// First level of all topics; default `spotter`.
+    pub base: String,
+    /// Login.
+    pub user: Option<String>,
+    /// Login.
+    pub password: Option<Secret>,
+    /// Which commands are obeyed; default basic.
+    pub commands: Commands,
+    /// Whether run-time changes survive a restart; default keep.
+    pub overrides: Overrides,
+    /// The broker keeps the last picture of each prompt's events for who comes later; default false.
+    pub retain_snapshots: bool,
+    /// What is kept while the broker is away.
+    pub spool: Spool,
+    /// Home Assistant.
+    pub ha: HomeAssistant,
+}
+
+/// TLS to the broker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MqttTls {
+    /// PEM file of the authority; `None` = the machine's own list.
+    pub ca: Option<PathBuf>,
+    /// PEM file with our certificate, for mutual TLS.
+    pub client_cert: Option<PathBuf>,
+    /// PEM text of our key.
+    pub client_key: Option<Secret>,
+    /// The certificate is not checked. Warned at each start.
+    pub insecure: bool,
+}
+
+/// Which commands are obeyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commands {
+    /// None.
+    Off,
+    /// The `/set` topics.
+    Basic,
+    /// Also `cmd`.
+    All,
+}
+
+/// Whether run-time changes survive a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overrides {
+    /// They do.
+    Keep,
+    /// They do not.
+    Forget,
+}
+
+/// Bounds of what is kept for the broker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spool {
+    /// Number of events.
+    pub events: usize,
+    /// Oldest event kept.
+    pub max_age: Duration,
+    /// Megabytes on disk.
+    pub max_mb: u64,
+}
+
+/// How Home Assistant learns of us.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HomeAssistant {
+    /// Which kind of discovery message.
+    pub discovery: Discovery,
+    /// Its first topic level; default `homeassistant`.
+    pub prefix: String,
+}
+
+/// Kinds of discovery message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discovery {
+    /// One message a device (Home Assistant 2024.11 and later).
+    Device,
+    /// One message an entity.
+    Single,
+    /// None.
+    Off,
+}
+
+/// Where frames lie that an NVIDIA GPU decodes for an engine on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FramePlace {
+    /// They come to the host: unchanged tiles are found and not encoded again.
+    Host,
+    /// They stay on the GPU, and every tile is encoded.
+    Gpu,
+}
+
+/// Which model runs where. Its serde form goes to the processes of engines and is not that of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// Where it comes from.
+    pub source: ModelSource,
+    /// On what it runs.
+    pub device: Device,
+    /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
+    pub gpus: Vec<u32>,
+    /// Arithmetic on the GPU.
+    pub precision: Precision,
+    /// Receive to publish; older work is dropped. Default 250 ms with a GPU model, 1 s with the embedded one.
+    pub budget: Duration,
+    /// Objects a prompt may return; default 50.
+    pub max_objects: u32,
+    /// Where frames lie that an NVIDIA GPU decodes for the only engine, on a GPU; with several they come to the host. Default
+    /// the host.
+    pub frames: FramePlace,
+    /// Difference of two tiles, 0..=255, up to which a tile counts as unchanged and is not encoded again: on the CPU the mean of
+    /// its bytes' absolute differences, on a GPU the largest of the source pixels below it, in whole steps. Default 0: answers
+    /// are exact. Warned at each start when it is more.
+    pub tile_difference: f64,
+}
+
+impl Model {
+    /// A model with every other setting at its default.
+    pub fn of(source: ModelSource) -> Self {
+        let budget = match source {
+            ModelSource::Embedded => defaults::BUDGET_EMBEDDED,
+            ModelSource::Directory(_) => defaults::BUDGET,
+        };
+        Self {
+            source,
+            device: Device::Auto,
+            gpus: defaults::GPUS.to_vec(),
+            frames: FramePlace::Host,
+            precision: Precision::Bf16,
+            budget,
+            max_objects: defaults::MAX_OBJECTS as u32,
+            tile_difference: defaults::TILE_DIFFERENCE,
+        }
+    }
+}
+
+/// Where a model comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModelSource {
+    /// The demonstration model in the binary.
+    Embedded,
+    /// A directory with config.json, model.safetensors, tokenizer.json.
+    Directory(PathBuf),
+}
+
+/// On what a model runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Device {
+    /// The GPU when it works, else the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The GPU or nothing.
+    Cuda,
+}
+
+/// Arithmetic on the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Precision {
+    /// bfloat16.
+    Bf16,
+    /// 8-bit products of many rows (compute capability 8.9 and newer).
+    Fp8,
+}
+
+/// One camera with everything filled in (from `[defaults]` where it says nothing).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Camera {
+    /// Its id.
+    pub id: CameraId,
+    /// It is watched. The file cannot say otherwise (a camera that is not wanted is not in it); who runs Spotter can.
+    pub enabled: bool,
+    /// Where its pictures come from.
+    pub source: Source,
+    /// Looks a second at most; 0.01 to 30, default 1. The newest frame wins.
+    pub rate_hz: f64,
+    /// Pictures are scaled to this width while decoding, aspect kept; never enlarged. Default 1280.
+    pub width: u32,
+    /// No frame for so long = stalled; default 5 s.
+    pub stall: Duration,
+    /// Time from connecting to the first frame; default 15 s.
+    pub first_frame: Duration,
+    /// What is decoded.
+    pub decode: Decode,
+    /// Motion gate.
+    pub motion: Motion,
+    /// Areas blacked out before the model, polygons in shares of the picture.
+    pub mask: Vec<Vec<(f64, f64)>>,
+    /// Named areas.
+    pub zones: Vec<Zone>,
+    /// When the camera is looked at; `None` = always. Checked text such as `Mon-Fri 18:00-06:00 Europe/Berlin`.
+    pub schedule: Option<Schedule>,
+    /// What is looked for; at least one.
+    pub prompts: Vec<CameraPrompt>,
+}
+
+impl Camera {
+    /// The zones in which the things of a prompt are counted: those that it asks for, or all.
+    pub fn zones_counted(&self, prompt: &CameraPrompt) -> Vec<ZoneId> {
+        let all = self.zones.iter().map(|zone| &zone.id);
+        all.filter(|zone| prompt.zones.is_empty() || prompt.zones.contains(zone))
+            .cloned()
+            .collect()
+    }
+}
+
+/// Where pictures come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// `rtsp://` and `rtsps://`.
+    Rtsp {
+        /// URL without login.
+        url: String,
+        /// Login.
+        user: Option<String>,
+        /// Login.
+        password: Option<Secret>,
+        /// How RTP travels.
+        transport: Transport,
+        /// Checks of an `rtsps` server.
+        tls: CameraTls,
+    },
+    /// `file:///path/to/video.mp4`; `?loop` plays for ever.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// From the start again at its end.
+        looped: bool,
+    },
+    /// `usb:///dev/video0` (v4l2).
+    Usb {
+        /// The device node.
+        device: PathBuf,
+    },
+    /// `test://` GStreamer's test picture.
+    Test,
+}
+
+/// How RTP travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Inside of the RTSP connection.
+    Tcp,
+    /// Own sockets; pictures break when packets are lost.
+    Udp,
+    /// TCP first.
+    Auto,
+}
+
+/// How the certificate of an `rtsps` camera is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CameraTls {
+    /// By the machine's authorities.
+    Verify,
+    /// Its SHA-256, 32 bytes.
+    Fingerprint([u8; 32]),
+    /// Not at all. Warned at each start.
+    Insecure,
+}
+
+/// What is decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decode {
+    /// Every frame.
+    All,
+    /// Key frames only: cheapest.
+    KeyFrames,
+}
+
+/// The motion gate: frames without motion are not looked at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Motion {
+    /// Off by default.
+    pub on: bool,
+    /// Share of the picture that must change.
+    pub threshold: f64,
+    /// The gate stays open so long after motion.
+    pub hold: Duration,
+    /// A look is taken at least so often, motion or not.
+    pub at_least_every: Duration,
+}
+
+/// A named area of a camera's picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Zone {
+    /// Its id.
+    pub id: ZoneId,
+    /// Corners in shares of the picture, at least three, edges do not cross.
+    pub polygon: Vec<(f64, f64)>,
+    /// Which point of a box must lie inside.
+    pub point: ZonePoint,
+}
+
+/// Which point of a box decides whether it is in a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZonePoint {
+    /// Middle of the lower edge: where it stands.
+    Bottom,
+    /// The centre.
+    Centre,
+}
+
+/// A prompt with its filters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CameraPrompt {
+    /// Its id.
+    pub id: PromptId,
+    /// It is asked. As with cameras, the file cannot say otherwise.
+    pub enabled: bool,
+    /// Rises by one with each change of the words while Spotter runs; 1 in the file.
+    pub revision: u32,
+    /// What is asked.
+    pub task: Task,
+    /// Looks a second; at most the camera's.
+    pub rate_hz: f64,
+    /// Found things below it are not reported; default 0.
+    pub min_score: f64,
+    /// Smaller boxes are not reported, share of the picture; default 0.
+    pub min_area: f64,
+    /// Only boxes in one of these zones count; empty = everywhere.
+    pub zones: Vec<ZoneId>,
+    /// A picture of the best moment is published.
+    pub snapshot: bool,
+    /// Yes/no question asked before an event starts.
+    pub verify: Option<String>,
+    /// Life cycle of events, presence.
+    pub events: Events,
+}
+
+/// Hysteresis of presence and events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Events {
+    /// `confirm.0` of the last `confirm.1` looks must see it; default 2 of 3.
+    pub confirm: (u32, u32),
+    /// Unseen for so long = gone; default 3 s.
+    pub end_after: Duration,
+    /// Unmoved for so long = still; default 30 s.
+    pub still_after: Duration,
+}
+
+/// A checked weekly schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// True for days on which a span starts, Monday first.
+    pub days: [bool; 7],
+    /// Minutes after midnight; a span whose end is not after its start runs over midnight.
+    pub from_minute: u16,
+    /// Minutes after midnight.
+    pub to_minute: u16,
+    /// IANA name, e.g. Europe/Berlin.
+    pub zone: String,
+}

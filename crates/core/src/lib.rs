@@ -1,0 +1,41 @@
+//! The nouns of Spotter, shared by every stage: ids, time, frame, prompt, look, answer, event, command, geometry.
+//!
+//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O, wire formats (what
+//! goes over MQTT is known to `publish` alone; serde carries nouns between two processes of one version, `front::wire`) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
+
+mod anchor;
+mod answer;
+mod books;
+mod command;
+pub mod config;
+mod event;
+mod frame;
+mod geometry;
+mod ids;
+mod polygon;
+mod prompt;
+mod repeats;
+#[cfg(any(test, feature = "testing"))]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "test helpers panic with what is wrong"
+)]
+pub mod testing;
+mod time;
+
+pub use anchor::Anchor;
+pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource, yes_or_no};
+pub use books::{Books, FrameEnd, SinceLast};
+pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};
+pub use event::{EndReason, Event, EventStep, Place, TrackId, UpdateReason};
+pub use frame::{
+    ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Matrix, Picture, PictureError,
+    PixelFormat, Planes,
+};
+pub use geometry::{NormBox, NormPoint};
+pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
+pub use polygon::Polygon;
+pub use prompt::{CaptionLength, Prompt, Task};
+pub use repeats::{Repeats, TELL_AGAIN_AFTER};
+pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};

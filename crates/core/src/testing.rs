@@ -1,0 +1,181 @@
+//! What tests of several crates share: a configured camera and broker, a frame, and a picture on a device. Panics name what
+//! is wrong, as tests do.
+
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    CameraId, DevicePlanes, Frame, FrameTimes, Mono, Picture, Planes, PromptId, Task, WallTime,
+    config::{
+        Camera, CameraPrompt, Commands, Decode, Discovery, Events, HomeAssistant, Motion, Mqtt,
+        Overrides, Source, Spool,
+    },
+};
+
+/// A broker on this machine, in clear, that keeps next to nothing for events.
+pub fn mqtt(port: u16) -> Mqtt {
+    Mqtt {
+        host: "127.0.0.1".into(),
+        port,
+        tls: None,
+        base: "spotter".into(),
+        user: None,
+        password: None,
+        commands: Commands::Basic,
+        overrides: Overrides::Keep,
+        retain_snapshots: false,
+        spool: Spool {
+            events: 1,
+            max_age: Duration::from_secs(1),
+            max_mb: 1,
+        },
+        ha: HomeAssistant {
+            discovery: Discovery::Off,
+            prefix: "homeassistant".into(),
+        },
+    }
+}
+
+/// A camera of the test source: one look a second, no gate, no mask, no zones.
+pub fn camera(id: &str, prompts: Vec<CameraPrompt>) -> Camera {
+    Camera {
+        id: CameraId::new(id).expect("an id"),
+        enabled: true,
+        source: Source::Test,
+        rate_hz: 1.0,
+        width: 1280,
+        stall: Duration::from_secs(5),
+        first_frame: Duration::from_secs(15),
+        decode: Decode::All,
+        motion: Motion {
+            on: false,
+            threshold: 0.02,
+            hold: Duration::from_secs(10),
+            at_least_every: Duration::from_secs(30),
+        },
+        mask: Vec::new(),
+        zones: Vec::new(),
+        schedule: None,
+        prompts,
+    }
+}
+
+/// A prompt that detects what it is called, once a second, and reports everything.
+pub fn prompt(id: &str) -> CameraPrompt {
+    CameraPrompt {
+        id: PromptId::new(id).expect("an id"),
+        enabled: true,
+        revision: 1,
+        task: Task::Detect { object: id.into() },
+        rate_hz: 1.0,
+        min_score: 0.0,
+        min_area: 0.0,
+        zones: Vec::new(),
+        snapshot: false,
+        verify: None,
+        events: Events {
+            confirm: (2, 3),
+            end_after: Duration::from_secs(3),
+            still_after: Duration::from_secs(30),
+        },
+    }
+}
+
+/// A frame of one black pixel that was received and taken so long after the beginning of both clocks.
+pub fn frame_at(camera: &CameraId, after: Duration) -> Frame {
+    let received = Mono::default().after(after);
+    Frame {
+        camera: camera.clone(),
+        number: 1,
+        camera_size: (640, 360),
+        key: true,
+        times: FrameTimes {
+            received,
+            received_wall: WallTime::from_unix_nanos(received.as_nanos() as i64),
+            decoded: received,
+            capture: None,
+            rtp: None,
+        },
+        picture: Picture::from_rgb(1, 1, vec![0; 3]).expect("one pixel"),
+    }
+}
+
+/// Planes that say that they lie on a device, one behind the other, and count how often they are copied to the host.
+pub struct Elsewhere {
+    there: Vec<Vec<u8>>,
+    here: OnceLock<Vec<Vec<u8>>>,
+    copies: AtomicUsize,
+    lost: bool,
+}
+
+impl Elsewhere {
+    /// These planes.
+    pub fn new(planes: Vec<Vec<u8>>) -> Self {
+        Self {
+            there: planes,
+            here: OnceLock::new(),
+            copies: AtomicUsize::new(0),
+            lost: false,
+        }
+    }
+
+    /// The same, which cannot be copied.
+    pub fn lost(planes: Vec<Vec<u8>>) -> Self {
+        Self {
+            lost: true,
+            ..Self::new(planes)
+        }
+    }
+
+    /// How often they were copied to the host.
+    pub fn copies(&self) -> usize {
+        self.copies.load(Ordering::Relaxed)
+    }
+}
+
+impl Planes for Elsewhere {
+    fn plane(&self, index: usize) -> &[u8] {
+        let copy = || {
+            self.copies.fetch_add(1, Ordering::Relaxed);
+            match self.lost {
+                true => self
+                    .there
+                    .iter()
+                    .map(|plane| vec![0; plane.len()])
+                    .collect(),
+                false => self.there.clone(),
+            }
+        };
+        &self.here.get_or_init(copy)[index]
+    }
+
+    fn fetch(&self) -> bool {
+        self.plane(0);
+        !self.lost
+    }
+
+    fn plane_len(&self, index: usize) -> usize {
+        self.there[index].len()
+    }
+
+    fn on_device(&self) -> Option<DevicePlanes<'_>> {
+        let mut offsets = [0; 3];
+        for (index, plane) in self.there.iter().enumerate().take(2) {
+            offsets[index + 1] = offsets[index] + plane.len();
+        }
+        offsets[self.there.len()..].fill(0);
+        Some(DevicePlanes {
+            memory: &(),
+            offsets,
+        })
+    }
+
+    fn is_on_host(&self) -> bool {
+        !self.lost && self.here.get().is_some()
+    }
+}

@@ -1,0 +1,156 @@
+//! What a step must fulfil before it may run. Pure: limits and a step in, an error that names the violation out.
+
+use crate::scheduler::backend::{
+    BackendError, Feed, Input, KvTable, Limits, MaskSource, PageId, Pick, Row, Sampling, Step,
+};
+
+/// `Err` names the first violation. A step that passes reads and writes inside of the cache and the tables only.
+pub fn check(step: &Step, limits: &Limits, vocab: usize) -> Result<(), BackendError> {
+    at_most("images", step.images.len(), limits.images)?;
+    at_most("rows", step.rows.len(), limits.rows)?;
+    let positions = step.rows.iter().map(|row| row.inputs.positions());
+    at_most("positions of rows", positions.sum(), limits.positions)?;
+    let mut written = WrittenPages(vec![false; limits.pages]);
+    for (i, image) in step.images.iter().enumerate() {
+        let who = format!("image {i} of the step");
+        room(&who, &image.pages, limits.prefix_positions, limits)?;
+        written.add(&who, &image.pages)?;
+    }
+    for (i, row) in step.rows.iter().enumerate() {
+        let who = format!("row {i} of the step");
+        check_positions(&who, row, limits)?;
+        check_values(&who, row, vocab)?;
+        // Pages that are full before the row's first position are only read.
+        let read_only = (row.position - row.kv.prefix_positions) / limits.page_tokens;
+        written.add(&who, row.kv.own.get(read_only..).unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+fn check_positions(who: &str, row: &Row, limits: &Limits) -> Result<(), BackendError> {
+    let KvTable {
+        prefix,
+        prefix_positions,
+        own,
+    } = &row.kv;
+    let (start, end) = (
+        row.position,
+        row.position.saturating_add(row.inputs.positions()),
+    );
+    if row.inputs.positions() == 0 {
+        return violation(format!("{who} has no inputs, needs at least one"));
+    }
+    if row.picks.len() > row.inputs.positions() {
+        return violation(format!(
+            "{who} has {} decisions after {} inputs",
+            row.picks.len(),
+            row.inputs.positions()
+        ));
+    }
+    if row.picks.len() > 1 && row.wants_mask() {
+        return violation(format!("{who} wants a host mask and verifies a draft"));
+    }
+    if end > limits.context {
+        let context = limits.context;
+        return violation(format!(
+            "{who} reaches position {}, the context has {context}",
+            end - 1
+        ));
+    }
+    if start < *prefix_positions {
+        return violation(format!(
+            "{who} starts at position {start}, inside of its shared prefix of {prefix_positions} positions"
+        ));
+    }
+    room(who, prefix, *prefix_positions, limits)?;
+    room(who, own, end - prefix_positions, limits)
+}
+
+fn check_values(who: &str, row: &Row, vocab: usize) -> Result<(), BackendError> {
+    let inputs: &[Input] = match &row.inputs {
+        Feed::Host(inputs) => inputs,
+        Feed::Carry(_) => &[],
+    };
+    let read = inputs.iter().filter_map(|input| match input {
+        Input::Token(id) => Some(id),
+        Input::Coord(_) | Input::Size(..) => None,
+    });
+    let banned = row.picks.iter().flat_map(|pick| match pick {
+        Pick::Token {
+            mask: MaskSource::Banned(banned),
+            ..
+        } => banned.as_slice(),
+        _ => &[],
+    });
+    if let Some(id) = read.chain(banned).find(|&&id| id as usize >= vocab) {
+        return violation(format!(
+            "{who} names token {id}, the vocabulary has {vocab}"
+        ));
+    }
+    let bad = row.picks.iter().find_map(|pick| match pick {
+        Pick::Token {
+            sampling: Sampling::TopP { temperature, .. },
+            ..
+        } => Some(*temperature).filter(|t| !(*t > 0.0 && t.is_finite())),
+        _ => None,
+    });
+    match bad {
+        Some(temperature) => violation(format!(
+            "{who} has temperature {temperature}, must be above 0 (greedy is a choice of its own)"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Pages exist and have room for `positions`.
+fn room(
+    who: &str,
+    pages: &[PageId],
+    positions: usize,
+    limits: &Limits,
+) -> Result<(), BackendError> {
+    if let Some(page) = pages.iter().find(|page| page.0 as usize >= limits.pages) {
+        return violation(format!(
+            "{who} names page {}, the cache has {}",
+            page.0, limits.pages
+        ));
+    }
+    let capacity = pages.len() * limits.page_tokens;
+    if capacity < positions {
+        let count = pages.len();
+        return violation(format!(
+            "{who} has {count} pages for {capacity} positions, needs {positions}"
+        ));
+    }
+    Ok(())
+}
+
+/// Pages that somebody of the step writes; nobody else may.
+struct WrittenPages(Vec<bool>);
+
+impl WrittenPages {
+    fn add(&mut self, who: &str, pages: &[PageId]) -> Result<(), BackendError> {
+        for page in pages {
+            if std::mem::replace(&mut self.0[page.0 as usize], true) {
+                return violation(format!(
+                    "{who} writes page {}, which the step already writes",
+                    page.0
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn at_most(what: &str, found: usize, limit: usize) -> Result<(), BackendError> {
+    if found > limit {
+        return violation(format!(
+            "the step has {found} {what}, the backend takes {limit}"
+        ));
+    }
+    Ok(())
+}
+
+fn violation<T>(message: String) -> Result<T, BackendError> {
+    Err(BackendError(message))
+}

@@ -1,0 +1,187 @@
+//! [`CpuBackend`]: the caller's side. Checks every call, then hands it to the stream.
+
+use std::sync::Arc;
+
+use super::{
+    device::{Device, Place},
+    kv::KvCache,
+    region::RegionModel,
+    stream::{Command, Stream},
+    text::TextModel,
+    tiles::{TileCache, TileReuse},
+    vision::VisionModel,
+};
+use crate::{
+    contract::{Flights, check},
+    model::{ModelConfig, Weights},
+    scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+};
+use spotter_core::Clock;
+
+/// How much a [`CpuBackend`] takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Steps in flight.
+    pub slots: usize,
+    /// Rows in one step.
+    pub rows: usize,
+    /// Images in one step.
+    pub images: usize,
+    /// Pages of the cache; memory is taken from the system when a page is first written.
+    pub pages: usize,
+    /// Positions of a page.
+    pub page_tokens: usize,
+}
+
+/// What a [`CpuBackend`] does beyond its contract.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Whether unchanged crops are encoded again.
+    pub tile_reuse: TileReuse,
+    /// Fills released pages with values that are not numbers. Who reads them ends the device with an error.
+    pub poison: bool,
+}
+
+/// A Moondream 2 in f32 on all cores, through Rayon's global pool.
+///
+/// The model belongs to a thread of its own, the stream. `launch`, `finalize` and `release` hand over and return;
+/// `commit` waits. An error of the thread, a panic too, comes out of the next call that needs it.
+pub struct CpuBackend {
+    limits: Limits,
+    poison: bool,
+    vocab: usize,
+    flights: Flights,
+    stream: Stream,
+}
+
+impl CpuBackend {
+    /// A backend with the usual [`Options`]; see [`CpuBackend::with_options`].
+    pub fn new(
+        config: &ModelConfig,
+        weights: Weights,
+        capacity: Capacity,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, BackendError> {
+        Self::with_options(config, weights, capacity, Options::default(), clock)
+    }
+
+    /// Takes the weights as f32: twice the memory of a bf16 file, whose tensors are dropped one by one. The step times
+    /// are read from `clock`. Starts the thread `cpu-stream`, which ends when the backend is dropped.
+    pub fn with_options(
+        config: &ModelConfig,
+        weights: Weights,
+        capacity: Capacity,
+        options: Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, BackendError> {
+        let limits = limits(config, capacity)?;
+        let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);
+        let device = Device {
+            config: config.clone(),
+            vision: VisionModel::new(&config.vision, weights.vision),
+            text: TextModel::new(config, weights.text),
+            region: RegionModel::new(weights.region),
+            cache: KvCache::new(shape),
+            tiles: TileCache::new(options.tile_reuse),
+            slots: (0..limits.slots).map(|_| Place::default()).collect(),
+            hidden: Vec::new(),
+            clock,
+        };
+        let vocab = device.text.vocab();
+        Ok(Self {
+            limits,
+            poison: options.poison,
+            vocab,
+            flights: Flights::new(limits.slots, vocab),
+            stream: Stream::start(device, limits.slots)?,
+        })
+    }
+
+    /// What `look` sees of the device, once all steps launched so far have run.
+    #[cfg(test)]
+    pub(super) fn inspect<T: Send + 'static>(
+        &mut self,
+        look: impl FnOnce(&mut Device) -> T + Send + 'static,
+    ) -> Result<T, BackendError> {
+        let (answer, seen) = std::sync::mpsc::sync_channel(1);
+        let look = move |device: &mut Device| answer.send(look(device)).unwrap();
+        self.stream.send(Command::Inspect(Box::new(look)))?;
+        seen.recv().map_err(|e| BackendError(e.to_string()))
+    }
+
+    /// Stops the stream where it is until the other end of `gate` is dropped.
+    #[cfg(test)]
+    pub(super) fn hold(&mut self, gate: std::sync::mpsc::Receiver<()>) -> Result<(), BackendError> {
+        // An error is what it waits for.
+        let wait = move |_: &mut Device| {
+            let _ = gate.recv();
+        };
+        self.stream.send(Command::Inspect(Box::new(wait)))
+    }
+}
+
+impl Backend for CpuBackend {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        check(&step, &self.limits, self.vocab)?;
+        self.flights.launch(slot, &step.rows)?;
+        self.stream.send(Command::Run(slot, step))
+    }
+
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        self.flights.finalize(slot, &masks)?;
+        self.stream.send(Command::Finalize(slot, masks))
+    }
+
+    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+        self.flights.commit(slot)?;
+        self.stream.receive(slot)
+    }
+
+    fn release(&mut self, pages: &[PageId]) {
+        if self.poison {
+            // A stream that is gone says so at the next call that can fail.
+            let _ = self.stream.send(Command::Release(pages.to_vec()));
+        }
+    }
+}
+
+/// The capacity and the model's own limits; an error when not even one look fits.
+fn limits(config: &ModelConfig, capacity: Capacity) -> Result<Limits, BackendError> {
+    let needs = config.prefix_positions() + 1;
+    let positions = capacity.pages.saturating_mul(capacity.page_tokens);
+    if positions < needs {
+        return Err(BackendError(format!(
+            "the cache has {} pages of {} positions, one look needs {needs} positions or more",
+            capacity.pages, capacity.page_tokens
+        )));
+    }
+    for (what, count) in [
+        ("slots", capacity.slots),
+        ("rows", capacity.rows),
+        ("images", capacity.images),
+    ] {
+        if count == 0 {
+            return Err(BackendError(format!(
+                "the backend has 0 {what}, needs one or more"
+            )));
+        }
+    }
+    Ok(Limits {
+        slots: capacity.slots,
+        rows: capacity.rows,
+        pages: capacity.pages,
+        page_tokens: capacity.page_tokens,
+        context: config.text.max_context,
+        prefix_positions: config.prefix_positions(),
+        images: capacity.images,
+        positions: usize::MAX,
+        tokens: usize::MAX,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! From the hidden states of a step to decisions: first all logits, then, when its masks are there, each decision.
+
+use super::{
+    ops::{argmax, softmax},
+    region::RegionModel,
+    text::TextModel,
+};
+use crate::{
+    model::BINS,
+    scheduler::backend::{BackendError, MaskSource, Pick, Picked, Sampling, TokenMask},
+};
+
+/// Bins to both sides of the chosen one that count as agreeing with it.
+const NEIGHBOURS: usize = 2;
+
+/// What decides: the heads of the decoder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads<'a> {
+    /// The vocabulary's head.
+    pub text: &'a TextModel,
+    /// The bins' heads.
+    pub region: &'a RegionModel,
+}
+
+impl Heads<'_> {
+    /// What the heads say to each of `picks`. `hidden` is `[picks, width]`, before the final layer norm. Every head runs
+    /// once, over the picks that need it.
+    pub fn outputs(&self, picks: Vec<Pick>, hidden: &[f32]) -> Outputs {
+        let (text, region, width) = (self.text, self.region, self.text.width());
+        let normed = text.head_inputs(hidden);
+        let rows = |wants: fn(&Pick) -> bool| Rows::of(&picks, wants);
+
+        let ends = rows(|pick| matches!(pick, Pick::CoordOrEnd));
+        let tokens = rows(|pick| matches!(pick, Pick::Token { .. }));
+        let coords = rows(|pick| !matches!(pick, Pick::Size));
+        let sizes = rows(|pick| matches!(pick, Pick::Size));
+        Outputs {
+            ends: ends.run(&normed, width, |x| text.on_or_end_logits(x)),
+            tokens: tokens.run(&normed, width, |x| text.logits(x)),
+            coords: coords.run(hidden, width, |x| region.decode_coords(x)),
+            sizes: sizes.run(hidden, width, |x| region.decode_sizes(x)),
+            picks,
+        }
+    }
+}
+
+/// Logits of a step, from which its decisions are made.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    picks: Vec<Pick>,
+    ends: Logits,
+    tokens: Logits,
+    coords: Logits,
+    sizes: Logits,
+}
+
+impl Outputs {
+    /// Decision `index`. A token that wants a mask of the host is not decided without one. An error means that the
+    /// hidden state was not made of numbers: something was read that nobody had written.
+    pub fn decide(&self, index: usize, mask: Option<&TokenMask>) -> Result<Picked, BackendError> {
+        let coords = self.coords.row(index);
+        let picked = match &self.picks[index] {
+            Pick::Coord => coord(coords, 1.0),
+            Pick::CoordOrEnd => {
+                let logits = self.ends.row(index);
+                coord_or_end(coords, logits[0], logits[1])
+            }
+            Pick::Size => size(self.sizes.row(index)),
+            Pick::Token {
+                mask: source,
+                sampling,
+            } => {
+                let allowed = match (source, mask) {
+                    (MaskSource::Banned(banned), _) => Allowed::AllBut(banned),
+                    (MaskSource::Host, Some(mask)) => Allowed::Only(mask),
+                    (MaskSource::Host, None) => return Ok(Picked::Nothing),
+                };
+                let logits = self.tokens.row(index);
+                let id = token(logits, allowed, *sampling);
+                Picked::Token {
+                    id: id as u32,
+                    probability: probabilities(logits)[id],
+                    coord_bin: argmax(coords) as u16,
+                }
+            }
+        };
+        match is_number(&picked) {
+            true => Ok(picked),
+            false => Err(BackendError(format!(
+                "decision {index} of the step came from values that are not numbers; a page was read that was released or never written, or the weights are damaged"
+            ))),
+        }
+    }
+}
+
+/// One head's logits.
+#[derive(Debug)]
+struct Logits {
+    rows: Rows,
+    /// `[rows, outputs]`.
+    values: Vec<f32>,
+}
+
+impl Logits {
+    /// Of row `row` of the step; empty when the head does not serve it.
+    fn row(&self, row: usize) -> &[f32] {
+        let outputs = self.values.len() / self.rows.rows.len().max(1);
+        match self.rows.rows.binary_search(&row) {
+            Ok(place) => &self.values[place * outputs..][..outputs],
+            Err(_) => &[],
+        }
+    }
+}
+
+/// The rows of a step that one head serves, in ascending order.
+#[derive(Debug)]
+struct Rows {
+    rows: Vec<usize>,
+}
+
+impl Rows {
+    fn of(picks: &[Pick], wants: fn(&Pick) -> bool) -> Self {
+        let rows = (0..picks.len()).filter(|&row| wants(&picks[row]));
+        Self {
+            rows: rows.collect(),
+        }
+    }
+
+    /// What `head` makes of their part of `[all rows, width]`.
+    fn run(self, values: &[f32], width: usize, head: impl Fn(&[f32]) -> Vec<f32>) -> Logits {
+        let rows = self.rows.iter().map(|row| &values[row * width..][..width]);
+        let inputs: Vec<f32> = rows.flatten().copied().collect();
+        let values = head(&inputs);
+        Logits { rows: self, values }
+    }
+}
+
+fn is_number(picked: &Picked) -> bool {
+    match *picked {
+        Picked::End { probability } | Picked::Token { probability, .. } => !probability.is_nan(),
+        Picked::Coord {
+            probability,
+            sharpness,
+            ..
+        } => !probability.is_nan() && !sharpness.is_nan(),
+        Picked::Size { sharpness, .. } => !sharpness.is_nan(),
+        Picked::Nothing => true,
+    }
+}
+
+/// Goes on unless the end's logit is the larger one.
+fn coord_or_end(bins: &[f32], on: f32, end: f32) -> Picked {
+    let probability = (1.0 + (end - on).exp()).recip();
+    if end > on {
+        Picked::End {
+            probability: 1.0 - probability,
+        }
+    } else {
+        coord(bins, probability)
+    }
+}
+
+fn coord(bins: &[f32], probability: f32) -> Picked {
+    let bin = argmax(bins);
+    Picked::Coord {
+        bin: bin as u16,
+        probability,
+        sharpness: sharpness(bins, bin),
+    }
+}
+
+fn size(bins: &[f32]) -> Picked {
+    let (widths, heights) = bins.split_at(BINS);
+    let (width, height) = (argmax(widths), argmax(heights));
+    Picked::Size {
+        width_bin: width as u16,
+        height_bin: height as u16,
+        sharpness: sharpness(widths, width).min(sharpness(heights, height)),
+    }
+}
+
+/// Probability mass of `bin` and its neighbours.
+fn sharpness(logits: &[f32], bin: usize) -> f32 {
+    let end = logits.len().min(bin + NEIGHBOURS + 1);
+    probabilities(logits)[bin.saturating_sub(NEIGHBOURS)..end]
+        .iter()
+        .sum()
+}
+
+fn probabilities(logits: &[f32]) -> Vec<f32> {
+    let mut probabilities = logits.to_vec();
+    softmax(&mut probabilities);
+    probabilities
+}
+
+/// The tokens that may be chosen.
+#[derive(Clone, Copy, Debug)]
+enum Allowed<'a> {
+    AllBut(&'a [u32]),
+    Only(&'a TokenMask),
+}
+
+fn token(logits: &[f32], ids: Allowed<'_>, sampling: Sampling) -> usize {
+    let mut allowed = logits.to_vec();
+    match ids {
+        Allowed::AllBut(banned) => banned
+            .iter()
+            .for_each(|&id| allowed[id as usize] = f32::NEG_INFINITY),
+        Allowed::Only(mask) => {
+            let ids = (0..).zip(&mut allowed);
+            ids.filter(|(id, _)| !mask.allows(*id))
+                .for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+        }
+    }
+    match sampling {
+        Sampling::Greedy => argmax(&allowed),
+        Sampling::TopP {
+            temperature,
+            top_p,
+            uniform,
+        } => draw(&nucleus(&allowed, temperature, top_p), uniform),
+    }
+}
+
+/// Ids and probabilities of the nucleus of `softmax(logits / temperature)`, the likeliest first and the lowest id first
+/// among equals: an id is left out when the mass of the likelier ones exceeds `top_p`. The rest sums to 1.
+pub(super) fn nucleus(logits: &[f32], temperature: f32, top_p: f32) -> Vec<(usize, f32)> {
+    let scaled: Vec<f32> = logits.iter().map(|logit| logit / temperature).collect();
+    let mut sorted: Vec<(usize, f32)> = probabilities(&scaled).into_iter().enumerate().collect();
+    sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let mut mass = 0.0;
+    sorted.retain(|(_, probability)| {
+        let likelier = mass;
+        mass += probability;
+        likelier <= top_p
+    });
+    let kept: f32 = sorted.iter().map(|(_, probability)| probability).sum();
+    sorted
+        .iter_mut()
+        .for_each(|(_, probability)| *probability /= kept);
+    sorted
+}
+
+/// The id at which the running sum passes `uniform`; the last one when rounding keeps the sum below it.
+fn draw(nucleus: &[(usize, f32)], uniform: f32) -> usize {
+    let mut mass = 0.0;
+    let drawn = nucleus.iter().find(|(_, probability)| {
+        mass += probability;
+        uniform < mass
+    });
+    drawn.or(nucleus.last()).map_or(0, |&(id, _)| id)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! [`Device`]: what the stream's thread owns, and how it runs a step.
+//!
+//! A step is `crops ─▶ images ─▶ rows ─▶ decisions`; each stage takes everything of its kind as one batch. What stands
+//! beside a row or a crop never changes its numbers, to the bit: products sum each row in the same order, and attention
+//! goes row by row. So a carried row, a draft and a batch of images give the bits that they would give alone.
+
+use std::sync::Arc;
+
+use super::{
+    decide::{Heads, Outputs},
+    kv::KvCache,
+    region::RegionModel,
+    text::{Sees, Span, TextModel, Want},
+    tiles::TileCache,
+    vision::VisionModel,
+};
+use crate::{
+    model::{self, Crops, ModelConfig, coord_from_bin, size_from_bin},
+    scheduler::backend::{
+        BackendError, Committed, Feed, ImageJob, Input, KvTable, PageId, Picked, Row, RowMask,
+        SlotId, Step, StepTimes,
+    },
+};
+use spotter_core::{Clock, Mono};
+
+/// The network, its cache, and the memory of the steps in flight.
+pub(super) struct Device {
+    pub config: ModelConfig,
+    pub vision: VisionModel,
+    pub text: TextModel,
+    pub region: RegionModel,
+    pub cache: KvCache,
+    pub tiles: TileCache,
+    pub slots: Vec<Place>,
+    /// Hidden states of the step that runs; the memory is used again by the next one.
+    pub hidden: Vec<f32>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What a slot keeps of its step.
+#[derive(Default)]
+pub(super) struct Place {
+    /// The last decision of each row, for those that carry it on.
+    decided: Vec<Picked>,
+    /// A step whose masks are missing.
+    waiting: Option<Waiting>,
+}
+
+/// A step after its forward pass.
+struct Waiting {
+    committed: Committed,
+    outputs: Outputs,
+    /// First output of each row; `None` for a zombie.
+    places: Vec<Option<usize>>,
+    forwarded: Mono,
+}
+
+impl Device {
+    /// Runs a step, all of it or, when a row wants a mask, up to there: then [`Device::finalize`] does the rest.
+    pub fn run(&mut self, slot: SlotId, step: Step) -> Result<Option<Committed>, BackendError> {
+        let started = self.clock.now();
+        let crops: Vec<Crops> = step
+            .images
+            .iter()
+            .map(|image| model::crops(&image.picture, &self.config.vision))
+            .collect();
+        let prepared = self.clock.now();
+        let (crops_encoded, crops_reused) = self.prefill_images(&step.images, &crops);
+        let encoded = self.clock.now();
+        let inputs: Vec<_> = step.rows.iter().map(|row| self.inputs(row)).collect();
+        let outputs = self.forward(&step.rows, &inputs);
+        let forwarded = self.clock.now();
+
+        let mut places = Vec::with_capacity(step.rows.len());
+        let mut picked = Vec::with_capacity(step.rows.len());
+        let mut place = 0;
+        for (row, inputs) in step.rows.iter().zip(&inputs) {
+            let live = inputs.is_some();
+            places.push(live.then_some(place));
+            let decision = |i| match live {
+                true => outputs.decide(place + i, None),
+                false => Ok(Picked::Nothing),
+            };
+            picked.push(
+                (0..row.picks.len())
+                    .map(decision)
+                    .collect::<Result<_, _>>()?,
+            );
+            place += if live { row.picks.len() } else { 0 };
+        }
+        let committed = Committed {
+            picked,
+            model_sizes: crops.iter().map(|crops| self.model_size(crops)).collect(),
+            crops_encoded,
+            crops_reused,
+            times: StepTimes {
+                started,
+                prepare: prepared.since(started),
+                encode: encoded.since(prepared),
+                rows: forwarded.since(encoded),
+                sampling: self.clock.now().since(forwarded),
+                ..StepTimes::default()
+            },
+        };
+        self.slots[slot.0].remember(&committed);
+        if !step.rows.iter().any(Row::wants_mask) {
+            return Ok(Some(committed));
+        }
+        self.slots[slot.0].waiting = Some(Waiting {
+            committed,
+            outputs,
+            places,
+            forwarded,
+        });
+        Ok(None)
+    }
+
+    /// Decides the rows that waited for `masks`. A row without one, and a zombie, stays undecided.
+    pub fn finalize(&mut self, slot: SlotId, masks: &[RowMask]) -> Result<Committed, BackendError> {
+        let began = self.clock.now();
+        let place = &mut self.slots[slot.0];
+        // The caller's side lets no masks through that no step waits for; a step that failed waits no more.
+        let Some(mut waiting) = place.waiting.take() else {
+            return Err(BackendError(format!(
+                "slot {} has no step that waits for masks",
+                slot.0
+            )));
+        };
+        for RowMask { row, mask } in masks {
+            if let Some(output) = waiting.places[*row] {
+                let decision = waiting.outputs.decide(output, Some(mask))?;
+                waiting.committed.picked[*row] = vec![decision];
+            }
+        }
+        let mut committed = waiting.committed;
+        place.remember(&committed);
+        let times = &mut committed.times;
+        times.mask_wait = began
+            .since(waiting.forwarded)
+            .saturating_sub(times.sampling);
+        times.sampling += self.clock.now().since(began);
+        Ok(committed)
+    }
+
+    /// Poisons pages that nobody may read any more.
+    pub fn release(&mut self, pages: &[PageId]) {
+        for page in pages {
+            self.cache.poison(*page);
+        }
+    }
+
+    /// What stands at a row's positions; `None` for a zombie.
+    fn inputs(&self, row: &Row) -> Option<Vec<Input>> {
+        match &row.inputs {
+            Feed::Host(inputs) => Some(inputs.clone()),
+            Feed::Carry(from) => {
+                let decided = self.slots[from.slot.0].decided.get(from.row);
+                decided.and_then(next_input).map(|input| vec![input])
+            }
+        }
+    }
+
+    /// Encodes the pictures and writes the keys and values of BOS and their image tokens. Returns how many crops were
+    /// encoded and how many were known.
+    fn prefill_images(&mut self, images: &[ImageJob], crops: &[Crops]) -> (usize, usize) {
+        if images.is_empty() {
+            return (0, 0);
+        }
+        let pictures: Vec<_> = images
+            .iter()
+            .map(|image| image.camera.as_ref())
+            .zip(crops)
+            .collect();
+        let encoded = self.tiles.encode(&self.vision, &pictures);
+        self.hidden.clear();
+        for (features, crops) in encoded.features.iter().zip(crops) {
+            let bos = self.text.embedding(self.config.tokenizer.bos_id);
+            self.hidden.extend_from_slice(bos);
+            self.hidden
+                .extend(self.vision.image_tokens(features, crops.tiling));
+        }
+        let tables: Vec<KvTable> = images
+            .iter()
+            .map(|image| KvTable {
+                prefix: image.pages.clone(),
+                prefix_positions: self.config.prefix_positions(),
+                own: Vec::new(),
+            })
+            .collect();
+        let span = |kv| Span {
+            positions: 0..self.config.prefix_positions(),
+            kv,
+            sees: Sees::EachOther,
+        };
+        let spans: Vec<Span<'_>> = tables.iter().map(span).collect();
+        // Rows read keys and values only, so the last block's attention and MLP would be for nobody.
+        self.text
+            .forward(&mut self.hidden, &spans, &mut self.cache, Want::KvOnly);
+        (encoded.fresh, encoded.reused)
+    }
+
+    /// Runs all rows but the zombies as one batch, up to the outputs of their heads.
+    fn forward(&mut self, rows: &[Row], inputs: &[Option<Vec<Input>>]) -> Outputs {
+        let live: Vec<(&Row, &Vec<Input>)> = rows
+            .iter()
+            .zip(inputs)
+            .filter_map(|(row, inputs)| Some((row, inputs.as_ref()?)))
+            .collect();
+        self.hidden.clear();
+        for (_, inputs) in &live {
+            embed(&mut self.hidden, &self.text, &self.region, inputs);
+        }
+        let spans: Vec<Span<'_>> = live
+            .iter()
+            .map(|(row, inputs)| Span {
+                positions: row.position..row.position + inputs.len(),
+                kv: &row.kv,
+                sees: Sees::Past,
+            })
+            .collect();
+        if !spans.is_empty() {
+            self.text
+                .forward(&mut self.hidden, &spans, &mut self.cache, Want::Hidden);
+        }
+
+        let width = self.text.width();
+        let mut deciding = Vec::new();
+        let mut picks = Vec::new();
+        let mut end = 0;
+        for (row, inputs) in &live {
+            end += inputs.len() * width;
+            deciding.extend_from_slice(&self.hidden[end - row.picks.len() * width..end]);
+            picks.extend_from_slice(&row.picks);
+        }
+        let heads = Heads {
+            text: &self.text,
+            region: &self.region,
+        };
+        heads.outputs(picks, &deciding)
+    }
+
+    fn model_size(&self, crops: &Crops) -> (u32, u32) {
+        let (width, height) = crops.tiling.resized(&self.config.vision);
+        (width as u32, height as u32)
+    }
+}
+
+impl Place {
+    /// Keeps the last decision of every row.
+    fn remember(&mut self, committed: &Committed) {
+        let last = committed.picked.iter().map(|picked| picked.last());
+        self.decided.clear();
+        self.decided
+            .extend(last.map(|last| last.copied().unwrap_or(Picked::Nothing)));
+    }
+}
+
+/// The automaton of point and detect, and of plain text: what a decision feeds to the next step. `None` once it ended.
+pub(super) fn next_input(decided: &Picked) -> Option<Input> {
+    match *decided {
+        Picked::Coord { bin, .. } => Some(Input::Coord(coord_from_bin(bin) as f32)),
+        Picked::Size {
+            width_bin,
+            height_bin,
+            ..
+        } => Some(Input::Size(
+            size_from_bin(width_bin) as f32,
+            size_from_bin(height_bin) as f32,
+        )),
+        Picked::Token { id, .. } => Some(Input::Token(id)),
+        Picked::End { .. } | Picked::Nothing => None,
+    }
+}
+
+/// Appends embeddings, `[inputs, width]`.
+pub(super) fn embed(
+    hidden: &mut Vec<f32>,
+    text: &TextModel,
+    region: &RegionModel,
+    inputs: &[Input],
+) {
+    for input in inputs {
+        match *input {
+            Input::Token(id) => hidden.extend_from_slice(text.embedding(id)),
+            Input::Coord(coord) => hidden.extend(region.encode_coords(&[coord])),
+            Input::Size(width, height) => hidden.extend(region.encode_sizes(&[width, height])),
+        }
+    }
+}

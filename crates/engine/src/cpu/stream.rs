@@ -1,0 +1,144 @@
+//! The stream: a thread that owns the [`Device`] and runs what it is given, in order.
+//!
+//! ```text
+//!   caller   launch 0   launch 1   commit 0   finalize 1    launch 0   commit 1
+//!               │          │          ▲           │             │          ▲
+//!   stream      └▶ run 0 ──┴▶ run 1 ──┼───────────┴▶ decide 1 ──┴▶ run 0 ──┼─ ..
+//!                    └─ results of 0 ─┘                 └── results of 1 ──┘
+//! ```
+//!
+//! Results wait in a queue of their own for each slot, with room for the one that a slot can have, so the thread never
+//! waits for a reader. At its first error, or when it panics, the thread ends; it is joined, and its last words are the
+//! error of every later call.
+
+use std::{
+    any::Any,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::{Builder, JoinHandle},
+};
+
+use super::device::Device;
+use crate::scheduler::backend::{BackendError, Committed, PageId, RowMask, SlotId, Step};
+
+/// Commands that may wait for each slot: a launch, its masks, and pages given back around them. A caller that is
+/// further ahead waits.
+const QUEUED_PER_SLOT: usize = 8;
+
+/// What the thread is asked for.
+pub(super) enum Command {
+    /// A forward pass, and the decisions that need no mask.
+    Run(SlotId, Step),
+    /// The other decisions.
+    Finalize(SlotId, Vec<RowMask>),
+    /// Nobody reads these pages any more.
+    Release(Vec<PageId>),
+    /// A look at the device between two commands.
+    #[cfg(test)]
+    Inspect(Box<dyn FnOnce(&mut Device) + Send>),
+}
+
+/// The thread and the ways to it.
+pub(super) struct Stream {
+    /// `None` only while it is being dropped.
+    commands: Option<SyncSender<Command>>,
+    /// One for each slot.
+    results: Vec<Receiver<Committed>>,
+    /// `None` once it was joined.
+    thread: Option<JoinHandle<Result<(), BackendError>>>,
+    /// Why it is gone, once it was joined.
+    gone: String,
+}
+
+impl Stream {
+    /// Starts the thread.
+    pub fn start(mut device: Device, slots: usize) -> Result<Self, BackendError> {
+        let (commands, inbox) = sync_channel(slots * QUEUED_PER_SLOT);
+        let (senders, results): (Vec<_>, Vec<_>) = (0..slots).map(|_| sync_channel(1)).unzip();
+        let body = move || {
+            for command in inbox {
+                if let Some((slot, committed)) = answer(&mut device, command)? {
+                    // Fails when the backend is being dropped; then nobody wants the results.
+                    let _ = senders[slot.0].send(committed);
+                }
+            }
+            Ok(())
+        };
+        let thread = Builder::new()
+            .name("cpu-stream".into())
+            .spawn(body)
+            .map_err(|e| BackendError(format!("starting the thread of the CPU's stream: {e}")))?;
+        Ok(Self {
+            commands: Some(commands),
+            results,
+            thread: Some(thread),
+            gone: String::new(),
+        })
+    }
+
+    /// Hands over a command; waits only when the queue is full.
+    pub fn send(&mut self, command: Command) -> Result<(), BackendError> {
+        let sent = self.commands.as_ref().map(|queue| queue.send(command));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) | None => Err(self.ended()),
+        }
+    }
+
+    /// Waits for the results of the step in `slot`, which was launched and has all its masks.
+    pub fn receive(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+        self.results[slot.0].recv().map_err(|_| self.ended())
+    }
+
+    /// Why the thread is gone.
+    fn ended(&mut self) -> BackendError {
+        if let Some(thread) = self.thread.take() {
+            self.gone = match thread.join() {
+                Ok(Err(BackendError(reason))) => reason,
+                Ok(Ok(())) => "the CPU's stream ended before its caller".into(),
+                Err(panic) => format!("the CPU's stream panicked: {}", words(panic.as_ref())),
+            };
+        }
+        BackendError(self.gone.clone())
+    }
+}
+
+impl Drop for Stream {
+    /// Waits for the commands that were handed over, then for the thread.
+    fn drop(&mut self) {
+        self.commands = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed when it happened, and there is nobody left to be told.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Runs one command; results when it completed a step.
+fn answer(
+    device: &mut Device,
+    command: Command,
+) -> Result<Option<(SlotId, Committed)>, BackendError> {
+    let committed = |slot| move |committed| (slot, committed);
+    match command {
+        Command::Run(slot, step) => Ok(device.run(slot, step)?.map(committed(slot))),
+        Command::Finalize(slot, masks) => {
+            device.finalize(slot, &masks).map(committed(slot)).map(Some)
+        }
+        Command::Release(pages) => {
+            device.release(&pages);
+            Ok(None)
+        }
+        #[cfg(test)]
+        Command::Inspect(look) => {
+            look(device);
+            Ok(None)
+        }
+    }
+}
+
+/// The message of a panic.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}

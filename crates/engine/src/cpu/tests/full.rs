@@ -1,0 +1,116 @@
+//! Moondream 2 at its true size, with weights made by a rule. About 9 GB of memory and some minutes.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    cases::compare_objects,
+    config,
+    golden::{CAMERA, assert_exact},
+    pages, picture, run_with,
+};
+use crate::{
+    cpu::{Capacity, CpuBackend},
+    model::{Found, Weights},
+    scheduler::backend::{
+        Backend, Feed, ImageJob, Input, KvTable, Pick, Picked, Row, SlotId, Step,
+    },
+    testing::{
+        golden_full::FullSet,
+        golden_model::{job, sequence},
+        golden_set, json,
+        rule::Rule,
+    },
+};
+use spotter_core::{CameraId, ManualClock};
+
+#[test]
+fn true_widths() {
+    let Some(set) = golden_set("md2-full") else {
+        return;
+    };
+    let config = config(&set);
+    let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
+    let capacity = Capacity {
+        slots: 1,
+        rows: 4,
+        images: 1,
+        pages: 23 + 4 * 5,
+        page_tokens: 32,
+    };
+    let mut backend =
+        CpuBackend::new(&config, weights, capacity, Arc::new(ManualClock::default())).unwrap();
+    let golden = FullSet::read(&set);
+    let mut report = FullSet::nothing(&set);
+    let full = json(&set.join("expected/full.json"));
+    for (image, about) in full["images"].as_object().unwrap() {
+        let cases = about["cases"].as_object().unwrap();
+        let sequences = cases.values().map(|case| sequence(case, &config)).collect();
+        // The reference goes on when a third token beats the end, so its bins are compared with the end left out.
+        let go_on = |pick| match pick {
+            Pick::CoordOrEnd => Pick::Coord,
+            other => other,
+        };
+        let job = ImageJob {
+            camera: Some(CameraId::new(CAMERA).unwrap()),
+            ..job(&backend, picture(&set, image))
+        };
+        let found = run_with(&mut backend, Some(job), sequences, go_on);
+        for ((name, case), found) in cases.iter().zip(found) {
+            compare(&format!("{image} {name}"), &case["expected"], &found);
+        }
+        for name in ["detect", "point"] {
+            check_first_decision(&mut backend, name, &cases[name]["expected"]);
+        }
+        golden.add_image(&mut backend, (&set, image), &config, &mut report);
+    }
+    report.print("md2-full on the CPU");
+    assert_exact(&report, |kind| kind.contains("_block"));
+}
+
+fn compare(name: &str, expected: &Value, found: &Found) {
+    match expected["objects"].as_array() {
+        Some(objects) => compare_objects(name, objects, found),
+        None => assert_eq!(
+            Value::from(found.tokens.clone()),
+            expected["phases"][0]["tokens"],
+            "{name}"
+        ),
+    }
+}
+
+/// The end against the coordinate after the prompt, from the prefix that is still in the cache.
+fn check_first_decision(backend: &mut CpuBackend, name: &str, expected: &Value) {
+    let ids: Vec<u32> = serde_json::from_value(expected["prompt_ids"].clone()).unwrap();
+    let (prefix, own) = pages(backend, 0);
+    let row = Row {
+        inputs: Feed::Host(ids.into_iter().map(Input::Token).collect()),
+        position: 730,
+        kv: KvTable {
+            prefix,
+            prefix_positions: 730,
+            own,
+        },
+        picks: vec![Pick::CoordOrEnd],
+    };
+    let step = Step {
+        images: Vec::new(),
+        rows: vec![row],
+    };
+    backend.launch(SlotId(0), step).unwrap();
+    let picked = backend.commit(SlotId(0)).unwrap().picked[0][0];
+    let decision = &expected["decisions"][0];
+    let on = decision["coord_minus_eos"].as_f64().unwrap();
+    let (ended, on_found) = match picked {
+        Picked::End { probability } => (true, 1.0 - f64::from(probability)),
+        Picked::Coord { probability, .. } => (false, f64::from(probability)),
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(decision["stop_if_restricted"], ended, "{name}");
+    let on_wanted = 1.0 / (1.0 + (-on).exp());
+    assert!(
+        (on_found - on_wanted).abs() < 1e-4,
+        "{name}: {on_found}, wants {on_wanted}"
+    );
+}

@@ -1,0 +1,173 @@
+//! The golden figures (`testing::golden_figures`) of this backend, which proves what they are made with: in f32 hardly an
+//! error, and every decision as in the reference.
+
+use super::{HEAD_DIM, TOLERANCE, all, backend, config, pages, picture, stored};
+use crate::{
+    cpu::{
+        CpuBackend,
+        device::Device,
+        text::{Sees, Span, Want},
+    },
+    model::crops,
+    scheduler::backend::{Backend, KvTable},
+    testing::{
+        golden_figures::SmallSet,
+        golden_report::Report,
+        golden_run::{Depth, Head, Inside},
+        golden_sets,
+    },
+};
+use spotter_core::{CameraId, Picture};
+
+/// Whose crops are looked at twice, and encoded once.
+pub(super) const CAMERA: &str = "golden";
+
+/// Where the prefix lies that golden runs read.
+fn prefix_table(backend: &CpuBackend) -> KvTable {
+    KvTable {
+        prefix: pages(backend, 0).0,
+        prefix_positions: backend.limits().prefix_positions,
+        own: Vec::new(),
+    }
+}
+
+impl Inside for CpuBackend {
+    /// Encoded once more, if it did not come as a picture of [`CAMERA`]: of others the backend keeps nothing.
+    fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
+        let picture = picture.clone();
+        let encode = move |device: &mut Device| {
+            let crops = crops(&picture, &device.config.vision);
+            let camera = CameraId::new(CAMERA).unwrap();
+            let encoded = device
+                .tiles
+                .encode(&device.vision, &[(Some(&camera), &crops)]);
+            let features = encoded.features.concat();
+            let tokens = device.vision.image_tokens(&features, crops.tiling);
+            [features, tokens]
+        };
+        self.inspect(encode).unwrap()
+    }
+
+    fn prefix(&mut self, layer: usize) -> [Vec<f32>; 2] {
+        let kv = prefix_table(self);
+        let read = move |device: &mut Device| {
+            let heads = 0..device.text.width() / HEAD_DIM;
+            stored(&device.cache, &kv, layer, heads)
+        };
+        self.inspect(read).unwrap().into()
+    }
+
+    fn hidden(&mut self, positions: usize) -> Vec<f32> {
+        let hidden = self.inspect(|device| device.hidden.clone()).unwrap();
+        assert_eq!(
+            hidden.len() % positions,
+            0,
+            "values of {positions} positions"
+        );
+        hidden
+    }
+
+    fn logits(&mut self, head: Head) -> Vec<f32> {
+        let decode = move |device: &mut Device| {
+            let (text, hidden) = (&device.text, &device.hidden);
+            let last = &hidden[hidden.len() - text.width()..];
+            match head {
+                Head::Coord => device.region.decode_coords(last),
+                Head::Size => device.region.decode_sizes(last),
+                Head::Vocabulary => text.logits(&text.head_inputs(last)),
+            }
+        };
+        self.inspect(decode).unwrap()
+    }
+}
+
+/// Runs the decoder over the prefix of an image with these tokens, whose keys and values are in the cache afterwards; shows `see`
+/// its states behind every block.
+fn behind_decoder(
+    device: &mut Device,
+    kv: &KvTable,
+    tokens: &[f32],
+    mut see: impl FnMut(usize, &[f32]),
+) {
+    let bos = device.config.tokenizer.bos_id;
+    let mut hidden = [device.text.embedding(bos), tokens].concat();
+    let span = Span {
+        positions: 0..kv.prefix_positions,
+        kv,
+        sees: Sees::EachOther,
+    };
+    for layer in 0..device.text.layers() {
+        let (spans, cache) = (std::slice::from_ref(&span), &mut device.cache);
+        device
+            .text
+            .block(layer, &mut hidden, spans, cache, Want::Hidden);
+        see(layer, &hidden);
+    }
+}
+
+impl CpuBackend {
+    /// Makes the prefix that [`Inside::prefix`] shows of an image's tokens, `[image tokens, width]`, wherever they are from.
+    pub(crate) fn prefill_tokens(&mut self, tokens: Vec<f32>) {
+        let kv = prefix_table(self);
+        let run = move |device: &mut Device| behind_decoder(device, &kv, &tokens, |_, _| ());
+        self.inspect(run).unwrap();
+    }
+}
+
+/// States of a picture behind every block, which the backend runs through without keeping them.
+fn behind_blocks(backend: &mut CpuBackend, picture: &Picture, see: &mut dyn FnMut(Depth, &[f32])) {
+    let (picture, kv) = (picture.clone(), prefix_table(backend));
+    let run = move |device: &mut Device| {
+        let mut states = Vec::new();
+        let crops = crops(&picture, &device.config.vision);
+        let mut hidden = device.vision.tokens(&all(&crops));
+        states.push((Depth::Encoder(0), hidden.clone()));
+        for layer in 0..device.vision.layers() {
+            device.vision.block(layer, &mut hidden);
+            states.push((Depth::Encoder(layer + 1), hidden.clone()));
+        }
+        let features = device.vision.features(&hidden);
+        let tokens = device.vision.image_tokens(&features, crops.tiling);
+        behind_decoder(device, &kv, &tokens, |layer, hidden| {
+            states.push((Depth::Decoder(layer), hidden.to_vec()));
+        });
+        states
+    };
+    for (depth, states) in backend.inspect(run).unwrap() {
+        see(depth, &states);
+    }
+}
+
+/// Errors far below bf16's and all decisions; of the kinds of tensors only those that lie `within` a step may be missing.
+#[track_caller]
+pub(super) fn assert_exact(report: &Report, within: fn(&str) -> bool) {
+    let above = report.figures.above(TOLERANCE.into());
+    assert!(above.is_empty(), "{above:#?}");
+    let missing: Vec<_> = report
+        .figures
+        .missing()
+        .filter(|kind| !within(kind))
+        .collect();
+    assert!(missing.is_empty(), "not compared: {missing:?}");
+    for decided in [&report.bins, &report.choices] {
+        assert!(!decided.is_empty() && decided.iter().all(|d| d.right));
+    }
+}
+
+#[test]
+fn small_sets_in_f32_are_the_reference() {
+    for set in golden_sets() {
+        let (golden, config) = (SmallSet::read(&set), config(&set));
+        let mut backend = backend(&set);
+        let mut report = golden.report(&mut backend, &config);
+        for image in golden.images() {
+            let picture = picture(&set, image);
+            behind_blocks(&mut backend, &picture, &mut |depth, states| {
+                golden.add_depth(&mut report.figures, image, depth, states, &config);
+            });
+        }
+        report.print(&format!("{} on the CPU", set.display()));
+        let within = |kind: &str| ["vision.pooled", "vision.reconstructed"].contains(&kind);
+        assert_exact(&report, within);
+    }
+}

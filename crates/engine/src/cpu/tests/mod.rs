@@ -1,0 +1,118 @@
+//! The arithmetic against golden data, stage by stage and as whole answers.
+
+mod cases;
+mod full;
+mod golden;
+mod images;
+mod ops;
+mod pipelined;
+mod stages;
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use super::{Capacity, CpuBackend, Options, kv::KvCache};
+use crate::{
+    model::{Crops, ModelConfig, ROTARY_DIM},
+    scheduler::backend::KvTable,
+    testing::{
+        self, Tensors,
+        golden_figures::stage,
+        golden_model::{config, pages, picture, run, run_with, weights},
+    },
+};
+use spotter_core::ManualClock;
+
+/// Largest difference in parts of the root mean square of what is wanted; the reference differs from itself by a tenth.
+const TOLERANCE: f32 = 1e-4;
+
+/// Room for the prefix of one image and 32 rows of 160 positions of their own.
+pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> Capacity {
+    let pages =
+        config.prefix_positions().div_ceil(page_tokens) + 32 * 160_usize.div_ceil(page_tokens);
+    Capacity {
+        slots: 3,
+        rows: 32,
+        images: 4,
+        pages,
+        page_tokens,
+    }
+}
+
+pub(super) fn backend(set: &Path) -> CpuBackend {
+    backend_with(set, Options::default())
+}
+
+pub(super) fn backend_with(set: &Path, options: Options) -> CpuBackend {
+    let config = config(set);
+    let (weights, capacity) = (weights(set, &config), capacity(&config, 16));
+    let clock = Arc::new(ManualClock::default());
+    CpuBackend::with_options(&config, weights, capacity, options, clock).unwrap()
+}
+
+/// Fails when a value of `got` differs too much, or is not a number.
+pub(super) fn assert_near(name: &str, got: &[f32], want: &[f32]) {
+    assert_eq!(got.len(), want.len(), "{name}: number of values");
+    let rms =
+        (want.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / want.len() as f64).sqrt() as f32;
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let near = (got - want).abs() <= TOLERANCE * rms;
+        assert!(near, "{name}: value {i} is {got}, wants {want}; rms {rms}");
+    }
+}
+
+/// Compares `got`, `[units, rows, width]`, with the part of the tensor `name` of the image that the set holds ([`stage`]).
+pub(super) fn check_stage(golden: &Tensors, image: &str, name: &str, got: &[f32], rows: usize) {
+    let key = format!("{image}.{name}");
+    let (got, want) = stage(golden, image, name, got, rows).unwrap_or_else(|| panic!("no {key}"));
+    assert_near(&key, &got, want);
+}
+
+/// True when the set has this tensor of the image, whole or in part.
+pub(super) fn has_stage(golden: &Tensors, image: &str, name: &str) -> bool {
+    let key = format!("{image}.{name}");
+    golden.contains_key(&key) || golden.contains_key(&format!("{key}.rows"))
+}
+
+/// All crops of a picture.
+pub(super) fn all(crops: &Crops) -> Vec<&[u8]> {
+    (0..crops.encoded).map(|i| crops.crop(i)).collect()
+}
+
+/// Width of a head in all golden sets.
+const HEAD_DIM: usize = 64;
+
+/// Keys and values of the prefix in some heads of a layer, `[heads, positions, 64]` each; keys in the reference's order,
+/// in which the halves that turn together are interleaved.
+pub(super) fn stored(
+    cache: &KvCache,
+    kv: &KvTable,
+    layer: usize,
+    heads: impl IntoIterator<Item = usize>,
+) -> (Vec<f32>, Vec<f32>) {
+    let segments: Vec<_> = heads
+        .into_iter()
+        .flat_map(|head| cache.segments(layer, head, kv, kv.prefix_positions))
+        .collect();
+    let interleaved = |key: &[f32]| {
+        let (turned, plain) = key.split_at(ROTARY_DIM);
+        let (first, second) = turned.split_at(ROTARY_DIM / 2);
+        let pairs = first.iter().zip(second).flat_map(|(a, b)| [*a, *b]);
+        pairs.chain(plain.iter().copied()).collect::<Vec<f32>>()
+    };
+    let keys = segments
+        .iter()
+        .flat_map(|segment| segment.keys.chunks_exact(HEAD_DIM));
+    let values = segments.iter().flat_map(|segment| segment.values);
+    (
+        keys.flat_map(interleaved).collect(),
+        values.copied().collect(),
+    )
+}
+
+/// The images of a set by `expected/preprocess.json`.
+pub(super) fn images(set: &Path) -> Vec<String> {
+    let preprocess = testing::json(&set.join("expected/preprocess.json"));
+    let names: BTreeMap<String, serde_json::Value> =
+        serde_json::from_value(preprocess["images"].clone()).unwrap();
+    names.into_keys().collect()
+}

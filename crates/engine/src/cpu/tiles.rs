@@ -1,0 +1,210 @@
+//! Crops that a camera showed before are not encoded again.
+//!
+//! ```text
+//!   crop 3 of camera gate ──▶ the bytes of crop 3 of its last picture? ──yes──▶ the features it had
+//!                                        └─no──▶ joins the step's batch ──▶ features, kept with the bytes
+//! ```
+//!
+//! Features depend on the bytes of their crop alone, so the same bytes have the same features to the bit. A camera's
+//! crops are kept until [`TileReuse::On::kept_images`] pictures of other cameras came after them, which bounds the memory: a
+//! crop takes its bytes and its features (1 MB and less in the embedded model, 4 MB in Moondream 2).
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::vision::VisionModel;
+use crate::model::Crops;
+use spotter_core::CameraId;
+
+/// Whether a crop's features are taken from the camera's last picture.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TileReuse {
+    /// Every crop is encoded.
+    Off,
+    /// A crop that the camera showed at the same place before is not.
+    On {
+        /// A camera is forgotten when so many pictures passed without one of its own; at least 1.
+        kept_images: u64,
+        /// Largest mean absolute difference of two crops' bytes (0..255) that counts as the same crop. 0 is exact;
+        /// anything above changes answers.
+        max_difference: f32,
+    },
+}
+
+impl TileReuse {
+    /// The usual reuse with this [`TileReuse::On::max_difference`].
+    pub fn up_to(max_difference: f32) -> Self {
+        Self::On {
+            kept_images: 16,
+            max_difference,
+        }
+    }
+}
+
+impl Default for TileReuse {
+    fn default() -> Self {
+        Self::up_to(0.0)
+    }
+}
+
+/// The last crops of every camera.
+#[derive(Debug)]
+pub(super) struct TileCache {
+    reuse: TileReuse,
+    /// Pictures so far.
+    images: u64,
+    cameras: HashMap<CameraId, Camera>,
+}
+
+#[derive(Debug)]
+struct Camera {
+    /// [`TileCache::images`] at its last picture.
+    seen: u64,
+    tiles: Vec<Arc<Tile>>,
+}
+
+/// A crop as it was encoded. A crop that is only similar keeps these bytes, so that small changes add up until they
+/// count.
+#[derive(Debug)]
+struct Tile {
+    bytes: Box<[u8]>,
+    features: Box<[f32]>,
+}
+
+/// What the encoder made of a step's pictures.
+#[derive(Debug, Default)]
+pub(super) struct Encoded {
+    /// For each picture `[crops, tokens, width]`.
+    pub features: Vec<Vec<f32>>,
+    /// Crops that ran through the encoder.
+    pub fresh: usize,
+    /// Crops that did not have to.
+    pub reused: usize,
+}
+
+/// Where a crop's features come from.
+enum Source {
+    Kept(Arc<Tile>),
+    /// Place in the batch.
+    Batch(usize),
+}
+
+impl TileCache {
+    /// Nothing is known yet.
+    pub fn new(reuse: TileReuse) -> Self {
+        Self {
+            reuse,
+            images: 0,
+            cameras: HashMap::new(),
+        }
+    }
+
+    /// Features of all `pictures`. The crops of all of them that are not known make one batch. A picture without a
+    /// camera is neither looked up nor kept.
+    pub fn encode(
+        &mut self,
+        vision: &VisionModel,
+        pictures: &[(Option<&CameraId>, &Crops)],
+    ) -> Encoded {
+        let mut batch = Vec::new();
+        let mut sources = Vec::with_capacity(pictures.len());
+        for &(camera, crops) in pictures {
+            let source = |index| {
+                let bytes = crops.crop(index);
+                let kept = camera.and_then(|camera| self.find(camera, index, bytes));
+                kept.map(Source::Kept).unwrap_or_else(|| {
+                    batch.push(bytes);
+                    Source::Batch(batch.len() - 1)
+                })
+            };
+            sources.push((0..crops.encoded).map(source).collect::<Vec<_>>());
+        }
+        let computed = vision.encode(&batch);
+        let computed: Vec<&[f32]> = computed.chunks_exact(vision.crop_values()).collect();
+
+        let features = |source: &Source| match source {
+            Source::Kept(tile) => tile.features.to_vec(),
+            Source::Batch(place) => computed[*place].to_vec(),
+        };
+        let encoded = Encoded {
+            features: sources
+                .iter()
+                .map(|sources| sources.iter().flat_map(features).collect())
+                .collect(),
+            fresh: batch.len(),
+            reused: sources.iter().map(Vec::len).sum::<usize>() - batch.len(),
+        };
+        for (&(camera, _), sources) in pictures.iter().zip(sources) {
+            let tile = |source| match source {
+                Source::Kept(tile) => tile,
+                Source::Batch(place) => Arc::new(Tile {
+                    bytes: batch[place].into(),
+                    features: computed[place].into(),
+                }),
+            };
+            self.keep(camera, sources.into_iter().map(tile));
+        }
+        encoded
+    }
+
+    /// Cameras whose crops are kept.
+    #[cfg(test)]
+    pub fn cameras(&self) -> usize {
+        self.cameras.len()
+    }
+
+    fn find(&self, camera: &CameraId, index: usize, bytes: &[u8]) -> Option<Arc<Tile>> {
+        let TileReuse::On { max_difference, .. } = self.reuse else {
+            return None;
+        };
+        let tile = self.cameras.get(camera)?.tiles.get(index)?;
+        alike(&tile.bytes, bytes, max_difference).then(|| Arc::clone(tile))
+    }
+
+    fn keep(&mut self, camera: Option<&CameraId>, tiles: impl Iterator<Item = Arc<Tile>>) {
+        let TileReuse::On { kept_images, .. } = self.reuse else {
+            return;
+        };
+        self.images += 1;
+        let images = self.images;
+        self.cameras
+            .retain(|_, camera| images - camera.seen < kept_images);
+        if let Some(camera) = camera {
+            let seen = Camera {
+                seen: images,
+                tiles: tiles.collect(),
+            };
+            self.cameras.insert(camera.clone(), seen);
+        }
+    }
+}
+
+/// True when the mean absolute difference is at most `max_difference`; with 0, when all bytes are the same.
+fn alike(a: &[u8], b: &[u8], max_difference: f32) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    if a == b {
+        return true;
+    }
+    let difference: u64 = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| u64::from(a.abs_diff(*b)))
+        .sum();
+    difference as f32 <= max_difference * a.len() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_of_zero_means_the_same_bytes() {
+        assert!(alike(&[1, 2, 3, 4], &[1, 2, 3, 4], 0.0));
+        assert!(!alike(&[1, 2, 3, 4], &[1, 2, 3, 5], 0.0));
+        // One step in one byte of four.
+        assert!(alike(&[1, 2, 3, 4], &[1, 2, 3, 5], 0.25));
+        assert!(!alike(&[1, 2, 3, 4], &[1, 2, 3, 6], 0.25));
+        assert!(!alike(&[1, 2], &[1, 2, 3], 255.0), "another crop size");
+    }
+}

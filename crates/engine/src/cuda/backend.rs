@@ -1,0 +1,459 @@
+//! [`CudaBackend`]: the engine's steps on a GPU.
+
+use std::{path::Path, sync::Arc};
+
+use half::bf16;
+
+use super::{
+    clock::StepClock,
+    error::CudaError,
+    fp8,
+    frames::Frames,
+    graphs::{Graphs, Shape},
+    kernels::{Kernels, PAGE, TEXT_HEAD},
+    library::{self, Gpu},
+    memory::Buffer,
+    network::{Features, Network, Tables},
+    products::Products,
+    program::{self, Layout},
+    record::Record,
+    reuse::{Crop, Reuse},
+    slot::{Flight, Slot, Streams, record},
+    stage::Staged,
+    weights::Weights,
+};
+use crate::{
+    contract::{Flights, check},
+    model::{self, ModelConfig, Tiling},
+    scheduler::backend::{Backend, BackendError, Committed, Limits, Picked, RowMask, SlotId, Step},
+};
+use spotter_core::{Clock, Picture};
+
+#[cfg(test)]
+mod inside;
+
+/// How much a [`CudaBackend`] takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Steps in flight.
+    pub slots: usize,
+    /// Rows in one step.
+    pub rows: usize,
+    /// Images in one step.
+    pub images: usize,
+    /// Pages of the cache.
+    pub pages: usize,
+    /// Cameras whose last crops are kept; with none, every crop is encoded. Fewer where memory is short.
+    pub cameras: usize,
+    /// Largest difference of two bytes of a picture that counts as none; 0 is exact.
+    pub tile_difference: u8,
+}
+
+/// Arithmetic of products with many rows.
+#[derive(Clone, Copy, Debug)]
+pub enum Precision<'a> {
+    /// bfloat16.
+    Bf16,
+    /// 8 bits in the blocks of encoder and decoder, with scales from these pictures; at least one.
+    Fp8(&'a [Picture]),
+}
+
+/// Frames that are expected; larger ones make buffers grow when they first come.
+const FRAME_PIXELS: usize = 1920 * 1080;
+/// Positions of rows in a step, for each row that it may have.
+const POSITIONS_PER_ROW: usize = 128;
+/// Tokens that drafts may choose in a step: two answers of a hundred. Each takes 0.2 MB, for its logits.
+const DRAFTED_TOKENS: usize = 224;
+
+/// A Moondream 2 on one GPU.
+///
+/// `launch` and `finalize` queue copies and kernels and return; `commit` waits for an event. Belongs to the thread that
+/// built it.
+pub struct CudaBackend {
+    limits: Limits,
+    vocab: usize,
+    flights: Flights,
+    layout: Layout,
+    streams: Streams,
+    // Before the network, whose kernels and buffers they name.
+    graphs: Graphs,
+    network: Network,
+    frames: Frames,
+    reuse: Reuse,
+    /// Features of crops, for [`Reuse`]'s entries.
+    kept: Buffer<bf16>,
+    slots: Vec<Slot>,
+    /// What rows in flight decided, `[slots, rows]`.
+    carried: Buffer<Record>,
+    /// When the steps ran.
+    clock: StepClock,
+    /// Slot and set of moments of the step committed last.
+    last: Option<(SlotId, usize)>,
+    config: ModelConfig,
+    // Last, so that it outlives everything above.
+    gpu: Gpu,
+}
+
+impl CudaBackend {
+    /// Opens the GPU, compiles and times what is not in `cache`, and copies the weights. Blocks for some seconds.
+    pub fn new(
+        (index, cache): (u32, &Path),
+        config: &ModelConfig,
+        weights: model::Weights,
+        (capacity, precision): (Capacity, Precision<'_>),
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CudaError> {
+        supported(config)?;
+        let gpu = library::open(index)?;
+        if let Precision::Fp8(_) = precision {
+            fp8::supported(config, &gpu)?;
+        }
+        let streams = Streams::new(&gpu.context)?;
+        let stream = &streams.compute;
+        let parts = (
+            Weights::upload(stream, config, weights)?,
+            Kernels::load(&gpu, Arc::clone(stream), cache)?,
+            Products::new(&gpu, Arc::clone(stream), cache)?,
+        );
+        let cameras = kept_cameras(config, capacity, gpu.free_bytes()?);
+        let kept = Buffer::zeros(stream, cameras * camera_values(config))?;
+        let limits = limits(config, capacity, gpu.free_bytes()?)?;
+        let layout = Layout::new(&limits, limits.positions);
+        let crops =
+            (capacity.images * (config.vision.max_crops + 1)).max(config.vision.max_crops * 2);
+        let network = Network::new((&gpu, stream), config, parts, &limits, &layout, crops)?;
+        let vocab = config.text.vocab_size;
+        let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
+        let slot = |_| Slot::new(&gpu.context, &streams, &layout, vocab, frame_bytes);
+        let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
+        let mut backend = Self {
+            limits,
+            vocab,
+            flights: Flights::new(limits.slots, vocab),
+            frames: Frames::new(stream, &config.vision, FRAME_PIXELS)?,
+            reuse: Reuse::new(&config.vision, cameras, capacity.tile_difference),
+            kept,
+            carried: Buffer::zeros(stream, limits.slots * limits.rows)?,
+            graphs: Graphs::new(Arc::clone(stream)),
+            layout,
+            network,
+            slots,
+            clock: StepClock::new(clock),
+            last: None,
+            config: config.clone(),
+            streams,
+            gpu,
+        };
+        if let Precision::Fp8(pictures) = precision {
+            backend.quantise(pictures)?;
+        }
+        backend.network.prepare()?;
+        Ok(backend)
+    }
+
+    /// Lets the pictures pass in bf16 to see how large values get, then goes over to fp8.
+    fn quantise(&mut self, pictures: &[Picture]) -> Result<(), CudaError> {
+        if pictures.is_empty() {
+            return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
+        }
+        let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
+        let stream = Arc::clone(&self.streams.compute);
+        self.network.watch(&stream)?;
+        for picture in pictures {
+            let step = fp8::calibration_step(picture, &self.config, &self.limits);
+            self.launch(SlotId(0), step).map_err(failed)?;
+            self.commit(SlotId(0)).map_err(failed)?;
+        }
+        self.graphs.clear();
+        self.network.quantise(&stream)
+    }
+
+    fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
+        let place = &mut self.slots[slot.0];
+        place.next_turn();
+        let counts = program::write(step, slot, &self.limits, &self.layout, place.block_mut())?;
+        let cuts = self.plan(slot, step)?;
+        let (fresh, all) = (
+            self.reuse.batch(),
+            cuts.iter().map(|cut| cut.crops.len()).sum::<usize>(),
+        );
+        let place = &mut self.slots[slot.0];
+        let encoded = step
+            .images
+            .iter()
+            .zip(&cuts)
+            .filter(|(_, cut)| cut.crops.iter().any(|c| c.fresh));
+        let (pictures, encoded): (Vec<&Picture>, Vec<&Cut>) =
+            encoded.map(|(image, cut)| (&image.picture, cut)).unzip();
+        let staged = place.frames.put(&self.streams.up, &pictures)?;
+        place.upload(&self.streams)?;
+        place.flight = Flight {
+            counts,
+            model_sizes: cuts
+                .iter()
+                .map(|cut| {
+                    let (width, height) = cut.tiling.resized(&self.config.vision);
+                    (width as u32, height as u32)
+                })
+                .collect(),
+            crops: (fresh, all - fresh),
+        };
+        let compute = &self.streams.compute;
+        record(&place.moments().began, compute)?;
+        if !step.images.is_empty() {
+            let encoded = staged.iter().zip(encoded);
+            self.queue_images(slot, step.images.len(), (fresh, encoded))?;
+        }
+        self.queue_rows(slot)?;
+        self.reuse.keep_bytes();
+        Ok(())
+    }
+
+    /// Crops of the frames that hold `fresh` ones, then the tokens of all images.
+    fn queue_images<'a>(
+        &mut self,
+        slot: SlotId,
+        images: usize,
+        (fresh, encoded): (usize, impl Iterator<Item = (&'a Staged, &'a Cut)>),
+    ) -> Result<(), BackendError> {
+        let place = &self.slots[slot.0];
+        let compute = &self.streams.compute;
+        let rows = self.network.patch_rows();
+        let mut crop = 0;
+        for (frame, cut) in encoded {
+            let out = rows.from(crop * self.config.image_tokens());
+            let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.fresh).collect();
+            self.frames
+                .patches(self.network.kernels(), frame, cut.tiling, &wanted, out)?;
+            crop += wanted.iter().filter(|wanted| **wanted).count();
+        }
+        record(&place.moments().prepared, compute)?;
+        let features = Features {
+            image: place.block.start().at(self.layout.image.start),
+            source: place.block.start().at(self.layout.crop_source.start),
+            kept: self.kept.start(),
+            keeps: self.reuse.keeps(),
+        };
+        let network = &self.network;
+        if fresh > 0 {
+            let shape = Shape::Look { crops: fresh };
+            self.graphs.run(Some(shape), || network.look(fresh))?;
+        }
+        network.tokens(images, features)?;
+        Ok(record(&place.moments().encoded, compute)?)
+    }
+
+    /// How the step's pictures are cut, and which crops are encoded; writes both for the kernels.
+    fn plan(&mut self, slot: SlotId, step: &Step) -> Result<Vec<Cut>, BackendError> {
+        self.reuse.begin_step();
+        let block = self.slots[slot.0].block_mut();
+        let (image, source) = (self.layout.image, self.layout.crop_source);
+        let (mut cuts, mut first) = (Vec::with_capacity(step.images.len()), 0);
+        for (index, job) in step.images.iter().enumerate() {
+            let tiling = self.frames.tiling(&job.picture);
+            // A picture that lies on the GPU alone is not fetched to be compared, see `reuse`.
+            let camera = job.camera.as_ref().filter(|_| job.picture.is_on_host());
+            let crops = self.reuse.plan(camera, &job.picture, tiling);
+            let most = self.network.crops_max();
+            if first + crops.len() > source.len || self.reuse.batch() > most {
+                return Err(BackendError(format!(
+                    "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
+                    first + crops.len()
+                )));
+            }
+            let words = [first, tiling.rows, tiling.cols].map(|word| word as i32);
+            block[image.start + index * 3..][..3].copy_from_slice(&words);
+            for crop in &crops {
+                block[source.start + first] = crop.source;
+                first += 1;
+            }
+            cuts.push(Cut { tiling, crops });
+        }
+        Ok(cuts)
+    }
+
+    fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
+        let place = &mut self.slots[slot.0];
+        let tables = Tables {
+            layout: &self.layout,
+            block: place.block.start(),
+        };
+        let results = (place.records.start(), self.carried.start());
+        let counts = &place.flight.counts;
+        let (network, carried) = (&self.network, self.carried.start());
+        // What is one launch already is nothing to record.
+        let forward = match network.is_one_launch(counts) {
+            true => None,
+            false => Some(Shape::forward(slot, counts)),
+        };
+        self.graphs
+            .run(forward, || network.forward(tables, counts, carried))?;
+        record(&place.moments().forwarded, &self.streams.compute)?;
+        let decide = || network.decide(tables, counts, results);
+        self.graphs.run(Shape::decide(slot, counts), decide)?;
+        if counts.wants_masks {
+            return Ok(());
+        }
+        if counts.tokens > 0 {
+            let masks = place.masks.start();
+            self.network.choose_tokens(tables, counts, masks, results)?;
+        }
+        Ok(place.download(&self.streams)?)
+    }
+}
+
+/// A picture of a step.
+struct Cut {
+    tiling: Tiling,
+    crops: Vec<Crop>,
+}
+
+impl Backend for CudaBackend {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        check(&step, &self.limits, self.vocab)?;
+        self.flights.launch(slot, &step.rows)?;
+        self.queue(slot, &step)
+    }
+
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        self.flights.finalize(slot, &masks)?;
+        let place = &mut self.slots[slot.0];
+        let of_row = |row: &Option<usize>| {
+            let wanted = masks.iter().find(|mask| Some(mask.row) == *row);
+            wanted.map(|mask| mask.mask.0.as_slice())
+        };
+        let rows = place.flight.counts.masked_rows.clone();
+        place.upload_masks(&self.streams, rows.iter().map(of_row))?;
+        record(&place.moments().masked, &self.streams.compute)?;
+        let tables = Tables {
+            layout: &self.layout,
+            block: place.block.start(),
+        };
+        let results = (place.records.start(), self.carried.start());
+        let (counts, masks) = (&place.flight.counts, place.masks.start());
+        self.network.choose_tokens(tables, counts, masks, results)?;
+        Ok(place.download(&self.streams)?)
+    }
+
+    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+        self.flights.commit(slot)?;
+        let place = &self.slots[slot.0];
+        let records = place.results()?;
+        let decided = |&(first, picks): &(usize, usize)| {
+            let records = records[first..first + picks].iter();
+            records
+                .map(Record::picked)
+                .collect::<Result<Vec<Picked>, _>>()
+        };
+        let counts = &place.flight.counts;
+        let picked = counts
+            .row_picks
+            .iter()
+            .map(decided)
+            .collect::<Result<_, _>>();
+        let picked = picked.map_err(|_| {
+            BackendError(format!(
+                "a step on {} gave values that are not numbers; a page was read that was never written, or the weights are damaged",
+                self.gpu.name
+            ))
+        })?;
+        let before = self
+            .last
+            .map(|(slot, turn)| self.slots[slot.0].end_of(turn));
+        let times = self.clock.times(place.moments(), before, counts)?;
+        let committed = Committed {
+            picked,
+            model_sizes: place.flight.model_sizes.clone(),
+            crops_encoded: place.flight.crops.0,
+            crops_reused: place.flight.crops.1,
+            times,
+        };
+        self.last = Some((slot, place.turn()));
+        self.slots[slot.0].frames.release();
+        Ok(committed)
+    }
+}
+
+impl Drop for CudaBackend {
+    fn drop(&mut self) {
+        // Nothing may run when buffers go. An error here means that the GPU is gone, and that was told before.
+        let _ = self.streams.drain();
+    }
+}
+
+/// What the kernels ask of a model's shape.
+fn supported(config: &ModelConfig) -> Result<(), CudaError> {
+    let (text, vision, region) = (&config.text, &config.vision, &config.region);
+    let eights = [
+        ("text.dim", text.dim),
+        ("text.ff_dim", text.ff_dim),
+        ("vision.enc_dim", vision.enc_dim),
+        ("vision.enc_ff_dim", vision.enc_ff_dim),
+        ("vision.proj_inner_dim", vision.proj_inner_dim),
+        ("region.inner_dim", region.inner_dim),
+    ];
+    if let Some((name, value)) = eights.iter().find(|(_, value)| !value.is_multiple_of(8)) {
+        return Err(CudaError::Shape(format!(
+            "{name} is {value}, must be a multiple of 8"
+        )));
+    }
+    if text.head_dim() != TEXT_HEAD {
+        return Err(CudaError::Shape(format!(
+            "heads of the decoder have {} values, must have {TEXT_HEAD}",
+            text.head_dim()
+        )));
+    }
+    Ok(())
+}
+
+/// Share of the memory that the weights leave which kept crops may take.
+const KEPT_SHARE: usize = 16;
+
+/// Cameras whose crops are kept, as many as there is memory for.
+fn kept_cameras(config: &ModelConfig, capacity: Capacity, free_bytes: usize) -> usize {
+    let camera_bytes = camera_values(config) * size_of::<bf16>();
+    capacity
+        .cameras
+        .min(free_bytes / KEPT_SHARE / camera_bytes.max(1))
+}
+
+/// Values of the features of a camera's crops.
+fn camera_values(config: &ModelConfig) -> usize {
+    Reuse::crops_each(&config.vision) * config.image_tokens() * config.vision.enc_dim
+}
+
+/// Share of the memory that the weights leave which the cache may take; the rest is for a step's own buffers.
+const CACHE_SHARE: usize = 2;
+
+/// The capacity, with as many pages as there is memory for; an error when not even one look fits.
+fn limits(
+    config: &ModelConfig,
+    capacity: Capacity,
+    free_bytes: usize,
+) -> Result<Limits, CudaError> {
+    let text = &config.text;
+    let page_bytes = text.n_layers * 2 * text.n_heads * PAGE * TEXT_HEAD * size_of::<bf16>();
+    let pages = capacity.pages.min(free_bytes / CACHE_SHARE / page_bytes);
+    let needed = text.max_context.div_ceil(PAGE) + 1;
+    if pages < needed {
+        return Err(CudaError::Memory {
+            free_mib: free_bytes >> 20,
+            needed_mib: (needed * page_bytes * CACHE_SHARE) >> 20,
+        });
+    }
+    Ok(Limits {
+        slots: capacity.slots,
+        rows: capacity.rows,
+        pages,
+        page_tokens: PAGE,
+        context: text.max_context,
+        prefix_positions: config.prefix_positions(),
+        images: capacity.images,
+        positions: (capacity.rows * POSITIONS_PER_ROW).max(text.max_context),
+        tokens: capacity.rows + DRAFTED_TOKENS,
+    })
+}

@@ -1,0 +1,252 @@
+//! What a GPU sustains in work that suits it: large products in bf16 and fp8, and copies of its own memory. No model is
+//! faster than its arithmetic and its memory traffic at these speeds, so they stand beside every figure.
+//!
+//! Sustained: a card that is bound by its power is faster in its first second than ever after, so only the last half of a
+//! load counts. Values are random, because multiplying zeros takes less power.
+
+mod product;
+
+use std::{sync::Arc, time::Duration};
+
+use cudarc::driver::{CudaEvent, CudaStream, DeviceRepr, ValidAsZeroBits, sys::CUevent_flags};
+use half::bf16;
+use product::{Format, Product};
+
+use super::{
+    error::{CudaError, tried},
+    library,
+    memory::{Buffer, copy, wait_between, wait_for_event},
+};
+use spotter_core::{Clock, Mono};
+
+/// Rows, inputs and outputs of the products.
+const SIDE: usize = 8192;
+/// Calls between two looks at the clock: some 20 to 30 ms of an H200.
+const PRODUCTS: usize = 16;
+const COPIES: usize = 64;
+/// Batches of calls at least, however short the load.
+const BATCHES: usize = 4;
+/// Far more than any cache holds.
+const COPY_BYTES: usize = 512 << 20;
+/// Random values; longer arrays repeat them. Odd, so that no row of a matrix is like the one before.
+const RANDOM: usize = (1 << 20) + 77;
+
+/// Speeds that a GPU keeps up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ceilings {
+    /// Products of 8192 x 8192 x 8192 in bf16, TFLOP.
+    pub bf16_tflop: Sustained,
+    /// The same in fp8 (e4m3, fast accumulation, result in bf16); `None` before compute capability 8.9.
+    pub fp8_tflop: Option<Sustained>,
+    /// Memory to memory, bytes read and bytes written together, GB.
+    pub copy_gb: Sustained,
+}
+
+/// A speed, and when it was kept up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sustained {
+    /// In a second.
+    pub per_s: f64,
+    /// The stretch that counts.
+    pub from: Mono,
+    /// Its end.
+    pub to: Mono,
+}
+
+impl Sustained {
+    /// When each call is so much work.
+    fn of_calls(self, work: f64) -> Self {
+        Self {
+            per_s: self.per_s * work,
+            ..self
+        }
+    }
+}
+
+/// Measures GPU `index`, each figure over the last half of `load`. Blocks for three times `load` and some seconds; takes
+/// 1.5 GB of the GPU's memory meanwhile.
+pub fn measure_ceilings(
+    index: u32,
+    load: Duration,
+    clock: &dyn Clock,
+) -> Result<Ceilings, CudaError> {
+    let gpu = library::open(index)?;
+    let capability = gpu.context.compute_capability();
+    let capability = capability.map_err(tried("asking the GPU for its capability"))?;
+    let stream = gpu.context.new_stream().map_err(tried("making a stream"))?;
+    let bench = Bench {
+        stream,
+        load,
+        clock,
+    };
+    let normal = normal_values();
+    Ok(Ceilings {
+        bf16_tflop: bench.bf16(&normal)?,
+        fp8_tflop: match capability >= (8, 9) {
+            true => Some(bench.fp8(&normal)?),
+            false => None,
+        },
+        copy_gb: bench.copy(&normal)?,
+    })
+}
+
+struct Bench<'a> {
+    stream: Arc<CudaStream>,
+    load: Duration,
+    clock: &'a dyn Clock,
+}
+
+impl Bench<'_> {
+    fn bf16(&self, normal: &[f32]) -> Result<Sustained, CudaError> {
+        let values: Vec<bf16> = normal.iter().map(|&x| bf16::from_f32(x)).collect();
+        let [a, b] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
+        self.tflop(Format::Bf16, [a, b])
+    }
+
+    fn fp8(&self, normal: &[f32]) -> Result<Sustained, CudaError> {
+        let values: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
+        let [a, b] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
+        self.tflop(Format::Fp8, [a, b])
+    }
+
+    /// `matrices` hold values of the format.
+    fn tflop<T>(&self, format: Format, matrices: [Buffer<T>; 2]) -> Result<Sustained, CudaError>
+    where
+        T: DeviceRepr + ValidAsZeroBits,
+    {
+        let product = Product::new(&self.stream, format)?;
+        let [a, b] = matrices.each_ref().map(|matrix| matrix.start().address());
+        let flop = 2.0 * (SIDE as f64).powi(3);
+        // SAFETY: both are whole matrices, which live until the measurement has waited for its last product.
+        let call = || unsafe { product.queue(a, b) };
+        Ok(self.sustained(PRODUCTS, call)?.of_calls(flop * 1e-12))
+    }
+
+    fn copy(&self, normal: &[f32]) -> Result<Sustained, CudaError> {
+        let bytes: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
+        let bytes: Vec<u8> = bytes.into_iter().cycle().take(COPY_BYTES).collect();
+        let from = Buffer::from_host(&self.stream, &bytes)?;
+        let to = Buffer::<u8>::zeros(&self.stream, COPY_BYTES)?;
+        let call = || copy(&self.stream, from.start(), to.start(), COPY_BYTES);
+        let gb = (2 * COPY_BYTES) as f64 * 1e-9;
+        Ok(self.sustained(COPIES, call)?.of_calls(gb))
+    }
+
+    /// A square matrix of the values, from number `first` on, again and again.
+    fn filled<T>(&self, values: &[T], first: usize) -> Result<Buffer<T>, CudaError>
+    where
+        T: Copy + DeviceRepr + ValidAsZeroBits,
+    {
+        let values = values.iter().copied().cycle().skip(first);
+        let values: Vec<T> = values.take(SIDE * SIDE).collect();
+        Buffer::from_host(&self.stream, &values)
+    }
+
+    /// Calls a second over the last half of the load, by the GPU's own time. `call` queues work on the stream.
+    fn sustained(
+        &self,
+        batch: usize,
+        call: impl Fn() -> Result<(), CudaError>,
+    ) -> Result<Sustained, CudaError> {
+        let began = self.clock.now();
+        let mut marks = vec![self.mark()?];
+        let mut moments = vec![began];
+        while marks.len() <= BATCHES || self.clock.now().since(began) < self.load {
+            for _ in 0..batch {
+                call()?;
+            }
+            marks.push(self.mark()?);
+            // One batch stays queued, so that the GPU never waits for the host.
+            let before_last = &marks[marks.len() - 2];
+            wait_for_event(before_last, "waiting for the GPU")?;
+            moments.push(self.clock.now());
+        }
+        let (half, last) = (marks.len() / 2, marks.len() - 1);
+        let ms = wait_between(&marks[half], &marks[last], "measuring the GPU")?;
+        Ok(Sustained {
+            per_s: ((last - half) * batch) as f64 / (f64::from(ms) * 1e-3),
+            from: moments[half],
+            to: self.clock.now(),
+        })
+    }
+
+    fn mark(&self) -> Result<CudaEvent, CudaError> {
+        let flags = Some(CUevent_flags::CU_EVENT_DEFAULT);
+        let event = self.stream.record_event(flags);
+        event.map_err(tried("recording an event"))
+    }
+}
+
+/// Much alike a normal distribution of width 1 (the sum of four uniform values), the same at every call.
+fn normal_values() -> Vec<f32> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut uniform = || {
+        // Xorshift (Marsaglia 2003), which is enough for noise.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    };
+    let scale = 3.0_f32.sqrt();
+    let value = |_| (0..4).map(|_| uniform()).sum::<f32>() * scale;
+    (0..RANDOM).map(value).collect()
+}
+
+/// The nearest number of the format: sign, 4 bits of exponent with bias 7, 3 of mantissa; the largest is 448.
+fn e4m3(value: f32) -> u8 {
+    let sign = u8::from(value.is_sign_negative()) << 7;
+    let magnitude = value.abs().min(448.0);
+    // Below 2^-6 the numbers stay as far apart as there.
+    let exponent = magnitude.log2().floor().clamp(-6.0, 8.0);
+    let steps = (magnitude / (exponent - 3.0).exp2()).round() as u8;
+    sign | ((exponent as i32 + 6) as u8 * 8 + steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spotter_core::SystemClock;
+
+    #[test]
+    fn e4m3_as_the_format_says() {
+        let known = [
+            (0.0, 0x00),
+            (1.0, 0x38),
+            (-2.0, 0xC0),
+            (448.0, 0x7E),
+            (1e9, 0x7E),
+            (0.015_625, 0x08),
+            (0.001_953_125, 0x01),
+            (1.06, 0x38),
+            (1.07, 0x39),
+            (1.99, 0x40),
+        ];
+        for (value, bits) in known {
+            assert_eq!(e4m3(value), bits, "{value}");
+        }
+    }
+
+    #[test]
+    fn values_are_spread_like_a_normal_distribution() {
+        let values = normal_values();
+        let count = values.len() as f32;
+        let mean = values.iter().sum::<f32>() / count;
+        let variance = values.iter().map(|x| x * x).sum::<f32>() / count;
+        assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_gpu_has_ceilings() {
+        match measure_ceilings(0, Duration::ZERO, &SystemClock::new()) {
+            Err(CudaError::Missing { library, .. }) => println!("left out: no {library}"),
+            Err(error) if library::open(0).is_err() => println!("left out: {error}"),
+            found => {
+                let found = found.unwrap();
+                for speed in [found.bf16_tflop, found.copy_gb] {
+                    assert!(speed.per_s.is_finite() && speed.per_s > 0.0);
+                    assert!(speed.from < speed.to);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The GPU's moments in the program's time.
+//!
+//! Events measure the time between two of them exactly, over seconds. Each step's end is placed behind the end of the step
+//! before it; when the host really waited for a step, it ended just now, and that corrects what has drifted.
+
+use std::{sync::Arc, time::Duration};
+
+use cudarc::driver::{CudaEvent, result};
+
+use super::{
+    error::{CudaError, tried},
+    program::Counts,
+    slot::Moments,
+};
+use crate::scheduler::backend::StepTimes;
+use spotter_core::{Clock, Mono};
+
+/// Errors below it are not corrected: a wait ends some microseconds after the GPU does.
+const DRIFT: Duration = Duration::from_millis(1);
+
+/// Places steps in time.
+pub struct StepClock {
+    clock: Arc<dyn Clock>,
+    ended: Option<Mono>,
+}
+
+impl StepClock {
+    /// In the time of `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ended: None }
+    }
+
+    /// Times of the step with `moments`, which has just been waited for; `before` is the end of the step before it.
+    pub fn times(
+        &mut self,
+        moments: &Moments,
+        before: Option<&CudaEvent>,
+        counts: &Counts,
+    ) -> Result<StepTimes, CudaError> {
+        let now = self.clock.now();
+        let total = between(&moments.began, &moments.computed)?;
+        let ended = match (self.ended, before) {
+            (Some(ended), Some(before)) => {
+                let placed = ended.after(between(before, &moments.computed)?).min(now);
+                if now.since(placed) > DRIFT && now.since(placed) > total {
+                    now
+                } else {
+                    placed
+                }
+            }
+            _ => now,
+        };
+        self.ended = Some(ended);
+        let started = Mono::from_nanos(ended.as_nanos().saturating_sub(total.as_nanos() as u64));
+        // Without images nothing lies between, and the moments are not recorded: each takes the GPU two microseconds.
+        let (prepare, encode, looked) = match counts.images {
+            0 => (Duration::ZERO, Duration::ZERO, &moments.began),
+            _ => (
+                between(&moments.began, &moments.prepared)?,
+                between(&moments.prepared, &moments.encoded)?,
+                &moments.encoded,
+            ),
+        };
+        let rows = between(looked, &moments.forwarded)?;
+        let mask_wait = match counts.wants_masks {
+            true => between(&moments.forwarded, &moments.masked)?,
+            false => Duration::ZERO,
+        };
+        Ok(StepTimes {
+            started,
+            prepare,
+            encode,
+            rows,
+            mask_wait,
+            sampling: total.saturating_sub(prepare + encode + rows + mask_wait),
+        })
+    }
+}
+
+/// The GPU has passed both.
+fn between(from: &CudaEvent, to: &CudaEvent) -> Result<Duration, CudaError> {
+    // SAFETY: both events are borrowed, so they are not destroyed, and were made with timing and recorded on the compute
+    // stream; one that was not passed would be an error. The crate's own function waits for both first, which is not needed.
+    let ms = unsafe { result::event::elapsed(from.cu_event(), to.cu_event()) }
+        .map_err(tried("measuring a step of the GPU"))?;
+    Ok(Duration::from_secs_f64(f64::from(ms.max(0.0)) * 1e-3))
+}

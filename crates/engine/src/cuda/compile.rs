@@ -1,0 +1,197 @@
+//! Kernels from source to machine code: NVRTC makes a cubin for the GPU that is there, and a cache on disk keeps it.
+//!
+//! A cubin runs on any driver of its CUDA major version; PTX would be compiled again at every start, and an older driver than
+//! the NVRTC could not read it at all. The cache's key is everything that the code depends on: source and headers,
+//! architecture, NVRTC's version and the driver's.
+
+use std::{
+    ffi::{CString, c_int},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use cudarc::nvrtc::{
+    result::{self, NvrtcError},
+    sys,
+};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::error::CudaError;
+
+/// A kernel file of `kernels/`, compiled in.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Its name.
+    pub file: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+macro_rules! source {
+    ($file:literal) => {
+        Source {
+            file: $file,
+            text: include_str!(concat!("../../../../kernels/", $file)),
+        }
+    };
+}
+
+/// All kernel files.
+pub const SOURCES: [Source; 13] = [
+    source!("attend_dense.cu"),
+    source!("attend_rows.cu"),
+    source!("attend_wide.cu"),
+    source!("choose_token.cu"),
+    source!("combine.cu"),
+    source!("decide.cu"),
+    source!("decode_step.cu"),
+    source!("embed.cu"),
+    source!("frame.cu"),
+    source!("layer_norm.cu"),
+    source!("quantise.cu"),
+    source!("rope_scatter.cu"),
+    source!("skinny_product.cu"),
+];
+
+/// What they include.
+const HEADERS: [Source; 9] = [
+    source!("attend_page.cuh"),
+    source!("barrier.cuh"),
+    source!("common.cuh"),
+    source!("decision.cuh"),
+    source!("decode_attend.cuh"),
+    source!("decode_few.cuh"),
+    source!("decode_product.cuh"),
+    source!("decode_ring.cuh"),
+    source!("warpgroup.cuh"),
+];
+
+const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
+
+/// Machine code for `arch`. Blocks for up to a second; needs NVRTC, but neither a driver nor a GPU.
+pub fn cubin(source: &Source, arch: &str) -> Result<Vec<u8>, CudaError> {
+    let program = Program::new(source)?;
+    let arch_option = format!("--gpu-architecture={arch}");
+    let options: Vec<&str> = OPTIONS.into_iter().chain([&*arch_option]).collect();
+    // SAFETY: the program is alive until the end of this function.
+    let compiled = unsafe { result::compile_program(program.0, &options) };
+    compiled.map_err(|source_error| CudaError::Compile {
+        file: source.file,
+        arch: arch.to_owned(),
+        source: source_error,
+        log: program.log(),
+    })?;
+    program.cubin().map_err(|error| CudaError::Compile {
+        file: source.file,
+        arch: arch.to_owned(),
+        source: error,
+        log: String::new(),
+    })
+}
+
+/// The same through the cache in `folder`. A cache that cannot be read is made again, one that cannot be written is an error.
+pub fn cached_cubin(
+    source: &Source,
+    arch: &str,
+    driver_version: i32,
+    folder: &Path,
+) -> Result<Vec<u8>, CudaError> {
+    let path = folder.join(cache_name(source, arch, driver_version));
+    if let Ok(code) = fs::read(&path) {
+        return Ok(code);
+    }
+    let code = cubin(source, arch)?;
+    let failed = |source| CudaError::Cache {
+        path: path.clone(),
+        source,
+    };
+    fs::create_dir_all(folder).map_err(failed)?;
+    // Whole or not at all: another process may read it at any time.
+    let half = path.with_extension(format!("{}.part", std::process::id()));
+    fs::write(&half, &code).map_err(failed)?;
+    fs::rename(&half, &path).map_err(failed)?;
+    Ok(code)
+}
+
+fn cache_name(source: &Source, arch: &str, driver_version: i32) -> PathBuf {
+    let nvrtc = version();
+    let mut key = format!(
+        "{arch} {driver_version} {nvrtc:?} {OPTIONS:?} {}",
+        source.text
+    );
+    HEADERS.iter().for_each(|header| key.push_str(header.text));
+    let stem = source.file.trim_end_matches(".cu");
+    PathBuf::from(format!(
+        "{stem}-{arch}-{:032x}.cubin",
+        xxh3_128(key.as_bytes())
+    ))
+}
+
+fn version() -> (c_int, c_int) {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the pointers are to locals that outlive the call. A failure leaves zeros, which is a key as good as any.
+    let _ = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    (major, minor)
+}
+
+/// A program in NVRTC, destroyed when dropped.
+struct Program(sys::nvrtcProgram);
+
+impl Program {
+    fn new(source: &Source) -> Result<Self, CudaError> {
+        // A kernel has no zero byte; if one had, its text would end there and not compile.
+        let c_text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
+        let headers = HEADERS.map(|header| (c_text(header.text), c_text(header.file)));
+        let texts = headers.each_ref().map(|(text, _)| text.as_ptr());
+        let names = headers.each_ref().map(|(_, name)| name.as_ptr());
+        let (text, file) = (c_text(source.text), c_text(source.file));
+        let mut program = std::ptr::null_mut();
+        // SAFETY: all strings end with a zero and outlive the call, which copies them; the counts are those of the arrays.
+        let status = unsafe {
+            sys::nvrtcCreateProgram(
+                &mut program,
+                text.as_ptr(),
+                file.as_ptr(),
+                texts.len() as c_int,
+                texts.as_ptr(),
+                names.as_ptr(),
+            )
+        };
+        status.result().map_err(|source_error| CudaError::Compile {
+            file: source.file,
+            arch: String::new(),
+            source: source_error,
+            log: String::new(),
+        })?;
+        Ok(Self(program))
+    }
+
+    fn log(&self) -> String {
+        // SAFETY: the program is alive.
+        let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
+        let bytes: Vec<u8> = log.into_iter().map(|byte| byte as u8).collect();
+        String::from_utf8_lossy(&bytes)
+            .trim_end_matches('\0')
+            .to_owned()
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>, NvrtcError> {
+        let mut bytes = 0;
+        // SAFETY: the program is alive and compiled, and the pointer is to a local.
+        unsafe { sys::nvrtcGetCUBINSize(self.0, &mut bytes) }.result()?;
+        let mut code = vec![0_u8; bytes];
+        // SAFETY: the vector has as many bytes as NVRTC asked for.
+        unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }.result()?;
+        Ok(code)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: created by `new` and destroyed once. A failure would leak some memory, which nobody can mend here.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

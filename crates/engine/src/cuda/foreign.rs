@@ -1,0 +1,201 @@
+//! Frames that a decoder left on a GPU, in a CUDA context that is not ours.
+//!
+//! GStreamer's decoders make contexts of their own, and a kernel cannot read what was allocated in another context than its
+//! own. So a frame is copied once on the device, into the room that a step has for it: 1.4 MB at 1280x720, microseconds,
+//! also from another GPU, and never by way of the host. The decoder has its buffer back when the step is committed.
+//!
+//! What a decoder has queued may not be done yet when it hands a frame over (GStreamer 1.22 waits for it, newer ones leave it
+//! to who reads). [`take_frame`] waits for it, in the decoder's thread: the engine's queues copies and waits for nothing.
+
+use std::{any::Any, ffi::c_void, mem::MaybeUninit, ptr};
+
+use cudarc::driver::{
+    CudaStream,
+    sys::{
+        self, CUDA_MEMCPY3D_PEER, CUcontext, CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
+    },
+};
+use gstreamer as gst;
+
+use super::{
+    error::{CudaError, tried},
+    memory::{Pointer, wait_for_context},
+};
+use spotter_core::{DeviceMemory, Picture};
+
+/// Takes a buffer over that GStreamer decoded on the device ([`take_frame`]).
+pub type TakeFrame = fn(gst::Buffer) -> Result<DeviceMemory, String>;
+
+/// Takes over a buffer in GStreamer's CUDA memory (`memory:CUDAMemory`) for this room, and holds it until the result is
+/// dropped. Waits until what was queued for it is done, so call it in the thread that made the buffer.
+pub fn take_frame(buffer: gst::Buffer) -> Result<DeviceMemory, String> {
+    let mapped = Mapped::new(buffer)?;
+    let (address, len) = (mapped.info.data as u64, mapped.info.size);
+    // SAFETY: GStreamer says that so many bytes lie there on a GPU while the buffer is mapped, which it is until `mapped` is
+    // dropped.
+    let foreign = unsafe { Foreign::new(address, len, Box::new(mapped)) };
+    Ok(Box::new(foreign.map_err(|e| e.to_string())?))
+}
+
+/// A picture's memory and the offsets of its planes, when it lies in a GPU's memory.
+pub fn lies_at(picture: &Picture) -> Option<(&Foreign, [usize; 3])> {
+    let planes = picture.on_device()?;
+    Some((planes.memory.downcast_ref()?, planes.offsets))
+}
+
+/// Memory on a GPU that was allocated in another context of this process.
+pub struct Foreign {
+    context: CUcontext,
+    address: u64,
+    len: usize,
+    _keeper: Box<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the context is a handle that the driver takes from any thread; nothing changes it, and `_keeper` may go anywhere.
+unsafe impl Send for Foreign {}
+// SAFETY: as above; through a shared reference the handle and the address are only read.
+unsafe impl Sync for Foreign {}
+
+impl Foreign {
+    /// Waits until everything that is queued in the memory's context is done.
+    ///
+    /// # Safety
+    /// So many bytes lie on a GPU at that address, and they stay allocated until `keeper` is dropped.
+    pub unsafe fn new(
+        address: u64,
+        len: usize,
+        keeper: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self, CudaError> {
+        let mut context: CUcontext = ptr::null_mut();
+        let out: *mut c_void = (&raw mut context).cast();
+        // SAFETY: this attribute is a context, which the local has room for. The driver is there, as memory of it is.
+        unsafe { sys::cuPointerGetAttribute(out, CU_POINTER_ATTRIBUTE_CONTEXT, address) }
+            .result()
+            .map_err(tried("asking whose memory of the GPU a frame lies in"))?;
+        if context.is_null() {
+            return Err(CudaError::Frame(
+                "its memory was allocated in no context of the driver",
+            ));
+        }
+        // SAFETY: a context has memory only while it exists, and the caller keeps this memory.
+        unsafe { wait_for_context(context) }?;
+        Ok(Self {
+            context,
+            address,
+            len,
+            _keeper: keeper,
+        })
+    }
+
+    /// Queues a copy of `rows` rows of `row_bytes` bytes, which are `stride` apart from `offset` on, to a place of ours where
+    /// they are not apart. `self` must live until the copy has ended.
+    pub fn copy_rows(
+        &self,
+        stream: &CudaStream,
+        (offset, stride): (usize, usize),
+        (row_bytes, rows): (usize, usize),
+        to: Pointer<u8>,
+    ) -> Result<(), CudaError> {
+        let last = rows
+            .checked_sub(1)
+            .and_then(|rows| rows.checked_mul(stride));
+        let end = last.and_then(|last| last.checked_add(row_bytes)?.checked_add(offset));
+        if stride < row_bytes || end.is_none_or(|end| end > self.len) || to.len() < row_bytes * rows
+        {
+            return Err(CudaError::Frame("its planes reach beyond its memory"));
+        }
+        let copy = CUDA_MEMCPY3D_PEER {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcZ: 0,
+            srcLOD: 0,
+            srcMemoryType: CU_MEMORYTYPE_DEVICE,
+            srcHost: ptr::null(),
+            srcDevice: self.address + offset as u64,
+            srcArray: ptr::null_mut(),
+            srcContext: self.context,
+            srcPitch: stride,
+            srcHeight: rows,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstZ: 0,
+            dstLOD: 0,
+            dstMemoryType: CU_MEMORYTYPE_DEVICE,
+            dstHost: ptr::null_mut(),
+            dstDevice: to.address(),
+            dstArray: ptr::null_mut(),
+            dstContext: stream.context().cu_ctx(),
+            dstPitch: row_bytes,
+            dstHeight: rows,
+            WidthInBytes: row_bytes,
+            Height: rows,
+            Depth: 1,
+        };
+        // SAFETY: both sides have all of these rows, as was just checked. The source stays: a step holds its pictures until it
+        // is committed (`stage`), and its context exists as long as it. Whoever reads `to` is ordered behind this stream.
+        unsafe { sys::cuMemcpy3DPeerAsync(&copy, stream.cu_stream()) }
+            .result()
+            .map_err(tried("copying a decoded frame on the GPU"))
+    }
+}
+
+/// A buffer whose one memory is mapped for CUDA, which only gives its address on the GPU.
+struct Mapped {
+    // Held: a pool gives a buffer out again, whoever has its memory.
+    _buffer: gst::Buffer,
+    info: gst::ffi::GstMapInfo,
+}
+
+// SAFETY: GStreamer counts references and maps under locks of its own, so any thread may unmap and let go.
+unsafe impl Send for Mapped {}
+// SAFETY: as above; nothing is changed through a shared reference.
+unsafe impl Sync for Mapped {}
+
+/// What GStreamer calls the memory.
+const CUDA_MEMORY: &str = "gst.cuda.memory";
+/// `GST_MAP_READ_CUDA` of GStreamer's library for CUDA, which is not linked here; a value of its interface since 1.18.
+const READ_ON_DEVICE: gst::ffi::GstMapFlags =
+    gst::ffi::GST_MAP_READ | (gst::ffi::GST_MAP_FLAG_LAST << 1);
+
+impl Mapped {
+    fn new(buffer: gst::Buffer) -> Result<Self, String> {
+        if buffer.n_memory() != 1 || !buffer.peek_memory(0).is_type(CUDA_MEMORY) {
+            return Err("its memory is not GStreamer's CUDA memory".into());
+        }
+        let mut info = MaybeUninit::zeroed();
+        let memory = buffer.peek_memory(0).as_mut_ptr();
+        // SAFETY: the buffer holds its memory, and `info` is written when the call succeeds. Of memory of this type the flag
+        // asks for the address on the GPU, which is never read as one of the host.
+        let mapped = unsafe { gst::ffi::gst_memory_map(memory, info.as_mut_ptr(), READ_ON_DEVICE) };
+        if mapped == 0 {
+            return Err("its memory on the GPU cannot be mapped".into());
+        }
+        Ok(Self {
+            // SAFETY: the call succeeded.
+            info: unsafe { info.assume_init() },
+            _buffer: buffer,
+        })
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: mapped once by `new` with this `info`, whose memory the buffer still holds.
+        unsafe { gst::ffi::gst_memory_unmap(self.info.memory, &mut self.info) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_the_host_is_not_taken_for_a_gpus() {
+        gst::init().unwrap();
+        for buffer in [gst::Buffer::new(), gst::Buffer::from_slice([7; 100])] {
+            let refused = take_frame(buffer).err().unwrap();
+            assert!(refused.contains("not GStreamer's CUDA memory"), "{refused}");
+        }
+    }
+}

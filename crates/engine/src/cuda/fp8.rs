@@ -1,0 +1,298 @@
+//! What fp8 needs beside bf16: how large values get, the scales that follow from it, and room for values in e4m3.
+//!
+//! ```text
+//!   pictures ─▶ steps in bf16, watched ─▶ largest input of each layer ─▶ scales ─▶ weights and inputs in e4m3
+//! ```
+//!
+//! A scale belongs to a whole tensor, is a power of two and stays as it is: e4m3 is a floating format, so a scale only moves
+//! its range, and rounding it up costs nothing but a bit of that. A power of two also hides the last bits of what was
+//! measured, so that equal pictures give equal scales. Sizes beyond what was seen become the largest of the format.
+
+use std::{collections::HashMap, sync::Arc};
+
+use cudarc::driver::CudaStream;
+
+use super::{
+    error::CudaError,
+    kernels::{Rows, SCALE_STEP, Scale, Values},
+    library::Gpu,
+    memory::{Buffer, Pointer},
+    products::{LinearAt, bucket},
+};
+use crate::{
+    model::ModelConfig,
+    scheduler::backend::{Feed, ImageJob, Input, KvTable, Limits, PageId, Pick, Row, Step},
+};
+use spotter_core::Picture;
+
+/// The largest number in e4m3.
+const LARGEST: f32 = 448.0;
+/// How much larger inputs may get than in the pictures that were seen.
+pub const MARGIN: f32 = 1.25;
+/// Tokens of a calibration's prompt: from all over the vocabulary.
+const TOKENS: usize = 16;
+
+/// The least power of two that brings sizes up to `largest * margin` into the format; 1 where all is zero.
+pub fn scale(largest: f32, margin: f32) -> Result<f32, CudaError> {
+    if !largest.is_finite() {
+        return Err(CudaError::Fp8(
+            "some of its values are no numbers or endless".into(),
+        ));
+    }
+    let exact = largest * margin / LARGEST;
+    // Beyond these bounds a scale or its inverse would be no ordinary number.
+    let least = exact
+        .max(f32::MIN_POSITIVE)
+        .log2()
+        .ceil()
+        .clamp(-100.0, 100.0);
+    Ok(if largest > 0.0 { least.exp2() } else { 1.0 })
+}
+
+/// Scales, here and on the GPU.
+pub struct Scales {
+    values: Vec<f32>,
+    /// Each with its inverse.
+    at: Buffer<f32>,
+}
+
+impl Scales {
+    /// Copies them to the GPU.
+    pub fn new(stream: &Arc<CudaStream>, scales: &[f32]) -> Result<Self, CudaError> {
+        let apart = |value: f32| std::iter::once(value).chain([0.0; SCALE_STEP - 1]);
+        let pairs: Vec<f32> = scales
+            .iter()
+            .flat_map(|s| apart(*s).chain(apart(s.recip())))
+            .collect();
+        Ok(Self {
+            values: scales.to_vec(),
+            at: Buffer::from_host(stream, &pairs)?,
+        })
+    }
+
+    /// One of them.
+    pub fn at(&self, index: usize) -> Scale {
+        Scale {
+            value: self.values[index],
+            at: self.at.start().at(index * 2 * SCALE_STEP),
+        }
+    }
+}
+
+/// Sizes of layers' inputs, collected while steps run in bf16.
+pub struct Watch {
+    /// By address of the layer's weights.
+    slots: HashMap<u64, usize>,
+    largest: Buffer<f32>,
+}
+
+impl Watch {
+    /// For these layers.
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        linears: impl Iterator<Item = LinearAt>,
+    ) -> Result<Self, CudaError> {
+        let slots: HashMap<u64, usize> = linears
+            .enumerate()
+            .map(|(slot, linear)| (linear.weight.address(), slot))
+            .collect();
+        Ok(Self {
+            largest: Buffer::zeros(stream, slots.len())?,
+            slots,
+        })
+    }
+
+    /// Where the largest size of the layer's inputs is kept; `None` when the layer is not watched.
+    pub fn of(&self, linear: &LinearAt) -> Option<Pointer<f32>> {
+        let slot = self.slots.get(&linear.weight.address())?;
+        Some(self.largest.start().at(*slot))
+    }
+
+    /// The largest sizes so far, in the order of the layers. Waits for the stream.
+    pub fn largest(&self, stream: &Arc<CudaStream>) -> Result<Vec<f32>, CudaError> {
+        self.largest.to_host(stream)
+    }
+}
+
+/// Room in e4m3 between the layers, and the scales of what goes in there.
+pub struct Fp8 {
+    /// Of each block: into qkv, proj, fc1, fc2.
+    vision: Scales,
+    /// Of each block: into qkv and fc1; into out.
+    text: Scales,
+    vision_normed: Buffer<u8>,
+    attended: Buffer<u8>,
+    inner: Buffer<u8>,
+    text_normed: Buffer<u8>,
+    mix: Buffer<u8>,
+    widths: Widths,
+}
+
+#[derive(Clone, Copy)]
+struct Widths {
+    vision: usize,
+    vision_inner: usize,
+    text: usize,
+    mix: usize,
+}
+
+impl Fp8 {
+    /// For up to so many patches and positions; `largest` are the sizes of the inputs of four layers of each block of the
+    /// vision encoder and two of each block of the decoder.
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        config: &ModelConfig,
+        (patches, positions): (usize, usize),
+        (vision, text): (&[f32], &[f32]),
+    ) -> Result<Self, CudaError> {
+        let widths = Widths {
+            vision: config.vision.enc_dim,
+            vision_inner: config.vision.enc_ff_dim,
+            text: config.text.dim,
+            mix: config.text.dim + config.text.ff_dim,
+        };
+        let scales = |largest: &[f32]| {
+            let scales: Result<Vec<f32>, _> = largest.iter().map(|&l| scale(l, MARGIN)).collect();
+            Scales::new(stream, &scales?)
+        };
+        let room = |rows: usize, width: usize| Buffer::zeros(stream, bucket(rows) * width);
+        Ok(Self {
+            vision: scales(vision)?,
+            text: scales(text)?,
+            vision_normed: room(patches, widths.vision)?,
+            attended: room(patches, widths.vision)?,
+            inner: room(patches, widths.vision_inner)?,
+            text_normed: room(positions, widths.text)?,
+            mix: room(positions, widths.mix)?,
+            widths,
+        })
+    }
+
+    /// Inputs of the four layers of a block of the vision encoder.
+    pub fn vision(&self, block: usize) -> [Values; 4] {
+        let values = |nth, buffer: &Buffer<u8>, width| {
+            let rows = Rows::packed(buffer.start(), width);
+            Values::E4m3(rows, self.vision.at(block * 4 + nth))
+        };
+        [
+            values(0, &self.vision_normed, self.widths.vision),
+            values(1, &self.attended, self.widths.vision),
+            values(2, &self.vision_normed, self.widths.vision),
+            values(3, &self.inner, self.widths.vision_inner),
+        ]
+    }
+
+    /// Scales of the inputs of a block of the decoder: normed, and attention's result beside the MLP's inner values.
+    pub fn text_scales(&self, block: usize) -> [f32; 2] {
+        [0, 1].map(|nth| self.text.at(block * 2 + nth).value)
+    }
+
+    /// Inputs of a block of the decoder: normed, and attention's result beside the MLP's inner values.
+    pub fn text(&self, block: usize) -> [Values; 2] {
+        let values = |nth, buffer: &Buffer<u8>, width| {
+            let rows = Rows::packed(buffer.start(), width);
+            Values::E4m3(rows, self.text.at(block * 2 + nth))
+        };
+        [
+            values(0, &self.text_normed, self.widths.text),
+            values(1, &self.mix, self.widths.mix),
+        ]
+    }
+}
+
+/// What the GPU has to have, and what a model's shape has to be.
+pub fn supported(config: &ModelConfig, gpu: &Gpu) -> Result<(), CudaError> {
+    if !gpu.has_fp8() {
+        let (major, minor) = gpu.capability;
+        return Err(CudaError::NoFp8 {
+            name: gpu.name.clone(),
+            major,
+            minor,
+        });
+    }
+    wide_enough(config)
+}
+
+fn wide_enough(config: &ModelConfig) -> Result<(), CudaError> {
+    let widths = [
+        ("text.dim", config.text.dim),
+        ("text.ff_dim", config.text.ff_dim),
+        ("vision.enc_dim", config.vision.enc_dim),
+        ("vision.enc_ff_dim", config.vision.enc_ff_dim),
+    ];
+    match widths.iter().find(|(_, width)| !width.is_multiple_of(16)) {
+        Some((name, width)) => Err(CudaError::Fp8(format!(
+            "{name} is {width}, must be a multiple of 16"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A step that shows a picture to all layers: its prefix, and a row with everything that a row can hold.
+pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Limits) -> Step {
+    let template = &config.tokenizer.templates.detect;
+    let vocab = config.text.vocab_size;
+    let words = (1..=TOKENS).map(|i| (i * vocab / (TOKENS + 1)) as u32);
+    let ids = template.prefix.iter().copied().chain(words);
+    let inputs = ids.chain(template.suffix.iter().copied()).map(Input::Token);
+    let drafted = [
+        Input::Coord(0.25),
+        Input::Coord(0.75),
+        Input::Size(0.1, 0.4),
+    ];
+    let inputs: Vec<Input> = inputs.chain(drafted).collect();
+    let pages = |positions: usize| positions.div_ceil(limits.page_tokens) as u32;
+    let prefix = pages(limits.prefix_positions);
+    let own = prefix..prefix + pages(inputs.len());
+    let prefix: Vec<PageId> = (0..prefix).map(PageId).collect();
+    Step {
+        images: vec![ImageJob {
+            picture: picture.clone(),
+            pages: prefix.clone(),
+            camera: None,
+        }],
+        rows: vec![Row {
+            inputs: Feed::Host(inputs),
+            position: limits.prefix_positions,
+            kv: KvTable {
+                prefix,
+                prefix_positions: limits.prefix_positions,
+                own: own.map(PageId).collect(),
+            },
+            picks: vec![Pick::CoordOrEnd],
+        }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_are_the_least_powers_of_two_that_fit() {
+        for (largest, margin, want) in [
+            (448.0, 1.0, 1.0),
+            (449.0, 1.0, 2.0),
+            (400.0, 1.25, 2.0),
+            (3.5, 1.0, 1.0 / 128.0),
+            (3.6, 1.0, 1.0 / 64.0),
+            (0.0, 1.25, 1.0),
+        ] {
+            assert_eq!(scale(largest, margin).unwrap(), want, "{largest}");
+        }
+        for largest in [1e-45, 1e-20, 0.7, 12.5, 1e30] {
+            let scale = scale(largest, MARGIN).unwrap();
+            assert!(largest * MARGIN / scale <= LARGEST && scale.recip().is_normal());
+        }
+        assert!(scale(f32::INFINITY, 1.0).is_err() && scale(f32::NAN, 1.0).is_err());
+    }
+
+    #[test]
+    fn widths_that_fp8_does_not_take_are_named() {
+        assert!(wide_enough(&ModelConfig::default()).is_ok());
+        let mut config = ModelConfig::default();
+        config.vision.enc_ff_dim = 136;
+        let told = wide_enough(&config).unwrap_err().to_string();
+        assert!(told.contains("vision.enc_ff_dim is 136") && told.contains("bf16"));
+    }
+}

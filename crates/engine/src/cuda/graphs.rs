@@ -1,0 +1,175 @@
+//! Recorded work: what is queued again and again in the same shape is captured once and then launched as one.
+//!
+//! The vision encoder is some 190 launches, a decoder over prompts and images as many, the heads are six. As graphs they cost
+//! the host next to nothing and leave no gaps between kernels. A graph holds addresses and numbers as they were captured, so it
+//! is good for work of the same shape; what differs within a shape stands in the slot's tables. Shapes are exact, so nothing is
+//! padded to fit one: cameras ask the same prompts again and again, and so their steps have few shapes.
+
+use std::{collections::HashMap, sync::Arc};
+
+use cudarc::driver::{
+    CudaGraph, CudaStream,
+    sys::{CUgraphInstantiate_flags, CUstreamCaptureMode},
+};
+
+use super::{
+    error::{CudaError, tried},
+    program::Counts,
+};
+use crate::scheduler::backend::SlotId;
+
+/// Shapes that are known at once, so that memory has a bound (some 100 KB a graph). A new one takes the place of the one that
+/// was not used for the longest time, which is in no step in flight: those are few.
+const SHAPES_MAX: usize = 128;
+
+/// A part of a step, with everything that its launches depend on beside the slot's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// The vision encoder.
+    Look {
+        /// Crops.
+        crops: usize,
+    },
+    /// All blocks of the decoder.
+    Forward {
+        /// Whose tables.
+        slot: SlotId,
+        /// Images.
+        images: usize,
+        /// Positions of rows.
+        row_positions: usize,
+        /// Tiles.
+        tiles: usize,
+    },
+    /// Heads, and decisions but those of tokens.
+    Decide {
+        /// Whose tables.
+        slot: SlotId,
+        /// Decisions.
+        picks: usize,
+        /// Of these, with a coordinate.
+        coords: usize,
+        /// Of these, with a size.
+        sizes: usize,
+        /// Of these, tokens.
+        tokens: usize,
+    },
+}
+
+impl Shape {
+    /// Of the decoder in the step in `slot`.
+    pub fn forward(slot: SlotId, counts: &Counts) -> Self {
+        Self::Forward {
+            slot,
+            images: counts.images,
+            row_positions: counts.row_positions,
+            tiles: counts.tiles,
+        }
+    }
+
+    /// Of the heads in the step in `slot`; `None` when nothing is decided.
+    pub fn decide(slot: SlotId, counts: &Counts) -> Option<Self> {
+        (counts.picks > 0).then_some(Self::Decide {
+            slot,
+            picks: counts.picks,
+            coords: counts.coords,
+            sizes: counts.sizes,
+            tokens: counts.tokens,
+        })
+    }
+}
+
+struct Known {
+    /// `None` was queued once: plans are made and kernels loaded, which a recording does not allow.
+    graph: Option<CudaGraph>,
+    last_use: u64,
+}
+
+/// What was recorded.
+pub struct Graphs {
+    stream: Arc<CudaStream>,
+    known: HashMap<Shape, Known>,
+    uses: u64,
+}
+
+impl Graphs {
+    /// For work on `stream`.
+    pub fn new(stream: Arc<CudaStream>) -> Self {
+        Self {
+            stream,
+            known: HashMap::new(),
+            uses: 0,
+        }
+    }
+
+    /// Queues the work of that shape: kernel by kernel with `queue` at first, recorded at the second time, then as one. Work
+    /// without a shape is always queued.
+    pub fn run(
+        &mut self,
+        shape: Option<Shape>,
+        queue: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let Some(shape) = shape else {
+            return queue();
+        };
+        self.uses += 1;
+        let last_use = self.uses;
+        let graph = match self.known.get_mut(&shape) {
+            None => {
+                queue()?;
+                self.make_room();
+                self.known.insert(
+                    shape,
+                    Known {
+                        graph: None,
+                        last_use,
+                    },
+                );
+                return Ok(());
+            }
+            Some(Known {
+                graph: Some(graph),
+                last_use: last,
+            }) => {
+                *last = last_use;
+                return graph.launch().map_err(tried("launching a graph"));
+            }
+            Some(Known { graph: None, .. }) => self.record(queue)?,
+        };
+        graph.launch().map_err(tried("launching a graph"))?;
+        let graph = Some(graph);
+        self.known.insert(shape, Known { graph, last_use });
+        Ok(())
+    }
+
+    /// Forgets everything: the network has changed. Nothing of it is in flight.
+    pub fn clear(&mut self) {
+        self.known.clear();
+    }
+
+    fn make_room(&mut self) {
+        if self.known.len() < SHAPES_MAX {
+            return;
+        }
+        let oldest = self.known.iter().min_by_key(|(_, known)| known.last_use);
+        if let Some(shape) = oldest.map(|(shape, _)| *shape) {
+            self.known.remove(&shape);
+        }
+    }
+
+    fn record(
+        &self,
+        queue: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<CudaGraph, CudaError> {
+        let failed = tried("recording a graph");
+        self.stream
+            .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+            .map_err(&failed)?;
+        let queued = queue();
+        // Ended in any case: a stream that still records takes no other work.
+        let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
+        queued?;
+        let graph = graph.map_err(&failed)?;
+        graph.ok_or_else(|| CudaError::Shape("a step without work was recorded".into()))
+    }
+}

@@ -1,0 +1,239 @@
+//! Products with weights: a thin layer of plans over cuBLASLt.
+//!
+//! `out = epilogue(x w^T + bias)` with x `[rows, inner]`, w `[outputs, inner]`, all row-major. cuBLASLt counts by columns, so
+//! it is asked for `out^T = w x^T`: w is its transposed operand A, x its operand B, and the bias runs along its rows.
+//!
+//! A plan (descriptors and an algorithm) is made once for each shape and kept. Rows are rounded up to a bucket, so that
+//! there are few shapes; the rows behind the last are computed and never read. For few rows the algorithm is the one that
+//! cuBLASLt takes for the fastest; for more it is the one that was the fastest when they were tried (`trial`), now or
+//! at an earlier start (`kept`). Equal shapes have one plan, so equal steps give equal results.
+
+mod choice;
+mod handles;
+mod kept;
+mod plan;
+mod product;
+mod trial;
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet, hash_map::Entry},
+    path::Path,
+    sync::Arc,
+};
+
+use cudarc::{
+    cublaslt::{result::CublasError, sys},
+    driver::CudaStream,
+};
+
+use self::{
+    handles::Handle,
+    kept::Kept,
+    plan::{Algorithm, Descriptors, Numbers, Operands, Shape},
+    product::ToF32,
+    trial::Trial,
+};
+use super::{
+    error::CudaError,
+    kernels::Rows,
+    library::Gpu,
+    memory::{Buffer, Pointer},
+};
+
+pub use product::{Epilogue, LinearAt, Product};
+
+/// NVIDIA's advice for Hopper; smaller GPUs take what they need of it.
+const WORKSPACE_BYTES: usize = 32 << 20;
+
+struct Plan {
+    descriptors: Descriptors,
+    algorithm: Algorithm,
+}
+
+/// All plans, with the stream that products run on.
+pub struct Products {
+    // Before the handle, which they belong to.
+    /// `None` is what cuBLASLt has no algorithm for.
+    plans: RefCell<HashMap<Shape, Option<Plan>>>,
+    handle: Handle,
+    stream: Arc<CudaStream>,
+    workspace: Buffer<u8>,
+    kept: RefCell<Kept>,
+}
+
+/// Rows that are computed for `rows` wanted ones. Above 512 at most a fiftieth is for nothing, and there are 50 to 100
+/// buckets up to twice as many rows.
+pub fn bucket(rows: usize) -> usize {
+    match rows {
+        0..=64 => rows.next_multiple_of(8),
+        65..=512 => rows.next_multiple_of(32),
+        _ => rows.next_multiple_of(1 << (rows / 50).ilog2()),
+    }
+}
+
+impl Products {
+    /// For products on `stream`, which owns the workspace: no other stream may use this. Chosen algorithms are kept in
+    /// the folder `cache`.
+    pub fn new(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
+        let handle = Handle::new().map_err(|source| CudaError::Product {
+            what: "starting cuBLASLt".into(),
+            source,
+        })?;
+        // SAFETY: it has no preconditions.
+        let library = unsafe { sys::cublasLtGetVersion() };
+        let about = format!(
+            "{}, {}, {} multiprocessors, driver {}, cuBLASLt {library}, workspace {WORKSPACE_BYTES}",
+            gpu.name, gpu.arch, gpu.multiprocessors, gpu.driver_version
+        );
+        Ok(Self {
+            plans: RefCell::default(),
+            handle,
+            workspace: Buffer::zeros(&stream, WORKSPACE_BYTES)?,
+            kept: RefCell::new(Kept::open(cache, &gpu.arch, about)),
+            stream,
+        })
+    }
+
+    /// Plans products that will come, so that no step waits for it. Blocks for some seconds the first time on a GPU.
+    pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
+        let shapes: HashSet<Shape> = expected.iter().map(Product::shape).collect();
+        let mut shapes: Vec<Shape> = shapes.into_iter().collect();
+        // Large ones first: they wake up a GPU that saves power, so that all are timed at its full speed.
+        shapes.sort_by_key(|shape| std::cmp::Reverse((shape.rows, shape.outputs, shape.inner)));
+        let unknown = || shapes.iter().filter(|shape| self.is_unknown(shape));
+        let count = unknown().count();
+        let trial = if count > 0 {
+            tracing::info!("timing {count} shapes of products on the GPU, once for this machine");
+            // Without memory for the largest, each shape asks for its own.
+            Trial::new(&self.stream, unknown()).ok()
+        } else {
+            None
+        };
+        for (done, shape) in shapes.iter().enumerate() {
+            if let Entry::Vacant(new) = self.plans.borrow_mut().entry(*shape) {
+                new.insert(self.plan(shape, trial.as_ref())?);
+            }
+            if count > 0 && (done + 1) % 64 == 0 {
+                tracing::info!("{} of {} products planned", done + 1, shapes.len());
+            }
+        }
+        self.save();
+        Ok(())
+    }
+
+    /// False when cuBLASLt has no algorithm for it, which may be so where the result is in e4m3.
+    pub fn takes(&self, product: &Product) -> Result<bool, CudaError> {
+        self.with_plan(&product.shape(), |plan| Ok(plan.is_some()))
+    }
+
+    /// Queues the product.
+    pub fn run(&self, product: &Product) -> Result<(), CudaError> {
+        self.go(&product.shape(), &product.operands()?, product.fits())
+    }
+
+    /// The same with a result in f32, `[rows, outputs]`. The layer has its bias in f32 too.
+    pub fn run_to_f32(
+        &self,
+        linear: &LinearAt,
+        x: Rows,
+        out: Pointer<f32>,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let wanted = ToF32 {
+            linear,
+            x,
+            out,
+            rows,
+        };
+        self.go(&wanted.shape(), &wanted.operands(), wanted.fits())
+    }
+
+    fn go(&self, shape: &Shape, operands: &Operands, fits: bool) -> Result<(), CudaError> {
+        if !fits {
+            return Err(CudaError::Shape(format!(
+                "a product of {shape:?} reaches beyond a buffer"
+            )));
+        }
+        let failed = refused("a product", shape);
+        let none = CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED);
+        self.with_plan(shape, |plan| {
+            let plan = plan.ok_or(none).map_err(&failed)?;
+            let (algorithm, workspace) = (&plan.algorithm, self.workspace.start());
+            // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on
+            // this stream alone, as is the workspace.
+            let queued = unsafe {
+                plan.descriptors
+                    .queue(&self.handle, algorithm, operands, workspace, &self.stream)
+            };
+            queued.map_err(&failed)
+        })
+    }
+
+    /// Plans the shape when it first comes.
+    fn with_plan<T>(
+        &self,
+        shape: &Shape,
+        act: impl FnOnce(Option<&Plan>) -> Result<T, CudaError>,
+    ) -> Result<T, CudaError> {
+        let mut plans = self.plans.borrow_mut();
+        let plan = match plans.entry(*shape) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let plan = self.plan(shape, None)?;
+                self.save();
+                new.insert(plan)
+            }
+        };
+        act(plan.as_ref())
+    }
+
+    fn plan(&self, shape: &Shape, trial: Option<&Trial>) -> Result<Option<Plan>, CudaError> {
+        let failed = refused("planning a product", shape);
+        let descriptors = Descriptors::new(shape).map_err(&failed)?;
+        let algorithm = match self.algorithm(shape, &descriptors, trial) {
+            Err(_) if shape.numbers == Numbers::E4m3ToE4m3 => return Ok(None),
+            found => found.map_err(&failed)?,
+        };
+        Ok(Some(Plan {
+            descriptors,
+            algorithm,
+        }))
+    }
+}
+
+fn refused(what: &str, shape: &Shape) -> impl Fn(CublasError) -> CudaError + use<> {
+    let what = format!("{what} of {shape:?}");
+    move |source| CudaError::Product {
+        what: what.clone(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_their_rows_and_waste_little() {
+        let mut last = 0;
+        for rows in 1..50_000 {
+            let padded = bucket(rows);
+            assert!(padded >= rows && bucket(padded) == padded, "{rows}");
+            assert!(padded >= last, "{rows}: buffers for more rows hold fewer");
+            let most = if rows > 512 {
+                rows / 50
+            } else {
+                rows.max(14) / 2
+            };
+            assert!(padded - rows <= most, "{rows}");
+            last = padded;
+        }
+    }
+
+    #[test]
+    fn buckets_are_few() {
+        let buckets: HashSet<usize> = (1..40_000).map(bucket).collect();
+        assert!(buckets.len() < 500, "{}", buckets.len());
+    }
+}

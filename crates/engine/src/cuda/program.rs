@@ -1,0 +1,436 @@
+//! A step as the kernels read it: tables of integers in one block, which goes up in one copy. Pure.
+//!
+//! ```text
+//!   positions   │ rows of the step, position by position │ image 0: BOS, tokens │ image 1 …
+//!                 0 ..................... row_positions    ....................... positions
+//!
+//!   tiles       rows that read one prefix, 16 positions to a tile       row 3 ─┐
+//!                                                                       row 5 ─┴▶ tile 0 ─▶ prefix of look 7
+//! ```
+//!
+//! Every table has a fixed place in the block, so that what a slot's kernels read lies at fixed addresses.
+
+use std::collections::HashMap;
+
+use super::kernels::{PAGE, TILE};
+use crate::scheduler::backend::{
+    BackendError, Feed, Input, KvTable, Limits, MaskSource, Pick, Row, Sampling, SlotId, Step,
+};
+
+/// Crops that an image of a step has on average, at most.
+const CROPS_MAX: usize = 64;
+/// Ids that a row may ban.
+const BANNED: usize = 4;
+
+/// Where a table begins in the block, and its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// First word.
+    pub start: usize,
+    /// Words.
+    pub len: usize,
+}
+
+/// How much a step may hold, and where its tables lie.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Positions of rows.
+    pub row_positions: usize,
+    /// Positions of rows and images.
+    pub positions: usize,
+    /// Decisions.
+    pub picks: usize,
+    /// Tiles of `attend_prefix`.
+    pub tiles: usize,
+    /// Of each position: where it stands.
+    pub position: Table,
+    /// Of each position: where it lies in the cache.
+    pub slot: Table,
+    /// Of each row position: what is fed.
+    pub kind: Table,
+    /// The same: first value.
+    pub a: Table,
+    /// The same: second value.
+    pub b: Table,
+    /// The same: its own page table.
+    pub own_table: Table,
+    /// The same: how many own positions it sees.
+    pub own_length: Table,
+    /// The same: its tile and row.
+    pub place: Table,
+    /// All page tables.
+    pub pages: Table,
+    /// Rows of the tiles.
+    pub tile_row: Table,
+    /// Prefixes of the tiles.
+    pub tile_table: Table,
+    /// Their positions.
+    pub tile_length: Table,
+    /// Decisions, four words each.
+    pub pick: Table,
+    /// Positions whose coordinate is decoded.
+    pub coord_rows: Table,
+    /// Positions whose size is decoded.
+    pub size_rows: Table,
+    /// Positions whose token is chosen.
+    pub token_rows: Table,
+    /// Choices of tokens, eight words each.
+    pub choice: Table,
+    /// Banned ids of the choices.
+    pub banned: Table,
+    /// Crops and tiling of the images, three words each.
+    pub image: Table,
+    /// Where the features of each crop lie.
+    pub crop_source: Table,
+    /// Words of the block.
+    pub words: usize,
+}
+
+impl Layout {
+    /// For steps within `limits`, with at most `row_positions` positions of rows.
+    pub fn new(limits: &Limits, row_positions: usize) -> Self {
+        let positions = row_positions + limits.images * limits.prefix_positions;
+        let picks = row_positions.min(limits.rows * 160);
+        // At worst each row is a tile of its own, and the last tile of each row is not full.
+        let tiles = limits.rows + row_positions / TILE;
+        let pages = limits.rows * limits.context.div_ceil(PAGE) * 2;
+        let mut words = 0;
+        let mut table = |len: usize| {
+            let start = words;
+            // 16-byte alignment, for kernels that read four words at once.
+            words += len.next_multiple_of(4);
+            Table { start, len }
+        };
+        Self {
+            row_positions,
+            positions,
+            picks,
+            tiles,
+            position: table(positions),
+            slot: table(positions),
+            kind: table(row_positions),
+            a: table(row_positions),
+            b: table(row_positions),
+            own_table: table(row_positions),
+            own_length: table(row_positions),
+            place: table(row_positions),
+            pages: table(pages),
+            tile_row: table(tiles * TILE),
+            tile_table: table(tiles),
+            tile_length: table(tiles),
+            pick: table(picks * 4),
+            coord_rows: table(picks),
+            size_rows: table(picks),
+            token_rows: table(limits.tokens),
+            choice: table(limits.tokens * 8),
+            banned: table(limits.tokens * BANNED),
+            image: table(limits.images * 3),
+            crop_source: table(limits.images * CROPS_MAX),
+            words,
+        }
+    }
+}
+
+/// How many of everything the step has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Positions of rows.
+    pub row_positions: usize,
+    /// Images.
+    pub images: usize,
+    /// Tiles.
+    pub tiles: usize,
+    /// Positions of rows that are in no tile, because there is no image in front of them.
+    pub alone: usize,
+    /// Decisions.
+    pub picks: usize,
+    /// Of these, with a coordinate.
+    pub coords: usize,
+    /// Of these, with a size.
+    pub sizes: usize,
+    /// Of these, tokens.
+    pub tokens: usize,
+    /// A token waits for a mask of the host.
+    pub wants_masks: bool,
+    /// For each row its first decision and how many; in the order of the rows.
+    pub row_picks: Vec<(usize, usize)>,
+    /// For each token its row in the step, when it wants a mask.
+    pub masked_rows: Vec<Option<usize>>,
+}
+
+/// Fills `block` with the tables of `step`.
+pub fn write(
+    step: &Step,
+    slot: SlotId,
+    limits: &Limits,
+    layout: &Layout,
+    block: &mut [i32],
+) -> Result<Counts, BackendError> {
+    let mut writer = Writer {
+        layout,
+        limits,
+        block,
+        counts: Counts::default(),
+        page_words: 0,
+        prefixes: HashMap::new(),
+    };
+    let row_positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
+    let picks: usize = step.rows.iter().map(|row| row.picks.len()).sum();
+    if row_positions > layout.row_positions || picks > layout.picks {
+        return Err(BackendError(format!(
+            "a step of {row_positions} positions and {picks} decisions is more than the GPU's {} and {}; use shorter prompts",
+            layout.row_positions, layout.picks
+        )));
+    }
+    for (index, row) in step.rows.iter().enumerate() {
+        writer.row(index, row, slot)?;
+    }
+    for image in &step.images {
+        writer.image(&image.pages)?;
+    }
+    Ok(writer.counts)
+}
+
+struct Writer<'a> {
+    layout: &'a Layout,
+    limits: &'a Limits,
+    block: &'a mut [i32],
+    counts: Counts,
+    page_words: usize,
+    /// By first page: where its table begins, its tile that has room, and the rows in it.
+    prefixes: HashMap<u32, Prefix>,
+}
+
+struct Prefix {
+    table: usize,
+    tile: usize,
+    rows: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, table: Table, index: usize, value: usize) {
+        self.word(table, index, value as i32);
+    }
+
+    fn word(&mut self, table: Table, index: usize, value: i32) {
+        debug_assert!(index < table.len);
+        self.block[table.start + index] = value;
+    }
+
+    /// Copies a page table; where it begins.
+    fn pages(&mut self, pages: impl Iterator<Item = u32>) -> Result<usize, BackendError> {
+        let start = self.page_words;
+        for page in pages {
+            if self.page_words == self.layout.pages.len {
+                return Err(BackendError(
+                    "a step's page tables are longer than the GPU's; use shorter prompts".into(),
+                ));
+            }
+            self.word(self.layout.pages, self.page_words, page as i32);
+            self.page_words += 1;
+        }
+        Ok(start)
+    }
+
+    fn row(&mut self, index: usize, row: &Row, slot: SlotId) -> Result<(), BackendError> {
+        let own_table = self.pages(row.kv.own.iter().map(|page| page.0))?;
+        let first = self.counts.row_positions;
+        for i in 0..row.inputs.positions() {
+            let (at, position) = (first + i, row.position + i);
+            self.put(self.layout.position, at, position);
+            self.word(self.layout.slot, at, cache_slot(&row.kv, position));
+            let (kind, a, b) = match &row.inputs {
+                Feed::Host(inputs) => input(inputs[i]),
+                Feed::Carry(from) => (3, (from.slot.0 * self.limits.rows + from.row) as i32, 0),
+            };
+            self.word(self.layout.kind, at, kind);
+            self.word(self.layout.a, at, a);
+            self.word(self.layout.b, at, b);
+            self.put(self.layout.own_table, at, own_table);
+            self.put(
+                self.layout.own_length,
+                at,
+                position + 1 - row.kv.prefix_positions,
+            );
+            let place = self.place(&row.kv, at)?;
+            self.word(self.layout.place, at, place);
+        }
+        self.counts.row_positions += row.inputs.positions();
+        let picks = row.picks.len();
+        self.counts.row_picks.push((self.counts.picks, picks));
+        for (i, pick) in row.picks.iter().enumerate() {
+            let position = self.counts.row_positions - picks + i;
+            // Rows with one decision may be carried on.
+            let carried = (picks == 1).then_some(slot.0 * self.limits.rows + index);
+            self.pick(pick, position, carried, index)?;
+        }
+        Ok(())
+    }
+
+    /// The tile that reads the row's prefix for position `at`: its number times 16 plus the row in it; -1 without a prefix.
+    fn place(&mut self, kv: &KvTable, at: usize) -> Result<i32, BackendError> {
+        let Some(first) = kv.prefix.first().filter(|_| kv.prefix_positions > 0) else {
+            self.counts.alone += 1;
+            return Ok(-1);
+        };
+        let known = self
+            .prefixes
+            .get(&first.0)
+            .map(|p| (p.table, p.tile, p.rows));
+        let (table, tile, row) = match known {
+            Some((table, tile, rows)) if rows < TILE => (table, tile, rows),
+            _ => {
+                let table = match known {
+                    Some((table, ..)) => table,
+                    None => self.pages(kv.prefix.iter().map(|page| page.0))?,
+                };
+                let tile = self.counts.tiles;
+                self.counts.tiles += 1;
+                self.put(self.layout.tile_table, tile, table);
+                self.put(self.layout.tile_length, tile, kv.prefix_positions);
+                for row in 0..TILE {
+                    self.word(self.layout.tile_row, tile * TILE + row, -1);
+                }
+                (table, tile, 0)
+            }
+        };
+        self.put(self.layout.tile_row, tile * TILE + row, at);
+        let rows = row + 1;
+        self.prefixes.insert(first.0, Prefix { table, tile, rows });
+        Ok((tile * TILE + row) as i32)
+    }
+
+    fn pick(
+        &mut self,
+        pick: &Pick,
+        position: usize,
+        carried: Option<usize>,
+        row: usize,
+    ) -> Result<(), BackendError> {
+        let kind = match pick {
+            Pick::CoordOrEnd => 0,
+            Pick::Coord => 1,
+            Pick::Size => 2,
+            Pick::Token { .. } => 3,
+        };
+        let logits = match pick {
+            Pick::Size => {
+                self.put(self.layout.size_rows, self.counts.sizes, position);
+                self.counts.sizes += 1;
+                self.counts.sizes - 1
+            }
+            _ => {
+                self.put(self.layout.coord_rows, self.counts.coords, position);
+                self.counts.coords += 1;
+                self.counts.coords - 1
+            }
+        };
+        let carried = carried.map_or(-1, |carried| carried as i32);
+        let index = self.counts.picks;
+        let words = [kind, position as i32, logits as i32, carried];
+        for (i, word) in words.into_iter().enumerate() {
+            self.word(self.layout.pick, index * 4 + i, word);
+        }
+        if let Pick::Token { mask, sampling } = pick {
+            self.token(
+                mask,
+                *sampling,
+                [index as i32, carried, position as i32],
+                row,
+            )?;
+        }
+        self.counts.picks += 1;
+        Ok(())
+    }
+
+    fn token(
+        &mut self,
+        mask: &MaskSource,
+        sampling: Sampling,
+        [pick, carried, position]: [i32; 3],
+        row: usize,
+    ) -> Result<(), BackendError> {
+        let token = self.counts.tokens;
+        let banned = match mask {
+            MaskSource::Banned(banned) => banned.as_slice(),
+            MaskSource::Host => &[],
+        };
+        if banned.len() > BANNED || token == self.layout.token_rows.len {
+            return Err(BackendError(format!(
+                "a step with {} banned ids in a row and {token} tokens is more than the GPU's {BANNED} and {}",
+                banned.len(),
+                self.layout.token_rows.len
+            )));
+        }
+        let masked = *mask == MaskSource::Host;
+        let (temperature, top_p, uniform) = match sampling {
+            Sampling::Greedy => (0.0, 0.0, 0.0),
+            Sampling::TopP {
+                temperature,
+                top_p,
+                uniform,
+            } => (temperature, top_p, uniform),
+        };
+        let bits = |x: f32| x.to_bits() as i32;
+        let count = if masked { -1 } else { banned.len() as i32 };
+        let words = [
+            pick,
+            carried,
+            count,
+            bits(temperature),
+            bits(top_p),
+            bits(uniform),
+            position,
+            0,
+        ];
+        for (i, word) in words.into_iter().enumerate() {
+            self.word(self.layout.choice, token * 8 + i, word);
+        }
+        for (i, &id) in banned.iter().enumerate() {
+            self.put(self.layout.banned, token * BANNED + i, id as usize);
+        }
+        self.word(self.layout.token_rows, token, position);
+        self.counts.wants_masks |= masked;
+        self.counts.masked_rows.push(masked.then_some(row));
+        self.counts.tokens += 1;
+        Ok(())
+    }
+
+    fn image(&mut self, pages: &[crate::scheduler::backend::PageId]) -> Result<(), BackendError> {
+        let prefix = self.limits.prefix_positions;
+        let first = self.counts.row_positions + self.counts.images * prefix;
+        let kv = KvTable {
+            prefix: pages.to_vec(),
+            prefix_positions: prefix,
+            own: Vec::new(),
+        };
+        for position in 0..prefix {
+            self.put(self.layout.position, first + position, position);
+            self.word(
+                self.layout.slot,
+                first + position,
+                cache_slot(&kv, position),
+            );
+        }
+        self.counts.images += 1;
+        Ok(())
+    }
+}
+
+/// Where a position lies in the cache; -1 when it has no page.
+fn cache_slot(kv: &KvTable, position: usize) -> i32 {
+    let (pages, at) = match position.checked_sub(kv.prefix_positions) {
+        Some(own) => (&kv.own, own),
+        None => (&kv.prefix, position),
+    };
+    let page = pages.get(at / PAGE);
+    page.map_or(-1, |page| (page.0 as usize * PAGE + at % PAGE) as i32)
+}
+
+fn input(input: Input) -> (i32, i32, i32) {
+    match input {
+        Input::Token(id) => (0, id as i32, 0),
+        Input::Coord(x) => (1, x.to_bits() as i32, 0),
+        Input::Size(width, height) => (2, width.to_bits() as i32, height.to_bits() as i32),
+    }
+}

@@ -1,0 +1,66 @@
+//! A decision as the kernels write it (`kernels/decision.cuh`).
+
+use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
+
+use crate::scheduler::backend::Picked;
+
+const END: i32 = 0;
+const COORD: i32 = 1;
+const SIZE: i32 = 2;
+const TOKEN: i32 = 3;
+
+/// See `struct Decision` there: the fields and their order are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+pub struct Record {
+    /// 0 the end, 1 a coordinate, 2 a size, 3 a token, 4 nothing.
+    pub kind: i32,
+    /// Coordinate bin, width bin or token id.
+    pub first: i32,
+    /// Height bin, or the coordinate bin that goes with a token.
+    pub second: i32,
+    /// Of the decision.
+    pub probability: f32,
+    /// Of the bins.
+    pub sharpness: f32,
+    /// Nothing.
+    pub pad: [i32; 3],
+}
+
+// SAFETY: numbers in C layout, without padding of the compiler's.
+unsafe impl DeviceRepr for Record {}
+// SAFETY: all fields are numbers, for which zero bits are a value.
+unsafe impl ValidAsZeroBits for Record {}
+
+impl Record {
+    /// The decision; an error when the numbers that it came from were none.
+    pub fn picked(&self) -> Result<Picked, NotANumber> {
+        if self.probability.is_nan() || self.sharpness.is_nan() {
+            return Err(NotANumber);
+        }
+        let (probability, sharpness) = (self.probability, self.sharpness);
+        Ok(match self.kind {
+            END => Picked::End { probability },
+            COORD => Picked::Coord {
+                bin: self.first as u16,
+                probability,
+                sharpness,
+            },
+            SIZE => Picked::Size {
+                width_bin: self.first as u16,
+                height_bin: self.second as u16,
+                sharpness,
+            },
+            TOKEN => Picked::Token {
+                id: self.first as u32,
+                probability,
+                coord_bin: self.second as u16,
+            },
+            _ => Picked::Nothing,
+        })
+    }
+}
+
+/// Something was read that nobody had written, or the weights are damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotANumber;

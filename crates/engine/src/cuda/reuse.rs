@@ -1,0 +1,330 @@
+//! Crops that a camera showed before are not encoded again: which, the host decides before a step is queued, by the bytes
+//! that the decoder gave. Pure; the features lie on the GPU, in entries that are numbered here.
+//!
+//! ```text
+//!   crop 3 of camera gate ─▶ the pixels that it is made of, as when it was encoded? ─yes─▶ the features in its entry
+//!                                        └─no──▶ joins the step's batch ──▶ features, copied to its entry behind the step
+//! ```
+//!
+//! A crop depends on the source pixels below it and below the reach of the scaling filter at its edges, and on nothing else.
+//! So each crop keeps a copy of these, at most 2.5 times the picture for all crops of a camera, and comparing costs no more
+//! than reading them. The copy is made when the step is queued: until then the picture itself stands for it, because the GPU waits
+//! for the step. The GPU is not asked, so nothing waits for it. As on the CPU, a crop that is only similar keeps the bytes it was
+//! encoded from, so that small changes add up until they count; but here they are compared before colour and scaling, and by
+//! the largest difference of a byte.
+//!
+//! Pictures that lie on the GPU alone are not compared: fetching one would have the engine's thread wait, and comparing it
+//! there would have the step wait for the answer. All their crops are encoded. That is why `model.frames` is the host unless
+//! asked otherwise: decoders repeat blocks that did not change to the bit, so crops of a scene that stands still are found. A
+//! picture that a motion gate has read is on the host too, and is compared.
+//!
+//! Features are those that the crop got when it was encoded. Encoded again, in a batch of another size, they could differ by
+//! rounding, as everything on a GPU does.
+
+use std::{collections::HashMap, ops::Range, rc::Rc};
+
+use crate::model::{Tiling, VisionConfig, taps};
+use spotter_core::{CameraId, ColourRange, Matrix, Picture, PixelFormat};
+
+/// Where a crop's features come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crop {
+    /// It is encoded in this step.
+    pub fresh: bool,
+    /// For the kernel: a place in the step's batch, or -1 - entry.
+    pub source: i32,
+}
+
+/// To be copied behind the step: the features of a place in the batch to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// In the batch.
+    pub place: usize,
+    /// On the GPU.
+    pub entry: usize,
+}
+
+/// What is known of all cameras.
+pub struct Reuse {
+    vision: VisionConfig,
+    /// Largest difference of two bytes that counts as none.
+    max_difference: u8,
+    /// Each has the entries of as many crops.
+    cameras: Vec<Option<Camera>>,
+    regions: HashMap<(usize, usize), Rc<[Region]>>,
+    images: u64,
+    step: Step,
+}
+
+#[derive(Default)]
+struct Step {
+    batch: usize,
+    /// By entry its place in this step's batch, from which later images of the step take it.
+    pending: HashMap<usize, usize>,
+    keeps: Vec<Keep>,
+}
+
+struct Camera {
+    id: CameraId,
+    shape: Shape,
+    /// [`Reuse::images`] at its last picture.
+    seen: u64,
+    tiles: Vec<Tile>,
+}
+
+/// What a crop was encoded from.
+#[derive(Clone, Default)]
+struct Tile {
+    /// Until its bytes are copied.
+    picture: Option<Picture>,
+    bytes: Option<Vec<u8>>,
+}
+
+impl Tile {
+    fn is_like(&self, picture: &Picture, region: &Region, max_difference: u8) -> bool {
+        match (&self.picture, &self.bytes) {
+            (Some(before), _) => {
+                let mut pairs = rows(picture, region).zip(rows(before, region));
+                pairs.all(|(row, before)| is_near(row, before, max_difference))
+            }
+            (None, Some(bytes)) => {
+                let mut rest = &bytes[..];
+                rows(picture, region).all(|row| {
+                    let Some((before, behind)) = rest.split_at_checked(row.len()) else {
+                        return false;
+                    };
+                    rest = behind;
+                    is_near(row, before, max_difference)
+                })
+            }
+            (None, None) => false,
+        }
+    }
+
+    fn keep_bytes(&mut self, region: &Region) {
+        if let Some(picture) = self.picture.take() {
+            let bytes = self.bytes.get_or_insert_default();
+            bytes.clear();
+            rows(&picture, region).for_each(|row| bytes.extend_from_slice(row));
+        }
+    }
+}
+
+/// What must be the same for bytes to mean the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    format: PixelFormat,
+    size: (usize, usize),
+    colour: (Matrix, ColourRange),
+}
+
+/// Source pixels that a crop is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Region {
+    across: Range<usize>,
+    down: Range<usize>,
+}
+
+impl Reuse {
+    /// Room for so many cameras; with none, every crop is encoded.
+    pub fn new(vision: &VisionConfig, cameras: usize, max_difference: u8) -> Self {
+        Self {
+            vision: vision.clone(),
+            max_difference,
+            cameras: (0..cameras).map(|_| None).collect(),
+            regions: HashMap::new(),
+            images: 0,
+            step: Step::default(),
+        }
+    }
+
+    /// Crops that a camera has entries for.
+    pub fn crops_each(vision: &VisionConfig) -> usize {
+        vision.max_crops + 1
+    }
+
+    /// A step begins; the one before is queued.
+    pub fn begin_step(&mut self) {
+        self.step = Step::default();
+    }
+
+    /// What becomes of the crops of a step's next picture, the whole picture first. Without a camera all are encoded.
+    pub fn plan(
+        &mut self,
+        camera: Option<&CameraId>,
+        picture: &Picture,
+        tiling: Tiling,
+    ) -> Vec<Crop> {
+        let each = Self::crops_each(&self.vision);
+        let slot = camera.filter(|_| tiling.crops() <= each);
+        let Some(slot) = slot.and_then(|camera| self.slot(camera, picture)) else {
+            return (0..tiling.crops()).map(|_| self.step.fresh()).collect();
+        };
+        let regions = self.regions(picture, tiling);
+        let mut crops = Vec::with_capacity(regions.len());
+        for (index, region) in regions.iter().enumerate() {
+            let entry = slot * each + index;
+            let known = self.cameras[slot]
+                .as_mut()
+                .and_then(|c| c.tiles.get_mut(index));
+            let (Some(known), step) = (known, &mut self.step) else {
+                crops.push(self.step.fresh());
+                continue;
+            };
+            crops.push(match known.is_like(picture, region, self.max_difference) {
+                true => step.kept(entry),
+                false => {
+                    known.picture = Some(picture.clone());
+                    step.fresh_for(entry)
+                }
+            });
+        }
+        crops
+    }
+
+    /// Lets go of the step's pictures: copies the bytes that later ones are compared with. That takes long beside all else here,
+    /// so the step should be queued.
+    pub fn keep_bytes(&mut self) {
+        let each = Self::crops_each(&self.vision);
+        for keep in &self.step.keeps {
+            let (slot, index) = (keep.entry / each, keep.entry % each);
+            let Some(camera) = self.cameras.get_mut(slot).and_then(Option::as_mut) else {
+                continue;
+            };
+            // Another camera may have taken the place within the step; its own crops come later.
+            let regions = self.regions.get(&camera.shape.size);
+            let region = regions.and_then(|regions| regions.get(index));
+            if let (Some(tile), Some(region)) = (camera.tiles.get_mut(index), region) {
+                tile.keep_bytes(region);
+            }
+        }
+    }
+
+    /// Crops that the step encodes.
+    pub fn batch(&self) -> usize {
+        self.step.batch
+    }
+
+    /// What is to be copied behind the step, in order.
+    pub fn keeps(&self) -> &[Keep] {
+        &self.step.keeps
+    }
+
+    /// The place of a camera, which may be that of the one that has not been seen for longest.
+    fn slot(&mut self, id: &CameraId, picture: &Picture) -> Option<usize> {
+        self.images += 1;
+        let shape = Shape {
+            format: picture.format(),
+            size: (picture.width(), picture.height()),
+            colour: (picture.matrix(), picture.range()),
+        };
+        let is = |camera: &Option<Camera>| camera.as_ref().is_some_and(|c| c.id == *id);
+        let seen = |camera: &Option<Camera>| camera.as_ref().map_or(0, |c| c.seen);
+        let slot = self.cameras.iter().position(is).or_else(|| {
+            let slots = self.cameras.iter().enumerate();
+            slots
+                .min_by_key(|(_, camera)| seen(camera))
+                .map(|(slot, _)| slot)
+        })?;
+        match &mut self.cameras[slot] {
+            Some(camera) if camera.id == *id && camera.shape == shape => camera.seen = self.images,
+            place => {
+                *place = Some(Camera {
+                    id: id.clone(),
+                    shape,
+                    seen: self.images,
+                    tiles: vec![Tile::default(); Self::crops_each(&self.vision)],
+                });
+            }
+        }
+        Some(slot)
+    }
+
+    fn regions(&mut self, picture: &Picture, tiling: Tiling) -> Rc<[Region]> {
+        let size = (picture.width(), picture.height());
+        let regions = self.regions.entry(size);
+        Rc::clone(regions.or_insert_with(|| regions_of(size, tiling, &self.vision).into()))
+    }
+}
+
+impl Step {
+    fn fresh(&mut self) -> Crop {
+        self.batch += 1;
+        Crop {
+            fresh: true,
+            source: self.batch as i32 - 1,
+        }
+    }
+
+    fn fresh_for(&mut self, entry: usize) -> Crop {
+        let place = self.batch;
+        self.pending.insert(entry, place);
+        self.keeps.push(Keep { place, entry });
+        self.fresh()
+    }
+
+    /// An entry that an image before in this step fills is not filled yet when it is read.
+    fn kept(&self, entry: usize) -> Crop {
+        let pending = self.pending.get(&entry);
+        Crop {
+            fresh: false,
+            source: pending.map_or(-1 - entry as i32, |place| *place as i32),
+        }
+    }
+}
+
+/// The pixels of each crop, the whole picture first.
+fn regions_of(size: (usize, usize), tiling: Tiling, vision: &VisionConfig) -> Vec<Region> {
+    let mut regions = vec![Region {
+        across: 0..size.0,
+        down: 0..size.1,
+    }];
+    if tiling.is_single() {
+        return regions;
+    }
+    let tiled = tiling.resized(vision);
+    let (across, down) = (taps(size.0, tiled.0), taps(size.1, tiled.1));
+    let reach = |taps: &[crate::model::Taps], tile: usize| {
+        let first = tile * vision.window_pixels();
+        let of_tile = &taps[first..(first + vision.crop_size).min(taps.len())];
+        let begin = of_tile.iter().map(|tap| tap.first).min();
+        let end = of_tile
+            .iter()
+            .map(|tap| tap.first + tap.weights.len())
+            .max();
+        begin.unwrap_or(0)..end.unwrap_or(0)
+    };
+    for tile in 0..tiling.rows * tiling.cols {
+        regions.push(Region {
+            across: reach(&across, tile % tiling.cols),
+            down: reach(&down, tile / tiling.cols),
+        });
+    }
+    regions
+}
+
+/// The region's bytes, row by row and plane by plane, with all chroma that its pixels touch.
+fn rows<'a>(picture: &'a Picture, region: &'a Region) -> impl Iterator<Item = &'a [u8]> {
+    let (across, down) = (&region.across, &region.down);
+    let half = |range: &Range<usize>| range.start / 2..range.end.div_ceil(2);
+    let scaled = |range: Range<usize>, bytes: usize| range.start * bytes..range.end * bytes;
+    let whole = |bytes| (scaled(across.clone(), bytes), down.clone());
+    let chroma = |bytes| (scaled(half(across), bytes), half(down));
+    let planes = match picture.format() {
+        PixelFormat::Rgb => vec![whole(3)],
+        PixelFormat::Nv12 => vec![whole(1), chroma(2)],
+        PixelFormat::I420 => vec![whole(1), chroma(1), chroma(1)],
+    };
+    let planes = planes.into_iter().enumerate();
+    planes.flat_map(move |(plane, (bytes, rows))| {
+        rows.map(move |y| &picture.row(plane, y)[bytes.clone()])
+    })
+}
+
+fn is_near(row: &[u8], before: &[u8], max_difference: u8) -> bool {
+    let differences = || row.iter().zip(before).map(|(a, b)| a.abs_diff(*b));
+    row == before || (max_difference > 0 && differences().all(|d| d <= max_difference))
+}
+
+#[cfg(test)]
+mod tests;

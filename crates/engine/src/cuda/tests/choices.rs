@@ -1,0 +1,333 @@
+//! Decisions: bins, the end, tokens.
+
+use super::{Random, Rig, f32s, rig};
+use crate::{
+    cuda::{
+        kernels::{NormAt, PickTables},
+        memory::Buffer,
+        record::Record,
+    },
+    model::BINS,
+    scheduler::backend::Picked,
+};
+
+fn softmax(x: &[f32]) -> Vec<f32> {
+    let top = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mass: f32 = x.iter().map(|x| (x - top).exp()).sum();
+    x.iter().map(|x| (x - top).exp() / mass).collect()
+}
+
+/// The largest, the lowest index among equals, and the mass around it.
+fn best(x: &[f32]) -> (u16, f32) {
+    let bin = (0..x.len())
+        .rev()
+        .max_by(|&a, &b| x[a].total_cmp(&x[b]))
+        .unwrap();
+    let near = softmax(x)[bin.saturating_sub(2)..(bin + 3).min(x.len())]
+        .iter()
+        .sum();
+    (bin as u16, near)
+}
+
+fn logits(random: &mut Random, count: usize) -> Vec<f32> {
+    // Of few values, so that the largest comes more than once.
+    f32s(&random.values(count))
+        .iter()
+        .map(|x| (x * 8.0).round() / 2.0)
+        .collect()
+}
+
+fn near(a: f32, b: f32) -> bool {
+    (a - b).abs() < 1e-4
+}
+
+#[test]
+fn bins_and_ends_are_decided_as_by_the_formula() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(7);
+    let (width, rows) = (192, 6);
+    let hidden = random.values(rows * width);
+    let (w, b, on_end) = (
+        random.values(width),
+        random.values(width),
+        random.values(2 * width),
+    );
+    let bias = [0.3, -0.2];
+    let (coords, sizes) = (
+        logits(&mut random, rows * BINS),
+        logits(&mut random, rows * 2 * BINS),
+    );
+    // kind, position, logits, carried
+    let picks = [
+        [0, 0, 0, 3],
+        [0, 1, 1, -1],
+        [1, 2, 2, 0],
+        [2, 3, 1, 1],
+        [0, 4, 3, -1],
+        [1, 5, 4, 2],
+    ];
+    let up = (rig.up(&hidden), rig.up(&w), rig.up(&b), rig.up(&on_end));
+    let tables = (rig.ints(&picks.concat()), rig.ints(&[0, 0, 0, 0, 0, 1]));
+    let (bias_up, coords_up, sizes_up) =
+        (rig.floats(&bias), rig.floats(&coords), rig.floats(&sizes));
+    let out = Buffer::<Record>::zeros(&rig.stream, picks.len()).unwrap();
+    let carried = Buffer::<Record>::zeros(&rig.stream, 4).unwrap();
+    let norm = NormAt {
+        weight: up.1.start(),
+        bias: up.2.start(),
+    };
+    let pick_tables = PickTables {
+        pick: tables.0.start(),
+        dead: tables.1.start(),
+        choice: tables.0.start(),
+        banned: tables.0.start(),
+    };
+    rig.kernels
+        .decide(
+            up.0.start(),
+            &pick_tables,
+            norm,
+            (up.3.start(), bias_up.start()),
+            (coords_up.start(), sizes_up.start()),
+            (out.start(), carried.start()),
+            (picks.len(), width),
+        )
+        .unwrap();
+    let got = out.to_host(&rig.stream).unwrap();
+    let carried = carried.to_host(&rig.stream).unwrap();
+    let (hidden, w, b, on_end) = (f32s(&hidden), f32s(&w), f32s(&b), f32s(&on_end));
+    for (i, &[kind, position, row, to]) in picks.iter().enumerate() {
+        let picked = got[i].picked().unwrap();
+        if to >= 0 {
+            assert_eq!(carried[to as usize], got[i]);
+        }
+        if position == 5 {
+            assert_eq!(picked, Picked::Nothing, "a zombie decides nothing");
+            continue;
+        }
+        let bins = &coords[row as usize * BINS..][..BINS];
+        match kind {
+            2 => {
+                let sizes = &sizes[row as usize * 2 * BINS..][..2 * BINS];
+                let ((w, sw), (h, sh)) = (best(&sizes[..BINS]), best(&sizes[BINS..]));
+                let Picked::Size {
+                    width_bin,
+                    height_bin,
+                    sharpness,
+                } = picked
+                else {
+                    panic!("{picked:?}")
+                };
+                assert!((width_bin, height_bin) == (w, h) && near(sharpness, sw.min(sh)));
+            }
+            _ => {
+                let x = &hidden[position as usize * width..][..width];
+                let mean = x.iter().sum::<f32>() / width as f32;
+                let scale = (x.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / width as f32
+                    + 1e-5)
+                    .sqrt()
+                    .recip();
+                let head = |which: usize| {
+                    (0..width)
+                        .map(|j| ((x[j] - mean) * scale * w[j] + b[j]) * on_end[which * width + j])
+                        .sum::<f32>()
+                        + bias[which]
+                };
+                let (on, end) = (head(0), head(1));
+                let goes_on = if kind == 0 {
+                    1.0 / (1.0 + (end - on).exp())
+                } else {
+                    1.0
+                };
+                match picked {
+                    Picked::End { probability } => {
+                        assert!(kind == 0 && end > on && near(probability, 1.0 - goes_on))
+                    }
+                    Picked::Coord {
+                        bin,
+                        probability,
+                        sharpness,
+                    } => {
+                        let (wanted, near_mass) = best(bins);
+                        assert!(kind == 1 || on >= end);
+                        assert!(
+                            bin == wanted
+                                && near(probability, goes_on)
+                                && near(sharpness, near_mass),
+                            "{picked:?}"
+                        );
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+}
+
+struct Choice {
+    banned: Option<Vec<u32>>,
+    temperature: f32,
+    top_p: f32,
+    uniform: f32,
+}
+
+const VOCAB: usize = 5000;
+
+/// What the kernel chooses, row by row, each with the same logits and a mask of every third id.
+fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<Picked> {
+    let rows = choices.len();
+    let all: Vec<f32> = logits.iter().copied().cycle().take(rows * VOCAB).collect();
+    let bits = |x: f32| x.to_bits() as i32;
+    let (mut words, mut banned) = (Vec::new(), Vec::new());
+    for (i, choice) in choices.iter().enumerate() {
+        let count = choice.banned.as_ref().map_or(-1, |ids| ids.len() as i32);
+        words.extend([
+            i as i32,
+            -1,
+            count,
+            bits(choice.temperature),
+            bits(choice.top_p),
+            bits(choice.uniform),
+            i as i32,
+            0,
+        ]);
+        let mut ids = choice.banned.clone().unwrap_or_default();
+        ids.resize(4, 0);
+        banned.extend(ids.iter().map(|&id| id as i32));
+    }
+    let mask: Vec<u32> = (0..VOCAB.div_ceil(32))
+        .map(|word| {
+            (0..32)
+                .filter(|bit| (word * 32 + bit).is_multiple_of(3))
+                .fold(0, |m, bit| m | 1 << bit)
+        })
+        .collect();
+    let masks = Buffer::from_host(&rig.stream, &mask.repeat(rows)).unwrap();
+    let (logits, words, banned) = (rig.floats(&all), rig.ints(&words), rig.ints(&banned));
+    let dead = rig.ints(&vec![0; rows]);
+    let out = Buffer::<Record>::zeros(&rig.stream, rows).unwrap();
+    let tables = PickTables {
+        pick: words.start(),
+        dead: dead.start(),
+        choice: words.start(),
+        banned: banned.start(),
+    };
+    rig.kernels
+        .choose_token(
+            logits.start(),
+            &tables,
+            masks.start(),
+            (out.start(), out.start()),
+            (rows, VOCAB),
+        )
+        .unwrap();
+    out.to_host(&rig.stream)
+        .unwrap()
+        .iter()
+        .map(|record| record.picked().unwrap())
+        .collect()
+}
+
+fn allowed(choice: &Choice, id: usize) -> bool {
+    match &choice.banned {
+        Some(banned) => !banned.contains(&(id as u32)),
+        None => id.is_multiple_of(3),
+    }
+}
+
+#[test]
+fn tokens_are_the_largest_that_are_allowed() {
+    let Some(rig) = rig() else { return };
+    let logits = logits(&mut Random::new(8), VOCAB);
+    let greedy = |banned| Choice {
+        banned,
+        temperature: 0.0,
+        top_p: 0.0,
+        uniform: 0.0,
+    };
+    let first = best(&logits).0.into();
+    let choices = [
+        greedy(Some(vec![])),
+        greedy(Some(vec![first])),
+        greedy(None),
+    ];
+    let shares = softmax(&logits);
+    for (choice, picked) in choices.iter().zip(choose(&rig, &logits, &choices)) {
+        let ids = (0..VOCAB).filter(|&id| allowed(choice, id));
+        let wanted = ids
+            .rev()
+            .max_by(|&a, &b| logits[a].total_cmp(&logits[b]))
+            .unwrap();
+        let Picked::Token {
+            id, probability, ..
+        } = picked
+        else {
+            panic!("{picked:?}")
+        };
+        assert_eq!(id as usize, wanted);
+        assert!((probability / shares[wanted] - 1.0).abs() < 1e-3);
+    }
+}
+
+#[test]
+fn the_nucleus_is_sampled_in_its_order() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(9);
+    // No equals, so that a rounding of the last place cannot change an order.
+    let logits: Vec<f32> = (0..VOCAB)
+        .map(|i| ((i * 7919) % VOCAB) as f32 / VOCAB as f32 * 9.0)
+        .collect();
+    let choices: Vec<Choice> = (0..64)
+        .map(|i| Choice {
+            banned: (i % 3 > 0).then(|| vec![random.below(VOCAB) as u32]),
+            temperature: 0.3 + random.unit(),
+            top_p: random.unit(),
+            uniform: random.unit(),
+        })
+        .collect();
+    let mut sure = 0;
+    for (choice, picked) in choices.iter().zip(choose(&rig, &logits, &choices)) {
+        let mut scaled: Vec<f64> = (0..VOCAB)
+            .map(|id| match allowed(choice, id) {
+                true => (f64::from(logits[id]) / f64::from(choice.temperature)).exp(),
+                false => 0.0,
+            })
+            .collect();
+        let mass: f64 = scaled.iter().sum();
+        scaled.iter_mut().for_each(|p| *p /= mass);
+        let mut order: Vec<usize> = (0..VOCAB).collect();
+        order.sort_by(|&a, &b| scaled[b].total_cmp(&scaled[a]));
+        let mut before = 0.0;
+        order.retain(|&id| {
+            let keep = before <= f64::from(choice.top_p);
+            before += scaled[id];
+            keep
+        });
+        let kept: f64 = order.iter().map(|&id| scaled[id]).sum();
+        let target = f64::from(choice.uniform) * kept;
+        let Picked::Token { id, .. } = picked else {
+            panic!("{picked:?}")
+        };
+        let place = order
+            .iter()
+            .position(|&other| other == id as usize)
+            .expect("an id of the nucleus");
+        let from: f64 = order[..place].iter().map(|&id| scaled[id]).sum();
+        let off = (from - target)
+            .max(target - from - scaled[id as usize])
+            .max(0.0);
+        assert!(off < 1e-5, "{off} beside the place that the number names");
+        sure += usize::from(off == 0.0);
+    }
+    assert!(sure > 55, "{sure} of 64 exact");
+}
+
+#[test]
+fn values_that_are_no_numbers_are_told() {
+    let record = Record {
+        kind: 1,
+        probability: f32::NAN,
+        ..Record::default()
+    };
+    assert!(record.picked().is_err());
+}

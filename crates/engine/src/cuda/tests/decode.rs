@@ -1,0 +1,185 @@
+//! The decoder in one launch against the same kernel by kernel, at true width, in both precisions.
+
+use std::sync::Arc;
+
+use half::bf16;
+
+use super::{Random, assert_close};
+use crate::{
+    cuda::{Capacity, CudaBackend, Precision, library},
+    model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
+    scheduler::backend::{
+        Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step,
+    },
+};
+use spotter_core::{Picture, SystemClock};
+
+/// Noise everywhere, biases and norms included, so that whatever is left out shows. Weights have as few bits as e4m3 holds, so that
+/// weights in e4m3 are the same ones.
+struct Noise(Random);
+
+/// With three bits of mantissa.
+fn with_few_bits(x: bf16) -> bf16 {
+    bf16::from_bits(x.to_bits() & 0xfff0)
+}
+
+impl TensorSource for Noise {
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, WeightsError> {
+        let (centre, reach) = match shape {
+            [_] if name.ends_with(".weight") => (1.0, 0.2),
+            [_] => (0.0, 0.2),
+            shape => (0.0, (shape[shape.len() - 1] as f32).sqrt().recip()),
+        };
+        let values = self.0.values(shape.iter().product());
+        let number = |x: bf16| match shape {
+            [_] => bf16::from_f32(centre + x.to_f32() * reach),
+            _ => with_few_bits(bf16::from_f32(x.to_f32() * reach)),
+        };
+        let bytes = values.into_iter().flat_map(|x| number(x).to_le_bytes());
+        Ok(Tensor {
+            name: name.to_owned(),
+            shape: shape.to_owned(),
+            data: TensorData::Encoded {
+                format: FloatFormat::Bf16,
+                bytes: bytes.collect::<Vec<_>>().into(),
+            },
+        })
+    }
+}
+
+const IMAGES: usize = 3;
+
+fn small() -> ModelConfig {
+    let mut config = ModelConfig::default();
+    config.text.n_layers = 2;
+    // Enough for the words of a calibration.
+    config.text.vocab_size = 8192;
+    config.vision.enc_n_layers = 1;
+    config
+}
+
+fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
+    let weights = Weights::load(config, &mut Noise(Random::new(3))).unwrap();
+    let capacity = Capacity {
+        slots: 1,
+        rows: 32,
+        images: IMAGES,
+        pages: 512,
+        cameras: 0,
+        tile_difference: 0,
+    };
+    let cache = std::env::temp_dir().join("spotter-test-kernels");
+    let clock = Arc::new(SystemClock::new());
+    CudaBackend::new((0, &cache), config, weights, (capacity, precision), clock).unwrap()
+}
+
+fn images(prefix_positions: usize) -> Step {
+    let prefix_pages = prefix_positions.div_ceil(16);
+    let image = |i: usize| {
+        let bytes = (0..64 * 48 * 3).map(|b| (b * (7 + i) % 251) as u8);
+        ImageJob {
+            picture: Picture::from_rgb(64, 48, bytes.collect()).unwrap(),
+            pages: prefix(i, prefix_pages),
+            camera: None,
+        }
+    };
+    Step {
+        images: (0..IMAGES).map(image).collect(),
+        ..rows(&[(0, 0, 1)], prefix_positions)
+    }
+}
+
+fn prefix(image: usize, pages: usize) -> Vec<PageId> {
+    (0..pages)
+        .map(|page| PageId((image * pages + page) as u32))
+        .collect()
+}
+
+/// Rows (by number, fed from, how many), row i behind image i modulo 3.
+fn rows(rows: &[(usize, usize, usize)], prefix_positions: usize) -> Step {
+    let pages = prefix_positions.div_ceil(16);
+    let row = |&(i, from, count): &(usize, usize, usize)| Row {
+        inputs: Feed::Host(
+            (0..count)
+                .map(|p| Input::Token(((i * 31 + from + p) % 1000) as u32))
+                .collect(),
+        ),
+        position: prefix_positions + from,
+        kv: KvTable {
+            prefix: prefix(i % IMAGES, pages),
+            prefix_positions,
+            own: (0..4)
+                .map(|page| PageId((IMAGES * pages + i * 4 + page) as u32))
+                .collect(),
+        },
+        picks: vec![Pick::Coord],
+    };
+    Step {
+        images: Vec::new(),
+        rows: rows.iter().map(row).collect(),
+    }
+}
+
+fn hidden(backend: &mut CudaBackend, step: &Step) -> Vec<f32> {
+    let positions = step.rows.iter().map(|row| row.inputs.positions()).sum();
+    backend.launch(SlotId(0), step.clone()).unwrap();
+    backend.commit(SlotId(0)).unwrap();
+    let [_, hidden] = backend.inside(positions).unwrap();
+    hidden
+}
+
+#[test]
+fn one_launch_gives_what_the_kernels_one_by_one_give() {
+    if let Err(error) = library::open(0) {
+        return println!("left out: {error}");
+    }
+    one_launch_is_as_kernels(Precision::Bf16);
+}
+
+/// Kernel by kernel such steps are in bf16, with the same weights; what is prefilled is in fp8 both ways.
+#[test]
+fn one_launch_with_weights_in_e4m3_gives_what_the_same_weights_in_bf16_give() {
+    match library::open(0) {
+        Ok(gpu) if gpu.has_fp8() => {
+            let bytes = (0..64 * 48 * 3).map(|b| (b * 7 % 251) as u8).collect();
+            let picture = Picture::from_rgb(64, 48, bytes).unwrap();
+            one_launch_is_as_kernels(Precision::Fp8(&[picture]));
+        }
+        _ => println!("left out: no GPU with fp8"),
+    }
+}
+
+fn one_launch_is_as_kernels(precision: Precision<'_>) {
+    let config = small();
+    let mut whole = backend(&config, precision);
+    let mut parts = backend(&config, precision).without_one_launch();
+    if !whole.has_one_launch() {
+        return println!("left out: this GPU has too little shared memory");
+    }
+    let prefix = config.prefix_positions();
+    // Prompts first, whose keys and values the later steps read; own pages are full, half full and just begun.
+    let prompts: Vec<_> = (0..32).map(|i| (i, 0, 1 + i % 3 * 16)).collect();
+    let one_each = |n: usize| -> Vec<_> {
+        prompts[..n]
+            .iter()
+            .map(|&(i, _, fed)| (i, fed, 1))
+            .collect()
+    };
+    let mut steps = vec![images(prefix)];
+    for few in prompts.chunks(2) {
+        steps.push(rows(few, prefix));
+    }
+    steps.push(rows(&one_each(32), prefix));
+    for n in [1, 2, 7, 9, 16, 17, 31] {
+        steps.push(rows(&one_each(n), prefix));
+    }
+    steps.push(rows(&[(0, 2, 6), (4, 17, 1), (2, 34, 9)], prefix));
+    for step in &steps {
+        let (got, want) = (hidden(&mut whole, step), hidden(&mut parts, step));
+        if !step.rows.is_empty() {
+            let what = format!("{} rows, {} positions", step.rows.len(), got.len() / 2048);
+            assert_close(&what, &got, &want, 1e-2);
+            assert_eq!(hidden(&mut whole, step), got, "{what}: the same again");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Frames in the memory of other contexts on the GPU, as GStreamer's decoders leave them: to the bit those of the host, and
+//! never fetched to it.
+
+use std::{
+    any::Any,
+    ptr,
+    sync::{Arc, Mutex},
+};
+
+use cudarc::driver::sys::{self, CUcontext, CUresult, CUstream, CUstream_flags};
+
+use super::{
+    Random, Rig,
+    frames::{patches, picture},
+    rig,
+    whole::{gpu, micro},
+};
+use crate::{
+    cuda::{
+        foreign::{Foreign, take_frame},
+        frames::Frames,
+        library,
+        stage::FrameStage,
+    },
+    model::VisionConfig,
+    scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
+    testing::golden_model::{row, tokens},
+};
+use spotter_cameras::testing::uploaded;
+use spotter_core::{DeviceMemory, DevicePlanes, Picture, PixelFormat, Planes};
+
+/// Rows of frames there are so many bytes apart.
+const PITCH: usize = 1536;
+const ROWS: usize = 720;
+/// Filling so much takes longer than everything that the test does with a frame.
+const SCRATCH: usize = 1 << 30;
+
+/// A context beside that of the process, with room for some frames.
+struct Other {
+    context: usize,
+    stream: usize,
+    scratch: u64,
+    source: u64,
+    free: Mutex<Vec<u64>>,
+}
+
+/// A frame's room, until it is let go.
+struct Lent(Arc<Other>, u64);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.free.lock().unwrap().push(self.1);
+    }
+}
+
+fn done(result: CUresult) {
+    result.result().unwrap();
+}
+
+impl Other {
+    fn new(device: sys::CUdevice, frames: usize) -> Arc<Self> {
+        let (mut context, mut stream) = (ptr::null_mut(), ptr::null_mut());
+        // Behind the copies from the host, which are on the context's own stream.
+        let flags = CUstream_flags::CU_STREAM_DEFAULT as u32;
+        let room = |bytes| {
+            let mut address = 0;
+            // SAFETY: called below with the context current.
+            done(unsafe { sys::cuMemAlloc_v2(&mut address, bytes) });
+            address
+        };
+        // SAFETY: the device exists. Creating makes the context the thread's, until it is taken off again.
+        unsafe {
+            done(sys::cuCtxCreate_v4(
+                &mut context,
+                ptr::null_mut(),
+                0,
+                device,
+            ));
+            done(sys::cuStreamCreate(&mut stream, flags));
+        }
+        let (scratch, source) = (room(SCRATCH), room(PITCH * ROWS * 3 / 2));
+        let free = (0..frames).map(|_| room(PITCH * ROWS * 3 / 2)).collect();
+        // SAFETY: as above.
+        done(unsafe { sys::cuCtxPopCurrent_v2(&mut ptr::null_mut()) });
+        Arc::new(Self {
+            context: context as usize,
+            stream: stream as usize,
+            scratch,
+            source,
+            free: Mutex::new(free),
+        })
+    }
+
+    fn free(&self) -> usize {
+        self.free.lock().unwrap().len()
+    }
+
+    /// The NV12 picture in memory of this context, where it still is on its way when this asks for it.
+    fn put(self: &Arc<Self>, picture: &Picture) -> Picture {
+        let frame = self.free.lock().unwrap().pop();
+        let frame = frame.expect("a step lets its frames go");
+        let mut bytes = vec![99; PITCH * ROWS * 3 / 2];
+        for (y, row) in bytes.chunks_exact_mut(PITCH).enumerate() {
+            let from = match y.checked_sub(ROWS) {
+                None => picture.row(0, y),
+                Some(y) => picture.row(1, y),
+            };
+            row[..from.len()].copy_from_slice(from);
+        }
+        let stream = self.stream as CUstream;
+        // SAFETY: context, stream and rooms are of `new` and as large. The copy before the last has ended: it was waited for.
+        unsafe {
+            done(sys::cuCtxPushCurrent_v2(self.context as CUcontext));
+            let from = bytes.as_ptr().cast();
+            done(sys::cuMemcpyHtoD_v2(self.source, from, bytes.len()));
+            done(sys::cuMemsetD8Async(self.scratch, 1, SCRATCH, stream));
+            let len = bytes.len();
+            done(sys::cuMemcpyDtoDAsync_v2(frame, self.source, len, stream));
+            done(sys::cuCtxPopCurrent_v2(&mut ptr::null_mut()));
+        }
+        let keeper: Box<dyn Any + Send + Sync> = Box::new(Lent(Arc::clone(self), frame));
+        // SAFETY: the room is as large, and lent until the keeper is dropped.
+        let memory = unsafe { Foreign::new(frame, bytes.len(), keeper) }.unwrap();
+        let planes = Arc::new(There(Box::new(memory)));
+        let size = (picture.width(), picture.height());
+        let colour = (picture.matrix(), picture.range());
+        let strides = [PITCH, PITCH, 0];
+        Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; nothing of it is used any more, as every frame holds it.
+        done(unsafe { sys::cuCtxDestroy_v2(self.context as CUcontext) });
+    }
+}
+
+/// Planes of which no byte may be asked for.
+struct There(DeviceMemory);
+
+impl Planes for There {
+    fn plane(&self, _: usize) -> &[u8] {
+        panic!("fetched to the host")
+    }
+
+    fn plane_len(&self, index: usize) -> usize {
+        (PITCH * ROWS) >> index
+    }
+
+    fn on_device(&self) -> Option<DevicePlanes<'_>> {
+        Some(DevicePlanes {
+            memory: &*self.0,
+            offsets: [0, PITCH * ROWS, 0],
+        })
+    }
+
+    fn is_on_host(&self) -> bool {
+        false
+    }
+}
+
+/// Patches of pictures that are staged together.
+fn staged_patches(
+    rig: &Rig,
+    frames: &mut Frames,
+    stage: &mut FrameStage,
+    pictures: &[&Picture],
+) -> Vec<Vec<f32>> {
+    let staged = stage.put(&rig.stream, pictures).unwrap();
+    let queued: Vec<_> = pictures
+        .iter()
+        .zip(&staged)
+        .map(|(picture, staged)| patches(rig, frames, staged, picture))
+        .collect();
+    queued.iter().map(|patches| rig.down(patches)).collect()
+}
+
+#[test]
+fn frames_of_another_context_give_the_patches_of_the_host() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(11);
+    let mut frames = Frames::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
+    let stage = || FrameStage::new(&rig.stream, 64).unwrap();
+    let (mut slots, mut of_host) = ([stage(), stage()], stage());
+    let other = Other::new(rig.gpu.context.cu_device(), 4);
+    for number in 0..100 {
+        let [a, b, c] = [(); 3].map(|()| picture(&mut random, PixelFormat::Nv12, (1280, ROWS)));
+        let want = staged_patches(&rig, &mut frames, &mut of_host, &[&a, &b, &c]);
+        // The step alone holds what lies there, and lets it go when its slot has the next one.
+        let (there_a, there_c) = (other.put(&a), other.put(&c));
+        let slot = &mut slots[number % 2];
+        let got = staged_patches(&rig, &mut frames, slot, &[&there_a, &b, &there_c]);
+        drop((there_a, there_c));
+        assert_eq!(other.free(), 2, "held by the step");
+        slot.release();
+        assert_eq!(other.free(), 4);
+        for (index, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert!(got == want, "step {number}, picture {index}");
+        }
+    }
+}
+
+#[test]
+fn frames_that_gstreamer_left_on_the_gpu_give_the_patches_of_the_host() {
+    let Some(rig) = rig() else { return };
+    let Some(pictures) = uploaded(20, take_frame) else {
+        return;
+    };
+    assert_eq!(pictures.len(), 20);
+    let mut frames = Frames::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
+    let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
+    for (number, picture) in pictures.iter().enumerate() {
+        let got = staged_patches(&rig, &mut frames, &mut stage, &[picture]);
+        assert!(!picture.is_on_host(), "fetched to the host");
+        let want = staged_patches(&rig, &mut frames, &mut stage, &[&fetched(picture)]);
+        assert!(picture.is_on_host(), "fetched by the test");
+        assert!(got == want, "picture {number}");
+    }
+}
+
+/// A copy on the host.
+fn fetched(picture: &Picture) -> Picture {
+    let size = (picture.width(), picture.height());
+    let (mut planes, mut strides) = (Vec::new(), [0; 3]);
+    for (index, stride) in strides.iter_mut().enumerate() {
+        let Some((row_bytes, rows)) = picture.format().plane_size(index, size.0, size.1) else {
+            break;
+        };
+        *stride = row_bytes;
+        planes.push(
+            (0..rows)
+                .flat_map(|y| picture.row(index, y).to_vec())
+                .collect(),
+        );
+    }
+    let colour = (picture.matrix(), picture.range());
+    Picture::new(
+        picture.format(),
+        size,
+        strides,
+        colour,
+        Arc::<Vec<Vec<u8>>>::new(planes),
+    )
+    .unwrap()
+}
+
+#[test]
+fn a_step_holds_such_frames_until_its_commit_and_encodes_all_of_them() {
+    if !gpu(0) {
+        return;
+    }
+    let mut backend = micro();
+    let other = Other::new(library::open(0).unwrap().context.cu_device(), 1);
+    let on_host = picture(&mut Random::new(12), PixelFormat::Nv12, (1280, ROWS));
+    let prompt = Feed::Host(tokens(&[1, 498, 95]));
+    let row = row(&backend, 0, 0, prompt, &[Pick::Coord]);
+    let mut decide = |picture: Picture| -> (Vec<Picked>, usize) {
+        let mut step = Step::default();
+        step.images.push(ImageJob {
+            picture,
+            pages: row.kv.prefix.clone(),
+            camera: Some(spotter_core::CameraId::new("gate").unwrap()),
+        });
+        step.rows.push(row.clone());
+        backend.launch(SlotId(0), step).unwrap();
+        let held = 1 - other.free();
+        let done = backend.commit(SlotId(0)).unwrap();
+        assert_eq!(other.free(), 1, "let go by the commit");
+        assert_eq!(done.crops_reused, 0);
+        (done.picked.concat(), held)
+    };
+    let (want, held) = decide(on_host.clone());
+    assert_eq!(held, 0);
+    for _ in 0..2 {
+        assert_eq!(decide(other.put(&on_host)), (want.clone(), 1));
+    }
+}

@@ -1,0 +1,324 @@
+//! e4m3: kernels that write it, products of it, and the whole network in it. Only on GPUs that have it.
+
+use half::bf16;
+
+use super::{Random, Rig, assert_close, f32s, rig, whole::cuda_for_one};
+use crate::{
+    cuda::{
+        Precision,
+        error::CudaError,
+        fp8::{Scales, calibration_step, scale},
+        kernels::{Rows, Values},
+        memory::Buffer,
+        products::{Epilogue, LinearAt, Product, bucket},
+    },
+    model::{self, ModelConfig, Weights},
+    scheduler::backend::{Backend, SlotId},
+};
+use spotter_core::{Picture, config};
+use spotter_street as demo;
+
+/// The size of the largest number.
+const LARGEST: f32 = 448.0;
+
+/// What a byte of e4m3 stands for: sign, 4 bits of exponent with bias 7, 3 of mantissa; the last code is no number.
+fn value(byte: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7));
+    let size = match exponent {
+        0 => mantissa * 2.0_f32.powi(-9),
+        _ if byte & 127 == 127 => f32::NAN,
+        _ => (8.0 + mantissa) * 2.0_f32.powi(exponent - 10),
+    };
+    if byte > 127 { -size } else { size }
+}
+
+/// The byte nearest to `x`, of two that are as near the one with an even mantissa; sizes above the largest are the largest.
+fn rounded(x: f32) -> u8 {
+    let off = |byte: &u8| (value(*byte) - x.abs().min(LARGEST)).abs();
+    let nearest = (0..127_u8).min_by(|a, b| off(a).total_cmp(&off(b)).then((a & 1).cmp(&(b & 1))));
+    nearest.unwrap() | if x.is_sign_negative() { 128 } else { 0 }
+}
+
+#[test]
+fn the_twin_rounds_as_the_format_says() {
+    for (x, byte) in [
+        (0.0, 0x00),
+        (1.0, 0x38),
+        (-2.0, 0xc0),
+        (448.0, 0x7e),
+        (1e9, 0x7e),
+        (2.0_f32.powi(-6), 0x08),
+        (2.0_f32.powi(-9), 0x01),
+        (2.0_f32.powi(-10), 0x00),
+        (1.0625, 0x38),
+        (1.1875, 0x3a),
+    ] {
+        assert_eq!(rounded(x), byte, "{x}");
+    }
+    for byte in (0..=255_u8).filter(|byte| byte & 127 != 127 && *byte != 128) {
+        assert_eq!(rounded(value(byte)), byte);
+    }
+}
+
+/// `None`, with a word, where the GPU has no fp8.
+fn rig_with_fp8() -> Option<Rig> {
+    let rig = rig()?;
+    if !rig.gpu.has_fp8() {
+        println!("left out: {} has no fp8", rig.gpu.name);
+        return None;
+    }
+    Some(rig)
+}
+
+/// `launch` writes in e4m3 what lies in `out` in bf16, `stride` apart: `rows` rows of `width` values.
+#[track_caller]
+pub(super) fn assert_e4m3_too(
+    rig: &Rig,
+    out: &Buffer<bf16>,
+    stride: usize,
+    (rows, width): (usize, usize),
+    launch: impl FnOnce(Values) -> Result<(), CudaError>,
+) {
+    if !rig.gpu.has_fp8() {
+        return;
+    }
+    let want = rig.down(out);
+    let place = |i: usize| i / width * stride + i % width;
+    let sizes = (0..rows * width).map(|i| want[place(i)].abs());
+    let scales = Scales::new(
+        &rig.stream,
+        &[scale(sizes.fold(0.0, f32::max), 1.1).unwrap()],
+    );
+    let scales = scales.unwrap();
+    let got = Buffer::<u8>::from_host(&rig.stream, &vec![0xaa; rows * stride]).unwrap();
+    let to = Rows {
+        start: got.start(),
+        stride,
+    };
+    launch(Values::E4m3(to, scales.at(0))).unwrap();
+    let got = got.to_host(&rig.stream).unwrap();
+    let step = scales.at(0).value;
+    for i in 0..rows * width {
+        let (got, want) = (value(got[place(i)]) * step, want[place(i)]);
+        // Half a step of e4m3, and the rounding of bf16; below 2^-6 steps are as wide as there.
+        let most = want.abs() * (1.0 / 16.0 + 1.0 / 128.0) + step * 2.0_f32.powi(-10);
+        assert!((got - want).abs() <= most, "{i}: {got}, wants {want}");
+    }
+    for i in (0..rows * stride).filter(|i| i % stride >= width) {
+        assert_eq!(got[i], 0xaa, "written beyond a row");
+    }
+}
+
+#[test]
+fn quantising_rounds_as_the_twin_does() {
+    let Some(rig) = rig_with_fp8() else { return };
+    let mut random = Random::new(31);
+    for (rows, width, exponent) in [(1, 8, 0), (37, 1152, -6), (5, 4304, 3)] {
+        let (from, to) = (width + 16, width + 32);
+        let mut x = random.values(rows * from);
+        // Halfway cases, the edges of the format, both zeros.
+        for (i, edge) in [1.0625, 1.1875, 464.0, -480.0, 0.001, -0.0, 0.0, 0.0156]
+            .into_iter()
+            .enumerate()
+        {
+            x[i] = bf16::from_f32(edge);
+        }
+        let up = rig.up(&x);
+        let out = Buffer::<u8>::from_host(&rig.stream, &vec![0xaa; rows * to]).unwrap();
+        let scales = Scales::new(&rig.stream, &[2.0_f32.powi(exponent)]).unwrap();
+        let scale = scales.at(0);
+        let rows_of = Rows {
+            start: up.start(),
+            stride: from,
+        };
+        let rows_to = Rows {
+            start: out.start(),
+            stride: to,
+        };
+        rig.kernels
+            .quantise(rows_of, (rows_to, scale), (rows, width))
+            .unwrap();
+        let got = out.to_host(&rig.stream).unwrap();
+        for (i, got) in got.into_iter().enumerate() {
+            let (row, column) = (i / to, i % to);
+            let want = match column < width {
+                true => rounded(x[row * from + column].to_f32() / scale.value),
+                false => 0xaa,
+            };
+            assert_eq!(got, want, "row {row}, column {column}");
+        }
+        let into = rig.floats(&[0.25]);
+        rig.kernels
+            .largest(rows_of, into.start(), (rows, width))
+            .unwrap();
+        let inside = (0..rows).flat_map(|row| &x[row * from..][..width]);
+        let want = inside.fold(0.25, |most: f32, x| most.max(x.to_f32().abs()));
+        assert_eq!(into.to_host(&rig.stream).unwrap(), [want]);
+    }
+}
+
+/// A layer in both numbers, on random values.
+struct Layer {
+    x: Vec<f32>,
+    w: Vec<f32>,
+    bias: Vec<f32>,
+    /// As e4m3 holds them.
+    x8: Vec<f32>,
+    w8: Vec<f32>,
+}
+
+impl Layer {
+    fn sum(&self, (x, w): (&[f32], &[f32]), inner: usize, row: usize, out: usize) -> f32 {
+        let (x, w) = (&x[row * inner..][..inner], &w[out * inner..][..inner]);
+        x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>() + self.bias[out]
+    }
+}
+
+fn gelu(x: f32) -> f32 {
+    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
+}
+
+/// Bytes and what they stand for.
+fn quantised(x: &[f32], scale: f32) -> (Vec<u8>, Vec<f32>) {
+    let bytes: Vec<u8> = x.iter().map(|x| rounded(x / scale)).collect();
+    let values = bytes.iter().map(|&byte| value(byte) * scale).collect();
+    (bytes, values)
+}
+
+#[test]
+fn products_of_e4m3_are_those_of_the_formula() {
+    let Some(rig) = rig_with_fp8() else { return };
+    let mut random = Random::new(32);
+    for (rows, outputs, inner) in [(17, 256, 256), (100, 1152, 592), (740, 384, 4304)] {
+        let x = f32s(&random.values(rows * inner));
+        let w = f32s(&random.values(outputs * inner));
+        // Sums of about 1, as layers give.
+        let w: Vec<f32> = w.iter().map(|w| w / (inner as f32).sqrt()).collect();
+        let bias = random.values(outputs);
+        let scales = Scales::new(&rig.stream, &[1.0 / 128.0, 2.0_f32.powi(-10), 1.0 / 64.0]);
+        let scales = scales.unwrap();
+        let [x_scale, w_scale, out_scale] = [0, 1, 2].map(|i| scales.at(i));
+        let (mut x_bytes, x8) = quantised(&x, x_scale.value);
+        let (w_bytes, w8) = quantised(&w, w_scale.value);
+        x_bytes.resize(bucket(rows) * inner, 0);
+        let layer = Layer {
+            bias: f32s(&bias),
+            x,
+            w,
+            x8,
+            w8,
+        };
+        let plain: Vec<bf16> = layer.w.iter().map(|&w| bf16::from_f32(w)).collect();
+        let (weight, bias) = (rig.up(&plain), rig.up(&bias));
+        let xs = Buffer::from_host(&rig.stream, &x_bytes).unwrap();
+        let ws = Buffer::from_host(&rig.stream, &w_bytes).unwrap();
+        let linear = LinearAt {
+            weight: weight.start(),
+            bias: bias.start(),
+            bias_f32: None,
+            e4m3: Some((ws.start(), w_scale)),
+            outputs,
+            inner,
+        };
+        let product = |out, epilogue| Product {
+            linear,
+            x: Values::E4m3(Rows::packed(xs.start(), inner), x_scale),
+            out,
+            rows,
+            epilogue,
+        };
+        // Some rows are enough for the host.
+        let some: Vec<usize> = (0..rows).step_by(rows.div_ceil(8)).collect();
+        let all = || {
+            some.iter()
+                .flat_map(|&row| (0..outputs).map(move |out| (row, out)))
+        };
+        let sums = |x: &[f32], w: &[f32]| -> Vec<f32> {
+            let sum = |(row, out)| layer.sum((x, w), inner, row, out);
+            all().map(sum).collect()
+        };
+        let (near, exact) = (sums(&layer.x8, &layer.w8), sums(&layer.x, &layer.w));
+        let name = format!("{rows} {outputs} {inner}");
+        for epilogue in [Epilogue::Bias, Epilogue::BiasAdd, Epilogue::BiasGelu] {
+            let out = rig.up(&vec![bf16::ONE; bucket(rows) * outputs]);
+            let to = Values::bf16(out.start(), outputs);
+            rig.products.run(&product(to, epilogue)).unwrap();
+            let got = rig.down(&out);
+            let got: Vec<f32> = all().map(|(row, o)| got[row * outputs + o]).collect();
+            let after = |sum: &f32| match epilogue {
+                Epilogue::Bias => *sum,
+                Epilogue::BiasAdd => sum + 1.0,
+                Epilogue::BiasGelu => gelu(*sum),
+            };
+            let [near, exact] = [&near, &exact].map(|s| s.iter().map(after).collect::<Vec<_>>());
+            // Of the same numbers: bf16 rounds, and fast sums lose some of their last bits.
+            assert_close(&format!("fp8 {epilogue:?} {name}"), &got, &near, 1e-2);
+            // Both factors are off by at most 2^-4 of their size, all of them with signs of their own.
+            assert_close(
+                &format!("fp8 rounding {epilogue:?} {name}"),
+                &got,
+                &exact,
+                0.09,
+            );
+        }
+        let out = Buffer::<u8>::zeros(&rig.stream, bucket(rows) * outputs).unwrap();
+        let to = Values::E4m3(Rows::packed(out.start(), outputs), out_scale);
+        let product = product(to, Epilogue::BiasGelu);
+        if !rig.products.takes(&product).unwrap() {
+            println!("cuBLASLt does not write e4m3 behind GELU for {name}");
+            continue;
+        }
+        rig.products.run(&product).unwrap();
+        let got = out.to_host(&rig.stream).unwrap();
+        let read = |(row, o): (usize, usize)| value(got[row * outputs + o]) * out_scale.value;
+        let got: Vec<f32> = all().map(read).collect();
+        let want: Vec<f32> = near.iter().map(|&sum| gelu(sum)).collect();
+        assert_close(&format!("fp8 to fp8 {name}"), &got, &want, 1.0 / 16.0);
+    }
+}
+
+/// Of a network in bf16 and in fp8 on the same picture: tokens of the image and hidden states of the row behind it.
+fn inside(config: &ModelConfig, weights: Weights, fp8: bool) -> [Vec<f32>; 2] {
+    let pictures: Vec<Picture> = [3, 4].map(picture).into();
+    let precision = match fp8 {
+        true => Precision::Fp8(&pictures),
+        false => Precision::Bf16,
+    };
+    let mut backend = cuda_for_one(precision, config, weights);
+    // Not one of those that the scales come from.
+    let step = calibration_step(&picture(5), config, &backend.limits());
+    let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
+    backend.launch(SlotId(0), step).unwrap();
+    backend.commit(SlotId(0)).unwrap();
+    backend.inside(positions).unwrap()
+}
+
+fn picture(seed: u64) -> Picture {
+    let rgb = demo::draw(&demo::random(seed), 640, 360);
+    Picture::from_rgb(640, 360, rgb).unwrap()
+}
+
+#[test]
+fn the_network_in_fp8_is_near_the_one_in_bf16() {
+    if rig_with_fp8().is_none() {
+        return;
+    }
+    let embedded = model::load_model(&config::ModelSource::Embedded).unwrap();
+    let mut few_layers = ModelConfig::default();
+    few_layers.text.n_layers = 2;
+    few_layers.vision.enc_n_layers = 3;
+    let noise = model::random_weights(&few_layers).unwrap();
+    for (name, config, weights) in [
+        ("embedded", embedded.config, embedded.weights),
+        ("Moondream 2's widths", few_layers, noise),
+    ] {
+        let wide = inside(&config, weights.clone(), false);
+        let narrow = inside(&config, weights, true);
+        // A layer's results are off by some 4 % (see above), part by part of what adds up in the hidden states.
+        for (what, i) in [("tokens", 0), ("hidden states", 1)] {
+            assert_close(&format!("fp8, {name}: {what}"), &narrow[i], &wide[i], 0.15);
+            // They are not the same numbers by mistake.
+            assert_ne!(narrow[i], wide[i], "{name}: {what} are not in fp8");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Patches from frames are those of the CPU, to the bit.
+
+use std::sync::Arc;
+
+use half::bf16;
+
+use super::{Random, Rig, f32s, rig};
+use crate::{
+    cuda::{
+        frames::Frames,
+        kernels::Rows,
+        memory::Buffer,
+        stage::{FrameStage, Staged},
+    },
+    model::{VisionConfig, crops, normalise_table},
+};
+use spotter_core::{ColourRange, Matrix, Picture, PixelFormat};
+
+pub(super) fn picture(
+    random: &mut Random,
+    format: PixelFormat,
+    (width, height): (usize, usize),
+) -> Picture {
+    let mut strides = [0; 3];
+    let mut planes = Vec::new();
+    for (index, stride) in strides.iter_mut().enumerate() {
+        let Some((row_bytes, rows)) = format.plane_size(index, width, height) else {
+            break;
+        };
+        *stride = row_bytes + 5;
+        // Smooth enough that scaling matters, with edges.
+        let byte = |i: usize| (i / 3 % 251 + i / 97 % 2 * 90 + i % 7) as u8;
+        let offset = random.below(1000);
+        planes.push((0..*stride * rows).map(|i| byte(i + offset)).collect());
+    }
+    let colour = (Matrix::Bt709, ColourRange::Limited);
+    Picture::new(format, (width, height), strides, colour, Arc::new(planes)).unwrap()
+}
+
+/// Values of a patch in a row that the network takes.
+fn row_values(config: &VisionConfig) -> usize {
+    config.patch_values().next_multiple_of(8)
+}
+
+/// Patches of all crops of a picture, queued.
+pub(super) fn patches(
+    rig: &Rig,
+    frames: &mut Frames,
+    staged: &Staged,
+    picture: &Picture,
+) -> Buffer<bf16> {
+    let config = VisionConfig::default();
+    let tiling = frames.tiling(picture);
+    let (count, row) = (tiling.crops(), row_values(&config));
+    let out = rig.room(count * config.grid() * config.grid() * row);
+    let wanted = vec![true; count];
+    let rows = Rows::packed(out.start(), row);
+    frames
+        .patches(&rig.kernels, staged, tiling, &wanted, rows)
+        .unwrap();
+    out
+}
+
+#[test]
+fn frames_become_the_patches_of_the_cpu() {
+    let Some(rig) = rig() else { return };
+    let mut random = Random::new(10);
+    let config = VisionConfig::default();
+    let mut frames = Frames::new(&rig.stream, &config, 64).unwrap();
+    let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
+    for (format, size) in [
+        (PixelFormat::Nv12, (1280, 720)),
+        (PixelFormat::I420, (641, 363)),
+        (PixelFormat::Rgb, (378, 378)),
+        (PixelFormat::Nv12, (300, 1501)),
+        (PixelFormat::Rgb, (50, 40)),
+    ] {
+        let (a, b) = (
+            picture(&mut random, format, size),
+            picture(&mut random, format, size),
+        );
+        let staged = stage.put(&rig.stream, &[&a, &b]).unwrap();
+        for (picture, staged) in [&a, &b].into_iter().zip(&staged) {
+            let (out, row) = (
+                patches(&rig, &mut frames, staged, picture),
+                row_values(&config),
+            );
+            let wanted = crops(picture, &config);
+            assert_eq!(wanted.encoded, frames.tiling(picture).crops());
+            let table = normalise_table().map(bf16::from_f32);
+            let (size, patch, grid) = (config.crop_size, config.enc_patch_size, config.grid());
+            let got = rig.down(&out);
+            for (at, got) in got.chunks_exact(row).enumerate() {
+                let (crop, cell) = (wanted.crop(at / (grid * grid)), at % (grid * grid));
+                let (top, left) = (cell / grid * patch, cell % grid * patch);
+                let value = |i: usize| match i < 3 * patch * patch {
+                    true => {
+                        table[usize::from(
+                            crop[((top + i / patch % patch) * size + left + i % patch) * 3
+                                + i / (patch * patch)],
+                        )]
+                    }
+                    false => bf16::ZERO,
+                };
+                let want: Vec<bf16> = (0..row).map(value).collect();
+                assert_eq!(got, f32s(&want), "{format:?} {size:?} patch {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The golden sets in figures: errors of the network's tensors in bf16 beside those of the reference in bf16, both against the
+//! reference in f32, and its decisions on the reference's way.
+//!
+//! An error is a tensor's largest difference, or the root mean square of its differences, in parts of the root mean square of
+//! what is wanted; of a kind of tensor the worst counts. Ours may be twice the reference's.
+//!
+//! Of the small sets' keys and values the decoder's own errors, from what f32 makes of the same image tokens, are no larger than
+//! the reference's, in which the encoder's part is too. One largest difference may be more than twice the reference's from the
+//! picture on ([`is_by_chance`]).
+
+use std::path::Path;
+
+use super::{
+    inside::crops,
+    whole::{cuda_for_one, gpu, on_cpu},
+};
+use crate::{
+    cuda::{CudaBackend, Precision, network::Part},
+    model::{ModelConfig, Weights},
+    testing::{
+        figures::{Beyond, Figures, Measure},
+        golden_figures::{SmallSet, reference_figures},
+        golden_full::FullSet,
+        golden_model::{config, picture, weights},
+        golden_report::Report,
+        golden_run::{Depth, Inside as _, prefill},
+        golden_set, golden_sets,
+        rule::Rule,
+        tally::Share,
+    },
+};
+use spotter_core::Picture;
+
+/// Of our error to the reference's.
+const FACTOR: f64 = 2.0;
+
+/// The largest difference of md2-tiny's values. These networks are noise, and some positions attend to two keys nearly alike: at
+/// 288 of tall_300x900 two logits are 0.0125 apart; the encoder's rounding moves them by 0.13, and the values behind them along.
+/// Of 1000 emulated runs in bf16 96 % have more than the reference's largest difference, 2 % more than twice that, none three
+/// times.
+fn is_by_chance(set: &Path, beyond: &Beyond) -> bool {
+    set.ends_with("md2-tiny")
+        && (beyond.kind.as_str(), beyond.measure) == ("text.v", Measure::Max)
+        && beyond.ours <= 3.0 * beyond.reference
+}
+
+fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
+    cuda_for_one(Precision::Bf16, config, weights)
+}
+
+/// A model with one more block in the decoder, so that the states of images behind its own last block are made.
+fn deeper(config: &ModelConfig, mut weights: Weights) -> CudaBackend {
+    let mut config = config.clone();
+    config.text.n_layers += 1;
+    let last = weights.text.blocks.last().unwrap().clone();
+    weights.text.blocks.push(last);
+    cuda(&config, weights)
+}
+
+/// Shows `see` the states of each picture behind every block of the model that `backend` is one block deeper than.
+fn behind_blocks(
+    mut backend: CudaBackend,
+    pictures: &[(String, Picture)],
+    mut see: impl FnMut(Depth, &str, &[f32]),
+) {
+    let config = backend.config().clone();
+    let (patch, position) = (config.vision.enc_dim, config.text.dim);
+    // The deepest first: blocks that are cut off do not come back.
+    let decoder = (0..config.text.n_layers - 1).rev().map(Depth::Decoder);
+    let encoder = (0..=config.vision.enc_n_layers).rev().map(Depth::Encoder);
+    for depth in decoder.chain(encoder) {
+        backend = match depth {
+            // Images stop in front of the last block of those that are left.
+            Depth::Decoder(block) => backend.with_blocks(usize::MAX, block + 2),
+            Depth::Encoder(blocks) => backend.with_blocks(blocks, usize::MAX),
+        };
+        for (image, picture) in pictures {
+            prefill(&mut backend, picture);
+            let patches = crops(&backend, picture) * config.image_tokens();
+            let states = match depth {
+                Depth::Decoder(_) => {
+                    backend.read(Part::Hidden, config.prefix_positions() * position)
+                }
+                Depth::Encoder(_) => backend.read(Part::Patches, patches * patch),
+            };
+            see(depth, image, &states.unwrap());
+        }
+    }
+}
+
+fn pictures<'a>(set: &Path, images: impl Iterator<Item = &'a str>) -> Vec<(String, Picture)> {
+    let one = |image: &str| (image.to_owned(), picture(set, image));
+    images.map(one).collect()
+}
+
+/// The decoder's own errors: of keys and values of each picture's prefix, beside what f32 makes of the same image tokens.
+fn of_decoder(set: &Path, golden: &SmallSet, backend: &mut CudaBackend) -> Figures {
+    let config = backend.config().clone();
+    let mut cpu = on_cpu(&config, weights(set, &config));
+    let mut figures = reference_figures(set);
+    for image in golden.images() {
+        let picture = picture(set, image);
+        prefill(backend, &picture);
+        let [_, tokens] = backend.image(&picture);
+        cpu.prefill_tokens(tokens);
+        for layer in [0, config.text.n_layers - 1] {
+            let ([keys, values], [want_keys, want_values]) =
+                (backend.prefix(layer), cpu.prefix(layer));
+            figures.add("text.k", &keys, &want_keys);
+            figures.add("text.v", &values, &want_values);
+        }
+    }
+    figures
+}
+
+#[track_caller]
+fn assert_near(report: &Report, excused: impl Fn(&Beyond) -> bool) {
+    let mut beyond = report.figures.beyond(FACTOR);
+    beyond.retain(|beyond| !excused(beyond));
+    assert!(beyond.is_empty(), "{beyond:#?}");
+    report.assert_decided_right();
+}
+
+#[test]
+fn small_sets_are_as_near_as_the_reference_in_bf16() {
+    if !gpu(0) {
+        return;
+    }
+    for set in golden_sets() {
+        let config = config(&set);
+        let golden = SmallSet::read(&set);
+        let mut backend = cuda(&config, weights(&set, &config));
+        let mut report = golden.report(&mut backend, &config);
+        let own = of_decoder(&set, &golden, &mut backend);
+        drop(backend);
+        let pictures = pictures(&set, golden.images());
+        let backend = deeper(&config, weights(&set, &config));
+        behind_blocks(backend, &pictures, |depth, image, states| {
+            golden.add_depth(&mut report.figures, image, depth, states, &config);
+        });
+        report.print(&format!("{} on the GPU", set.display()));
+        for kind in [
+            "vision.tokens_in",
+            "vision.block",
+            "vision.enc_out",
+            "vision.img_emb",
+            "text.k",
+            "text.v",
+            "text.block",
+            "cases.prompt_hidden",
+            "cases.first_logits",
+        ] {
+            assert!(report.figures.kinds().any(|k| k == kind), "no {kind}");
+        }
+        own.print("its decoder alone");
+        assert_eq!(own.beyond(1.0), []);
+        assert_near(&report, |beyond| is_by_chance(&set, beyond));
+        // These networks are noise, with margins that no bf16 decides: the reference itself loses bins of some 5 %, and so
+        // may we, within the same factor as of errors.
+        let wrong = |bins: &[bool]| Share::of(bins.iter().copied()).wrong();
+        let (ours, most) = (
+            wrong(&report.beside_reference),
+            FACTOR * wrong(&report.reference) as f64,
+        );
+        assert!(
+            ours as f64 <= most,
+            "{ours} bins are others, at most {most}"
+        );
+    }
+}
+
+#[test]
+fn true_widths_are_as_near_as_the_reference_in_bf16() {
+    let Some(set) = golden_set("md2-full").filter(|_| gpu(0)) else {
+        return;
+    };
+    let config = config(&set);
+    let golden = FullSet::read(&set);
+    let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
+    let mut backend = cuda(&config, weights.clone());
+    if backend.has_one_launch() {
+        let report = golden.report(&mut backend, &set, &config);
+        report.print("md2-full on the GPU, decoder in one launch");
+        assert_near(&report, |_| false);
+        assert!(report.bin_share().is_99_percent());
+        backend = backend.without_one_launch();
+    }
+    let mut report = golden.report(&mut backend, &set, &config);
+    drop(backend);
+    let pictures = pictures(&set, golden.images());
+    behind_blocks(
+        deeper(&config, weights),
+        &pictures,
+        |depth, image, states| {
+            golden.add_depth(&mut report.figures, image, depth, states, &config);
+        },
+    );
+    report.print("md2-full on the GPU, kernel by kernel");
+    let missing: Vec<&str> = report.figures.missing().collect();
+    assert!(missing.is_empty(), "not compared: {missing:?}");
+    assert_near(&report, |_| false);
+    assert!(report.bin_share().is_99_percent());
+}

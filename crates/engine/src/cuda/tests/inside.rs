@@ -1,0 +1,163 @@
+//! The backend as the golden runs look into it ([`Inside`]): its buffers in the reference's order.
+//!
+//! Where a value lies follows `kernels/common.cuh` (the cache) and `weights::load` (the order within a head). That is pure and
+//! tested anywhere.
+
+use crate::{
+    cuda::{
+        CudaBackend,
+        kernels::{PAGE, TEXT_HEAD},
+        network::Part,
+    },
+    model::{BINS, ROTARY_DIM, tiling},
+    scheduler::backend::Backend as _,
+    testing::{
+        golden_model::pages,
+        golden_run::{Head, Inside},
+    },
+};
+use spotter_core::Picture;
+
+/// Place of a key in its layer, `[page][head][16 positions][64]`; `slot` is page * 16 + place in the page.
+fn key_at(heads: usize, slot: usize, head: usize, dimension: usize) -> usize {
+    let row = (slot / PAGE * heads + head) * PAGE + slot % PAGE;
+    row * TEXT_HEAD + dimension
+}
+
+/// Place of a value in its layer, `[page][head][64][16 positions]`.
+fn value_at(heads: usize, slot: usize, head: usize, dimension: usize) -> usize {
+    let row = (slot / PAGE * heads + head) * TEXT_HEAD + dimension;
+    row * PAGE + slot % PAGE
+}
+
+/// Where dimension `golden` of a golden key lies within the GPU's head.
+///
+/// ```text
+///   model    j and j + 16 are turned by angle j < 16; 32.. stay
+///   golden   2j is the model's j, 2j + 1 its j + 16
+///   GPU      8..16 are the model's 16..24, 16..24 its 8..16 (`weights::load`)
+/// ```
+fn turned_at(golden: usize) -> usize {
+    let model = match golden < ROTARY_DIM {
+        true => golden / 2 + golden % 2 * (ROTARY_DIM / 2),
+        false => golden,
+    };
+    match model {
+        8..16 => model + 8,
+        16..24 => model - 8,
+        _ => model,
+    }
+}
+
+/// `[heads, slots, 64]` out of a layer of the cache: what lies `at` the GPU's place of each value, whose dimension is
+/// `dimension` of the golden one.
+fn in_order(
+    layer: &[f32],
+    (heads, slots): (usize, &[usize]),
+    at: fn(usize, usize, usize, usize) -> usize,
+    dimension: fn(usize) -> usize,
+) -> Vec<f32> {
+    let row = |(head, slot)| {
+        (0..TEXT_HEAD).map(move |golden| layer[at(heads, slot, head, dimension(golden))])
+    };
+    let rows = (0..heads).flat_map(|head| slots.iter().map(move |&slot| (head, slot)));
+    rows.flat_map(row).collect()
+}
+
+/// Crops of a picture that the encoder sees, which all are encoded when there is no camera to know them from.
+pub(super) fn crops(backend: &CudaBackend, picture: &Picture) -> usize {
+    let vision = &backend.config().vision;
+    tiling(picture.width(), picture.height(), vision).crops()
+}
+
+impl Inside for CudaBackend {
+    fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
+        let config = self.config();
+        let (tokens, crops) = (config.image_tokens(), crops(self, picture));
+        let features = self.read(Part::Features, crops * tokens * config.vision.enc_dim);
+        let embedded = self.read(Part::Tokens, tokens * config.text.dim);
+        [features.unwrap(), embedded.unwrap()]
+    }
+
+    fn prefix(&mut self, layer: usize) -> [Vec<f32>; 2] {
+        let pages = pages(self, 0).0;
+        let slot = |position: usize| pages[position / PAGE].0 as usize * PAGE + position % PAGE;
+        let slots: Vec<usize> = (0..self.limits().prefix_positions).map(slot).collect();
+        let shape = (self.config().text.n_heads, &slots[..]);
+        let [keys, values] = self.cache(layer).unwrap();
+        [
+            in_order(&keys, shape, key_at, turned_at),
+            in_order(&values, shape, value_at, |dimension| dimension),
+        ]
+    }
+
+    fn hidden(&mut self, positions: usize) -> Vec<f32> {
+        let width = self.config().text.dim;
+        self.read(Part::Hidden, positions * width).unwrap()
+    }
+
+    fn logits(&mut self, head: Head) -> Vec<f32> {
+        let (part, len) = match head {
+            Head::Coord => (Part::Coords, BINS),
+            Head::Size => (Part::Sizes, 2 * BINS),
+            Head::Vocabulary => (Part::Logits, self.config().text.vocab_size),
+        };
+        self.read(part, len).unwrap()
+    }
+}
+
+#[test]
+fn golden_keys_lie_where_the_loader_puts_them() {
+    // Queries, keys and values of two heads; the label of an output is its number in the model.
+    let labels: Vec<usize> = (0..3 * 2 * TEXT_HEAD).collect();
+    let put = crate::cuda::weights::with_pairs_together(&labels, 1);
+    for head in 0..2 {
+        let (keys, first) = (&put[(2 + head) * TEXT_HEAD..], (2 + head) * TEXT_HEAD);
+        for j in 0..ROTARY_DIM / 2 {
+            assert_eq!(keys[turned_at(2 * j)] - first, j);
+            assert_eq!(keys[turned_at(2 * j + 1)] - first, j + 16);
+            // As `kernels/rope_scatter.cu` turns them.
+            assert_eq!(turned_at(2 * j), j / 8 * 16 + j % 8);
+            assert_eq!(turned_at(2 * j + 1), turned_at(2 * j) + 8);
+        }
+        for plain in ROTARY_DIM..TEXT_HEAD {
+            assert_eq!(keys[turned_at(plain)] - first, plain);
+        }
+    }
+}
+
+#[test]
+fn every_value_of_a_layer_has_a_place_of_its_own() {
+    let (heads, slots) = (3, 2 * PAGE);
+    for at in [key_at, value_at] {
+        let places = (0..slots).flat_map(|slot| {
+            (0..heads).flat_map(move |head| (0..TEXT_HEAD).map(move |d| at(heads, slot, head, d)))
+        });
+        let mut places: Vec<usize> = places.collect();
+        places.sort_unstable();
+        assert!(places.into_iter().eq(0..heads * slots * TEXT_HEAD));
+    }
+    // Neighbouring dimensions of a key, neighbouring positions of a value lie together; a page holds all heads.
+    assert_eq!(key_at(heads, 5, 1, 9) + 1, key_at(heads, 5, 1, 10));
+    assert_eq!(value_at(heads, 5, 1, 9) + 1, value_at(heads, 6, 1, 9));
+    for at in [key_at, value_at] {
+        assert_eq!(at(heads, PAGE, 0, 0), heads * PAGE * TEXT_HEAD);
+        assert_eq!(at(heads, 0, 1, 0), PAGE * TEXT_HEAD);
+    }
+}
+
+#[test]
+fn a_layer_is_read_head_by_head() {
+    let (heads, slots) = (2, [17, 3]);
+    let mut layer = vec![0.0; heads * 2 * PAGE * TEXT_HEAD];
+    let label = |head: usize, slot: usize, d: usize| (head * 10_000 + slot * 100 + d) as f32;
+    for (head, slot) in [(0, 17), (0, 3), (1, 17), (1, 3)] {
+        for d in 0..TEXT_HEAD {
+            layer[value_at(heads, slot, head, d)] = label(head, slot, d);
+        }
+    }
+    let read = in_order(&layer, (heads, &slots), value_at, |d| d);
+    let want = [(0, 17), (0, 3), (1, 17), (1, 3)];
+    let want = want.map(|(head, slot)| (0..TEXT_HEAD).map(move |d| label(head, slot, d)));
+    assert_eq!(read, want.into_iter().flatten().collect::<Vec<_>>());
+}

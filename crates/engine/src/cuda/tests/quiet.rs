@@ -1,0 +1,124 @@
+//! When all shapes are known, a step is a few graphs: it decides the same, allocates nothing, and the host waits once for it.
+
+use super::whole::{gpu, micro};
+use crate::{
+    cuda::{CudaBackend, library, memory::Calls},
+    scheduler::backend::{
+        Backend, Feed, ImageJob, MaskSource, Pick, Picked, Row, RowMask, RowRef, Sampling, SlotId,
+        Step, TokenMask,
+    },
+    testing::{
+        ahead::{IMAGE, micro_config, micro_picture, token_pick},
+        golden_model::{pages, row, tokens},
+    },
+};
+use spotter_core::Picture;
+
+/// Steps of a round: an odd number, so that each kind of step comes to both slots.
+const KINDS: usize = 5;
+const PROMPT: [u32; 6] = [1, 498, 95, 376, 2, 345];
+
+/// The step `number` of an endless row of rounds: an image with two prompts, two decode steps that are carried on from the
+/// step before, a token that the device chooses, a token with a mask of the host.
+fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
+    let row = |index, after, inputs, pick| row(backend, index, after, inputs, &[pick]);
+    let fed = |ids: &[u32]| Feed::Host(tokens(ids));
+    let carried = || {
+        Feed::Carry(RowRef {
+            slot: SlotId((number + 1) % 2),
+            row: 0,
+        })
+    };
+    let banned = || token_pick(&[3]);
+    let (prompt, behind) = (PROMPT.as_slice(), PROMPT.len());
+    let mut step = Step::default();
+    match number % KINDS {
+        0 => {
+            step.images.push(ImageJob {
+                picture: picture.clone(),
+                pages: pages(backend, 0).0,
+                camera: None,
+            });
+            step.rows.push(row(0, 0, fed(prompt), Pick::CoordOrEnd));
+            step.rows.push(row(1, 0, fed(prompt), banned()));
+        }
+        1 => step.rows.push(row(0, behind, carried(), Pick::Coord)),
+        2 => step.rows.push(row(0, behind + 1, carried(), Pick::Size)),
+        3 => step.rows.push(row(1, behind, fed(&[300]), banned())),
+        _ => {
+            let masked = Pick::Token {
+                mask: MaskSource::Host,
+                sampling: Sampling::Greedy,
+            };
+            step.rows.push(row(1, behind + 1, fed(&[301]), masked));
+        }
+    }
+    step
+}
+
+/// Runs so many steps, two in flight. Returns what each decided.
+fn run(
+    backend: &mut CudaBackend,
+    picture: &Picture,
+    vocab: usize,
+    steps: usize,
+) -> Vec<Vec<Vec<Picked>>> {
+    let mut picked = Vec::with_capacity(steps);
+    for number in 0..steps {
+        let slot = SlotId(number % 2);
+        let step = step(backend, picture, number);
+        let masked = step.rows.iter().position(Row::wants_mask);
+        backend.launch(slot, step).unwrap();
+        if let Some(row) = masked {
+            let mut mask = TokenMask::none(vocab);
+            (100..200).for_each(|id| mask.allow(id));
+            backend.finalize(slot, vec![RowMask { row, mask }]).unwrap();
+        }
+        if number > 0 {
+            picked.push(backend.commit(SlotId((number - 1) % 2)).unwrap().picked);
+        }
+    }
+    picked.push(backend.commit(SlotId((steps - 1) % 2)).unwrap().picked);
+    picked
+}
+
+/// Queued at first, recorded at the second time, launched as graphs then.
+#[test]
+fn graphs_decide_as_what_they_recorded() {
+    if !gpu(0) {
+        return;
+    }
+    let mut backend = micro();
+    let picture = micro_picture(IMAGE);
+    let vocab = micro_config().text.vocab_size;
+    // Each kind of step has come to both slots.
+    let round = 2 * KINDS;
+    let queued = run(&mut backend, &picture, vocab, round);
+    for _ in 0..3 {
+        assert_eq!(run(&mut backend, &picture, vocab, round), queued);
+    }
+}
+
+#[test]
+fn steps_of_known_shapes_allocate_nothing_and_wait_once_each() {
+    if !gpu(0) {
+        return;
+    }
+    let mut backend = micro();
+    let picture = micro_picture(IMAGE);
+    let vocab = micro_config().text.vocab_size;
+    // Each shape is queued, recorded and launched as a graph in each slot.
+    run(&mut backend, &picture, vocab, 2 * KINDS * 4);
+    let free = || library::open(0).unwrap().free_bytes().unwrap();
+    let (calls, free_before) = (Calls::so_far(), free());
+    let steps = 10 * KINDS;
+    run(&mut backend, &picture, vocab, steps);
+    let now = Calls::so_far();
+    // Not asserted: other tests of this process use the same GPU at the same time.
+    println!(
+        "free bytes of the GPU: {free_before} before, {} after",
+        free()
+    );
+    assert_eq!(now.allocations, calls.allocations);
+    assert_eq!(now.waits - calls.waits, steps as u64);
+}

@@ -1,0 +1,179 @@
+use std::{collections::HashSet, path::Path, sync::Arc};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    cpu::{Capacity, CpuBackend},
+    front::{Engine, EngineError},
+    model::{Weights, WeightsFile, picture_from_image},
+    scheduler::{Options, constraint::Cursor, sequence::Bounds},
+    testing::{self, micro_model},
+};
+use spotter_core::{
+    Answer, AnswerBody, Look, ManualClock, Outcome, Picture, SystemClock, Task, WallTime, config,
+};
+use spotter_street::{Street, draw};
+
+/// The smallest golden model: its weights are random, so it babbles and would give no choice by itself.
+fn babbling_engine() -> Engine {
+    let (config, tokenizer) = micro_model();
+    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/md2-micro");
+    let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
+    let weights = Weights::load(&config, &mut file).unwrap();
+    let capacity = Capacity {
+        slots: 2,
+        rows: 4,
+        images: 1,
+        pages: 100,
+        page_tokens: 16,
+    };
+    let clock = Arc::new(ManualClock::default());
+    let backend = CpuBackend::new(&config, weights, capacity, clock.clone()).unwrap();
+    // Shorter than most choices: it is not theirs.
+    let bounds = Bounds {
+        max_objects: 5,
+        max_tokens: 3,
+    };
+    Engine::new(
+        Box::new(backend),
+        (config, tokenizer),
+        (bounds, Options::default()),
+        clock,
+    )
+}
+
+fn golden_picture(name: &str) -> Picture {
+    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/md2-micro/images");
+    let bytes = testing::bytes(&set.join(name));
+    picture_from_image(image::load_from_memory(&bytes).unwrap()).unwrap()
+}
+
+fn texts(choices: &[&str]) -> Vec<String> {
+    choices.iter().map(|&choice| choice.to_owned()).collect()
+}
+
+fn ask(engine: &mut Engine, picture: Picture, choices: &[String]) -> (String, f64) {
+    let task = Task::Query {
+        question: "Is the gate open?".into(),
+        choices: choices.to_vec(),
+    };
+    let look = Look::still(picture, [task]).unwrap();
+    let Outcome::Answered { mut answers, .. } = engine.look(look).unwrap() else {
+        panic!("not answered");
+    };
+    let answer: Answer = answers.pop().unwrap();
+    let AnswerBody::Text { text, score } = answer.body else {
+        panic!("{:?}", answer.body);
+    };
+    assert!(!answer.truncated, "{text:?}");
+    (text, score)
+}
+
+#[test]
+fn whatever_the_choices_are_the_answer_is_one_of_them() {
+    let mut engine = babbling_engine();
+    let pictures = ["gray_200x200.png", "small_50x40.png"].map(golden_picture);
+    // Beginnings of each other, characters of several tokens, and words that no picture shows.
+    let hand_picked = [
+        texts(&["open", "opened", "o", "open wide"]),
+        texts(&["half-open", "half open", "half"]),
+        texts(&["猫がいる", "猫", "Tür", "😀"]),
+        texts(&[
+            "yes",
+            "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz",
+            "q!;{}|~^#",
+        ]),
+    ];
+    for choices in &hand_picked {
+        for picture in &pictures {
+            let (answer, score) = ask(&mut engine, picture.clone(), choices);
+            assert!(choices.contains(&answer), "{answer:?} of {choices:?}");
+            assert!(score > 0.0 && score <= 1.0, "{score}");
+        }
+    }
+    let text = "[a-zA-Z0-9äéß猫 .,'-]{1,12}";
+    let choices = prop::collection::btree_set(text, 2..6);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(24));
+    let engine = std::cell::RefCell::new(engine);
+    runner
+        .run(&choices, |choices| {
+            // As the configuration trims them.
+            let choices: Vec<String> = choices.iter().map(|c| c.trim().to_owned()).collect();
+            prop_assume!(choices.iter().all(|choice| !choice.is_empty()));
+            let (answer, _) = ask(&mut engine.borrow_mut(), pictures[0].clone(), &choices);
+            prop_assert!(choices.contains(&answer), "{answer:?} of {choices:?}");
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_choice_that_the_model_gives_by_itself_is_given_with_the_same_score() {
+    let settings = config::Model::of(config::ModelSource::Embedded);
+    let (mut engine, _) =
+        crate::open::build_engine(&settings, Arc::new(SystemClock::new())).unwrap();
+    let (width, height) = (640, 360);
+    let scene = Street::new(7).at(WallTime::from_unix_millis(1_780_318_235_000));
+    let rgb = draw(&scene, width, height);
+    let street = Picture::from_rgb(width as usize, height as usize, rgb).unwrap();
+    let (free, score) = ask(&mut engine, street.clone(), &[]);
+    let (chosen, chosen_score) = ask(
+        &mut engine,
+        street.clone(),
+        &texts(&["a pineapple", &free, &format!("{free} and more")]),
+    );
+    assert_eq!((&chosen, chosen_score), (&free, score));
+    // Forced to something else, it says how little it believes it.
+    let (forced, forced_score) = ask(&mut engine, street, &texts(&["a pineapple", "a walrus"]));
+    assert!(forced.starts_with("a "), "{forced:?}");
+    assert!(forced_score < score / 2.0, "{forced_score} of {score}");
+}
+
+#[test]
+fn both_spellings_of_every_choice_may_be_written_to_their_ends() {
+    let (config, tokenizer) = micro_model();
+    let (eos, vocab) = (config.tokenizer.eos_id, config.text.vocab_size);
+    let choices = texts(&["open", "open wide", "shut"]);
+    let allowed = allowed(&choices, &tokenizer).unwrap().unwrap();
+    let mut begins = HashSet::new();
+    let mut longest = 0;
+    for text in choices.iter().flat_map(|c| [c.clone(), format!(" {c}")]) {
+        let ids = tokenizer.encode(&text).unwrap();
+        begins.insert(ids[0]);
+        longest = longest.max(ids.len());
+        let mut at = Cursor::default();
+        for &id in &ids {
+            assert!(allowed.tree.mask(at, eos, vocab).allows(id), "{text:?}");
+            at = allowed.tree.after(at, id);
+        }
+        assert!(allowed.tree.mask(at, eos, vocab).allows(eos), "{text:?}");
+    }
+    let first = allowed.tree.mask(Cursor::default(), eos, vocab);
+    let first: HashSet<u32> = (0..vocab as u32).filter(|&id| first.allows(id)).collect();
+    assert_eq!((first, allowed.longest), (begins, longest));
+}
+
+#[test]
+fn no_choices_leave_the_answer_free() {
+    let (_, tokenizer) = micro_model();
+    assert!(allowed(&[], &tokenizer).unwrap().is_none());
+}
+
+#[test]
+fn a_choice_that_the_model_cannot_write_is_named() {
+    for (choice, written) in [("<|endoftext|>", ""), ("shut<|endoftext|>!", "shut!")] {
+        let task = Task::Query {
+            question: "Open?".into(),
+            choices: texts(&["open", choice]),
+        };
+        let look = Look::still(golden_picture("small_50x40.png"), [task]).unwrap();
+        let error = babbling_engine().look(look).unwrap_err();
+        assert!(matches!(error, EngineError::Prompt { .. }), "{error:?}");
+        let expected = format!(
+            "prompt ask-0: the model can write the choice {choice:?} as {written:?} only; \
+             choose other words for it"
+        );
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,0 +1,284 @@
+//! The engine with a model: looks with words in, answers with places and texts out.
+//!
+//! Belongs here: words to tokens, findings to answers. Not here: when a step runs (the scheduler's).
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::choices;
+use crate::{
+    model::{self, Found, ModelConfig, Object, TokenIds, Tokenizer},
+    scheduler::{
+        backend::Backend,
+        draft::DraftKey,
+        request::{Ask, Event, Finding, LookId, Options, Request},
+        sequence::{Bounds, Sequence, Skill},
+        worker::{DeviceError, Worker},
+    },
+};
+use spotter_core::{
+    Answer, AnswerBody, Clock, Found as Scored, Look, NormBox, NormPoint, Outcome, Prompt,
+    ScoreSource, Task,
+};
+
+/// Why a look could not be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The prompt's words cannot be turned into tokens.
+    #[error("prompt {prompt}: {reason}")]
+    Prompt {
+        /// Its id.
+        prompt: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The device cannot go on: the engine must stop.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// News of a look.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// A box or point of a prompt, before the answer is complete.
+    Object(Arc<Prompt>, AnswerBody),
+    /// It ended.
+    Ended(Outcome),
+}
+
+/// A model on a device, answering looks.
+pub struct Engine {
+    worker: Worker,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    bounds: Bounds,
+    inside: HashMap<LookId, Look>,
+}
+
+impl Engine {
+    /// Dimensions and tokenizer of the model.
+    pub fn model(&self) -> (&ModelConfig, &Tokenizer) {
+        (&self.config, &self.tokenizer)
+    }
+
+    /// Puts a loaded model to work. `bounds` hold for every prompt.
+    pub fn new(
+        backend: Box<dyn Backend>,
+        (config, tokenizer): (ModelConfig, Tokenizer),
+        (bounds, options): (Bounds, Options),
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            worker: Worker::new(backend, config.text.vocab_size, options, clock),
+            config,
+            tokenizer,
+            bounds,
+            inside: HashMap::new(),
+        }
+    }
+
+    /// The loop with its books.
+    pub fn worker(&mut self) -> &mut Worker {
+        &mut self.worker
+    }
+
+    /// Works by other bounds and in another way from now on, with nothing remembered: for measurements of one device in
+    /// several ways. Nothing may be inside. `bounds` may not ask for more than the device was built for.
+    pub fn restart(&mut self, bounds: Bounds, options: Options) {
+        self.bounds = bounds;
+        self.worker.restart(options);
+    }
+
+    /// Answers one look while nothing else is inside, or says that it came too late. Nothing is remembered of it and
+    /// nothing remembered is used, so it costs what the first look at a picture costs. Blocks for the whole work. After a
+    /// fatal error the engine must not be used again.
+    pub fn look(&mut self, look: Look) -> Result<Outcome, EngineError> {
+        let mut request = self.request(&look, false)?;
+        request.camera = None;
+        request.asks.iter_mut().for_each(|ask| ask.draft = None);
+        let id = self.worker.admit(request);
+        self.inside.insert(id, look);
+        loop {
+            for (ended, news) in self.turn()? {
+                if let (News::Ended(outcome), true) = (news, ended == id) {
+                    return Ok(outcome);
+                }
+            }
+        }
+    }
+
+    /// Takes a look; its news come from later turns. With `objects` every object is told as it is found. Does not block.
+    pub fn submit(&mut self, look: Look, objects: bool) -> Result<LookId, EngineError> {
+        let request = self.request(&look, objects)?;
+        let id = self.worker.admit(request);
+        self.inside.insert(id, look);
+        Ok(id)
+    }
+
+    fn request(&self, look: &Look, objects: bool) -> Result<Request, EngineError> {
+        let asks = look
+            .prompts
+            .iter()
+            .map(|prompt| self.ask(look, prompt))
+            .collect::<Result<Vec<Ask>, EngineError>>()?;
+        Ok(Request {
+            camera: Some(look.frame.camera.clone()),
+            picture: Some(look.frame.picture.clone()),
+            start_by: look.start_by,
+            answer_by: look.answer_by,
+            asks,
+            objects,
+        })
+    }
+
+    /// Nobody waits for the look any more; no news of it will come.
+    pub fn cancel(&mut self, look: LookId) {
+        self.worker.cancel(look);
+        self.inside.remove(&look);
+    }
+
+    /// One turn of the loop; waits for at most one step of the device. An error is fatal.
+    pub fn turn(&mut self) -> Result<Vec<(LookId, News)>, EngineError> {
+        let events = self.worker.turn()?;
+        Ok(events.into_iter().filter_map(|e| self.news(e)).collect())
+    }
+
+    /// True when no look is inside.
+    pub fn is_idle(&self) -> bool {
+        self.worker.is_idle()
+    }
+
+    fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
+        let tokens = model::prompt_tokens(&prompt.task, &self.config, &self.tokenizer, false)
+            .map_err(|e| prompt_error(prompt, &e))?;
+        let skill = match prompt.task {
+            Task::Detect { .. } => Skill::Detect,
+            Task::Point { .. } => Skill::Point,
+            Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
+        };
+        let allowed = match &prompt.task {
+            Task::Query { choices, .. } => {
+                choices::allowed(choices, &self.tokenizer).map_err(|e| prompt_error(prompt, &e))?
+            }
+            _ => None,
+        };
+        let mut bounds = self.bounds;
+        if let Some(allowed) = &allowed {
+            // A choice ends where its text ends; the limit is for answers that may go on for ever.
+            bounds.max_tokens = allowed.longest;
+        }
+        let mut sequence = Sequence::new(skill, tokens, TokenIds::of(&self.config), bounds);
+        if let Some(allowed) = allowed {
+            sequence = sequence.choices(Arc::new(allowed.tree));
+        }
+        Ok(Ask {
+            sequence,
+            draft: Some(DraftKey::new(&look.frame.camera, prompt)),
+        })
+    }
+
+    fn news(&mut self, event: Event) -> Option<(LookId, News)> {
+        Some(match event {
+            Event::Object(look, index, object) => {
+                let prompt = Arc::clone(self.inside.get(&look)?.prompts.get(index)?);
+                let body = objects(&prompt.task, &[object])?;
+                (look, News::Object(prompt, body))
+            }
+            Event::Answered {
+                look: id,
+                findings,
+                model_size,
+            } => {
+                let look = self.inside.remove(&id)?;
+                let answers = look.prompts.iter().zip(findings);
+                let answers = answers.map(|(prompt, finding)| self.answer(prompt, finding));
+                let outcome = match answers.collect::<Result<Vec<_>, EngineError>>() {
+                    Ok(answers) => Outcome::Answered {
+                        frame: look.frame,
+                        model_size,
+                        answers,
+                    },
+                    Err(e) => Outcome::Failed(look, e.to_string()),
+                };
+                (id, News::Ended(outcome))
+            }
+            Event::Late { look } => {
+                let outcome = Outcome::Late(self.inside.remove(&look)?);
+                (look, News::Ended(outcome))
+            }
+            Event::Failed { look: id, why } => {
+                let look = self.inside.remove(&id)?;
+                let text = format!("look with {} prompts: {why}", look.prompts.len());
+                (id, News::Ended(Outcome::Failed(look, text)))
+            }
+        })
+    }
+
+    fn answer(&self, prompt: &Arc<Prompt>, finding: Finding) -> Result<Answer, EngineError> {
+        let Finding { found, marks } = finding;
+        let body = match objects(&prompt.task, &found.objects) {
+            Some(body) => body,
+            None => self.text(prompt, &found)?,
+        };
+        Ok(Answer {
+            prompt: Arc::clone(prompt),
+            body,
+            truncated: found.truncated,
+            marks,
+        })
+    }
+
+    fn text(&self, prompt: &Prompt, found: &Found) -> Result<AnswerBody, EngineError> {
+        let text = self.tokenizer.decode(&found.tokens);
+        Ok(AnswerBody::Text {
+            text: text
+                .map_err(|e| prompt_error(prompt, &e))?
+                .trim()
+                .to_owned(),
+            // The end is a decision too, so the shortest answer has one.
+            score: (found.log_probability / (found.tokens.len() + 1) as f64).exp(),
+        })
+    }
+}
+
+fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> EngineError {
+    EngineError::Prompt {
+        prompt: prompt.id.to_string(),
+        reason: reason.to_string(),
+    }
+}
+
+/// Objects as places in the picture; `None` for tasks whose answer is a text.
+fn objects(task: &Task, objects: &[Object]) -> Option<AnswerBody> {
+    let objects = objects.iter();
+    match task {
+        Task::Detect { .. } => {
+            let boxes = objects.filter_map(|object| Some(scored(place(object)?, object)));
+            Some(AnswerBody::Boxes(boxes.collect()))
+        }
+        Task::Point { .. } => {
+            let point = |o: &Object| {
+                let [x, y] = [o.x_bin, o.y_bin].map(model::coord_from_bin);
+                scored(NormPoint::new(x, y), o)
+            };
+            Some(AnswerBody::Points(objects.map(point).collect()))
+        }
+        Task::Query { .. } | Task::Caption { .. } => None,
+    }
+}
+
+/// The box, clamped to the picture.
+fn place(object: &Object) -> Option<NormBox> {
+    let (width, height) = object.size_bins?;
+    let [x, y] = [object.x_bin, object.y_bin].map(model::coord_from_bin);
+    let [width, height] = [width, height].map(model::size_from_bin);
+    Some(NormBox::from_centre(x, y, width, height))
+}
+
+fn scored<T>(place: T, object: &Object) -> Scored<T> {
+    Scored {
+        place,
+        score: f64::from(object.probability),
+        source: ScoreSource::TokenProb,
+        sharpness: f64::from(object.sharpness),
+    }
+}

@@ -1,0 +1,249 @@
+//! The engine's side in a process of its own: takes the daemon's looks from the connection and has the engine's thread
+//! answer them, as the daemon does where the engine is its thread.
+//!
+//! The process belongs to the daemon. It ends when the connection is closed, which it is when the daemon lets the engine go
+//! and when it dies, however; and when its engine has failed, after telling why.
+//!
+//! Belongs here: the loop between connection and thread. Not here: which engine (`app`), the daemon's side (`outside`).
+
+use std::{
+    collections::HashMap,
+    io::{self, BufReader, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinError, JoinSet},
+    time::{interval, timeout},
+};
+
+use super::{
+    engine::Engine,
+    handle::{self, End, EngineStopped, Handle},
+    process,
+    wire::{self, Ending, Hello, News, Opened, Order, Request, WireError},
+};
+use spotter_core::{Clock, Outcome, SystemClock};
+
+/// How often the engine's beats are passed on.
+const BEAT: Duration = Duration::from_millis(500);
+/// Grace for the engine to let go of its device. A device that takes longer is taken from it with the process.
+const LET_GO_LIMIT: Duration = Duration::from_secs(3);
+
+/// Why an engine's process cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum InsideError {
+    /// Somebody else than the daemon started it.
+    #[error(
+        "an engine's process is started by the daemon, with a socket as its standard input ({0}); \
+         `spotter run` is what you want"
+    )]
+    NoConnection(io::Error),
+    /// The thread that listens cannot be started.
+    #[error("starting the thread that listens to the daemon: {0}")]
+    Thread(io::Error),
+    /// The daemon says what makes no sense.
+    #[error("hearing from the daemon: {0}")]
+    Daemon(WireError),
+}
+
+/// What engine is wanted, and the daemon's time.
+pub type Ordered<S> = (S, Arc<dyn Clock>);
+
+/// The daemon, from its engine's side.
+pub struct Daemon {
+    socket: UnixStream,
+}
+
+/// The daemon at the other end of this process's standard input.
+pub fn daemon() -> Result<Daemon, InsideError> {
+    let socket = process::connection().map_err(InsideError::NoConnection)?;
+    Ok(Daemon::at(socket))
+}
+
+impl Daemon {
+    /// At the other end of a connection.
+    pub(super) fn at(socket: UnixStream) -> Self {
+        Self { socket }
+    }
+
+    /// Says that this process is there, and waits until the daemon says what engine it wants. The clock goes as the daemon's,
+    /// which it follows by the time that a short message takes. `None` when the daemon is gone.
+    pub fn order<S: DeserializeOwned>(&self) -> Result<Option<Ordered<S>>, InsideError> {
+        let mut socket = &self.socket;
+        let heard = wire::write(&mut socket, &Hello::Hello).and_then(|()| wire::read(&mut socket));
+        match heard {
+            Ok((Order { now, what }, _)) => Ok(Some((what, Arc::new(SystemClock::showing(now))))),
+            Err(WireError::Closed(_)) => Ok(None),
+            Err(error) => Err(InsideError::Daemon(error)),
+        }
+    }
+
+    /// Builds the engine on its thread, as [`handle::start_and_tell`] does, and has it answer looks until the connection is
+    /// closed or the engine has ended. The process is to end then: a thread may still hang in a device.
+    pub async fn serve<B, T>(self, build: B) -> Result<(), InsideError>
+    where
+        B: FnOnce() -> Result<(Engine, usize, T), String> + Send + 'static,
+        T: Serialize + Send + 'static,
+    {
+        let requests = self.listen().map_err(InsideError::Thread)?;
+        let served = match self.work(build, requests).await {
+            // The daemon needs the engine no more, or is no more.
+            Ok(()) | Err(WireError::Closed(_)) => Ok(()),
+            Err(error) => {
+                let reason = format!("its process, hearing from the daemon: {error}");
+                // The daemon may be gone, and then it is not told.
+                let _ = wire::write(&mut &self.socket, &News::Stopped { reason });
+                Err(InsideError::Daemon(error))
+            }
+        };
+        let _ = self.socket.shutdown(Shutdown::Both);
+        served
+    }
+
+    /// Requests as they come, and at last why none comes any more. The connection holds back what is not taken yet.
+    fn listen(&self) -> io::Result<Requests> {
+        let mut input = BufReader::new(self.socket.try_clone()?);
+        let (heard, requests) = mpsc::channel(1);
+        let body = move || loop {
+            let request = wire::read(&mut input);
+            let is_last = request.is_err();
+            if heard.blocking_send(request).is_err() || is_last {
+                return;
+            }
+        };
+        let thread = thread::Builder::new().name("engine-requests".into());
+        thread.spawn(body)?;
+        Ok(requests)
+    }
+
+    async fn work<B, T>(&self, build: B, mut requests: Requests) -> Result<(), WireError>
+    where
+        B: FnOnce() -> Result<(Engine, usize, T), String> + Send + 'static,
+        T: Serialize + Send + 'static,
+    {
+        let mut out = &self.socket;
+        let build = || build().map(|(engine, permits, told)| (engine, permits, (permits, told)));
+        let started = tokio::select! {
+            // Before it is ready, the only news is that it is wanted no more.
+            early = next(&mut requests) => {
+                early?;
+                return Err(WireError::Malformed("a request before the engine is ready".into()));
+            }
+            started = handle::start_and_tell(build) => started,
+        };
+        let (engine, mut end, (permits, told)) = match started {
+            Ok(started) => started,
+            Err(EngineStopped(reason)) => {
+                return wire::write(&mut out, &Opened::<T>::Failed { reason });
+            }
+        };
+        wire::write(&mut out, &Opened::Ready { permits, told })?;
+        let mut looks = Looks::new(engine, permits);
+        let worked = looks.answer(&mut requests, &mut end, &mut out).await;
+        drop(looks);
+        // A device that hangs is taken from the engine when the process ends.
+        let _ = timeout(LET_GO_LIMIT, end.over()).await;
+        worked
+    }
+}
+
+type Requests = mpsc::Receiver<Result<(Request, Vec<u8>), WireError>>;
+
+async fn next(requests: &mut Requests) -> Result<(Request, Vec<u8>), WireError> {
+    // The last of them is an error, so there is one more only where the thread ended abnormally.
+    let none = || Err(WireError::Closed(io::ErrorKind::UnexpectedEof.into()));
+    requests.recv().await.unwrap_or_else(none)
+}
+
+/// The looks inside. Dropping it cancels them.
+struct Looks {
+    engine: Handle,
+    permits: usize,
+    begun: JoinSet<(u64, Outcome)>,
+    by_id: HashMap<u64, AbortHandle>,
+}
+
+impl Looks {
+    fn new(engine: Handle, permits: usize) -> Self {
+        Self {
+            engine,
+            permits,
+            begun: JoinSet::new(),
+            by_id: HashMap::new(),
+        }
+    }
+
+    /// Has looks answered until the engine has ended, and has told so. An error is the end of the connection.
+    async fn answer(
+        &mut self,
+        requests: &mut Requests,
+        end: &mut End,
+        out: &mut impl Write,
+    ) -> Result<(), WireError> {
+        let mut beat = interval(BEAT);
+        loop {
+            let news = tokio::select! {
+                // Before the looks that fail with it, so that the daemon learns the reason first.
+                biased;
+                EngineStopped(reason) = end.reason() => Some(News::Stopped { reason }),
+                _ = beat.tick() => Some(News::Beat { beats: self.engine.beats() }),
+                Some(ended) = self.begun.join_next() => self.ended(ended),
+                request = next(requests) => {
+                    let (request, body) = request?;
+                    self.take(request, body)?;
+                    None
+                }
+            };
+            if let Some(news) = news {
+                wire::write(out, &news)?;
+                if let News::Stopped { .. } = news {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, request: Request, body: Vec<u8>) -> Result<(), WireError> {
+        match request {
+            Request::Cancel { id } => {
+                // It may have ended in the same moment.
+                if let Some(look) = self.by_id.remove(&id) {
+                    look.abort();
+                }
+            }
+            Request::Look(asked) => {
+                if self.by_id.len() == self.permits {
+                    let text = format!("more looks than the {} that may be inside", self.permits);
+                    return Err(WireError::Malformed(text));
+                }
+                let (id, engine) = (asked.id, self.engine.clone());
+                let look = asked.look(body)?;
+                let answered = async move { (id, engine.permit().await.look(look).await) };
+                self.by_id.insert(id, self.begun.spawn(answered));
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, ended: Result<(u64, Outcome), JoinError>) -> Option<News> {
+        match ended {
+            Ok((id, outcome)) => {
+                // One that was cancelled in the same moment is not told of.
+                self.by_id.remove(&id)?;
+                let ending = Ending::of(outcome);
+                Some(News::Ended { id, ending })
+            }
+            Err(cancelled) if cancelled.is_cancelled() => None,
+            Err(error) => Some(News::Stopped {
+                reason: format!("a look ended abnormally: {error}"),
+            }),
+        }
+    }
+}

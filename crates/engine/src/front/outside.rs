@@ -1,0 +1,338 @@
+//! The daemon's side of an engine in a process of its own: who asks it holds a [`Handle`] and an [`End`], as of a thread's.
+//!
+//! ```text
+//!   Permit ─▶ inbox ─▶ thread `engine-asks` ─▶ looks, cancels ─▶ ┐
+//!                            │ looks inside                       │ process
+//!   Outcome ◀──────── thread `engine` ◀─ outcomes, beats ◀─────── ┘
+//! ```
+//!
+//! After a fault CUDA gives up the whole process, whatever GPU it was on: so of several GPUs each has its engine in a process
+//! of its own. A look is copied once into the connection; it stays here, and its outcome is made of it and of what the
+//! process says.
+//!
+//! Belongs here: the two threads. Not here: the process (`process`), the messages (`wire`), its own side (`inside`).
+
+use std::{
+    collections::HashMap,
+    io::{BufReader, BufWriter},
+    mem,
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    process::Command,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::oneshot;
+
+use super::{
+    handle::{End, EngineStopped, Handle, Place, Request},
+    process::Process,
+    wire::{self, Hello, News, Opened, Order, WireError},
+};
+use spotter_core::{Clock, Look, Outcome};
+
+/// How soon it is noticed that nobody waits for a look any more.
+const CANCEL_POLL: Duration = Duration::from_millis(50);
+/// While nothing is inside, there is nothing to notice but requests, which come by themselves.
+const IDLE_POLL: Duration = Duration::from_secs(1);
+/// The other side reads at once, whatever its device does; one that does not for so long is stopped, and is ended.
+const WRITE_LIMIT: Duration = Duration::from_secs(20);
+/// Rows of a picture are gathered up to so many bytes, about what a connection takes at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Starts a process that [serves](super::inside), has it open the engine that `what` describes, and waits until it is ready.
+/// Gives also what it tells of itself. The process ends when all handles are gone, and when the engine has failed; it does
+/// not outlive this process.
+pub async fn start<S, T>(
+    program: Command,
+    what: S,
+    clock: Arc<dyn Clock>,
+) -> Result<(Handle, End, T), EngineStopped>
+where
+    S: Serialize + Send + 'static,
+    T: DeserializeOwned + Send + 'static,
+{
+    let name = program.get_program().to_owned();
+    let (socket, mut process) = Process::start(program)
+        .map_err(|e| EngineStopped(format!("starting {name:?} as the engine's process: {e}")))?;
+    connect(socket, move || process.ended(), what, clock).await
+}
+
+/// The same over a connection that is there. `ended` waits until the other side is over, and says how it ended; it is asked
+/// when the connection is closed.
+pub(super) async fn connect<S, T>(
+    socket: UnixStream,
+    ended: impl FnMut() -> String + Send + 'static,
+    what: S,
+    clock: Arc<dyn Clock>,
+) -> Result<(Handle, End, T), EngineStopped>
+where
+    S: Serialize + Send + 'static,
+    T: DeserializeOwned + Send + 'static,
+{
+    let bounded = socket.set_write_timeout(Some(WRITE_LIMIT));
+    bounded.map_err(|e| EngineStopped(format!("preparing the connection to its process: {e}")))?;
+    let (ready, is_ready) = oneshot::channel();
+    let (life, end) = End::new();
+    let mut link = Link {
+        socket: Arc::new(socket),
+        ended,
+    };
+    let body = move || {
+        match link.open(&what, clock.as_ref()) {
+            Err(stopped) => drop(ready.send(Err(stopped))),
+            Ok((permits, told)) => {
+                let (handle, inbox, beats) = Handle::new(permits);
+                let _ = ready.send(Ok((handle, told)));
+                link.run(inbox, life.ended, &beats);
+            }
+        }
+        drop(life.over);
+    };
+    spawn("engine", body).map_err(EngineStopped)?;
+    let (handle, told) = is_ready
+        .await
+        .map_err(|_| EngineStopped("the engine's thread ended while it was starting".into()))??;
+    Ok((handle, end, told))
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let spawned = thread::Builder::new().name(name.into()).spawn(body);
+    let failed = |e| format!("starting the thread {name}: {e}");
+    spawned.map(drop).map_err(failed)
+}
+
+/// The connection, and what is known of the other side.
+struct Link<E> {
+    socket: Arc<UnixStream>,
+    ended: E,
+}
+
+/// Why there is no more news.
+enum Last {
+    /// The engine said it.
+    Words(String),
+    /// The connection is closed.
+    Closed,
+    /// The process says what makes no sense.
+    Nonsense(WireError),
+}
+
+impl<E: FnMut() -> String> Link<E> {
+    /// Gives the order and waits until it is carried out.
+    fn open<T: DeserializeOwned>(
+        &mut self,
+        what: &impl Serialize,
+        clock: &dyn Clock,
+    ) -> Result<(usize, T), EngineStopped> {
+        let opened = self.order(what, clock);
+        let reason = match opened {
+            Ok(Opened::Ready { permits, told }) if permits > 0 => return Ok((permits, told)),
+            Ok(Opened::Ready { .. }) => "its process allows no looks".into(),
+            Ok(Opened::Failed { reason }) => reason,
+            Err(WireError::Closed(_)) => self.over(),
+            Err(error) => format!("opening it in its process: {error}"),
+        };
+        self.over();
+        Err(EngineStopped(reason))
+    }
+
+    fn order<T: DeserializeOwned>(
+        &self,
+        what: &impl Serialize,
+        clock: &dyn Clock,
+    ) -> Result<Opened<T>, WireError> {
+        let mut socket = self.socket.as_ref();
+        let (Hello::Hello, _) = wire::read(&mut socket)?;
+        // The process counts on from the moment that it reads this, so it has to be waiting for it.
+        let now = clock.now();
+        wire::write(&mut socket, &Order { now, what })?;
+        Ok(wire::read(&mut socket)?.0)
+    }
+
+    /// Works until the end. Whoever listens learns the reason first, then those who wait that nothing comes any more, and
+    /// neither waits for an engine that does not let go, when it said why it stops.
+    fn run(
+        &mut self,
+        inbox: mpsc::Receiver<Request>,
+        ended: oneshot::Sender<Result<(), EngineStopped>>,
+        beats: &AtomicU64,
+    ) {
+        let inside = Arc::new(Inside::new());
+        let (its_inside, its_socket) = (Arc::clone(&inside), Arc::clone(&self.socket));
+        let asks = move || {
+            // An error is that of a connection that is closed, which the other thread tells of.
+            let _ = ask(&inbox, &its_socket, &its_inside);
+            // It waits for news, and learns by this that there will be none.
+            let _ = its_socket.shutdown(Shutdown::Both);
+        };
+        let last = match spawn("engine-asks", asks) {
+            Ok(()) => hear(&self.socket, &inside, beats),
+            Err(reason) => Last::Words(reason),
+        };
+        let before = inside.close();
+        let stopped = match last {
+            Last::Words(reason) => Some(reason),
+            _ if matches!(before, State::Left) => None,
+            Last::Closed => Some(self.over()),
+            Last::Nonsense(error) => Some(format!("hearing from its process: {error}")),
+        };
+        let _ = ended.send(stopped.map_or(Ok(()), |reason| Err(EngineStopped(reason))));
+        drop(before);
+        self.over();
+    }
+
+    /// Closes the connection and waits for the other side's end.
+    fn over(&mut self) -> String {
+        // It fails when the other side has closed it, which is as well.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        (self.ended)()
+    }
+}
+
+/// Takes news until the last.
+fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> Last {
+    let mut input = BufReader::new(socket);
+    loop {
+        match wire::read(&mut input) {
+            Ok((News::Beat { beats: turns }, _)) => beats.store(turns, Ordering::Relaxed),
+            Ok((News::Stopped { reason }, _)) => return Last::Words(reason),
+            Ok((News::Ended { id, ending }, _)) => {
+                // One that was cancelled may have ended in the same moment.
+                let Some((asked, reply, place)) = inside.take(id) else {
+                    continue;
+                };
+                drop(place);
+                match ending.outcome(asked) {
+                    // Nobody waits any more when the daemon is shutting down.
+                    Ok(outcome) => drop(reply.send(outcome)),
+                    Err(error) => return Last::Nonsense(error),
+                }
+            }
+            Err(WireError::Closed(_)) => return Last::Closed,
+            Err(error) => return Last::Nonsense(error),
+        }
+    }
+}
+
+/// Passes requests on until nobody asks any more, or the connection is closed.
+fn ask(
+    inbox: &mpsc::Receiver<Request>,
+    socket: &UnixStream,
+    inside: &Inside,
+) -> Result<(), WireError> {
+    let mut out = BufWriter::with_capacity(WRITE_BYTES, socket);
+    let mut id = 0;
+    loop {
+        let request = match inbox.recv_timeout(inside.patience()) {
+            Ok(request) => Some(request),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                inside.leave();
+                return Ok(());
+            }
+        };
+        // First, because a new look may have the permit of one that nobody waits for any more.
+        for id in inside.take_unwanted() {
+            wire::write(&mut out, &wire::Request::Cancel { id })?;
+        }
+        let Some(Request { look, reply, place }) = request else {
+            continue;
+        };
+        id += 1;
+        inside.put(id, (look.clone(), reply, place));
+        match wire::write_look(&mut out, id, &look) {
+            Err(error @ WireError::Closed(_)) => return Err(error),
+            // Nothing of it was sent.
+            Err(error) => {
+                if let Some((look, reply, place)) = inside.take(id) {
+                    drop(place);
+                    let why = format!("giving the look to the engine's process: {error}");
+                    let _ = reply.send(Outcome::Failed(look, why));
+                }
+            }
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Looks under way, by number, with those who wait for them: what the two threads share. Never locked for longer than it
+/// takes to look something up.
+struct Inside(Mutex<State>);
+
+enum State {
+    /// The engine works.
+    Open(HashMap<u64, Waiting>),
+    /// Nobody asks it any more.
+    Left,
+    /// It has ended.
+    Closed,
+}
+
+type Waiting = (Look, oneshot::Sender<Outcome>, Place);
+
+impl Inside {
+    fn new() -> Self {
+        Self(Mutex::new(State::Open(HashMap::new())))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops it when the engine has ended, and who waits is told so.
+    fn put(&self, id: u64, waiting: Waiting) {
+        if let State::Open(all) = &mut *self.state() {
+            all.insert(id, waiting);
+        }
+    }
+
+    fn take(&self, id: u64) -> Option<Waiting> {
+        match &mut *self.state() {
+            State::Open(all) => all.remove(&id),
+            State::Left | State::Closed => None,
+        }
+    }
+
+    /// Takes those out that nobody waits for any more.
+    fn take_unwanted(&self) -> Vec<u64> {
+        match &mut *self.state() {
+            State::Open(all) => {
+                let unwanted = all.extract_if(|_, (_, reply, _)| reply.is_closed());
+                unwanted.map(|(id, _)| id).collect()
+            }
+            State::Left | State::Closed => Vec::new(),
+        }
+    }
+
+    /// How long to wait for a request before looking for what is unwanted.
+    fn patience(&self) -> Duration {
+        match &*self.state() {
+            State::Open(all) if !all.is_empty() => CANCEL_POLL,
+            State::Open(_) | State::Left | State::Closed => IDLE_POLL,
+        }
+    }
+
+    /// Nobody asks any more.
+    fn leave(&self) {
+        let mut state = self.state();
+        if let State::Open(_) = *state {
+            *state = State::Left;
+        }
+    }
+
+    /// The engine has ended. Returns how it was before.
+    fn close(&self) -> State {
+        mem::replace(&mut *self.state(), State::Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,466 @@
+//! Both sides of a connection in one process, around a small engine.
+
+use std::{
+    future::Future as _,
+    pin::pin,
+    sync::atomic::AtomicBool,
+    task::{Context, Waker},
+};
+
+use tokio::{task::JoinHandle, time::timeout};
+
+use super::*;
+use crate::{
+    front::{Engine, handle, inside, wire::Ending},
+    scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    sim::SimBackend,
+    testing::simulated,
+};
+use spotter_core::{ManualClock, Mono, Picture, Task};
+
+/// Generous, because it says nothing about speed.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PERMITS: usize = 2;
+const START: Mono = Mono::from_nanos(5_000_000_000);
+const WHENEVER: Mono = Mono::from_nanos(u64::MAX);
+
+/// A device that waits before each step until the gate is open, and breaks when it has run so many steps.
+struct Device {
+    device: SimBackend,
+    launched: mpsc::Sender<()>,
+    gate: mpsc::Receiver<()>,
+    steps_left: usize,
+}
+
+impl Backend for Device {
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        // Nobody may want to know, and without another end the gate is open for ever.
+        let _ = self.launched.send(());
+        let _ = self.gate.recv();
+        self.device.launch(slot, step)
+    }
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        self.device.finalize(slot, masks)
+    }
+    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+        let left = self.steps_left.checked_sub(1);
+        self.steps_left = left.ok_or_else(|| BackendError("it fell off the bus".into()))?;
+        self.device.commit(slot)
+    }
+    fn release(&mut self, pages: &[PageId]) {
+        self.device.release(pages);
+    }
+}
+
+/// What a test has of a device: the gate, open when it is dropped, and a word of each step that comes to it.
+type Gate = (mpsc::Sender<()>, mpsc::Receiver<()>);
+
+/// An engine on a device.
+fn engine(steps: usize, clock: Arc<dyn Clock>) -> (Engine, Gate) {
+    let (open, gate) = mpsc::channel();
+    let (launched, launches) = mpsc::channel();
+    let device = Device {
+        device: simulated::device(3),
+        launched,
+        gate,
+        steps_left: steps,
+    };
+    let engine = simulated::engine(device, clock);
+    (engine, (open, launches))
+}
+
+/// The two sides of an engine.
+struct Site {
+    engine: Handle,
+    end: End,
+    gate: Gate,
+    /// The connection from the engine's side.
+    its_socket: UnixStream,
+    its_side: Arc<AtomicBool>,
+}
+
+/// The engine's side as in a process of its own, on a thread: it builds what is ordered, an engine whose device runs so many
+/// steps, and tells the number back. Sets `over` when it ends.
+fn serve(socket: UnixStream, gate_out: mpsc::Sender<Gate>, over: &AtomicBool) {
+    let daemon = inside::Daemon::at(socket);
+    let (steps, clock) = daemon.order().unwrap().expect("the daemon is there");
+    let build = move || {
+        if steps == 0 {
+            return Err("no such device".to_owned());
+        }
+        let (engine, gate) = engine(steps, clock);
+        gate_out.send(gate).expect("the test waits for it");
+        Ok((engine, PERMITS, steps))
+    };
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let served = runtime.block_on(daemon.serve(build));
+    over.store(true, Ordering::Relaxed);
+    served.unwrap();
+}
+
+impl Site {
+    async fn open(steps: usize) -> Result<Self, EngineStopped> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let its_socket = theirs.try_clone().unwrap();
+        let its_side = Arc::new(AtomicBool::new(false));
+        let [over, is_over] = [(); 2].map(|()| Arc::clone(&its_side));
+        let (gate_out, gate) = mpsc::channel();
+        spawn("engine-process", move || serve(theirs, gate_out, &over)).unwrap();
+        let ended = move || {
+            while !is_over.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            "it is gone".to_owned()
+        };
+        let clock = ManualClock::default();
+        clock.advance(START.since(Mono::default()));
+        let connected = connect(ours, ended, steps, Arc::new(clock));
+        let (engine, end, told): (_, _, usize) = within(connected).await?;
+        assert_eq!(told, steps);
+        Ok(Self {
+            engine,
+            end,
+            gate: gate.recv().unwrap(),
+            its_socket,
+            its_side,
+        })
+    }
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, work).await.expect("it takes too long")
+}
+
+async fn ask(engine: &Handle, prompts: usize, start_by: Mono) -> Outcome {
+    let permit = within(engine.permit()).await;
+    within(permit.look(look(prompts, start_by))).await
+}
+
+/// A look that is under way when this returns, or will be in a moment.
+async fn begin(engine: &Handle) -> JoinHandle<Outcome> {
+    let permit = within(engine.permit()).await;
+    let begun = tokio::spawn(permit.look(look(1, WHENEVER)));
+    // It runs up to where it waits for the answer.
+    tokio::task::yield_now().await;
+    begun
+}
+
+fn look(prompts: usize, start_by: Mono) -> Look {
+    let picture = Picture::from_rgb(7, 5, (0..105).collect()).unwrap();
+    let task = |i| Task::Detect {
+        object: "x".repeat(i % 7 + 1),
+    };
+    Look {
+        start_by,
+        ..Look::still(picture, (0..prompts).map(task)).unwrap()
+    }
+}
+
+fn is_answered(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Answered { .. })
+}
+
+#[tokio::test]
+async fn answers_are_those_of_the_same_engine_on_a_thread() {
+    let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
+    drop(gate);
+    let build = || {
+        Ok((
+            self::engine(usize::MAX, Arc::new(ManualClock::default())).0,
+            1,
+        ))
+    };
+    let (thread, _end) = handle::start(build).await.unwrap();
+    for prompts in 1..9 {
+        let there = ask(&engine, prompts, WHENEVER).await;
+        let here = ask(&thread, prompts, WHENEVER).await;
+        let [there, here] = [there, here].map(|outcome| match outcome {
+            Outcome::Answered {
+                model_size,
+                answers,
+                ..
+            } => (model_size, answers),
+            other => panic!("not answered: {other:?}"),
+        });
+        assert_eq!(there.0, here.0);
+        assert_eq!(there.1.len(), prompts);
+        for (there, here) in there.1.iter().zip(&here.1) {
+            assert_eq!(there.prompt, here.prompt);
+            assert_eq!((&there.body, there.truncated), (&here.body, here.truncated));
+            assert!(there.body.count() > Some(0));
+            assert!(there.marks.taken >= START, "the daemon's time");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_late_look_is_late() {
+    let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
+    drop(gate);
+    let outcome = ask(&engine, 1, START.before(Duration::from_nanos(1))).await;
+    assert!(matches!(outcome, Outcome::Late(_)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn as_many_looks_may_be_inside_as_the_engine_says() {
+    let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
+    let begun = [begin(&engine).await, begin(&engine).await];
+    let mut third = pin!(engine.permit());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(third.as_mut().poll(&mut context).is_pending());
+    drop(gate);
+    for look in begun {
+        assert!(is_answered(&within(look).await.unwrap()));
+    }
+    assert!(third.poll(&mut context).is_ready());
+}
+
+/// The engine's side takes no more looks than permits, so it has to know of one that is cancelled before it gets the next.
+#[tokio::test]
+async fn a_look_that_nobody_waits_for_is_cancelled_before_another_has_its_place() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (heard_out, heard) = mpsc::channel();
+    let side = move || {
+        let mut socket = &theirs;
+        wire::write(&mut socket, &Hello::Hello).unwrap();
+        let _: (Order<()>, _) = wire::read(&mut socket).unwrap();
+        let (permits, told) = (PERMITS, ());
+        wire::write(&mut socket, &Opened::Ready { permits, told }).unwrap();
+        while let Ok((request, _)) = wire::read(&mut socket) {
+            let said = match request {
+                wire::Request::Look(asked) => format!("look {}", asked.id),
+                wire::Request::Cancel { id } => format!("cancel {id}"),
+            };
+            // The test may have ended.
+            let _ = heard_out.send(said);
+        }
+    };
+    spawn("engine-process", side).unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let connected = connect(ours, || "it is gone".to_owned(), (), clock);
+    let (engine, _end, ()) = within(connected).await.unwrap();
+    let next = || heard.recv_timeout(PATIENCE).unwrap();
+    let first = begin(&engine).await;
+    assert_eq!(next(), "look 1");
+    let second = begin(&engine).await;
+    assert_eq!(next(), "look 2");
+    first.abort();
+    let _third = begin(&engine).await;
+    assert_eq!([next(), next()], ["cancel 1", "look 3"]);
+    // It is noticed too when no other comes.
+    second.abort();
+    tokio::task::yield_now().await;
+    assert_eq!(next(), "cancel 2");
+}
+
+#[tokio::test]
+async fn an_engine_that_fails_says_why_and_all_who_wait_are_told() {
+    let mut site = Site::open(3).await.unwrap();
+    let begun = [begin(&site.engine).await, begin(&site.engine).await];
+    drop(site.gate);
+    for look in begun {
+        let outcome = within(look).await.unwrap();
+        assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    }
+    let reason = within(site.end.reason()).await.to_string();
+    assert_eq!(reason, "device: it fell off the bus");
+    let outcome = ask(&site.engine, 1, WHENEVER).await;
+    assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    within(site.end.over()).await;
+    assert!(site.its_side.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn an_engine_that_cannot_be_built_says_why() {
+    let Err(stopped) = Site::open(0).await else {
+        panic!("there is no such device")
+    };
+    assert_eq!(stopped.to_string(), "no such device");
+}
+
+#[tokio::test]
+async fn when_the_other_side_is_gone_it_is_said_how_it_went() {
+    let mut site = Site::open(usize::MAX).await.unwrap();
+    let begun = begin(&site.engine).await;
+    site.its_socket.shutdown(Shutdown::Both).unwrap();
+    drop(site.gate);
+    assert_eq!(within(site.end.reason()).await.to_string(), "it is gone");
+    let outcome = within(begun).await.unwrap();
+    assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    within(site.end.over()).await;
+}
+
+/// As a process that was stopped, or that the machine has no time for.
+#[tokio::test]
+async fn an_engine_s_side_that_reads_no_more_is_left() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let its = theirs.try_clone().unwrap();
+    let opens = move || {
+        wire::write(&mut &its, &Hello::Hello).unwrap();
+        let (_, _): (Order<usize>, _) = wire::read(&mut &its).unwrap();
+        let (permits, told) = (PERMITS, 7_usize);
+        wire::write(&mut &its, &Opened::Ready { permits, told }).unwrap();
+    };
+    spawn("engine-process", opens).unwrap();
+    let limit = ours.try_clone().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let connected = connect(ours, || "it had to be ended".to_owned(), 1_usize, clock);
+    let (engine, mut end, _): (_, _, usize) = within(connected).await.unwrap();
+    limit
+        .set_write_timeout(Some(Duration::from_millis(10)))
+        .unwrap();
+    // More than the connection takes by itself.
+    let picture = Picture::from_rgb(2000, 1000, vec![0; 6_000_000]).unwrap();
+    let task = Task::Detect { object: "x".into() };
+    let large = Look {
+        start_by: WHENEVER,
+        ..Look::still(picture, [task]).unwrap()
+    };
+    let outcome = within(within(engine.permit()).await.look(large)).await;
+    assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    assert_eq!(within(end.reason()).await.to_string(), "it had to be ended");
+    within(end.over()).await;
+    drop(theirs);
+}
+
+#[tokio::test]
+async fn when_nobody_asks_any_more_the_engine_s_side_ends() {
+    let mut site = Site::open(usize::MAX).await.unwrap();
+    drop(site.gate);
+    assert!(is_answered(&ask(&site.engine, 1, WHENEVER).await));
+    drop(site.engine);
+    let reason = within(site.end.reason()).await.to_string();
+    assert_eq!(reason, "nobody asks it any more");
+    within(site.end.over()).await;
+    assert!(site.its_side.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn an_engine_s_side_that_talks_nonsense_is_left() {
+    let mut site = Site::open(usize::MAX).await.unwrap();
+    drop(site.gate);
+    wire::write(&mut &site.its_socket, &"what?").unwrap();
+    let reason = within(site.end.reason()).await.to_string();
+    let expected = "hearing from its process: a message makes no sense: ";
+    assert!(reason.starts_with(expected), "{reason}");
+    within(site.end.over()).await;
+}
+
+#[tokio::test]
+async fn the_engine_s_beats_are_passed_on() {
+    let Site { engine, .. } = Site::open(usize::MAX).await.unwrap();
+    let rises = async {
+        for _ in 0..2 {
+            let before = engine.beats();
+            while engine.beats() <= before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    within(rises).await;
+}
+
+/// The daemon's end of a connection whose other side waits for looks.
+struct Bare {
+    socket: UnixStream,
+    gate: Gate,
+    served: mpsc::Receiver<Result<(), inside::InsideError>>,
+}
+
+impl Bare {
+    fn open() -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (gate_out, gate) = mpsc::channel();
+        let (told, served) = mpsc::channel();
+        let side = move || {
+            let daemon = inside::Daemon::at(theirs);
+            let (_, clock): ((), _) = daemon.order().unwrap().expect("a daemon");
+            let build = move || {
+                let (engine, gate) = engine(usize::MAX, clock);
+                gate_out.send(gate).expect("the test waits for it");
+                Ok((engine, PERMITS, ()))
+            };
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().unwrap();
+            // The test may have ended.
+            let _ = told.send(runtime.block_on(daemon.serve(build)));
+        };
+        spawn("engine-process", side).unwrap();
+        let mut socket = &ours;
+        let (Hello::Hello, _) = wire::read(&mut socket).unwrap();
+        let (now, what) = (START, ());
+        wire::write(&mut socket, &Order { now, what }).unwrap();
+        let opened: Opened<()> = wire::read(&mut socket).unwrap().0;
+        let (permits, told) = (PERMITS, ());
+        assert_eq!(opened, Opened::Ready { permits, told });
+        Self {
+            socket: ours,
+            gate: gate.recv().unwrap(),
+            served,
+        }
+    }
+
+    fn ask(&self, id: u64) {
+        wire::write_look(&mut &self.socket, id, &look(1, WHENEVER)).unwrap();
+    }
+
+    fn next(&self) -> News {
+        wire::read(&mut &self.socket).unwrap().0
+    }
+}
+
+/// A daemon that asks for more than was agreed on is one that cannot be trusted with the rest.
+#[test]
+fn more_looks_than_may_be_inside_end_the_connection_with_a_word() {
+    let bare = Bare::open();
+    for id in 0..=PERMITS as u64 {
+        bare.ask(id);
+    }
+    let reason = loop {
+        match bare.next() {
+            News::Stopped { reason } => break reason,
+            News::Beat { .. } => {}
+            News::Ended { .. } => panic!("the gate is shut"),
+        }
+    };
+    drop(bare.gate);
+    let told = "more looks than the 2 that may be inside";
+    assert!(reason.ends_with(told), "{reason}");
+    let served = bare.served.recv_timeout(PATIENCE).expect("it ends");
+    assert!(
+        matches!(served, Err(inside::InsideError::Daemon(_))),
+        "{served:?}"
+    );
+}
+
+#[test]
+fn a_look_that_is_cancelled_makes_room_for_another() {
+    let bare = Bare::open();
+    bare.ask(0);
+    wire::write(&mut &bare.socket, &wire::Request::Cancel { id: 0 }).unwrap();
+    bare.ask(1);
+    bare.ask(2);
+    // They are taken before the second beat, or hardly later.
+    for _ in 0..2 {
+        let news = bare.next();
+        assert!(matches!(news, News::Beat { .. }), "{news:?}");
+    }
+    drop(bare.gate.0);
+    let mut ended = Vec::new();
+    while ended.len() < 2 {
+        match wire::read(&mut &bare.socket).unwrap().0 {
+            News::Ended { id, ending } => {
+                assert!(matches!(ending, Ending::Answered { .. }), "{ending:?}");
+                ended.push(id);
+            }
+            News::Beat { .. } => {}
+            News::Stopped { reason } => panic!("{reason}"),
+        }
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, [1, 2]);
+}

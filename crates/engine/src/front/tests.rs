@@ -1,0 +1,359 @@
+//! The engine with words, against a backend that decides by a script and checks the contract of every step.
+
+use std::{
+    collections::{HashMap, HashSet},
+    future::Future as _,
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use proptest::prelude::*;
+
+use super::{Engine, EngineError, News, handle};
+use crate::{
+    scheduler::{
+        Options,
+        backend::{
+            Backend, BackendError, Committed, Feed, Input, Limits, PageId, Pick, Row, RowMask,
+            SlotId, Step, StepTimes,
+        },
+        request::Work,
+        sequence::Bounds,
+    },
+    testing::{
+        self,
+        script::{END, coord, size, token},
+    },
+};
+use spotter_core::{
+    AnswerBody, Clock as _, Found, Look, ManualClock, Mono, NormBox, Outcome, Picture, Prompt,
+    PromptId, Task, WallTime,
+};
+
+const BOUNDS: Bounds = Bounds {
+    max_objects: 5,
+    max_tokens: 8,
+};
+
+/// What the scripted backend saw.
+#[derive(Default)]
+struct Seen {
+    images: usize,
+    steps: usize,
+    rows: usize,
+    in_use: HashSet<PageId>,
+}
+
+/// Ends every detect row after as many boxes as its prompt has tokens modulo three, and checks each step.
+struct Scripted {
+    limits: Limits,
+    clock: ManualClock,
+    seen: Arc<Mutex<Seen>>,
+    ready: Option<Committed>,
+    fail_at_step: Option<usize>,
+}
+
+fn follows_a_size(row: &Row) -> bool {
+    matches!(&row.inputs, Feed::Host(inputs) if matches!(inputs[..], [Input::Size(..)]))
+}
+
+impl Backend for Scripted {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        assert_eq!(slot, SlotId(0));
+        assert!(
+            self.ready.is_none(),
+            "a slot is launched again before its commit"
+        );
+        let mut seen = self.seen.lock().expect("one thread");
+        seen.steps += 1;
+        seen.images += step.images.len();
+        seen.rows += step.rows.len();
+        if self.fail_at_step == Some(seen.steps) {
+            return Err(BackendError("the device fell off the bus".into()));
+        }
+        assert!(!step.rows.is_empty() && step.rows.len() <= self.limits.rows);
+        let mut own = HashSet::new();
+        for row in &step.rows {
+            let past_prefix = row.position + row.inputs.positions() - row.kv.prefix_positions;
+            assert!(
+                row.kv.own.len() * self.limits.page_tokens >= past_prefix,
+                "positions without a page"
+            );
+            // Full pages of a text that began alike may be read by several.
+            let from = (row.position - row.kv.prefix_positions) / self.limits.page_tokens;
+            assert!(
+                row.kv.own[from..].iter().all(|page| own.insert(*page)),
+                "two rows write a page"
+            );
+            assert!(row.kv.prefix.iter().all(|page| !own.contains(page)));
+        }
+        seen.in_use = own;
+        self.clock.advance(Duration::from_millis(10));
+        let picked = step
+            .rows
+            .iter()
+            .map(|row| match row.picks[0] {
+                Pick::CoordOrEnd if row.position % 3 == 0 && follows_a_size(row) => END,
+                // Objects of different rows are told apart by their places.
+                Pick::CoordOrEnd | Pick::Coord => coord((row.position * 13 % 1000) as u16),
+                Pick::Size => size(900, 900),
+                _ => token(0),
+            })
+            .map(|picked| vec![picked])
+            .collect();
+        let times = StepTimes {
+            prepare: Duration::from_millis(2),
+            encode: Duration::from_millis(5),
+            ..StepTimes::default()
+        };
+        let model_sizes = step.images.iter().map(|_| (84, 84)).collect();
+        self.ready = Some(Committed {
+            picked,
+            model_sizes,
+            times,
+            ..Committed::default()
+        });
+        Ok(())
+    }
+
+    fn finalize(&mut self, _: SlotId, _: Vec<RowMask>) -> Result<(), BackendError> {
+        Err(BackendError("no row wants a mask".into()))
+    }
+
+    fn commit(&mut self, _: SlotId) -> Result<Committed, BackendError> {
+        Ok(self.ready.take().expect("commit without launch"))
+    }
+}
+
+fn engine(limits: Limits, fail_at_step: Option<usize>) -> (Engine, ManualClock, Arc<Mutex<Seen>>) {
+    let clock = ManualClock::at(WallTime::default());
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let backend = Scripted {
+        limits,
+        clock: clock.clone(),
+        seen: Arc::clone(&seen),
+        ready: None,
+        fail_at_step,
+    };
+    let model = testing::micro_model();
+    (
+        Engine::new(
+            Box::new(backend),
+            model,
+            (BOUNDS, Options::default()),
+            Arc::new(clock.clone()),
+        ),
+        clock,
+        seen,
+    )
+}
+
+const LIMITS: Limits = Limits {
+    slots: 1,
+    rows: 4,
+    pages: 64,
+    page_tokens: 4,
+    context: 200,
+    prefix_positions: 37,
+    images: 1,
+    positions: 400,
+    tokens: 400,
+};
+
+fn look(prompts: usize, start_by: Mono) -> Look {
+    let picture = Picture::from_rgb(4, 4, vec![0; 48]).expect("a small picture");
+    let prompt = |i: usize| Prompt {
+        id: PromptId::new(&format!("p{i}")).expect("id"),
+        revision: 1,
+        task: Task::Detect {
+            object: "x".repeat(i % 7 + 1),
+        },
+    };
+    Look {
+        prompts: (0..prompts).map(|i| Arc::new(prompt(i))).collect(),
+        start_by,
+        ..Look::still(picture, []).expect("valid ids")
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn every_prompt_is_answered_in_order_and_the_image_is_encoded_once(prompts in 1_usize..11) {
+        let (mut engine, clock, seen) = engine(LIMITS, None);
+        for round in 1..4 {
+            let outcome = engine.look(look(prompts, clock.now())).expect("enough pages, round after round");
+            let Outcome::Answered { answers, model_size, .. } = outcome else { panic!("not answered") };
+            let asked: Vec<_> = answers.iter().map(|a| a.prompt.id.to_string()).collect();
+            prop_assert_eq!(asked, (0..prompts).map(|i| format!("p{i}")).collect::<Vec<_>>());
+            prop_assert_eq!(model_size, (84, 84));
+            prop_assert_eq!(seen.lock().expect("one thread").images, round);
+            for answer in &answers {
+                let m = answer.marks;
+                prop_assert!(m.taken <= m.prepared && m.prepared <= m.encoded);
+                prop_assert!(m.encoded <= m.prefilled && m.prefilled <= m.generated);
+                prop_assert!(matches!(&answer.body, AnswerBody::Boxes(found) if !found.is_empty()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restarted_engine_works_by_other_bounds_and_remembers_nothing() {
+    let (mut engine, _, _) = engine(LIMITS, None);
+    let boxes = |engine: &mut Engine| {
+        let whenever = Mono::from_nanos(u64::MAX);
+        let outcome = engine.look(look(3, whenever)).expect("answered");
+        let Outcome::Answered { answers, .. } = outcome else {
+            panic!("not answered")
+        };
+        let counts = answers.iter().filter_map(|answer| answer.body.count());
+        counts.max()
+    };
+    assert!(boxes(&mut engine) > Some(1));
+    let bounds = Bounds {
+        max_objects: 1,
+        ..BOUNDS
+    };
+    engine.restart(bounds, Options::default());
+    assert_eq!(engine.worker().work(), Work::default());
+    assert_eq!(boxes(&mut engine), Some(1));
+    assert_eq!(engine.worker().work().objects, 3);
+}
+
+#[test]
+fn prompts_share_steps() {
+    let (mut engine, clock, seen) = engine(LIMITS, None);
+    engine.look(look(4, clock.now())).expect("answered");
+    let seen = seen.lock().expect("one thread");
+    assert!(
+        seen.rows > seen.steps,
+        "{} rows in {} steps",
+        seen.rows,
+        seen.steps
+    );
+}
+
+#[test]
+fn objects_are_told_as_they_are_found_and_are_those_of_the_answer() {
+    let (mut engine, clock, _) = engine(LIMITS, None);
+    let asked = engine.submit(look(3, clock.now()), true).expect("a prompt");
+    let mut told: HashMap<PromptId, Vec<Found<NormBox>>> = HashMap::new();
+    let mut turns_with_objects = Vec::new();
+    for turn in 0.. {
+        for (id, news) in engine.turn().expect("a device") {
+            assert_eq!(id, asked);
+            match news {
+                News::Object(prompt, AnswerBody::Boxes(found)) => {
+                    assert_eq!(found.len(), 1);
+                    told.entry(prompt.id.clone()).or_default().extend(found);
+                    turns_with_objects.push(turn);
+                }
+                News::Ended(Outcome::Answered { answers, .. }) => {
+                    assert!(answers.iter().any(|a| a.body.count() > Some(2)));
+                    for answer in answers {
+                        let told = told.remove(&answer.prompt.id).expect("an object");
+                        assert_eq!(answer.body, AnswerBody::Boxes(told));
+                    }
+                    assert!(told.is_empty(), "{told:?}");
+                    assert!(turns_with_objects[0] + 2 < turn, "{turns_with_objects:?}");
+                    assert!(engine.is_idle());
+                    return;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_late_look_is_not_begun() {
+    let (mut engine, clock, seen) = engine(LIMITS, None);
+    let start_by = clock.now();
+    clock.advance(Duration::from_millis(1));
+    assert!(matches!(
+        engine.look(look(1, start_by)),
+        Ok(Outcome::Late(_))
+    ));
+    assert_eq!(seen.lock().expect("one thread").steps, 0);
+}
+
+#[test]
+fn a_look_that_never_fits_fails_alone() {
+    let limits = Limits {
+        pages: 18,
+        ..LIMITS
+    };
+    let (mut engine, clock, _) = engine(limits, None);
+    let mut long = look(1, clock.now());
+    let words = "every single red car with a dent and a broken light that is parked at the kerb";
+    long.prompts = vec![Arc::new(Prompt {
+        task: Task::Detect {
+            object: words.into(),
+        },
+        ..(*long.prompts[0]).clone()
+    })];
+    let Ok(Outcome::Failed(_, why)) = engine.look(long) else {
+        panic!("eight pages are enough for this prompt");
+    };
+    assert!(
+        why.starts_with("look with 1 prompts: prompt 0 does not fit into the 18 KV pages"),
+        "{why}"
+    );
+    // Four prompts take turns in what one needs.
+    for prompts in [1, 4] {
+        let outcome = engine.look(look(prompts, clock.now()));
+        assert!(
+            matches!(outcome, Ok(Outcome::Answered { .. })),
+            "{outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_broken_device_is_fatal() {
+    let (mut engine, clock, _) = engine(LIMITS, Some(2));
+    let error = engine
+        .look(look(1, clock.now()))
+        .expect_err("the device failed");
+    assert!(matches!(error, EngineError::Device(_)));
+    assert!(error.to_string().contains("fell off the bus"), "{error}");
+}
+
+#[tokio::test]
+async fn as_many_looks_may_be_inside_as_the_builder_says() {
+    let build = || Ok((engine(LIMITS, None).0, 3));
+    let (handle, _) = handle::start(build).await.expect("an engine");
+    let mut permits = vec![handle.permit().await, handle.permit().await];
+    permits.push(handle.permit().await);
+    let mut fourth = pin!(handle.permit());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(fourth.as_mut().poll(&mut context).is_pending());
+    // A permit is free again when its look is answered.
+    let permit = permits.pop().expect("three");
+    let outcome = permit.look(look(1, Mono::from_nanos(u64::MAX))).await;
+    assert!(matches!(outcome, Outcome::Answered { .. }), "{outcome:?}");
+    assert!(fourth.poll(&mut context).is_ready());
+}
+
+#[tokio::test]
+async fn when_the_device_fails_all_who_wait_are_told_and_those_who_come_later() {
+    let build = || Ok((engine(LIMITS, Some(3)).0, 2));
+    let (handle, mut end) = handle::start(build).await.expect("an engine");
+    let ask = |permit: handle::Permit| permit.look(look(1, Mono::from_nanos(u64::MAX)));
+    let (one, two) = (handle.permit().await, handle.permit().await);
+    for outcome in <[_; 2]>::from(tokio::join!(ask(one), ask(two))) {
+        assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    }
+    let reason = end.reason().await.to_string();
+    assert_eq!(reason, "device: the device fell off the bus");
+    let late = ask(handle.permit().await).await;
+    assert!(matches!(late, Outcome::Failed(..)), "{late:?}");
+    end.over().await;
+}

@@ -1,0 +1,332 @@
+//! What the daemon and the process of an engine say to each other. Pure: who reads and writes brings the connection.
+//!
+//! ```text
+//!   ┌ bytes of header ┬ bytes of body ┬ header ┬ body ──────────────┐
+//!   │ u32             │ u32           │ JSON   │ the look's picture │    numbers little endian
+//!   └─────────────────┴───────────────┴────────┴────────────────────┘
+//!
+//!   process                               daemon
+//!   Hello ──────────────────────────────▶
+//!         ◀────────────────────────────── Order        what engine is wanted, and what time it is
+//!   Opened::Ready or Failed ────────────▶
+//!         ◀────────────────────────────── Request      looks, and those that nobody waits for any more
+//!   News ───────────────────────────────▶              outcomes, signs of life, last words
+//! ```
+//!
+//! Both ends are the same program, so there are no versions. Neither believes the other all the same: lengths are checked
+//! before memory is taken, and what cannot be read is an error that ends the connection.
+//!
+//! Belongs here: messages, and bytes to messages and back. Not here: who says what when (`inside`, `outside`).
+
+mod shape;
+
+use std::{
+    io::{self, Read, Write},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use shape::Shape;
+
+use spotter_core::{
+    Answer, AnswerBody, CameraId, Frame, Look, Marks, Mono, NormBox, NormPoint, Outcome, Picture,
+    Prompt,
+};
+
+/// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
+const HEADER_MAX_BYTES: usize = 8 << 20;
+/// Longest body, bytes: a packed picture of 16384 x 16384 pixels in NV12 fits.
+const BODY_MAX_BYTES: usize = 384 << 20;
+
+/// Why a message cannot be had or given.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The other side is gone, be it in the middle of a message.
+    #[error("the connection is closed: {0}")]
+    Closed(io::Error),
+    /// More than any message may have. When it was to be sent, nothing of it was.
+    #[error("a message's {part} has {bytes} bytes, limit {limit}")]
+    TooLong {
+        /// Header or body.
+        part: &'static str,
+        /// Bytes it would have.
+        bytes: usize,
+        /// Bytes it may have.
+        limit: usize,
+    },
+    /// Not what is said at this point, or nothing that can be said. When it was to be sent, nothing of it was.
+    #[error("a message makes no sense: {0}")]
+    Malformed(String),
+}
+
+/// The first word of an engine's process: it is there and listens.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hello {
+    /// The only one.
+    Hello,
+}
+
+/// What engine is wanted. `what` belongs to those who make engines.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order<S> {
+    /// The daemon's time now, from which the process counts on.
+    pub now: Mono,
+    /// Device, model, settings.
+    pub what: S,
+}
+
+/// What became of the order.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Opened<T> {
+    /// The engine waits for looks.
+    Ready {
+        /// Looks that may be inside at once.
+        permits: usize,
+        /// More about it, for those who ordered it.
+        told: T,
+    },
+    /// It cannot be had.
+    Failed {
+        /// Why, and what to do.
+        reason: String,
+    },
+}
+
+/// What is asked of an engine.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// A look, whose picture is the body.
+    Look(Asked),
+    /// Nobody waits for it any more.
+    Cancel {
+        /// The look.
+        id: u64,
+    },
+}
+
+/// Of a look what an engine needs.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Tells it from others of this connection.
+    pub id: u64,
+    camera: CameraId,
+    picture: Shape,
+    start_by: Mono,
+    answer_by: Mono,
+    prompts: Vec<Arc<Prompt>>,
+}
+
+/// What an engine has to tell.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub enum News {
+    /// A look ended.
+    Ended {
+        /// The look.
+        id: u64,
+        /// How.
+        ending: Ending,
+    },
+    /// A sign of life.
+    Beat {
+        /// Turns of the engine's loop.
+        beats: u64,
+    },
+    /// The engine has stopped; nothing follows.
+    Stopped {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// An outcome without what the daemon knows itself.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub enum Ending {
+    /// In the order of the look's prompts.
+    Answered {
+        /// As in [`Outcome::Answered`].
+        model_size: (u32, u32),
+        /// One for each prompt.
+        answers: Vec<Said>,
+    },
+    /// As [`Outcome::Late`].
+    Late,
+    /// As [`Outcome::Failed`].
+    Failed(String),
+}
+
+/// An answer without its prompt.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Said {
+    body: AnswerBody,
+    truncated: bool,
+    marks: Marks,
+}
+
+/// Sends a message without a body. Blocks until the connection has taken it.
+pub fn write(out: &mut impl Write, header: &impl Serialize) -> Result<(), WireError> {
+    write_with(out, header, None)
+}
+
+/// Sends a look as `id`. Blocks until the connection has taken it, and while a picture comes from a device.
+pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), WireError> {
+    let picture = &look.frame.picture;
+    let asked = Asked {
+        id,
+        camera: look.frame.camera.clone(),
+        picture: Shape::of(picture),
+        start_by: look.start_by,
+        answer_by: look.answer_by,
+        prompts: look.prompts.clone(),
+    };
+    write_with(out, &Request::Look(asked), Some(picture))
+}
+
+fn write_with(
+    out: &mut impl Write,
+    header: &impl Serialize,
+    picture: Option<&Picture>,
+) -> Result<(), WireError> {
+    let header = serde_json::to_vec(header).map_err(malformed)?;
+    let body = picture.map_or(Ok(0), |picture| Shape::of(picture).bytes())?;
+    let lengths = lengths(header.len(), body)?.map(u32::to_le_bytes);
+    // At once, for those who write straight into the connection.
+    let beginning = [lengths.as_flattened(), &header].concat();
+    out.write_all(&beginning).map_err(WireError::Closed)?;
+    for row in picture.into_iter().flat_map(shape::rows) {
+        out.write_all(row).map_err(WireError::Closed)?;
+    }
+    out.flush().map_err(WireError::Closed)
+}
+
+/// Receives a message with its body. Blocks until all of it is there.
+pub fn read<M: DeserializeOwned>(input: &mut impl Read) -> Result<(M, Vec<u8>), WireError> {
+    let mut announced = [[0; 4]; 2];
+    for length in &mut announced {
+        input.read_exact(length).map_err(WireError::Closed)?;
+    }
+    let [header, body] = announced.map(|length| u32::from_le_bytes(length) as usize);
+    lengths(header, body)?;
+    let header = read_bytes(input, header)?;
+    let message = serde_json::from_slice(&header).map_err(malformed)?;
+    Ok((message, read_bytes(input, body)?))
+}
+
+fn read_bytes(input: &mut impl Read, count: usize) -> Result<Vec<u8>, WireError> {
+    let mut bytes = Vec::with_capacity(count);
+    let read = input.take(count as u64).read_to_end(&mut bytes);
+    match read {
+        Ok(read) if read == count => Ok(bytes),
+        Ok(_) => Err(WireError::Closed(io::ErrorKind::UnexpectedEof.into())),
+        Err(error) => Err(WireError::Closed(error)),
+    }
+}
+
+/// The lengths of header and body, if a message may have them.
+fn lengths(header: usize, body: usize) -> Result<[u32; 2], WireError> {
+    let within = |part, bytes, limit| {
+        let length = u32::try_from(bytes).ok().filter(|_| bytes <= limit);
+        length.ok_or(WireError::TooLong { part, bytes, limit })
+    };
+    Ok([
+        within("header", header, HEADER_MAX_BYTES)?,
+        within("body", body, BODY_MAX_BYTES)?,
+    ])
+}
+
+fn malformed(reason: impl ToString) -> WireError {
+    WireError::Malformed(reason.to_string())
+}
+
+impl Asked {
+    /// The look, with the body of its message. Of its frame no more is true than what an engine asks for.
+    pub fn look(self, body: Vec<u8>) -> Result<Look, WireError> {
+        let picture = self.picture.picture(body)?;
+        let still = Look::still(picture, []).map_err(malformed)?;
+        Ok(Look {
+            frame: Frame {
+                camera: self.camera,
+                number: self.id,
+                ..still.frame
+            },
+            prompts: self.prompts,
+            start_by: self.start_by,
+            answer_by: self.answer_by,
+        })
+    }
+}
+
+impl Ending {
+    /// How a look ended.
+    pub fn of(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Late(_) => Self::Late,
+            Outcome::Failed(_, why) => Self::Failed(why),
+            Outcome::Answered { answers, .. } if !answers.iter().all(are_numbers) => Self::Failed(
+                "the model's answer has places or scores that are no numbers; check its weights"
+                    .into(),
+            ),
+            Outcome::Answered {
+                model_size,
+                answers,
+                ..
+            } => {
+                let said = |answer: Answer| Said {
+                    body: answer.body,
+                    truncated: answer.truncated,
+                    marks: answer.marks,
+                };
+                Self::Answered {
+                    model_size,
+                    answers: answers.into_iter().map(said).collect(),
+                }
+            }
+        }
+    }
+
+    /// The outcome of the look that was asked.
+    pub fn outcome(self, asked: Look) -> Result<Outcome, WireError> {
+        let (model_size, said) = match self {
+            Self::Late => return Ok(Outcome::Late(asked)),
+            Self::Failed(why) => return Ok(Outcome::Failed(asked, why)),
+            Self::Answered {
+                model_size,
+                answers,
+            } => (model_size, answers),
+        };
+        if said.len() != asked.prompts.len() {
+            let (answers, prompts) = (said.len(), asked.prompts.len());
+            return Err(malformed(format!("{answers} answers to {prompts} prompts")));
+        }
+        let answer = |(prompt, said): (_, Said)| Answer {
+            prompt,
+            body: said.body,
+            truncated: said.truncated,
+            marks: said.marks,
+        };
+        let answers = asked.prompts.into_iter().zip(said).map(answer).collect();
+        Ok(Outcome::Answered {
+            frame: asked.frame,
+            model_size,
+            answers,
+        })
+    }
+}
+
+/// JSON has no others.
+fn are_numbers(answer: &Answer) -> bool {
+    let scored = |score: f64, sharpness: f64| score.is_finite() && sharpness.is_finite();
+    match &answer.body {
+        AnswerBody::Boxes(found) => found.iter().all(|f| {
+            let NormBox { x0, y0, x1, y1 } = f.place;
+            [x0, y0, x1, y1].into_iter().all(f64::is_finite) && scored(f.score, f.sharpness)
+        }),
+        AnswerBody::Points(found) => found.iter().all(|f| {
+            let NormPoint { x, y } = f.place;
+            [x, y].into_iter().all(f64::is_finite) && scored(f.score, f.sharpness)
+        }),
+        AnswerBody::Text { score, .. } => score.is_finite(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

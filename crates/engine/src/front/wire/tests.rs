@@ -1,0 +1,299 @@
+//! Every message there and back, and what is none.
+
+use proptest::{collection::vec, prelude::*};
+
+use super::*;
+use spotter_core::{CaptionLength, ColourRange, Found, Matrix, PixelFormat, ScoreSource, Task};
+
+/// There and back.
+fn carried<M: Serialize + DeserializeOwned>(message: &M) -> M {
+    let mut bytes = Vec::new();
+    write(&mut bytes, message).unwrap();
+    let mut rest = &bytes[..];
+    let (carried, body) = read(&mut rest).unwrap();
+    assert!(rest.is_empty() && body.is_empty());
+    carried
+}
+
+fn error<M: DeserializeOwned>(mut bytes: &[u8]) -> WireError {
+    match read::<M>(&mut bytes) {
+        Ok(_) => panic!("{bytes:?} is no message"),
+        Err(error) => error,
+    }
+}
+
+/// Lengths as they stand before a header.
+fn lengths_of(header: u32, body: u32) -> Vec<u8> {
+    [header.to_le_bytes(), body.to_le_bytes()].concat()
+}
+
+/// A picture with bytes between its rows and other colours than the default.
+fn picture(format: PixelFormat, (width, height): (usize, usize), gap: usize) -> Picture {
+    let mut planes: Vec<Vec<u8>> = Vec::new();
+    let mut strides = [0; 3];
+    for (plane, stride) in strides.iter_mut().enumerate() {
+        let Some((row, rows)) = format.plane_size(plane, width, height) else {
+            break;
+        };
+        *stride = row + gap;
+        let bytes = 0..*stride * rows;
+        planes.push(bytes.map(|i| (i * 31 + plane * 7) as u8).collect());
+    }
+    let colour = (Matrix::Bt709, ColourRange::Limited);
+    Picture::new(format, (width, height), strides, colour, Arc::new(planes)).unwrap()
+}
+
+fn rows(picture: &Picture) -> Vec<Vec<u8>> {
+    shape::rows(picture).map(<[u8]>::to_vec).collect()
+}
+
+fn tasks() -> Vec<Task> {
+    let object = "a \"red\" car\nor Straße".to_owned();
+    vec![
+        Task::Detect {
+            object: object.clone(),
+        },
+        Task::Point { object },
+        Task::Query {
+            question: "open?".into(),
+            choices: vec!["yes".into(), "no".into()],
+        },
+        Task::Caption {
+            length: CaptionLength::Long,
+        },
+    ]
+}
+
+fn look(picture: Picture) -> Look {
+    let still = Look::still(picture, tasks()).unwrap();
+    Look {
+        start_by: Mono::from_nanos(u64::MAX - 1),
+        answer_by: Mono::from_nanos(u64::MAX),
+        frame: Frame {
+            camera: CameraId::new("yard").unwrap(),
+            ..still.frame
+        },
+        ..still
+    }
+}
+
+fn number() -> impl Strategy<Value = f64> {
+    prop_oneof![0.0..1.0, prop::num::f64::NORMAL, Just(0.0), Just(-0.0)]
+}
+
+fn body() -> impl Strategy<Value = AnswerBody> {
+    fn found<T>(place: T, (score, sharpness): (f64, f64)) -> Found<T> {
+        let source = match score > sharpness {
+            true => ScoreSource::TokenProb,
+            false => ScoreSource::Verify,
+        };
+        Found {
+            place,
+            score,
+            source,
+            sharpness,
+        }
+    }
+    let scores = || (number(), number());
+    let corners = (number(), number(), number(), number());
+    let boxes = (corners, scores())
+        .prop_map(|((x0, y0, x1, y1), scores)| found(NormBox { x0, y0, x1, y1 }, scores));
+    let points =
+        (number(), number(), scores()).prop_map(|(x, y, scores)| found(NormPoint { x, y }, scores));
+    prop_oneof![
+        vec(boxes, 0..4).prop_map(AnswerBody::Boxes),
+        vec(points, 0..4).prop_map(AnswerBody::Points),
+        (".*", number()).prop_map(|(text, score)| AnswerBody::Text { text, score }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_look_arrives_with_every_pixel(
+        format in prop::sample::select(vec![PixelFormat::Rgb, PixelFormat::Nv12, PixelFormat::I420]),
+        size in (1_usize..40, 1_usize..40),
+        gap in 0_usize..9,
+    ) {
+        let asked = look(picture(format, size, gap));
+        let mut bytes = Vec::new();
+        write_look(&mut bytes, 7, &asked).unwrap();
+        let (Request::Look(header), body) = read(&mut &bytes[..]).unwrap() else {
+            panic!("a look")
+        };
+        prop_assert_eq!(header.id, 7);
+        let got = header.look(body).unwrap();
+        prop_assert_eq!(rows(&got.frame.picture), rows(&asked.frame.picture));
+        prop_assert_eq!(Shape::of(&got.frame.picture), Shape::of(&asked.frame.picture));
+        prop_assert_eq!(got.frame.camera, asked.frame.camera);
+        prop_assert_eq!(got.prompts, asked.prompts);
+        prop_assert_eq!((got.start_by, got.answer_by), (asked.start_by, asked.answer_by));
+    }
+
+    #[test]
+    fn an_answer_arrives_to_the_bit(bodies in vec(body(), 4), taken in any::<u64>(), truncated: bool) {
+        let asked = look(picture(PixelFormat::Rgb, (2, 2), 0));
+        let marks = Marks { taken: Mono::from_nanos(taken), ..Marks::default() };
+        let answer = |(prompt, body): (&Arc<Prompt>, &AnswerBody)| Answer {
+            prompt: Arc::clone(prompt),
+            body: body.clone(),
+            truncated,
+            marks,
+        };
+        let outcome = Outcome::Answered {
+            frame: asked.frame.clone(),
+            model_size: (84, 56),
+            answers: asked.prompts.iter().zip(&bodies).map(answer).collect(),
+        };
+        let news = News::Ended { id: u64::MAX, ending: Ending::of(outcome) };
+        let News::Ended { id: u64::MAX, ending } = carried(&news) else { panic!("another message") };
+        let Outcome::Answered { frame, model_size, answers } = ending.outcome(asked.clone()).unwrap() else {
+            panic!("not answered")
+        };
+        prop_assert_eq!((frame.camera, model_size), (asked.frame.camera, (84, 56)));
+        for ((answer, prompt), body) in answers.iter().zip(&asked.prompts).zip(&bodies) {
+            prop_assert!(Arc::ptr_eq(&answer.prompt, prompt));
+            // Debug tells -0.0 from 0.0.
+            prop_assert_eq!(format!("{:?}", answer.body), format!("{body:?}"));
+            prop_assert_eq!((answer.truncated, answer.marks), (truncated, marks));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_garbage_is_an_error_and_never_a_panic(
+        cut in 0.0..1.0,
+        garbage in vec(any::<u8>(), 0..200),
+        (header, size) in (0_u32..300, 0_u32..3000),
+    ) {
+        let mut bytes = Vec::new();
+        write_look(&mut bytes, 1, &look(picture(PixelFormat::Nv12, (5, 3), 2))).unwrap();
+        let part = &bytes[..(bytes.len() as f64 * cut) as usize];
+        prop_assert!(matches!(error::<Request>(part), WireError::Closed(_)));
+        error::<Request>(&garbage);
+        // Lengths that are right, before words that are not.
+        let mut told = lengths_of(header, size);
+        told.extend(garbage.iter().cycle().take((header + size) as usize));
+        error::<Request>(&told);
+    }
+}
+
+#[test]
+fn short_messages_arrive() {
+    assert_eq!(carried(&Hello::Hello), Hello::Hello);
+    let order = Order {
+        now: Mono::from_nanos(u64::MAX),
+        what: tasks(),
+    };
+    assert_eq!(carried(&order), order);
+    for opened in [
+        Opened::Ready {
+            permits: 8,
+            told: "cuda 1".to_owned(),
+        },
+        Opened::Failed {
+            reason: "no memory".into(),
+        },
+    ] {
+        assert_eq!(carried(&opened), opened);
+    }
+    let cancel = Request::Cancel { id: 3 };
+    assert_eq!(carried(&cancel), cancel);
+    let ended = |ending| News::Ended { id: 1, ending };
+    for news in [
+        ended(Ending::Late),
+        ended(Ending::Failed("the prompt is too long".into())),
+        News::Beat { beats: u64::MAX },
+        News::Stopped {
+            reason: "device: it fell off the bus".into(),
+        },
+    ] {
+        assert_eq!(carried(&news), news);
+    }
+}
+
+#[test]
+fn lengths_that_no_message_has_are_refused_before_memory_is_taken() {
+    let header = error::<News>(&lengths_of(u32::MAX, 0));
+    assert!(matches!(header, WireError::TooLong { part: "header", .. }));
+    let body = error::<News>(&lengths_of(2, u32::MAX));
+    assert!(matches!(body, WireError::TooLong { part: "body", .. }));
+}
+
+#[test]
+fn a_picture_that_is_not_that_of_its_message_is_refused() {
+    let mut bytes = Vec::new();
+    write_look(&mut bytes, 1, &look(picture(PixelFormat::I420, (5, 3), 0))).unwrap();
+    let look_with = |change: &dyn Fn(&mut Shape), body: &[u8]| {
+        let (Request::Look(mut asked), _) = read(&mut &bytes[..]).unwrap() else {
+            panic!("a look")
+        };
+        change(&mut asked.picture);
+        asked.look(body.to_vec()).map(drop)
+    };
+    // 15 of luma, twice 6 of chroma.
+    assert!(look_with(&|_| {}, &[0; 27]).is_ok());
+    let refused = |change: &dyn Fn(&mut Shape), body: &[u8]| match look_with(change, body) {
+        Err(WireError::Malformed(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let why = refused(&|_| {}, &[0; 26]);
+    assert!(why.ends_with("has 27 bytes, its message 26"), "{why}");
+    let why = refused(&|shape| shape.width = usize::MAX, &[0; 27]);
+    assert!(why.contains("pixels"), "{why}");
+    let why = refused(&|shape| shape.height = 0, &[]);
+    assert!(why.contains("at least one pixel"), "{why}");
+}
+
+#[test]
+fn a_look_too_large_for_a_message_is_not_begun() {
+    struct Endless;
+    impl spotter_core::Planes for Endless {
+        fn plane(&self, _: usize) -> &[u8] {
+            panic!("nothing of it is sent")
+        }
+        fn plane_len(&self, _: usize) -> usize {
+            usize::MAX
+        }
+    }
+    let size = (32_000, 32_000);
+    let colour = (Matrix::Bt601, ColourRange::Full);
+    let strides = [96_000, 0, 0];
+    let huge = Picture::new(PixelFormat::Rgb, size, strides, colour, Arc::new(Endless));
+    let mut bytes = Vec::new();
+    let refused = write_look(&mut bytes, 1, &look(huge.unwrap()));
+    assert!(matches!(
+        refused,
+        Err(WireError::TooLong { part: "body", .. })
+    ));
+    assert!(bytes.is_empty());
+}
+
+#[test]
+fn an_answer_to_another_look_is_refused() {
+    let ending = Ending::Answered {
+        model_size: (1, 1),
+        answers: Vec::new(),
+    };
+    let error = ending.outcome(look(picture(PixelFormat::Rgb, (1, 1), 0)));
+    let told = error.unwrap_err().to_string();
+    assert!(told.ends_with("0 answers to 4 prompts"), "{told}");
+}
+
+#[test]
+fn an_answer_that_json_cannot_say_is_a_failure() {
+    let asked = look(picture(PixelFormat::Rgb, (1, 1), 0));
+    let answer = Answer {
+        prompt: Arc::clone(&asked.prompts[3]),
+        body: AnswerBody::Text {
+            text: "a street".into(),
+            score: f64::NAN,
+        },
+        truncated: false,
+        marks: Marks::default(),
+    };
+    let ending = Ending::of(Outcome::Answered {
+        frame: asked.frame,
+        model_size: (1, 1),
+        answers: vec![answer],
+    });
+    assert!(matches!(ending, Ending::Failed(why) if why.contains("no numbers")));
+}

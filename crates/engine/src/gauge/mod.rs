@@ -1,0 +1,267 @@
+//! What a GPU's driver tells of it while it works: use, memory, power, clock, temperature.
+//!
+//! By way of NVML, which is what `nvidia-smi` asks too; it comes with the driver and is loaded where it is there. A thread of
+//! its own reads, because a driver in trouble may take its time and nobody shall wait for it. A machine without NVML has no
+//! such figures, which is no error.
+//!
+//! Belongs here: reading and averaging. Not here: what is made of the figures (`bench`, `app::housekeeping`).
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::Duration,
+};
+
+use nvml_wrapper::{
+    Device, Nvml,
+    enum_wrappers::device::{Clock as ClockOf, TemperatureSensor},
+    error::NvmlError,
+};
+use serde::Serialize;
+
+use spotter_core::{Clock, Mono};
+
+/// As the driver's package installs it; the name without the number is there for developers only.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// Readings that are kept: seven minutes of the closest.
+const KEPT: usize = 2048;
+const MIB: f64 = 1048576.0;
+
+/// The card. What the driver does not tell is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct GpuCard {
+    /// Marketing name.
+    pub name: String,
+    /// Version of the driver.
+    pub driver: String,
+    /// Watts that it may take.
+    pub power_limit_w: Option<f64>,
+    /// Clock of its multiprocessors that it may reach, MHz.
+    pub sm_max_mhz: Option<f64>,
+}
+
+/// Means over some time. What the driver does not tell is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Strain {
+    /// Watts.
+    pub power_w: Option<f64>,
+    /// Clock of the multiprocessors, MHz.
+    pub sm_mhz: Option<f64>,
+    /// Degrees Celsius.
+    pub celsius: Option<f64>,
+    /// Share of time in which a kernel of anybody ran, percent.
+    pub use_pct: Option<f64>,
+    /// Share of time in which its video decoders worked, percent.
+    pub decoder_pct: Option<f64>,
+    /// Memory that anybody uses, MiB.
+    pub memory_mib: Option<f64>,
+}
+
+type Readings = Arc<Mutex<VecDeque<(Mono, Strain)>>>;
+
+/// Reads a GPU for as long as it lives.
+pub struct Gauge {
+    card: GpuCard,
+    readings: Readings,
+    /// Nothing is ever sent; the thread ends when it is closed.
+    _stop: Sender<()>,
+}
+
+impl Gauge {
+    /// Begins to read the GPU that the driver calls `uuid`, so often; `None` when NVML is not there or does not know it. Blocks
+    /// until it has named the card.
+    pub fn start(uuid: &str, every: Duration, clock: Arc<dyn Clock>) -> Option<Self> {
+        let (uuid, readings) = (uuid.to_owned(), Readings::default());
+        let noted = Arc::clone(&readings);
+        let ((named, card), (stop, stopped)) = (mpsc::channel(), mpsc::channel());
+        let body = move || {
+            let watched = watch(&uuid, &named, |read| {
+                note_until(&stopped, every, || {
+                    note(&noted, clock.now(), read());
+                });
+            });
+            if let Err(error) = watched {
+                tracing::debug!(uuid, %error, "no figures of the GPU from its driver");
+            }
+        };
+        let thread = thread::Builder::new().name("gauge".into()).spawn(body);
+        thread.ok()?;
+        Some(Self {
+            card: card.recv().ok()?,
+            readings,
+            _stop: stop,
+        })
+    }
+
+    /// What is read.
+    pub fn card(&self) -> &GpuCard {
+        &self.card
+    }
+
+    /// Means of what was read between two moments; `None` when nothing was, or is forgotten.
+    pub fn between(&self, from: Mono, to: Mono) -> Option<Strain> {
+        let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let within = readings.iter().filter(|(at, _)| *at >= from && *at <= to);
+        mean(within.map(|(_, strain)| *strain))
+    }
+}
+
+/// Names the card, and hands on how it is read.
+fn watch(
+    uuid: &str,
+    named: &Sender<GpuCard>,
+    on: impl FnOnce(&dyn Fn() -> Strain),
+) -> Result<(), NvmlError> {
+    let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init()?;
+    let device = nvml.device_by_uuid(uuid)?;
+    let card = GpuCard {
+        name: device.name()?,
+        driver: nvml.sys_driver_version()?,
+        power_limit_w: told(device.power_management_limit(), watts),
+        sm_max_mhz: told(device.max_clock_info(ClockOf::SM), f64::from),
+    };
+    // Who asked waits for it.
+    let _ = named.send(card);
+    on(&|| strain(&device));
+    Ok(())
+}
+
+fn strain(device: &Device<'_>) -> Strain {
+    Strain {
+        power_w: told(device.power_usage(), watts),
+        sm_mhz: told(device.clock_info(ClockOf::SM), f64::from),
+        celsius: told(device.temperature(TemperatureSensor::Gpu), f64::from),
+        use_pct: told(device.utilization_rates(), |rates| f64::from(rates.gpu)),
+        decoder_pct: told(device.decoder_utilization(), |decoder| {
+            f64::from(decoder.utilization)
+        }),
+        memory_mib: told(device.memory_info(), |memory| memory.used as f64 / MIB),
+    }
+}
+
+/// A card need not have everything that can be asked of one.
+fn told<T>(answer: Result<T, NvmlError>, figure: impl FnOnce(T) -> f64) -> Option<f64> {
+    answer.ok().map(figure)
+}
+
+fn watts(milliwatts: u32) -> f64 {
+    f64::from(milliwatts) / 1e3
+}
+
+/// Does something again and again until the other end is closed.
+fn note_until(stopped: &Receiver<()>, every: Duration, mut note: impl FnMut()) {
+    loop {
+        note();
+        if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+fn note(readings: &Mutex<VecDeque<(Mono, Strain)>>, now: Mono, strain: Strain) {
+    let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
+    if readings.len() == KEPT {
+        readings.pop_front();
+    }
+    readings.push_back((now, strain));
+}
+
+fn mean(readings: impl Iterator<Item = Strain> + Clone) -> Option<Strain> {
+    readings.clone().next()?;
+    let of = |part: fn(&Strain) -> Option<f64>| {
+        let known: Vec<f64> = readings
+            .clone()
+            .filter_map(|strain| part(&strain))
+            .collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+    };
+    Some(Strain {
+        power_w: of(|strain| strain.power_w),
+        sm_mhz: of(|strain| strain.sm_mhz),
+        celsius: of(|strain| strain.celsius),
+        use_pct: of(|strain| strain.use_pct),
+        decoder_pct: of(|strain| strain.decoder_pct),
+        memory_mib: of(|strain| strain.memory_mib),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda;
+    use spotter_core::SystemClock;
+
+    #[test]
+    fn means_leave_out_what_is_not_told() {
+        let reading = |power_w, use_pct| Strain {
+            power_w,
+            use_pct,
+            ..Strain::default()
+        };
+        let readings = [
+            reading(Some(600.0), Some(90.0)),
+            reading(None, Some(50.0)),
+            reading(Some(650.5), Some(70.0)),
+        ];
+        let mean_of_all = mean(readings.into_iter()).unwrap();
+        assert_eq!(mean_of_all, reading(Some(625.25), Some(70.0)));
+        assert_eq!(mean([].into_iter()), None);
+    }
+
+    #[test]
+    fn readings_are_noted_until_the_gauge_is_gone_and_the_old_are_forgotten() {
+        let (stop, stopped) = mpsc::channel();
+        let readings = Readings::default();
+        let (mut number, mut stop) = (0, Some(stop));
+        note_until(&stopped, Duration::ZERO, || {
+            number += 1;
+            let at = Mono::default().after(Duration::from_millis(number));
+            note(&readings, at, Strain::default());
+            if number == KEPT as u64 + 5 {
+                stop = None;
+            }
+        });
+        let kept = readings.lock().unwrap();
+        assert_eq!(kept.len(), KEPT);
+        assert_eq!(kept[0].0, Mono::default().after(Duration::from_millis(6)));
+    }
+
+    #[test]
+    fn a_gpu_that_nobody_knows_has_no_gauge() {
+        let clock = Arc::new(SystemClock::new());
+        let every = Duration::from_millis(10);
+        assert!(Gauge::start("GPU-0", every, clock).is_none());
+    }
+
+    #[test]
+    fn a_gpu_tells_how_it_is() {
+        let Ok(gpu) = cuda::open(0) else {
+            println!("skipped: no GPU");
+            return;
+        };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let begun = clock.now();
+        let gauge = Gauge::start(&gpu.uuid, Duration::from_millis(10), Arc::clone(&clock));
+        let gauge = gauge.expect("NVML is there where the driver is");
+        assert_eq!(gauge.card().name, gpu.name);
+        let strain = loop {
+            if let Some(strain) = gauge.between(begun, clock.now()) {
+                break strain;
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        println!("{:?} {strain:?}", gauge.card());
+        let within = |figure: Option<f64>, low: f64, high: f64| {
+            figure.is_some_and(|figure| (low..=high).contains(&figure))
+        };
+        assert!(within(strain.celsius, 5.0, 120.0), "{strain:?}");
+        assert!(within(strain.use_pct, 0.0, 100.0), "{strain:?}");
+        let memory_mib = gpu.memory_bytes as f64 / MIB;
+        // Its context alone takes some.
+        assert!(within(strain.memory_mib, 1.0, memory_mib), "{strain:?}");
+    }
+}

@@ -1,0 +1,286 @@
+//! The three files of a model, in a directory or in the binary, become a model that a backend can take over.
+
+use std::{
+    borrow::Cow,
+    fmt::Write,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    config::{ModelConfig, ModelConfigError},
+    embedded::embedded,
+    source::{TensorSource, WeightsError, WeightsFile, listed},
+    tokenizer::{Tokenizer, TokenizerError},
+    weights::Weights,
+};
+use spotter_core::config::ModelSource;
+
+/// Hex digits of the weights' hash in a model's name.
+const NAME_DIGITS: usize = 4;
+/// What both generations of tokenizers call the token that ends a text.
+const END_OF_TEXT: &str = "<|endoftext|>";
+
+/// What a model directory must have, and what to do when it has not.
+const FILES: [(&str, &str); 3] = [
+    (
+        "config.json",
+        "copy it from the model's repository; {} alone means the released Moondream 2",
+    ),
+    (
+        "model.safetensors",
+        "download it from the model's repository, vikhyatk/moondream2 on Hugging Face",
+    ),
+    (
+        "tokenizer.json",
+        "download it from moondream/starmie-v1 on Hugging Face, not from the model's repository",
+    ),
+];
+
+/// Why a model cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// Files are not there.
+    #[error("no model in {}: {}", directory.display(), problems.join("; "))]
+    Missing {
+        /// Where they were looked for.
+        directory: PathBuf,
+        /// What is missing and what to do, one sentence a file.
+        problems: Vec<String>,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {file}: {source}")]
+    Io {
+        /// The file.
+        file: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// `config.json`.
+    #[error(transparent)]
+    Config(#[from] ModelConfigError),
+    /// `model.safetensors`.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// `tokenizer.json`.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// `tokenizer.json` belongs to another generation of the model. The released repository has such a file.
+    #[error(
+        "{file} is of another model: its {END_OF_TEXT} is {found}, config.json says {expected}; take tokenizer.json from moondream/starmie-v1 on Hugging Face"
+    )]
+    OtherTokenizer {
+        /// The file.
+        file: String,
+        /// The id in the tokenizer.
+        found: u32,
+        /// `eos_id` of the configuration.
+        expected: u32,
+    },
+}
+
+/// A model in memory.
+#[derive(Clone, Debug)]
+pub struct LoadedModel {
+    /// Short name for messages: the directory's name, or `embedded`, and the first digits of the hash of the weights,
+    /// as in `moondream-2b@9f3c`.
+    pub name: String,
+    /// SHA-256 of `model.safetensors`, hex.
+    pub weights_sha256: String,
+    /// Dimensions and token ids.
+    pub config: ModelConfig,
+    /// Every tensor, as the file holds it.
+    pub weights: Weights,
+    /// Text to ids.
+    pub tokenizer: Tokenizer,
+}
+
+/// The files of a model, found but not read.
+struct ModelFiles {
+    label: String,
+    config: FileBytes,
+    weights: FileBytes,
+    tokenizer: FileBytes,
+}
+
+enum FileBytes {
+    Path(PathBuf),
+    Static(&'static str, &'static [u8]),
+}
+
+/// Finds and loads a model. Blocks on the disk; a released Moondream 2 takes seconds and 4 GB.
+pub fn load_model(source: &ModelSource) -> Result<LoadedModel, ModelError> {
+    ModelFiles::find(source)?.load()
+}
+
+impl ModelFiles {
+    /// Looks whether the files are there; all missing ones are named together.
+    fn find(source: &ModelSource) -> Result<Self, ModelError> {
+        match source {
+            ModelSource::Embedded => Ok(Self::embedded()),
+            ModelSource::Directory(directory) => Self::in_directory(directory),
+        }
+    }
+
+    /// Reads and checks everything. Blocks on the disk.
+    fn load(&self) -> Result<LoadedModel, ModelError> {
+        let json = self.config.read()?;
+        let json = String::from_utf8_lossy(&json);
+        let config = ModelConfig::from_json(&json, &self.config.origin())?;
+        let tokenizer = self.tokenizer(&config)?;
+        // The hash needs a second pass over the file, which the page cache serves.
+        let (weights, sha256) = rayon::join(|| self.weights(&config), || self.weights.sha256());
+        let weights_sha256 = sha256?;
+        Ok(LoadedModel {
+            name: format!("{}@{}", self.label, &weights_sha256[..NAME_DIGITS]),
+            weights_sha256,
+            config,
+            weights: weights?,
+            tokenizer,
+        })
+    }
+
+    fn embedded() -> Self {
+        let files = embedded();
+        Self {
+            label: "embedded".into(),
+            config: FileBytes::Static("embedded config.json", files.config),
+            weights: FileBytes::Static("embedded model.safetensors", files.weights),
+            tokenizer: FileBytes::Static("embedded tokenizer.json", files.tokenizer),
+        }
+    }
+
+    fn in_directory(directory: &Path) -> Result<Self, ModelError> {
+        let missing = |problems| ModelError::Missing {
+            directory: directory.to_owned(),
+            problems,
+        };
+        if !directory.is_dir() {
+            return Err(missing(vec![
+                "it is not a directory; model.path must name one with config.json, model.safetensors and tokenizer.json"
+                    .into(),
+            ]));
+        }
+        let problems: Vec<String> = FILES
+            .iter()
+            .filter(|(file, _)| !directory.join(file).is_file())
+            .map(|(file, remedy)| format!("{file} is missing ({remedy})"))
+            .collect();
+        if !problems.is_empty() {
+            return Err(missing(problems));
+        }
+        let [config, weights, tokenizer] =
+            FILES.map(|(file, _)| FileBytes::Path(directory.join(file)));
+        Ok(Self {
+            label: label(directory),
+            config,
+            weights,
+            tokenizer,
+        })
+    }
+
+    fn tokenizer(&self, config: &ModelConfig) -> Result<Tokenizer, ModelError> {
+        let file = self.tokenizer.origin();
+        let tokenizer = Tokenizer::from_bytes(&self.tokenizer.read()?, &file)?;
+        tokenizer.check_vocabulary(config.text.vocab_size, &file)?;
+        let expected = config.tokenizer.eos_id;
+        match tokenizer.id(END_OF_TEXT) {
+            Some(found) if found != expected => Err(ModelError::OtherTokenizer {
+                file,
+                found,
+                expected,
+            }),
+            _ => Ok(tokenizer),
+        }
+    }
+
+    fn weights(&self, config: &ModelConfig) -> Result<Weights, WeightsError> {
+        let mut file = match &self.weights {
+            FileBytes::Path(path) => WeightsFile::open(path)?,
+            FileBytes::Static(origin, bytes) => WeightsFile::from_static(bytes, origin)?,
+        };
+        let weights = Weights::load(config, &mut file)?;
+        let unused = file.unused();
+        if !unused.is_empty() {
+            tracing::warn!(
+                file = file.origin(),
+                count = unused.len(),
+                names = listed(&unused),
+                "weights hold tensors that a Moondream 2 does not use"
+            );
+        }
+        Ok(weights)
+    }
+}
+
+impl FileBytes {
+    fn origin(&self) -> String {
+        match self {
+            Self::Path(path) => path.display().to_string(),
+            Self::Static(origin, _) => (*origin).to_owned(),
+        }
+    }
+
+    fn read(&self) -> Result<Cow<'static, [u8]>, ModelError> {
+        match self {
+            Self::Path(path) => std::fs::read(path)
+                .map(Cow::Owned)
+                .map_err(|source| self.io_error(source)),
+            Self::Static(_, bytes) => Ok(Cow::Borrowed(bytes)),
+        }
+    }
+
+    /// Hex. Reads a file in pieces.
+    fn sha256(&self) -> Result<String, ModelError> {
+        let mut hash = Sha256::new();
+        match self {
+            Self::Path(path) => {
+                let read_all = |hash: &mut Sha256| -> io::Result<()> {
+                    let mut file = File::open(path)?;
+                    let mut piece = vec![0; 1 << 20];
+                    loop {
+                        match file.read(&mut piece)? {
+                            0 => return Ok(()),
+                            n => hash.update(&piece[..n]),
+                        }
+                    }
+                };
+                read_all(&mut hash).map_err(|source| self.io_error(source))?;
+            }
+            Self::Static(_, bytes) => hash.update(bytes),
+        }
+        Ok(hex(&hash.finalize()))
+    }
+
+    fn io_error(&self, source: io::Error) -> ModelError {
+        ModelError::Io {
+            file: self.origin(),
+            source,
+        }
+    }
+}
+
+/// Lower-case hex digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The last name of a directory, also when it is given as `.`.
+fn label(directory: &Path) -> String {
+    let full = directory.canonicalize();
+    let full = full.as_deref().unwrap_or(directory);
+    full.file_name().map_or_else(
+        || "model".into(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,364 @@
+//! Which devices a model runs on, and how much it may hold there.
+//!
+//! `device = "auto"` takes the GPUs when they work, else the CPU, and says which and why; `cuda` takes the GPUs or fails. A
+//! machine on which some of the listed GPUs work and others do not is never what was meant, so both refuse it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cpu::{self, CpuBackend, TileReuse},
+    cuda::{self, CudaBackend, CudaError},
+    model::{ModelConfig, Weights},
+    scheduler::{backend::Backend, sequence::Bounds},
+};
+use spotter_core::{Clock, Picture, config};
+use spotter_street as demo;
+
+/// Prompts that are decoded together; more are taken in turns.
+const CPU_ROWS: usize = 16;
+/// The same on a GPU, where a row more costs next to nothing.
+const GPU_ROWS: usize = 32;
+/// Images whose prefix is made in one step of a GPU: crops of several pictures fill it better than those of one.
+const GPU_IMAGES: usize = 4;
+/// The same on a GPU with so much memory, whose many multiprocessors need more to be filled (an H200's products of one crop each:
+/// four images 503 TFLOP/s). What lies between layers takes some 20 KB for each of 729 patches of up to 13 crops an image.
+const GPU_IMAGES_LARGE: usize = 8;
+const GPU_LARGE_BYTES: usize = 40 << 30;
+/// Prefixes that a GPU has room for: those that are read, and those that are made.
+const GPU_PREFIXES: usize = 24;
+/// Cameras whose crops a GPU keeps, some 20 MB each with Moondream 2. More than a GPU can serve at useful rates.
+const GPU_CAMERAS: usize = 32;
+/// Steps in flight: one runs while the host settles the one before.
+const SLOTS: usize = 2;
+/// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
+/// because a row more costs a processor nearly what a row alone does.
+const CPU_PERMITS: usize = 2;
+/// The same on a GPU, where looks share steps.
+const GPU_PERMITS: usize = 8;
+/// Scenes that fp8 is calibrated with, and their pixels: as many tiles as most cameras' pictures.
+const CALIBRATION_SCENES: u64 = 8;
+const CALIBRATION_SIZE: (u32, u32) = (1280, 720);
+/// KV positions of a page.
+const PAGE_TOKENS: usize = 16;
+/// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
+/// a quarter of it; where every character is several tokens (byte pairs know few scripts well), a full group of such
+/// prompts may not fit.
+const PROMPT_MAX_TOKENS: usize = 216;
+
+/// A device with a model on it.
+pub struct Placed {
+    /// The device.
+    pub backend: Box<dyn Backend>,
+    /// `f32`, `bf16` or `fp8`.
+    pub precision: &'static str,
+    /// Where it is and why there.
+    pub device: String,
+    /// Its short name.
+    pub label: String,
+    /// The GPU, if it is one.
+    pub gpu: Option<GpuId>,
+    /// Looks that may be inside the engine at once.
+    pub permits: usize,
+}
+
+/// What is plugged in, as the kernel tells it, and numbers of the PCI ID database: a maker, and a class of devices.
+const PCI_DEVICES: &str = "/sys/bus/pci/devices";
+const NVIDIA: &str = "0x10de";
+const DISPLAY: &str = "0x03";
+
+/// Which GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuId {
+    /// Its marketing name.
+    pub name: String,
+    /// What its driver knows it by, in every process.
+    pub uuid: String,
+}
+
+/// What a model runs on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Device {
+    /// The processor, and why.
+    Cpu(String),
+    /// A GPU.
+    Gpu {
+        /// By this index.
+        index: u32,
+        /// Which.
+        gpu: GpuId,
+        /// Its memory.
+        memory_bytes: usize,
+    },
+}
+
+/// Chooses by the settings and by what is there: the processor, or each of the listed GPUs in their order. The error says
+/// what is missing. A GPU is opened for it and closed again: an open one takes some hundred MB of its memory.
+pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpu = |why: String| vec![Device::Cpu(format!("cpu, {threads} threads, {why}"))];
+    if settings.device == config::Device::Cpu {
+        return Ok(cpu("as configured".into()));
+    }
+    let open = |&index: &u32| {
+        cuda::open(index).map(|gpu| Device::Gpu {
+            index,
+            gpu: GpuId {
+                name: gpu.name,
+                uuid: gpu.uuid,
+            },
+            memory_bytes: gpu.memory_bytes,
+        })
+    };
+    let opened: Vec<_> = settings.gpus.iter().map(open).collect();
+    let none_works = opened.iter().all(Result::is_err);
+    let wanted = settings.gpus.iter().zip(opened);
+    let gpus: Result<Vec<Device>, (u32, CudaError)> = wanted
+        .map(|(&index, opened)| opened.map_err(|error| (index, error)))
+        .collect();
+    match gpus {
+        Ok(gpus) => Ok(gpus),
+        Err((_, error)) if none_works && settings.device == config::Device::Auto => {
+            if has_nvidia_gpu(Path::new(PCI_DEVICES)) {
+                tracing::warn!(
+                    "this machine has an NVIDIA GPU that does not work: {error}; the CPU is used until Spotter starts again. \
+                     With model.device = \"cuda\" the start fails instead, and systemd tries it until the GPU is there"
+                );
+            }
+            Ok(cpu(error.to_string()))
+        }
+        Err((index, error)) => Err(format!("GPU {index} of model.gpus: {error}")),
+    }
+}
+
+/// Whether the machine has a graphics card of NVIDIA's, with or without a driver for it. Blocks a moment.
+fn has_nvidia_gpu(devices: &Path) -> bool {
+    let is = |device: &Path, name, start| {
+        let text = fs::read_to_string(device.join(name));
+        text.is_ok_and(|text| text.starts_with(start))
+    };
+    let mut devices = fs::read_dir(devices).into_iter().flatten().flatten();
+    devices.any(|device| {
+        let device = device.path();
+        is(&device, "vendor", NVIDIA) && is(&device, "class", DISPLAY)
+    })
+}
+
+/// The first of them: for work that needs one.
+pub fn choose_one(settings: &config::Model) -> Result<Device, String> {
+    let first = config::Model {
+        gpus: settings.gpus.iter().take(1).copied().collect(),
+        ..settings.clone()
+    };
+    let none = || "model.gpus names no GPU; write [0]".to_owned();
+    choose(&first)?.pop().ok_or_else(none)
+}
+
+impl Device {
+    /// A short name that tells it from the others: `cpu`, or `cuda 1, NVIDIA H200`.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Cpu(_) => "cpu".into(),
+            Self::Gpu { index, gpu, .. } => format!("cuda {index}, {}", gpu.name),
+        }
+    }
+
+    /// Puts the model there. Blocks while weights are converted or copied.
+    pub fn place(
+        self,
+        settings: &config::Model,
+        (config, weights): (&ModelConfig, Weights),
+        bounds: Bounds,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Placed, String> {
+        let label = self.label();
+        match self {
+            Self::Cpu(device) => {
+                if settings.precision == config::Precision::Fp8 {
+                    tracing::warn!(
+                        "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
+                    );
+                }
+                let options = cpu::Options {
+                    tile_reuse: TileReuse::up_to(settings.tile_difference as f32),
+                    ..cpu::Options::default()
+                };
+                let capacity = cpu_capacity(config, bounds);
+                let backend = CpuBackend::with_options(config, weights, capacity, options, clock);
+                Ok(Placed {
+                    backend: Box::new(backend.map_err(|e| e.to_string())?),
+                    precision: "f32",
+                    device,
+                    label,
+                    gpu: None,
+                    permits: CPU_PERMITS,
+                })
+            }
+            Self::Gpu {
+                index,
+                gpu,
+                memory_bytes,
+            } => {
+                let images = gpu_images(memory_bytes);
+                let capacity = gpu_capacity(config, bounds, images, settings.tile_difference);
+                let at = (index, &*kernel_cache());
+                let pictures = calibration_pictures(settings.precision)?;
+                let (precision, told) = match settings.precision {
+                    config::Precision::Bf16 => (cuda::Precision::Bf16, "bf16"),
+                    config::Precision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
+                };
+                let how = (capacity, precision);
+                let backend = CudaBackend::new(at, config, weights, how, clock);
+                Ok(Placed {
+                    backend: Box::new(backend.map_err(|e| e.to_string())?),
+                    precision: told,
+                    device: label.clone(),
+                    label,
+                    gpu: Some(gpu),
+                    permits: GPU_PERMITS,
+                })
+            }
+        }
+    }
+}
+
+/// How frames that are decoded on a GPU stay there for an engine on one, where that is asked for; `None`: they come to the host.
+pub fn frames_on(gpu: bool, settings: &config::Model) -> Option<cuda::TakeFrame> {
+    (gpu && settings.frames == config::FramePlace::Gpu)
+        .then_some(cuda::take_frame as cuda::TakeFrame)
+}
+
+/// Drawn scenes by which fp8 learns how large values get: any place, any light, the same at every start.
+fn calibration_pictures(precision: config::Precision) -> Result<Vec<Picture>, String> {
+    let count = match precision {
+        config::Precision::Bf16 => 0,
+        config::Precision::Fp8 => CALIBRATION_SCENES,
+    };
+    let (width, height) = CALIBRATION_SIZE;
+    let drawn = |seed| {
+        let rgb = demo::draw(&demo::random(seed), width, height);
+        Picture::from_rgb(width as usize, height as usize, rgb).map_err(|e| e.to_string())
+    };
+    (0..count).map(drawn).collect()
+}
+
+/// Pages of an image's prefix, and of the longest row behind it.
+fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
+    let objects = bounds.max_objects * 3;
+    let own = PROMPT_MAX_TOKENS + objects.max(bounds.max_tokens);
+    let own = own.min(config.text.max_context - config.prefix_positions());
+    let prefix = config.prefix_positions().div_ceil(PAGE_TOKENS);
+    (prefix, own.div_ceil(PAGE_TOKENS))
+}
+
+/// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
+fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::Capacity {
+    let (prefix, own) = pages(config, bounds);
+    cpu::Capacity {
+        slots: SLOTS,
+        rows: CPU_ROWS,
+        images: 1,
+        pages: 2 * prefix + CPU_ROWS * own,
+        page_tokens: PAGE_TOKENS,
+    }
+}
+
+fn gpu_images(memory_bytes: usize) -> usize {
+    match memory_bytes >= GPU_LARGE_BYTES {
+        true => GPU_IMAGES_LARGE,
+        false => GPU_IMAGES,
+    }
+}
+
+fn gpu_capacity(
+    config: &ModelConfig,
+    bounds: Bounds,
+    images: usize,
+    tile_difference: f64,
+) -> cuda::Capacity {
+    let (prefix, own) = pages(config, bounds);
+    cuda::Capacity {
+        slots: SLOTS,
+        rows: GPU_ROWS,
+        images,
+        pages: GPU_PREFIXES * prefix + GPU_ROWS * own,
+        cameras: GPU_CAMERAS,
+        // The configuration's range is that of a byte.
+        tile_difference: tile_difference as u8,
+    }
+}
+
+/// Where compiled kernels are kept: the user's cache folder, which systemd's unit names too.
+fn kernel_cache() -> PathBuf {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(home).unwrap_or_else(std::env::temp_dir);
+    cache.join("spotter/kernels")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spotter_core::config::ModelSource;
+
+    /// No machine has so many GPUs.
+    const ABSENT: u32 = 4000;
+
+    fn settings(device: config::Device, gpus: &[u32]) -> config::Model {
+        config::Model {
+            device,
+            gpus: gpus.to_vec(),
+            ..config::Model::of(ModelSource::Embedded)
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_an_error_that_names_it() {
+        let Err(error) = choose(&settings(config::Device::Cuda, &[ABSENT])) else {
+            panic!("no machine has so many GPUs");
+        };
+        assert!(error.starts_with("GPU 4000 of model.gpus: "), "{error}");
+    }
+
+    #[test]
+    fn frames_stay_on_a_gpu_when_that_is_asked_for() {
+        let mut settings = settings(config::Device::Cuda, &[0]);
+        assert!(frames_on(true, &settings).is_none());
+        settings.frames = config::FramePlace::Gpu;
+        assert!(frames_on(true, &settings).is_some());
+        assert!(frames_on(false, &settings).is_none());
+    }
+
+    #[test]
+    fn a_gpu_is_known_from_the_kernel_and_not_from_its_driver() {
+        let devices = tempfile::tempdir().unwrap();
+        let plug = |name: &str, vendor: &str, class: &str| {
+            let device = devices.path().join(name);
+            fs::create_dir(&device).unwrap();
+            fs::write(device.join("vendor"), format!("{vendor}\n")).unwrap();
+            fs::write(device.join("class"), format!("{class}\n")).unwrap();
+        };
+        assert!(!has_nvidia_gpu(&devices.path().join("absent")));
+        // Its sound, and somebody else's picture.
+        plug("0000:01:00.1", "0x10de", "0x040300");
+        plug("0000:00:02.0", "0x8086", "0x030000");
+        assert!(!has_nvidia_gpu(devices.path()));
+        plug("0000:01:00.0", "0x10de", "0x030200");
+        assert!(has_nvidia_gpu(devices.path()));
+    }
+
+    #[test]
+    fn auto_is_the_cpu_where_no_listed_gpu_works_and_says_why() {
+        let chosen = choose(&settings(config::Device::Auto, &[ABSENT, ABSENT + 1])).unwrap();
+        let [Device::Cpu(why)] = &chosen[..] else {
+            panic!("a GPU that is not there");
+        };
+        assert!(why.contains("GPU"), "{why}");
+        assert_eq!(chosen[0].label(), "cpu");
+    }
+}

@@ -1,0 +1,250 @@
+//! From the `[model]` section to an engine: the files, the device, and what is told of both.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::device::{self, Device, GpuId, Placed};
+use crate::{
+    front::{Engine, EngineError},
+    model::{self, LoadedModel, ModelConfig, TokenIds, Tokenizer},
+    scheduler::{Options, sequence::Bounds},
+};
+use spotter_core::{Clock, Look, Outcome, Picture, Task, config};
+
+/// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
+const ANSWER_MAX_TOKENS: usize = 128;
+/// Size of the picture that the engine is measured with: what most cameras are scaled to.
+const MEASURED_SIZE: (usize, usize) = (1280, 720);
+/// A look that takes longer is not repeated to know it better.
+const SLOW_LOOK: Duration = Duration::from_secs(2);
+
+/// What is told about a loaded model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ModelCard {
+    /// Name with the first digits of the weights' hash.
+    pub name: Arc<str>,
+    /// Hash of the weights, hex.
+    pub sha256: String,
+    /// `f32`, `bf16` or `fp8`.
+    pub precision: Arc<str>,
+    /// Where it runs and why there.
+    pub device: String,
+    /// The same in short, to tell it from other devices.
+    pub label: String,
+    /// The GPU, if it runs on one.
+    pub gpu: Option<GpuId>,
+    /// Objects a prompt may return.
+    pub max_objects: u32,
+    /// Looks that may be inside the engine at once, on a machine that is fast enough ([`permits`]).
+    pub permits: usize,
+}
+
+/// Loads the model and puts it on its device. Blocks on the disk. The error says what to do.
+pub fn build_engine(
+    settings: &config::Model,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, ModelCard), String> {
+    build_engine_with(settings, Options::default(), clock)
+}
+
+/// The same, working in another way: for measurements.
+pub fn build_engine_with(
+    settings: &config::Model,
+    engine_options: Options,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, ModelCard), String> {
+    let device = device::choose_one(settings)?;
+    let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
+    engine_on(device, settings, loaded, engine_options, clock)
+}
+
+/// Puts a loaded model on a device. Blocks while the weights are converted or copied.
+pub fn engine_on(
+    device: Device,
+    settings: &config::Model,
+    loaded: LoadedModel,
+    engine_options: Options,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, ModelCard), String> {
+    let bounds = bounds(settings);
+    let parts = (&loaded.config, loaded.weights);
+    let placed = device.place(settings, parts, bounds, Arc::clone(&clock))?;
+    let card = ModelCard {
+        name: loaded.name.into(),
+        sha256: loaded.weights_sha256,
+        precision: placed.precision.into(),
+        device: placed.device,
+        label: placed.label,
+        gpu: placed.gpu,
+        max_objects: settings.max_objects,
+        permits: placed.permits,
+    };
+    let model = (loaded.config, loaded.tokenizer);
+    let engine = Engine::new(placed.backend, model, (bounds, engine_options), clock);
+    Ok((engine, card))
+}
+
+/// A device alone, with what is on it.
+pub struct Bare {
+    /// The device.
+    pub placed: Placed,
+    /// Dimensions of the model.
+    pub config: ModelConfig,
+    /// Its words; noise has none.
+    pub tokenizer: Option<Tokenizer>,
+    /// Its name; says when it is noise.
+    pub name: String,
+}
+
+/// A device alone, with the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as
+/// [`build_engine`] does.
+pub fn build_backend(
+    settings: &config::Model,
+    noise: bool,
+    clock: Arc<dyn Clock>,
+) -> Result<Bare, String> {
+    let device = device::choose_one(settings)?;
+    let loaded = model_or_noise(settings, noise)?;
+    let parts = (&loaded.config, loaded.weights);
+    let placed = device.place(settings, parts, bounds(settings), clock)?;
+    Ok(Bare {
+        placed,
+        config: loaded.config,
+        tokenizer: (!noise).then_some(loaded.tokenizer),
+        name: loaded.name,
+    })
+}
+
+/// An engine whose answers end at their bounds and never before, so that what a look costs is known: for measurements of
+/// speed. With the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as [`build_engine`] does.
+pub fn build_endless_engine(
+    settings: &config::Model,
+    noise: bool,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, ModelCard), String> {
+    let device = device::choose_one(settings)?;
+    let mut loaded = model_or_noise(settings, noise)?;
+    model::without_ends(&mut loaded.weights, &TokenIds::of(&loaded.config));
+    engine_on(device, settings, loaded, Options::default(), clock)
+}
+
+fn model_or_noise(settings: &config::Model, noise: bool) -> Result<LoadedModel, String> {
+    if !noise {
+        return model::load_model(&settings.source).map_err(|e| e.to_string());
+    }
+    // Noise reads no words, so any tokenizer does; its ids are in every vocabulary of that size.
+    let embedded = model::load_model(&config::ModelSource::Embedded).map_err(|e| e.to_string())?;
+    let config = ModelConfig::default();
+    Ok(LoadedModel {
+        name: "random weights of Moondream 2's shape".into(),
+        weights_sha256: String::new(),
+        weights: model::random_weights(&config).map_err(|e| e.to_string())?,
+        config,
+        tokenizer: embedded.tokenizer,
+    })
+}
+
+fn bounds(settings: &config::Model) -> Bounds {
+    Bounds {
+        max_objects: settings.max_objects as usize,
+        max_tokens: ANSWER_MAX_TOKENS,
+    }
+}
+
+/// How long the engine takes for a look with `tasks`; `None` when it cannot answer them. Blocks for one or two looks,
+/// the first of which also wakes the machine up. An error means that the device does not work.
+pub fn measured_look(
+    engine: &mut Engine,
+    tasks: &[Task],
+    clock: &dyn Clock,
+) -> Result<Option<Duration>, String> {
+    let (width, height) = MEASURED_SIZE;
+    let Ok(picture) = Picture::from_rgb(width, height, vec![128; width * height * 3]) else {
+        return Ok(None);
+    };
+    let mut looked = || {
+        let began = clock.now();
+        let Ok(look) = Look::still(picture.clone(), tasks.iter().cloned()) else {
+            return Ok(None);
+        };
+        match engine.look(look) {
+            Ok(Outcome::Answered { .. }) => Ok(Some(clock.now().since(began))),
+            Ok(Outcome::Late(_) | Outcome::Failed(..)) | Err(EngineError::Prompt { .. }) => {
+                Ok(None)
+            }
+            Err(EngineError::Device(error)) => Err(error.to_string()),
+        }
+    };
+    match looked()? {
+        Some(first) if first < SLOW_LOOK => looked(),
+        first => Ok(first),
+    }
+}
+
+/// How many looks may be inside the engine at once, when it takes `look` for one. A look that is begun beside others waits
+/// for the step that is running. Where even a whole look takes longer than `budget`, that wait alone makes it late, and it
+/// would have used up its camera's turn; so there a look is taken only when nothing else is inside.
+pub fn permits(card: &ModelCard, look: Option<Duration>, budget: Duration) -> usize {
+    match look {
+        Some(look) if look > budget => 1,
+        _ => card.permits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spotter_core::ManualClock;
+
+    /// Crops that are not encoded again of a picture whose every byte differs from the one before by `step`.
+    fn reused(tile_difference: f64, step: u8) -> u64 {
+        let settings = config::Model {
+            tile_difference,
+            ..config::Model::of(config::ModelSource::Embedded)
+        };
+        let clock = Arc::new(ManualClock::default());
+        let (mut engine, _) = build_engine(&settings, clock).unwrap();
+        for grey in [100, 100 + step] {
+            let picture = Picture::from_rgb(64, 48, vec![grey; 64 * 48 * 3]).unwrap();
+            let object = "car".to_owned();
+            let look = Look::still(picture, [Task::Point { object }]).unwrap();
+            engine.submit(look, false).unwrap();
+            while !engine.is_idle() {
+                engine.turn().unwrap();
+            }
+        }
+        engine.worker().work().crops_reused
+    }
+
+    #[test]
+    fn the_configured_difference_decides_whether_a_tile_changed() {
+        assert_eq!(reused(0.0, 0), 1);
+        assert_eq!(reused(0.0, 2), 0);
+        assert_eq!(reused(2.5, 2), 1);
+        assert_eq!(reused(2.5, 4), 0);
+    }
+
+    #[test]
+    fn looks_share_an_engine_only_when_they_can_begin_in_time() {
+        let card = ModelCard {
+            name: "test".into(),
+            sha256: String::new(),
+            precision: "f32".into(),
+            device: String::new(),
+            label: String::new(),
+            gpu: None,
+            max_objects: 50,
+            permits: 8,
+        };
+        let ms = Duration::from_millis;
+        for (look, expected) in [
+            (None, 8),
+            (Some(ms(60)), 8),
+            (Some(ms(250)), 8),
+            (Some(ms(20_000)), 1),
+        ] {
+            assert_eq!(permits(&card, look, ms(250)), expected, "{look:?}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! From the `[model]` section to an engine: the files, the device, and what is known of both.
+
+mod device;
+mod engine;
+
+pub use device::{Device, GpuId, Placed, choose, choose_one, frames_on};
+pub use engine::{
+    Bare, ModelCard, build_backend, build_endless_engine, build_engine, build_engine_with,
+    engine_on, measured_look, permits,
+};

@@ -1,0 +1,376 @@
+//! The seam between the scheduler and a device: one *step* at a time.
+//!
+//! A step is one forward pass over some rows. It encodes the images of its prefills (if any), writes the KV of every
+//! position it is given, and decides from the hidden states of each row's last positions ([`Pick`]). Prefill and decode
+//! are the same step: a prefill is a row with many positions. The life of a slot:
+//!
+//! ```text
+//!            launch                    finalize                       commit
+//!   Free ───────────────▶ Launched ───────────────▶ Finalized ─────────────────▶ Free
+//!            forward starts,           host masks for the      waits for the results;
+//!            returns at once           rows that want one      only now the slot is free again
+//!                 └── no row wants a host mask: Finalized at once ──┘
+//!
+//!   host     launch t+1 │ commit t, advance its rows │ finalize t+1 │ launch t+2 │ commit t+1 …
+//!   device   ─ sample t ┤ forward t+1 ───────────────┤ sample t+1 ──┤ forward t+2 ────────────
+//! ```
+//!
+//! What a device may rely on:
+//!
+//! 1. All calls come from one thread. `launch` and `finalize` do not wait for the device; `commit` does.
+//! 2. Steps run in the order of their launches; commits come in that order too.
+//! 3. At most the newest step wants masks: nothing is launched behind a step that is not finalized.
+//! 4. A carried row names a row of a step that is launched and not committed ([`RowRef`]); that row has one pick.
+//! 5. Pages that a step in flight names are not given to anybody else before its commit.
+//!
+//! Belongs here: the contract and its types. Not here: policy (the scheduler's) and tensors (the backend's).
+
+pub use crate::model::Input;
+use spotter_core::{CameraId, Mono, Picture};
+
+/// A fixed-size block of KV positions in the backend's cache, [`Limits::page_tokens`] positions for all layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageId(pub u32);
+
+/// Everything a step in flight needs, allocated once; there are [`Limits::slots`] of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotId(pub usize);
+
+/// What the backend offers; fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Steps that can be in flight.
+    pub slots: usize,
+    /// Rows in one step.
+    pub rows: usize,
+    /// KV pages.
+    pub pages: usize,
+    /// Positions a page holds.
+    pub page_tokens: usize,
+    /// Positions a row may have.
+    pub context: usize,
+    /// Positions of an image prefix: BOS and the image tokens.
+    pub prefix_positions: usize,
+    /// Images in one step.
+    pub images: usize,
+    /// Positions of rows in one step; at least the context, so that every row fits alone.
+    pub positions: usize,
+    /// Tokens chosen in one step ([`Pick::Token`]); at least the rows. What is beyond is for drafts.
+    pub tokens: usize,
+}
+
+/// Where a row's KV lies. Positions `0..prefix_positions` are in `prefix`, shared by all rows of the image; the rest in
+/// `own`, from the start of its first page. Without an image `prefix` is empty and `prefix_positions` is 0.
+///
+/// A row writes the pages of `own` from its `position` on, and nobody else writes them; full pages before it may be shared
+/// with rows that begin with the same text. A position without a page (slot -1 of a device's table) is not written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KvTable {
+    /// Pages of the image prefix.
+    pub prefix: Vec<PageId>,
+    /// Positions in them.
+    pub prefix_positions: usize,
+    /// Pages behind it.
+    pub own: Vec<PageId>,
+}
+
+impl KvTable {
+    /// All pages, which are the table's no more.
+    pub fn take_pages(&mut self) -> impl Iterator<Item = PageId> + use<> {
+        let Self { prefix, own, .. } = std::mem::take(self);
+        prefix.into_iter().chain(own)
+    }
+}
+
+/// An image to encode and prefill (bidirectional, positions `0..prefix_positions`).
+#[derive(Clone, Debug)]
+pub struct ImageJob {
+    /// The pixels.
+    pub picture: Picture,
+    /// Pages that take its prefix.
+    pub pages: Vec<PageId>,
+    /// Whose picture it is: crops whose pixels are those of this camera's previous picture need not be encoded again.
+    /// `None` encodes all of them.
+    pub camera: Option<CameraId>,
+}
+
+/// A row of a step in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowRef {
+    /// Launched and not committed.
+    pub slot: SlotId,
+    /// Index in its step.
+    pub row: usize,
+}
+
+/// What stands at a row's positions.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Feed {
+    /// At `position`, `position + 1`, …; at least one.
+    Host(Vec<Input>),
+    /// One position: what that row decides, made into an input on the device, so that the token never visits the host.
+    ///
+    /// If it decided [`Picked::End`] or nothing, this row is a zombie: the backend computes something harmless or
+    /// nothing, writes KV to this row's own pages at most, and reports [`Picked::Nothing`].
+    Carry(RowRef),
+}
+
+impl Feed {
+    /// Positions that it fills.
+    pub fn positions(&self) -> usize {
+        match self {
+            Self::Host(inputs) => inputs.len(),
+            Self::Carry(_) => 1,
+        }
+    }
+}
+
+/// Which tokens may be chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MaskSource {
+    /// All but these ids, known at the launch.
+    Banned(Vec<u32>),
+    /// Those of the mask that [`Backend::finalize`] brings.
+    Host,
+}
+
+/// A set of token ids as packed bits: id `i` is bit `i % 32` of word `i / 32`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenMask(pub Vec<u32>);
+
+impl TokenMask {
+    /// None of `vocab` ids.
+    pub fn none(vocab: usize) -> Self {
+        Self(vec![0; vocab.div_ceil(32)])
+    }
+
+    /// Adds an id; ids beyond the vocabulary are left out.
+    pub fn allow(&mut self, id: u32) {
+        if let Some(word) = self.0.get_mut(id as usize / 32) {
+            *word |= 1 << (id % 32);
+        }
+    }
+
+    /// True when the id may be chosen.
+    pub fn allows(&self, id: u32) -> bool {
+        let word = self.0.get(id as usize / 32);
+        word.is_some_and(|word| word & (1 << (id % 32)) != 0)
+    }
+}
+
+/// The mask of a row whose pick is a token with [`MaskSource::Host`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowMask {
+    /// Index in the step.
+    pub row: usize,
+    /// At least one id.
+    pub mask: TokenMask,
+}
+
+/// What to decide from a hidden state.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pick {
+    /// x of a point or box, or the end: the end when its logit beats the coordinate's.
+    CoordOrEnd,
+    /// A coordinate bin.
+    Coord,
+    /// Width and height bins.
+    Size,
+    /// A token of the vocabulary.
+    Token {
+        /// Which of them.
+        mask: MaskSource,
+        /// How to choose.
+        sampling: Sampling,
+    },
+}
+
+impl Pick {
+    /// True for a token of the vocabulary.
+    pub fn is_token(&self) -> bool {
+        matches!(self, Self::Token { .. })
+    }
+}
+
+/// How a token is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sampling {
+    /// The largest logit; the lowest id among equals.
+    Greedy,
+    /// From the nucleus (moondream-model.md section 8.3).
+    TopP {
+        /// Divides the logits; above 0.
+        temperature: f32,
+        /// Kept probability mass, 0..1.
+        top_p: f32,
+        /// Uniform random number in 0..1 that decides.
+        uniform: f32,
+    },
+}
+
+/// One row of a step: consecutive positions of one sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What stands at them.
+    pub inputs: Feed,
+    /// The first of them; everything before it is in the cache, or is written by a step launched before.
+    pub position: usize,
+    /// Where the row's KV lies; must hold all positions up to the last input.
+    pub kv: KvTable,
+    /// Decisions after the last `picks.len()` positions. None: the row only writes KV. One: the usual. More: a draft is
+    /// verified, each of its positions deciding what should have stood at the next one.
+    pub picks: Vec<Pick>,
+}
+
+impl Row {
+    /// True when [`Backend::finalize`] has to bring a mask. Such a row has one pick.
+    pub fn wants_mask(&self) -> bool {
+        let host =
+            |pick: &Pick| matches!(pick, Pick::Token { mask, .. } if *mask == MaskSource::Host);
+        self.picks.iter().any(host)
+    }
+}
+
+/// One forward pass: images first, then rows (which may belong to these images).
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    /// Images to encode.
+    pub images: Vec<ImageJob>,
+    /// Rows.
+    pub rows: Vec<Row>,
+}
+
+/// A decision. Probabilities are 0..1 and are the model's own, before any temperature.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Picked {
+    /// The sequence ends.
+    End {
+        /// Probability of the end against the coordinate.
+        probability: f32,
+    },
+    /// A coordinate.
+    Coord {
+        /// 0..1024; the value is `bin / 1024`.
+        bin: u16,
+        /// Probability of going on (1 where the end was not possible).
+        probability: f32,
+        /// Probability mass within two bins of the chosen one.
+        sharpness: f32,
+    },
+    /// A size.
+    Size {
+        /// 0..1024; the value is `2^(bin/1023*10-10)`.
+        width_bin: u16,
+        /// The same.
+        height_bin: u16,
+        /// Smaller of the two masses within two bins of the chosen one.
+        sharpness: f32,
+    },
+    /// A token.
+    Token {
+        /// Its id.
+        id: u32,
+        /// Its probability.
+        probability: f32,
+        /// Bin that the coordinate decoder gives for the same hidden state (a grounded answer consumes it).
+        coord_bin: u16,
+    },
+    /// The row was a zombie, or got no mask.
+    Nothing,
+}
+
+impl Picked {
+    /// Of the decision; 0 for none.
+    pub fn probability(&self) -> f32 {
+        match *self {
+            Self::End { probability } => probability,
+            Self::Coord { probability, .. } | Self::Token { probability, .. } => probability,
+            Self::Size { .. } => 1.0,
+            Self::Nothing => 0.0,
+        }
+    }
+
+    /// Of the bins; 1 where there are none.
+    pub fn sharpness(&self) -> f32 {
+        match *self {
+            Self::Coord { sharpness, .. } | Self::Size { sharpness, .. } => sharpness,
+            Self::End { .. } | Self::Token { .. } | Self::Nothing => 1.0,
+        }
+    }
+
+    /// Bin that goes with a token; 0 where there is none.
+    pub fn coord_bin(&self) -> u16 {
+        match *self {
+            Self::Token { coord_bin, .. } => coord_bin,
+            _ => 0,
+        }
+    }
+}
+
+/// Results of a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Committed {
+    /// For each row one decision for each of its picks.
+    pub picked: Vec<Vec<Picked>>,
+    /// Pixels that the model saw of each image, after tiling.
+    pub model_sizes: Vec<(u32, u32)>,
+    /// Crops that went through the vision encoder.
+    pub crops_encoded: usize,
+    /// Crops whose features the camera's previous picture had.
+    pub crops_reused: usize,
+    /// How long the parts took on the device.
+    pub times: StepTimes,
+}
+
+/// Parts of a step's time on the device, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepTimes {
+    /// When the device began.
+    pub started: Mono,
+    /// Scaling and cutting of the images.
+    pub prepare: std::time::Duration,
+    /// Vision encoder, projection and prefix prefill.
+    pub encode: std::time::Duration,
+    /// Forward pass of the rows.
+    pub rows: std::time::Duration,
+    /// Idle: the host's masks were not there yet.
+    pub mask_wait: std::time::Duration,
+    /// Decisions. Zero where the backend does not tell them from the forward pass.
+    pub sampling: std::time::Duration,
+}
+
+impl StepTimes {
+    /// When the results were there.
+    pub fn ended(&self) -> Mono {
+        let forward = self.prepare + self.encode + self.rows;
+        self.started.after(forward + self.mask_wait + self.sampling)
+    }
+}
+
+/// A device that cannot go on. The engine fails what is in flight and stops.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BackendError(pub String);
+
+/// A device that runs steps.
+pub trait Backend {
+    /// What it offers.
+    fn limits(&self) -> Limits;
+
+    /// Starts the forward pass of `step` in the free slot `slot` and returns. Rows that want no host mask are decided in
+    /// it.
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError>;
+
+    /// Brings the masks of the step launched in `slot` and returns; its decisions follow the forward pass. Called once
+    /// for a step with rows that want a mask, never for another. A row that gets none is not decided.
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError>;
+
+    /// Waits for the results of the step in `slot`, which is finalized and the oldest in flight, and frees the slot.
+    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError>;
+
+    /// Nobody reads these pages any more until they are written again. A backend that looks for mistakes poisons them
+    /// (NaN), in order with the steps; others do nothing.
+    fn release(&mut self, pages: &[PageId]) {
+        let _ = pages;
+    }
+}

@@ -1,0 +1,231 @@
+//! One prompt of a look on its way through steps: a sequence with its place in the cache.
+//!
+//! ```text
+//!              launch: inflight_refs + 1    commit: inflight_refs - 1
+//!   Running ───────────────────────▶ ◀─────────────────────      0..=depth steps carry the row
+//!      │ ended, cancelled, failed: Finalized     │ out of pages: Evicted
+//!      ▼                                         ▼
+//!   no further launches; at 0 the pages go back, and an evicted job returns to the queue
+//! ```
+//!
+//! A step that was launched before its row was finalized carries a *zombie*: it computes, and its result is ignored. That
+//! is all there is to cancelling, to deadlines and to clients that went away: they finalize.
+
+use super::{
+    backend::{Feed, Input, KvTable, Pick, RowRef},
+    decision::Decision,
+    draft::DraftKey,
+    request::{Ask, LookId},
+    sequence::Sequence,
+};
+use spotter_core::Marks;
+
+/// What a job is still good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Running,
+    /// Its pages are needed by an older one; it starts again when there is room.
+    Evicted,
+    /// Its answer is out, or nobody wants it.
+    Finalized,
+}
+
+/// The look and the prompt in it; smaller is older.
+pub(super) type JobId = (LookId, usize);
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub id: JobId,
+    pub standing: Standing,
+    pub sequence: Sequence,
+    pub draft_key: Option<DraftKey>,
+    pub kv: KvTable,
+    pub marks: Marks,
+    /// Objects that were shown already.
+    pub shown: usize,
+    /// Steps that carry the row and are not committed, 0..=depth.
+    pub inflight_refs: usize,
+    /// The sequence before its first step.
+    fresh: Sequence,
+    /// Decisions to verify in the next step, and behind them the end, or what replaces them. Without a draft nothing is
+    /// expected, and rows run ahead.
+    draft: Option<Vec<Decision>>,
+    /// A draft is in flight: nobody knows where the next input goes.
+    verifying: bool,
+    /// What is left of a wrong draft is worth another try.
+    hopeful: bool,
+    /// Where the next input goes; everything before it is written, or will be by steps in flight.
+    position: usize,
+    last: Option<RowRef>,
+}
+
+/// What a job puts into a step.
+pub(super) struct Wish {
+    pub feed: Feed,
+    pub picks: Vec<Pick>,
+    pub position: usize,
+    /// Drafted decisions, the last of the inputs; `None` when nothing is expected.
+    pub draft: Option<Vec<Decision>>,
+}
+
+impl Wish {
+    /// Decisions among the inputs that may turn out otherwise.
+    pub fn drafted(&self) -> usize {
+        self.draft.as_ref().map_or(0, Vec::len)
+    }
+}
+
+impl Job {
+    pub fn new(id: JobId, ask: Ask) -> Self {
+        Self {
+            id,
+            standing: Standing::Running,
+            fresh: ask.sequence.clone(),
+            sequence: ask.sequence,
+            draft_key: ask.draft,
+            kv: KvTable::default(),
+            marks: Marks::default(),
+            shown: 0,
+            inflight_refs: 0,
+            draft: None,
+            verifying: false,
+            hopeful: true,
+            position: 0,
+            last: None,
+        }
+    }
+
+    /// No step carries it and none will.
+    pub fn is_gone(&self) -> bool {
+        self.standing != Standing::Running && self.inflight_refs == 0
+    }
+
+    /// What it feeds next without a draft; before its first step the whole prompt.
+    pub fn prompt(&self) -> Vec<Input> {
+        self.sequence.feed().map_or(Vec::new(), |next| next.inputs)
+    }
+
+    /// Its draft, unless it has one: an evicted job returns with its own decisions.
+    pub fn offer_draft(&mut self, draft: &[Decision]) {
+        if self.draft.is_none() && self.sequence.takes_draft() {
+            self.draft = Some(draft.to_vec());
+        }
+    }
+
+    /// At most `length` decisions are verified next.
+    pub fn shorten_draft(&mut self, length: usize) {
+        self.draft
+            .iter_mut()
+            .for_each(|draft| draft.truncate(length));
+    }
+
+    /// The same of a draft of tokens.
+    pub fn shorten_drafted_tokens(&mut self, length: usize) {
+        if self
+            .sequence
+            .pick_ahead(0)
+            .is_some_and(|pick| pick.is_token())
+        {
+            self.shorten_draft(length);
+        }
+    }
+
+    /// Starts without a draft; true when it had one that takes room.
+    pub fn withdraw_draft(&mut self) -> bool {
+        self.draft_key = None;
+        self.draft.take().is_some_and(|draft| !draft.is_empty())
+    }
+
+    fn drafted(&self) -> &[Decision] {
+        self.draft.as_deref().unwrap_or_default()
+    }
+
+    /// The position after what it feeds next, if a draft follows that.
+    pub fn end_without_draft(&self) -> Option<usize> {
+        (!self.drafted().is_empty()).then(|| self.position + self.prompt().len())
+    }
+
+    /// Positions of the prefill, the draft included.
+    pub fn prefill_positions(&self) -> usize {
+        self.prompt().len() + self.drafted().len()
+    }
+
+    /// The prefill, when the first `known` inputs of the prompt are in the cache.
+    pub fn prefill(&mut self, known: usize) -> Wish {
+        self.position = self.kv.prefix_positions + known;
+        self.fed_by_host(known)
+    }
+
+    /// The next decode row. With `carry` the row may follow decisions that are still in flight.
+    pub fn decode(&self, carry: bool) -> Option<Wish> {
+        if self.standing != Standing::Running || self.verifying {
+            return None;
+        }
+        match (self.inflight_refs, self.last) {
+            (0, _) => Some(self.fed_by_host(0)),
+            (refs, Some(last)) if carry => Some(Wish {
+                feed: Feed::Carry(last),
+                picks: vec![self.sequence.pick_ahead(refs)?],
+                position: self.position,
+                draft: None,
+            }),
+            _ => None,
+        }
+    }
+
+    /// What the sequence feeds next, without the first `known` of it, and the draft behind it.
+    fn fed_by_host(&self, known: usize) -> Wish {
+        let mut inputs = self.prompt().split_off(known);
+        let picks = (0..=self.drafted().len()).map_while(|ahead| self.sequence.pick_ahead(ahead));
+        let picks: Vec<Pick> = picks.collect();
+        let drafted = &self.drafted()[..picks.len().saturating_sub(1)];
+        inputs.extend(drafted.iter().map(|decision| decision.input()));
+        let draft = self.draft.is_some().then(|| drafted.to_vec());
+        Wish {
+            feed: Feed::Host(inputs),
+            picks,
+            position: self.position,
+            draft,
+        }
+    }
+
+    /// The wish goes into a step.
+    pub fn launched(&mut self, wish: &Wish, at: RowRef) {
+        self.position = wish.position + wish.feed.positions();
+        self.verifying = wish.draft.is_some();
+        self.draft = None;
+        self.last = Some(at);
+        self.inflight_refs += 1;
+    }
+
+    /// A step that carried it is committed.
+    pub fn committed(&mut self) {
+        self.inflight_refs -= 1;
+    }
+
+    /// Of `drafted` decisions `accepted` were made, and the one after them, which takes the place of the first wrong one.
+    /// What was decided behind that was fed a wrong element, often by a bin: it is the best guess there is, and the next
+    /// draft, until a pass accepts nothing.
+    pub fn verified(&mut self, drafted: usize, accepted: usize, guess: Vec<Decision>) {
+        self.position -= drafted - accepted;
+        self.verifying = false;
+        if (accepted > 0 || self.hopeful) && !guess.is_empty() {
+            self.draft = Some(guess);
+        }
+        self.hopeful = accepted > 0;
+    }
+
+    /// Starts again, with the decisions so far as its draft. They were made by the model, so verifying them gives them
+    /// again.
+    pub fn restarted(mut self) -> Self {
+        let draft = self.sequence.decisions().to_vec();
+        self.sequence = self.fresh.clone();
+        if self.sequence.takes_draft() {
+            self.draft = Some(draft);
+        }
+        self.standing = Standing::Running;
+        self.kv = KvTable::default();
+        (self.verifying, self.hopeful, self.last) = (false, true, None);
+        self
+    }
+}

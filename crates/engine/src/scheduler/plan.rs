@@ -1,0 +1,195 @@
+//! Which waiting looks go into the next step. Pure: candidates and a budget in, grants out.
+//!
+//! ```text
+//!   every step     all rows that can decode  +  prefills, as many as fit: images first in order, all their prompts
+//!
+//!   order          the first look of each camera by deadline, then the second of each camera, …
+//!                  gate 1 ─ yard 1 ─ dock 1 ─ gate 2 ─ gate 3 ─ gate 4        a flood waits behind everybody's first
+//! ```
+//!
+//! *Prefill first, decode along.* A new look does not wait for running answers: its prefill joins the next step, and the
+//! running rows ride in the same step, where the weights are read once for both. So an answer never stops, and what a
+//! token waits for is bounded by the images of one step, [`IMAGES_WITH_DECODE`]. More of them would fill a large device
+//! better; fewer would make answers end sooner.
+//!
+//! *Nobody is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
+//! that a look with many prompts is not starved by small ones.
+
+use super::request::LookId;
+use spotter_core::Mono;
+
+/// Images in a step that also carries decoding rows: what a token waits for at most.
+pub const IMAGES_WITH_DECODE: usize = 4;
+
+/// A look with prompts that wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which; rises with each arrival.
+    pub look: LookId,
+    /// Looks of the same camera that are running or before it in the queue.
+    pub rank: usize,
+    /// To be started by then.
+    pub start_by: Mono,
+    /// Pages that its image needs; `None` when it is encoded already, or there is none.
+    pub image_pages: Option<usize>,
+    /// What each waiting prompt needs, in their order; at least one.
+    pub prompts: Vec<Need>,
+}
+
+impl Candidate {
+    /// Smaller is served first: round robin over cameras, earliest deadline first within a round.
+    pub fn order(&self) -> impl Ord + use<> {
+        (self.rank, self.start_by, self.look)
+    }
+
+    /// Pages without which nothing of it can start.
+    pub fn pages_wanted(&self) -> usize {
+        self.image_pages.unwrap_or(0) + self.prompts[0].pages
+    }
+}
+
+/// What a prompt's prefill needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// KV pages.
+    pub pages: usize,
+    /// Positions, the draft's included.
+    pub positions: usize,
+}
+
+/// What the step has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Rows.
+    pub rows: usize,
+    /// Images.
+    pub images: usize,
+    /// KV pages.
+    pub pages: usize,
+    /// Positions of rows.
+    pub positions: usize,
+}
+
+impl Budget {
+    fn without(self, pages: usize, positions: usize) -> Option<Self> {
+        Some(Self {
+            pages: self.pages.checked_sub(pages)?,
+            positions: self.positions.checked_sub(positions)?,
+            ..self
+        })
+    }
+}
+
+/// The first `prompts` waiting prompts of a look go into the step; at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Which look.
+    pub look: LookId,
+    /// How many.
+    pub prompts: usize,
+}
+
+/// What goes into the step, in the order of the candidates.
+pub fn grants(candidates: &[Candidate], mut left: Budget) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    for candidate in candidates {
+        if candidate.image_pages.is_some() && left.images == 0 {
+            continue;
+        }
+        let mut rest = left.without(candidate.image_pages.unwrap_or(0), 0);
+        let mut prompts = 0;
+        for need in candidate.prompts.iter().take(left.rows) {
+            let Some(less) = rest.and_then(|rest| rest.without(need.pages, need.positions)) else {
+                break;
+            };
+            rest = Some(less);
+            prompts += 1;
+        }
+        let Some(rest) = rest.filter(|_| prompts > 0) else {
+            break;
+        };
+        left = Budget {
+            rows: left.rows - prompts,
+            images: left.images - usize::from(candidate.image_pages.is_some()),
+            ..rest
+        };
+        let look = candidate.look;
+        grants.push(Grant { look, prompts });
+    }
+    grants
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn prompts(needs: Vec<(usize, usize)>) -> Vec<Need> {
+        let need = |(pages, positions)| Need { pages, positions };
+        needs.into_iter().map(need).collect()
+    }
+
+    fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
+        let one = (
+            0_usize..4,
+            0_u64..50,
+            prop::option::of(1_usize..6),
+            prop::collection::vec((1_usize..5, 1_usize..9), 1..6),
+        );
+        prop::collection::vec(one, 0..10).prop_map(|all| {
+            let candidate = |(look, (rank, start_by, image_pages, needs))| Candidate {
+                look: LookId(look as u64),
+                rank,
+                start_by: Mono::from_nanos(start_by),
+                image_pages,
+                prompts: prompts(needs),
+            };
+            let mut all: Vec<_> = all.into_iter().enumerate().map(candidate).collect();
+            all.sort_by_key(Candidate::order);
+            all
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn grants_stay_within_the_budget_and_the_first_is_never_passed_over(
+            candidates in candidates(), rows in 0_usize..12, images in 0_usize..4, pages in 0_usize..40, positions in 0_usize..40,
+        ) {
+            let grants = grants(&candidates, Budget { rows, images, pages, positions });
+            let of = |grant: &Grant| candidates.iter().find(|c| c.look == grant.look).expect("a candidate");
+            prop_assert!(grants.iter().map(|g| g.prompts).sum::<usize>() <= rows);
+            prop_assert!(grants.iter().filter(|g| of(g).image_pages.is_some()).count() <= images);
+            let used = |g: &Grant| {
+                of(g).image_pages.unwrap_or(0) + of(g).prompts[..g.prompts].iter().map(|n| n.pages).sum::<usize>()
+            };
+            prop_assert!(grants.iter().map(used).sum::<usize>() <= pages);
+            let fed = |g: &Grant| of(g).prompts[..g.prompts].iter().map(|n| n.positions).sum::<usize>();
+            prop_assert!(grants.iter().map(fed).sum::<usize>() <= positions);
+            prop_assert!(grants.iter().all(|g| g.prompts > 0));
+            if let Some(first) = candidates.first() {
+                let fits = rows > 0
+                    && (first.image_pages.is_none() || images > 0)
+                    && first.pages_wanted() <= pages
+                    && first.prompts[0].positions <= positions;
+                prop_assert_eq!(fits, grants.first().is_some_and(|g| g.look == first.look));
+            }
+        }
+
+        #[test]
+        fn a_flood_waits_behind_the_first_look_of_everybody_else(flood in 1_usize..30, late in 0_u64..100) {
+            let candidate = |rank, start_by, look| Candidate {
+                look: LookId(look),
+                rank,
+                start_by: Mono::from_nanos(start_by),
+                image_pages: Some(1),
+                prompts: prompts(vec![(1, 1)]),
+            };
+            let mut all: Vec<_> = (0..flood).map(|i| candidate(i, i as u64, i as u64)).collect();
+            all.push(candidate(0, 1000 + late, flood as u64));
+            all.sort_by_key(Candidate::order);
+            let place = all.iter().position(|c| c.look == LookId(flood as u64));
+            prop_assert_eq!(place, Some(1));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What the scheduler is asked and what it tells.
+
+use super::{draft::DraftKey, sequence::Sequence};
+use crate::model::{Found, Object};
+use spotter_core::{CameraId, Marks, Mono, Picture};
+
+/// A look in the engine; rises with each arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LookId(pub u64);
+
+/// A look as the scheduler sees it: no words, no answers.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// For fairness and for the reuse of tiles.
+    pub camera: Option<CameraId>,
+    /// `None`: text alone.
+    pub picture: Option<Picture>,
+    /// To be started by then; later it is not begun.
+    pub start_by: Mono,
+    /// To be answered by then; later it is stopped.
+    pub answer_by: Mono,
+    /// At least one.
+    pub asks: Vec<Ask>,
+    /// Tell every object as it is found.
+    pub objects: bool,
+}
+
+/// A prompt of a look.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Before its first step.
+    pub sequence: Sequence,
+    /// Under which its answer is remembered and drafted.
+    pub draft: Option<DraftKey>,
+}
+
+/// A prompt's result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What was found.
+    pub found: Found,
+    /// When.
+    pub marks: Marks,
+}
+
+/// Why a look cannot be answered, however long it waits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("prompt {prompt} {what}")]
+pub struct Unfit {
+    /// Index in the look.
+    pub prompt: usize,
+    /// What it wants and what there is.
+    pub what: String,
+}
+
+/// What happened to a look.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// An object of a prompt, given by its index in the look, is complete; more may follow.
+    Object(LookId, usize, Object),
+    /// All prompts are answered, in their order.
+    Answered {
+        /// Which look.
+        look: LookId,
+        /// One for each prompt.
+        findings: Vec<Finding>,
+        /// Pixels that the model saw; zeros without a picture.
+        model_size: (u32, u32),
+    },
+    /// It was not started in time, or not answered in time.
+    Late {
+        /// Which look.
+        look: LookId,
+    },
+    /// It can never be answered.
+    Failed {
+        /// Which look.
+        look: LookId,
+        /// Why.
+        why: Unfit,
+    },
+}
+
+/// How the engine works; every combination gives the same answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Steps in flight: 1 blocks, 2 is the pipeline, more runs ahead. The backend's slots bound it.
+    pub depth: usize,
+    /// Who turns a decision into the next input.
+    pub decide: Decide,
+    /// The previous answer rides along in the prefill.
+    pub draft: bool,
+    /// Unchanged tiles are not encoded again.
+    pub tile_reuse: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            depth: 2,
+            decide: Decide::Device,
+            draft: true,
+            tile_reuse: true,
+        }
+    }
+}
+
+/// Who turns a decision into the next input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decide {
+    /// The device: the next step is launched before the decision is known.
+    Device,
+    /// The host: a row waits for the commit of its last step.
+    Host,
+}
+
+/// Work done since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Steps launched.
+    pub steps: u64,
+    /// Images encoded.
+    pub images: u64,
+    /// Crops that went through the vision encoder.
+    pub crops_encoded: u64,
+    /// Crops that did not have to.
+    pub crops_reused: u64,
+    /// Prompts prefilled, those again that were evicted.
+    pub prefills: u64,
+    /// Positions of prompts and drafts that were prefilled.
+    pub prefill_positions: u64,
+    /// Positions of prompts that were in the cache already.
+    pub known_positions: u64,
+    /// Rows of one position.
+    pub decodes: u64,
+    /// Rows that were launched and whose result nobody wanted.
+    pub zombies: u64,
+    /// Decisions offered as drafts.
+    pub drafted: u64,
+    /// Of these, made by the model.
+    pub accepted: u64,
+    /// Rows sent back to the queue for want of pages.
+    pub evicted: u64,
+    /// Objects found.
+    pub objects: u64,
+}

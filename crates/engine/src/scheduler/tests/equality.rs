@@ -1,0 +1,262 @@
+//! Whatever happens around it, an answer is the answer that the same request gets alone.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use proptest::prelude::*;
+
+use super::{BOUNDS, ids};
+use crate::{
+    model::Found,
+    scheduler::{
+        backend::{Input, Limits},
+        constraint::Choices,
+        decision::Choosing,
+        draft::DraftKey,
+        request::{Ask, Decide, Event, LookId, Options, Request},
+        sequence::{Sequence, Skill},
+        worker::Worker,
+    },
+    sim::{SimBackend, SimCosts, SimModel},
+};
+use spotter_core::{
+    CameraId, Clock as _, ManualClock, Mono, Picture, Prompt, PromptId, Task, WallTime,
+};
+
+pub(super) const LIMITS: Limits = Limits {
+    slots: 3,
+    rows: 6,
+    pages: 60,
+    page_tokens: 4,
+    context: 60,
+    prefix_positions: 6,
+    images: 2,
+    positions: 400,
+    tokens: 100,
+};
+
+pub(super) const MODEL: SimModel = SimModel {
+    vocab: 24,
+    objects: 4,
+    crops: 3,
+    memory: true,
+};
+
+/// A look of the schedule; small numbers, so that cameras, pictures and prompts come again.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// Turns before it arrives.
+    wait: usize,
+    camera: u8,
+    /// `None` for text alone.
+    picture: Option<u8>,
+    prompts: Vec<(u8, u8)>,
+    /// To be started and to be answered in so many milliseconds.
+    limits_ms: [Option<u64>; 2],
+    /// Cancelled after so many turns.
+    cancel: Option<usize>,
+}
+
+fn plans() -> impl Strategy<Value = Vec<Plan>> {
+    let plan = (
+        0_usize..6,
+        0_u8..3,
+        prop::option::weighted(0.9, 0_u8..4),
+        prop::collection::vec((0_u8..6, 0_u8..12), 1..5),
+        [
+            prop::option::weighted(0.2, 0_u64..60),
+            prop::option::weighted(0.2, 0_u64..150),
+        ],
+        prop::option::weighted(0.1, 0_usize..12),
+    )
+        .prop_map(|(wait, camera, picture, prompts, limits_ms, cancel)| Plan {
+            wait,
+            camera,
+            picture,
+            prompts,
+            limits_ms,
+            cancel,
+        });
+    prop::collection::vec(plan, 1..9)
+}
+
+/// A picture of three strips of which only the last changes with `look`.
+fn picture(look: u8) -> Picture {
+    let bytes = (0..6).flat_map(|y| [if y < 4 { 7 } else { look }; 6]);
+    Picture::from_rgb(2, 6, bytes.collect()).expect("a picture")
+}
+
+fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
+    // The first tokens are those of a template, so that texts begin alike.
+    let template = [20 + u32::from(kind % 2), 5, 9, 9, 8];
+    let words = (0..words).map(|i| u32::from(i % 3) + 10);
+    let prompt = template.into_iter().chain(words).map(Input::Token);
+    let skill = match kind {
+        0 | 1 => Skill::Detect,
+        2 => Skill::Point,
+        5 => Skill::Text { reasoning: true },
+        _ => Skill::Text { reasoning: false },
+    };
+    let mut sequence = Sequence::new(skill, prompt.collect(), ids(), BOUNDS);
+    if kind == 4 {
+        let choices = Choices::new([&[11, 12][..], &[11, 13, 14], &[15]]);
+        sequence = sequence.choices(Arc::new(choices.expect("texts")));
+    }
+    if kind == 3 {
+        sequence = sequence.choosing(Choosing::TopP {
+            temperature: 0.5,
+            top_p: 0.3,
+            seed: 7,
+        });
+    }
+    let prompt = Prompt {
+        id: PromptId::new(&format!("p{index}-{kind}")).expect("id"),
+        revision: 1,
+        task: Task::Caption {
+            length: Default::default(),
+        },
+    };
+    Ask {
+        sequence,
+        draft: Some(DraftKey::new(&camera_id(camera), &prompt)),
+    }
+}
+
+fn camera_id(camera: u8) -> CameraId {
+    CameraId::new(&format!("c{camera}")).expect("id")
+}
+
+fn request(plan: &Plan, now: Mono) -> Request {
+    let asks = plan.prompts.iter().enumerate();
+    let [start_by, answer_by] = plan.limits_ms.map(|limit_ms| match limit_ms {
+        Some(ms) => now.after(Duration::from_millis(ms)),
+        None => Mono::from_nanos(u64::MAX),
+    });
+    Request {
+        camera: Some(camera_id(plan.camera)),
+        picture: plan.picture.map(picture),
+        start_by,
+        answer_by,
+        asks: asks.map(|(i, &kind)| ask(plan.camera, i, kind)).collect(),
+        objects: true,
+    }
+}
+
+fn worker(limits: Limits, options: Options) -> (Worker, ManualClock) {
+    let clock = ManualClock::at(WallTime::default());
+    let ms = Duration::from_millis;
+    let costs = SimCosts::constant(ms(4), ms(1), ms(2));
+    let backend = SimBackend::new(limits, MODEL, costs, clock.clone());
+    let shared = Arc::new(clock.clone());
+    (
+        Worker::new(Box::new(backend), MODEL.vocab, options, shared),
+        clock,
+    )
+}
+
+/// The same request alone, in the simplest engine: `None` when it does not fit.
+fn alone(plan: &Plan, limits: Limits) -> Option<Vec<Found>> {
+    let options = Options {
+        depth: 1,
+        decide: Decide::Host,
+        draft: false,
+        tile_reuse: false,
+    };
+    let (mut worker, clock) = worker(limits, options);
+    let plan = Plan {
+        limits_ms: [None; 2],
+        ..plan.clone()
+    };
+    worker.admit(request(&plan, clock.now()));
+    loop {
+        for event in worker.turn().expect("a sound engine") {
+            match event {
+                Event::Answered { findings, .. } => {
+                    return Some(findings.into_iter().map(|f| f.found).collect());
+                }
+                Event::Failed { .. } => return None,
+                Event::Late { .. } | Event::Object(..) => {}
+            }
+        }
+    }
+}
+
+/// Runs a schedule; every look ends in one way, and each answer is the one that it gets alone.
+fn check(plans: &[Plan], limits: Limits, options: Options) -> Result<(), TestCaseError> {
+    let (mut worker, clock) = worker(limits, options);
+    let mut inside: HashMap<LookId, (usize, Option<usize>)> = HashMap::new();
+    let mut shown: HashMap<(LookId, usize), usize> = HashMap::new();
+    let mut next = plans.iter().enumerate().peekable();
+    let (mut pause, mut ended, mut turns) = (0, 0, 0);
+    while next.peek().is_some() || !worker.is_idle() {
+        turns += 1;
+        prop_assert!(turns < 20_000, "something waits for ever");
+        while let Some((i, plan)) = next.next_if(|(_, plan)| plan.wait <= pause) {
+            inside.insert(worker.admit(request(plan, clock.now())), (i, plan.cancel));
+            pause = 0;
+        }
+        pause += 1;
+        for (id, (_, cancel)) in &mut inside {
+            *cancel = cancel.map(|turns| turns.saturating_sub(1));
+            if *cancel == Some(0) {
+                prop_assert!(worker.cancel(*id));
+            }
+        }
+        let before = inside.len();
+        inside.retain(|_, (_, cancel)| *cancel != Some(0));
+        ended += before - inside.len();
+        let events = worker.turn();
+        let events = events.map_err(|e| TestCaseError::fail(e.to_string()))?;
+        for event in events {
+            match event {
+                Event::Object(look, index, _) => *shown.entry((look, index)).or_default() += 1,
+                Event::Answered { look, findings, .. } => {
+                    let Some((i, _)) = inside.remove(&look) else {
+                        return Err(TestCaseError::fail("answered twice, or after a cancel"));
+                    };
+                    for (index, finding) in findings.iter().enumerate() {
+                        let told = shown.remove(&(look, index)).unwrap_or(0);
+                        prop_assert_eq!(told, finding.found.objects.len());
+                    }
+                    let found = findings.into_iter().map(|f| f.found).collect::<Vec<_>>();
+                    prop_assert_eq!(Some(found), alone(&plans[i], limits), "{:?}", plans[i]);
+                    ended += 1;
+                }
+                Event::Late { look } => {
+                    let (i, _) = inside.remove(&look).expect("a look that is inside");
+                    prop_assert!(plans[i].limits_ms.iter().any(Option::is_some));
+                    ended += 1;
+                }
+                Event::Failed { look, .. } => {
+                    let (i, _) = inside.remove(&look).expect("a look that is inside");
+                    prop_assert_eq!(alone(&plans[i], limits), None, "failed, but fits alone");
+                    ended += 1;
+                }
+            }
+        }
+    }
+    prop_assert_eq!(ended, plans.len(), "the books balance");
+    prop_assert!(inside.is_empty());
+    prop_assert_eq!(worker.pages_in_use(), 0, "every page came back");
+    Ok(())
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    (1_usize..4, any::<[bool; 3]>()).prop_map(|(depth, [device, draft, tile_reuse])| Options {
+        depth,
+        decide: match device {
+            true => Decide::Device,
+            false => Decide::Host,
+        },
+        draft,
+        tile_reuse,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_answer_is_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20) {
+        check(&plans, Limits { pages, rows, positions, tokens: rows + drafted, ..LIMITS }, options)?;
+    }
+}

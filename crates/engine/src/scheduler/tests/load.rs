@@ -1,0 +1,229 @@
+//! More than the engine can do: ages stay bounded, losses are counted, and a flood drowns its own camera only.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use super::{
+    BOUNDS,
+    equality::{LIMITS, MODEL},
+    ids,
+};
+use crate::{
+    scheduler::{
+        backend::{Input, Limits},
+        request::{Ask, Event, LookId, Options, Request},
+        sequence::{Sequence, Skill},
+        worker::Worker,
+    },
+    sim::{SimBackend, SimCosts},
+};
+use spotter_core::{CameraId, Clock as _, ManualClock, Mono, Picture, WallTime};
+
+const MS: Duration = Duration::from_millis(1);
+const EVER: [Duration; 2] = [Duration::from_secs(1_000_000); 2];
+
+struct Rig {
+    worker: Worker,
+    clock: ManualClock,
+    asked: HashMap<LookId, (u8, Mono)>,
+}
+
+/// How a look ended: camera, age of the frame, answered or late.
+type End = (u8, Duration, bool);
+
+impl Rig {
+    fn new() -> Self {
+        let clock = ManualClock::at(WallTime::default());
+        let limits = Limits {
+            pages: 400,
+            rows: 16,
+            ..LIMITS
+        };
+        let mut costs = SimCosts::constant(4 * MS, MS, 2 * MS);
+        costs.crop = 5 * MS;
+        let backend = SimBackend::new(limits, MODEL, costs, clock.clone());
+        let options = Options {
+            tile_reuse: false,
+            draft: false,
+            ..Options::default()
+        };
+        let shared = Arc::new(clock.clone());
+        Self {
+            worker: Worker::new(Box::new(backend), MODEL.vocab, options, shared),
+            clock,
+            asked: HashMap::new(),
+        }
+    }
+
+    /// A look at a frame received at `received`, to be started and to be answered so long after.
+    fn ask(&mut self, camera: u8, received: Mono, [start, answer]: [Duration; 2]) {
+        let bytes = received.as_nanos().to_le_bytes().repeat(3);
+        let sequence = Sequence::new(
+            Skill::Detect,
+            vec![Input::Token(7), Input::Token(9)],
+            ids(),
+            BOUNDS,
+        );
+        let id = self.worker.admit(Request {
+            camera: CameraId::new(&format!("c{camera}")).ok(),
+            picture: Picture::from_rgb(2, 4, bytes).ok(),
+            start_by: received.after(start),
+            answer_by: received.after(answer),
+            asks: vec![Ask {
+                sequence,
+                draft: None,
+            }],
+            objects: false,
+        });
+        self.asked.insert(id, (camera, received));
+    }
+
+    fn turn(&mut self) -> Vec<End> {
+        let events = self.worker.turn().expect("a sound engine");
+        let end = |event| {
+            let (look, answered) = match event {
+                Event::Answered { look, .. } => (look, true),
+                Event::Late { look } => (look, false),
+                other => panic!("{other:?}"),
+            };
+            let (camera, received) = self.asked.remove(&look).expect("asked once");
+            (camera, self.clock.now().since(received), answered)
+        };
+        events.into_iter().map(end).collect()
+    }
+
+    /// Time of a look alone.
+    fn service_time() -> Duration {
+        let mut longest = Duration::ZERO;
+        for at in 0..40 {
+            let mut rig = Self::new();
+            rig.clock.advance(at * MS);
+            rig.ask(0, rig.clock.now(), EVER);
+            while !rig.worker.is_idle() {
+                for (_, age, _) in rig.turn() {
+                    longest = longest.max(age);
+                }
+            }
+        }
+        longest
+    }
+}
+
+/// Cameras whose newest frame is taken when a permit is free, as the sampler does, at three times what the engine can:
+/// a look is begun within a service time or never, and stopped after two.
+#[test]
+fn at_three_times_the_capacity_answers_are_younger_than_two_service_times() {
+    const CAMERAS: u8 = 6;
+    const PERMITS: usize = 2;
+    let service = Rig::service_time();
+    let answered_alone = saturated(service, PERMITS);
+    // So many looks in a service time that three times the capacity is asked for.
+    let every = service * u32::from(CAMERAS) * 100 / (3 * answered_alone) as u32;
+    let mut rig = Rig::new();
+    let (mut next_frame, mut waiting) = (vec![Mono::default(); CAMERAS as usize], HashMap::new());
+    let (mut frames, mut replaced, mut ends) = (0, 0, Vec::new());
+    while rig.clock.now() < Mono::default().after(100 * service) {
+        for camera in 0..CAMERAS {
+            let due = &mut next_frame[camera as usize];
+            while *due <= rig.clock.now() {
+                frames += 1;
+                replaced += usize::from(waiting.insert(camera, *due).is_some());
+                *due = due.after(every);
+            }
+        }
+        while rig.asked.len() < PERMITS {
+            let oldest = waiting.iter().min_by_key(|(c, at)| (**at, **c));
+            let Some((camera, at)) = oldest.map(|(c, at)| (*c, *at)) else {
+                break;
+            };
+            waiting.remove(&camera);
+            rig.ask(camera, at, [service, 2 * service]);
+        }
+        match rig.asked.is_empty() {
+            true => rig.clock.advance(MS),
+            false => ends.extend(rig.turn()),
+        }
+    }
+    let answered: Vec<Duration> = ends.iter().filter(|e| e.2).map(|e| e.1).collect();
+    let late = ends.len() - answered.len();
+    assert_eq!(
+        frames,
+        replaced + waiting.len() + rig.asked.len() + late + answered.len()
+    );
+    assert!(
+        frames > 5 * answered.len() / 2,
+        "{} of {frames} frames answered: no overload",
+        answered.len()
+    );
+    let oldest = answered.iter().max().expect("answers");
+    assert!(*oldest < 2 * service, "{oldest:?}, service {service:?}");
+    // What is dropped is dropped for freshness and not for want of order: the engine answers as many as it ever can.
+    assert!(
+        answered.len() * 10 > answered_alone * 8,
+        "{} of {answered_alone} answered, {late} late",
+        answered.len()
+    );
+}
+
+/// Looks answered in a hundred service times when there is always a fresh one.
+fn saturated(service: Duration, permits: usize) -> usize {
+    let (mut rig, mut answered) = (Rig::new(), 0);
+    while rig.clock.now() < Mono::default().after(100 * service) {
+        while rig.asked.len() < permits {
+            rig.ask(0, rig.clock.now(), EVER);
+        }
+        answered += rig.turn().len();
+    }
+    answered
+}
+
+#[test]
+fn a_flood_of_one_camera_costs_another_no_more_than_its_share() {
+    let service = Rig::service_time();
+    let mut rig = Rig::new();
+    for _ in 0..60 {
+        rig.ask(0, rig.clock.now(), EVER);
+    }
+    for _ in 0..5 {
+        rig.turn();
+    }
+    rig.ask(1, rig.clock.now(), EVER);
+    let mut before = 0;
+    loop {
+        let ends = rig.turn();
+        if let Some((_, age, _)) = ends.iter().find(|end| end.0 == 1) {
+            assert!(
+                *age < 4 * service,
+                "{age:?} beside the flood, {service:?} alone"
+            );
+            break;
+        }
+        before += ends.len();
+    }
+    assert!(before < 20, "{before} looks of the flood went first");
+}
+
+#[test]
+fn a_look_that_starts_too_late_is_counted_and_not_begun() {
+    let mut rig = Rig::new();
+    let received = rig.clock.now();
+    rig.clock.advance(10 * MS);
+    rig.ask(0, received, [5 * MS, EVER[1]]);
+    assert_eq!(rig.turn(), [(0, 10 * MS, false)]);
+    assert_eq!(rig.worker.work().steps, 0);
+}
+
+#[test]
+fn a_look_that_runs_too_long_is_stopped_and_gives_its_pages_back() {
+    let mut rig = Rig::new();
+    rig.ask(0, rig.clock.now(), [EVER[0], 12 * MS]);
+    let mut ends = Vec::new();
+    while ends.is_empty() {
+        ends = rig.turn();
+    }
+    assert!(!ends[0].2 && ends[0].1 > 12 * MS, "{ends:?}");
+    assert!(rig.worker.work().steps > 0, "it had begun");
+    while !rig.worker.is_idle() {
+        assert_eq!(rig.turn(), []);
+    }
+    assert_eq!(rig.worker.pages_in_use(), 0);
+}

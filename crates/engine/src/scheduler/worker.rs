@@ -1,0 +1,188 @@
+//! The loop: the only place where the scheduler meets a device.
+//!
+//! ```text
+//!   turn   launch t+1 ─▶ commit t ─▶ finalize t+1        with one slot: launch t ─▶ finalize t ─▶ commit t
+//! ```
+//!
+//! The order is one for all depths: launch when a slot is free, bring masks as soon as everything before is committed, and
+//! wait for the device only when there is nothing else to do. The host's work for step t (decisions, answers, the plan and
+//! the masks of the next steps) happens while the device runs step t+1.
+
+use std::sync::Arc;
+
+use super::{
+    backend::{Backend, BackendError, Limits},
+    cost::{Costs, Host, Span},
+    request::{Event, LookId, Options, Request, Work},
+    schedule::Scheduler,
+    sequence::Unexpected,
+    timeline::Timeline,
+};
+use spotter_core::{Clock, Mono};
+
+/// The engine must stop; what is in flight is lost.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The device failed.
+    #[error("device: {0}")]
+    Backend(#[from] BackendError),
+    /// The device broke its contract.
+    #[error(transparent)]
+    Unexpected(#[from] Unexpected),
+}
+
+/// A scheduler with the device that it drives.
+pub struct Worker {
+    backend: Box<dyn Backend>,
+    scheduler: Scheduler,
+    clock: Arc<dyn Clock>,
+    costs: Costs,
+    timeline: Option<Timeline>,
+}
+
+impl Worker {
+    /// For a model with `vocab` tokens.
+    pub fn new(
+        backend: Box<dyn Backend>,
+        vocab: usize,
+        options: Options,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            scheduler: Scheduler::new(backend.limits(), vocab, options),
+            backend,
+            clock,
+            costs: Costs::default(),
+            timeline: None,
+        }
+    }
+
+    /// Works in another way from now on, with nothing remembered and all counts at zero: for measurements of one device in
+    /// several ways. Nothing may be inside.
+    pub fn restart(&mut self, options: Options) {
+        debug_assert!(self.is_idle(), "a look inside would be lost");
+        self.scheduler = Scheduler::new(self.backend.limits(), self.scheduler.vocab, options);
+        self.costs = Costs::default();
+        self.timeline = None;
+    }
+
+    /// What the device offers.
+    pub fn limits(&self) -> Limits {
+        self.backend.limits()
+    }
+
+    /// Keeps the spans of host and device from now on.
+    pub fn record(&mut self) {
+        self.timeline = Some(Timeline::default());
+    }
+
+    /// What was recorded.
+    pub fn timeline(&self) -> Option<&Timeline> {
+        self.timeline.as_ref()
+    }
+
+    /// Takes a look; it ends with an event of a later turn. Does not block.
+    pub fn admit(&mut self, request: Request) -> LookId {
+        self.scheduler.admit(request)
+    }
+
+    /// Nobody wants the look any more; no event will follow. False when it has ended already.
+    pub fn cancel(&mut self, look: LookId) -> bool {
+        self.scheduler.cancel(look)
+    }
+
+    /// True when a turn would do nothing.
+    pub fn is_idle(&self) -> bool {
+        self.scheduler.is_idle()
+    }
+
+    /// One turn of the loop; waits for at most one step of the device.
+    pub fn turn(&mut self) -> Result<Vec<Event>, DeviceError> {
+        let launched = self.launch()?;
+        self.finalize()?;
+        if !launched || self.scheduler.pipeline().is_full() {
+            self.commit()?;
+            self.finalize()?;
+        }
+        if self.scheduler.is_idle() {
+            self.costs.idle();
+        }
+        Ok(self.scheduler.take_events())
+    }
+
+    fn launch(&mut self) -> Result<bool, DeviceError> {
+        let began = self.clock.now();
+        let Some((slot, step)) = self.scheduler.next_step(began) else {
+            return Ok(false);
+        };
+        let planned = self.spent(Host::Plan, began);
+        self.backend.release(&self.scheduler.take_freed());
+        self.costs.rows(step.rows.len());
+        self.backend.launch(slot, step)?;
+        self.spent(Host::Launch, planned);
+        Ok(true)
+    }
+
+    fn finalize(&mut self) -> Result<(), DeviceError> {
+        let began = self.clock.now();
+        if let Some((slot, masks)) = self.scheduler.masks() {
+            self.backend.finalize(slot, masks)?;
+            self.spent(Host::Finalize, began);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), DeviceError> {
+        let Some(slot) = self.scheduler.pipeline().oldest() else {
+            return Ok(());
+        };
+        let began = self.clock.now();
+        let results = self.backend.commit(slot)?;
+        let times = results.times;
+        // From the device's end on it is the host's time: to notice, to fetch, to settle.
+        let arrived = times.ended().max(began).min(self.clock.now());
+        self.book(Host::Wait, began, arrived);
+        self.scheduler.committed(results, self.clock.now())?;
+        let settled = self.spent(Host::Commit, arrived);
+        self.costs.step(times, settled);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.step(slot, times);
+        }
+        Ok(())
+    }
+
+    /// Books the time since `began`; returns now.
+    fn spent(&mut self, what: Host, began: Mono) -> Mono {
+        let now = self.clock.now();
+        self.book(what, began, now);
+        now
+    }
+
+    fn book(&mut self, what: Host, began: Mono, ended: Mono) {
+        let span = Span { began, ended };
+        self.costs.host(what, span);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.host(what, span);
+        }
+    }
+
+    /// Pages that looks hold; text that is only remembered does not count.
+    pub fn pages_in_use(&self) -> usize {
+        self.scheduler.pages_in_use()
+    }
+
+    /// Work since the start.
+    pub fn work(&self) -> Work {
+        self.scheduler.work()
+    }
+
+    /// Costs since the start or the last [`Self::reset_costs`].
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Begins a new measurement.
+    pub fn reset_costs(&mut self) {
+        self.costs = Costs::default();
+    }
+}

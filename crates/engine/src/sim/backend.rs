@@ -1,0 +1,375 @@
+//! A device without tensors, in virtual time. It shows what the scheduler does on a device with given costs, and finds its
+//! mistakes: the "KV cache" holds a number for each position that depends on what was fed there, and a decision depends on
+//! every number that the row may read, and on nothing else.
+//!
+//! ```text
+//!   feed      token 17 at position 3 ─▶ cell[page][offset] = hash(17, 3)
+//!   decide    hash(cells of positions 0..=3, in order) ─▶ x = 412, or the end
+//! ```
+//!
+//! So an answer is a function of image, prompt and what was decided before, like a model's, and every stale, foreign or
+//! missing page changes it. Cells of released pages are poisoned; reading one is an error.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::scheduler::{
+    backend::{
+        Backend, BackendError, Committed, Feed, ImageJob, Input, KvTable, Limits, MaskSource,
+        PageId, Pick, Picked, Row, RowMask, SlotId, Step, StepTimes, TokenMask,
+    },
+    decision::Decision,
+};
+use spotter_core::{CameraId, Clock as _, ManualClock, Mono};
+
+/// What a simulated device costs.
+#[derive(Clone)]
+pub struct SimCosts {
+    /// Forward pass and sampling of a step with so many rows and positions.
+    pub step: Arc<dyn Fn(usize, usize) -> (Duration, Duration) + Send + Sync>,
+    /// A crop through the vision encoder and its share of the prefix.
+    pub crop: Duration,
+    /// The host's work for a step; it passes at the commit.
+    pub bookkeeping: Duration,
+}
+
+impl SimCosts {
+    /// Every step costs the same.
+    pub fn constant(forward: Duration, sampling: Duration, bookkeeping: Duration) -> Self {
+        Self {
+            step: Arc::new(move |_, _| (forward, sampling)),
+            crop: Duration::ZERO,
+            bookkeeping,
+        }
+    }
+}
+
+/// How the simulated model answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimModel {
+    /// Ids of the vocabulary; 0 ends an answer.
+    pub vocab: usize,
+    /// One of so many x decisions is the end.
+    pub objects: u64,
+    /// Crops of a picture.
+    pub crops: usize,
+    /// Keep and check a number for every position. Off, answers are noise, and a step takes next to no real time.
+    pub memory: bool,
+}
+
+/// See the module.
+pub struct SimBackend {
+    limits: Limits,
+    model: SimModel,
+    costs: SimCosts,
+    clock: ManualClock,
+    /// `None` was never written, or was released since.
+    cells: Vec<Option<u64>>,
+    tiles: HashMap<CameraId, Vec<Vec<u8>>>,
+    slots: Vec<Option<Flight>>,
+    device_free: Mono,
+}
+
+/// A step in a slot. What it decides is known at once; when, is a matter of the virtual clock.
+struct Flight {
+    step: Step,
+    hidden: Vec<Vec<u64>>,
+    results: Committed,
+    finalized: bool,
+    sampling: Duration,
+}
+
+impl SimBackend {
+    /// A device with its own clock, which passes while the host waits for it.
+    pub fn new(limits: Limits, model: SimModel, costs: SimCosts, clock: ManualClock) -> Self {
+        Self {
+            limits,
+            model,
+            costs,
+            clock,
+            cells: vec![None; limits.pages * limits.page_tokens],
+            tiles: HashMap::new(),
+            slots: (0..limits.slots).map(|_| None).collect(),
+            device_free: Mono::default(),
+        }
+    }
+
+    fn cell(&self, kv: &KvTable, position: usize) -> Result<usize, BackendError> {
+        let tokens = self.limits.page_tokens;
+        let (pages, at) = match position.checked_sub(kv.prefix_positions) {
+            Some(own) => (&kv.own, own),
+            None => (&kv.prefix, position),
+        };
+        let page = pages.get(at / tokens);
+        let page = page.ok_or_else(|| BackendError(format!("position {position} has no page")))?;
+        Ok(page.0 as usize * tokens + at % tokens)
+    }
+
+    fn encode(&mut self, image: &ImageJob, results: &mut Committed) -> Result<(), BackendError> {
+        let picture = &image.picture;
+        let rows: Vec<&[u8]> = (0..picture.height()).map(|y| picture.row(0, y)).collect();
+        let strip = rows.len().div_ceil(self.model.crops).max(1);
+        let crops: Vec<Vec<u8>> = rows.chunks(strip).map(<[&[u8]]>::concat).collect();
+        let before = image.camera.as_ref().and_then(|c| self.tiles.get(c));
+        let same = |(i, crop): (usize, &Vec<u8>)| before.and_then(|b| b.get(i)) == Some(crop);
+        let reused = crops.iter().enumerate().filter(|&c| same(c)).count();
+        results.crops_reused += reused;
+        results.crops_encoded += crops.len() - reused;
+        let features = crops
+            .iter()
+            .fold(0, |all, crop| xxh3_64_with_seed(crop, all));
+        if let Some(camera) = &image.camera {
+            self.tiles.insert(camera.clone(), crops);
+        }
+        let kv = KvTable {
+            prefix: image.pages.clone(),
+            prefix_positions: self.limits.prefix_positions,
+            own: Vec::new(),
+        };
+        for position in 0..self.limits.prefix_positions {
+            let cell = self.cell(&kv, position)?;
+            self.cells[cell] = Some(mix(features, position as u64));
+        }
+        results.model_sizes.push((84, 84));
+        Ok(())
+    }
+
+    /// What a row feeds; `None` for a zombie.
+    fn inputs(&self, row: &Row) -> Result<Option<Vec<Input>>, BackendError> {
+        let from = match &row.inputs {
+            Feed::Host(inputs) => return Ok(Some(inputs.clone())),
+            Feed::Carry(from) => from,
+        };
+        let flight = self.slots.get(from.slot.0).and_then(Option::as_ref);
+        let flight = flight.filter(|flight| flight.finalized);
+        let picked = flight.and_then(|flight| flight.results.picked.get(from.row));
+        let picked = picked.ok_or_else(|| {
+            BackendError(format!(
+                "row {} of slot {} is not in flight, or not decided",
+                from.row, from.slot.0
+            ))
+        })?;
+        match picked[..] {
+            [one] => Ok(Decision::of(one).map(|decision| vec![decision.input()])),
+            _ => Err(BackendError("a carried row has one pick".into())),
+        }
+    }
+
+    /// Writes the row's cells and returns the hidden state of each pick; none for a zombie.
+    fn forward(&mut self, row: &Row) -> Result<Vec<u64>, BackendError> {
+        let Some(inputs) = self.inputs(row)? else {
+            return Ok(Vec::new());
+        };
+        if !self.model.memory {
+            let hidden = xxh3_64(&(row.position as u64).to_le_bytes());
+            return Ok(vec![hidden; row.picks.len()]);
+        }
+        let mut state = 0;
+        for position in 0..row.position {
+            let cell = self.cells[self.cell(&row.kv, position)?];
+            let cell = cell.ok_or_else(|| {
+                BackendError(format!(
+                    "position {position} is read and was never written, or was released"
+                ))
+            })?;
+            state = mix(state, cell);
+        }
+        let mut hidden = Vec::new();
+        for (position, input) in (row.position..).zip(&inputs) {
+            let cell = self.cell(&row.kv, position)?;
+            let value = mix(position as u64, number(*input));
+            self.cells[cell] = Some(value);
+            state = mix(state, value);
+            hidden.push(state);
+        }
+        Ok(hidden.split_off(inputs.len() - row.picks.len()))
+    }
+
+    fn decide(&self, pick: &Pick, hidden: u64, mask: Option<&TokenMask>) -> Picked {
+        let share = |bits: u64| (bits % 1000) as f32 / 1000.0;
+        let coord = |probability| Picked::Coord {
+            bin: (hidden >> 8) as u16 % 1024,
+            probability,
+            sharpness: share(hidden >> 20),
+        };
+        match pick {
+            Pick::CoordOrEnd if hidden.is_multiple_of(self.model.objects) => Picked::End {
+                probability: share(hidden >> 20),
+            },
+            Pick::CoordOrEnd => coord(share(hidden >> 40)),
+            Pick::Coord => coord(1.0),
+            Pick::Size => Picked::Size {
+                width_bin: (hidden >> 8) as u16 % 1024,
+                height_bin: (hidden >> 24) as u16 % 1024,
+                sharpness: share(hidden >> 40),
+            },
+            Pick::Token {
+                mask: source,
+                sampling,
+            } => {
+                // The random number of the nucleus is part of what decides.
+                let seed = xxh3_64(format!("{sampling:?}").as_bytes());
+                let first = mix(hidden, seed) % self.model.vocab as u64;
+                let allowed = |id: &u32| match (source, mask) {
+                    (MaskSource::Banned(banned), _) => !banned.contains(id),
+                    (MaskSource::Host, Some(mask)) => mask.allows(*id),
+                    (MaskSource::Host, None) => false,
+                };
+                let vocab = self.model.vocab as u32;
+                let ids = (first as u32..vocab).chain(0..first as u32);
+                match ids.into_iter().find(allowed) {
+                    Some(id) => Picked::Token {
+                        id,
+                        probability: share(hidden >> 20),
+                        coord_bin: (hidden >> 8) as u16 % 1024,
+                    },
+                    None => Picked::Nothing,
+                }
+            }
+        }
+    }
+
+    fn flight(&mut self, slot: SlotId) -> Result<&mut Option<Flight>, BackendError> {
+        let flight = self.slots.get_mut(slot.0);
+        flight.ok_or_else(|| BackendError(format!("slot {} does not exist", slot.0)))
+    }
+
+    /// Pages that the step writes belong to one row or image each.
+    fn check_writes(&self, step: &Step) -> Result<(), BackendError> {
+        let tokens = self.limits.page_tokens;
+        let mut written = vec![false; self.limits.pages];
+        let images = step.images.iter().flat_map(|image| &image.pages);
+        let rows = step.rows.iter().flat_map(|row| {
+            let from = (row.position - row.kv.prefix_positions) / tokens;
+            row.kv.own.iter().skip(from)
+        });
+        for page in images.chain(rows) {
+            if std::mem::replace(&mut written[page.0 as usize], true) {
+                return Err(BackendError(format!("{page:?} is written by two")));
+            }
+        }
+        let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
+        let picks = step.rows.iter().flat_map(|row| &row.picks);
+        let tokens = picks.filter(|pick| pick.is_token()).count();
+        let Limits { rows, images, .. } = self.limits;
+        match step.rows.len() > rows
+            || step.images.len() > images
+            || positions > self.limits.positions
+            || tokens > self.limits.tokens
+        {
+            true => Err(BackendError(
+                "more rows, images, positions or tokens than the device takes".into(),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Backend for SimBackend {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        if self.flight(slot)?.is_some() {
+            return Err(BackendError(format!("slot {} is not free", slot.0)));
+        }
+        if self.slots.iter().flatten().any(|flight| !flight.finalized) {
+            return Err(BackendError("a step before it waits for its masks".into()));
+        }
+        self.check_writes(&step)?;
+        let mut results = Committed::default();
+        for image in &step.images {
+            self.encode(image, &mut results)?;
+        }
+        let mut hidden = Vec::with_capacity(step.rows.len());
+        for row in &step.rows {
+            hidden.push(self.forward(row)?);
+        }
+        let positions = step.rows.iter().map(|row| row.inputs.positions()).sum();
+        let (forward, sampling) = (self.costs.step)(step.rows.len(), positions);
+        results.times = StepTimes {
+            started: self.clock.now().max(self.device_free),
+            encode: self.costs.crop * results.crops_encoded as u32,
+            rows: forward,
+            ..StepTimes::default()
+        };
+        let mut flight = Flight {
+            finalized: !step.rows.iter().any(Row::wants_mask),
+            step,
+            hidden,
+            results,
+            sampling,
+        };
+        self.device_free = flight.results.times.ended();
+        if flight.finalized {
+            self.sample(&mut flight, &[]);
+        }
+        self.slots[slot.0] = Some(flight);
+        Ok(())
+    }
+
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        let flight = self.flight(slot)?.take();
+        let Some(mut flight) = flight.filter(|flight| !flight.finalized) else {
+            return Err(BackendError(format!("slot {} wants no masks", slot.0)));
+        };
+        flight.finalized = true;
+        let times = &mut flight.results.times;
+        times.mask_wait = self.clock.now().since(times.ended());
+        self.sample(&mut flight, &masks);
+        self.slots[slot.0] = Some(flight);
+        Ok(())
+    }
+
+    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+        let flight = self.flight(slot)?.take();
+        let Some(flight) = flight.filter(|flight| flight.finalized) else {
+            return Err(BackendError(format!("slot {} has no results", slot.0)));
+        };
+        let wait = flight.results.times.ended().since(self.clock.now());
+        self.clock.advance(wait + self.costs.bookkeeping);
+        Ok(flight.results)
+    }
+
+    fn release(&mut self, pages: &[PageId]) {
+        let tokens = self.limits.page_tokens;
+        for page in pages {
+            self.cells[page.0 as usize * tokens..][..tokens].fill(None);
+        }
+    }
+}
+
+impl SimBackend {
+    fn sample(&mut self, flight: &mut Flight, masks: &[RowMask]) {
+        let mut picked = Vec::with_capacity(flight.step.rows.len());
+        for (i, (row, hidden)) in flight.step.rows.iter().zip(&flight.hidden).enumerate() {
+            let mask = masks.iter().find(|mask| mask.row == i).map(|m| &m.mask);
+            picked.push(match hidden.is_empty() {
+                true => vec![Picked::Nothing; row.picks.len()],
+                false => {
+                    let picks = row.picks.iter().zip(hidden);
+                    picks.map(|(pick, &h)| self.decide(pick, h, mask)).collect()
+                }
+            });
+        }
+        flight.results.picked = picked;
+        flight.results.times.sampling = flight.sampling;
+        self.device_free = flight.results.times.ended();
+    }
+}
+
+fn mix(a: u64, b: u64) -> u64 {
+    xxh3_64_with_seed(&b.to_le_bytes(), a)
+}
+
+fn number(input: Input) -> u64 {
+    match input {
+        Input::Token(id) => u64::from(id),
+        Input::Coord(coord) => 1 << 40 | u64::from(coord.to_bits()),
+        Input::Size(width, height) => {
+            u64::from(width.to_bits()) << 32 | u64::from(height.to_bits()) ^ 2 << 60
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Golden models on any backend: what a set holds, and its cases run to their ends without the engine.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::{
+    model::{Found, ModelConfig, TokenIds, Weights, WeightsFile, picture_from_image},
+    scheduler::{
+        backend::{Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step},
+        sequence::{Bounds, Sequence, Skill},
+    },
+};
+use spotter_core::Picture;
+
+/// Dimensions of the model of a set.
+pub fn config(set: &Path) -> ModelConfig {
+    let path = set.join("config.json");
+    let json = String::from_utf8(super::bytes(&path)).unwrap();
+    ModelConfig::from_json(&json, &path.display().to_string()).unwrap()
+}
+
+/// Its weights.
+pub fn weights(set: &Path, config: &ModelConfig) -> Weights {
+    let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
+    Weights::load(config, &mut file).unwrap()
+}
+
+/// One of its pictures.
+pub fn picture(set: &Path, image: &str) -> Picture {
+    let path = set.join("images").join(format!("{image}.png"));
+    picture_from_image(image::load_from_memory(&super::bytes(&path)).unwrap()).unwrap()
+}
+
+/// Pages of the image prefix, and of row `row`: 160 positions.
+pub fn pages(backend: &dyn Backend, row: usize) -> (Vec<PageId>, Vec<PageId>) {
+    let limits = backend.limits();
+    let prefix = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
+    let own = 160_usize.div_ceil(limits.page_tokens) as u32;
+    let first = prefix + row as u32 * own;
+    (
+        (0..prefix).map(PageId).collect(),
+        (first..first + own).map(PageId).collect(),
+    )
+}
+
+/// Where the KV of row `row` lies, behind an image.
+pub fn kv(backend: &dyn Backend, row: usize) -> KvTable {
+    let (prefix, own) = pages(backend, row);
+    KvTable {
+        prefix,
+        prefix_positions: backend.limits().prefix_positions,
+        own,
+    }
+}
+
+/// The same without an image.
+pub fn alone(backend: &dyn Backend, row: usize) -> KvTable {
+    KvTable {
+        own: pages(backend, row).1,
+        ..KvTable::default()
+    }
+}
+
+/// Row `index`, `after` positions behind the image.
+pub fn row(backend: &dyn Backend, index: usize, after: usize, inputs: Feed, picks: &[Pick]) -> Row {
+    let kv = kv(backend, index);
+    Row {
+        inputs,
+        position: kv.prefix_positions + after,
+        kv,
+        picks: picks.to_vec(),
+    }
+}
+
+/// Inputs of these ids.
+pub fn tokens(ids: &[u32]) -> Vec<Input> {
+    ids.iter().copied().map(Input::Token).collect()
+}
+
+/// Runs sequences to their ends, all that are not finished in every step, the image in the first.
+pub fn run(
+    backend: &mut dyn Backend,
+    picture: Option<Picture>,
+    sequences: Vec<Sequence>,
+) -> Vec<Found> {
+    let image = picture.map(|picture| job(backend, picture));
+    run_with(backend, image, sequences, |pick| pick)
+}
+
+/// A picture of no camera, whose prefix comes where all rows look for it.
+pub fn job(backend: &dyn Backend, picture: Picture) -> ImageJob {
+    ImageJob {
+        picture,
+        pages: pages(backend, 0).0,
+        camera: None,
+    }
+}
+
+/// The same with other decisions than the sequences ask for.
+pub fn run_with(
+    backend: &mut dyn Backend,
+    mut image: Option<ImageJob>,
+    mut sequences: Vec<Sequence>,
+    instead: fn(Pick) -> Pick,
+) -> Vec<Found> {
+    let prefix_positions = image
+        .as_ref()
+        .map_or(0, |_| backend.limits().prefix_positions);
+    let mut positions = vec![prefix_positions; sequences.len()];
+    loop {
+        let mut step = Step::default();
+        let mut running = Vec::new();
+        for (i, sequence) in sequences.iter().enumerate() {
+            let Some(feed) = sequence.feed() else {
+                continue;
+            };
+            let kv = match prefix_positions {
+                0 => alone(backend, i),
+                _ => kv(backend, i),
+            };
+            running.push((i, feed.inputs.len()));
+            step.rows.push(Row {
+                inputs: Feed::Host(feed.inputs),
+                position: positions[i],
+                kv,
+                picks: vec![instead(feed.pick)],
+            });
+        }
+        if running.is_empty() {
+            return sequences.into_iter().map(Sequence::into_found).collect();
+        }
+        step.images.extend(image.take());
+        backend.launch(SlotId(0), step).unwrap();
+        let committed = backend.commit(SlotId(0)).unwrap();
+        for ((i, fed), picked) in running.into_iter().zip(committed.picked.concat()) {
+            positions[i] += fed;
+            sequences[i].advance(picked).unwrap();
+        }
+    }
+}
+
+/// A case of `md2-full`, which has ids instead of words.
+pub fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
+    let skill = match case["case"]["skill"].as_str().unwrap() {
+        "detect" => Skill::Detect,
+        "point" => Skill::Point,
+        _ => Skill::Text { reasoning: false },
+    };
+    let ids: Vec<u32> = serde_json::from_value(case["expected"]["prompt_ids"].clone()).unwrap();
+    let setting = |key: &str| case["case"]["settings"][key].as_u64().unwrap_or(50) as usize;
+    let bounds = Bounds {
+        max_objects: setting("max_objects"),
+        max_tokens: setting("max_tokens"),
+    };
+    Sequence::new(skill, tokens(&ids), TokenIds::of(config), bounds)
+}

@@ -1,0 +1,53 @@
+//! Engines on simulated devices, for tests of what stands around an engine.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    front::Engine,
+    scheduler::{
+        Options,
+        backend::{Backend, Limits},
+        sequence::Bounds,
+    },
+    sim::{SimBackend, SimCosts, SimModel},
+    testing,
+};
+use spotter_core::{Clock, ManualClock};
+
+/// A device whose steps cost nothing, and which finds so many objects; its time is of no importance, so it has its own.
+pub fn device(objects: u64) -> SimBackend {
+    let (config, _) = testing::micro_model();
+    let limits = Limits {
+        slots: 2,
+        rows: 4,
+        pages: 64,
+        page_tokens: 16,
+        context: 200,
+        prefix_positions: config.prefix_positions(),
+        images: 1,
+        positions: 400,
+        tokens: 400,
+    };
+    let model = SimModel {
+        vocab: config.text.vocab_size,
+        objects,
+        crops: 1,
+        memory: false,
+    };
+    let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    SimBackend::new(limits, model, costs, ManualClock::default())
+}
+
+/// An engine on a device.
+pub fn engine(device: impl Backend + 'static, clock: Arc<dyn Clock>) -> Engine {
+    let bounds = Bounds {
+        max_objects: 5,
+        max_tokens: 8,
+    };
+    Engine::new(
+        Box::new(device),
+        testing::micro_model(),
+        (bounds, Options::default()),
+        clock,
+    )
+}

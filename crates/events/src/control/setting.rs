@@ -1,0 +1,170 @@
+//! Where the values that may be changed stand in a camera, and what they may be.
+
+use std::ops::RangeInclusive;
+
+use spotter_core::{
+    PromptId, Refusal, RefusalCode, Setting, Task,
+    config::{Camera, CameraPrompt, defaults as d, prompt_text},
+};
+
+/// All values of a camera that may be changed, as they are.
+pub fn all(camera: &Camera) -> Vec<Setting> {
+    let mut settings = vec![
+        Setting::Enabled(camera.enabled),
+        Setting::RateHz(camera.rate_hz),
+        Setting::MotionGate(camera.motion.on),
+    ];
+    for prompt in &camera.prompts {
+        let id = || prompt.id.clone();
+        settings.extend([
+            Setting::Text(id(), prompt.task.text().to_owned()),
+            Setting::PromptEnabled(id(), prompt.enabled),
+            Setting::MinScore(id(), prompt.min_score),
+        ]);
+    }
+    settings
+}
+
+/// The camera's own value of the thing that `like` is a value of; `None` when it has no such prompt.
+pub fn current(camera: &Camera, like: &Setting) -> Option<Setting> {
+    all(camera).into_iter().find(|own| own.is_same_key(like))
+}
+
+/// Puts a value in. A prompt that the camera does not have is passed over.
+///
+/// A prompt whose rate is its camera's follows it: who changes the camera's rate means these.
+pub(super) fn put(camera: &mut Camera, setting: &Setting) {
+    match setting {
+        Setting::Enabled(on) => camera.enabled = *on,
+        Setting::RateHz(rate_hz) => {
+            let before_hz = camera.rate_hz;
+            let follow = |prompt: &&mut CameraPrompt| prompt.rate_hz == before_hz;
+            for prompt in camera.prompts.iter_mut().filter(follow) {
+                prompt.rate_hz = *rate_hz;
+            }
+            camera.rate_hz = *rate_hz;
+        }
+        Setting::MotionGate(on) => camera.motion.on = *on,
+        Setting::Text(id, text) => {
+            with_prompt(camera, id, |prompt| {
+                prompt.task = asking(&prompt.task, text)
+            });
+        }
+        Setting::PromptEnabled(id, on) => with_prompt(camera, id, |prompt| prompt.enabled = *on),
+        Setting::MinScore(id, score) => with_prompt(camera, id, |prompt| prompt.min_score = *score),
+    }
+}
+
+fn with_prompt(camera: &mut Camera, id: &PromptId, change: impl FnOnce(&mut CameraPrompt)) {
+    if let Some(prompt) = camera.prompts.iter_mut().find(|prompt| prompt.id == *id) {
+        change(prompt);
+    }
+}
+
+/// The same task with other words. A question keeps its choices; a caption has no words.
+fn asking(task: &Task, text: &str) -> Task {
+    let object = text.to_owned();
+    match task {
+        Task::Detect { .. } => Task::Detect { object },
+        Task::Point { .. } => Task::Point { object },
+        Task::Query { choices, .. } => Task::Query {
+            question: object,
+            choices: choices.clone(),
+        },
+        Task::Caption { length } => Task::Caption { length: *length },
+    }
+}
+
+/// The value as it will be, or why it cannot be: the file's own rules.
+pub(super) fn checked(setting: &Setting) -> Result<Setting, Refusal> {
+    match setting {
+        Setting::RateHz(rate_hz) => in_range("rate", *rate_hz, d::RATE_HZ_RANGE)?,
+        Setting::MinScore(_, score) => in_range("min_score", *score, d::SHARE_RANGE)?,
+        Setting::Text(id, text) => return Ok(Setting::Text(id.clone(), words(text)?)),
+        Setting::Enabled(_) | Setting::MotionGate(_) | Setting::PromptEnabled(..) => {}
+    }
+    Ok(setting.clone())
+}
+
+/// The words of a prompt, trimmed, by the file's own rules.
+pub(super) fn words(text: &str) -> Result<String, Refusal> {
+    let code = match text.trim().chars().count() > d::PROMPT_TEXT_MAX_CHARS {
+        true => RefusalCode::TooLong,
+        false => RefusalCode::BadValue,
+    };
+    prompt_text(text).map_err(|why| Refusal::new(code, format!("prompt text: {why}")))
+}
+
+/// An error when `value` is outside of `range`.
+pub(super) fn in_range(name: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), Refusal> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (least, most) = (range.start(), range.end());
+    let text = format!("{name}: {value} is not within {least} to {most}");
+    Err(Refusal::new(RefusalCode::BadValue, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_without_a_rate_of_its_own_follows_its_camera() {
+        let slow = CameraPrompt {
+            rate_hz: 0.2,
+            ..spotter_core::testing::prompt("parcel")
+        };
+        let mut camera = spotter_core::testing::camera(
+            "gate",
+            vec![spotter_core::testing::prompt("person"), slow],
+        );
+        put(&mut camera, &Setting::RateHz(4.0));
+        let rates: Vec<f64> = camera.prompts.iter().map(|prompt| prompt.rate_hz).collect();
+        assert_eq!((camera.rate_hz, rates), (4.0, vec![4.0, 0.2]));
+    }
+
+    #[test]
+    fn every_value_can_be_read_and_put_back() {
+        let mut camera =
+            spotter_core::testing::camera("gate", vec![spotter_core::testing::prompt("person")]);
+        let person = camera.prompts[0].id.clone();
+        let changes = [
+            Setting::Enabled(false),
+            Setting::RateHz(2.5),
+            Setting::MotionGate(true),
+            Setting::Text(person.clone(), "person with a hat".into()),
+            Setting::PromptEnabled(person.clone(), false),
+            Setting::MinScore(person, 0.5),
+        ];
+        for change in &changes {
+            assert_ne!(current(&camera, change).as_ref(), Some(change));
+            put(&mut camera, change);
+            assert_eq!(current(&camera, change).as_ref(), Some(change));
+        }
+        assert_eq!(all(&camera), changes);
+        let other = Setting::MinScore(PromptId::new("dog").unwrap(), 0.5);
+        assert_eq!(current(&camera, &other), None);
+    }
+
+    #[test]
+    fn values_obey_the_rules_of_the_file() {
+        let person = PromptId::new("person").unwrap();
+        let text = |text: &str| checked(&Setting::Text(person.clone(), text.to_owned()));
+        assert_eq!(
+            text("  a dog "),
+            Ok(Setting::Text(person.clone(), "a dog".into()))
+        );
+        let refused = text(&"x".repeat(240)).unwrap_err();
+        assert_eq!(refused.code, RefusalCode::TooLong);
+        assert!(refused.text.contains("240 characters, limit 200"));
+        assert_eq!(text(" ").unwrap_err().code, RefusalCode::BadValue);
+        assert_eq!(text("a\tb").unwrap_err().code, RefusalCode::BadValue);
+        for wrong in [0.0, -1.0, 31.0, f64::NAN, f64::INFINITY] {
+            let refused = checked(&Setting::RateHz(wrong)).unwrap_err();
+            assert!(refused.text.contains("0.01 to 30"), "{refused}");
+        }
+        assert!(checked(&Setting::MinScore(person.clone(), 1.0)).is_ok());
+        assert!(checked(&Setting::MinScore(person.clone(), 1.01)).is_err());
+    }
+}

@@ -1,0 +1,326 @@
+//! Counting what is there without flapping.
+//!
+//! One rule serves presence and count, because "present" is "at least one":
+//! - **up**: a count is believed when `m` of the last `n` looks saw so many or more;
+//! - **down**: it falls to the most that was seen in the last `m` looks and in the last `end_after`, whichever reaches
+//!   back further, and older looks are forgotten;
+//! - **unknown** until something was confirmed or `n` looks confirmed nothing, and again when nobody looks. Looks before
+//!   the first "nothing" are forgotten too.
+//!
+//! So presence changes at most once in `m` looks, whatever the model says.
+
+use std::{collections::VecDeque, time::Duration};
+
+use spotter_core::Mono;
+
+/// Is it there?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Nobody knows: not looked enough, or not looking.
+    Unknown,
+    /// Confirmed.
+    On,
+    /// Confirmed that there is none.
+    Off,
+}
+
+/// How much it takes to believe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// `m` of the last `n` looks, `1 <= m <= n`.
+    pub confirm: (u32, u32),
+    /// Unseen for at least so long = gone.
+    pub end_after: Duration,
+    /// Without a look for longer, nothing is known.
+    pub stale_after: Duration,
+}
+
+/// What is believed of one prompt. Times given to it must not run backwards.
+#[derive(Clone, Debug)]
+pub struct Hysteresis {
+    rules: Rules,
+    /// Counts of the last looks, at most `n`, oldest first.
+    recent: VecDeque<u32>,
+    peaks: Peaks,
+    believed: Option<u32>,
+    last_look: Option<Mono>,
+}
+
+impl Hysteresis {
+    /// Nothing is known.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            recent: VecDeque::new(),
+            peaks: Peaks::default(),
+            believed: None,
+            last_look: None,
+        }
+    }
+
+    /// A look saw `count` things.
+    pub fn look(&mut self, count: u32, now: Mono) {
+        self.expire(now);
+        self.last_look = Some(now);
+        let (_, window) = self.rules.confirm;
+        self.recent.push_back(count);
+        if self.recent.len() > window as usize {
+            self.recent.pop_front();
+        }
+        self.peaks.look(count, now);
+        self.believed = match self.believed {
+            None => self.first_belief(),
+            Some(believed) => Some(self.next_belief(believed, now)),
+        };
+    }
+
+    /// Forgets what is known when the last look is too long ago. True when something was forgotten.
+    pub fn expire(&mut self, now: Mono) -> bool {
+        let stale = |last| now.since(last) > self.rules.stale_after;
+        self.last_look.is_some_and(stale) && self.forget()
+    }
+
+    /// Nobody looks any more, or what is looked for has changed. True when something was known.
+    pub fn forget(&mut self) -> bool {
+        let was_known = self.presence() != Presence::Unknown;
+        *self = Self::new(self.rules);
+        was_known
+    }
+
+    /// Other rules from now on; what is known is kept.
+    pub fn obey(&mut self, rules: Rules) {
+        self.rules = rules;
+        let (_, window) = rules.confirm;
+        let beyond = self.recent.len().saturating_sub(window as usize);
+        self.recent.drain(..beyond);
+    }
+
+    /// Is it there?
+    pub fn presence(&self) -> Presence {
+        match self.count() {
+            None => Presence::Unknown,
+            Some(0) => Presence::Off,
+            Some(_) => Presence::On,
+        }
+    }
+
+    /// How many are there; `None` = unknown. At least 1 exactly while [`Presence::On`].
+    pub fn count(&self) -> Option<u32> {
+        self.believed
+    }
+
+    fn first_belief(&mut self) -> Option<u32> {
+        let (_, window) = self.rules.confirm;
+        match self.confirmed() {
+            0 if self.recent.len() < window as usize => None,
+            0 => {
+                self.recent.clear();
+                Some(0)
+            }
+            confirmed => Some(confirmed),
+        }
+    }
+
+    fn next_belief(&mut self, believed: u32, now: Mono) -> u32 {
+        let confirmed = self.confirmed();
+        if confirmed > believed {
+            return confirmed;
+        }
+        let most_seen = self.peaks.most_seen(self.rules, now);
+        if most_seen < believed {
+            self.recent.clear();
+        }
+        believed.min(most_seen)
+    }
+
+    /// The highest count that `m` of the last looks reached: the `m`-th highest of them, 0 before there are `m`.
+    fn confirmed(&self) -> u32 {
+        let mut highest_first: Vec<u32> = self.recent.iter().copied().collect();
+        highest_first.sort_unstable_by(|a, b| b.cmp(a));
+        let (needed, _) = self.rules.confirm;
+        highest_first
+            .get(needed as usize - 1)
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+/// The most that was seen lately. Only looks that no later one reached are kept, so the oldest saw the most, and
+/// there are never more than there are different counts.
+#[derive(Clone, Debug, Default)]
+struct Peaks {
+    looks: u64,
+    /// Falling counts, oldest first.
+    falling: VecDeque<Peak>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Peak {
+    count: u32,
+    seen: Mono,
+    look: u64,
+}
+
+impl Peaks {
+    fn look(&mut self, count: u32, now: Mono) {
+        self.looks += 1;
+        while self.falling.back().is_some_and(|peak| peak.count <= count) {
+            self.falling.pop_back();
+        }
+        self.falling.push_back(Peak {
+            count,
+            seen: now,
+            look: self.looks,
+        });
+    }
+
+    /// Forgets what is older than both limits, and tells the most of the rest.
+    fn most_seen(&mut self, rules: Rules, now: Mono) -> u32 {
+        let (looks, needed) = (self.looks, u64::from(rules.confirm.0));
+        let over =
+            |peak: &Peak| looks - peak.look >= needed && now.since(peak.seen) >= rules.end_after;
+        while self.falling.front().is_some_and(over) {
+            self.falling.pop_front();
+        }
+        self.falling.front().map_or(0, |peak| peak.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rules(m: u32, n: u32, end_after_ms: u64) -> Rules {
+        Rules {
+            confirm: (m, n),
+            end_after: Duration::from_millis(end_after_ms),
+            stale_after: Duration::from_secs(60),
+        }
+    }
+
+    /// Counts after each look, one look every `step_ms`.
+    fn counts(rules: Rules, step_ms: u64, looks: &[u32]) -> Vec<Option<u32>> {
+        let mut hysteresis = Hysteresis::new(rules);
+        let mut now = Mono::default();
+        let mut after = |&count: &u32| {
+            now = now.after(Duration::from_millis(step_ms));
+            hysteresis.look(count, now);
+            hysteresis.count()
+        };
+        looks.iter().map(&mut after).collect()
+    }
+
+    #[test]
+    fn two_of_three_begin_and_three_seconds_end() {
+        let seen = counts(rules(2, 3, 3000), 1000, &[0, 1, 0, 1, 1, 0, 0, 0, 0]);
+        let on = Some(1);
+        assert_eq!(
+            seen,
+            [None, None, Some(0), Some(0), on, on, on, Some(0), Some(0)]
+        );
+    }
+
+    #[test]
+    fn one_false_hit_is_nothing_and_one_miss_ends_nothing() {
+        let seen = counts(rules(2, 3, 0), 5000, &[0, 0, 0, 1, 0, 0, 1, 0, 0]);
+        assert!(seen[2..].iter().all(|&count| count == Some(0)), "{seen:?}");
+        // Looks every five seconds: one miss is longer than end_after, but it is one miss.
+        let seen = counts(rules(2, 3, 3000), 5000, &[1, 1, 0, 1, 0, 1, 0, 0]);
+        assert_eq!(seen[1..7], [Some(1); 6]);
+        assert_eq!(seen[7], Some(0));
+    }
+
+    #[test]
+    fn counts_rise_when_confirmed_and_fall_to_what_was_seen() {
+        let seen = counts(
+            rules(2, 3, 2000),
+            1000,
+            &[1, 2, 3, 2, 2, 3, 1, 2, 2, 1, 1, 1, 0, 0],
+        );
+        let expected = [
+            None,    // one look
+            Some(1), // two looks saw one
+            Some(2), // two looks saw two; a single three is not believed
+            Some(2),
+            Some(2),
+            Some(2),
+            Some(2), // below, for one look
+            Some(2),
+            Some(2),
+            Some(2),
+            Some(1), // below for two looks and two seconds
+            Some(1),
+            Some(1),
+            Some(0),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_group_that_leaves_one_by_one_is_gone_with_its_last() {
+        let seen = counts(rules(2, 3, 3000), 1000, &[2, 2, 1, 0, 0, 0]);
+        // The last one was seen three seconds before the sixth look.
+        assert_eq!(seen[3..], [Some(2), Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn without_looks_nothing_is_known() {
+        let mut hysteresis = Hysteresis::new(rules(1, 1, 0));
+        let at = |s| Mono::default().after(Duration::from_secs(s));
+        hysteresis.look(1, at(1));
+        assert!(!hysteresis.expire(at(61)));
+        assert!(hysteresis.expire(at(62)));
+        assert_eq!(hysteresis.presence(), Presence::Unknown);
+        assert!(!hysteresis.expire(at(200)), "told once");
+        hysteresis.look(0, at(201));
+        assert_eq!(hysteresis.presence(), Presence::Off);
+        assert!(hysteresis.forget());
+    }
+
+    proptest! {
+        #[test]
+        fn presence_changes_at_most_once_in_m_looks_and_always_ends(
+            m in 1u32..5,
+            more in 0u32..4,
+            end_after_ms in 0u64..4000,
+            looks in prop::collection::vec((0u32..4, 1u64..3000), 1..120),
+        ) {
+            let rules = rules(m, m + more, end_after_ms);
+            let mut hysteresis = Hysteresis::new(rules);
+            let mut now = Mono::default();
+            let mut looks_since_change = u32::MAX;
+            let mut presence = Presence::Unknown;
+            for (index, &(count, step_ms)) in looks.iter().enumerate() {
+                now = now.after(Duration::from_millis(step_ms));
+                hysteresis.look(count, now);
+                looks_since_change = looks_since_change.saturating_add(1);
+                if hysteresis.presence() != presence {
+                    prop_assert!(looks_since_change >= m);
+                    prop_assert!(hysteresis.presence() != Presence::Unknown, "looking never makes unknown");
+                    presence = hysteresis.presence();
+                    looks_since_change = 0;
+                }
+                prop_assert!(presence != Presence::Unknown || index + 1 < (m + more) as usize);
+                let most = looks[..=index].iter().map(|l| l.0).max().unwrap();
+                prop_assert!(hysteresis.count().unwrap_or(0) <= most);
+            }
+            // Everybody leaves: gone after m looks and end_after, not later.
+            let left = now;
+            for _ in 0..m + more {
+                now = now.after(Duration::from_millis(1000));
+                hysteresis.look(0, now);
+            }
+            if now.since(left) > rules.end_after + Duration::from_secs(1) {
+                prop_assert_eq!(hysteresis.presence(), Presence::Off);
+            }
+            // And everybody comes: here after n looks, not later.
+            for _ in 0..m + more {
+                now = now.after(Duration::from_millis(1000));
+                hysteresis.look(2, now);
+            }
+            prop_assert!(hysteresis.count() >= Some(2));
+        }
+    }
+}

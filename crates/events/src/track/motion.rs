@@ -1,0 +1,388 @@
+//! Where a thing will be: what is known of how it moves, from the places where it was seen.
+//!
+//! Each of its numbers (centre and size of a box, or the two of a point) has a value and a speed with their variances: a
+//! Kalman filter with constant speed, which forces that nobody knows change. So the time between two looks may be any,
+//! and how far the guess may be wrong is known with it. Numbers are shares of the picture, times those at which frames
+//! were received.
+
+use spotter_core::{Mono, NormBox, NormPoint, Place};
+
+/// How fast things usually are before anything is known of their speed, shares of the picture a second: one standard
+/// deviation. A walker near the camera needs some ten seconds from side to side, a dog that runs six.
+const SPEED_USUAL: f64 = 0.12;
+/// Nothing is believed to be faster, shares of the picture a second.
+const SPEED_MAX: f64 = 1.0;
+/// How fast sizes change before anything is known of it: most of the change is at the picture's edge.
+const GROWTH_USUAL: f64 = 0.04;
+/// What stood still may have begun to move so many seconds ago.
+const START_S: f64 = 1.0;
+/// How much the square of a speed may change in a second, shares squared: things turn, start and stop.
+const PUSH: f64 = 0.0025;
+/// One look in a hundred shows that something happened to a thing, by so many times the usual speed. (Natural logarithm.)
+const PUSHED_SURPRISE: f64 = 4.6;
+const PUSHED_BY: f64 = 2.0;
+/// ... or nothing happened, and the box is wrong: of a thing half hidden the model often boxes the half. So many of them.
+const ODD_SHARE: f64 = 0.5;
+/// How quickly it is learnt that a thing is steadier than most, or not any more: the share of the newest look, the least
+/// that is believed, and how far off a look may seem (variances).
+const LEARNS: f64 = 0.5;
+const UNREST_MIN: f64 = 0.02;
+const STRAYED_MAX: f64 = 9.0;
+/// A guess is never less sure than so, shares of the picture: it is somewhere in it.
+const SPREAD_MAX: f64 = 0.3;
+/// How far off the model's boxes are, as a share of their size: centres, and sizes, which change with every step of a
+/// walker.
+const CENTRE_ERROR: f64 = 0.1;
+const SIZE_ERROR: f64 = 0.2;
+/// How far off they are at least, shares of the picture: a few of the model's 1024 bins.
+const ERROR_MIN: f64 = 0.004;
+/// How far off points are, which may lie anywhere on a thing.
+const POINT_ERROR: f64 = 0.015;
+/// A box that ends nearer to the picture's edge than this may be cut off by it.
+const EDGE: f64 = 0.004;
+
+/// What is known of the movement of one thing.
+#[derive(Clone, Debug)]
+pub struct Motion {
+    centre: [Axis; 2],
+    /// `None` for a point.
+    size: Option<[Axis; 2]>,
+    /// When this was true.
+    at: Mono,
+    /// The last look did not find it.
+    missed: bool,
+}
+
+impl Motion {
+    /// Seen once.
+    pub fn new(place: Place, at: Mono) -> Self {
+        let seen = Seen::new(place);
+        let axis = |value, error, speed| Axis::new(value, error, speed);
+        Self {
+            centre: [0, 1].map(|i| axis(seen.centre[i], seen.centre_error[i], SPEED_USUAL)),
+            size: seen
+                .size
+                .map(|size| [0, 1].map(|i| axis(size[i], seen.size_error[i], GROWTH_USUAL))),
+            at,
+            missed: false,
+        }
+    }
+
+    /// What is to be expected at `now`, if it goes on like this.
+    #[must_use]
+    pub fn expected(&self, now: Mono) -> Self {
+        let seconds = now.since(self.at).as_secs_f64();
+        let mut next = self.clone();
+        next.axes().for_each(|axis| axis.pass(seconds));
+        next.at = now;
+        next
+    }
+
+    /// The same of a thing that has stood still for long: it is where it was, however long nobody looked, unless something
+    /// happened to it a moment ago.
+    #[must_use]
+    pub fn at_rest(&self, now: Mono) -> Self {
+        let seconds = now.since(self.at).as_secs_f64().min(START_S);
+        let mut next = self.clone();
+        next.axes().for_each(|axis| {
+            axis.stop();
+            axis.pass(seconds);
+        });
+        next.at = now;
+        next
+    }
+
+    /// It was seen at `place` at the time that this was expected for.
+    #[must_use]
+    pub fn seen(mut self, place: Place) -> Self {
+        let seen = Seen::new(self.whole(place));
+        let happened = self
+            .offs(&seen, self.values())
+            .is_some_and(|offs| judge(&offs).happened);
+        for i in 0..2 {
+            self.centre[i].correct(seen.centre[i], seen.centre_error[i], happened);
+        }
+        if let (Some(own), Some(size)) = (&mut self.size, seen.size) {
+            for i in 0..2 {
+                own[i].correct(size[i], seen.size_error[i], happened);
+                own[i].value = own[i].value.clamp(0.0, 1.0);
+            }
+        }
+        self.missed = false;
+        self
+    }
+
+    /// A look did not find it.
+    pub fn missed(&mut self) {
+        self.missed = true;
+    }
+
+    /// How unlikely it is to be seen at `place`: minus the logarithm of the density there. `None` when it cannot be: it
+    /// has left the picture, or the one is a point and the other a box. It has left when it is expected outside and the look
+    /// before missed it already: one that was seen a look ago may be slower than it seemed.
+    pub fn surprise(&self, place: Place) -> Option<f64> {
+        let offs = match self.place() {
+            Some(part) => {
+                let Seen { centre, size, .. } = Seen::new(part);
+                self.offs(&Seen::new(place), (centre, size))
+            }
+            None if self.missed => None,
+            None => self.offs(&Seen::new(self.whole(place)), self.values()),
+        };
+        Some(judge(&offs?).surprise)
+    }
+
+    /// How far `seen` is off from these values, number by number. `None` for a point and a box.
+    fn offs(&self, seen: &Seen, (centre, size): Values) -> Option<Vec<Off<'_>>> {
+        let off = |axis, seen, value, error| Off {
+            axis,
+            off: seen - value,
+            error,
+        };
+        let mut offs: Vec<Off> = (0..2)
+            .map(|i| {
+                off(
+                    &self.centre[i],
+                    seen.centre[i],
+                    centre[i],
+                    seen.centre_error[i],
+                )
+            })
+            .collect();
+        match (&self.size, seen.size, size) {
+            (None, None, None) => {}
+            (Some(axes), Some(seen_size), Some(size)) => offs
+                .extend((0..2).map(|i| off(&axes[i], seen_size[i], size[i], seen.size_error[i]))),
+            _ => return None,
+        }
+        Some(offs)
+    }
+
+    fn values(&self) -> Values {
+        let values = |axes: &[Axis; 2]| [axes[0].value, axes[1].value];
+        (values(&self.centre), self.size.as_ref().map(values))
+    }
+
+    /// The part in the picture; `None` when it is outside.
+    fn place(&self) -> Option<Place> {
+        let [x, y] = &self.centre;
+        match &self.size {
+            None => {
+                let near = |value: f64| (-POINT_ERROR..=1.0 + POINT_ERROR).contains(&value);
+                (near(x.value) && near(y.value))
+                    .then(|| Place::Point(NormPoint::new(x.value, y.value)))
+            }
+            Some([width, height]) => {
+                let part = NormBox::from_centre(x.value, y.value, width.value, height.value);
+                (part.area() > 0.0).then_some(Place::Box(part))
+            }
+        }
+    }
+
+    /// The box with what the picture's edge cuts off: what is known to reach over the edge moves with its free side.
+    fn whole(&self, place: Place) -> Place {
+        let (Place::Box(seen), Some(size)) = (place, &self.size) else {
+            return place;
+        };
+        let [(x0, x1), (y0, y1)] =
+            [(0, (seen.x0, seen.x1)), (1, (seen.y0, seen.y1))].map(|(i, span)| {
+                let half = size[i].value / 2.0;
+                let centre = self.centre[i].value;
+                over_the_edge(span, (centre - half, centre + half))
+            });
+        // Not through the constructors, which would cut it again.
+        Place::Box(NormBox { x0, y0, x1, y1 })
+    }
+
+    fn axes(&mut self) -> impl Iterator<Item = &mut Axis> {
+        self.centre.iter_mut().chain(self.size.iter_mut().flatten())
+    }
+}
+
+/// The span `seen` with the end that the picture's edge hides put where `expected` has it.
+fn over_the_edge(seen: (f64, f64), expected: (f64, f64)) -> (f64, f64) {
+    match (seen.0 <= EDGE, seen.1 >= 1.0 - EDGE) {
+        (true, false) => (seen.0.min(expected.0 + (seen.1 - expected.1)), seen.1),
+        (false, true) => (seen.0, seen.1.max(expected.1 + (seen.0 - expected.0))),
+        _ => seen,
+    }
+}
+
+/// Centre and size.
+type Values = ([f64; 2], Option<[f64; 2]>);
+
+/// One number of a look beside what was expected.
+struct Off<'a> {
+    axis: &'a Axis,
+    off: f64,
+    error: f64,
+}
+
+/// What is thought of a look at a thing.
+struct Judged {
+    surprise: f64,
+    /// Something happened to the thing: that is less surprising.
+    happened: bool,
+}
+
+/// It happens to the whole thing: that is what is rare, and then any of its numbers may be far off.
+fn judge(offs: &[Off]) -> Judged {
+    let plain = |o: &Off| o.axis.surprise(o.off, o.error);
+    let pushed = |o: &Off| o.axis.pushed().surprise(o.off, o.error).min(plain(o));
+    let nothing: f64 = offs.iter().map(plain).sum();
+    let something = offs.iter().map(pushed).sum::<f64>() + PUSHED_SURPRISE;
+    Judged {
+        surprise: nothing.min(something),
+        happened: something < nothing,
+    }
+}
+
+/// A place in numbers, with how far off each may be.
+struct Seen {
+    centre: [f64; 2],
+    centre_error: [f64; 2],
+    size: Option<[f64; 2]>,
+    size_error: [f64; 2],
+}
+
+impl Seen {
+    fn new(place: Place) -> Self {
+        match place {
+            Place::Point(NormPoint { x, y }) => Self {
+                centre: [x, y],
+                centre_error: [POINT_ERROR; 2],
+                size: None,
+                size_error: [0.0; 2],
+            },
+            Place::Box(found) => {
+                let size = [found.x1 - found.x0, found.y1 - found.y0];
+                let NormPoint { x, y } = found.centre();
+                Self {
+                    centre: [x, y],
+                    centre_error: size.map(|size| CENTRE_ERROR * size + ERROR_MIN),
+                    size: Some(size),
+                    size_error: size.map(|size| SIZE_ERROR * size + ERROR_MIN),
+                }
+            }
+        }
+    }
+}
+
+/// One number with its speed.
+#[derive(Clone, Debug)]
+struct Axis {
+    value: f64,
+    /// A second.
+    speed: f64,
+    /// Variances of both, and what they share.
+    value_variance: f64,
+    speed_variance: f64,
+    covariance: f64,
+    speed_usual: f64,
+    /// How much more or less it strays than things usually do: a factor of variances.
+    unrest: f64,
+    /// Since it was seen.
+    seconds: f64,
+}
+
+impl Axis {
+    fn new(value: f64, error: f64, speed_usual: f64) -> Self {
+        Self {
+            value,
+            speed: 0.0,
+            value_variance: error * error,
+            speed_variance: speed_usual * speed_usual,
+            covariance: 0.0,
+            speed_usual,
+            unrest: 1.0,
+            seconds: 0.0,
+        }
+    }
+
+    fn pass(&mut self, seconds: f64) {
+        let push = PUSH * self.unrest;
+        self.value += self.speed * seconds;
+        self.value_variance += seconds
+            * (2.0 * self.covariance + seconds * (self.speed_variance + push * seconds / 3.0));
+        self.covariance += seconds * (self.speed_variance + push * seconds / 2.0);
+        self.speed_variance += push * seconds;
+        self.seconds = seconds;
+        let most = SPREAD_MAX * SPREAD_MAX;
+        if self.value_variance > most {
+            // So long without a look that the speed says nothing any more about the place.
+            self.value_variance = most;
+            self.speed_variance = self.speed_usual * self.speed_usual;
+            self.covariance = 0.0;
+        }
+    }
+
+    fn stop(&mut self) {
+        self.speed = 0.0;
+        self.covariance = 0.0;
+        self.speed_variance = 0.0;
+    }
+
+    /// The same if something happened to it right after it was seen: it turned, bounced, stopped.
+    fn pushed(&self) -> Self {
+        let push = (PUSHED_BY * self.speed_usual).powi(2);
+        Self {
+            value_variance: self.value_variance + push * self.seconds * self.seconds,
+            covariance: self.covariance + push * self.seconds,
+            speed_variance: self.speed_variance + push,
+            ..self.clone()
+        }
+    }
+
+    fn variance(&self, error: f64) -> f64 {
+        self.value_variance + error * error * self.unrest
+    }
+
+    fn correct(&mut self, seen: f64, error: f64, happened: bool) {
+        let off = seen - self.value;
+        let strayed = (off * off / self.variance(error)).min(STRAYED_MAX);
+        let pushed = self.pushed();
+        *self = if happened && pushed.surprise(off, error) < self.surprise(off, error) {
+            pushed.corrected(off, error).or(self, ODD_SHARE)
+        } else {
+            self.corrected(off, error)
+        };
+        let unrest = self.unrest * (1.0 - LEARNS + LEARNS * strayed);
+        self.unrest = unrest.clamp(UNREST_MIN, 1.0);
+    }
+
+    /// The same after it was seen so far off.
+    fn corrected(&self, off: f64, error: f64) -> Self {
+        let variance = self.variance(error);
+        let (trust, lean) = (self.value_variance / variance, self.covariance / variance);
+        Self {
+            value: self.value + trust * off,
+            speed: (self.speed + lean * off).clamp(-SPEED_MAX, SPEED_MAX),
+            value_variance: self.value_variance * (1.0 - trust),
+            speed_variance: self.speed_variance - lean * self.covariance,
+            covariance: self.covariance * (1.0 - trust),
+            ..self.clone()
+        }
+    }
+
+    /// Nobody knows which of both, and it is the other one with the chance `share`: what lies between them, as unsure as
+    /// they are and differ.
+    fn or(&self, other: &Self, share: f64) -> Self {
+        let mix = |own: f64, other: f64| own + share * (other - own);
+        let (apart, speeds_apart) = (other.value - self.value, other.speed - self.speed);
+        let both = share * (1.0 - share);
+        Self {
+            value: mix(self.value, other.value),
+            speed: mix(self.speed, other.speed),
+            value_variance: mix(self.value_variance, other.value_variance) + both * apart * apart,
+            speed_variance: mix(self.speed_variance, other.speed_variance)
+                + both * speeds_apart * speeds_apart,
+            covariance: mix(self.covariance, other.covariance) + both * apart * speeds_apart,
+            ..self.clone()
+        }
+    }
+
+    fn surprise(&self, off: f64, error: f64) -> f64 {
+        let variance = self.variance(error);
+        (off * off / variance + (std::f64::consts::TAU * variance).ln()) / 2.0
+    }
+}

@@ -1,0 +1,405 @@
+use std::time::Duration;
+
+use super::*;
+use crate::track::{Presence, filter::tests::found};
+use spotter_core::{
+    AnswerBody, EventStep, Found, Marks, NormBox, NormPoint, Place, Prompt, ScoreSource, Task,
+    TrackId, UpdateReason, ZoneId,
+    config::{Zone, ZonePoint},
+    testing::{frame_at, prompt},
+};
+
+mod events;
+mod names;
+mod properties;
+mod verify;
+
+pub(in crate::track) fn camera() -> Camera {
+    spotter_core::testing::camera("gate", vec![prompt("person"), prompt("dog")])
+}
+
+fn gate() -> CameraId {
+    CameraId::new("gate").unwrap()
+}
+
+fn tracker(camera: Camera) -> Tracker {
+    Tracker::new("b7c1".into(), &[camera])
+}
+
+fn asked(revision: u32, task: Task) -> Arc<Prompt> {
+    Arc::new(Prompt {
+        id: PromptId::new("person").unwrap(),
+        revision,
+        task,
+    })
+}
+
+fn answer(revision: u32, body: AnswerBody) -> Answer {
+    Answer {
+        prompt: asked(revision, prompt("person").task),
+        body,
+        truncated: false,
+        marks: Marks::default(),
+    }
+}
+
+fn people(revision: u32, count: usize) -> Answer {
+    let column = |i: usize| found(0.1 * i as f64, 0.2, 0.1 * i as f64 + 0.05, 0.5, 0.9);
+    let boxes = (0..count).map(column).collect();
+    answer(revision, AnswerBody::Boxes(boxes))
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+fn at(after: f64) -> (Mono, WallTime) {
+    let now = Mono::default().after(seconds(after));
+    (now, WallTime::from_unix_nanos(now.as_nanos() as i64))
+}
+
+/// What an answer at that second changes.
+fn look(tracker: &mut Tracker, second: f64, answer: &Answer) -> Sighting {
+    let frame = frame_at(&gate(), seconds(second));
+    tracker.update(&frame, answer).unwrap()
+}
+
+fn present(news: &[News]) -> Option<Presence> {
+    news.iter().find_map(|news| match news {
+        News::Present(presence) => Some(*presence),
+        _ => None,
+    })
+}
+
+fn count(news: &[News]) -> Option<Option<u32>> {
+    news.iter().find_map(|news| match news {
+        News::Count(count) => Some(*count),
+        _ => None,
+    })
+}
+
+fn events(news: &[News]) -> Vec<Event> {
+    let event = |news: &News| match news {
+        News::Event(event) => Some((**event).clone()),
+        _ => None,
+    };
+    news.iter().filter_map(event).collect()
+}
+
+fn all_events(changes: &[Change]) -> Vec<Event> {
+    changes
+        .iter()
+        .flat_map(|change| events(&change.news))
+        .collect()
+}
+
+/// Presence and count after each answer, one a second.
+fn states(
+    tracker: &mut Tracker,
+    from: u64,
+    answers: &[Answer],
+) -> Vec<(Option<Presence>, Option<Option<u32>>)> {
+    let mut next = |(index, answer): (usize, &Answer)| {
+        let news = look(tracker, (from + index as u64) as f64, answer).news;
+        (present(&news), count(&news))
+    };
+    answers.iter().enumerate().map(&mut next).collect()
+}
+
+/// The steps of all events over looks that each see these boxes, one a second; with the second.
+fn steps(tracker: &mut Tracker, looks: &[Vec<Found<NormBox>>]) -> Vec<(usize, Event)> {
+    let mut told = Vec::new();
+    for (second, boxes) in looks.iter().enumerate() {
+        let sighting = look(
+            tracker,
+            second as f64,
+            &answer(1, AnswerBody::Boxes(boxes.clone())),
+        );
+        told.extend(
+            events(&sighting.news)
+                .into_iter()
+                .map(|event| (second, event)),
+        );
+    }
+    told
+}
+
+fn kinds(told: &[(usize, Event)]) -> Vec<(usize, EventStep)> {
+    told.iter()
+        .map(|(second, event)| (*second, event.step))
+        .collect()
+}
+
+fn zone(id: &str, x0: f64, x1: f64) -> Zone {
+    Zone {
+        id: ZoneId::new(id).unwrap(),
+        polygon: vec![(x0, 0.0), (x1, 0.0), (x1, 1.0), (x0, 1.0)],
+        point: ZonePoint::Centre,
+    }
+}
+
+fn zoned() -> Camera {
+    let mut site = camera();
+    // They overlap between 0.45 and 0.55.
+    site.zones = vec![zone("right", 0.45, 1.0), zone("left", 0.0, 0.55)];
+    site
+}
+
+#[test]
+fn presence_and_count_are_told_on_change_only() {
+    let mut tracker = tracker(camera());
+    let none = (None, None);
+    let looks = [1, 1, 2, 2, 2, 0, 0, 0, 0].map(|n| people(1, n));
+    let seen = states(&mut tracker, 0, &looks);
+    let on = (Some(Presence::On), Some(Some(1)));
+    let off = (Some(Presence::Off), Some(Some(0)));
+    let two = (None, Some(Some(2)));
+    assert_eq!(seen, [none, on, none, two, none, none, none, off, none]);
+}
+
+#[test]
+fn a_camera_that_is_switched_off_makes_its_prompts_unknown_once() {
+    let mut tracker = tracker(camera());
+    states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
+    let lost = tracker.stopped_looking(&gate(), EndReason::Disabled, at(2.0).1);
+    assert_eq!(lost.len(), 1, "nothing was known of the dog");
+    assert_eq!(lost[0].prompt.as_str(), "person");
+    assert_eq!(
+        lost[0].news[..2],
+        [News::Present(Presence::Unknown), News::Count(None)]
+    );
+    let ends = all_events(&lost);
+    assert_eq!(ends.len(), 1);
+    assert_eq!(ends[0].step, EventStep::End(EndReason::Disabled));
+    assert_eq!(
+        (ends[0].last_seen, ends[0].ended),
+        (at(1.0).1, Some(at(2.0).1))
+    );
+    assert_eq!(
+        tracker.stopped_looking(&gate(), EndReason::Disabled, at(2.0).1),
+        []
+    );
+    // Answers that were under way change nothing.
+    for second in 3..6 {
+        let frame = frame_at(&gate(), Duration::from_secs(second));
+        assert_eq!(tracker.update(&frame, &people(1, 1)), None);
+    }
+    assert_eq!(
+        tracker.stopped_looking(&gate(), EndReason::Disabled, at(6.0).1),
+        []
+    );
+    // When it is back, the first confirmed look is told again.
+    tracker.looks_again(&gate());
+    let seen = states(&mut tracker, 10, &[people(1, 1), people(1, 1)]);
+    assert_eq!(seen[1], (Some(Presence::On), Some(Some(1))));
+}
+
+#[test]
+fn silence_makes_unknown_but_a_closed_gate_does_not() {
+    let mut gated = camera();
+    gated.motion.on = true;
+    gated.motion.at_least_every = Duration::from_secs(60);
+    for (site, stays_s, gone_s) in [(camera(), 30.0, 33.0), (gated, 180.0, 186.0)] {
+        let mut tracker = tracker(site);
+        states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
+        assert_eq!(tracker.tick(at(stays_s).0, at(stays_s).1), []);
+        assert_eq!(tracker.open().count(), 1);
+        let lost = tracker.tick(at(gone_s).0, at(gone_s).1);
+        assert_eq!(present(&lost[0].news), Some(Presence::Unknown));
+        assert_eq!(
+            all_events(&lost)[0].step,
+            EventStep::End(EndReason::CameraLost)
+        );
+        assert_eq!(tracker.open().count(), 0);
+        assert_eq!(tracker.tick(at(gone_s).0, at(gone_s).1), [], "told once");
+    }
+}
+
+/// A reconnect of a camera takes less than that.
+#[test]
+fn a_short_silence_changes_nothing() {
+    let mut tracker = tracker(camera());
+    states(&mut tracker, 0, &[people(1, 2), people(1, 2)]);
+    let names = |sighting: &Sighting| {
+        let track = |object: &crate::track::Object| object.track.clone();
+        sighting.objects.iter().map(track).collect::<Vec<_>>()
+    };
+    let before = names(&look(&mut tracker, 2.0, &people(1, 2)));
+    let after = look(&mut tracker, 25.0, &people(1, 2));
+    assert_eq!((names(&after), after.news), (before, Vec::new()));
+    // The same when the silence is noticed by the answer that ends it, and not by the clock.
+    let late = look(&mut tracker, 60.0, &people(1, 2));
+    assert_eq!(present(&late.news), Some(Presence::Unknown));
+    let ends = events(&late.news);
+    assert_eq!(ends.len(), 2);
+    assert!(
+        ends.iter()
+            .all(|end| end.step == EventStep::End(EndReason::CameraLost))
+    );
+}
+
+#[test]
+fn new_words_start_from_nothing_and_old_answers_are_dropped() {
+    let mut tracker = tracker(camera());
+    states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
+    let news = look(&mut tracker, 2.0, &people(2, 1)).news;
+    assert_eq!(
+        (present(&news), count(&news)),
+        (Some(Presence::Unknown), Some(None))
+    );
+    assert_eq!(
+        events(&news)[0].step,
+        EventStep::End(EndReason::PromptChanged)
+    );
+    let old = frame_at(&gate(), seconds(3.0));
+    assert_eq!(tracker.update(&old, &people(1, 3)), None);
+    let news = look(&mut tracker, 4.0, &people(2, 1)).news;
+    assert_eq!(present(&news), Some(Presence::On));
+    assert_eq!(events(&news)[0].revision, 2);
+}
+
+#[test]
+fn a_question_has_an_answer_and_no_presence() {
+    let mut site = camera();
+    let question = "Is the gate open?".to_owned();
+    site.prompts[0].task = Task::Query {
+        question,
+        choices: Vec::new(),
+    };
+    let task = site.prompts[0].task.clone();
+    let mut tracker = tracker(site);
+    let says = |text: &str| Answer {
+        prompt: asked(1, task.clone()),
+        ..answer(
+            1,
+            AnswerBody::Text {
+                text: text.into(),
+                score: 0.9,
+            },
+        )
+    };
+    assert_eq!(look(&mut tracker, 0.0, &says("Yes")).news, []);
+    let yes = News::Answer(Some("yes".into()));
+    assert_eq!(look(&mut tracker, 1.0, &says("Yes.")).news, [yes]);
+    assert_eq!(look(&mut tracker, 2.0, &says("No")).news, []);
+    let lost = tracker.tick(at(40.0).0, at(40.0).1);
+    assert_eq!(
+        lost.iter()
+            .flat_map(|change| &change.news)
+            .collect::<Vec<_>>(),
+        [&News::Answer(None)]
+    );
+}
+
+#[test]
+fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
+    let mut site = zoned();
+    let mut tracker = tracker(site.clone());
+    states(&mut tracker, 0, &[1; 3].map(|n| people(1, n)));
+    let track = tracker.open().next().unwrap().track.clone();
+    // Limits, life cycle, a zone more and one moved: the thing stays who it is.
+    site.prompts[0].min_score = 0.5;
+    site.prompts[0].events.confirm = (1, 1);
+    site.zones[0] = zone("right", 0.4, 1.0);
+    site.zones.push(zone("all", 0.0, 1.0));
+    let changes = tracker.configure(&site, at(3.0).1);
+    let news = |changes: &[Change], prompt: &str| {
+        let of = |change: &&Change| change.prompt.as_str() == prompt;
+        let news = changes.iter().find(of).map(|change| change.news.clone());
+        news.unwrap_or_default()
+    };
+    let unknown = |zone: &str| News::Zone {
+        zone: ZoneId::new(zone).unwrap(),
+        count: None,
+    };
+    assert_eq!(news(&changes, "person"), [unknown("right"), unknown("all")]);
+    let sighting = look(&mut tracker, 4.0, &people(1, 1));
+    assert_eq!(sighting.objects[0].track, Some(track.clone()));
+    assert_eq!(tracker.open().count(), 1);
+    // Other words.
+    site.prompts[0].task = Task::Detect {
+        object: "child".into(),
+    };
+    let changes = tracker.configure(&site, at(5.0).1);
+    let told = news(&changes, "person");
+    assert_eq!(
+        (present(&told), count(&told)),
+        (Some(Presence::Unknown), Some(None))
+    );
+    assert_eq!(
+        events(&told)[0].step,
+        EventStep::End(EndReason::PromptChanged)
+    );
+    let frame = frame_at(&gate(), seconds(6.0));
+    assert_eq!(
+        tracker.update(&frame, &people(1, 1)),
+        None,
+        "an answer to the old words"
+    );
+    let children = Answer {
+        prompt: asked(2, site.prompts[0].task.clone()),
+        ..people(2, 1)
+    };
+    let sighting = look(&mut tracker, 7.0, &children);
+    assert_eq!(
+        present(&sighting.news),
+        Some(Presence::On),
+        "one look is enough now"
+    );
+    assert_ne!(sighting.objects[0].track, Some(track));
+    // One prompt goes, one comes.
+    site.prompts[0] = prompt("cat");
+    let changes = tracker.configure(&site, at(8.0).1);
+    let end = events(&news(&changes, "person"))[0].clone();
+    assert_eq!(end.step, EventStep::End(EndReason::PromptChanged));
+    assert_eq!(present(&news(&changes, "cat")), Some(Presence::Unknown));
+    assert_eq!(tracker.configure(&site, at(9.0).1), [], "nothing is new");
+    assert_eq!(
+        tracker.update(&frame_at(&gate(), seconds(10.0)), &children),
+        None
+    );
+}
+
+#[test]
+fn one_prompt_is_switched_off_and_on() {
+    let mut tracker = tracker(camera());
+    states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
+    let person = PromptId::new("person").unwrap();
+    let changes = tracker.enable(&gate(), &person, false, at(2.0).1);
+    assert_eq!(
+        all_events(&changes)[0].step,
+        EventStep::End(EndReason::Disabled)
+    );
+    assert_eq!(present(&changes[0].news), Some(Presence::Unknown));
+    assert_eq!(
+        tracker.update(&frame_at(&gate(), seconds(3.0)), &people(1, 1)),
+        None
+    );
+    assert_eq!(tracker.enable(&gate(), &person, true, at(4.0).1), []);
+    assert_eq!(
+        states(&mut tracker, 5, &[people(1, 1), people(1, 1)])[1].0,
+        Some(Presence::On)
+    );
+}
+
+#[test]
+fn the_end_of_the_daemon_ends_what_is_open_and_names_are_never_given_again() {
+    let mut tracker = tracker(camera());
+    states(&mut tracker, 0, &[people(1, 2), people(1, 2)]);
+    let before: Vec<TrackId> = tracker.open().map(|event| event.track.clone()).collect();
+    assert_eq!(before.len(), 2);
+    tracker.remove(&gate(), EndReason::Disabled, at(2.0).1);
+    assert_eq!(
+        tracker.update(&frame_at(&gate(), seconds(3.0)), &people(1, 2)),
+        None
+    );
+    tracker.configure(&camera(), at(3.0).1);
+    states(&mut tracker, 4, &[people(1, 2), people(1, 2)]);
+    let ends = tracker.shutdown(at(6.0).1);
+    assert_eq!(ends.len(), 2);
+    for end in ends {
+        assert_eq!(end.step, EventStep::End(EndReason::Shutdown));
+        assert!(!before.contains(&end.track));
+    }
+    assert_eq!(tracker.open().count(), 0);
+}

@@ -1,0 +1,330 @@
+//! Events that wait for a second look.
+
+use proptest::prelude::*;
+
+use super::*;
+use spotter_core::Look;
+
+fn doubting() -> Camera {
+    let mut site = camera();
+    site.prompts[0].verify = Some("Is it a person?".into());
+    site
+}
+
+fn says(question: &Arc<Prompt>, text: &str) -> Answer {
+    Answer {
+        prompt: Arc::clone(question),
+        body: AnswerBody::Text {
+            text: text.into(),
+            score: 0.75,
+        },
+        truncated: false,
+        marks: Marks::default(),
+    }
+}
+
+/// What a frame of that second says to a question: the events that it begins. `None` when the question is over.
+fn hear(
+    tracker: &mut Tracker,
+    second: f64,
+    question: &Arc<Prompt>,
+    text: &str,
+) -> Option<Vec<Event>> {
+    let frame = frame_at(&gate(), seconds(second));
+    let change = tracker.verdict(&frame, &says(question, text))?;
+    assert_eq!(change.prompt.as_str(), "person");
+    Some(events(&change.news))
+}
+
+fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
+    tracker.unanswered(&Look {
+        frame: frame_at(&gate(), seconds(second)),
+        prompts: vec![asked(1, prompt("person").task), Arc::clone(question)],
+        start_by: Mono::default(),
+        answer_by: Mono::default(),
+    });
+}
+
+/// Looks, one a second, that each see so many people, until one brings a question.
+fn until_question(tracker: &mut Tracker, from: u64, count: usize) -> (u64, Arc<Prompt>) {
+    for second in from..from + 1000 {
+        let sighting = look(tracker, second as f64, &people(1, count));
+        assert_eq!(events(&sighting.news), [], "nobody said yes");
+        if let Some(question) = sighting.question {
+            return (second, question);
+        }
+    }
+    panic!("nobody asks");
+}
+
+#[test]
+fn an_event_waits_for_the_yes_and_presence_does_not() {
+    let mut tracker = tracker(doubting());
+    assert_eq!(look(&mut tracker, 0.0, &people(1, 1)).question, None);
+    let sighting = look(&mut tracker, 1.0, &people(1, 1));
+    let question = sighting.question.unwrap();
+    assert_eq!(
+        (present(&sighting.news), events(&sighting.news)),
+        (Some(Presence::On), vec![])
+    );
+    let task = Task::Query {
+        question: "Is it a person?".into(),
+        choices: vec!["Yes".into(), "No".into()],
+    };
+    assert_eq!((&question.task, question.revision), (&task, Prompt::ONCE));
+    let sighting = look(&mut tracker, 2.0, &people(1, 1));
+    assert_eq!((sighting.question, tracker.open().count()), (None, 0));
+
+    let begun = hear(&mut tracker, 2.1, &question, "Yes").unwrap();
+    let [new] = &begun[..] else {
+        panic!("{begun:?}")
+    };
+    assert_eq!((new.step, new.started), (EventStep::New, at(0.0).1));
+    let scores = |event: &Event| (event.score, event.top_score, event.score_source);
+    assert_eq!(scores(new), (0.75, 0.75, ScoreSource::Verify));
+    assert_eq!(new.place, sighting.objects[0].place());
+    assert_eq!(
+        hear(&mut tracker, 2.2, &question, "Yes"),
+        None,
+        "settled once"
+    );
+
+    // It goes on like every other, with the score of the yes and nothing more to ask.
+    let told: Vec<Event> = (3..80)
+        .flat_map(|second| {
+            let sighting = look(
+                &mut tracker,
+                second as f64,
+                &people(1, usize::from(second < 70)),
+            );
+            assert_eq!(sighting.question, None);
+            events(&sighting.news)
+        })
+        .collect();
+    let steps: Vec<_> = told.iter().map(|event| event.step).collect();
+    let still = EventStep::Update(UpdateReason::Still);
+    assert_eq!(steps, [still, EventStep::End(EndReason::Left)]);
+    assert!(
+        told.iter()
+            .all(|event| scores(event) == scores(new) && event.track == new.track)
+    );
+}
+
+#[test]
+fn after_a_no_it_is_asked_again_later_and_later_and_after_silence_soon() {
+    let mut tracker = tracker(doubting());
+    let (mut now, mut question) = until_question(&mut tracker, 0, 1);
+    let mut pauses = Vec::new();
+    for text in ["No", "No", "Perhaps", "no.", "", "No"] {
+        match text {
+            "" => nothing_comes(&mut tracker, now as f64, &question),
+            _ => assert_eq!(
+                hear(&mut tracker, now as f64, &question, text),
+                Some(vec![])
+            ),
+        }
+        let (then, next) = until_question(&mut tracker, now + 1, 1);
+        assert_ne!(next.id, question.id);
+        pauses.push(then - now);
+        (now, question) = (then, next);
+    }
+    assert_eq!(pauses, [10, 20, 10, 40, 10, 80]);
+    assert_eq!(
+        hear(&mut tracker, now as f64, &question, "Yes")
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn one_question_is_about_all_that_wait_and_not_about_who_comes_after_it() {
+    let mut tracker = tracker(doubting());
+    let (now, question) = until_question(&mut tracker, 0, 2);
+    assert_eq!(now, 1);
+    for second in 2..4 {
+        let sighting = look(&mut tracker, f64::from(second), &people(1, 3));
+        assert_eq!(sighting.question, None, "one at a time");
+    }
+    let begun = hear(&mut tracker, 3.5, &question, "Yes").unwrap();
+    assert_eq!(begun.len(), 2);
+    let sighting = look(&mut tracker, 4.0, &people(1, 3));
+    let question = sighting.question.unwrap();
+    assert_eq!(events(&sighting.news), []);
+    let third = hear(&mut tracker, 4.5, &question, "Yes").unwrap();
+    assert_eq!(third.len(), 1);
+    assert!(begun.iter().all(|event| event.track != third[0].track));
+}
+
+#[test]
+fn what_is_over_while_it_waits_was_never_told() {
+    let mut tracker = tracker(doubting());
+    let (_, question) = until_question(&mut tracker, 0, 1);
+    let none = people(1, 0);
+    let told: Vec<_> = (2..12)
+        .flat_map(|second| look(&mut tracker, f64::from(second), &none).news)
+        .collect();
+    assert_eq!(present(&told), Some(Presence::Off));
+    assert_eq!(events(&told), []);
+    assert_eq!(
+        hear(&mut tracker, 12.0, &question, "Yes"),
+        Some(vec![]),
+        "of nobody"
+    );
+    // The next one is another, and has a question of its own.
+    let (now, next) = until_question(&mut tracker, 13, 1);
+    assert_eq!(now, 14);
+    assert_eq!(tracker.shutdown(at(15.0).1), []);
+    assert_eq!(hear(&mut tracker, 16.0, &next, "Yes"), None);
+}
+
+#[test]
+fn a_question_that_is_lost_is_asked_again() {
+    let mut tracker = tracker(doubting());
+    let (asked_at, lost) = until_question(&mut tracker, 0, 1);
+    let (now, question) = until_question(&mut tracker, asked_at + 1, 1);
+    // Lost when nothing came in 30 s, and then a pause.
+    assert_eq!(now - asked_at, 31 + 10);
+    assert_eq!(hear(&mut tracker, now as f64, &lost, "Yes"), None);
+    assert_eq!(
+        hear(&mut tracker, now as f64, &question, "Yes")
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn a_verdict_that_comes_after_a_change_begins_nothing() {
+    let person = PromptId::new("person").unwrap();
+    let other_words = Task::Detect {
+        object: "child".into(),
+    };
+    let changes: [&dyn Fn(&mut Tracker); 5] = [
+        &|tracker| drop(tracker.stopped_looking(&gate(), EndReason::Disabled, at(2.0).1)),
+        &|tracker| drop(tracker.enable(&gate(), &person, false, at(2.0).1)),
+        &|tracker| {
+            let mut site = doubting();
+            site.prompts[0].task = other_words.clone();
+            tracker.configure(&site, at(2.0).1);
+        },
+        &|tracker| {
+            let body = people(2, 1).body;
+            let prompt = asked(2, other_words.clone());
+            look(
+                tracker,
+                2.0,
+                &Answer {
+                    prompt,
+                    ..answer(2, body)
+                },
+            );
+        },
+        &|tracker| drop(tracker.tick(at(40.0).0, at(40.0).1)),
+    ];
+    for change in changes {
+        let mut tracker = tracker(doubting());
+        let (_, question) = until_question(&mut tracker, 0, 1);
+        change(&mut tracker);
+        assert_eq!(hear(&mut tracker, 41.0, &question, "Yes"), None);
+        assert_eq!(tracker.open().count(), 0);
+    }
+}
+
+#[test]
+fn another_question_is_asked_at_once_and_none_is_no_doubt() {
+    let mut tracker = tracker(doubting());
+    let (_, question) = until_question(&mut tracker, 0, 1);
+    hear(&mut tracker, 1.5, &question, "No");
+    let mut site = doubting();
+    site.prompts[0].verify = Some("Is somebody there?".into());
+    assert_eq!(tracker.configure(&site, at(2.0).1), []);
+    let (now, other) = until_question(&mut tracker, 2, 1);
+    assert_eq!((now, other.task.text()), (2, "Is somebody there?"));
+
+    site.prompts[0].verify = None;
+    assert_eq!(tracker.configure(&site, at(3.0).1), []);
+    let sighting = look(&mut tracker, 3.0, &people(1, 1));
+    let told = events(&sighting.news);
+    assert_eq!((told.len(), sighting.question), (1, None));
+    assert_eq!(told[0].score_source, ScoreSource::TokenProb);
+    assert_eq!(hear(&mut tracker, 3.5, &other, "Yes"), None);
+}
+
+/// What comes to the question under way, before a look.
+#[derive(Clone, Copy, Debug)]
+enum Comes {
+    Nothing,
+    Late,
+    Text(&'static str),
+    /// An answer to the question before, once more.
+    Old,
+}
+
+fn comes() -> impl Strategy<Value = Comes> {
+    prop_oneof![
+        3 => Just(Comes::Nothing),
+        1 => Just(Comes::Late),
+        1 => Just(Comes::Old),
+        4 => prop::sample::select(vec!["Yes", "No", "maybe"]).prop_map(Comes::Text),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn there_is_no_event_without_a_yes_and_who_stays_has_one_at_last(
+        looks in prop::collection::vec((100u64..4000, 0usize..4, comes()), 1..60),
+    ) {
+        let mut tracker = tracker(doubting());
+        let (mut now_ms, mut yeses) = (0, 0);
+        let (mut open, mut under_way) = (BTreeSet::new(), None::<Arc<Prompt>>);
+        let mut old = None::<Arc<Prompt>>;
+        for (step_ms, count, comes) in looks {
+            now_ms += step_ms;
+            let second = now_ms as f64 / 1e3;
+            if let (Comes::Old, Some(old)) = (comes, &old) {
+                prop_assert_eq!(hear(&mut tracker, second, old, "Yes"), None);
+            }
+            if let (Comes::Late, Some(question)) = (comes, &under_way) {
+                nothing_comes(&mut tracker, second, question);
+                old = under_way.take();
+            }
+            if let (Comes::Text(text), Some(question)) = (comes, under_way.take_if(|_| matches!(comes, Comes::Text(_)))) {
+                let begun = hear(&mut tracker, second, &question, text);
+                yeses += usize::from(text == "Yes");
+                for event in begun.into_iter().flatten() {
+                    prop_assert_eq!((text, event.step), ("Yes", EventStep::New));
+                    prop_assert_eq!(event.score_source, ScoreSource::Verify);
+                    prop_assert!(open.insert(event.track), "once");
+                }
+                old = Some(question);
+            }
+            let sighting = look(&mut tracker, second, &people(1, count));
+            for event in events(&sighting.news) {
+                prop_assert!(event.step != EventStep::New && open.contains(&event.track), "{event:?}");
+            }
+            if let Some(question) = sighting.question {
+                // Only one that was lost is followed by another.
+                old = under_way.replace(question).or(old);
+            }
+        }
+        prop_assert!(yeses > 0 || open.is_empty());
+        // From now on every question has a yes.
+        let mut last = Vec::new();
+        for _ in 0..400 {
+            now_ms += 1000;
+            let second = now_ms as f64 / 1e3;
+            let sighting = look(&mut tracker, second, &people(1, 2));
+            if let Some(question) = sighting.question {
+                hear(&mut tracker, second, &question, "Yes");
+            }
+            last = sighting.objects;
+        }
+        let open: BTreeSet<_> = tracker.open().map(|event| event.track.clone()).collect();
+        for object in last {
+            prop_assert!(open.contains(&object.track.unwrap()));
+        }
+    }
+}

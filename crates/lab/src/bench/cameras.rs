@@ -1,0 +1,406 @@
+//! What cameras cost and whether they stay in time: `spotter bench cameras`, as far as it is pure.
+//!
+//! ```text
+//!   every frame's delays ─▶ Delays ─▶ median, p95, and the trend over the run ─┐
+//!   processor time, memory, threads, books (read by the caller) ───────────────┴─▶ CamerasReport
+//! ```
+//!
+//! [`Delays`] takes the same memory however long the run is: a run of an hour measures memory, too.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Spread, machine::Machine};
+use spotter_core::Books;
+
+/// Delays are told apart by so much, and above the last step not at all.
+const STEP_MS: f64 = 0.1;
+const STEPS: usize = 20_000;
+/// Parts of a run, of which each has its middle: a trend is that of parts, not of seconds, which hang together.
+const PARTS: usize = 60;
+/// Deviations of a normal distribution that hold 95 of 100.
+const SIGMAS: f64 = 1.96;
+
+/// Delays of a run, second by second.
+#[derive(Clone, Debug)]
+pub struct Delays {
+    counts: Vec<u32>,
+    /// Of the second that runs.
+    second: usize,
+    recent_ms: Vec<f32>,
+    medians_ms: Vec<(f64, f64)>,
+}
+
+impl Delays {
+    /// For a run of so many seconds and at most so many delays in each.
+    pub fn new(seconds: usize, per_second: usize) -> Self {
+        Self {
+            counts: vec![0; STEPS],
+            second: 0,
+            recent_ms: Vec::with_capacity(per_second),
+            medians_ms: Vec::with_capacity(seconds + 1),
+        }
+    }
+
+    /// Adds a delay, so many seconds after the start of the run.
+    pub fn add(&mut self, at_s: f64, delay_ms: f64) {
+        let step = (delay_ms / STEP_MS).clamp(0.0, (STEPS - 1) as f64) as usize;
+        self.counts[step] += 1;
+        let second = at_s as usize;
+        if second > self.second {
+            self.end_second();
+            self.second = second;
+        }
+        if self.recent_ms.len() < self.recent_ms.capacity() {
+            self.recent_ms.push(delay_ms as f32);
+        }
+    }
+
+    /// The middle and the tail.
+    pub fn spread(&self) -> Spread {
+        Spread {
+            median_ms: self.percentile(50),
+            p95_ms: self.percentile(95),
+        }
+    }
+
+    /// How the middle changes over the run; `None` with less than ten seconds of it.
+    pub fn trend(&self) -> Option<Trend> {
+        Trend::of(&self.course())
+    }
+
+    /// Seconds and middle of each sixtieth of the run, or of each second of one that is shorter than a minute.
+    pub fn course(&self) -> Vec<(f64, f64)> {
+        let seconds = self.medians_ms.len().div_ceil(PARTS).max(1);
+        let part = |part: &[(f64, f64)]| {
+            let mut middles: Vec<f64> = part.iter().map(|(_, ms)| *ms).collect();
+            middles.sort_by(f64::total_cmp);
+            let at_s = part.iter().map(|(at_s, _)| at_s).sum::<f64>() / part.len() as f64;
+            (at_s, middles[middles.len() / 2])
+        };
+        self.medians_ms.chunks(seconds).map(part).collect()
+    }
+
+    /// The middle, not the mean: one busy moment of the machine is no trend.
+    fn end_second(&mut self) {
+        let at = self.recent_ms.len() / 2;
+        if at > 0 && self.medians_ms.len() < self.medians_ms.capacity() {
+            let (_, median_ms, _) = self.recent_ms.select_nth_unstable_by(at, f32::total_cmp);
+            let point = (self.second as f64, f64::from(*median_ms));
+            self.medians_ms.push(point);
+        }
+        self.recent_ms.clear();
+    }
+
+    /// Nearest rank, at the upper end of its step.
+    fn percentile(&self, percent: u64) -> f64 {
+        let total: u64 = self.counts.iter().map(|&count| u64::from(count)).sum();
+        let rank = (total * percent).div_ceil(100).max(1);
+        let mut below = 0;
+        for (step, &count) in self.counts.iter().enumerate() {
+            below += u64::from(count);
+            if below >= rank {
+                return (step + 1) as f64 * STEP_MS;
+            }
+        }
+        0.0
+    }
+}
+
+/// A straight line through the delays of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Trend {
+    /// Its slope.
+    pub ms_per_hour: f64,
+    /// Half of the interval around the slope that holds the true one in 95 of 100 runs, when what disturbs it lasts no longer
+    /// than some points. A machine that gets slower for an hour is not told from a delay that grows.
+    pub ci95_ms_per_hour: f64,
+}
+
+impl Trend {
+    /// Least squares through points of seconds and milliseconds; `None` for fewer than ten. Points that follow each other are
+    /// alike, so they count for fewer: `n (1 - r) / (1 + r)`, with the autocorrelation `r` of what the line leaves over
+    /// (Santer et al., Journal of Geophysical Research 105, 2000).
+    pub fn of(points: &[(f64, f64)]) -> Option<Self> {
+        if points.len() < 10 {
+            return None;
+        }
+        let count = points.len() as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+        let (mid_s, mid_ms) = (mean(|p| p.0), mean(|p| p.1));
+        let spread_s: f64 = points.iter().map(|p| (p.0 - mid_s).powi(2)).sum();
+        let together: f64 = points.iter().map(|p| (p.0 - mid_s) * (p.1 - mid_ms)).sum();
+        if spread_s <= 0.0 {
+            return None;
+        }
+        let slope = together / spread_s;
+        let left = |p: &(f64, f64)| p.1 - mid_ms - slope * (p.0 - mid_s);
+        let left: Vec<f64> = points.iter().map(left).collect();
+        let squares: f64 = left.iter().map(|ms| ms * ms).sum();
+        let alike: f64 = left.windows(2).map(|pair| pair[0] * pair[1]).sum();
+        // Less than nothing would make points count for more.
+        let alike = (alike / squares.max(f64::MIN_POSITIVE)).clamp(0.0, 0.99);
+        let count = (count * (1.0 - alike) / (1.0 + alike)).max(3.0);
+        let error = (squares / (count - 2.0) / spread_s).sqrt();
+        Some(Self {
+            ms_per_hour: slope * 3600.0,
+            ci95_ms_per_hour: SIGMAS * error * 3600.0,
+        })
+    }
+
+    /// True when the delay grows for sure; when it does not, the run may have been too short to see it.
+    pub fn grows(&self) -> bool {
+        self.ms_per_hour > self.ci95_ms_per_hour
+    }
+}
+
+/// Slope of memory over cameras, MiB a camera; `None` for fewer than two numbers of cameras.
+pub fn memory_slope(rows: &[CamerasRow]) -> Option<f64> {
+    let points = rows
+        .iter()
+        .filter_map(|row| Some((row.cameras as f64, row.rss_mib?)));
+    let points: Vec<(f64, f64)> = points.collect();
+    let count = points.len() as f64;
+    let (mid_n, mid_mib) = (
+        points.iter().map(|p| p.0).sum::<f64>() / count,
+        points.iter().map(|p| p.1).sum::<f64>() / count,
+    );
+    let spread: f64 = points.iter().map(|p| (p.0 - mid_n).powi(2)).sum();
+    let together: f64 = points.iter().map(|p| (p.0 - mid_n) * (p.1 - mid_mib)).sum();
+    (spread > 0.0).then(|| together / spread)
+}
+
+/// Threads of one name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadUse {
+    /// Their name without its number.
+    pub name: String,
+    /// How many there are.
+    pub count: usize,
+    /// What they used, percent of one core.
+    pub cpu_pct: f64,
+}
+
+/// What became of the frames of a run (`domain::Books`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FrameEnds {
+    /// Came from ingest.
+    pub arrived: u64,
+    /// Not needed for the asked rate.
+    pub skipped: u64,
+    /// A newer one came while it waited.
+    pub replaced: u64,
+    /// Nothing had moved.
+    pub gated: u64,
+    /// Too old.
+    pub late: u64,
+    /// Answered.
+    pub looked: u64,
+    /// Not answered.
+    pub failed: u64,
+}
+
+impl FrameEnds {
+    /// Adds a camera's frames between two readings of its books.
+    pub fn add(&mut self, before: &Books, after: &Books) {
+        self.arrived += after.arrived - before.arrived;
+        self.skipped += after.skipped - before.skipped;
+        self.replaced += after.replaced - before.replaced;
+        self.gated += after.gated - before.gated;
+        self.late += after.late - before.late;
+        self.looked += after.looked - before.looked;
+        self.failed += after.failed - before.failed;
+    }
+}
+
+/// Least that decoding costs here: libav alone, one thread, as fast as it can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct DecodeFloor {
+    /// Processor time of a picture.
+    pub ms_per_picture: f64,
+    /// Of one core, for a camera.
+    pub cpu_pct: f64,
+}
+
+/// Cameras of one number, for some time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CamerasRow {
+    /// How many.
+    pub cameras: usize,
+    /// How long they were measured.
+    pub seconds: f64,
+    /// This process, percent of one core.
+    pub cpu_pct: f64,
+    /// What serves the cameras, which is another process.
+    pub server_cpu_pct: f64,
+    /// Everything else on the machine meanwhile, percent of one core; `None` when it does not tell.
+    pub others_cpu_pct: Option<f64>,
+    /// This process's memory at the end.
+    pub rss_mib: Option<f64>,
+    /// Threads of this process.
+    pub threads: Vec<ThreadUse>,
+    /// From a frame's first packet to its place in the sampler.
+    pub decode: Spread,
+    /// From a frame's capture, by the camera's own time, to its place in the sampler.
+    pub behind: Spread,
+    /// How the latter changed.
+    pub trend: Option<Trend>,
+    /// The middle of the latter in each sixtieth of the run.
+    pub course_ms: Vec<f64>,
+    /// This process in the first half and in the second, percent of one core: what costs more and more shows here.
+    pub halves_cpu_pct: [f64; 2],
+    /// What became of the frames.
+    pub frames: FrameEnds,
+}
+
+impl CamerasRow {
+    /// Of one core, for a camera.
+    pub fn cpu_pct_per_camera(&self) -> f64 {
+        self.cpu_pct / self.cameras.max(1) as f64
+    }
+
+    fn thread_count(&self) -> usize {
+        self.threads.iter().map(|threads| threads.count).sum()
+    }
+}
+
+/// What is printed; `Display` gives the table, serde the JSON.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CamerasReport {
+    /// Where it ran.
+    pub machine: Machine,
+    /// What answers the looks.
+    pub engine: String,
+    /// Pixels across and down, frames a second, and thousands of bits a second of each camera.
+    pub stream: (usize, usize, u32, u32),
+    /// Looks a second at each camera.
+    pub looks_hz: f64,
+    /// What decoding costs at least.
+    pub floor: DecodeFloor,
+    /// The same, measured again when all is over: a machine does not always go at one pace.
+    pub floor_after: DecodeFloor,
+    /// What a camera more costs in memory.
+    pub mib_per_camera: Option<f64>,
+    /// By number of cameras.
+    pub rows: Vec<CamerasRow>,
+}
+
+impl fmt::Display for CamerasReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (width, height, fps, kbit_per_s) = self.stream;
+        writeln!(f, "{}; looks answered by {}", self.machine, self.engine)?;
+        writeln!(
+            f,
+            "cameras: RTSP over TCP, H.264 {width}x{height}, {fps} frames/s, {kbit_per_s} kbit/s, {} looks/s each",
+            self.looks_hz
+        )?;
+        writeln!(
+            f,
+            "CPU in percent of one core; delays: median / p95, milliseconds"
+        )?;
+        writeln!(
+            f,
+            "\n{:>7}{:>6}{:>9}{:>12}{:>8}{:>9}{:>9}{:>9}{:>9}{:>14}{:>16}",
+            "cameras",
+            "s",
+            "CPU",
+            "CPU/camera",
+            "floor",
+            "server",
+            "others",
+            "RSS MiB",
+            "threads",
+            "decode",
+            "behind capture",
+        )?;
+        let known = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.0}"));
+        for row in &self.rows {
+            writeln!(
+                f,
+                "{:>7}{:>6.0}{:>9.1}{:>12.2}{:>8.2}{:>9.1}{:>9}{:>9}{:>9}{:>14}{:>16}",
+                row.cameras,
+                row.seconds,
+                row.cpu_pct,
+                row.cpu_pct_per_camera(),
+                self.floor.cpu_pct,
+                row.server_cpu_pct,
+                known(row.others_cpu_pct),
+                known(row.rss_mib),
+                row.thread_count(),
+                row.decode.to_string(),
+                row.behind.to_string(),
+            )?;
+        }
+        let [before, after] = [self.floor, self.floor_after].map(|floor| floor.ms_per_picture);
+        writeln!(
+            f,
+            "\nfloor: libav decodes a picture in {before:.2} ms of one core, and in {after:.2} ms after the runs"
+        )?;
+        if let Some(mib) = self.mib_per_camera {
+            writeln!(f, "memory: {mib:.1} MiB more with each camera")?;
+        }
+        match self.rows.last() {
+            Some(last) => self.write_last(f, last),
+            None => Ok(()),
+        }
+    }
+}
+
+impl CamerasReport {
+    /// The row that ran for the whole time.
+    fn write_last(&self, f: &mut fmt::Formatter<'_>, row: &CamerasRow) -> fmt::Result {
+        writeln!(
+            f,
+            "\nwith {} cameras for {:.0} s:",
+            row.cameras, row.seconds
+        )?;
+        let FrameEnds {
+            arrived,
+            skipped,
+            replaced,
+            gated,
+            late,
+            looked,
+            failed,
+        } = row.frames;
+        writeln!(
+            f,
+            "frames: {arrived} came ({:.2} of {} a second and camera), {skipped} skipped, {replaced} replaced, \
+             {gated} gated, {late} late, {failed} failed, {looked} looked at",
+            arrived as f64 / row.seconds.max(1e-9) / row.cameras.max(1) as f64,
+            self.stream.2,
+        )?;
+        if let Some(trend) = row.trend {
+            let verdict = if trend.grows() {
+                "grows"
+            } else {
+                "no growth seen"
+            };
+            writeln!(
+                f,
+                "delay behind capture: {:+.1} ± {:.1} ms an hour ({verdict})",
+                trend.ms_per_hour, trend.ci95_ms_per_hour
+            )?;
+            let twelfth = row.course_ms.len().div_ceil(12).max(1);
+            let means = row.course_ms.chunks(twelfth);
+            let means = means.map(|part| part.iter().sum::<f64>() / part.len() as f64);
+            let means: Vec<String> = means.map(|ms| format!("{ms:.1}")).collect();
+            writeln!(f, "in the course of the run, ms: {}", means.join(" "))?;
+            let [first, second] = row.halves_cpu_pct;
+            writeln!(
+                f,
+                "CPU in the first half {first:.1}, in the second {second:.1}"
+            )?;
+        }
+        writeln!(f, "\n{:<16}{:>8}{:>12}", "threads", "count", "CPU/camera")?;
+        for threads in row.threads.iter().filter(|threads| threads.cpu_pct >= 0.05) {
+            let each = threads.cpu_pct / row.cameras.max(1) as f64;
+            writeln!(f, "{:<16}{:>8}{each:>12.2}", threads.name, threads.count)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! A scene as a short clip: what a camera would have sent up to the moment that is looked at.
+//!
+//! A single picture would be a key frame with all bits to itself. In a clip the last picture is predicted from the ones
+//! before, with the share of the bit rate that is left for it, as in a camera's stream.
+
+use std::{sync::Arc, time::Duration};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg32;
+
+use super::{ask::MeasureError, scores::Origin};
+use spotter_core::{ColourRange, Matrix, Picture, PixelFormat, WallTime};
+use spotter_street::{
+    Scene, Street, draw_i420,
+    h264::{Encoding, through_h264},
+    random,
+};
+
+/// Pixels across of every drawn picture.
+pub(super) const WIDTH: u32 = 640;
+/// Pixels down.
+pub(super) const HEIGHT: u32 = 360;
+/// Frames of a clip; the last is looked at.
+const FRAMES: u32 = 12;
+/// Frames a second.
+const FPS: u32 = 15;
+/// Live streets are visited at any second of the year that begins here: 2026-01-01.
+const YEAR_START_MS: i64 = 1_767_225_600_000;
+const YEAR_S: i64 = 365 * 24 * 3600;
+
+/// The clip number `seed`: always the same for the same seed.
+pub(super) struct Clip {
+    seed: u64,
+    frames: Vec<Scene>,
+}
+
+impl Clip {
+    /// Even seeds give random scenes that stand still but for the grain, odd ones live streets where things move.
+    pub fn new(seed: u64) -> Self {
+        let frames = match Self::origin(seed) {
+            Origin::Random => standing(random(seed)),
+            Origin::Street => moving(seed),
+        };
+        Self { seed, frames }
+    }
+
+    /// Where the scene of `seed` comes from.
+    pub fn origin(seed: u64) -> Origin {
+        if seed.is_multiple_of(2) {
+            Origin::Random
+        } else {
+            Origin::Street
+        }
+    }
+
+    /// The scene that the last picture shows.
+    pub fn last(&self) -> &Scene {
+        &self.frames[self.frames.len() - 1]
+    }
+
+    /// The last picture, through H.264 at this rate; as it was drawn without one. Blocks.
+    pub fn picture(self, kbit_per_s: Option<u32>) -> Result<Picture, MeasureError> {
+        match kbit_per_s {
+            None => drawn(self.last(), self.seed),
+            Some(kbit_per_s) => self.compressed(kbit_per_s),
+        }
+    }
+
+    fn compressed(self, kbit_per_s: u32) -> Result<Picture, MeasureError> {
+        let (seed, sent) = (self.seed, self.frames.len());
+        let encoding = Encoding {
+            width: WIDTH as usize,
+            height: HEIGHT as usize,
+            fps: FPS,
+            kbit_per_s,
+        };
+        let broken = |source| MeasureError::Codec { seed, source };
+        let pixels = self.frames.into_iter();
+        let pixels = pixels.map(|scene| draw_i420(&scene, WIDTH, HEIGHT));
+        let (mut found, mut last) = (0, None);
+        for picture in through_h264(encoding, pixels).map_err(broken)? {
+            last = Some(picture.map_err(broken)?);
+            found += 1;
+        }
+        match last {
+            Some(picture) if found == sent => Ok(picture),
+            _ => Err(MeasureError::FramesLost { seed, found, sent }),
+        }
+    }
+}
+
+/// The picture of a scene without any compression.
+pub(super) fn drawn(scene: &Scene, seed: u64) -> Result<Picture, MeasureError> {
+    let (width, height) = (WIDTH as usize, HEIGHT as usize);
+    let mut pixels = draw_i420(scene, WIDTH, HEIGHT);
+    let mut chroma_u = pixels.split_off(width * height);
+    let chroma_v = chroma_u.split_off(chroma_u.len() / 2);
+    Picture::new(
+        PixelFormat::I420,
+        (width, height),
+        [width, width / 2, width / 2],
+        (Matrix::Bt601, ColourRange::Limited),
+        Arc::new(vec![pixels, chroma_u, chroma_v]),
+    )
+    .map_err(|source| MeasureError::Picture { seed, source })
+}
+
+fn standing(scene: Scene) -> Vec<Scene> {
+    let frame = |number: u32| {
+        let mut scene = scene.clone();
+        scene.lens.seed = scene.lens.seed.wrapping_add(number.into());
+        scene
+    };
+    (0..FRAMES).map(frame).collect()
+}
+
+fn moving(seed: u64) -> Vec<Scene> {
+    let second = Pcg32::seed_from_u64(seed).random_range(0..YEAR_S);
+    let end = WallTime::from_unix_millis(YEAR_START_MS + second * 1000);
+    let street = Street::new(seed);
+    let before_end = |number| Duration::from_secs(1) * (FRAMES - 1 - number) / FPS;
+    (0..FRAMES)
+        .map(|number| street.at(end.before(before_end(number))))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clip_is_a_pure_function_of_its_seed() {
+        for seed in [1 << 41, (1 << 41) + 1] {
+            let (once, again) = (Clip::new(seed), Clip::new(seed));
+            assert_eq!(once.frames, again.frames);
+            assert_eq!(once.frames.len(), FRAMES as usize);
+            let pixels = |clip: &Clip, number: usize| draw_i420(&clip.frames[number], 64, 36);
+            assert_ne!(pixels(&once, 10), pixels(&once, 11), "grain or movement");
+        }
+    }
+
+    #[test]
+    fn random_scenes_stand_still_and_streets_move() {
+        let standing = Clip::new(1 << 41);
+        assert!(
+            standing
+                .frames
+                .iter()
+                .all(|f| f.objects == standing.last().objects)
+        );
+        let moves = |seed: u64| {
+            let clip = Clip::new(seed);
+            clip.frames[0].objects != clip.last().objects
+        };
+        assert!((0..8).any(|i| moves((1 << 41) + 1 + 2 * i)));
+    }
+
+    #[test]
+    fn the_last_picture_comes_back_compressed() {
+        let seed = (1 << 41) + 1;
+        let plain = Clip::new(seed).picture(None).unwrap();
+        let coded = Clip::new(seed).picture(Some(1000)).unwrap();
+        let row = |picture: &Picture| picture.row(0, 200).to_vec();
+        let differences = row(&plain)
+            .into_iter()
+            .zip(row(&coded))
+            .map(|(a, b)| a.abs_diff(b));
+        let differences: Vec<u8> = differences.collect();
+        let mean = differences.iter().map(|&d| f64::from(d)).sum::<f64>() / f64::from(WIDTH);
+        assert!(mean > 0.0, "compression loses something");
+        assert!(mean < 12.0, "the same moment, not another: {mean}");
+    }
+}

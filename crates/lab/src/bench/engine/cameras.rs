@@ -1,0 +1,248 @@
+//! Speed with the model on this machine: depth 2 against depth 1, by prompts on a frame and by cameras, with the cost
+//! model's figures beside what was observed.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use serde::Serialize;
+
+use super::{
+    depth::{COLUMNS, DepthCost, Sums, percent},
+    street::prompts,
+    watch::{Asking, Build, Shown, Watch, drive, share},
+};
+use crate::bench::{ask::MeasureError, progress::Progress, stages::Spread};
+use spotter_core::{Clock, Picture, Task};
+use spotter_engine::{
+    front::Engine,
+    scheduler::{Options, timeline::Timeline},
+};
+
+/// Cameras, and prompts on each frame.
+const LOADS: [(usize, usize); 6] = [(1, 1), (1, 2), (1, 4), (1, 8), (4, 4), (16, 4)];
+/// The load whose timeline is kept, at depth 2.
+const TRACED: (usize, usize) = (4, 4);
+/// Depths take turns, so that a machine that slows down slows both.
+const TURNS: usize = 2;
+/// Frames between the first frames of two cameras, so that they do not all show the same.
+const APART: usize = 5;
+
+/// One load at both depths.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CamerasRow {
+    /// Cameras, each with one look in the engine at a time.
+    pub cameras: usize,
+    /// Detect prompts on each frame.
+    pub prompts: usize,
+    /// Depth 1.
+    pub blocking: DepthRun,
+    /// Depth 2.
+    pub pipelined: DepthRun,
+    /// Gain that the cost model predicts from the costs at depth 1 and the zombies at depth 2, each of which it takes
+    /// to cost what a row costs.
+    pub predicted_percent: f64,
+    /// The same on a device where zombies cost nothing, as on this one.
+    pub predicted_free_zombies_percent: f64,
+    /// Gain in looks a second.
+    pub observed_percent: f64,
+}
+
+/// One load at one depth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DepthRun {
+    /// Steps in flight.
+    pub depth: usize,
+    /// Answered looks a second.
+    pub looks_per_s: f64,
+    /// From a frame to its last answer.
+    pub look: Spread,
+    /// Of its steps.
+    #[serde(flatten)]
+    pub cost: DepthCost,
+}
+
+/// What is printed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CamerasReport {
+    /// Which model answered.
+    pub model: String,
+    /// Looks of each row and depth.
+    pub looks: usize,
+    /// By load.
+    pub rows: Vec<CamerasRow>,
+}
+
+/// Looks that the progress counts.
+pub(super) fn progress_steps(looks: usize) -> usize {
+    LOADS.len() * 2 * looks
+}
+
+/// Runs every load at both depths; returns the timeline of one of them too. Blocks for all of it.
+pub(super) fn cameras(
+    build: &mut Build,
+    looks: usize,
+    clock: &dyn Clock,
+    progress: &mut Progress,
+) -> Result<(CamerasReport, Option<Timeline>), MeasureError> {
+    let pictures = Shown::Moving.frames(looks)?;
+    let mut engine = |depth| {
+        let options = Options {
+            depth,
+            ..Options::default()
+        };
+        build(options).map_err(MeasureError::Build)
+    };
+    let ((blocking, model), (pipelined, _)) = (engine(1)?, engine(2)?);
+    let mut engines = [blocking, pipelined];
+    let mut timeline = None;
+    let mut rows = Vec::new();
+    for load in LOADS {
+        if load == TRACED {
+            engines[1].worker().record();
+        }
+        let [blocking, pipelined] = run(&mut engines, load, (&pictures, looks), (clock, progress))?;
+        rows.push(row(load, &blocking, &pipelined));
+        if load == TRACED {
+            timeline = engines[1].worker().timeline().cloned();
+        }
+    }
+    let report = CamerasReport { model, looks, rows };
+    Ok((report, timeline))
+}
+
+/// One load in both engines, in turns.
+fn run(
+    engines: &mut [Engine; 2],
+    (cameras, prompts): (usize, usize),
+    (pictures, looks): (&Arc<[Picture]>, usize),
+    (clock, progress): (&dyn Clock, &mut Progress),
+) -> Result<[Turns; 2], MeasureError> {
+    let watch = |i| {
+        let asked = (tasks(prompts), Asking::Together);
+        Watch::new((i, i * APART), asked, Arc::clone(pictures))
+    };
+    let watches = || (0..cameras).map(watch).collect::<Result<Vec<_>, _>>();
+    let mut watches = [watches()?, watches()?];
+    // Every camera's first answer is the draft of its second, and wakes the machine up.
+    for (engine, watches) in engines.iter_mut().zip(&mut watches) {
+        drive(engine, watches, cameras, (clock, &mut Progress::silent()))?;
+    }
+    let mut runs = [Turns::default(), Turns::default()];
+    for turn in 0..TURNS {
+        let looks = share(looks, turn, TURNS);
+        for ((engine, watches), turns) in engines.iter_mut().zip(&mut watches).zip(&mut runs) {
+            turns.run(engine, watches, looks, (clock, progress))?;
+        }
+    }
+    Ok(runs)
+}
+
+/// Up to eight detect prompts; the first four are the demo's.
+pub(in crate::bench) fn tasks(count: usize) -> Vec<Task> {
+    let more = ["bicycle", "truck", "bird", "cat"].map(|object| Task::Detect {
+        object: object.into(),
+    });
+    prompts().chain(more).take(count).collect()
+}
+
+/// What the turns of a run add up to.
+#[derive(Clone, Debug, Default)]
+struct Turns {
+    took: Duration,
+    look_ms: Vec<f64>,
+    sums: Sums,
+}
+
+impl Turns {
+    fn run(
+        &mut self,
+        engine: &mut Engine,
+        watches: &mut [Watch],
+        looks: usize,
+        shell: (&dyn Clock, &mut Progress),
+    ) -> Result<(), MeasureError> {
+        let before = engine.worker().work();
+        engine.worker().reset_costs();
+        let driven = drive(engine, watches, looks, shell)?;
+        let after = engine.worker().work();
+        self.took += driven.took;
+        self.look_ms.extend(driven.frame_ms);
+        self.sums
+            .add(engine.worker().costs().clone(), &before, &after);
+        Ok(())
+    }
+
+    fn report(&self, depth: usize) -> DepthRun {
+        DepthRun {
+            depth,
+            looks_per_s: self.look_ms.len() as f64 / self.took.as_secs_f64(),
+            look: Spread::of(self.look_ms.iter().copied()),
+            cost: self.sums.cost(),
+        }
+    }
+}
+
+fn row((cameras, prompts): (usize, usize), blocking: &Turns, pipelined: &Turns) -> CamerasRow {
+    let sums = &blocking.sums;
+    let (blocking, pipelined) = (blocking.report(1), pipelined.report(2));
+    CamerasRow {
+        cameras,
+        prompts,
+        predicted_percent: sums.predicted_percent(pipelined.cost.zombies),
+        predicted_free_zombies_percent: sums.predicted_percent(0.0),
+        observed_percent: percent(pipelined.looks_per_s / blocking.looks_per_s),
+        blocking,
+        pipelined,
+    }
+}
+
+impl fmt::Display for CamerasReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "speed, {}; {} looks a row; each camera has one look in the engine at a time\n\
+             per step, milliseconds: forward, sampling, bookkeeping, what of it was exposed (the device did nothing\n\
+             meanwhile), period, and the device idle: no step from the host, no masks, nothing asked. z: rows for nobody.\n\
+             gain of depth 2, percent: predicted from depth 1's costs with z as rows, predicted with z for free (as on this\n\
+             device), observed in looks a second\n",
+            self.model, self.looks
+        )?;
+        write!(
+            f,
+            "{:>7}{:>8}{:>6}{:>9}{:>16}",
+            "cameras", "prompts", "depth", "looks/s", "look ms"
+        )?;
+        for (name, width) in COLUMNS {
+            write!(f, "{name:>width$}")?;
+        }
+        writeln!(f, "{:>22}", "gain %")?;
+        for row in &self.rows {
+            for run in [&row.blocking, &row.pipelined] {
+                write!(f, "{:>7}{:>8}{run}", row.cameras, row.prompts)?;
+                if run.depth > 1 {
+                    let gains = [
+                        row.predicted_percent,
+                        row.predicted_free_zombies_percent,
+                        row.observed_percent,
+                    ];
+                    let gain = gains.map(|gain| format!("{gain:+.1}")).join(", ");
+                    write!(f, "{gain:>22}")?;
+                }
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for DepthRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:>6}{:>9.1}{:>16}{}",
+            self.depth,
+            self.looks_per_s,
+            self.look.to_string(),
+            self.cost,
+        )
+    }
+}

@@ -1,0 +1,309 @@
+//! The host's work for a step, in real time: the engine as it is, 32 detect rows that all decode, and a simulated device
+//! that costs nothing, so that what is left is plan, launch, finalize and commit.
+//!
+//! The rows are those of eight looks with four prompts and Moondream 2's dimensions: a prefix of 730 positions, answers of
+//! up to 50 boxes. The spans are the engine's own, from its timeline.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use serde::Serialize;
+
+use super::simulated_ids;
+use crate::bench::{ask::MeasureError, stages::Spread};
+use spotter_core::{Clock, ManualClock, Mono, Picture, WallTime};
+use spotter_engine::{
+    front::EngineError,
+    scheduler::{
+        Options,
+        backend::{Input, Limits},
+        constraint::Choices,
+        cost::{Host, Span},
+        request::{Ask, Decide, LookId, Request},
+        sequence::{Bounds, Sequence, Skill},
+        timeline::Timeline,
+        worker::{DeviceError, Worker},
+    },
+    sim::{SimBackend, SimCosts, SimModel},
+};
+
+const LOOKS: usize = 8;
+const PROMPTS: usize = 4;
+const OBJECTS: usize = 50;
+/// Steps recorded of each answer: three for each box, less the first and the last, where not all rows decode.
+const STEPS: usize = 3 * OBJECTS - 20;
+/// How often the looks are asked.
+const ROUNDS: usize = 8;
+const PROMPT_TOKENS: usize = 6;
+
+const LIMITS: Limits = Limits {
+    slots: 2,
+    rows: LOOKS * PROMPTS,
+    pages: 46 * LOOKS + 12 * LOOKS * PROMPTS,
+    page_tokens: 16,
+    context: 2048,
+    prefix_positions: 730,
+    images: LOOKS,
+    positions: 4096,
+    tokens: 4096,
+};
+
+/// A model that never ends an answer by itself. Its vocabulary is small, because it looks for its token among all of them,
+/// and that would be measured too.
+const MODEL: SimModel = SimModel {
+    vocab: 32,
+    objects: u64::MAX,
+    crops: 1,
+    memory: false,
+};
+
+/// Who decides, and with what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    DeviceDecides,
+    HostDecides,
+    HostMasks,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::DeviceDecides, Self::HostDecides, Self::HostMasks];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::DeviceDecides => "detect, the device decides",
+            Self::HostDecides => "detect, the host decides",
+            Self::HostMasks => "choices, the host's masks",
+        }
+    }
+}
+
+/// The host's work for steps of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostRow {
+    /// What the rows are.
+    pub kind: &'static str,
+    /// Steps measured.
+    pub steps: usize,
+    /// Chooses the rows of the next step.
+    pub plan: Spread,
+    /// Hands it over; with the simulated device's own work.
+    pub launch: Spread,
+    /// Makes masks and hands them over; with the simulated device's own work. `None` where there are none.
+    pub finalize: Option<Spread>,
+    /// Takes decisions and answers out.
+    pub commit: Spread,
+    /// Plan and commit of a step together.
+    pub plan_commit: Spread,
+}
+
+/// What is printed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostReport {
+    /// Rows of each step.
+    pub step_rows: usize,
+    /// By kind.
+    pub rows: Vec<HostRow>,
+}
+
+/// Measures all kinds. Blocks for a second or less.
+pub(super) fn host(clock: &Arc<dyn Clock>) -> Result<HostReport, MeasureError> {
+    let mut rows = Vec::new();
+    for kind in Kind::ALL {
+        rows.push(row(kind, clock)?);
+    }
+    Ok(HostReport {
+        step_rows: LIMITS.rows,
+        rows,
+    })
+}
+
+fn row(kind: Kind, clock: &Arc<dyn Clock>) -> Result<HostRow, MeasureError> {
+    let fatal = |e: DeviceError| MeasureError::Engine(EngineError::Device(e));
+    let mut worker = worker(kind, Arc::clone(clock));
+    let mut spans = Spans::default();
+    for _ in 0..ROUNDS {
+        spans.add(&round(kind, &mut worker).map_err(fatal)?);
+    }
+    Ok(spans.row(kind))
+}
+
+/// Asks all looks, and records steps while all rows decode.
+fn round(kind: Kind, worker: &mut Worker) -> Result<Timeline, DeviceError> {
+    let before = worker.work().prefills;
+    let looks: Vec<LookId> = (0..LOOKS).map(|_| worker.admit(request(kind))).collect();
+    while worker.work().prefills - before < LIMITS.rows as u64 {
+        worker.turn()?;
+    }
+    // The steps that carry the prompts are settled.
+    for _ in 0..4 {
+        worker.turn()?;
+    }
+    worker.record();
+    let until = worker.work().steps + STEPS as u64;
+    while worker.work().steps < until {
+        worker.turn()?;
+    }
+    let timeline = worker.timeline().cloned().unwrap_or_default();
+    for look in looks {
+        worker.cancel(look);
+    }
+    while !worker.is_idle() {
+        worker.turn()?;
+    }
+    Ok(timeline)
+}
+
+/// Milliseconds of the recorded spans, by kind.
+#[derive(Default)]
+struct Spans {
+    plan: Vec<f64>,
+    launch: Vec<f64>,
+    finalize: Vec<f64>,
+    commit: Vec<f64>,
+}
+
+impl Spans {
+    fn add(&mut self, timeline: &Timeline) {
+        let of = |what| host_spans(timeline, what).map(ms);
+        self.plan.extend(of(Host::Plan));
+        self.launch.extend(of(Host::Launch));
+        self.finalize.extend(of(Host::Finalize));
+        self.commit.extend(of(Host::Commit));
+    }
+
+    fn row(&self, kind: Kind) -> HostRow {
+        let spread = |spans: &[f64]| Spread::of(spans.iter().copied());
+        let both = self.plan.iter().zip(&self.commit);
+        HostRow {
+            kind: kind.name(),
+            steps: self.plan.len(),
+            plan: spread(&self.plan),
+            launch: spread(&self.launch),
+            finalize: (!self.finalize.is_empty()).then(|| spread(&self.finalize)),
+            commit: spread(&self.commit),
+            plan_commit: Spread::of(both.map(|(plan, commit)| plan + commit)),
+        }
+    }
+}
+
+fn host_spans(timeline: &Timeline, what: Host) -> impl Iterator<Item = Span> + '_ {
+    let named = timeline.host.iter().filter(move |(kind, _)| *kind == what);
+    named.map(|(_, span)| *span)
+}
+
+fn ms(span: Span) -> f64 {
+    span.duration().as_secs_f64() * 1e3
+}
+
+/// The device lives in virtual time that does not pass, the host in real time.
+fn worker(kind: Kind, clock: Arc<dyn Clock>) -> Worker {
+    let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let device_clock = ManualClock::at(WallTime::default());
+    let backend = SimBackend::new(LIMITS, MODEL, costs, device_clock);
+    let decide = match kind {
+        Kind::HostDecides => Decide::Host,
+        Kind::DeviceDecides | Kind::HostMasks => Decide::Device,
+    };
+    let options = Options {
+        decide,
+        ..Options::default()
+    };
+    Worker::new(Box::new(backend), MODEL.vocab, options, clock)
+}
+
+fn request(kind: Kind) -> Request {
+    let ask = || Ask {
+        sequence: sequence(kind),
+        draft: None,
+    };
+    Request {
+        camera: None,
+        picture: Picture::from_rgb(2, 2, vec![0; 12]).ok(),
+        start_by: Mono::from_nanos(u64::MAX),
+        answer_by: Mono::from_nanos(u64::MAX),
+        asks: (0..PROMPTS).map(|_| ask()).collect(),
+        objects: false,
+    }
+}
+
+fn sequence(kind: Kind) -> Sequence {
+    let ids = simulated_ids();
+    let bounds = Bounds {
+        max_objects: OBJECTS,
+        max_tokens: 3 * OBJECTS,
+    };
+    let prompt = vec![Input::Token(9); PROMPT_TOKENS];
+    match kind {
+        Kind::DeviceDecides | Kind::HostDecides => {
+            Sequence::new(Skill::Detect, prompt, ids, bounds)
+        }
+        Kind::HostMasks => {
+            let text = Skill::Text { reasoning: false };
+            let sequence = Sequence::new(text, prompt, ids, bounds);
+            match Choices::new([[10; 3 * OBJECTS].as_slice()]) {
+                Some(choices) => sequence.choices(Arc::new(choices)),
+                None => sequence,
+            }
+        }
+    }
+}
+
+impl fmt::Display for HostReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "host's work for a step of {} rows, real time; median / p95, microseconds\n\
+             launch and finalize with the simulated device's own work\n",
+            self.step_rows
+        )?;
+        write!(f, "{:28}{:>6}", "rows", "steps")?;
+        let columns = ["plan", "launch", "finalize", "commit", "plan + commit"];
+        for name in columns {
+            write!(f, "{name:>16}")?;
+        }
+        writeln!(f)?;
+        for row in &self.rows {
+            write!(f, "{:28}{:>6}", row.kind, row.steps)?;
+            let spreads = [
+                Some(row.plan),
+                Some(row.launch),
+                row.finalize,
+                Some(row.commit),
+                Some(row.plan_commit),
+            ];
+            for spread in spreads {
+                write!(f, "{:>16}", spread.map_or_else(|| "-".into(), micros))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+fn micros(spread: Spread) -> String {
+    let [median, p95] = [spread.median_ms, spread.p95_ms].map(|ms| ms * 1e3);
+    format!("{median:.1} / {p95:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The measured steps must be what the title says: every row in every step, and plans that belong to commits.
+    #[test]
+    fn every_measured_step_carries_all_rows() {
+        for kind in Kind::ALL {
+            let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(WallTime::default()));
+            let mut worker = worker(kind, clock);
+            let timeline = round(kind, &mut worker).expect("a sound device");
+            let work = worker.work();
+            let count = |what| host_spans(&timeline, what).count();
+            assert_eq!(count(Host::Plan), STEPS, "{kind:?}");
+            assert!(count(Host::Commit).abs_diff(STEPS) <= 1, "{kind:?}");
+            let masks = if kind == Kind::HostMasks { STEPS } else { 0 };
+            assert!(count(Host::Finalize).abs_diff(masks) <= 1, "{kind:?}");
+            assert_eq!(work.decodes % LIMITS.rows as u64, 0, "{kind:?}: {work:?}");
+            assert_eq!(work.objects % LIMITS.rows as u64, 0, "{kind:?}: {work:?}");
+            assert_eq!(worker.pages_in_use(), 0);
+        }
+    }
+}

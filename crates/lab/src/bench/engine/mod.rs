@@ -1,0 +1,49 @@
+//! `spotter bench engine`: what the pipelined engine gains, what it saves, and what it costs.
+//!
+//! ```text
+//!   published   published step costs ─▶ simulated device, virtual time ─▶ depth 2 against depth 1
+//!   step        32 rows              ─▶ simulated device, real time    ─▶ the host's work for a step
+//!   street      the demo's camera    ─▶ the model, each feature off and on ─▶ work that was saved
+//!   cameras     many of them         ─▶ the model, depth 1 and 2       ─▶ looks a second, where the time went
+//! ```
+//!
+//! Each part is a file, with a report that prints itself; `watch` has the cameras of the last two, `depth` the costs of steps
+//! with the gain they predict, `trace` draws a timeline. Not here: how an engine
+//! is built (the caller brings that).
+
+mod cameras;
+mod depth;
+mod host;
+mod pipeline;
+mod published;
+mod report;
+mod street;
+mod trace;
+mod watch;
+
+pub(super) use cameras::tasks;
+pub use cameras::{CamerasReport, CamerasRow, DepthRun};
+pub use depth::DepthCost;
+pub(super) use depth::{COLUMNS, Sums, percent};
+pub use host::{HostReport, HostRow};
+pub use pipeline::{PipelineReport, PipelineRow, pipeline};
+pub use report::{EngineOptions, EngineReport, Part, engine};
+pub use street::{StreetReport, StreetRow};
+pub use trace::chrome_trace;
+pub use watch::Build;
+
+/// Ids for models that exist only as costs: any will do that differ.
+fn simulated_ids() -> spotter_engine::model::TokenIds {
+    spotter_engine::model::TokenIds {
+        eos: 0,
+        answer: 1,
+        coord: 2,
+        size: 3,
+        start_ground: 4,
+        end_ground: 5,
+        answer_suffix: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

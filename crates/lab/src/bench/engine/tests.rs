@@ -1,0 +1,93 @@
+//! The parts that need a model, with the smallest golden one.
+
+use std::sync::Arc;
+
+use super::{
+    EngineOptions, EngineReport, Part, StreetRow, chrome_trace, engine,
+    street::prompts,
+    watch::{Asking, Shown, Watch, drive},
+};
+use crate::bench::{Progress, tests::micro_engine_with};
+use spotter_core::{Clock, SystemClock};
+use spotter_engine::scheduler::Options;
+
+fn measure(part: Part, looks: usize) -> EngineReport {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut build = |options| Ok((micro_engine_with(options, &clock), "micro".to_owned()));
+    let options = EngineOptions {
+        parts: vec![part],
+        looks,
+    };
+    engine(&mut build, &options, &clock, &mut Progress::silent()).expect("a report")
+}
+
+#[test]
+fn what_is_shared_and_reused_is_not_done_again() {
+    let report = measure(Part::Street, 4);
+    let street = report.street.as_ref().expect("the part that was asked for");
+    let row = |street: &'static str, case: &str| -> &StreetRow {
+        let mut rows = report.street.iter().flat_map(|report| &report.rows);
+        let found = rows.find(|row| row.street == street && row.case.contains(case));
+        found.expect("a row of that case")
+    };
+    for shown in ["moving", "still", "frozen"] {
+        let (apart, together) = (row(shown, "all off"), row(shown, "image prefix shared"));
+        assert_eq!(apart.crops_encoded, 4.0 * together.crops_encoded);
+        assert!(apart.prefill_positions > 2.0 * together.prefill_positions);
+        for same in street.rows.iter().filter(|row| row.street == shown) {
+            assert_eq!(same.boxes, apart.boxes, "every case gives the same answers");
+        }
+        let (one, batch) = (row(shown, "default)"), row(shown, "batch"));
+        assert!(batch.steps < one.steps, "looks share steps");
+    }
+    // Of a picture that stays the same only the first is encoded.
+    let (off, tiles) = (
+        row("frozen", "prefix shared"),
+        row("frozen", "+ tile reuse"),
+    );
+    assert_eq!(tiles.crops_encoded, off.crops_encoded / 4.0);
+    assert_eq!(tiles.crops_reused, off.crops_encoded * 3.0 / 4.0);
+    assert!(report.to_string().contains("still street, 4 frames"));
+}
+
+/// A step in flight that nobody wants would be booked, with all the time until then, in the next measurement.
+#[test]
+fn a_drive_leaves_nothing_in_flight() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut engine = micro_engine_with(Options::default(), &clock);
+    let frames = Shown::Frozen.frames(2).expect("frames");
+    let asked = (prompts().collect(), Asking::Together);
+    let mut watches = [Watch::new((0, 0), asked, frames).expect("a camera")];
+    let mut silent = Progress::silent();
+    let shell = (clock.as_ref(), &mut silent);
+    let driven = drive(&mut engine, &mut watches, 3, shell).expect("answers");
+    assert_eq!(driven.frame_ms.len(), 3);
+    assert!(engine.is_idle());
+    assert!(
+        engine.worker().work().zombies > 0,
+        "or there was nothing to leave"
+    );
+}
+
+#[test]
+fn every_load_runs_at_both_depths_and_leaves_a_timeline() {
+    let report = measure(Part::Cameras, 2);
+    let cameras = report
+        .cameras
+        .as_ref()
+        .expect("the part that was asked for");
+    for row in &cameras.rows {
+        let (block, pipe) = (&row.blocking, &row.pipelined);
+        assert_eq!((block.depth, pipe.depth), (1, 2));
+        assert_eq!(
+            block.cost.zombies, 0.0,
+            "a blocking loop launches nothing for nobody"
+        );
+        assert!(block.looks_per_s > 0.0 && pipe.looks_per_s > 0.0);
+    }
+    let trace = chrome_trace(&report.timeline.expect("a timeline"));
+    let events = trace["traceEvents"].as_array().expect("events");
+    for row in [1, 2] {
+        assert!(events.iter().any(|e| e["tid"] == row && e["ph"] == "X"));
+    }
+}

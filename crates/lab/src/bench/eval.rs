@@ -1,0 +1,108 @@
+//! How right a model is on scenes that no training has seen.
+
+use super::{
+    ask::{MeasureError, ask},
+    clip::Clip,
+    progress::Progress,
+    report::{Report, figures, parts, worth},
+    scores::{Scores, Setting},
+};
+use spotter_core::Task;
+use spotter_engine::front::Engine;
+use spotter_street::{questions::questions, truth};
+
+/// Words for things that the street does not have and that the trainer of the embedded model holds back
+/// (`models/embedded/words_unknown.py`).
+const UNKNOWN: [&str; 12] = [
+    "penguin",
+    "walrus",
+    "hedgehog",
+    "flamingo",
+    "armchair",
+    "telescope",
+    "pineapple",
+    "motorbike",
+    "wheelbarrow",
+    "teapot",
+    "fire engine",
+    "vending machine",
+];
+/// Unknown words asked for in each scene.
+const UNKNOWN_PER_SCENE: usize = 2;
+
+/// What is evaluated on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvalOptions {
+    /// Name of the model, for the report.
+    pub model: String,
+    /// How many scenes.
+    pub scenes: u64,
+    /// Seed of the first; the others follow. Even ones are random scenes, odd ones live streets.
+    pub first_seed: u64,
+    /// Rate of the H.264 that every scene passes through; `None` for clean drawings.
+    pub kbit_per_s: Option<u32>,
+}
+
+/// Asks everything that is certain about each scene and scores the answers. The same options and model give the same
+/// report; one scene is in memory at a time. Blocks for all of it: seconds a scene on a slow machine.
+pub fn eval(
+    engine: &mut Engine,
+    options: &EvalOptions,
+    progress: &mut Progress,
+) -> Result<Report, MeasureError> {
+    let mut scores = Scores::default();
+    for index in 0..options.scenes {
+        let seed = options.first_seed.wrapping_add(index);
+        eval_scene(engine, seed, options.kbit_per_s, &mut scores)?;
+        progress.step();
+    }
+    Ok(Report {
+        model: options.model.clone(),
+        scenes: scores.scenes,
+        first_seed: options.first_seed,
+        kbit_per_s: options.kbit_per_s,
+        figures: figures(&scores),
+        detect_by: parts(&scores),
+        scores: worth(&scores),
+    })
+}
+
+fn eval_scene(
+    engine: &mut Engine,
+    seed: u64,
+    kbit_per_s: Option<u32>,
+    scores: &mut Scores,
+) -> Result<(), MeasureError> {
+    let clip = Clip::new(seed);
+    let truth = truth(clip.last());
+    let picture = clip.picture(kbit_per_s)?;
+    let known = questions(&truth, seed);
+    let unknown = unknown_words(seed);
+    let tasks = known.iter().map(|question| question.task.clone());
+    let tasks = tasks.chain(unknown.map(|word| Task::Detect {
+        object: word.into(),
+    }));
+    let answers = ask(engine, picture, tasks)?;
+    let setting = Setting {
+        origin: Clip::origin(seed),
+        light: truth.light,
+    };
+    let (to_known, to_unknown) = answers.split_at(known.len());
+    for (question, answer) in known.iter().zip(to_known) {
+        scores.add(setting, question, &answer.body);
+    }
+    for answer in to_unknown {
+        scores.add_unknown(&answer.body);
+    }
+    scores.scenes += 1;
+    Ok(())
+}
+
+/// Neighbours in the list, going round it with every second scene, so that both origins of scenes see all words.
+fn unknown_words(seed: u64) -> [&'static str; UNKNOWN_PER_SCENE] {
+    let first = (seed / 2 % UNKNOWN.len() as u64) as usize;
+    std::array::from_fn(|i| UNKNOWN[(first + i) % UNKNOWN.len()])
+}
+
+#[cfg(test)]
+mod tests;

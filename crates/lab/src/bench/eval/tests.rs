@@ -1,0 +1,57 @@
+use std::path::Path;
+
+use super::*;
+use crate::bench::tests::micro_engine;
+
+/// The smallest golden model knows nothing of streets: only the way of the questions through the engine is tested.
+#[test]
+fn the_same_seeds_give_the_same_report() {
+    let options = EvalOptions {
+        model: "md2-micro".into(),
+        scenes: 2,
+        first_seed: 1 << 41,
+        kbit_per_s: Some(1000),
+    };
+    let run = || {
+        let (mut engine, _) = micro_engine();
+        eval(&mut engine, &options, &mut Progress::silent()).expect("a report")
+    };
+    let report = run();
+    assert_eq!(report, run());
+    assert_eq!(report.scenes, 2);
+    let asked = |name| {
+        let figure = report.figures.iter().find(|f| f.name == name);
+        figure.expect("a figure").of
+    };
+    assert_eq!(
+        asked("boxes for unknown words"),
+        2 * UNKNOWN_PER_SCENE as u64
+    );
+    for name in ["boxes for an absent class", "yes/no right", "count exact"] {
+        assert!(asked(name) > 0, "{name}");
+    }
+}
+
+#[test]
+fn unknown_words_are_held_back_by_the_trainer() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/embedded/words_unknown.py");
+    let lists = std::fs::read_to_string(path).expect("the trainer's lists");
+    let (trained, held_out) = lists.split_once("HELD_OUT").expect("two lists");
+    for word in UNKNOWN {
+        assert!(held_out.contains(word), "{word} is not held out");
+        assert!(!trained.contains(word), "{word} is trained");
+    }
+}
+
+#[test]
+fn both_kinds_of_scenes_see_every_unknown_word() {
+    for parity in 0..2 {
+        let mut seen: Vec<&str> = (0..24)
+            .map(|i| 2 * i + parity)
+            .flat_map(unknown_words)
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), UNKNOWN.len());
+    }
+}

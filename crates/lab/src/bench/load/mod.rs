@@ -1,0 +1,219 @@
+//! `spotter bench load`: the engine as its clients find it, on the device that is there, beside what that device could do.
+//!
+//! ```text
+//!   looks    sizes x clients x objects, no two frames in a row alike ─▶ closed loop ─▶ requests/s, latency, power
+//!   prompts  1, 2, 4, 8 prompts on one frame                         ─▶ closed loop ─▶ what another prompt costs
+//!   steady   the street standing still, reuse off and on             ─▶ closed loop ─▶ what is not done again
+//!   text     tokens of many streams, depth 1 and 2 in turns          ─▶ the cost model, predicted and observed
+//! ```
+//!
+//! Answers end at their bounds and never before (`model::without_ends`), so every request is the same work; one that is
+//! not ends the measurement. Each figure is taken from the last half of its load, when the device is as hot as it gets.
+//! Files: `closed` is the loop, `frames` what is shown, `looks` the first three parts, `text` the last, `busy` the share of
+//! time in which the device works, `rows` and `report` what is printed. Not here: how the engine is built (the caller does that).
+
+mod busy;
+mod closed;
+mod frames;
+mod looks;
+mod report;
+mod rows;
+mod text;
+
+use std::time::Duration;
+
+pub use report::LoadReport;
+pub use rows::{Books, LoadRow, PromptsRow, SteadyRow};
+use serde::Serialize;
+pub use text::{TextRow, TextRun};
+
+use super::{ask::MeasureError, machine::Machine, progress::Progress};
+use spotter_core::Clock;
+use spotter_engine::{
+    front::Engine,
+    gauge::{Gauge, Strain},
+    scheduler::timeline::Timeline,
+};
+
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadPart {
+    /// Requests by size, clients and objects.
+    Looks,
+    /// Several prompts on one frame.
+    Prompts,
+    /// The same picture again and again.
+    Steady,
+    /// Text, blocking against pipelined.
+    Text,
+}
+
+impl LoadPart {
+    /// Every part.
+    pub const ALL: [Self; 4] = [Self::Looks, Self::Prompts, Self::Steady, Self::Text];
+}
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Which parts.
+    pub parts: Vec<LoadPart>,
+    /// Pixels across and down of the frames; at least one. `prompts` and `steady` take 1280x720 if it is among them, else
+    /// the first.
+    pub sizes: Vec<(usize, usize)>,
+    /// Clients, each with one request in the engine at a time; at least one number.
+    pub clients: Vec<usize>,
+    /// Objects that each answer has; at least one number. `prompts` takes the first, `steady` the last.
+    pub objects: Vec<usize>,
+    /// Streams of text; more than the device has rows for are left out.
+    pub streams: Vec<usize>,
+    /// Tokens of each answer in text.
+    pub tokens: usize,
+    /// Load for each figure; the first half of it does not count.
+    pub load: Duration,
+}
+
+/// What the device sustains, measured in the same run. What was not measured is `None`, and so are floors made of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Ceilings {
+    /// Large products in bf16, or in f32 on a processor, TFLOP.
+    pub product_tflop: Option<Ceiling>,
+    /// Large products in fp8, TFLOP.
+    pub fp8_tflop: Option<Ceiling>,
+    /// Copies of its memory, read and written together, GB.
+    pub copy_gb: Option<Ceiling>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ceiling {
+    /// In a second.
+    pub per_s: f64,
+    /// The GPU's power and clock meanwhile.
+    pub strain: Option<Strain>,
+}
+
+impl Ceilings {
+    /// Milliseconds that so many GFLOP take.
+    fn product_ms(&self, gflop: f64) -> Option<f64> {
+        // GFLOP by TFLOP/s are milliseconds, as are MB by GB/s.
+        self.product_tflop.map(|ceiling| gflop / ceiling.per_s)
+    }
+
+    /// The same in fp8.
+    fn fp8_ms(&self, gflop: f64) -> Option<f64> {
+        self.fp8_tflop.map(|ceiling| gflop / ceiling.per_s)
+    }
+
+    /// Milliseconds that reading so many MB takes.
+    fn read_ms(&self, mb: f64) -> Option<f64> {
+        self.copy_gb.map(|ceiling| mb / ceiling.per_s)
+    }
+}
+
+/// The engine, and what is known of it.
+pub struct Load<'a> {
+    /// Its answers must not end by themselves.
+    pub engine: &'a mut Engine,
+    /// Real time.
+    pub clock: &'a dyn Clock,
+    /// Of the GPU, if there is one.
+    pub gauge: Option<&'a Gauge>,
+    /// Of the same run.
+    pub ceilings: Ceilings,
+    /// Which model, for the report.
+    pub model: String,
+    /// Which device in which precision, for the report.
+    pub device: String,
+    /// Looks that a daemon would let into this engine at once, for the report.
+    pub permits: usize,
+}
+
+impl Load<'_> {
+    /// Measures the parts in their order. Blocks for all of it: the load for every figure, twice that for those of text.
+    pub fn run(
+        self,
+        options: &LoadOptions,
+        progress: &mut Progress,
+    ) -> Result<LoadReport, MeasureError> {
+        let has = |part| options.parts.contains(&part);
+        let mut bench = Bench {
+            engine: self.engine,
+            clock: self.clock,
+            gauge: self.gauge,
+            ceilings: self.ceilings,
+            options,
+            progress,
+            timeline: None,
+        };
+        let (mut looks, mut prompts, mut steady, mut text) = Default::default();
+        if has(LoadPart::Looks) {
+            looks = bench.looks()?;
+        }
+        if has(LoadPart::Prompts) {
+            prompts = bench.prompts()?;
+        }
+        if has(LoadPart::Steady) {
+            steady = bench.steady()?;
+        }
+        if has(LoadPart::Text) {
+            text = bench.text()?;
+        }
+        let timeline = bench.timeline.take();
+        Ok(LoadReport {
+            machine: Machine {
+                gpu: self.gauge.map(|gauge| gauge.card().clone()),
+                ..Machine::now()
+            },
+            model: self.model,
+            device: self.device,
+            permits: self.permits,
+            ceilings: self.ceilings,
+            load_s: options.load.as_secs_f64(),
+            looks,
+            prompts,
+            steady,
+            text,
+            timeline,
+        })
+    }
+}
+
+impl LoadOptions {
+    /// Figures that the progress counts, in an engine that has `rows` rows.
+    pub fn figures(&self, rows: usize) -> usize {
+        let of = |part| match part {
+            LoadPart::Looks => self.sizes.len() * self.clients.len() * self.objects.len(),
+            LoadPart::Prompts => looks::PROMPTS.len(),
+            LoadPart::Steady => 2 * self.clients.len(),
+            LoadPart::Text => self.fitting(rows).count(),
+        };
+        self.parts.iter().map(|&part| of(part)).sum()
+    }
+
+    fn fitting(&self, rows: usize) -> impl Iterator<Item = usize> {
+        self.streams.iter().copied().filter(move |&n| n <= rows)
+    }
+
+    /// The size of the parts that have only one.
+    fn scene_size(&self) -> (usize, usize) {
+        let usual = self.sizes.iter().find(|&&size| size == (1280, 720));
+        let size = usual.or(self.sizes.first()).copied();
+        size.unwrap_or((1280, 720))
+    }
+}
+
+/// A measurement under way.
+struct Bench<'a> {
+    engine: &'a mut Engine,
+    clock: &'a dyn Clock,
+    gauge: Option<&'a Gauge>,
+    ceilings: Ceilings,
+    options: &'a LoadOptions,
+    progress: &'a mut Progress,
+    /// Of the last figure.
+    timeline: Option<Timeline>,
+}
+
+#[cfg(test)]
+mod tests;

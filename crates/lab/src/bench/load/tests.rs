@@ -1,0 +1,208 @@
+//! Every part with the smallest golden model: what is asked, answered and counted, never how long it took.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Ceiling, Ceilings, Load, LoadOptions, LoadPart, LoadReport,
+    closed::{Clients, closed_loop},
+    frames::noise,
+};
+use crate::bench::{
+    MeasureError, Progress,
+    engine::{chrome_trace, tasks},
+    tests::{micro_endless_engine, micro_engine_with},
+};
+use spotter_core::{Clock, Look, SystemClock};
+use spotter_engine::{
+    front::Engine,
+    scheduler::{Options, sequence::Bounds},
+};
+
+const SIZES: [(usize, usize); 2] = [(84, 84), (160, 120)];
+
+fn options(part: LoadPart) -> LoadOptions {
+    LoadOptions {
+        parts: vec![part],
+        sizes: SIZES.to_vec(),
+        clients: vec![1, 3],
+        objects: vec![1, 5],
+        streams: vec![1, 3, 64],
+        tokens: 12,
+        load: Duration::ZERO,
+    }
+}
+
+fn engine() -> (Engine, Arc<dyn Clock>) {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    (micro_endless_engine(&clock), clock)
+}
+
+fn ceiling(per_s: f64) -> Option<Ceiling> {
+    Some(Ceiling {
+        per_s,
+        strain: None,
+    })
+}
+
+fn measure(part: LoadPart) -> LoadReport {
+    let (mut engine, clock) = engine();
+    let load = Load {
+        engine: &mut engine,
+        clock: clock.as_ref(),
+        gauge: None,
+        ceilings: Ceilings {
+            product_tflop: ceiling(0.5),
+            fp8_tflop: None,
+            copy_gb: ceiling(20.0),
+        },
+        model: "micro".into(),
+        device: "cpu, f32".into(),
+        permits: 2,
+    };
+    let report = load.run(&options(part), &mut Progress::silent());
+    report.expect("a report")
+}
+
+#[test]
+fn every_request_is_answered_or_left_and_has_all_its_objects() {
+    let (mut engine, clock) = engine();
+    for (objects, clients) in [(1, 1), (4, 3)] {
+        let bounds = Bounds {
+            max_objects: objects,
+            max_tokens: 1,
+        };
+        engine.restart(bounds, Options::default());
+        let frames = noise(SIZES[0]).expect("frames");
+        let mut asked = 0;
+        let mut next = |_| {
+            asked += 1;
+            let frame = frames[asked % frames.len()].clone();
+            Ok::<_, MeasureError>(Look::still(frame, tasks(2))?)
+        };
+        let clients = Clients {
+            count: clients,
+            next: &mut next,
+            objects,
+        };
+        let count = clients.count;
+        let window = closed_loop(&mut engine, clients, Duration::ZERO, clock.as_ref());
+        let window = window.expect("answers");
+        let books = window.books;
+        assert_eq!(books.asked, asked);
+        assert_eq!(books.asked, books.answered + books.left);
+        assert_eq!(books.left, count, "every client asks again");
+        assert!(window.request_ms.len() >= count);
+        let found = window.work[1].objects;
+        assert!(found >= (books.answered * 2 * objects) as u64);
+        assert!(window.timeline.steps.len() as u64 >= window.count(|work| work.steps));
+        assert!(engine.is_idle());
+    }
+}
+
+/// A model that may end its answers would be measured at other work than the table says.
+#[test]
+fn a_model_that_ends_its_answers_is_refused() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut engine = micro_engine_with(Options::default(), &clock);
+    let frames = noise(SIZES[0]).expect("frames");
+    let mut next = |_| Ok::<_, MeasureError>(Look::still(frames[0].clone(), tasks(1))?);
+    let clients = Clients {
+        count: 1,
+        next: &mut next,
+        // The engine's own bound is 2.
+        objects: 3,
+    };
+    let refused = closed_loop(&mut engine, clients, Duration::ZERO, clock.as_ref());
+    let told = refused.expect_err("too few objects").to_string();
+    assert!(told.contains("must have 3"), "{told}");
+}
+
+#[test]
+fn looks_by_size_objects_and_clients() {
+    let report = measure(LoadPart::Looks);
+    let kinds: Vec<_> = report
+        .looks
+        .iter()
+        .map(|row| (row.size, row.objects, row.clients))
+        .collect();
+    let sizes = SIZES.iter().flat_map(|&size| [(size, 1), (size, 5)]);
+    let expected: Vec<_> = sizes
+        .flat_map(|(size, objects)| [(size, objects, 1), (size, objects, 3)])
+        .collect();
+    assert_eq!(kinds, expected);
+    for row in &report.looks {
+        assert!(row.requests >= row.clients.max(4));
+        assert!(row.books.answered >= row.requests + row.clients);
+        assert_eq!(row.books.asked, row.books.answered + row.books.left);
+        // A request alone has a step for its prompt and one for each decision behind the first.
+        if row.clients == 1 {
+            assert!(row.steps_per_request >= (3 * row.objects) as f64 - 1e-9);
+        }
+        let (floor, alone) = (row.floor_ms.unwrap(), row.floor_alone_ms.unwrap());
+        assert!((floor - row.gflop / 0.5).abs() < 1e-9 && alone > 0.0);
+        assert!(row.busy_percent > 0.0 && row.busy_percent <= 100.0 + 1e-9);
+        assert_eq!((row.floor_fp8_ms, row.joules), (None, None));
+    }
+    let gflop = |size, objects| {
+        let mut rows = report.looks.iter();
+        let row = rows.find(|row| (row.size, row.objects) == (size, objects));
+        row.expect("a row").gflop
+    };
+    assert!(gflop(SIZES[0], 5) > gflop(SIZES[0], 1));
+    assert!(gflop(SIZES[1], 1) > gflop(SIZES[0], 1), "more crops");
+    assert_eq!(report.to_string().matches("160x120").count(), 4);
+    let trace = chrome_trace(&report.timeline.expect("a timeline"));
+    let events = trace["traceEvents"].as_array().expect("events");
+    assert!(events.iter().any(|e| e["tid"] == 2 && e["ph"] == "X"));
+}
+
+#[test]
+fn prompts_share_a_frame() {
+    let report = measure(LoadPart::Prompts);
+    let prompts: Vec<usize> = report.prompts.iter().map(|row| row.load.prompts).collect();
+    assert_eq!(prompts, [1, 2, 4, 8]);
+    assert_eq!(report.prompts[0].ratio, 1.0);
+    let gflop = |i: usize| report.prompts[i].load.gflop;
+    assert!(gflop(3) < 8.0 * gflop(0), "the picture is encoded once");
+    let json = serde_json::to_value(&report).expect("JSON");
+    assert_eq!(json["prompts"][3]["prompts"], 8);
+    assert!(json["prompts"][3]["ratio"].is_number() && json.get("looks").is_none());
+    for field in ["cpu", "spotter", "commit"] {
+        assert!(json["machine"].get(field).is_some(), "{field}");
+    }
+    assert_eq!(json["ceilings"]["copy_gb"]["per_s"], 20.0);
+}
+
+#[test]
+fn a_steady_scene_is_not_encoded_again() {
+    let report = measure(LoadPart::Steady);
+    for pair in report.steady.chunks(2) {
+        let [off, on] = pair else {
+            panic!("off and on")
+        };
+        assert_eq!((off.reuse, on.reuse), (false, true));
+        assert_eq!((off.crops_reused, off.drafted), (0.0, 0.0));
+        assert_eq!(on.crops_encoded, 0.0);
+        assert!(on.crops_reused >= 1.0);
+        assert!(on.accepted > 0.0 && on.accepted <= on.drafted);
+        assert!(on.load.steps_per_request < off.load.steps_per_request);
+    }
+    assert_eq!(report.steady.len(), 4);
+}
+
+#[test]
+fn text_is_as_long_as_it_must_be_at_both_depths() {
+    let report = measure(LoadPart::Text);
+    let streams: Vec<usize> = report.text.iter().map(|row| row.streams).collect();
+    assert_eq!(streams, [1, 3], "64 are more than the device has rows for");
+    for row in &report.text {
+        assert_eq!((row.blocking.depth, row.pipelined.depth), (1, 2));
+        for run in [&row.blocking, &row.pipelined] {
+            assert!(run.steps > 0 && run.tokens_per_s > 0.0);
+            assert_eq!(run.cost.zombies, 0.0, "no answer ends unforeseen");
+            assert!(run.cost.exposed_ms <= run.cost.bookkeeping_ms);
+        }
+        assert!(row.floor_ms.is_some_and(|ms| ms > 0.0));
+    }
+    assert!(report.to_string().contains("gain predicted, observed"));
+}

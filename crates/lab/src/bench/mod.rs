@@ -1,0 +1,58 @@
+//! Measuring: how right the answers are (`spotter eval`, the demo's test) and how fast they come (`spotter bench`).
+//!
+//! ```text
+//!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      how right, over scenes of unseen seeds
+//!   track   street ─▶ engine ─▶ tracker ─▶ stays ─▶ its report   how well things are followed
+//!   looks   draw ─▶ ask ─▶ stages, work   ─▶ table       how fast, on one picture
+//!   engine  sim, the street ─▶ engine      ─▶ its tables     what the pipeline gains, saves and costs
+//!   load    clients ─▶ engine             ─▶ tables      requests a second, beside what the device could do
+//!   steps   backend alone ─▶ periods      ─▶ table        how fast a device is, step by step
+//!   cameras (delays, and figures of the caller) ─▶ its table    what cameras cost, and whether they stay in time
+//!   soak    chance ─▶ engine              ─▶ verdict      whether it stays right and alive, for ten minutes and more
+//!   live    published boxes and the street's truth ─▶ F1 over a run
+//! ```
+//!
+//! `score`, `scores`, `stays`, `report`, `live`, `work` and `cameras` are pure. Belongs here: what is asked, how it is scored, what is
+//! printed. Not here: which model runs on which device (the caller builds the engine) and the scenes themselves (`demo`).
+
+mod ask;
+mod calibration;
+pub mod cameras;
+mod clip;
+pub mod engine;
+mod eval;
+mod load;
+mod looks;
+mod machine;
+mod progress;
+mod report;
+mod scores;
+mod soak;
+mod stages;
+mod stays;
+mod steps;
+mod table;
+mod tracks;
+mod work;
+
+pub use ask::MeasureError;
+pub use eval::{EvalOptions, eval};
+pub use load::{
+    Books, Ceiling, Ceilings, Load, LoadOptions, LoadPart, LoadReport, LoadRow, PromptsRow,
+    SteadyRow, TextRow, TextRun,
+};
+pub use looks::{LooksOptions, looks};
+pub use machine::Machine;
+pub use progress::Progress;
+pub use report::{Figure, PartFigures, Report, Target};
+pub use scores::{Aspect, Origin, Scores, Setting};
+pub use soak::{Memory, SoakError, SoakOptions, SoakReport, SoakTally, Soaked, soak};
+pub use stages::Spread;
+pub use stays::{StayTally, Stays};
+pub use steps::{Steps, StepsReport, StepsRow};
+pub use table::{LooksReport, LooksRow};
+pub use tracks::{ClassStays, TrackOptions, TrackReport, track};
+pub use work::{DetectWork, Work, look_work};
+
+#[cfg(test)]
+mod tests;

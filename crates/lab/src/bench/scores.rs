@@ -1,0 +1,231 @@
+//! Many answers added up, whole and by what they were about.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use spotter_street::score::{Matches, Share, Tally, Thing, match_boxes, match_points, same_answer};
+
+use super::calibration::Calibration;
+use spotter_core::{AnswerBody, Found, NormBox, NormPoint};
+use spotter_street::{
+    questions::{Expected, Kind, Question},
+    scene::Light,
+};
+
+/// Sides of the squares, in pixels of a 640x360 picture, whose areas divide small from medium and medium from large:
+/// the bounds of COCO's evaluation.
+const SIZE_BOUNDS_PX: [f64; 2] = [32.0, 96.0];
+const PICTURE_PX: f64 = 640.0 * 360.0;
+
+/// Where a scene comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// `demo::random`: any place, standing still.
+    Random,
+    /// `demo::Street`: the live street, moving.
+    Street,
+}
+
+/// What all questions about a picture share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Where the scene comes from.
+    pub origin: Origin,
+    /// Time of the day.
+    pub light: Light,
+}
+
+/// By what boxes are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aspect {
+    /// The class that was asked for.
+    Class,
+    /// Size of the thing, or of the box when it is on nothing.
+    Size,
+    /// Time of the day.
+    Light,
+    /// Where the scene comes from.
+    Scene,
+}
+
+/// Everything that was asked and how it was answered. Empty by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// Pictures that were looked at.
+    pub scenes: u64,
+    /// Boxes of all detect prompts for known classes; a box for something absent is wrong.
+    pub detect: Tally,
+    /// The same, divided.
+    pub detect_by: BTreeMap<(Aspect, &'static str), Tally>,
+    /// Points of all point prompts; a point on something absent is wrong.
+    pub point: Tally,
+    /// Detect prompts for a class of which there is nothing; a hit is one with a box.
+    pub absent_class: Share,
+    /// Detect prompts for a class that is there, in a colour that is not; a hit is one with a box.
+    pub absent_colour: Share,
+    /// Detect prompts in words that no training contained; a hit is one with a box.
+    pub unknown: Share,
+    /// Yes/no questions; a hit is right.
+    pub yes_no: Share,
+    /// Questions for a number; a hit is exactly right.
+    pub count: Share,
+    /// Questions for a colour; a hit is right.
+    pub colour: Share,
+    /// Scores of boxes.
+    pub sure_of_boxes: Calibration,
+    /// Scores of answers in words.
+    pub sure_of_words: Calibration,
+}
+
+impl Scores {
+    /// Adds the answer to one question. An answer of another kind than the question counts as none.
+    pub fn add(&mut self, setting: Setting, question: &Question, answer: &AnswerBody) {
+        match (&question.expected, answer) {
+            (Expected::Boxes(truth), answer) => {
+                let found = boxes(answer);
+                let places: Vec<_> = found.iter().map(|one| one.place).collect();
+                let matches = self.add_boxes(setting, question, truth, &places);
+                for (index, one) in found.iter().enumerate() {
+                    let is_right = matches.found.iter().any(|m| m.answer == index);
+                    self.sure_of_boxes.add(one.score, is_right);
+                }
+            }
+            (Expected::PointsIn(truth), answer) => {
+                let matches = match_points(&points(answer), &required(truth));
+                self.point.add(matches.tally());
+            }
+            (Expected::Text(expected), answer) => {
+                let right =
+                    matches!(answer, AnswerBody::Text { text, .. } if same_answer(expected, text));
+                if let AnswerBody::Text { score, .. } = answer {
+                    self.sure_of_words.add(*score, right);
+                }
+                match question.kind {
+                    Kind::YesNo => self.yes_no.count(right),
+                    Kind::Count => self.count.count(right),
+                    Kind::Colour => self.colour.count(right),
+                    Kind::Detect | Kind::Point => {}
+                }
+            }
+        }
+    }
+
+    /// Adds the answer to a detect prompt in unknown words.
+    pub fn add_unknown(&mut self, answer: &AnswerBody) {
+        self.unknown.count(!boxes(answer).is_empty());
+    }
+
+    /// Prompts for something absent, class or colour.
+    pub fn absent(&self) -> Share {
+        Share {
+            hits: self.absent_class.hits + self.absent_colour.hits,
+            asked: self.absent_class.asked + self.absent_colour.asked,
+        }
+    }
+
+    fn add_boxes(
+        &mut self,
+        setting: Setting,
+        question: &Question,
+        truth: &[NormBox],
+        answered: &[NormBox],
+    ) -> Matches {
+        let matches = match_boxes(answered, &required(truth));
+        let tally = matches.tally();
+        self.detect.add(tally);
+        for (aspect, name) in [
+            (Aspect::Class, question.class.name()),
+            (Aspect::Light, light_name(setting.light)),
+            (Aspect::Scene, origin_name(setting.origin)),
+        ] {
+            self.divided(aspect, name).add(tally);
+        }
+        self.add_by_size(&matches, truth, answered);
+        if truth.is_empty() {
+            let share = if names_class_alone(question) {
+                &mut self.absent_class
+            } else {
+                &mut self.absent_colour
+            };
+            share.count(!answered.is_empty());
+        }
+        matches
+    }
+
+    fn add_by_size(&mut self, matches: &Matches, truth: &[NormBox], answered: &[NormBox]) {
+        for found in &matches.found {
+            let tally = self.divided(Aspect::Size, size_name(&truth[found.thing]));
+            tally.found += 1;
+            tally.quality_sum += found.quality;
+        }
+        for &thing in &matches.missed {
+            self.divided(Aspect::Size, size_name(&truth[thing])).missed += 1;
+        }
+        for &answer in &matches.wrong {
+            self.divided(Aspect::Size, size_name(&answered[answer]))
+                .wrong += 1;
+        }
+    }
+
+    fn divided(&mut self, aspect: Aspect, name: &'static str) -> &mut Tally {
+        self.detect_by.entry((aspect, name)).or_default()
+    }
+}
+
+/// Nothing is asked about a class of which a thing is ignored, so everything in an expected answer is required.
+fn required(truth: &[NormBox]) -> Vec<Thing> {
+    let thing = |&bounds| Thing {
+        bounds,
+        ignored: false,
+    };
+    truth.iter().map(thing).collect()
+}
+
+fn boxes(answer: &AnswerBody) -> &[Found<NormBox>] {
+    match answer {
+        AnswerBody::Boxes(found) => found,
+        _ => &[],
+    }
+}
+
+fn points(answer: &AnswerBody) -> Vec<NormPoint> {
+    match answer {
+        AnswerBody::Points(found) => found.iter().map(|one| one.place).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn names_class_alone(question: &Question) -> bool {
+    [question.class.name(), question.class.plural()].contains(&question.task.text())
+}
+
+fn size_name(bounds: &NormBox) -> &'static str {
+    let area_px = bounds.area() * PICTURE_PX;
+    let [small, medium] = SIZE_BOUNDS_PX.map(|side| side * side);
+    if area_px < small {
+        "small"
+    } else if area_px < medium {
+        "medium"
+    } else {
+        "large"
+    }
+}
+
+fn light_name(light: Light) -> &'static str {
+    match light {
+        Light::Day => "day",
+        Light::Dusk => "dusk",
+        Light::Night => "night",
+    }
+}
+
+fn origin_name(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Random => "random",
+        Origin::Street => "street",
+    }
+}
+
+#[cfg(test)]
+mod tests;

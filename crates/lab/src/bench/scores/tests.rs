@@ -1,0 +1,145 @@
+use super::*;
+use crate::bench::report::figures;
+use spotter_core::{Found, ScoreSource, Task};
+use spotter_street::{questions::questions, random, scene::Class, truth};
+
+const BY_NIGHT: Setting = Setting {
+    origin: Origin::Random,
+    light: Light::Night,
+};
+const CAR: NormBox = NormBox {
+    x0: 0.1,
+    y0: 0.4,
+    x1: 0.3,
+    y1: 0.6,
+};
+/// 16 x 9 pixels.
+const FAR_CAR: NormBox = NormBox {
+    x0: 0.5,
+    y0: 0.5,
+    x1: 0.525,
+    y1: 0.525,
+};
+
+fn found<T>(place: T) -> Found<T> {
+    Found {
+        place,
+        score: 0.9,
+        source: ScoreSource::TokenProb,
+        sharpness: 0.5,
+    }
+}
+
+fn boxed(boxes: &[NormBox]) -> AnswerBody {
+    AnswerBody::Boxes(boxes.iter().copied().map(found).collect())
+}
+
+fn text(text: &str) -> AnswerBody {
+    AnswerBody::Text {
+        text: text.into(),
+        score: 0.9,
+    }
+}
+
+fn detect(words: &str, boxes: &[NormBox]) -> Question {
+    Question {
+        kind: Kind::Detect,
+        class: Class::Car,
+        task: Task::Detect {
+            object: words.into(),
+        },
+        expected: Expected::Boxes(boxes.to_vec()),
+    }
+}
+
+/// The answer of a model that is always right.
+fn right_answer(question: &Question) -> AnswerBody {
+    match &question.expected {
+        Expected::Boxes(boxes) => boxed(boxes),
+        Expected::PointsIn(boxes) => {
+            AnswerBody::Points(boxes.iter().map(|b| found(b.centre())).collect())
+        }
+        Expected::Text(expected) => text(expected),
+    }
+}
+
+#[test]
+fn right_answers_hold_every_target() {
+    let mut scores = Scores::default();
+    for seed in 0..40 {
+        let truth = truth(&random(seed));
+        for question in questions(&truth, seed) {
+            scores.add(BY_NIGHT, &question, &right_answer(&question));
+        }
+    }
+    for figure in figures(&scores) {
+        assert!(
+            figure.of > 0 || figure.name.contains("unknown"),
+            "{} was never asked",
+            figure.name
+        );
+        assert_eq!(figure.missed_by, None, "{}", figure.name);
+    }
+    assert_eq!(scores.detect.f1(), Some(1.0));
+    assert_eq!(scores.absent().hits, 0);
+}
+
+#[test]
+fn wrong_answers_count_where_they_belong() {
+    let mut scores = Scores::default();
+    let question = |kind, answer: &str| Question {
+        kind,
+        expected: Expected::Text(answer.into()),
+        ..detect("car", &[])
+    };
+    scores.add(BY_NIGHT, &question(Kind::YesNo, "Yes"), &text("yes."));
+    scores.add(BY_NIGHT, &question(Kind::YesNo, "Yes"), &text("No"));
+    scores.add(BY_NIGHT, &question(Kind::Count, "3"), &text("13"));
+    scores.add(BY_NIGHT, &question(Kind::Colour, "red"), &boxed(&[CAR]));
+    let hits = [scores.yes_no, scores.count, scores.colour].map(|s| (s.hits, s.asked));
+    assert_eq!(hits, [(1, 2), (0, 1), (0, 1)]);
+}
+
+#[test]
+fn boxes_are_divided_by_class_light_scene_and_size() {
+    let mut scores = Scores::default();
+    // One found, the far one missed, a small box on nothing.
+    let nothing = NormBox::from_corners(0.9, 0.9, 0.92, 0.92);
+    scores.add(
+        BY_NIGHT,
+        &detect("car", &[CAR, FAR_CAR]),
+        &boxed(&[CAR, nothing]),
+    );
+    let counts = |by, name| {
+        let tally = scores.detect_by[&(by, name)];
+        (tally.found, tally.missed, tally.wrong)
+    };
+    assert_eq!(counts(Aspect::Class, "car"), (1, 1, 1));
+    assert_eq!(counts(Aspect::Light, "night"), (1, 1, 1));
+    assert_eq!(counts(Aspect::Scene, "random"), (1, 1, 1));
+    assert_eq!(counts(Aspect::Size, "small"), (0, 1, 1));
+    // 128 x 72 pixels.
+    assert_eq!(counts(Aspect::Size, "medium"), (1, 0, 0));
+}
+
+#[test]
+fn what_is_absent_is_told_apart_by_class_colour_and_word() {
+    let mut scores = Scores::default();
+    scores.add(BY_NIGHT, &detect("car", &[]), &boxed(&[CAR]));
+    scores.add(BY_NIGHT, &detect("cars", &[]), &boxed(&[]));
+    scores.add(BY_NIGHT, &detect("red cars", &[]), &boxed(&[CAR, FAR_CAR]));
+    scores.add_unknown(&boxed(&[CAR]));
+    scores.add_unknown(&boxed(&[]));
+    let shares = [
+        scores.absent_class,
+        scores.absent_colour,
+        scores.unknown,
+        scores.absent(),
+    ];
+    assert_eq!(
+        shares.map(|s| (s.hits, s.asked)),
+        [(1, 2), (1, 1), (1, 2), (2, 3)]
+    );
+    // They also cost precision, but for words without a class.
+    assert_eq!(scores.detect.wrong, 3);
+}

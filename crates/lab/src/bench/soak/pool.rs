@@ -1,0 +1,207 @@
+//! What is asked: a few requests that come again and again, so that each has an answer to be compared with.
+
+use std::sync::Arc;
+
+use super::SoakError;
+use spotter_core::{
+    CameraId, CaptionLength, ColourRange, Matrix, Mono, Picture, PixelFormat, Prompt, PromptId,
+    Task,
+};
+use spotter_engine::{
+    model::{ModelConfig, TokenIds, Tokenizer, prompt_tokens},
+    scheduler::{
+        backend::{Input, Limits},
+        constraint::Choices,
+        draft::DraftKey,
+        request::{Ask, Request},
+        sequence::{Bounds, Sequence, Skill},
+    },
+};
+use spotter_street::{draw, draw_i420, random};
+
+/// Requests.
+const CARDS: usize = 24;
+/// Pictures; training saw none of these scenes.
+const FIRST_SEED: u64 = 1 << 41;
+const SIZES: [(u32, u32); 5] = [
+    (640, 360),
+    (1280, 720),
+    (378, 378),
+    (300, 402),
+    (1920, 1080),
+];
+/// Answers that may grow by some pages, which makes them run out of them, and end soon enough.
+pub const BOUNDS: Bounds = Bounds {
+    max_objects: 16,
+    max_tokens: 40,
+};
+/// Tokens of a prompt of noise, and the most that one of words has.
+const PROMPT_TOKENS: usize = 12;
+/// Most prompts of a request.
+const PROMPTS: usize = 4;
+
+/// One request. The camera and the times are given when it is asked.
+#[derive(Clone)]
+pub struct Card {
+    picture: Option<Picture>,
+    prompts: Vec<(Prompt, Sequence)>,
+}
+
+impl Card {
+    /// To be asked with nothing remembered of it and nothing remembered used.
+    pub fn alone(&self) -> Request {
+        self.request(None, [Mono::from_nanos(u64::MAX); 2])
+    }
+
+    /// Asked by a camera, to be started and to be answered by then.
+    pub fn request(&self, camera: Option<&CameraId>, [start_by, answer_by]: [Mono; 2]) -> Request {
+        let ask = |(prompt, sequence): &(Prompt, Sequence)| Ask {
+            sequence: sequence.clone(),
+            draft: camera.map(|camera| DraftKey::new(camera, prompt)),
+        };
+        Request {
+            camera: camera.cloned(),
+            picture: self.picture.clone(),
+            start_by,
+            answer_by,
+            asks: self.prompts.iter().map(ask).collect(),
+            objects: false,
+        }
+    }
+}
+
+/// Pages with which every request can be answered, prompt after prompt, and no two at once.
+pub fn short_of_pages(limits: &Limits) -> usize {
+    let pages = |positions: usize| positions.div_ceil(limits.page_tokens);
+    let own = pages(2 * PROMPT_TOKENS + (3 * BOUNDS.max_objects).max(BOUNDS.max_tokens));
+    let needed = 2 * (pages(limits.prefix_positions) + own);
+    needed.min(limits.pages)
+}
+
+/// Draws pictures and makes prompts: words when there is a tokenizer, else ids that mean nothing. Blocks for a second.
+pub fn cards(config: &ModelConfig, tokenizer: Option<&Tokenizer>) -> Result<Vec<Card>, SoakError> {
+    let kinds: Vec<(Prompt, Sequence)> = kinds()
+        .into_iter()
+        .enumerate()
+        .map(|(index, task)| prompt(index, task, config, tokenizer))
+        .collect::<Result<_, _>>()?;
+    let card = |index: usize| {
+        // Text alone now and then; else a picture that other requests share.
+        let picture = match index % 8 {
+            7 => None,
+            _ => Some(picture(index % 10)?),
+        };
+        let prompts = kinds
+            .iter()
+            .cycle()
+            .skip(index * 3)
+            .take(1 + index % PROMPTS);
+        Ok(Card {
+            picture,
+            prompts: prompts.cloned().collect(),
+        })
+    };
+    (0..CARDS).map(card).collect()
+}
+
+fn kinds() -> Vec<Task> {
+    let detect = |object: &str| Task::Detect {
+        object: object.into(),
+    };
+    let point = |object: &str| Task::Point {
+        object: object.into(),
+    };
+    let query = |question: &str, choices: &[&str]| Task::Query {
+        question: question.into(),
+        choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
+    };
+    vec![
+        detect("car"),
+        point("person"),
+        query("Is there a dog?", &[]),
+        detect("red car"),
+        query("Is there a car?", &["Yes", "No"]),
+        Task::Caption {
+            length: CaptionLength::Short,
+        },
+        point("tree"),
+        detect("person"),
+    ]
+}
+
+fn prompt(
+    index: usize,
+    task: Task,
+    config: &ModelConfig,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<(Prompt, Sequence), SoakError> {
+    let words = |text: &str| match tokenizer {
+        Some(tokenizer) => tokenizer
+            .encode(text)
+            .map_err(|e| SoakError::Prompt(e.to_string())),
+        None => Ok(noise(text.len() as u64, text.len(), config)),
+    };
+    let tokens = match tokenizer {
+        Some(tokenizer) => prompt_tokens(&task, config, tokenizer, false)
+            .map_err(|e| SoakError::Prompt(e.to_string()))?,
+        None => {
+            let ids = noise(index as u64, PROMPT_TOKENS - index % 4, config);
+            ids.into_iter().map(Input::Token).collect()
+        }
+    };
+    let skill = match &task {
+        Task::Detect { .. } => Skill::Detect,
+        Task::Point { .. } => Skill::Point,
+        Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
+    };
+    let mut sequence = Sequence::new(skill, tokens, TokenIds::of(config), BOUNDS);
+    if let Task::Query { choices, .. } = &task {
+        let texts = choices
+            .iter()
+            .map(|c| words(c))
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(tree) = Choices::new(texts.iter().map(Vec::as_slice)) {
+            sequence = sequence.choices(Arc::new(tree));
+        }
+    }
+    let id = PromptId::new(&format!("p{index}")).map_err(|e| SoakError::Prompt(e.to_string()))?;
+    Ok((
+        Prompt {
+            id,
+            revision: 1,
+            task,
+        },
+        sequence,
+    ))
+}
+
+/// Ids that say nothing, none of which is special.
+fn noise(seed: u64, count: usize, config: &ModelConfig) -> Vec<u32> {
+    let above = 16;
+    let span = (config.text.vocab_size as u64).saturating_sub(above).max(1);
+    let id = |i: u64| (above + (seed * 7919 + i * 104_729 + 31) % span) as u32;
+    (0..count as u64).map(id).collect()
+}
+
+/// One of ten pictures: five sizes, in both layouts that decoders give.
+fn picture(index: usize) -> Result<Picture, SoakError> {
+    let (width, height) = SIZES[index % SIZES.len()];
+    let scene = random(FIRST_SEED + index as u64);
+    let (w, h) = (width as usize, height as usize);
+    let picture = match index < SIZES.len() {
+        true => Picture::from_rgb(w, h, draw(&scene, width, height)),
+        false => {
+            let mut luma = draw_i420(&scene, width, height);
+            let mut u = luma.split_off(w * h);
+            let v = u.split_off(u.len() / 2);
+            Picture::new(
+                PixelFormat::I420,
+                (w, h),
+                [w, w / 2, w / 2],
+                (Matrix::Bt601, ColourRange::Limited),
+                Arc::new(vec![luma, u, v]),
+            )
+        }
+    };
+    Ok(picture?)
+}

@@ -1,0 +1,289 @@
+//! How well things are followed with a real model: a street that moves, looked at so often, its answers through the
+//! tracker, what the tracker tells against what was there (`stays`).
+//!
+//! Time is the street's: a look takes what it takes, and the next is at the next moment of the street. So a slow machine
+//! measures the same as a fast one.
+
+use std::time::Duration;
+
+use super::{
+    ask::MeasureError,
+    clip::{HEIGHT, WIDTH, drawn},
+    progress::Progress,
+    stays::Stays,
+};
+use spotter_core::{
+    Answer, Frame, FrameTimes, Look, Mono, NormBox, Outcome, Picture, Prompt, TrackId, WallTime,
+    config::{self, Camera, Environment},
+};
+use spotter_engine::front::Engine;
+use spotter_events::track::{Object, Tracker};
+use spotter_street::live::LiveScore;
+use spotter_street::score::{MATCH_IOU, Thing, match_boxes};
+use spotter_street::{
+    Scene, Street, Truth, draw_i420,
+    h264::{Encoding, through_h264},
+    scene::{Class, Identity},
+    truth::{Seen, truth},
+};
+
+mod report;
+
+pub use report::{ClassStays, TrackReport};
+
+/// Frames a second of a stream that is looked at so often are the next whole multiple of that below this.
+const FPS: u32 = 15;
+/// The street is entered at this moment, noon of a street whose seed divides by 8: 2026-01-01. So ten minutes see day, dusk
+/// and night.
+const START_NS: i64 = 1_767_225_600_000_000_000;
+
+/// What is followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrackOptions {
+    /// Name of the model, for the report.
+    pub model: String,
+    /// How long, in the street's time.
+    pub minutes: u32,
+    /// Looks a second, 1..=15.
+    pub looks_per_s: u32,
+    /// Which street.
+    pub seed: u64,
+    /// Rate of the H.264 that the street passes through; `None` for clean drawings.
+    pub kbit_per_s: Option<u32>,
+}
+
+impl TrackOptions {
+    /// How many.
+    pub fn looks(&self) -> u32 {
+        self.minutes * 60 * self.looks_per_s
+    }
+
+    fn since_start(&self, look: u32) -> Duration {
+        Duration::from_secs(1) * look / self.looks_per_s
+    }
+}
+
+/// Follows every class over the street's minutes, each asked for in a prompt of its own at every look. The same options and
+/// model give the same report. Blocks for all of it: a part of a second for each look on a CPU.
+pub fn track(
+    engine: &mut Engine,
+    options: &TrackOptions,
+    progress: &mut Progress,
+) -> Result<TrackReport, MeasureError> {
+    let mut watched = Watched::new(options)?;
+    let mut pictures = pictures(options)?;
+    for look in 0..options.looks() {
+        let lost = || MeasureError::FramesLost {
+            seed: options.seed,
+            found: look as usize,
+            sent: options.looks() as usize,
+        };
+        let picture = pictures.next().ok_or_else(lost)??;
+        watched.look(engine, look, picture)?;
+        progress.step();
+    }
+    Ok(TrackReport::new(options, &watched.stays, &watched.boxes))
+}
+
+/// A camera on the street, with what is told and what is true of it.
+struct Watched<'a> {
+    options: &'a TrackOptions,
+    camera: Camera,
+    tracker: Tracker,
+    stays: Stays,
+    boxes: LiveScore,
+}
+
+impl<'a> Watched<'a> {
+    fn new(options: &'a TrackOptions) -> Result<Self, MeasureError> {
+        let camera = camera(options.looks_per_s)?;
+        let tracker = Tracker::new("eval".into(), std::slice::from_ref(&camera));
+        Ok(Self {
+            options,
+            camera,
+            tracker,
+            stays: Stays::default(),
+            boxes: LiveScore::default(),
+        })
+    }
+
+    fn look(
+        &mut self,
+        engine: &mut Engine,
+        look: u32,
+        picture: Picture,
+    ) -> Result<(), MeasureError> {
+        let frame = self.frame(look, picture);
+        let answers = answers(engine, &self.camera, frame.clone())?;
+        let truth = truth(&street_at(
+            self.options.seed,
+            self.options.since_start(look),
+        ));
+        self.answered((look, &frame), &answers, &truth)
+    }
+
+    /// Look number `look`, at this frame, was answered in the order of the classes.
+    fn answered(
+        &mut self,
+        (look, frame): (u32, &Frame),
+        answers: &[Answer],
+        truth: &Truth,
+    ) -> Result<(), MeasureError> {
+        let at = (look as usize, frame.times.received);
+        for (class, answer) in Class::ALL.into_iter().zip(answers) {
+            let strange = || MeasureError::Unanswered(format!("{}: no sighting", class.name()));
+            let sighting = self.tracker.update(frame, answer).ok_or_else(strange)?;
+            let boxes: Vec<NormBox> = sighting.objects.iter().filter_map(|o| o.bounds).collect();
+            self.boxes.add((class, None), &boxes, truth);
+            let seen: Vec<&Seen> = truth.seen.iter().filter(|s| s.class == class).collect();
+            let whom = whom(&sighting.objects, &seen, |who| {
+                self.stays.name(who).cloned()
+            });
+            self.stays
+                .look(at, class, &truth.seen, &sighting, |object| {
+                    let mut named = whom.iter();
+                    let found = named.find(|(track, _)| Some(track) == object.track.as_ref());
+                    found.map(|&(_, identity)| identity)
+                });
+        }
+        Ok(())
+    }
+
+    fn frame(&self, look: u32, picture: Picture) -> Frame {
+        let since_start = self.options.since_start(look);
+        let received = Mono::default().after(since_start);
+        Frame {
+            camera: self.camera.id.clone(),
+            number: u64::from(look) + 1,
+            camera_size: (WIDTH, HEIGHT),
+            key: true,
+            times: FrameTimes {
+                received,
+                received_wall: moment(since_start),
+                decoded: received,
+                capture: None,
+                rtp: None,
+            },
+            picture,
+        }
+    }
+}
+
+/// Whom each object shows. Who bore an object's name at the last look has it first, if its box still fits him: that is
+/// the rule of CLEAR MOT, without which two who cross would change their names only because one box fits both. The others
+/// are shared out by overlap.
+fn whom(
+    objects: &[Object],
+    seen: &[&Seen],
+    name: impl Fn(Identity) -> Option<TrackId>,
+) -> Vec<(TrackId, Identity)> {
+    let named = |object: &Object| Some((object.track.clone()?, object.bounds?));
+    let mut objects: Vec<(TrackId, NormBox)> = objects.iter().filter_map(named).collect();
+    let mut seen = seen.to_vec();
+    let mut whom = Vec::new();
+    seen.retain(|seen| {
+        let same = |(track, bounds): &(TrackId, NormBox)| {
+            name(seen.identity).as_ref() == Some(track)
+                && bounds.iou(&seen.box_in_frame) >= MATCH_IOU
+        };
+        let Some(index) = objects.iter().position(same) else {
+            return true;
+        };
+        whom.push((objects.swap_remove(index).0, seen.identity));
+        false
+    });
+    let boxes: Vec<NormBox> = objects.iter().map(|&(_, bounds)| bounds).collect();
+    // What is neither there nor not can be found too, and then it has a name.
+    let thing = |seen: &&Seen| Thing {
+        bounds: seen.box_in_frame,
+        ignored: false,
+    };
+    let things: Vec<Thing> = seen.iter().map(thing).collect();
+    let matches = match_boxes(&boxes, &things).found.into_iter();
+    whom.extend(matches.map(|m| (objects[m.answer].0.clone(), seen[m.thing].identity)));
+    whom
+}
+
+/// The camera as a file would have it, with a prompt for each class in their order.
+fn camera(looks_per_s: u32) -> Result<Camera, MeasureError> {
+    let mut text = format!(
+        "mqtt.url = \"mqtt://127.0.0.1\"\n[camera.street]\nurl = \"test://\"\nrate = {looks_per_s}\n"
+    );
+    for class in Class::ALL {
+        let (id, words) = (class.name().replace(' ', "_"), class.name());
+        text += &format!("prompt.{id}.detect = \"{words}\"\n");
+    }
+    let environment = Environment::new("eval", |_| None);
+    let loaded = config::of_text("the street's camera", &text, &environment);
+    let unfit = |problem: &str| MeasureError::Configuration(problem.to_owned());
+    let cameras = loaded.map_err(|e| unfit(&e.to_string()))?.config.cameras;
+    cameras.into_iter().next().ok_or_else(|| unfit("no camera"))
+}
+
+fn answers(
+    engine: &mut Engine,
+    camera: &Camera,
+    frame: Frame,
+) -> Result<Vec<Answer>, MeasureError> {
+    let prompts = camera.prompts.iter().map(|asked| {
+        let (id, task) = (asked.id.clone(), asked.task.clone());
+        Prompt {
+            id,
+            revision: 1,
+            task,
+        }
+    });
+    let look = Look {
+        frame,
+        prompts: prompts.map(Into::into).collect(),
+        start_by: Mono::from_nanos(u64::MAX),
+        answer_by: Mono::from_nanos(u64::MAX),
+    };
+    match engine.look(look)? {
+        Outcome::Answered { answers, .. } => Ok(answers),
+        Outcome::Late(_) => Err(MeasureError::Unanswered("the look came too late".into())),
+        Outcome::Failed(_, reason) => Err(MeasureError::Unanswered(reason)),
+    }
+}
+
+type Pictures = Box<dyn Iterator<Item = Result<Picture, MeasureError>>>;
+
+/// What every look sees, in order. Each `next` blocks until its picture is drawn, or encoded and decoded with all frames
+/// since the look before.
+fn pictures(options: &TrackOptions) -> Result<Pictures, MeasureError> {
+    let (seed, looks) = (options.seed, options.looks());
+    let Some(kbit_per_s) = options.kbit_per_s else {
+        let options = options.clone();
+        let picture = move |look| drawn(&street_at(seed, options.since_start(look)), seed);
+        return Ok(Box::new((0..looks).map(picture)));
+    };
+    let frames_per_look = (FPS / options.looks_per_s).max(1);
+    let fps = options.looks_per_s * frames_per_look;
+    let encoding = Encoding {
+        width: WIDTH as usize,
+        height: HEIGHT as usize,
+        fps,
+        kbit_per_s,
+    };
+    let broken = move |source| MeasureError::Codec { seed, source };
+    let pixels = (0..looks * frames_per_look).map(move |frame| {
+        let scene = street_at(seed, Duration::from_secs(1) * frame / fps);
+        draw_i420(&scene, WIDTH, HEIGHT)
+    });
+    let decoded = through_h264(encoding, pixels).map_err(broken)?;
+    let looked_at = decoded.step_by(frames_per_look as usize);
+    Ok(Box::new(
+        looked_at.map(move |picture| picture.map_err(broken)),
+    ))
+}
+
+fn street_at(seed: u64, since_start: Duration) -> Scene {
+    Street::new(seed).at(moment(since_start))
+}
+
+fn moment(since_start: Duration) -> WallTime {
+    WallTime::from_unix_nanos(START_NS + since_start.as_nanos() as i64)
+}
+
+#[cfg(test)]
+mod tests;

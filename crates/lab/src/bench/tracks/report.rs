@@ -1,0 +1,126 @@
+//! The score of stays as it is shown: a table for people, JSON for programs, each asked figure beside what is asked.
+
+use std::fmt;
+
+use serde::Serialize;
+use spotter_street::live::LiveScore;
+
+use super::TrackOptions;
+use crate::bench::{
+    report::{Figure, share_text, write_figures},
+    stays::{StayTally, Stays},
+};
+
+/// How things must be followed, as shares of the stays.
+mod asked {
+    pub const SWITCHES_MAX: f64 = 0.02;
+    pub const EVENTS: (f64, f64) = (0.95, 1.05);
+}
+
+/// What is printed; `Display` gives the table, serde the JSON.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrackReport {
+    /// Which model answered.
+    pub model: String,
+    /// How long the street was watched.
+    pub minutes: u32,
+    /// How often.
+    pub looks_per_s: u32,
+    /// Which street.
+    pub seed: u64,
+    /// Rate of the H.264 that the street went through; `None` without.
+    pub kbit_per_s: Option<u32>,
+    /// Over everything.
+    pub figures: Vec<Figure>,
+    /// By class, those of which something was there or told.
+    pub classes: Vec<ClassStays>,
+}
+
+/// The stays of one class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassStays {
+    /// Which.
+    pub class: &'static str,
+    /// How often something was there.
+    pub stays: usize,
+    /// Events that were told.
+    pub events: usize,
+    /// Times that something got another name within a stay.
+    pub switches: usize,
+    /// Share of the stays that were told by the second look from entering; `None` without stays.
+    pub told_by_second: Option<f64>,
+}
+
+impl TrackReport {
+    pub(super) fn new(options: &TrackOptions, stays: &Stays, boxes: &LiveScore) -> Self {
+        let classes = stays
+            .tallies()
+            .iter()
+            .filter(|(_, tally)| tally.stays + tally.events > 0)
+            .map(|(class, tally)| ClassStays {
+                class: class.name(),
+                stays: tally.stays,
+                events: tally.events,
+                switches: tally.switches,
+                told_by_second: tally.share(tally.told_by[1]),
+            });
+        Self {
+            model: options.model.clone(),
+            minutes: options.minutes,
+            looks_per_s: options.looks_per_s,
+            seed: options.seed,
+            kbit_per_s: options.kbit_per_s,
+            figures: figures(stays.all(), boxes),
+            classes: classes.collect(),
+        }
+    }
+
+    /// The figures that miss what is asked.
+    pub fn missed(&self) -> impl Iterator<Item = &Figure> {
+        self.figures.iter().filter(|f| f.missed_by.is_some())
+    }
+}
+
+fn figures(all: StayTally, boxes: &LiveScore) -> Vec<Figure> {
+    let share = |name, part| Figure::new(name, all.share(part), all.stays as u64);
+    let [first, second, third] = all.told_by;
+    let things = boxes.total.found + boxes.total.missed;
+    vec![
+        share("names that switched", all.switches).at_most(asked::SWITCHES_MAX),
+        share("events a stay", all.events).within(asked::EVENTS),
+        share("told by the first look", first),
+        share("told by the second look", second),
+        share("told by the third look", third),
+        share("told when it was due", all.in_time),
+        Figure::new("detect F1 at IoU 0.5", boxes.f1(), things),
+    ]
+}
+
+impl fmt::Display for TrackReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = match self.kbit_per_s {
+            Some(kbit_per_s) => format!("through H.264 at {kbit_per_s} kbit/s"),
+            None => "not compressed".into(),
+        };
+        writeln!(
+            f,
+            "{}: {} minutes of street {}, {} looks/s, {rate}\n",
+            self.model, self.minutes, self.seed, self.looks_per_s
+        )?;
+        write_figures(f, &self.figures)?;
+        writeln!(
+            f,
+            "\n{:<26}{:>8}{:>9}{:>11}{:>16}",
+            "by class", "stays", "events", "switches", "told by second"
+        )?;
+        for class in &self.classes {
+            let told = share_text(class.told_by_second);
+            writeln!(
+                f,
+                "  {:<24}{:>8}{:>9}{:>11}{told:>16}",
+                class.class, class.stays, class.events, class.switches
+            )?;
+        }
+        Ok(())
+    }
+}

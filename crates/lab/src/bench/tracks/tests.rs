@@ -1,0 +1,175 @@
+use std::sync::Arc;
+
+use super::*;
+use spotter_core::{
+    AnswerBody, Clock, Found, Marks, NormPoint, ScoreSource, SystemClock,
+    config::{self, ModelSource},
+};
+use spotter_street::truth::Standing;
+
+fn options(looks_per_s: u32) -> TrackOptions {
+    TrackOptions {
+        model: "embedded".into(),
+        minutes: 1,
+        looks_per_s,
+        seed: 1 << 41,
+        kbit_per_s: None,
+    }
+}
+
+fn person(slot: i64, left: f64) -> Seen {
+    Seen {
+        identity: Identity::Passing {
+            route: 0,
+            slot,
+            rider: false,
+        },
+        class: Class::Person,
+        colour: None,
+        box_in_frame: NormBox::from_corners(left, 0.2, left + 0.2, 0.8),
+        visible: 1.0,
+        standing: Standing::Present,
+    }
+}
+
+fn object(track: u64, left: f64) -> Object {
+    let bounds = NormBox::from_corners(left, 0.2, left + 0.2, 0.8);
+    Object {
+        bounds: Some(bounds),
+        point: NormPoint::new(left + 0.1, 0.5),
+        score: 0.9,
+        score_source: ScoreSource::TokenProb,
+        sharpness: 0.9,
+        zones: Vec::new(),
+        track: Some(name(track)),
+        age: Duration::ZERO,
+    }
+}
+
+fn name(track: u64) -> TrackId {
+    let camera = camera(1).expect("a camera");
+    TrackId::new("eval", &camera.id, track)
+}
+
+fn slots(whom: Vec<(TrackId, Identity)>) -> Vec<(TrackId, i64)> {
+    let slot = |(track, who)| match who {
+        Identity::Passing { slot, .. } => (track, slot),
+        other => panic!("{other:?}"),
+    };
+    let mut slots: Vec<_> = whom.into_iter().map(slot).collect();
+    slots.sort();
+    slots
+}
+
+#[test]
+fn a_box_shows_who_bore_its_name_while_it_fits_him() {
+    let (one, two) = (person(1, 0.30), person(2, 0.36));
+    let seen = [&one, &two];
+    let nobody = |_| None;
+    // By overlap alone.
+    let fresh = whom(&[object(7, 0.35), object(8, 0.31)], &seen, nobody);
+    assert_eq!(slots(fresh), [(name(7), 2), (name(8), 1)]);
+    // One box fits both: it is still his whose name it bears, though the other is nearer.
+    let of = |who: Identity| (who == one.identity).then(|| name(7));
+    assert_eq!(slots(whom(&[object(7, 0.35)], &seen, of)), [(name(7), 1)]);
+    // It fits him no more.
+    let far = person(1, 0.70);
+    let moved = whom(&[object(7, 0.35)], &[&far, &two], of);
+    assert_eq!(slots(moved), [(name(7), 2)]);
+    // A box of nothing is nobody's.
+    assert!(whom(&[object(9, 0.0)], &[&far, &two], nobody).is_empty());
+}
+
+/// The embedded model looks at a minute of compressed street. A minute has some 25 stays, so one of them is already 4 %:
+/// one may change its name and one be told twice, where ten minutes (`spotter eval --track`) hold what is asked.
+#[test]
+fn the_embedded_model_keeps_the_names_of_a_minute() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let settings = config::Model {
+        device: config::Device::Cpu,
+        ..config::Model::of(ModelSource::Embedded)
+    };
+    let (mut engine, _) =
+        spotter_engine::open::build_engine(&settings, clock).expect("the embedded model");
+    let options = TrackOptions {
+        kbit_per_s: Some(1000),
+        ..options(1)
+    };
+    let report = track(&mut engine, &options, &mut Progress::silent()).expect("a report");
+    println!("{report}");
+    let stays: usize = report.classes.iter().map(|class| class.stays).sum();
+    let events: usize = report.classes.iter().map(|class| class.events).sum();
+    let switches: usize = report.classes.iter().map(|class| class.switches).sum();
+    assert!(stays >= 20, "{report}");
+    assert!(events.abs_diff(stays) <= 1 && switches <= 1, "{report}");
+    let value = |name| {
+        let figure = report.figures.iter().find(|figure| figure.name == name);
+        figure.and_then(|figure| figure.value).expect(name)
+    };
+    assert!(value("told by the second look") >= 0.9, "{report}");
+    assert!(value("detect F1 at IoU 0.5") >= 0.9, "{report}");
+}
+
+/// What the camera's prompts are answered when only the one for people finds something, and that is there.
+fn people(watched: &Watched, left: f64) -> Vec<Answer> {
+    let answer = |asked: &config::CameraPrompt| {
+        let bounds = object(0, left)
+            .bounds
+            .filter(|_| asked.id.as_str() == "person");
+        let found = |place| Found {
+            place,
+            score: 0.9,
+            source: ScoreSource::TokenProb,
+            sharpness: 0.9,
+        };
+        let (id, task) = (asked.id.clone(), asked.task.clone());
+        Answer {
+            prompt: Arc::new(Prompt {
+                id,
+                revision: 1,
+                task,
+            }),
+            body: AnswerBody::Boxes(bounds.into_iter().map(found).collect()),
+            truncated: false,
+            marks: Marks::default(),
+        }
+    };
+    watched.camera.prompts.iter().map(answer).collect()
+}
+
+#[test]
+fn who_is_told_under_two_names_misses_what_is_asked() {
+    let options = options(1);
+    let scene = street_at(options.seed, Duration::ZERO);
+    let score = |places: &[f64]| {
+        let mut watched = Watched::new(&options).expect("a camera");
+        for (look, &left) in places.iter().enumerate() {
+            let pixel = Picture::from_rgb(1, 1, vec![0; 3]).expect("a pixel");
+            let frame = watched.frame(look as u32, pixel);
+            let truth = Truth {
+                seen: vec![person(1, left)],
+                ..truth(&scene)
+            };
+            let answers = people(&watched, left);
+            let answered = watched.answered((look as u32, &frame), &answers, &truth);
+            answered.expect("a sighting");
+        }
+        TrackReport::new(&options, &watched.stays, &watched.boxes)
+    };
+    let missed = |report: &TrackReport| {
+        let missed = report.missed();
+        missed.map(|figure| figure.name).collect::<Vec<_>>()
+    };
+    let stands = score(&[0.1; 6]);
+    assert!(missed(&stands).is_empty(), "{stands}");
+    let values: Vec<_> = stands.figures.iter().map(|figure| figure.value).collect();
+    let [no, all] = [Some(0.0), Some(1.0)];
+    // Confirmed by two looks, so never told by the first.
+    assert_eq!(values, [no, all, no, all, all, all, all]);
+    // Nobody crosses half of the picture in a second: to the tracker it is another one, to the truth it is not.
+    let jumps = score(&[0.1, 0.1, 0.1, 0.7, 0.7, 0.7]);
+    assert_eq!(missed(&jumps), ["names that switched", "events a stay"]);
+    assert_eq!(jumps.figures[1].value, Some(2.0));
+    assert_eq!(jumps.figures[1].missed_by, Some(0.95));
+    assert_eq!((jumps.classes.len(), jumps.classes[0].switches), (1, 1));
+}

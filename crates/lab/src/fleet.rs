@@ -1,0 +1,406 @@
+//! `spotter-lab cameras`: many cameras at once on this machine, and what they cost.
+//!
+//! ```text
+//!   spotter-lab serve-cameras ──RTSP──▶ ingest ─▶ sampler ─▶ engine        all but the broker, in this process
+//!   another process: one tape, sent to        │        │
+//!   every camera from a key frame of its own  └────────┴─▶ Delays, books; /proc for the rest ─▶ CamerasReport
+//! ```
+//!
+//! Each camera has a server, a phase and a place on the tape of its own: neither pictures nor key frames come all at once.
+//!
+//! Belongs here: setting up and reading. Does not belong here: what the figures mean (`bench::cameras`).
+
+mod meter;
+mod server;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use tokio::time::{Instant, sleep, timeout};
+
+pub use self::server::serve_cameras;
+use self::{meter::Reading, server::Served};
+use crate::bench::{
+    Machine,
+    cameras::{CamerasReport, CamerasRow, DecodeFloor, Delays, FrameEnds, memory_slope},
+};
+use spotter::app::{self, station::Station};
+use spotter_cameras::{
+    ingest::{self, CameraHandle, FrameSink, Health, Phase},
+    sampler::{Sampler, TimeLimits},
+};
+use spotter_core::{
+    CaptureSource, Clock, Frame, ManualClock, Mono, WallTime,
+    config::{self, Camera, Environment},
+};
+use spotter_engine::open::build_engine;
+use spotter_engine::{
+    front::{Engine, handle},
+    model,
+    scheduler::{Options, backend::Limits, sequence::Bounds},
+    sim::{SimBackend, SimCosts, SimModel},
+};
+use spotter_street::{Street, h264::Encoding, tape::Tape};
+
+/// What every camera shows: a common setting of small cameras.
+const STREAM: Encoding = Encoding {
+    width: 1280,
+    height: 720,
+    fps: 15,
+    kbit_per_s: 2000,
+};
+/// Pairs of seconds on the tape, each begun by a key frame.
+const TAPE_PAIRS: u32 = 2;
+/// The street at a moment by day with people and cars.
+const TAPE_STREET: (u64, WallTime) = (7, WallTime::from_unix_millis(1_780_318_235_000));
+const LOOKS_HZ: f64 = 1.0;
+/// Fewer cameras than the most are only for the slope of memory.
+const SHORT_S: u64 = 15;
+/// Until all cameras deliver. Busy machines draw the first picture late.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// From then on until the measurement: sender reports come every second, and two have to agree.
+const SETTLE: Duration = Duration::from_secs(5);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Processor time is counted in steps of 10 ms, so the floor is measured over some seconds of it.
+const FLOOR_TAPES: usize = 12;
+/// Frames a second and camera that are told apart; a stream that catches up sends more than its rate.
+const FRAMES_A_SECOND: usize = 30;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct FleetOptions {
+    /// Numbers of cameras, fewest first; the last is measured for all of the time.
+    pub cameras: Vec<usize>,
+    /// How long the last is measured.
+    pub seconds: u64,
+    /// Which model answers; a simulated device, which costs next to nothing, when absent.
+    pub model: Option<config::Model>,
+}
+
+/// Measures. Blocks for all of it; `tell` says what is going on.
+pub fn measure(
+    options: &FleetOptions,
+    clock: &Arc<dyn Clock>,
+    mut tell: impl FnMut(&str),
+) -> anyhow::Result<CamerasReport> {
+    ingest::start_gstreamer()?;
+    tell("recording the tape");
+    let (seed, start) = TAPE_STREET;
+    let tape = Tape::record(Street::new(seed), start, STREAM, TAPE_PAIRS)?;
+    tell("measuring the decoder alone");
+    let floor = floor(&tape)?;
+    let most = options.cameras.iter().copied().max().unwrap_or_default();
+    let served = Served::start(&tape, most)?;
+    let runtime = app::runtime()?;
+    let mut report = CamerasReport {
+        machine: Machine::default(),
+        engine: String::new(),
+        stream: (STREAM.width, STREAM.height, STREAM.fps, STREAM.kbit_per_s),
+        looks_hz: LOOKS_HZ,
+        floor,
+        floor_after: floor,
+        mib_per_camera: None,
+        rows: Vec::new(),
+    };
+    for &number in &options.cameras {
+        let seconds = match number == most {
+            true => options.seconds,
+            false => options.seconds.min(SHORT_S),
+        };
+        tell(&format!("{number} cameras for {seconds} s"));
+        let run = async {
+            let model = options.model.clone();
+            let fleet = Fleet::start(&served.urls[..number], model, seconds, clock).await?;
+            fleet.measure(seconds, served.pid()).await
+        };
+        let (row, engine) = runtime.block_on(run)?;
+        report.rows.push(row);
+        report.engine = engine;
+    }
+    report.mib_per_camera = memory_slope(&report.rows);
+    report.floor_after = self::floor(&tape)?;
+    report.machine = Machine::now();
+    Ok(report)
+}
+
+fn floor(tape: &Tape) -> anyhow::Result<DecodeFloor> {
+    let before = Reading::now(None);
+    let pictures = tape.decode(FLOOR_TAPES)?;
+    let used = Reading::now(None).own.saturating_sub(before.own);
+    let ms_per_picture = used.as_secs_f64() * 1e3 / pictures.max(1) as f64;
+    Ok(DecodeFloor {
+        ms_per_picture,
+        cpu_pct: ms_per_picture * 0.1 * f64::from(STREAM.fps),
+    })
+}
+
+/// The cameras of a run, with all that looks at them.
+struct Fleet {
+    cameras: Vec<CameraHandle>,
+    sampler: Arc<Sampler>,
+    station: Station,
+    engine: String,
+    watch: Arc<Watch>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Fleet {
+    /// Starts the cameras and waits until all of them deliver, and their clocks are known.
+    async fn start(
+        urls: &[String],
+        model: Option<config::Model>,
+        seconds: u64,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
+        let cameras = configured(urls)?;
+        let sampler = Sampler::new(&cameras, Arc::clone(clock));
+        let (station, engine) = station(&cameras, model, (&sampler, clock)).await?;
+        let watch = Arc::new(Watch::new(seconds as usize, urls.len()));
+        let mut handles = Vec::with_capacity(cameras.len());
+        for camera in &cameras {
+            let sampled = sampler.camera_sink(&camera.id);
+            let sampled = sampled.context("a camera that the sampler does not know")?;
+            let sink = watched(sampled, Arc::clone(&watch), Arc::clone(clock));
+            let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, None);
+            handles.push(handle);
+        }
+        let mut fleet = Self {
+            cameras: handles,
+            sampler,
+            station,
+            engine,
+            watch,
+            clock: Arc::clone(clock),
+        };
+        fleet.settle().await?;
+        Ok(fleet)
+    }
+
+    async fn settle(&mut self) -> anyhow::Result<()> {
+        for index in 0..self.cameras.len() {
+            let mut health = self.cameras[index].health();
+            let streams = |health: &Health| health.phase == Phase::Streaming;
+            let streaming = timeout(START_LIMIT, health.wait_for(streams));
+            let waited = self.looking(streaming).await?;
+            waited
+                .context("a camera did not deliver within a minute; is the machine too busy?")??;
+        }
+        self.looking(sleep(SETTLE)).await
+    }
+
+    /// Looks go on until `end`.
+    async fn looking<T>(&mut self, end: impl Future<Output = T>) -> anyhow::Result<T> {
+        let mut end = std::pin::pin!(end);
+        loop {
+            tokio::select! {
+                ended = &mut end => return Ok(ended),
+                outcomes = self.station.next() => {
+                    for outcome in outcomes? {
+                        self.sampler.done(&outcome);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Measures, says goodbye to the cameras, and gives the row with the engine's name.
+    async fn measure(mut self, seconds: u64, server: u32) -> anyhow::Result<(CamerasRow, String)> {
+        let books = self.sampler.books();
+        let (before, from) = (Reading::now(Some(server)), self.clock.now());
+        self.watch.begin(from);
+        let half = Duration::from_secs(seconds) / 2;
+        self.looking(sleep(half)).await?;
+        let (middle, then) = (Reading::now(Some(server)), self.clock.now());
+        self.looking(sleep(half)).await?;
+        let (after, to) = (Reading::now(Some(server)), self.clock.now());
+        self.watch.end();
+        let took = to.since(from);
+        let mut frames = FrameEnds::default();
+        for ((_, before), (_, after)) in books.iter().zip(&self.sampler.books()) {
+            frames.add(before, after);
+        }
+        let pct = |of: fn(&Reading) -> Duration| {
+            let used = of(&after).saturating_sub(of(&before));
+            used.as_secs_f64() / took.as_secs_f64() * 100.0
+        };
+        let (cpu_pct, server_cpu_pct) = (pct(|r| r.own), pct(|r| r.server));
+        let all = after
+            .all
+            .is_some()
+            .then(|| pct(|r| r.all.unwrap_or_default()));
+        let (decode, behind) = self.watch.delays();
+        let row = CamerasRow {
+            cameras: self.cameras.len(),
+            seconds: took.as_secs_f64(),
+            cpu_pct,
+            server_cpu_pct,
+            others_cpu_pct: all.map(|all| (all - cpu_pct - server_cpu_pct).max(0.0)),
+            rss_mib: after.rss_mib,
+            threads: meter::threads_between(&before, &after, took),
+            decode: decode.spread(),
+            behind: behind.spread(),
+            trend: behind.trend(),
+            course_ms: behind.course().into_iter().map(|(_, ms)| ms).collect(),
+            halves_cpu_pct: [
+                own_pct(&before, &middle, then.since(from)),
+                own_pct(&middle, &after, to.since(then)),
+            ],
+            frames,
+        };
+        for camera in self.cameras.drain(..) {
+            anyhow::ensure!(
+                camera.stop(STOP_LIMIT).await,
+                "a camera did not stop in time"
+            );
+        }
+        let until = Instant::now() + STOP_LIMIT;
+        for outcome in self.station.finish(until).await {
+            self.sampler.done(&outcome);
+        }
+        self.station.let_go(until).await;
+        Ok((row, self.engine))
+    }
+}
+
+/// This process between two readings, percent of one core.
+fn own_pct(before: &Reading, after: &Reading, took: Duration) -> f64 {
+    after.own.saturating_sub(before.own).as_secs_f64() / took.as_secs_f64() * 100.0
+}
+
+/// A camera for each URL, as a file would have it.
+fn configured(urls: &[String]) -> anyhow::Result<Vec<Camera>> {
+    let mut text = String::from("mqtt.url = \"mqtt://127.0.0.1\"\n");
+    for (number, url) in urls.iter().enumerate() {
+        text += &format!(
+            "[camera.c{number}]\nurl = \"{url}\"\nrate = {LOOKS_HZ:?}\nprompt.person.detect = \"person\"\n"
+        );
+    }
+    let loaded = config::of_text("the benchmark's cameras", &text, &Environment::process())?;
+    Ok(loaded.config.cameras)
+}
+
+/// The engine on its thread, which has all cameras, and its name.
+async fn station(
+    cameras: &[Camera],
+    model: Option<config::Model>,
+    (sampler, clock): (&Sampler, &Arc<dyn Clock>),
+) -> anyhow::Result<(Station, String)> {
+    let own = Arc::clone(clock);
+    let budget = model
+        .as_ref()
+        .map_or(Duration::from_secs(1), |model| model.budget);
+    let build = move || match model {
+        Some(settings) => {
+            let (engine, card) = build_engine(&settings, own)?;
+            let name = format!("{} on {}", card.name, card.device);
+            Ok((engine, card.permits, name))
+        }
+        None => Ok((simulated(own)?, 1, "a simulated device".to_owned())),
+    };
+    let (engine, end, name) = handle::start_and_tell(build).await?;
+    let share = sampler.share(TimeLimits::new(budget, None));
+    let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
+    let station = Station::new("bench".into(), (engine, end), ids, share);
+    station.seat(sampler);
+    Ok((station, name))
+}
+
+/// The embedded model's shape on a device whose steps cost nothing.
+fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
+    let settings = config::Model::of(config::ModelSource::Embedded);
+    let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
+    let context = loaded.config.prefix_positions() + 200;
+    let limits = Limits {
+        slots: 2,
+        rows: 4,
+        pages: 16 * context.div_ceil(16),
+        page_tokens: 16,
+        context,
+        prefix_positions: loaded.config.prefix_positions(),
+        images: 1,
+        positions: 2 * context,
+        tokens: 2 * context,
+    };
+    let simulated = SimModel {
+        vocab: loaded.config.text.vocab_size,
+        objects: 2,
+        crops: 1,
+        memory: false,
+    };
+    let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let device = SimBackend::new(limits, simulated, costs, ManualClock::default());
+    let bounds = Bounds {
+        max_objects: 5,
+        max_tokens: 8,
+    };
+    let model = (loaded.config, loaded.tokenizer);
+    let options = (bounds, Options::default());
+    Ok(Engine::new(Box::new(device), model, options, clock))
+}
+
+/// The sampler's sink, with its frames' delays noted.
+fn watched(
+    sampled: impl Fn(Frame) + Send + Sync + 'static,
+    watch: Arc<Watch>,
+    clock: Arc<dyn Clock>,
+) -> FrameSink {
+    Arc::new(move |frame: Frame| {
+        let times = frame.times;
+        sampled(frame);
+        let now = clock.now();
+        let decode_ms = now.since(times.received).as_secs_f64() * 1e3;
+        let capture = times.capture.filter(|c| c.source == CaptureSource::Rtcp);
+        let camera_ms = capture.map(|c| times.received_wall.seconds_since(c.wall) * 1e3);
+        watch.add(now, decode_ms, camera_ms);
+    })
+}
+
+/// Delays of all cameras, from the beginning of the measurement to its end.
+struct Watch(Mutex<Watching>);
+
+struct Watching {
+    since: Option<Mono>,
+    decode: Delays,
+    behind: Delays,
+}
+
+impl Watch {
+    fn new(seconds: usize, cameras: usize) -> Self {
+        let delays = Delays::new(seconds, cameras * FRAMES_A_SECOND);
+        Self(Mutex::new(Watching {
+            since: None,
+            decode: delays.clone(),
+            behind: delays,
+        }))
+    }
+
+    fn begin(&self, now: Mono) {
+        self.lock().since = Some(now);
+    }
+
+    fn end(&self) {
+        self.lock().since = None;
+    }
+
+    fn add(&self, now: Mono, decode_ms: f64, camera_ms: Option<f64>) {
+        let mut watching = self.lock();
+        let Some(since) = watching.since else { return };
+        let at_s = now.since(since).as_secs_f64();
+        watching.decode.add(at_s, decode_ms);
+        if let Some(camera_ms) = camera_ms {
+            watching.behind.add(at_s, camera_ms + decode_ms);
+        }
+    }
+
+    fn delays(&self) -> (Delays, Delays) {
+        let watching = self.lock();
+        (watching.decode.clone(), watching.behind.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watching> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

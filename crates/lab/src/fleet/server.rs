@@ -1,0 +1,100 @@
+//! The cameras of the benchmark, in a process of their own, so that what they cost is not counted.
+//!
+//! The tape comes by standard input, the cameras' URLs go to standard output, a line each. The end of the input is the end.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+
+use spotter_core::{Clock, PixelFormat, SystemClock};
+use spotter_street::{
+    rtsp::{RtspStreet, StreetOptions},
+    tape::Tape,
+};
+
+/// The process, as long as it is wanted.
+pub struct Served {
+    child: Child,
+    /// Closed, it ends the process.
+    input: Option<ChildStdin>,
+    /// Of each camera.
+    pub urls: Vec<String>,
+}
+
+impl Served {
+    /// Starts the process and waits until its cameras listen.
+    pub fn start(tape: &Tape, cameras: usize) -> anyhow::Result<Self> {
+        let mut child = Command::new("/proc/self/exe")
+            .args(["serve-cameras", &cameras.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting the process that serves the cameras")?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let mut served = Self {
+            child,
+            input,
+            urls: Vec::new(),
+        };
+        if let Some(input) = &mut served.input {
+            tape.write(input).context("handing over the tape")?;
+        }
+        let lines = output
+            .into_iter()
+            .flat_map(|out| BufReader::new(out).lines());
+        served.urls = lines.take(cameras).collect::<io::Result<_>>()?;
+        let listening = served.urls.len();
+        anyhow::ensure!(
+            listening == cameras,
+            "the process that serves the cameras ended after {listening} of {cameras}"
+        );
+        Ok(served)
+    }
+
+    /// Its id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // It ends by itself; there is nothing else to do about one that does not.
+        let _ = self.child.wait();
+    }
+}
+
+/// `spotter-lab serve-cameras`: serves the tape on standard input until that is closed. Blocks.
+pub fn serve_cameras(cameras: usize) -> anyhow::Result<()> {
+    let mut input = io::stdin().lock();
+    let tape = Tape::read(&mut input).context(
+        "reading the tape from standard input; `spotter-lab cameras` starts this process",
+    )?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut serving = Vec::with_capacity(cameras);
+    for number in 0..cameras {
+        let encoding = tape.encoding();
+        let options = StreetOptions {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            mount: format!("/{number}"),
+            size: (encoding.width as u32, encoding.height as u32),
+            fps: encoding.fps,
+            bitrate_kbps: encoding.kbit_per_s,
+            format: PixelFormat::I420,
+            login: None,
+        };
+        let mut next = tape.player(number);
+        let street = RtspStreet::play(options, Arc::clone(&clock), move |_| next())?;
+        writeln!(io::stdout(), "{}", street.url())?;
+        serving.push(street);
+    }
+    io::stdout().flush()?;
+    while input.read(&mut [0; 64])? > 0 {}
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! Measures Spotter: how right the answers are and how fast they come.
+
+pub mod args;
+pub mod bench;
+mod fleet;
+pub mod measure;
+
+pub use fleet::serve_cameras;

@@ -1,0 +1,182 @@
+//! `spotter-lab` as a user runs it.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+/// What is left of a run.
+#[derive(Debug)]
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs `spotter-lab` in the repository's root to its end.
+fn lab<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Ended {
+    let output = Command::new(env!("CARGO_BIN_EXE_spotter-lab"))
+        .args(arguments)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts");
+    Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+#[track_caller]
+fn done(ended: Ended) -> Ended {
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    ended
+}
+
+#[track_caller]
+fn failed(ended: Ended) -> Ended {
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+    ended
+}
+
+#[test]
+fn every_command_explains_its_options() {
+    let commands: [(&str, &[&str]); 7] = [
+        ("looks", &["--looks", "--json", "--model"]),
+        ("engine", &["--part", "--looks", "--trace", "--json"]),
+        ("load", &["--size", "--clients", "--trace", "--json"]),
+        ("steps", &["--shape", "--seconds", "--json"]),
+        ("cameras", &["--cameras", "--seconds", "--json"]),
+        ("soak", &["--seconds", "--seed", "--json"]),
+        (
+            "eval",
+            &[
+                "--scenes",
+                "--track",
+                "--minutes",
+                "--rate",
+                "--seed",
+                "--bitrate",
+            ],
+        ),
+    ];
+    let overview = done(lab(["--help"])).stdout;
+    for (command, options) in commands {
+        assert!(overview.contains(command), "{overview}");
+        let help = done(lab([command, "--help"])).stdout;
+        for option in options {
+            assert!(help.contains(option), "{option} is not in\n{help}");
+        }
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_stops_the_measurement_before_it_begins() {
+    let engine = ["engine", "--trace", "/nowhere/trace.json"];
+    let ended = failed(lab(engine));
+    let told = "--trace /nowhere/trace.json: cannot write: No such file";
+    assert!(ended.stderr.contains(told), "{ended:#?}");
+    let other_part = engine.into_iter().chain(["--part", "step"]);
+    let ended = failed(lab(other_part));
+    assert!(ended.stderr.contains("--part cameras"), "{ended:#?}");
+}
+
+#[test]
+fn the_host_s_work_for_a_step_is_printed_as_json() {
+    let engine = ["engine", "--part", "step", "--json"];
+    let ended = done(lab(engine));
+    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!(report["step"]["step_rows"], 32, "{ended:#?}");
+    assert!(report.get("street").is_none(), "{ended:#?}");
+}
+
+#[test]
+fn the_engine_s_load_is_printed_as_json() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let trace = directory.path().join("load.json");
+    let trace = trace.to_str().expect("a path in UTF-8");
+    let load = ["load", "--device", "cpu", "--part", "looks"];
+    let least = ["--size", "84x84", "--clients", "2", "--objects", "1"];
+    let told = ["--seconds", "0", "--json", "--trace", trace];
+    let ended = done(lab(load.into_iter().chain(least).chain(told)));
+    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let row = &report["looks"][0];
+    assert_eq!(row["clients"], 2, "{ended:#?}");
+    let books = ["asked", "answered", "left"].map(|part| row["books"][part].as_u64());
+    let [Some(asked), Some(answered), Some(left)] = books else {
+        panic!("{ended:#?}")
+    };
+    assert_eq!(asked, answered + left);
+    assert!(row["floor_ms"].is_number() && row["strain"].is_null());
+    assert!(report["ceilings"]["product_tflop"]["per_s"].is_number());
+    let trace: Value = serde_json::from_slice(&fs::read(trace).expect("a trace")).expect("JSON");
+    assert!(
+        trace["traceEvents"]
+            .as_array()
+            .is_some_and(|all| all.len() > 4)
+    );
+}
+
+#[test]
+fn cameras_are_measured_and_their_server_ends() {
+    let arguments = ["cameras", "--cameras=1,2", "--seconds=10", "--json"];
+    let ended = done(lab(arguments));
+    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert!(
+        report["floor"]["ms_per_picture"].as_f64() > Some(0.0),
+        "{report}"
+    );
+    let rows = report["rows"].as_array().expect("rows");
+    let numbers: Vec<_> = rows.iter().map(|row| row["cameras"].as_u64()).collect();
+    assert_eq!(numbers, [Some(1), Some(2)]);
+    for row in rows {
+        let of = |name: &str| row["frames"][name].as_u64().expect("a number");
+        let ends = ["skipped", "replaced", "gated", "late", "looked", "failed"];
+        let ended: u64 = ends.iter().map(|end| of(end)).sum();
+        // Of each camera one may wait and one be looked at, before the measurement and after it.
+        let open = 2 * row["cameras"].as_u64().expect("a number");
+        assert!(of("arrived").abs_diff(ended) <= open, "{row}");
+        assert!(of("arrived") > 0 && of("looked") > 0, "{row}");
+        assert_eq!((of("failed"), of("gated")), (0, 0), "{row}");
+        assert!(row["decode"]["p95_ms"].as_f64() > Some(0.0), "{row}");
+        let own = |row: &Value| row["cpu_pct"].as_f64() > Some(0.0);
+        let threads = row["threads"].as_array().expect("threads");
+        assert!(own(row) && threads.iter().any(own), "{row}");
+        assert!(row["rss_mib"].as_f64() > Some(1.0), "{row}");
+    }
+    assert!(
+        !ended.stderr.contains("WARN") && !ended.stderr.contains("ERROR"),
+        "{ended:#?}"
+    );
+}
+
+/// `spotter-lab … | head -0`.
+#[test]
+fn closed_stdout_is_no_failure() {
+    for arguments in [
+        &["engine", "--part", "published"][..],
+        &["eval", "--scenes", "1", "--json"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = Command::new(env!("CARGO_BIN_EXE_spotter-lab"))
+            .args(arguments)
+            .stdout(writer)
+            .output()
+            .expect("the program starts");
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(0), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("spotter: "), "{arguments:?}: {stderr}");
+    }
+}

@@ -1,0 +1,487 @@
+//! One connection from CONNECT to its end: hands over what is due, settles what is answered, notices when nothing is.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc::error::TrySendError, watch},
+    task::{JoinError, JoinSet},
+    time::sleep,
+};
+
+use super::{
+    link::{self, Content, Events, Happened, Manner, Outcome, QUEUE, Sender, Way},
+    listening::{Change, Listening},
+    policy::{BrokerState, End, LateWill, Policy},
+    pulse::Pulse,
+    suspect::Suspect,
+    task::{TURN, Task, asked_to_stop},
+    terms::{Terms, publish_bytes, subscribe_bytes},
+    tls::Trust,
+};
+use crate::{
+    Inbound, Line, Place,
+    message::{Body, status_text},
+    outbox::{Outgoing, Ticket},
+    publisher::Sent,
+};
+use spotter_core::{Mono, Repeats};
+
+/// A larger detection is not sent (contract section 4).
+const DETECTION_MAX_BYTES: usize = 64 * 1024;
+/// A clean stop waits so long until what the rates hold back has gone; the rest is dropped.
+const STREAMS_WITHIN: Duration = Duration::from_secs(1);
+/// A clean stop waits so long for the broker to acknowledge.
+const STOP_WITHIN: Duration = Duration::from_secs(3);
+
+/// What goes wrong without ending a connection; each is told once a minute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// A message is larger than the broker takes.
+    TooLarge,
+    /// The broker refused a message.
+    Refused,
+    /// The broker refused this filter, or it cannot be asked for it.
+    NotListening(String),
+    /// Commands come faster than they are read.
+    InboxFull,
+    /// The files of TLS are no good at the moment.
+    Files,
+}
+
+/// What outlives a connection.
+pub(super) struct Memory {
+    told: Repeats<Trouble>,
+    suspect: Suspect,
+    /// `None` = plain TCP.
+    trust: Option<Trust>,
+}
+
+impl Memory {
+    /// Before the first connection to a place.
+    pub(super) fn of(place: &Place) -> Self {
+        Self {
+            told: Repeats::default(),
+            suspect: Suspect::default(),
+            trust: place.trust.clone(),
+        }
+    }
+
+    /// Reads the files of TLS again, for the next connection.
+    pub(super) async fn renew_trust(&mut self, now: Mono) {
+        let Some(trust) = &mut self.trust else {
+            return;
+        };
+        if let Err(error) = trust.renew().await
+            && let Some(untold) = self.told.tell(Trouble::Files, now)
+        {
+            tracing::warn!(%error, untold, "going on with the certificates that were read before");
+        }
+    }
+}
+
+/// What the broker is to answer.
+enum Asked {
+    Message { topic: String, ticket: Ticket },
+    Filter(String),
+}
+
+pub(super) struct Open<'a> {
+    task: &'a Task,
+    place: &'a Arc<Place>,
+    memory: &'a mut Memory,
+    manner: Manner,
+    is_deaf: bool,
+    filters: watch::Receiver<Vec<String>>,
+    places: watch::Receiver<Arc<Place>>,
+    sender: Sender,
+    /// Requests in the library's queue.
+    queued: usize,
+    answers: JoinSet<(Asked, Outcome)>,
+    listening: Listening,
+    pulse: Pulse<Ticket>,
+    terms: Terms,
+    late_will: LateWill,
+    /// Since when the broker accepts us.
+    online_since: Option<Mono>,
+    /// Since when we are stopping, and whether good-bye was said.
+    stopping: Option<(Mono, bool)>,
+}
+
+impl<'a> Open<'a> {
+    /// Prepares a connection; [`run`](Self::run) opens it.
+    pub(super) fn new(
+        task: &'a Task,
+        place: &'a Arc<Place>,
+        policy: &Policy,
+        memory: &'a mut Memory,
+    ) -> (Self, Events) {
+        let manner = policy.manner();
+        let (sender, events) = link::open(&place.settings, memory.trust.as_ref(), manner);
+        let open = Self {
+            task,
+            place,
+            memory,
+            manner,
+            is_deaf: policy.is_deaf(),
+            filters: task.filters.clone(),
+            places: task.places.clone(),
+            sender,
+            queued: 0,
+            answers: JoinSet::new(),
+            listening: Listening::default(),
+            pulse: Pulse::new(task.clock.now()),
+            terms: Terms::default(),
+            late_will: LateWill::default(),
+            online_since: None,
+            stopping: None,
+        };
+        (open, events)
+    }
+
+    /// Runs the connection until it ends; `None` when we ended it.
+    pub(super) async fn run(mut self, mut events: Events, policy: &mut Policy) -> Option<End> {
+        let mut stop = self.task.stop.clone();
+        loop {
+            let mut next = pin!(events.next());
+            let happened = loop {
+                self.task.shared.turn();
+                let wake = self.pump();
+                if self.is_over() {
+                    return None;
+                }
+                if let Some(reason) = self.lost() {
+                    return Some(End::Lost(reason.to_owned()));
+                }
+                let (online, stopping) = (self.online_since.is_some(), self.stopping.is_some());
+                tokio::select! {
+                    happened = &mut next => break happened,
+                    Some(answer) = self.answers.join_next() => self.settle(answer),
+                    () = self.task.shared.changed() => {}
+                    Ok(()) = self.filters.changed(), if online && !stopping => self.listen(),
+                    () = sleep(wake) => {}
+                    () = asked_to_stop(&mut stop), if !stopping => self.begin_stop(),
+                    // The outbox knows already, and gives the last messages for this place alone.
+                    () = other_place(&mut self.places, self.place), if !stopping => self.begin_to_leave(),
+                }
+            };
+            match happened {
+                Ok(Happened::Connected(terms)) => {
+                    policy.connected(self.task.clock.now(), terms.retains);
+                    self.greet(terms);
+                }
+                Ok(Happened::Sent) => self.queued = self.queued.saturating_sub(1),
+                Ok(Happened::Message(inbound)) => self.take_in(inbound),
+                Ok(Happened::Heard) => self.pulse.heard(self.task.clock.now()),
+                Ok(Happened::Disconnected) => return None,
+                Ok(Happened::Other) => {}
+                Err(_) if self.stopping.is_some() => return None,
+                Err(end) => return Some(self.explained(end)),
+            }
+        }
+    }
+
+    /// The broker accepted: we listen, then everything true is published, `status` last.
+    fn greet(&mut self, terms: Terms) {
+        let now = self.task.clock.now();
+        self.online_since = Some(now);
+        self.terms = terms;
+        self.pulse.heard(now);
+        self.task.shared.outbox().connected();
+        self.listen();
+        let protocol = self.manner.protocol.name();
+        self.task.show(self.place, BrokerState::Online { protocol });
+    }
+
+    /// Finds out whether the connection ended for what we sent, and sees to it that it is not sent again.
+    fn explained(&mut self, end: End) -> End {
+        let (bytes, now) = (self.pulse.largest(), self.task.clock.now());
+        let suspect = &mut self.memory.suspect;
+        let Some(since) = self.online_since else {
+            if matches!(end, End::Lost(_)) {
+                suspect.away();
+            }
+            return end;
+        };
+        match end {
+            End::TooLarge => suspect.too_large(bytes, now),
+            End::Closed(_) if suspect.closed(bytes, now.since(since), now) => return End::TooLarge,
+            _ => {}
+        }
+        end
+    }
+
+    /// Works out what has to be asked for. Our own status first: a will that comes late is noticed by it.
+    fn listen(&mut self) {
+        let mut filters = vec![self.place.settings.status_topic.clone()];
+        let others = self.filters.borrow_and_update();
+        if !self.is_deaf {
+            filters.extend(others.iter().cloned());
+        }
+        drop(others);
+        self.listening.want(filters);
+    }
+
+    fn begin_to_leave(&mut self) {
+        self.stopping = Some((self.task.clock.now(), false));
+    }
+
+    fn begin_stop(&mut self) {
+        let now = self.task.clock.now();
+        self.stopping = Some((now, false));
+        let at_latest = now.after(STREAMS_WITHIN);
+        let farewell = self.place.farewell();
+        self.task.shared.outbox().end_with(farewell, at_latest);
+    }
+
+    /// True when a stop has nothing left to wait for.
+    fn is_over(&mut self) -> bool {
+        let Some((since, said_goodbye)) = self.stopping else {
+            return false;
+        };
+        if self.online_since.is_none() || self.task.clock.now().since(since) >= STOP_WITHIN {
+            return true;
+        }
+        let is_settled = self.task.shared.outbox().is_settled();
+        if !said_goodbye && is_settled && self.sender.disconnect().is_ok() {
+            self.stopping = Some((since, true));
+        }
+        false
+    }
+
+    /// Why the connection must be given up although nobody closed it. A broker that is asked and does not answer is
+    /// gone, whatever the socket says.
+    fn lost(&mut self) -> Option<&'static str> {
+        // The library limits the time of a connect.
+        self.online_since?;
+        let now = self.task.clock.now();
+        if self.pulse.asks(now) {
+            // Nothing changes by it, and a subscription that the broker forgot is there again.
+            self.subscribe(self.place.settings.status_topic.clone());
+        }
+        self.pulse.is_dead(now)
+    }
+
+    /// Hands over what is due while the library has room. Returns for how long nothing needs to be done.
+    fn pump(&mut self) -> Duration {
+        let (task, now) = (self.task, self.task.clock.now());
+        if self.late_will.take(now) {
+            task.shared
+                .outbox()
+                .repeat(&self.place.settings.status_topic);
+        }
+        while self.queued < QUEUE {
+            match self.listening.next() {
+                Some(Change::Subscribe(filter)) => self.subscribe(filter),
+                Some(Change::Unsubscribe(filter)) => {
+                    if self.sender.unsubscribe(&filter).is_ok() {
+                        self.queued += 1;
+                    }
+                }
+                None => break,
+            }
+        }
+        while self.queued < QUEUE && self.pulse.unanswered() < self.terms.in_flight_max {
+            let taken = task.shared.outbox().take(task.clock.now());
+            let Some(outgoing) = taken else { break };
+            self.hand_over(outgoing);
+        }
+        let next = task.shared.outbox().next_at(now);
+        let waits = [next, self.late_will.next_at()];
+        let wake = waits.into_iter().flatten().map(|at| at.since(now));
+        // When the library is full, the next thing that happens wakes us; a spin would not make it faster.
+        let has_room = self.queued < QUEUE && self.pulse.unanswered() < self.terms.in_flight_max;
+        let shortest = if has_room {
+            Duration::from_millis(1)
+        } else {
+            TURN
+        };
+        wake.min().unwrap_or(TURN).clamp(shortest, TURN)
+    }
+
+    fn subscribe(&mut self, filter: String) {
+        if !self
+            .terms
+            .take(subscribe_bytes(self.manner.protocol, &filter))
+        {
+            return self.tell_not_listening(filter, "it is longer than the broker takes");
+        }
+        match self.sender.subscribe(&filter) {
+            Ok(notice) => {
+                self.queued += 1;
+                self.answers
+                    .spawn(async move { (Asked::Filter(filter), notice.outcome().await) });
+            }
+            // Only when it is no filter: we know that there was room.
+            Err(_) if self.queued < QUEUE => self.tell_not_listening(filter, "it is no filter"),
+            // The question whether the broker lives, while nothing moves; that is an answer too.
+            Err(_) => {}
+        }
+    }
+
+    fn hand_over(&mut self, outgoing: Outgoing) {
+        // The last moment before the bytes leave us: `publish_ms` and the stage `out` are read here.
+        let now = self.task.clock.now();
+        let payload = match (&outgoing.body, &outgoing.label) {
+            (Body::Bytes(bytes), _) => bytes.to_vec(),
+            (Body::Detection(detection), Some(label)) => detection.to_json(label, now),
+            (Body::Detection(_), None) => return self.decline(&outgoing, 0),
+        };
+        let ticket = outgoing.promise.ticket();
+        let way = Way {
+            acknowledged: ticket.is_some(),
+            retained: outgoing.promise.is_retained() && self.terms.retains,
+            content: Content::of(&payload),
+            expiry: outgoing.promise.expiry(),
+            correlation: outgoing.promise.correlation(),
+        };
+        let is_detection = matches!(outgoing.body, Body::Detection(_));
+        let bytes = publish_bytes(self.manner.protocol, &outgoing.topic, payload.len(), &way);
+        let terms = self.terms_at(now);
+        if is_detection && payload.len() > DETECTION_MAX_BYTES || !terms.take(bytes) {
+            return self.decline(&outgoing, bytes);
+        }
+        let line = self.line(&outgoing.topic, &payload, way.content);
+        match (self.sender.publish(&outgoing.topic, payload, &way), ticket) {
+            (Ok(notice), ticket) => {
+                if let Some(line) = line {
+                    _ = self.task.lines.send(line);
+                }
+                self.queued += 1;
+                self.pulse.sent(ticket, bytes, now);
+                if let (Some(notice), Some(ticket)) = (notice, ticket) {
+                    let topic = outgoing.topic.clone();
+                    self.answers.spawn(async move {
+                        (Asked::Message { topic, ticket }, notice.outcome().await)
+                    });
+                }
+                if let Body::Detection(detection) = outgoing.body {
+                    let latency = detection.latency(now);
+                    // Nobody has to listen.
+                    _ = self.task.sent.send(Sent {
+                        topic: outgoing.topic.into(),
+                        detection: detection.into(),
+                        latency,
+                    });
+                }
+            }
+            (Err(_), ticket) => {
+                // The library has less room than we counted; its next event brings us back.
+                self.queued = QUEUE;
+                let mut outbox = self.task.shared.outbox();
+                match ticket {
+                    Some(ticket) => outbox.failed(ticket),
+                    None => outbox.refused(&outgoing.topic, &outgoing.body),
+                }
+            }
+        }
+    }
+
+    /// What else it is told as, when somebody listens: JSON of our own, but not what is for Home Assistant.
+    fn line(&self, topic: &str, payload: &[u8], content: Content) -> Option<Line> {
+        let is_heard = self.task.lines.receiver_count() > 0;
+        let is_ours = || self.place.topics.levels_of(topic).is_some();
+        let told = is_heard && content == Content::Json && is_ours();
+        told.then(|| Line::new(topic, payload))
+    }
+
+    /// What the broker takes, by what it said and by what we believe at the moment.
+    fn terms_at(&self, now: Mono) -> Terms {
+        self.terms.within(self.memory.suspect.max_bytes(now))
+    }
+
+    /// Does not send what the broker would close the connection for.
+    fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
+        let now = self.task.clock.now();
+        if let Some(untold) = self.memory.told.tell(Trouble::TooLarge, now) {
+            let (topic, max) = (outgoing.topic.as_str(), self.terms_at(now).packet_max_bytes);
+            tracing::warn!(
+                topic,
+                bytes,
+                broker_max = max,
+                untold,
+                "message too large, not sent"
+            );
+        }
+        let mut outbox = self.task.shared.outbox();
+        match outgoing.promise.ticket() {
+            Some(ticket) => outbox.declined(ticket, now),
+            None => outbox.refused(&outgoing.topic, &outgoing.body),
+        }
+    }
+
+    fn settle(&mut self, answer: Result<(Asked, Outcome), JoinError>) {
+        let now = self.task.clock.now();
+        match answer {
+            Ok((Asked::Message { ticket, .. }, Outcome::Acked)) => {
+                self.pulse.answered(&ticket);
+                self.task.shared.outbox().acked(ticket, now);
+            }
+            // No right to this topic, a limit: sending it again would only be refused again, and the next connect tries.
+            Ok((Asked::Message { topic, ticket }, Outcome::Refused(code))) => {
+                self.pulse.answered(&ticket);
+                self.task.shared.outbox().declined(ticket, now);
+                if let Some(untold) = self.memory.told.tell(Trouble::Refused, now) {
+                    tracing::warn!(
+                        topic,
+                        code,
+                        untold,
+                        "the broker refused a message; check its limits and rules for this client"
+                    );
+                }
+            }
+            Ok((Asked::Filter(filter), Outcome::Refused(code))) => {
+                self.tell_not_listening(filter, &code);
+            }
+            // An answer that will never come ends the connection, and the outbox begins anew on the next.
+            Ok((_, Outcome::Lost) | (Asked::Filter(_), Outcome::Acked)) | Err(_) => {}
+        }
+    }
+
+    fn tell_not_listening(&mut self, filter: String, why: &str) {
+        let now = self.task.clock.now();
+        if let Some(untold) = self
+            .memory
+            .told
+            .tell(Trouble::NotListening(filter.clone()), now)
+        {
+            tracing::warn!(
+                filter,
+                why,
+                untold,
+                "not subscribed; what is said there is not heard"
+            );
+        }
+    }
+
+    /// Something came on a topic that we listen to.
+    fn take_in(&mut self, inbound: Inbound) {
+        let now = self.task.clock.now();
+        self.pulse.heard(now);
+        if inbound.topic == self.place.settings.status_topic {
+            // A retained copy is old news: the broker sends it because we subscribed, and our `online` follows it.
+            let is_news = !inbound.retained && inbound.payload == status_text(false).as_bytes();
+            if is_news && self.stopping.is_none() {
+                self.late_will.seen(now);
+            }
+            return;
+        }
+        if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
+            self.task.shared.drop_inbound();
+            if let Some(untold) = self.memory.told.tell(Trouble::InboxFull, now) {
+                let topic = dropped.topic;
+                tracing::warn!(topic, untold, "commands come too fast, dropped");
+            }
+        }
+    }
+}
+
+/// Resolves when we are to be elsewhere; never when nobody is left to say so, which is a stop.
+async fn other_place(places: &mut watch::Receiver<Arc<Place>>, here: &Arc<Place>) {
+    if places
+        .wait_for(|place| !Arc::ptr_eq(place, here))
+        .await
+        .is_err()
+    {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,480 @@
+//! What the end of a connection means and what to do next. Pure: `now` and chance go in, a decision comes out.
+
+use std::time::Duration;
+
+use super::link::Manner;
+use spotter_core::Mono;
+
+const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// A refused login is tried seldom: some brokers ban clients that insist.
+const REFUSED_FIRST: Duration = Duration::from_secs(30);
+const REFUSED_MAX: Duration = Duration::from_secs(300);
+/// Two clients with one id throw each other out; the fight is slowed to one round a minute.
+const TAKEN_OVER_RETRY: Duration = Duration::from_secs(60);
+/// A connection that ends sooner may have been taken over. MQTT 3.1.1 cannot say so, and mosquitto 2.0 does not in 5.
+const QUICK_CLOSE: Duration = Duration::from_secs(10);
+const QUICK_CLOSES: u32 = 3;
+/// A certificate that is not trusted is looked at again so often: it or our authority may have been replaced.
+const UNTRUSTED_EVERY: Duration = Duration::from_secs(300);
+/// A broker that is known to speak MQTT 5 and hangs up without a word was killed in that moment, as like as not. Only after
+/// so many times the lesser protocol is tried, because it is kept until the broker next goes away.
+const HANG_UPS: u32 = 2;
+/// `online` is repeated at most so often when a late will said `offline`.
+const LATE_WILL_EVERY: Duration = Duration::from_secs(10);
+
+/// Where the connection to the broker stands, for health and logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BrokerState {
+    /// A try is under way.
+    Connecting,
+    /// The broker accepted us.
+    Online {
+        /// `5` or `3.1.1`.
+        protocol: &'static str,
+    },
+    /// It is away; the next try comes at `retry_at`.
+    Backoff {
+        /// What is wrong.
+        reason: String,
+        /// When.
+        retry_at: Mono,
+    },
+    /// It does not want us, or shows a certificate out of its dates: login, rights, a limit of the broker. Tried seldom.
+    Refused {
+        /// What is wrong and what to do.
+        reason: String,
+        /// When.
+        retry_at: Mono,
+    },
+    /// Another client with our id took the session; tried once a minute.
+    TakenOver {
+        /// When.
+        retry_at: Mono,
+    },
+    /// Its certificate is not trusted. Tried seldom, with our files as they are then, and never without TLS or unchecked.
+    Untrusted {
+        /// What is wrong and what to do.
+        reason: String,
+        /// When.
+        retry_at: Mono,
+    },
+    /// We closed the connection and will not open it again.
+    Stopped,
+}
+
+impl BrokerState {
+    /// True while messages reach the broker.
+    pub fn is_online(&self) -> bool {
+        matches!(self, Self::Online { .. })
+    }
+
+    /// What keeps messages from the broker and what to do, without any login; `None` when nothing is known to.
+    pub fn trouble(&self) -> Option<&str> {
+        match self {
+            Self::Backoff { reason, .. }
+            | Self::Refused { reason, .. }
+            | Self::Untrusted { reason, .. } => Some(reason),
+            Self::TakenOver { .. } => {
+                Some("another client has our id; give each box its own node.name")
+            }
+            Self::Connecting | Self::Online { .. } | Self::Stopped => None,
+        }
+    }
+
+    /// When it is tried again, unless somebody asks for that before; `None` when there is nothing to try.
+    pub fn retry_at(&self) -> Option<Mono> {
+        match self {
+            Self::Backoff { retry_at, .. }
+            | Self::Refused { retry_at, .. }
+            | Self::TakenOver { retry_at }
+            | Self::Untrusted { retry_at, .. } => Some(*retry_at),
+            Self::Connecting | Self::Online { .. } | Self::Stopped => None,
+        }
+    }
+}
+
+/// Which MQTT is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    V5,
+    V311,
+}
+
+impl Protocol {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::V5 => "5",
+            Self::V311 => "3.1.1",
+        }
+    }
+}
+
+/// Why a try failed or a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The broker does not speak this protocol.
+    Unsupported,
+    /// It refuses clients that want their will retained.
+    KeepsNothing,
+    /// It refused us.
+    Refused(String),
+    /// Its certificate is not trusted.
+    Untrusted(String),
+    /// Another client has our id.
+    TakenOver,
+    /// It sent a message that is larger than we take.
+    Oversized,
+    /// It ended it for a message that it finds too large.
+    TooLarge,
+    /// It closed without a word of why.
+    Closed(String),
+    /// It said what we cannot read, or nothing at all.
+    Unreadable(String),
+    /// No route, broken connection, anything that may be over in a moment.
+    Lost(String),
+}
+
+/// Remembers just enough to choose the next try.
+#[derive(Clone, Debug)]
+pub(super) struct Policy {
+    protocol: Protocol,
+    failures: u32,
+    quick_closes: u32,
+    /// In a row and in the same protocol, before an answer.
+    hang_ups: u32,
+    /// It accepted us in MQTT 5 once.
+    knows_v5: bool,
+    online_since: Option<Mono>,
+    /// The broker is asked to keep our will.
+    retains: bool,
+    /// The last connection ended on a message that somebody sent us.
+    deaf: bool,
+}
+
+impl Policy {
+    pub(super) fn new() -> Self {
+        Self {
+            protocol: Protocol::V5,
+            failures: 0,
+            quick_closes: 0,
+            hang_ups: 0,
+            knows_v5: false,
+            online_since: None,
+            retains: true,
+            deaf: false,
+        }
+    }
+
+    /// For the next try: MQTT 5, unless the broker just showed that it does not know it; a retained will, unless it
+    /// refused one.
+    pub(super) fn manner(&self) -> Manner {
+        Manner {
+            protocol: self.protocol,
+            retains: self.retains,
+        }
+    }
+
+    /// True when the next connection subscribes to its own status alone. A message that was too large is retained, as
+    /// like as not, and MQTT 3.1.1 would get it again at every connect: states without commands are better than neither.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deaf
+    }
+
+    /// The broker accepted the connection and says whether it keeps retained messages.
+    pub(super) fn connected(&mut self, now: Mono, keeps: bool) {
+        self.online_since = Some(now);
+        self.retains |= keeps;
+        self.knows_v5 |= self.protocol == Protocol::V5;
+    }
+
+    /// Chooses the state to show; it says when the next try comes.
+    /// `chance` is 0..1 and spreads the tries of many nodes by a fifth either way.
+    pub(super) fn ended(&mut self, end: End, now: Mono, chance: f64) -> BrokerState {
+        let online_for = self.online_since.take().map(|since| now.since(since));
+        let is_quick = online_for.is_some_and(|time| time < QUICK_CLOSE);
+        self.quick_closes = match (&end, online_for.is_some()) {
+            (End::Closed(_), true) if is_quick => self.quick_closes + 1,
+            // It was away in between: a broker that restarts, not a rival. Or it is known why this one ended.
+            (End::Lost(_), _) | (_, true) => 0,
+            (_, false) => self.quick_closes,
+        };
+        if online_for.is_some() {
+            self.deaf = end == End::Oversized;
+        }
+        let was_v311 = self.protocol == Protocol::V311;
+        self.choose_protocol(&end, online_for.is_some());
+        if online_for.is_some_and(|time| time >= QUICK_CLOSE) {
+            self.failures = 0;
+        } else if online_for.is_some()
+            && matches!(end, End::Closed(_) | End::Lost(_) | End::TooLarge)
+        {
+            // It does take us: a line that flickers is not waited out for a minute.
+            self.failures = self.failures.min(1);
+        }
+        let retry_after = |first: Duration, max: Duration, failures: u32| {
+            let plain = first.saturating_mul(1 << failures.min(10)).min(max);
+            now.after(plain.mul_f64(0.8 + 0.4 * chance))
+        };
+        let failures = self.failures;
+        self.failures = failures.saturating_add(1);
+        if online_for.is_some() && self.quick_closes >= QUICK_CLOSES {
+            return taken_over(now);
+        }
+        match end {
+            End::KeepsNothing if self.retains => {
+                self.retains = false;
+                BrokerState::Backoff {
+                    reason: "the broker keeps no retained messages; who comes later sees nothing until it changes".to_owned(),
+                    retry_at: now,
+                }
+            }
+            End::KeepsNothing => BrokerState::Refused {
+                reason: "the broker refused the connection: RetainNotSupported".to_owned(),
+                retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
+            },
+            End::Unsupported if !was_v311 => BrokerState::Backoff {
+                reason: "the broker does not speak MQTT 5; trying 3.1.1".to_owned(),
+                retry_at: now,
+            },
+            End::Unsupported => BrokerState::Refused {
+                reason: "the broker speaks neither MQTT 5 nor 3.1.1; use another broker".to_owned(),
+                retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
+            },
+            End::Refused(reason) => BrokerState::Refused {
+                reason,
+                retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
+            },
+            End::Untrusted(reason) => BrokerState::Untrusted {
+                reason,
+                retry_at: retry_after(UNTRUSTED_EVERY, UNTRUSTED_EVERY, 0),
+            },
+            End::TooLarge => BrokerState::Backoff {
+                reason: "the broker ends the connection on a message that is too large for it, so messages of that size are held back; raise its limit".to_owned(),
+                retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
+            },
+            End::Oversized => BrokerState::Backoff {
+                reason: "a message larger than 512 KiB came on a command topic; listening to none until the next connect".to_owned(),
+                retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
+            },
+            End::Closed(reason) | End::Unreadable(reason) | End::Lost(reason) => BrokerState::Backoff {
+                reason,
+                retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
+            },
+            End::TakenOver => taken_over(now),
+        }
+    }
+
+    fn choose_protocol(&mut self, end: &End, was_online: bool) {
+        let hung_up = !was_online && matches!(end, End::Closed(_));
+        self.hang_ups = if hung_up { self.hang_ups + 1 } else { 0 };
+        // A broker that knows only the other one answers in its format.
+        let is_other = matches!(end, End::Unsupported | End::Unreadable(_));
+        if was_online {
+            // Brokers get upgraded; asking costs one refusal.
+            if self.quick_closes == 0 {
+                self.protocol = Protocol::V5;
+            }
+        } else if is_other || self.hang_ups >= if self.knows_v5 { HANG_UPS } else { 1 } {
+            self.hang_ups = 0;
+            self.protocol = match self.protocol {
+                Protocol::V5 => Protocol::V311,
+                Protocol::V311 => Protocol::V5,
+            };
+        }
+    }
+}
+
+fn taken_over(now: Mono) -> BrokerState {
+    BrokerState::TakenOver {
+        retry_at: now.after(TAKEN_OVER_RETRY),
+    }
+}
+
+/// Corrects our retained status after a will that came late said `offline` while we are online.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LateWill {
+    due: Option<Mono>,
+    last: Option<Mono>,
+}
+
+impl LateWill {
+    /// Somebody else's `offline` was seen on our status topic.
+    pub(super) fn seen(&mut self, now: Mono) {
+        let earliest = self
+            .last
+            .map_or(now, |last| last.after(LATE_WILL_EVERY).max(now));
+        self.due.get_or_insert(earliest);
+    }
+
+    /// True once when the status must be repeated now.
+    pub(super) fn take(&mut self, now: Mono) -> bool {
+        let due = self.due.is_some_and(|at| at <= now);
+        if due {
+            self.due = None;
+            self.last = Some(now);
+        }
+        due
+    }
+
+    /// When [`take`](Self::take) will say yes.
+    pub(super) fn next_at(&self) -> Option<Mono> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Mono {
+        Mono::default().after(Duration::from_secs(seconds))
+    }
+
+    fn lost() -> End {
+        End::Lost("gone".into())
+    }
+
+    fn closed() -> End {
+        End::Closed("closed".into())
+    }
+
+    #[test]
+    fn backoff_doubles_to_a_minute_and_starts_again_after_success() {
+        let mut policy = Policy::new();
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            match policy.ended(lost(), at(0), 0.5) {
+                BrokerState::Backoff { retry_at, .. } => {
+                    waits.push(retry_at.since(at(0)).as_secs())
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        policy.connected(at(100), true);
+        let state = policy.ended(lost(), at(200), 0.5);
+        assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(201)));
+    }
+
+    #[test]
+    fn an_old_broker_gets_3_1_1_at_once_and_5_is_asked_again_later() {
+        let mut policy = Policy::new();
+        let state = policy.ended(End::Unsupported, at(5), 0.5);
+        assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
+        assert_eq!(policy.manner().protocol, Protocol::V311);
+        policy.connected(at(5), true);
+        policy.ended(lost(), at(500), 0.5);
+        assert_eq!(policy.manner().protocol, Protocol::V5);
+    }
+
+    #[test]
+    fn a_broker_that_hangs_up_is_asked_in_both_tongues() {
+        let mut policy = Policy::new();
+        for expected in [Protocol::V311, Protocol::V5, Protocol::V311] {
+            policy.ended(closed(), at(0), 0.5);
+            assert_eq!(policy.manner().protocol, expected);
+        }
+    }
+
+    #[test]
+    fn a_broker_known_to_speak_5_may_be_killed_once_while_we_connect() {
+        let mut policy = Policy::new();
+        policy.connected(at(0), true);
+        policy.ended(lost(), at(100), 0.5);
+        for expected in [Protocol::V5, Protocol::V311, Protocol::V311, Protocol::V5] {
+            policy.ended(closed(), at(101), 0.5);
+            assert_eq!(policy.manner().protocol, expected);
+        }
+    }
+
+    #[test]
+    fn a_line_that_flickers_is_not_waited_out_for_a_minute() {
+        let mut policy = Policy::new();
+        for round in 0..20 {
+            policy.connected(at(round * 10), true);
+            let now = at(round * 10 + 3);
+            match policy.ended(lost(), now, 0.5) {
+                BrokerState::Backoff { retry_at, .. } => {
+                    assert!(retry_at.since(now) <= Duration::from_secs(2), "{round}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn three_quick_closes_are_a_fight_over_the_id_and_a_restarting_broker_is_not() {
+        let mut policy = Policy::new();
+        let mut states = Vec::new();
+        for round in 0..3 {
+            policy.connected(at(round * 10), true);
+            states.push(policy.ended(closed(), at(round * 10 + 2), 0.5));
+        }
+        assert!(matches!(states[1], BrokerState::Backoff { .. }));
+        assert_eq!(states[2], BrokerState::TakenOver { retry_at: at(82) });
+
+        let mut policy = Policy::new();
+        for round in 0..5 {
+            policy.connected(at(round * 10), true);
+            for (end, seconds) in [(closed(), 2), (lost(), 3)] {
+                let state = policy.ended(end, at(round * 10 + seconds), 0.5);
+                assert!(matches!(state, BrokerState::Backoff { .. }));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_known_is_not_taken_for_a_rival() {
+        for end in [End::Oversized, End::Unreadable("?".into())] {
+            let mut policy = Policy::new();
+            for round in 0..5 {
+                policy.connected(at(round * 10), true);
+                let state = policy.ended(end.clone(), at(round * 10 + 1), 0.5);
+                assert!(matches!(state, BrokerState::Backoff { .. }), "{state:?}");
+                assert_eq!(policy.manner().protocol, Protocol::V5);
+                assert_eq!(policy.is_deaf(), end == End::Oversized);
+            }
+            policy.connected(at(100), true);
+            policy.ended(lost(), at(200), 0.5);
+            assert!(!policy.is_deaf(), "commands are tried again");
+        }
+    }
+
+    #[test]
+    fn a_broker_that_keeps_nothing_gets_another_will_at_once() {
+        let mut policy = Policy::new();
+        assert!(policy.manner().retains);
+        let state = policy.ended(End::KeepsNothing, at(5), 0.5);
+        assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
+        assert!(!policy.manner().retains);
+    }
+
+    #[test]
+    fn refusals_are_slow_and_so_is_mistrust_each_time() {
+        let mut policy = Policy::new();
+        let state = policy.ended(End::Refused("login".into()), at(0), 0.5);
+        assert!(matches!(state, BrokerState::Refused { retry_at, .. } if retry_at == at(30)));
+        for now in [at(30), at(330), at(630)] {
+            let state = policy.ended(End::Untrusted("ca".into()), now, 0.5);
+            let expected = BrokerState::Untrusted {
+                reason: "ca".into(),
+                retry_at: now.after(Duration::from_secs(300)),
+            };
+            assert_eq!(state, expected);
+            assert_eq!(state.retry_at(), Some(now.after(UNTRUSTED_EVERY)));
+        }
+    }
+
+    #[test]
+    fn a_late_will_is_answered_at_most_every_ten_seconds_but_always() {
+        let mut guard = LateWill::default();
+        guard.seen(at(0));
+        assert!(guard.take(at(0)));
+        guard.seen(at(1));
+        guard.seen(at(2));
+        assert!(!guard.take(at(9)));
+        assert_eq!(guard.next_at(), Some(at(10)));
+        assert!(guard.take(at(10)) && !guard.take(at(10)));
+    }
+}

@@ -1,0 +1,218 @@
+//! What comes in, from a broker that is told what to say.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{join, sync::mpsc, time::timeout};
+
+use super::{
+    PATIENCE, mqtt,
+    scripted::{STATUS, away, identity, old, start},
+};
+use crate::{BrokerState, Inbound, Publisher, ReplyTo};
+use spotter_core::ManualClock;
+use spotter_scripted::broker::{
+    Broker, Script,
+    codec::{self, Packet, Publish},
+};
+
+const COMMANDS: &str = "spotter/edge1/cam/+/+/set";
+
+fn command(payload: &str) -> Publish {
+    Publish {
+        topic: "spotter/edge1/cam/gate/rate/set".into(),
+        payload: payload.into(),
+        qos: 1,
+        id: 7,
+        ..Publish::default()
+    }
+}
+
+async fn next(inbox: &mut mpsc::Receiver<Inbound>) -> Inbound {
+    timeout(PATIENCE, inbox.recv())
+        .await
+        .expect("a command")
+        .unwrap()
+}
+
+fn subscriptions(broker: &Broker, connection: usize) -> Vec<(String, u8)> {
+    let mut found = Vec::new();
+    for got in broker.got() {
+        if let Packet::Subscribe { filters, .. } = got.packet
+            && got.connection == connection
+        {
+            assert!(filters.iter().all(|filter| filter.qos == 1));
+            found.extend(filters.into_iter().map(|f| (f.name, f.retain_handling)));
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn commands_come_in_and_nothing_that_comes_in_ends_us() {
+    join!(
+        commands(Script::default()),
+        commands(old()),
+        too_many_commands(),
+        oversized(Script::default()),
+        oversized(old()),
+        malformed(),
+    );
+}
+
+async fn commands(script: Script) {
+    let is_old = script.is_old;
+    let broker = Broker::start(Script {
+        refused_filters: vec!["spotter/edge1/cmd".into()],
+        ..script
+    })
+    .await;
+    let publisher = start(&broker);
+    let mut inbox = publisher.take_inbound().unwrap();
+    assert!(publisher.take_inbound().is_none());
+    publisher.listen(vec![COMMANDS.into(), "spotter/edge1/cmd".into()]);
+    broker.until_retained(STATUS, "online").await;
+    let handling = if is_old { 0 } else { 2 };
+    let expected = [STATUS, COMMANDS, "spotter/edge1/cmd"].map(|f| (f.to_owned(), handling));
+    let connection = broker.got().last().unwrap().connection;
+    broker
+        .until("subscriptions", |b| subscriptions(b, connection).len() == 3)
+        .await;
+    assert_eq!(subscriptions(&broker, connection), expected);
+
+    let asked = Publish {
+        response_topic: Some("answers/here".into()),
+        correlation: Some(vec![0, 1, 0xff]),
+        ..command("0.5")
+    };
+    broker.say(&asked);
+    let reply_to = ReplyTo {
+        topic: "answers/here".into(),
+        correlation: Some(vec![0, 1, 0xff]),
+    };
+    let inbound = next(&mut inbox).await;
+    assert_eq!(inbound.reply_to, (!is_old).then_some(reply_to));
+    assert_eq!(
+        (inbound.payload, inbound.retained),
+        (b"0.5".to_vec(), false)
+    );
+    broker.say(&Publish {
+        retain: true,
+        ..command("2")
+    });
+    assert!(next(&mut inbox).await.retained);
+
+    publisher.listen(vec![COMMANDS.into(), "homeassistant/status".into()]);
+    broker
+        .until("a filter given up", |broker| {
+            let given_up = |packet: &Packet| match packet {
+                Packet::Unsubscribe { filters, .. } => filters == &["spotter/edge1/cmd"],
+                _ => false,
+            };
+            broker.got().iter().any(|got| given_up(&got.packet))
+                && subscriptions(broker, connection).len() == 4
+        })
+        .await;
+    broker.cut();
+    away(&publisher).await;
+    broker.forget();
+    broker.until_retained(STATUS, "online").await;
+    let last = broker.got().last().unwrap().connection;
+    let names: Vec<_> = subscriptions(&broker, last)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(names, [STATUS, COMMANDS, "homeassistant/status"]);
+}
+
+async fn too_many_commands() {
+    let broker = Broker::start(Script::default()).await;
+    let publisher = start(&broker);
+    let mut inbox = publisher.take_inbound().unwrap();
+    publisher.listen(vec![COMMANDS.into()]);
+    broker.until_retained(STATUS, "online").await;
+    for number in 0..100 {
+        broker.say(&Publish {
+            qos: 0,
+            ..command(&number.to_string())
+        });
+        // The order to say is a channel with a bound of its own.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    timeout(PATIENCE, async {
+        while publisher.tally().inbound_dropped < 36 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+    for number in 0..64 {
+        let inbound = next(&mut inbox).await;
+        assert_eq!(inbound.payload, number.to_string().into_bytes());
+    }
+    broker.say(&command("last"));
+    assert_eq!(next(&mut inbox).await.payload, b"last");
+    assert_eq!(broker.connects().len(), 1);
+}
+
+async fn oversized(script: Script) {
+    let broker = Broker::start(script).await;
+    let publisher = start(&broker);
+    publisher.listen(vec![COMMANDS.into()]);
+    broker.until_retained(STATUS, "online").await;
+    // Retained, so an old broker would send it at every connect.
+    broker.say(&Publish {
+        retain: true,
+        ..command(&"x".repeat(600 * 1024))
+    });
+    let reason = away(&publisher).await;
+    assert!(reason.contains("larger than 512 KiB"), "{reason}");
+    broker.forget();
+    broker.until_retained(STATUS, "online").await;
+    let last = broker.got().last().unwrap().connection;
+    let asked = subscriptions(&broker, last);
+    assert!(
+        asked.iter().all(|(filter, _)| filter == STATUS),
+        "{asked:?}"
+    );
+    // The next connection listens again.
+    broker.cut();
+    away(&publisher).await;
+    broker.forget();
+    broker.until_retained(STATUS, "online").await;
+    let last = broker.got().last().unwrap().connection;
+    assert_eq!(subscriptions(&broker, last).len(), 2);
+}
+
+async fn malformed() {
+    // A packet type that does not exist, a length without end, a topic that is no text, a message id of 0.
+    let packets = [
+        vec![0xf7, 0],
+        vec![0x30, 0xff, 0xff, 0xff, 0xff, 0xff],
+        codec::packet(0x30, vec![0, 2, 0xff, 0xfe, 0, b'x']),
+        codec::packet(0x32, vec![0, 1, b'a', 0, 0, 0, b'x']),
+    ];
+    for packet in packets {
+        let broker = Broker::start(Script {
+            greeting: packet.clone(),
+            ..Script::default()
+        })
+        .await;
+        let clock = ManualClock::default();
+        let shared = Arc::new(clock.clone());
+        let (publisher, _) =
+            Publisher::start(&mqtt(broker.port), None, &identity(), shared).unwrap();
+        // More than the verdict of three quick closes would take.
+        while broker.connects().len() < 5 {
+            clock.advance(Duration::from_millis(500));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let state = publisher.state().borrow().clone();
+        assert!(
+            !matches!(state, BrokerState::TakenOver { .. }),
+            "{packet:?}"
+        );
+        broker.script(|script| script.greeting.clear());
+        clock.advance(Duration::from_secs(70));
+        broker.until_retained(STATUS, "online").await;
+    }
+}

@@ -1,0 +1,480 @@
+//! Against a broker that misbehaves as it is told to. Scenarios wait most of the time, so several run side by side.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{join, time::timeout};
+
+use super::{PATIENCE, mqtt, publish_states, reach};
+use crate::{BrokerState, Identity, Publisher, Update, detection::tests::detection};
+use spotter_core::{CameraId, ManualClock, NodeId, PromptId, SystemClock};
+use spotter_scripted::broker::{
+    Acknowledges, Broker, Script,
+    codec::{self, Packet, Term},
+};
+
+pub(super) const STATUS: &str = "spotter/edge1/status";
+const COUNT: &str = "spotter/edge1/cam/gate/count/person";
+
+pub(super) fn identity() -> Identity {
+    Identity::of_this_machine(NodeId::new("edge1").unwrap())
+}
+
+/// A publisher with states, on real time.
+pub(super) fn start(broker: &Broker) -> Publisher {
+    let clock = Arc::new(SystemClock::new());
+    let (publisher, _) = Publisher::start(&mqtt(broker.port), None, &identity(), clock).unwrap();
+    publish_states(&publisher);
+    publisher
+}
+
+/// One that is online and whose time stands still.
+pub(super) async fn start_at_rest(broker: &Broker) -> (Publisher, ManualClock) {
+    let clock = ManualClock::default();
+    let shared = Arc::new(clock.clone());
+    let (publisher, _) = Publisher::start(&mqtt(broker.port), None, &identity(), shared).unwrap();
+    publish_states(&publisher);
+    // An old broker is asked twice, with a rest in between.
+    let mut passed = 0;
+    while !publisher.state().borrow().is_online() {
+        passed += 1;
+        assert!(passed < 600, "not online");
+        clock.advance(Duration::from_millis(100));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    (publisher, clock)
+}
+
+/// Lets time pass until the broker has all.
+pub(super) async fn comes_back(broker: &Broker, clock: &ManualClock) {
+    let mut passed = 0;
+    while broker.retained(STATUS).as_deref() != Some("online") {
+        passed += 1;
+        assert!(passed < 600, "not back: {:?}", broker.connects());
+        clock.advance(Duration::from_millis(100));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn count(publisher: &Publisher, count: u64) {
+    publisher.publish(Update::Count {
+        camera: CameraId::new("gate").unwrap(),
+        prompt: PromptId::new("person").unwrap(),
+        count: Some(count),
+    });
+}
+
+pub(super) async fn online(publisher: &Publisher) -> BrokerState {
+    reach(publisher, BrokerState::is_online).await
+}
+
+pub(super) async fn away(publisher: &Publisher) -> String {
+    let is_away = |state: &BrokerState| matches!(state, BrokerState::Backoff { .. });
+    let state = reach(publisher, is_away).await;
+    state.trouble().unwrap().to_owned()
+}
+
+pub(super) fn old() -> Script {
+    Script {
+        is_old: true,
+        ..Script::default()
+    }
+}
+
+#[tokio::test]
+async fn what_the_broker_says_it_takes_is_kept_to() {
+    join!(
+        tiny_packets(),
+        tiny_packets_untold(),
+        few_at_a_time(),
+        no_retained_messages(),
+        its_keep_alive()
+    );
+}
+
+async fn tiny_packets() {
+    let terms = vec![Term::PacketMax(160), Term::TopicAliasMax(0)];
+    let broker = Broker::start(Script {
+        terms,
+        ..Script::default()
+    })
+    .await;
+    let publisher = start(&broker);
+    broker.until_retained(STATUS, "online").await;
+    broker.until_retained(COUNT, "2").await;
+    // Birth and health are larger.
+    assert_eq!(publisher.tally().states_declined, 2);
+    count(&publisher, 3);
+    broker.until_retained(COUNT, "3").await;
+    assert_eq!(broker.connects().len(), 1, "nothing closed the connection");
+    assert_eq!(
+        publisher.tally().states_declined,
+        2,
+        "and no try was made again"
+    );
+}
+
+/// An old broker cannot say it. It closes, twice for each size, and then that size is held back.
+async fn tiny_packets_untold() {
+    let broker = Broker::start(Script {
+        packet_max_untold: Some(300),
+        ..old()
+    })
+    .await;
+    let (publisher, clock) = start_at_rest(&broker).await;
+    comes_back(&broker, &clock).await;
+    broker.until_retained(COUNT, "2").await;
+    assert_eq!(broker.retained("spotter/edge1/cam/gate/health"), None);
+    assert!(publisher.tally().states_declined > 0);
+    online(&publisher).await;
+}
+
+async fn few_at_a_time() {
+    let broker = Broker::start(Script {
+        terms: vec![Term::ReceiveMax(2)],
+        acknowledges: Acknowledges::Late(Duration::from_millis(50)),
+        ..Script::default()
+    })
+    .await;
+    let _publisher = start(&broker);
+    broker.until_retained(STATUS, "online").await;
+    assert_eq!(broker.unanswered_max(), 2);
+}
+
+async fn no_retained_messages() {
+    let broker = Broker::start(Script {
+        terms: vec![Term::KeepsNothing],
+        refuses_retained_wills: true,
+        ..Script::default()
+    })
+    .await;
+    let publisher = start(&broker);
+    broker
+        .until("online, not retained", |broker| {
+            let messages = broker.messages();
+            let last = messages.iter().find(|message| message.topic == STATUS);
+            last.is_some_and(|status| !status.retain && status.qos == 1)
+        })
+        .await;
+    let wills: Vec<_> = broker.connects();
+    let wills: Vec<_> = wills.iter().map(|connect| connect.will_retained).collect();
+    assert_eq!(wills, [true, false]);
+    online(&publisher).await;
+}
+
+async fn its_keep_alive() {
+    let broker = Broker::start(Script {
+        terms: vec![Term::KeepAlive(1)],
+        ..Script::default()
+    })
+    .await;
+    let _publisher = start(&broker);
+    broker
+        .until("a ping", |broker| {
+            broker.got().iter().any(|got| got.packet == Packet::Ping)
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn three_answers_to_a_message_have_three_meanings() {
+    join!(refused(), never_answered(), answered_late());
+}
+
+async fn refused() {
+    let not_authorized = Script {
+        acknowledges: Acknowledges::With(0x87),
+        ..Script::default()
+    };
+    let broker = Broker::start(not_authorized).await;
+    let publisher = start(&broker);
+    broker.until_retained(STATUS, "online").await;
+    let mut sent = broker.messages().len();
+    timeout(PATIENCE, async {
+        while publisher.tally().states_declined < sent as u64 {
+            tokio::task::yield_now().await;
+            sent = broker.messages().len();
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!((publisher.tally().states_acked, sent), (0, 7));
+    broker.script(|script| script.acknowledges = Acknowledges::Always);
+    count(&publisher, 3);
+    broker.until_retained(COUNT, "3").await;
+    assert_eq!(
+        broker.messages().len(),
+        8,
+        "only what changed is sent again"
+    );
+    assert_eq!(broker.connects().len(), 1);
+}
+
+async fn never_answered() {
+    for script in [Script::default(), old()] {
+        let broker = Broker::start(Script {
+            acknowledges: Acknowledges::Never,
+            ..script
+        })
+        .await;
+        let (publisher, clock) = start_at_rest(&broker).await;
+        broker.until_retained(STATUS, "online").await;
+        // Whatever else the broker says: what it does not acknowledge, it may not have.
+        for _ in 0..3 {
+            clock.advance(Duration::from_secs(10));
+            broker.say_raw(vec![0xd0, 0]);
+            // So that it is heard before the next ten seconds.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let reason = away(&publisher).await;
+        assert!(reason.contains("has not acknowledged"), "{reason}");
+        broker.script(|script| script.acknowledges = Acknowledges::Always);
+        broker.forget();
+        comes_back(&broker, &clock).await;
+        broker.until_retained(COUNT, "2").await;
+    }
+}
+
+async fn answered_late() {
+    let broker = Broker::start(Script {
+        acknowledges: Acknowledges::Late(Duration::from_secs(2)),
+        ..Script::default()
+    })
+    .await;
+    let publisher = start(&broker);
+    broker.until_retained(STATUS, "online").await;
+    timeout(PATIENCE, async {
+        while publisher.tally().states_acked < 7 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(broker.messages().len(), 7, "nothing is sent twice");
+}
+
+#[tokio::test]
+async fn a_broker_that_falls_silent_is_noticed_and_one_that_reads_slowly_is_not_left() {
+    join!(
+        silent(Script::default(), false),
+        silent(old(), false),
+        silent(Script::default(), true),
+        slow()
+    );
+}
+
+/// `stuffed`: the socket is full as well, so the client library does not even come to its timer.
+async fn silent(script: Script, stuffed: bool) {
+    let broker = Broker::start(script).await;
+    let (publisher, clock) = start_at_rest(&broker).await;
+    broker.until_retained(STATUS, "online").await;
+    online(&publisher).await;
+    broker.script(|script| script.is_half_open = true);
+    for prompt in 0..16 {
+        let text = "x".repeat(if stuffed { 480 * 1024 } else { 1 });
+        publisher.publish(Update::Answer {
+            camera: CameraId::new("gate").unwrap(),
+            prompt: PromptId::new(&format!("p{prompt}")).unwrap(),
+            text: Some(text),
+        });
+    }
+    let (mut passed, mut looks) = (0, 0);
+    while publisher.state().borrow().is_online() {
+        // 25 s are promised from its last word, which may come a moment after we think it silent. Then it is only this
+        // machine that may be slow.
+        if passed < 28 {
+            clock.advance(Duration::from_secs(1));
+            passed += 1;
+        }
+        looks += 1;
+        assert!(looks < 3000, "25 s were promised");
+        // The task looks again when something new is there.
+        count(&publisher, passed);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(passed >= 15, "{passed} s are not silence");
+    let reason = away(&publisher).await;
+    assert!(reason.contains("said nothing"), "{reason}");
+    broker.forget();
+    broker.script(|script| script.is_half_open = false);
+    comes_back(&broker, &clock).await;
+    broker.until_retained(COUNT, &passed.to_string()).await;
+}
+
+async fn slow() {
+    let broker = Broker::start(Script {
+        reads_slowly: Some((2048, Duration::from_millis(20))),
+        ..Script::default()
+    })
+    .await;
+    let publisher = start(&broker);
+    online(&publisher).await;
+    // 400 KB at 100 KB/s.
+    for prompt in 0..20 {
+        publisher.publish(Update::Answer {
+            camera: CameraId::new("gate").unwrap(),
+            prompt: PromptId::new(&format!("p{prompt}")).unwrap(),
+            text: Some("x".repeat(20 * 1024)),
+        });
+        publisher.publish(Update::Detection(Box::new(detection("gate"))));
+    }
+    count(&publisher, 9);
+    broker.until_retained(COUNT, "9").await;
+    broker.until_retained(STATUS, "online").await;
+    assert_eq!(broker.connects().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cut_anywhere_ends_with_every_state_right() {
+    let mut tasks = tokio::task::JoinSet::new();
+    for is_old in [false, true] {
+        for bytes in [1, 4, 30, 90, 140, 200, 500, 900] {
+            tasks.spawn(cut(Script {
+                is_old,
+                cut_after_read: Some(bytes),
+                ..Script::default()
+            }));
+        }
+        for bytes in [1, 3, 4, 6, 9, 13, 20] {
+            tasks.spawn(cut(Script {
+                is_old,
+                cut_after_written: Some(bytes),
+                ..Script::default()
+            }));
+        }
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+}
+
+async fn cut(script: Script) {
+    let broker = Broker::start(script).await;
+    let publisher = start(&broker);
+    away(&publisher).await;
+    broker.forget();
+    broker.script(|script| (script.cut_after_read, script.cut_after_written) = (None, None));
+    broker.until_retained(STATUS, "online").await;
+    broker.until_retained(COUNT, "2").await;
+    assert!(broker.retained("spotter/edge1/info").is_some());
+}
+
+#[tokio::test]
+async fn a_rival_is_named_and_tried_once_a_minute() {
+    let says_so = Broker::start(Script::default()).await;
+    let silent = Broker::start(old()).await;
+    join!(
+        taken_over(&says_so, || says_so.say_raw(codec::disconnect(0x8e)), 1),
+        taken_over(&silent, || silent.cut(), 3),
+    );
+}
+
+/// `kick` ends the session as if another client took it; after so many times it is seen as that.
+async fn taken_over(broker: &Broker, kick: impl Fn(), times: usize) {
+    let (publisher, clock) = start_at_rest(broker).await;
+    for time in 1..=times {
+        online(&publisher).await;
+        broker.until_retained(STATUS, "online").await;
+        while publisher.tally().states_acked < 7 * time as u64 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        kick();
+        if time < times {
+            away(&publisher).await;
+            broker.forget();
+            clock.advance(Duration::from_secs(8));
+        }
+    }
+    let is_over = |state: &BrokerState| matches!(state, BrokerState::TakenOver { .. });
+    let state = reach(&publisher, is_over).await;
+    assert!(
+        state
+            .trouble()
+            .unwrap()
+            .contains("another client has our id")
+    );
+    let connects = broker.connects().len();
+    clock.advance(Duration::from_secs(59));
+    let moved = publisher.progress();
+    // Two turns of the task, which is when it looks at the time.
+    while publisher.progress() < moved + 2 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(broker.connects().len(), connects);
+    clock.advance(Duration::from_secs(2));
+    online(&publisher).await;
+}
+
+#[tokio::test]
+async fn a_restart_that_forgets_and_a_refusal_that_passes() {
+    join!(forgetful(), busy());
+}
+
+async fn forgetful() {
+    for script in [Script::default(), old()] {
+        let broker = Broker::start(script).await;
+        let publisher = start(&broker);
+        broker.until_retained(STATUS, "online").await;
+        broker.cut();
+        away(&publisher).await;
+        broker.forget();
+        broker.until_retained(STATUS, "online").await;
+        for topic in ["info", "config", "cam/gate/status", "cam/gate/health"] {
+            let topic = format!("spotter/edge1/{topic}");
+            assert!(broker.retained(&topic).is_some(), "{topic}");
+        }
+    }
+}
+
+async fn busy() {
+    let broker = Broker::start(Script {
+        connack: 0x89,
+        ..Script::default()
+    })
+    .await;
+    let publisher = start(&broker);
+    let reason = away(&publisher).await;
+    assert!(reason.contains("ServerBusy"), "{reason}");
+    broker.script(|script| script.connack = 0);
+    online(&publisher).await;
+}
+
+#[tokio::test]
+async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
+    use super::super::{
+        link::{self, Happened, Manner, Settings, Way},
+        policy::Protocol,
+    };
+    let broker = Broker::start(Script::default()).await;
+    let settings = Settings {
+        host: "127.0.0.1".into(),
+        port: broker.port,
+        user: None,
+        password: None,
+        client_id: "spotter".into(),
+        status_topic: STATUS.into(),
+    };
+    let manner = Manner {
+        protocol: Protocol::V5,
+        retains: true,
+    };
+    let (sender, mut events) = link::open(&settings, None, manner);
+    let way = Way {
+        acknowledged: true,
+        correlation: Some(vec![0, 1, 0xff]),
+        ..Way::default()
+    };
+    let notice = sender
+        .publish("answers/here", b"{}".to_vec(), &way)
+        .unwrap();
+    assert!(notice.is_some());
+    while events.next().await.unwrap() != Happened::Sent {}
+    broker
+        .until("an answer", |b| !b.messages().is_empty())
+        .await;
+    let answer = &broker.messages()[0];
+    assert_eq!(
+        (answer.topic.as_str(), answer.retain),
+        ("answers/here", false)
+    );
+    assert_eq!(answer.correlation, Some(vec![0, 1, 0xff]));
+}

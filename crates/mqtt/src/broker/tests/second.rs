@@ -1,0 +1,191 @@
+//! Against a broker of another make: NATS, which speaks MQTT 3.1.1 alone and has its own ideas of topics and storage.
+
+use std::{sync::Arc, time::Duration};
+
+use rumqttc_v4::{AsyncClient, Event, MqttOptions, Packet, Publish, PublishOptions, QoS};
+use tokio::{
+    join,
+    sync::{Notify, mpsc},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use super::{
+    super::rig::{Faithful, Nats},
+    PATIENCE,
+    books::{Books, EVENTS},
+    ids, mqtt, publish_states, reach, start,
+};
+use crate::{BrokerState, Update, detection::tests::detection};
+
+const STATUS: &str = "spotter/edge1/status";
+const INFO: &str = "spotter/edge1/info";
+const COUNT: &str = "spotter/edge1/cam/gate/count/person";
+
+/// What who comes later finds.
+async fn retained(broker: &Nats, topic: &str, payload: Option<&str>) -> Publish {
+    let mut later = Consumer::on(broker.port, "finds", topic).await;
+    later.until(topic, payload).await
+}
+
+/// A consumer that speaks MQTT 3.1.1.
+struct Consumer {
+    client: AsyncClient,
+    heard: mpsc::Receiver<Publish>,
+    task: JoinHandle<()>,
+}
+
+impl Consumer {
+    async fn on(port: u16, id: &str, filter: &str) -> Self {
+        let options = MqttOptions::new(id, ("127.0.0.1", port));
+        let (client, mut events) = AsyncClient::builder(options).capacity(16).build();
+        client.subscribe(filter, QoS::AtLeastOnce).await.unwrap();
+        let (sender, heard) = mpsc::channel(256);
+        let subscribed = Arc::new(Notify::new());
+        let is_subscribed = Arc::clone(&subscribed);
+        let task = tokio::spawn(async move {
+            let mut ready = false;
+            loop {
+                let event = match events.poll().await {
+                    Ok(event) => event,
+                    // A busy broker may need several tries.
+                    Err(_) if !ready => {
+                        sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                    Err(_) => return,
+                };
+                match event {
+                    Event::Incoming(Packet::SubAck(_)) => {
+                        ready = true;
+                        subscribed.notify_one();
+                    }
+                    Event::Incoming(Packet::Publish(publish)) => _ = sender.send(publish).await,
+                    _ => {}
+                }
+            }
+        });
+        timeout(PATIENCE, is_subscribed.notified()).await.unwrap();
+        Self {
+            client,
+            heard,
+            task,
+        }
+    }
+
+    async fn until(&mut self, topic: &str, payload: Option<&str>) -> Publish {
+        loop {
+            let next = timeout(PATIENCE, self.heard.recv()).await;
+            let heard = next.unwrap_or_else(|_| panic!("{topic}")).unwrap();
+            let is_topic = heard.topic.ends_with(topic.as_bytes());
+            if is_topic && payload.is_none_or(|wanted| heard.payload == wanted.as_bytes()) {
+                return heard;
+            }
+        }
+    }
+
+    async fn say(&self, topic: &str, payload: &str, retained: bool) {
+        let options = PublishOptions::at_least_once().retain(retained);
+        self.client
+            .publish(topic, payload.to_owned(), options)
+            .await
+            .unwrap();
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_broker_of_another_make_gets_and_gives_the_same() {
+    join!(states_detections_and_commands(), events_over_its_deaths());
+}
+
+/// What it keeps outlives it, and so does the session of its consumer.
+async fn events_over_its_deaths() {
+    let mut broker = Nats::start();
+    let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "311")).await;
+    for _ in 0..3 {
+        for _ in 0..5 {
+            books.tell();
+        }
+        books.all_came().await;
+        broker.kill();
+        for _ in 0..5 {
+            books.tell();
+        }
+        books.away("cannot reach").await;
+        books.tell();
+        broker.restart();
+        books.online().await;
+        for _ in 0..5 {
+            books.tell();
+        }
+        books.all_came().await;
+    }
+    books.balance();
+}
+
+async fn states_detections_and_commands() {
+    let mut broker = Nats::start();
+    let settings = mqtt(broker.port);
+    let mut live = Consumer::on(broker.port, "live", "spotter/#").await;
+    let (publisher, task) = start(&settings);
+    let mut inbox = publisher.take_inbound().unwrap();
+    publisher.listen(vec!["spotter/edge1/cam/+/+/set".into()]);
+    publish_states(&publisher);
+    let state = reach(&publisher, BrokerState::is_online).await;
+    assert_eq!(state, BrokerState::Online { protocol: "3.1.1" });
+
+    // Birth and states, live and retained.
+    live.until(STATUS, Some("online")).await;
+    assert!(retained(&broker, INFO, None).await.retain);
+    assert!(retained(&broker, COUNT, Some("2")).await.retain);
+    // Detections, live.
+    publisher.publish(Update::Detection(Box::new(detection("gate"))));
+    assert!(!live.until("det/person", None).await.retain);
+    // Commands; one that was retained is marked.
+    let topic = "spotter/edge1/cam/gate/rate/set";
+    live.say(topic, "0.5", false).await;
+    let inbound = timeout(PATIENCE, inbox.recv()).await.unwrap().unwrap();
+    assert_eq!(
+        (inbound.topic.as_str(), inbound.payload.as_slice()),
+        (topic, &b"0.5"[..])
+    );
+    assert!(!inbound.retained);
+    // A will that comes late.
+    live.say(STATUS, "offline", true).await;
+    live.until(STATUS, Some("offline")).await;
+    live.until(STATUS, Some("online")).await;
+
+    // It dies and comes back with nothing.
+    drop(live);
+    broker.lose_everything();
+    let (camera, prompt) = ids();
+    publisher.publish(Update::Count {
+        camera,
+        prompt,
+        count: Some(9),
+    });
+    let mut later = Consumer::on(broker.port, "later", STATUS).await;
+    later.until(STATUS, Some("online")).await;
+    retained(&broker, INFO, None).await;
+    retained(&broker, COUNT, Some("9")).await;
+    later.say(topic, "1", false).await;
+    let inbound = timeout(PATIENCE, inbox.recv()).await.unwrap().unwrap();
+    assert_eq!(inbound.payload, b"1");
+
+    // The will of one who died without a word.
+    task.abort();
+    _ = task.await;
+    later.until(STATUS, Some("offline")).await;
+    // And a clean end.
+    let (publisher, task) = start(&settings);
+    later.until(STATUS, Some("online")).await;
+    publisher.stop();
+    timeout(PATIENCE, task).await.unwrap().unwrap();
+    later.until(STATUS, Some("offline")).await;
+}

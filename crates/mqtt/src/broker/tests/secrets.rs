@@ -1,0 +1,128 @@
+//! Whatever the broker does with our login: no text of ours holds it.
+
+use std::sync::Arc;
+
+use tokio::{net::TcpListener, task::JoinSet};
+
+use super::{mqtt, publish_states, reach, start};
+use crate::BrokerState;
+use spotter_core::config::{Mqtt, MqttTls, Secret};
+use spotter_scripted::broker::{Acknowledges, Broker, Instead, Script, codec};
+
+const USER: &str = "edge";
+const PASSWORD: &str = "c4nary/Sw0rd fish";
+/// As it is, percent-encoded, and as base64 alone and with the user's name (`edge:…`).
+const FORMS: [&str; 4] = [
+    PASSWORD,
+    "c4nary%2FSw0rd%20fish",
+    "YzRuYXJ5L1N3MHJkIGZpc2g",
+    "ZWRnZTpjNG5hcnkvU3cwcmQgZmlzaA",
+];
+
+fn with_login(port: u16) -> Mqtt {
+    Mqtt {
+        user: Some(USER.into()),
+        password: Some(Secret::new(PASSWORD.into())),
+        ..mqtt(port)
+    }
+}
+
+/// A reason in words (MQTT 5), as a careless broker might give it.
+fn in_words() -> Vec<u8> {
+    let words = FORMS.join(" ");
+    let text = [&[0x1f, 0, words.len() as u8], words.as_bytes()].concat();
+    [&[text.len() as u8], text.as_slice()].concat()
+}
+
+/// Shows what a connection comes to; it must not be online.
+async fn trouble(settings: Mqtt) -> String {
+    let (publisher, _task) = start(&settings);
+    publish_states(&publisher);
+    let is_over = |state: &BrokerState| state.trouble().is_some();
+    let state = reach(&publisher, is_over).await;
+    format!("{state:?} {:?}", state.trouble())
+}
+
+#[tokio::test]
+async fn no_error_repeats_the_login() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let writer = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(Arc::new(log.reopen().unwrap()))
+        .finish();
+    let _guard = tracing::subscriber::set_default(writer);
+
+    let refusal = [&[0, 0x86], in_words().as_slice()].concat();
+    let farewell = [&[0x97], in_words().as_slice()].concat();
+    let scripts = [
+        // A server that is no broker: our own CONNECT comes back, login and all.
+        Script {
+            instead: Some(Instead::Echo),
+            ..Script::default()
+        },
+        Script {
+            instead: Some(Instead::Say(codec::packet(0x20, refusal))),
+            ..Script::default()
+        },
+        Script {
+            instead: Some(Instead::Say(PASSWORD.as_bytes().to_vec())),
+            ..Script::default()
+        },
+        Script {
+            connack: 0x86,
+            ..Script::default()
+        },
+        Script {
+            greeting: codec::packet(0xe0, farewell),
+            ..Script::default()
+        },
+        Script {
+            greeting: PASSWORD.as_bytes().to_vec(),
+            ..Script::default()
+        },
+        Script {
+            cut_after_read: Some(100),
+            ..Script::default()
+        },
+        Script {
+            cut_after_written: Some(2),
+            acknowledges: Acknowledges::With(0x87),
+            ..Script::default()
+        },
+    ];
+    let mut texts = JoinSet::new();
+    let mut brokers = Vec::new();
+    for script in scripts {
+        let broker = Broker::start(script).await;
+        texts.spawn(trouble(with_login(broker.port)));
+        brokers.push(broker);
+    }
+    // Nobody there; TLS to a broker without.
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = gone.local_addr().unwrap().port();
+    drop(gone);
+    texts.spawn(trouble(with_login(port)));
+    let plain = Broker::start(Script {
+        instead: Some(Instead::Echo),
+        ..Script::default()
+    })
+    .await;
+    texts.spawn(trouble(Mqtt {
+        tls: Some(MqttTls {
+            ca: None,
+            client_cert: None,
+            client_key: None,
+            insecure: true,
+        }),
+        ..with_login(plain.port)
+    }));
+    let shown = texts.join_all().await.join("\n");
+    let logged = std::fs::read_to_string(log.path()).unwrap();
+    // The log repeats the reasons that are shown; with other tests about, it may miss some lines.
+    assert!(logged.contains("broker"), "{logged}");
+    for form in FORMS {
+        assert!(!shown.contains(form), "{form}: {shown}");
+        assert!(!logged.contains(form), "{form}: {logged}");
+    }
+}

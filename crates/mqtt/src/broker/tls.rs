@@ -1,0 +1,195 @@
+//! Who is trusted: the machine's authorities, one of our own, or - said loudly - anybody. And who we say that we are.
+
+use std::{fs, path::Path, sync::Arc};
+
+use rumqttc::{
+    TlsConfiguration,
+    tokio_rustls::rustls::{
+        self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        crypto::{self, CryptoProvider},
+        pki_types::{
+            CertificateDer, PrivateKeyDer, ServerName, UnixTime,
+            pem::{self, PemObject},
+        },
+        sign::{CertifiedKey, SingleCertAndKey},
+    },
+};
+use tokio::task::spawn_blocking;
+
+use spotter_core::config::MqttTls;
+
+/// Why TLS to the broker cannot be set up. Always fatal: going on without it would send the login in clear.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("mqtt: cannot read {path}: {error}; check the path and who may read it")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file or secret does not hold what it should.
+    #[error("mqtt: {what} holds no usable {kind} ({error}); give it as PEM")]
+    Pem {
+        /// Which file or secret.
+        what: String,
+        /// `certificate` or `private key`.
+        kind: &'static str,
+        /// Why.
+        error: String,
+    },
+    /// The machine has no list of authorities.
+    #[error(
+        "mqtt: cannot load the machine's certificate authorities ({0}); install ca-certificates or set mqtt.ca"
+    )]
+    Native(String),
+    /// Certificate and key do not go together, or the library refuses them.
+    #[error("mqtt: {0}; check that client_cert and client_key belong together")]
+    Setup(#[from] rustls::Error),
+}
+
+/// How TLS is configured, and what its files held when they were last good.
+#[derive(Clone)]
+pub(crate) struct Trust {
+    tls: MqttTls,
+    client: TlsConfiguration,
+}
+
+impl Trust {
+    /// Reads the files; blocks for that.
+    pub(crate) fn read(tls: &MqttTls) -> Result<Self, TlsError> {
+        Ok(Self {
+            client: client(tls)?,
+            tls: tls.clone(),
+        })
+    }
+
+    /// Reads the files again: certificates are replaced while we run. When they are no good at the moment, half written or
+    /// newer than the key that we know, what they held before stays.
+    pub(super) async fn renew(&mut self) -> Result<(), TlsError> {
+        let tls = self.tls.clone();
+        // A panic is told by the panic itself.
+        if let Ok(read) = spawn_blocking(move || client(&tls)).await {
+            self.client = read?;
+        }
+        Ok(())
+    }
+
+    /// For one connection.
+    pub(super) fn client(&self) -> TlsConfiguration {
+        self.client.clone()
+    }
+}
+
+/// Builds the client's side. Reads files; blocks for that.
+fn client(tls: &MqttTls) -> Result<TlsConfiguration, TlsError> {
+    let provider = Arc::new(crypto::ring::default_provider());
+    let mut config = if tls.insecure {
+        unchecked(&provider)?
+    } else if let Some(ca) = &tls.ca {
+        trusting(&provider, ca)?
+    } else {
+        match TlsConfiguration::try_default_rustls() {
+            Ok(TlsConfiguration::Rustls(config)) => ClientConfig::clone(&config),
+            Ok(_) => return Err(TlsError::Native("unexpected kind of list".to_owned())),
+            Err(error) => return Err(TlsError::Native(error.to_string())),
+        }
+    };
+    if let (Some(cert), Some(key)) = (&tls.client_cert, &tls.client_key) {
+        let chain = certificates(cert)?;
+        let key = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
+            .map_err(|error| pem_error("mqtt.client_key", "private key", &error))?;
+        let key = CertifiedKey::from_der(chain, key, &provider)?;
+        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(key));
+    }
+    Ok(TlsConfiguration::Rustls(Arc::new(config)))
+}
+
+fn trusting(provider: &Arc<CryptoProvider>, ca: &Path) -> Result<ClientConfig, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca)? {
+        roots.add(certificate).map_err(|error| TlsError::Pem {
+            what: ca.display().to_string(),
+            kind: "certificate",
+            error: error.to_string(),
+        })?;
+    }
+    Ok(ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+fn unchecked(provider: &Arc<CryptoProvider>) -> Result<ClientConfig, TlsError> {
+    Ok(ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer(Arc::clone(provider))))
+        .with_no_client_auth())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let what = path.display().to_string();
+    let bytes = fs::read(path).map_err(|error| TlsError::File {
+        path: what.clone(),
+        error,
+    })?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(pem_error(&what, "certificate", &pem::Error::NoItemsFound)),
+        Err(error) => Err(pem_error(&what, "certificate", &error)),
+    }
+}
+
+fn pem_error(what: &str, kind: &'static str, error: &pem::Error) -> TlsError {
+    TlsError::Pem {
+        what: what.to_owned(),
+        kind,
+        error: error.to_string(),
+    }
+}
+
+/// Accepts any certificate; the signatures of the handshake are checked all the same, so that at least the party that
+/// showed the certificate is the one that speaks.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        crypto::verify_tls12_signature(message, cert, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        crypto::verify_tls13_signature(message, cert, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,113 @@
+//! MQTT 3.1.1 as the library speaks it.
+
+use rumqttc_v4::{
+    ConnectReturnCode as Code, ConnectionError, Event, LastWill, MqttOptions, NetworkOptions,
+    Outgoing, Packet, PublishOptions, QoS, StateError, SubscribeNoticeError, Transport, mqttbytes,
+};
+
+use super::{
+    ends,
+    link::{CONNECT_TIMEOUT, Happened, KEEP_ALIVE_S, Outcome, PACKET_MAX_BYTES, Settings, Way},
+    policy::End,
+    terms::Terms,
+    tls::Trust,
+};
+use crate::{Inbound, message::status_text};
+
+pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool) -> MqttOptions {
+    let address = (settings.host.clone(), settings.port);
+    let mut options = MqttOptions::new(settings.client_id.clone(), address);
+    options
+        .set_keep_alive(KEEP_ALIVE_S)
+        .set_clean_session(true)
+        .set_max_packet_size(PACKET_MAX_BYTES, PACKET_MAX_BYTES)
+        .set_last_will(LastWill::new(
+            settings.status_topic.clone(),
+            status_text(false),
+            QoS::AtLeastOnce,
+            retains,
+        ));
+    match (&settings.user, &settings.password) {
+        (Some(user), Some(password)) => {
+            options.set_credentials(user.clone(), password.reveal().to_owned());
+        }
+        (Some(user), None) => {
+            options.set_username(user.clone());
+        }
+        (None, _) => {}
+    }
+    if let Some(trust) = trust {
+        options.set_transport(Transport::Tls(trust.client()));
+    }
+    options
+}
+
+pub(super) fn network() -> NetworkOptions {
+    let mut network = NetworkOptions::new();
+    network.set_connection_timeout(CONNECT_TIMEOUT.as_secs());
+    network.set_tcp_nodelay(true);
+    network
+}
+
+pub(super) fn publish_options(way: &Way) -> PublishOptions {
+    let qos = if way.acknowledged {
+        QoS::AtLeastOnce
+    } else {
+        QoS::AtMostOnce
+    };
+    PublishOptions::new(qos).retain(way.retained)
+}
+
+pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Acked,
+        Err(SubscribeNoticeError::V4SubAckFailure(_)) => Outcome::Refused("refused".to_owned()),
+        Err(_) => Outcome::Lost,
+    }
+}
+
+pub(super) fn happened(event: Event) -> Happened {
+    match event {
+        Event::Incoming(Packet::ConnAck(_)) => Happened::Connected(Terms::default()),
+        Event::Incoming(Packet::Publish(publish)) => Happened::Message(Inbound {
+            topic: String::from_utf8_lossy(&publish.topic).into_owned(),
+            payload: publish.payload.to_vec(),
+            retained: publish.retain,
+            reply_to: None,
+        }),
+        Event::Incoming(_) => Happened::Heard,
+        Event::Outgoing(
+            Outgoing::Publish(_) | Outgoing::Subscribe(_) | Outgoing::Unsubscribe(_),
+        ) => Happened::Sent,
+        Event::Outgoing(Outgoing::Disconnect) => Happened::Disconnected,
+        _ => Happened::Other,
+    }
+}
+
+pub(super) fn end(error: ConnectionError) -> End {
+    match error {
+        ConnectionError::ConnectionRefused(code) => match code {
+            Code::RefusedProtocolVersion => End::Unsupported,
+            Code::BadUserNamePassword | Code::NotAuthorized => ends::login_refused(&code),
+            Code::ServiceUnavailable => ends::busy(&code),
+            code => End::Refused(format!("the broker refused the connection: {code:?}")),
+        },
+        ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
+            mqttbytes::Error::Io(error) => ends::io(&error),
+            mqttbytes::Error::PayloadSizeLimitExceeded(_) => End::Oversized,
+            error => ends::unreadable(&error),
+        },
+        ConnectionError::MqttState(StateError::ProtocolViolation(error)) => {
+            ends::unreadable(&error)
+        }
+        // Not the packet itself: a server that echoes would have us print our own login.
+        ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
+        ConnectionError::NetworkTimeout => ends::silent(),
+        ConnectionError::Tls(error) => ends::tls(&error),
+        ConnectionError::Io(error) => ends::io(&error),
+        ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),
+        ConnectionError::MqttState(StateError::AwaitPingResp) => ends::quiet(),
+        ConnectionError::MqttState(StateError::ConnectionAborted) => ends::closed(),
+        error => End::Lost(error.to_string()),
+    }
+}

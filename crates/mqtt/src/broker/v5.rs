@@ -1,0 +1,198 @@
+//! MQTT 5 as the library speaks it.
+
+use rumqttc::{
+    ConnectReturnCode as Code, ConnectionError, DisconnectReasonCode, Event, LastWill,
+    LastWillProperties, MqttOptions, NetworkOptions, Outgoing, Packet, PublishNoticeError,
+    PublishOptions, PublishProperties, QoS, RetainForwardRule, StateError, SubscribeFilterInput,
+    SubscribeNoticeError, Transport, mqttbytes,
+};
+
+use super::{
+    ends,
+    link::{
+        CONNECT_TIMEOUT, Content, Happened, KEEP_ALIVE_S, Outcome, PACKET_MAX_BYTES, Settings,
+        WILL_DELAY_S, Way,
+    },
+    policy::End,
+    terms::Terms,
+    tls::Trust,
+};
+use crate::{Inbound, ReplyTo, message::status_text};
+
+pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool) -> MqttOptions {
+    let address = (settings.host.clone(), settings.port);
+    let mut options = MqttOptions::new(settings.client_id.clone(), address);
+    let will_properties = LastWillProperties {
+        delay_interval: Some(WILL_DELAY_S),
+        payload_format_indicator: None,
+        message_expiry_interval: None,
+        content_type: None,
+        response_topic: None,
+        correlation_data: None,
+        user_properties: Vec::new(),
+    };
+    let mut network = NetworkOptions::new();
+    network.set_tcp_nodelay(true);
+    options
+        .set_keep_alive(KEEP_ALIVE_S)
+        .set_clean_start(true)
+        .set_session_expiry_interval(Some(0))
+        .set_max_packet_size(Some(PACKET_MAX_BYTES as u32))
+        .set_connect_timeout(CONNECT_TIMEOUT)
+        .set_network_options(network)
+        .set_last_will(LastWill::new(
+            settings.status_topic.clone(),
+            status_text(false),
+            QoS::AtLeastOnce,
+            retains,
+            Some(will_properties),
+        ));
+    match (&settings.user, &settings.password) {
+        (Some(user), Some(password)) => {
+            options.set_credentials(user.clone(), password.reveal().to_owned());
+        }
+        (Some(user), None) => {
+            options.set_username(user.clone());
+        }
+        (None, _) => {}
+    }
+    if let Some(trust) = trust {
+        options.set_transport(Transport::Tls(trust.client()));
+    }
+    options
+}
+
+pub(super) fn publish_options(way: &Way) -> PublishOptions {
+    let qos = if way.acknowledged {
+        QoS::AtLeastOnce
+    } else {
+        QoS::AtMostOnce
+    };
+    let is_text = way.content != Content::Jpeg;
+    PublishOptions::new(qos)
+        .retain(way.retained)
+        .properties(PublishProperties {
+            payload_format_indicator: is_text.then_some(1),
+            message_expiry_interval: way.expiry.map(|expiry| expiry.as_secs() as u32),
+            content_type: way.content.mime().map(str::to_owned),
+            correlation_data: way.correlation.clone().map(Into::into),
+            ..PublishProperties::default()
+        })
+}
+
+pub(super) fn subscription(filter: &str) -> SubscribeFilterInput {
+    SubscribeFilterInput::new(filter, QoS::AtLeastOnce)
+        .retain_forward_rule(RetainForwardRule::Never)
+        .preserve_retain(is_of_commands(filter))
+}
+
+/// A command that is published to be retained would be done again at every start, so it has to say so also when it comes at
+/// once. Other topics are heard as they are: a will is retained, and it is news.
+fn is_of_commands(filter: &str) -> bool {
+    filter.ends_with("/set") || filter.ends_with("/cmd")
+}
+
+pub(super) fn published(result: Result<(), PublishNoticeError>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Acked,
+        Err(PublishNoticeError::V5PubAck(reason)) => Outcome::Refused(format!("{reason:?}")),
+        Err(PublishNoticeError::RetainNotSupported) => {
+            Outcome::Refused("RetainNotSupported".to_owned())
+        }
+        Err(_) => Outcome::Lost,
+    }
+}
+
+pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Acked,
+        Err(SubscribeNoticeError::V5SubAckFailure(codes)) => Outcome::Refused(format!("{codes:?}")),
+        Err(_) => Outcome::Lost,
+    }
+}
+
+pub(super) fn happened(event: Event) -> Result<Happened, End> {
+    Ok(match event {
+        Event::Incoming(Packet::ConnAck(accepted)) => {
+            let terms = accepted.properties.map(|said| Terms {
+                packet_max_bytes: said.max_packet_size.map(|bytes| bytes as usize),
+                in_flight_max: said.receive_max.map_or(usize::MAX, usize::from),
+                retains: said.retain_available != Some(0),
+            });
+            Happened::Connected(terms.unwrap_or_default())
+        }
+        Event::Incoming(Packet::Publish(publish)) => {
+            let properties = publish.properties.unwrap_or_default();
+            Happened::Message(Inbound {
+                topic: String::from_utf8_lossy(&publish.topic).into_owned(),
+                payload: publish.payload.to_vec(),
+                retained: publish.retain,
+                reply_to: properties.response_topic.map(|topic| ReplyTo {
+                    topic,
+                    correlation: properties.correlation_data.map(|data| data.to_vec()),
+                }),
+            })
+        }
+        Event::Incoming(Packet::Disconnect(said)) => return Err(said_goodbye(said.reason_code)),
+        Event::Incoming(_) => Happened::Heard,
+        Event::Outgoing(
+            Outgoing::Publish(_) | Outgoing::Subscribe(_) | Outgoing::Unsubscribe(_),
+        ) => Happened::Sent,
+        Event::Outgoing(Outgoing::Disconnect) => Happened::Disconnected,
+        _ => Happened::Other,
+    })
+}
+
+/// What the broker gave as its reason. Never its free text: nobody knows what it repeats there.
+fn said_goodbye(reason: DisconnectReasonCode) -> End {
+    match reason {
+        DisconnectReasonCode::SessionTakenOver => End::TakenOver,
+        DisconnectReasonCode::PacketTooLarge => End::TooLarge,
+        reason => End::Lost(format!("the broker closed the connection: {reason:?}")),
+    }
+}
+
+pub(super) fn end(error: ConnectionError) -> End {
+    match error {
+        ConnectionError::ConnectionRefused(code)
+        | ConnectionError::MqttState(StateError::ConnFail { reason: code }) => refused(code),
+        ConnectionError::MqttState(StateError::ServerDisconnect { reason_code, .. }) => {
+            said_goodbye(reason_code)
+        }
+        ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
+            mqttbytes::Error::Io(error) => ends::io(&error),
+            mqttbytes::Error::PayloadSizeLimitExceeded { .. } => End::Oversized,
+            // mosquitto's `message_size_limit`: PUBACK with a code that PUBACK does not have, so the library ends here.
+            mqttbytes::Error::InvalidConnectReturnCode(0x95) => End::TooLarge,
+            error => ends::unreadable(&error),
+        },
+        ConnectionError::MqttState(StateError::IncomingPacketTooLarge { .. }) => End::Oversized,
+        ConnectionError::MqttState(StateError::ProtocolViolation(error)) => {
+            ends::unreadable(&error)
+        }
+        // Not the packet itself: a server that echoes would have us print our own login.
+        ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
+        ConnectionError::Timeout(_) => ends::silent(),
+        ConnectionError::Tls(error) => ends::tls(&error),
+        ConnectionError::Io(error) => ends::io(&error),
+        ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),
+        ConnectionError::MqttState(StateError::AwaitPingResp) => ends::quiet(),
+        ConnectionError::MqttState(StateError::ConnectionAborted) => ends::closed(),
+        error => End::Lost(error.to_string()),
+    }
+}
+
+fn refused(code: Code) -> End {
+    match code {
+        Code::UnsupportedProtocolVersion | Code::RefusedProtocolVersion => End::Unsupported,
+        Code::BadUserNamePassword | Code::NotAuthorized | Code::Banned => {
+            ends::login_refused(&code)
+        }
+        Code::RetainNotSupported => End::KeepsNothing,
+        Code::ServiceUnavailable
+        | Code::ServerUnavailable
+        | Code::ServerBusy
+        | Code::ConnectionRateExceeded => ends::busy(&code),
+        code => End::Refused(format!("the broker refused the connection: {code:?}")),
+    }
+}

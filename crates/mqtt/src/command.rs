@@ -1,0 +1,192 @@
+//! Commands and their answers (contract sections 2 and 5): from topics and bytes of strangers to nouns, and back. Pure.
+//!
+//! Nothing here knows what is done with a command. Everything that is no request, or may not be one, becomes a refusal that
+//! names what is wrong, because who sent it waits for an answer.
+
+mod json;
+mod reply;
+
+pub use reply::{Reply, Value};
+
+use super::{Inbound, ReplyTo, Topics};
+use spotter_core::{CameraId, Command, PromptId, Refusal, RefusalCode, Setting, config::Commands};
+
+/// A longer id of a request is refused: it is kept for ten minutes and given back.
+pub(super) const ID_MAX_CHARS: usize = 64;
+/// The longest request, bytes. A prompt has 200 characters, choices 16 times 40.
+pub(super) const REQUEST_MAX_BYTES: usize = 16 * 1024;
+
+/// What a message from the broker is to us.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// Somebody asks for something.
+    Request(Box<Asked>),
+    /// It would be a request, but the broker kept it from some other day: it is never acted on.
+    Old,
+    /// Home Assistant has started.
+    HomeAssistant,
+    /// Nothing that we know.
+    Other,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// What its answer repeats.
+    pub head: Head,
+    /// What is to be done, or why that cannot be.
+    pub command: Result<Command, Refusal>,
+    /// Where the answer goes; `None` = the usual topic.
+    pub reply_to: Option<ReplyTo>,
+}
+
+/// The part of a request that its answer repeats, as far as it could be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The sender's name for it.
+    pub id: Option<String>,
+    /// Which operation.
+    pub op: String,
+    /// About which camera.
+    pub camera: Option<String>,
+    /// About which prompt.
+    pub prompt: Option<String>,
+    /// About which value.
+    pub field: Option<&'static str>,
+}
+
+/// The filters to listen on. Never `#`: every message that we do not need is one that can be too many.
+pub fn filters(topics: &Topics, commands: Commands) -> Vec<String> {
+    let settings = || vec![topics.any_camera_set(), topics.any_prompt_set()];
+    match commands {
+        Commands::Off => Vec::new(),
+        Commands::Basic => settings(),
+        Commands::All => [settings(), vec![topics.command()]].concat(),
+    }
+}
+
+/// Reads a message. `ha_status` is where Home Assistant says that it is there.
+pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> Heard {
+    if Some(message.topic.as_str()) == ha_status {
+        return match message.payload == b"online" && !message.retained {
+            true => Heard::HomeAssistant,
+            false => Heard::Other,
+        };
+    }
+    let asked = match topics.levels_of(&message.topic).as_deref() {
+        Some(["cmd"]) => json::asked(&message.payload),
+        Some(["cam", camera, field, "set"]) => set(camera, None, field, &message.payload),
+        Some(["cam", camera, "prompt", prompt, field, "set"]) => {
+            set(camera, Some(prompt), field, &message.payload)
+        }
+        _ => return Heard::Other,
+    };
+    if message.retained {
+        // Without a word it is the one that clears.
+        return match message.payload.is_empty() {
+            true => Heard::Other,
+            false => Heard::Old,
+        };
+    }
+    let (head, command) = asked;
+    Heard::Request(Box::new(Asked {
+        head,
+        command,
+        reply_to: message.reply_to.clone(),
+    }))
+}
+
+/// A message on one of the `/set` topics.
+fn set(
+    camera: &str,
+    prompt: Option<&str>,
+    field: &str,
+    payload: &[u8],
+) -> (Head, Result<Command, Refusal>) {
+    let op = if prompt.is_some() {
+        "prompt_set"
+    } else {
+        "camera_set"
+    };
+    let mut head = Head {
+        op: op.to_owned(),
+        camera: Some(camera.to_owned()),
+        prompt: prompt.map(str::to_owned),
+        ..Head::default()
+    };
+    let command = camera_id(camera).and_then(|camera| {
+        let prompt = prompt.map(prompt_id).transpose()?;
+        let setting = setting(prompt, field, payload)?;
+        head.field = Some(setting.field());
+        Ok(Command::Set { camera, setting })
+    });
+    (head, command)
+}
+
+/// The wanted value of a topic's last level.
+fn setting(prompt: Option<PromptId>, field: &str, payload: &[u8]) -> Result<Setting, Refusal> {
+    let text = std::str::from_utf8(payload)
+        .map_err(|_| Refusal::new(RefusalCode::BadValue, format!("{field}: not UTF-8 text")))?;
+    let switch = || match text.trim() {
+        "ON" => Ok(true),
+        "OFF" => Ok(false),
+        other => Err(bad_value(field, other, "ON or OFF")),
+    };
+    let number = || {
+        let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
+        number.ok_or_else(|| bad_value(field, text, "a number"))
+    };
+    Ok(match (prompt, field) {
+        (None, "enabled") => Setting::Enabled(switch()?),
+        (None, "rate") => Setting::RateHz(number()?),
+        (None, "motion_gate") => Setting::MotionGate(switch()?),
+        (Some(prompt), "text") => Setting::Text(prompt, text.to_owned()),
+        (Some(prompt), "enabled") => Setting::PromptEnabled(prompt, switch()?),
+        (Some(prompt), "min_score") => Setting::MinScore(prompt, number()?),
+        (prompt, other) => {
+            let known = match prompt {
+                None => "enabled, rate, motion_gate",
+                Some(_) => "text, enabled, min_score",
+            };
+            let text = format!("{} cannot be set; there are {known}", shown(other));
+            return Err(Refusal::new(RefusalCode::UnknownOp, text));
+        }
+    })
+}
+
+fn camera_id(text: &str) -> Result<CameraId, Refusal> {
+    let unknown = |_| {
+        Refusal::new(
+            RefusalCode::UnknownCamera,
+            format!("there is no camera {}", shown(text)),
+        )
+    };
+    CameraId::new(text).map_err(unknown)
+}
+
+fn prompt_id(text: &str) -> Result<PromptId, Refusal> {
+    let unknown = |_| {
+        Refusal::new(
+            RefusalCode::UnknownPrompt,
+            format!("there is no prompt {}", shown(text)),
+        )
+    };
+    PromptId::new(text).map_err(unknown)
+}
+
+fn bad_value(field: &str, found: &str, allowed: &str) -> Refusal {
+    let text = format!("{field}: {} is not {allowed}", shown(found));
+    Refusal::new(RefusalCode::BadValue, text)
+}
+
+/// A stranger's text in a message of ours: quoted, and not at any length.
+fn shown(text: &str) -> String {
+    const SHOWN_CHARS: usize = 40;
+    match text.chars().count() > SHOWN_CHARS {
+        true => format!("{:?}…", text.chars().take(SHOWN_CHARS).collect::<String>()),
+        false => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

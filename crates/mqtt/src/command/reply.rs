@@ -1,0 +1,115 @@
+//! The answer to a request.
+
+use serde_json::{Map, json};
+
+use super::Head;
+use crate::{Info, detection::SCHEMA};
+use spotter_core::{CameraId, Refusal, Setting, WallTime};
+
+/// What an answer brings, besides that something was done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing.
+    Done,
+    /// The words of a prompt changed: their number.
+    Revision(u32),
+    /// The answer to a question, with the model's probability of it.
+    Answer {
+        /// In words.
+        text: String,
+        /// 0..1.
+        score: f64,
+    },
+    /// The birth message.
+    Info(Box<Info>),
+    /// The values of cameras that may be changed.
+    Settings(Vec<(CameraId, Vec<Setting>)>),
+    /// The values that differ from the file: what the file says, what holds.
+    Overrides(Vec<(CameraId, Setting, Setting)>),
+}
+
+/// An answer, ready to be told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// Of the request.
+    pub head: Head,
+    /// How it went.
+    pub result: Result<Value, Refusal>,
+    /// When.
+    pub at: WallTime,
+}
+
+impl Reply {
+    /// The payload. Every answer has `v`, `id`, `ok`, `op`, `cam`, `error` and `at_ms`; `null` is what does not apply.
+    pub fn to_json(&self) -> Vec<u8> {
+        let head = &self.head;
+        let mut message = json!({
+            "v": SCHEMA,
+            "id": head.id,
+            "ok": self.result.is_ok(),
+            "op": head.op,
+            "cam": head.camera,
+            "error": null,
+            "at_ms": self.at.unix_millis(),
+        });
+        if let Some(prompt) = &head.prompt {
+            message["prompt"] = json!(prompt);
+        }
+        if let Some(field) = head.field {
+            message["field"] = json!(field);
+        }
+        match &self.result {
+            Err(refusal) => {
+                message["error"] = json!({"code": refusal.code.as_str(), "text": refusal.text});
+            }
+            Ok(Value::Done) => {}
+            Ok(Value::Revision(revision)) => message["rev"] = json!(revision),
+            Ok(Value::Answer { text, score }) => {
+                message["value"] = json!(text);
+                message["score"] = json!((score * 1000.0).round() / 1000.0);
+            }
+            Ok(Value::Info(info)) => message["value"] = json!(info),
+            Ok(Value::Settings(cameras)) => {
+                let of = |(camera, settings): &(CameraId, Vec<Setting>)| {
+                    (camera.to_string(), of_camera(settings))
+                };
+                let cameras: Map<String, serde_json::Value> = cameras.iter().map(of).collect();
+                message["value"] = json!(cameras);
+            }
+            Ok(Value::Overrides(changed)) => {
+                let entry = |(camera, file, now): &(CameraId, Setting, Setting)| {
+                    json!({
+                        "cam": camera.as_str(),
+                        "prompt": now.prompt().map(|prompt| prompt.as_str()),
+                        "field": now.field(),
+                        "file": value(file),
+                        "now": value(now),
+                    })
+                };
+                message["value"] = changed.iter().map(entry).collect();
+            }
+        }
+        message.to_string().into_bytes()
+    }
+}
+
+/// `{"enabled": true, "rate": 1, "prompts": {"person": {"text": "person", …}}}`
+fn of_camera(settings: &[Setting]) -> serde_json::Value {
+    let mut camera = json!({"prompts": {}});
+    for setting in settings {
+        let place = match setting.prompt() {
+            None => &mut camera,
+            Some(prompt) => &mut camera["prompts"][prompt.as_str()],
+        };
+        place[setting.field()] = value(setting);
+    }
+    camera
+}
+
+fn value(setting: &Setting) -> serde_json::Value {
+    match setting {
+        Setting::Enabled(on) | Setting::MotionGate(on) | Setting::PromptEnabled(_, on) => json!(on),
+        Setting::RateHz(number) | Setting::MinScore(_, number) => json!(number),
+        Setting::Text(_, text) => json!(text),
+    }
+}

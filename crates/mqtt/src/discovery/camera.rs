@@ -1,0 +1,249 @@
+//! A camera as a device: what its prompts make of it, how it is, and what can be set while it runs.
+
+use serde_json::json;
+
+use super::{
+    Topics,
+    device::{Device, Entity},
+    node,
+};
+use crate::Off;
+use spotter_core::{
+    CameraId, Setting, Task,
+    config::{Camera, CameraPrompt, Commands, Config, Source, defaults},
+};
+
+/// The longest state that Home Assistant takes, in characters.
+const STATE_MAX_CHARS: usize = 255;
+/// The words of a camera's health.
+const HEALTH_STATES: [&str; 7] = [
+    "connecting",
+    "waiting_keyframe",
+    "streaming",
+    "stalled",
+    "auth_failed",
+    "unsupported",
+    "disabled",
+];
+
+/// What an event tells Home Assistant: the kind, and what automations choose by.
+const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value_json.reason, 'event': value_json.event, \
+     'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'score': value_json.score} | tojson }}";
+
+pub(super) fn device(config: &Config, topics: &Topics, camera: &Camera) -> Device {
+    let (node, id) = (node::id(config), &camera.id);
+    let availability = [topics.status(), topics.camera_status(id)];
+    let made_by = match camera.source {
+        Source::Rtsp { .. } => "RTSP camera",
+        Source::Usb { .. } => "USB camera",
+        Source::File { .. } => "Video file",
+        Source::Test => "Test picture",
+    };
+    let name = title(id.as_str());
+    let mut device = Device::new(&format!("{node}_{id}"), &name, made_by, &availability).via(&node);
+    add_health(&mut device, topics, id);
+    let settable = config.mqtt.commands != Commands::Off;
+    if settable {
+        add_settings(&mut device, topics, camera);
+    }
+    for prompt in &camera.prompts {
+        let mut entities = Entities {
+            device: &mut device,
+            topics,
+            camera,
+            prompt,
+        };
+        match &prompt.task {
+            Task::Detect { .. } | Task::Point { .. } => entities.add_things(),
+            Task::Query { choices, .. } => entities.add_answer(choices),
+            Task::Caption { .. } => entities.add_answer(&[]),
+        }
+        if settable {
+            entities.add_settings();
+        }
+    }
+    device
+}
+
+/// Both are there as long as the node is: they say why a camera is not.
+fn add_health(device: &mut Device, topics: &Topics, camera: &CameraId) {
+    let of_health = |entity: Entity, template: &str| {
+        entity
+            .with("state_topic", topics.camera_health(camera))
+            .with("value_template", template)
+            .available_with(&topics.status())
+            .diagnostic()
+    };
+    let state = Entity::new("sensor", "State")
+        .with("device_class", "enum")
+        .with("options", json!(HEALTH_STATES));
+    device.add("state", of_health(state, "{{ value_json.state }}"));
+    let problem = Entity::new("binary_sensor", "Problem").with("device_class", "problem");
+    // A camera that is meant to be off is none.
+    let fine: Vec<String> = Off::ALL.map(|off| format!("'{}'", off.code())).into();
+    let problem_template = format!(
+        "{{{{ 'OFF' if (value_json.reason or '').split(':')[0] in ['', {}] else 'ON' }}}}",
+        fine.join(", ")
+    );
+    let problem = of_health(problem, &problem_template)
+        .with("json_attributes_topic", topics.camera_health(camera))
+        .with(
+            "json_attributes_template",
+            "{{ {'reason': value_json.reason, 'attempts': value_json.attempts} | tojson }}",
+        );
+    device.add("problem", problem);
+}
+
+fn add_settings(device: &mut Device, topics: &Topics, camera: &Camera) {
+    let at = |setting| topics.setting(&camera.id, &setting);
+    // Not greyed out by what it does: a camera that is switched off is offline.
+    let enabled = Entity::new("switch", "Analysis")
+        .settable(&at(Setting::Enabled(camera.enabled)))
+        .available_with(&topics.status());
+    device.add("enabled", enabled);
+    let rate = Entity::new("number", "Frames per second")
+        .settable(&at(Setting::RateHz(camera.rate_hz)))
+        .with("min", *defaults::RATE_HZ_RANGE.start())
+        .with("max", *defaults::RATE_HZ_RANGE.end())
+        .with("step", 0.01)
+        .with("mode", "box");
+    device.add("rate", rate);
+    let motion_gate = Entity::new("switch", "Only with motion")
+        .settable(&at(Setting::MotionGate(camera.motion.on)));
+    device.add("motion_gate", motion_gate);
+}
+
+/// The entities of one prompt.
+struct Entities<'a> {
+    device: &'a mut Device,
+    topics: &'a Topics,
+    camera: &'a Camera,
+    prompt: &'a CameraPrompt,
+}
+
+impl Entities<'_> {
+    fn add(&mut self, kind: &str, entity: Entity) {
+        self.device
+            .add(&format!("{}_{kind}", self.prompt.id), entity);
+    }
+
+    /// Presence, counts, events and pictures of things.
+    fn add_things(&mut self) {
+        let (topics, camera, prompt) = (self.topics, &self.camera.id, &self.prompt.id);
+        let name = title(prompt.as_str());
+        let present = Entity::new("binary_sensor", &name)
+            .with("device_class", "occupancy")
+            .with("state_topic", topics.present(camera, prompt));
+        self.add("present", present);
+        let counted = |name: String, topic: String| {
+            Entity::new("sensor", &name)
+                .with("state_class", "measurement")
+                .with("state_topic", topic)
+        };
+        let count = counted(format!("{name} count"), topics.count(camera, prompt));
+        self.add("count", count);
+        for zone in self.camera.zones_counted(self.prompt) {
+            let name = format!("{name} count in {}", lower(zone.as_str()));
+            let topic = topics.zone(camera, &zone, prompt);
+            self.add(&format!("zone_{zone}"), counted(name, topic));
+        }
+        let event = Entity::new("event", &format!("{name} event"))
+            .with("event_types", json!(["new", "update", "end"]))
+            .with("state_topic", topics.event(camera, prompt))
+            .with("value_template", EVENT_TEMPLATE);
+        self.add("event", event);
+        if self.prompt.snapshot {
+            let image = Entity::new("image", &format!("Last {}", lower(prompt.as_str())))
+                .with("image_topic", topics.snapshot(camera, prompt))
+                .with("content_type", "image/jpeg");
+            self.add("image", image);
+        }
+    }
+
+    /// The believed answer to a question. Which answers there are decides what it is.
+    fn add_answer(&mut self, choices: &[String]) {
+        let (camera, prompt) = (&self.camera.id, &self.prompt.id);
+        let name = title(prompt.as_str());
+        // A key stands for one platform: under another, Home Assistant would not find what it is to remove.
+        let (kind, entity) = match (yes_and_no(choices), choices) {
+            (Some((yes, no)), _) => {
+                let entity = Entity::new("binary_sensor", &name);
+                (
+                    "yes",
+                    entity.with("payload_on", yes).with("payload_off", no),
+                )
+            }
+            (None, []) => {
+                let template = format!("{{{{ value[:{STATE_MAX_CHARS}] }}}}");
+                let entity = Entity::new("sensor", &name);
+                ("answer", entity.with("value_template", template))
+            }
+            (None, choices) => {
+                let entity = Entity::new("sensor", &name).with("device_class", "enum");
+                ("answer", entity.with("options", json!(choices)))
+            }
+        };
+        let entity = entity.with("state_topic", self.topics.answer(camera, prompt));
+        self.add(kind, entity);
+    }
+
+    /// What can be set of a prompt.
+    fn add_settings(&mut self) {
+        let (camera, prompt) = (&self.camera.id, self.prompt);
+        let id = || prompt.id.clone();
+        let at = |setting| self.topics.setting(camera, &setting);
+        let name = title(prompt.id.as_str());
+        let enabled = Entity::new("switch", &format!("{name} enabled"))
+            .settable(&at(Setting::PromptEnabled(id(), prompt.enabled)));
+        let text = Entity::new("text", &format!("{name} prompt"))
+            .settable(&at(Setting::Text(id(), prompt.task.text().to_owned())))
+            .with("max", defaults::PROMPT_TEXT_MAX_CHARS);
+        let min_score = Entity::new("number", &format!("{name} min score"))
+            .settable(&at(Setting::MinScore(id(), prompt.min_score)))
+            .with("min", *defaults::SHARE_RANGE.start())
+            .with("max", *defaults::SHARE_RANGE.end())
+            .with("step", 0.01);
+        self.add("enabled", enabled);
+        self.add("prompt", text);
+        // An answer in words is told whatever its score.
+        if matches!(prompt.task, Task::Detect { .. } | Task::Point { .. }) {
+            self.add("min_score", min_score);
+        }
+    }
+}
+
+/// The texts for yes and for no, when a question has these two answers.
+fn yes_and_no(choices: &[String]) -> Option<(&str, &str)> {
+    let [a, b] = choices else {
+        return None;
+    };
+    let is = |text: &str, word| text.eq_ignore_ascii_case(word);
+    match (a.as_str(), b.as_str()) {
+        (yes, no) | (no, yes) if is(yes, "yes") && is(no, "no") => Some((yes, no)),
+        _ => None,
+    }
+}
+
+/// An id as words: `front_door` is "Front door". As bounded as ids are.
+fn title(id: &str) -> String {
+    let words = lower(id);
+    let mut letters = words.chars();
+    match letters.next() {
+        Some(first) => first.to_ascii_uppercase().to_string() + letters.as_str(),
+        None => words,
+    }
+}
+
+/// An id as words in the middle of a name.
+fn lower(id: &str) -> String {
+    let words: Vec<&str> = id
+        .split(['_', '-'])
+        .filter(|word| !word.is_empty())
+        .collect();
+    // An id of nothing but joints is still a name.
+    if words.is_empty() {
+        id.to_owned()
+    } else {
+        words.join(" ")
+    }
+}

@@ -1,0 +1,197 @@
+//! A device with its entities, and the two ways to write it down.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::Record;
+
+/// Of what Home Assistant subscribes and commands. It stands in every entity: said of a device, it is not heard.
+const QOS: u8 = 1;
+
+/// The key of a device's record below which its entities are.
+const COMPONENTS: &str = "components";
+
+/// Keys of entities with their platforms.
+pub type Entities = BTreeMap<String, String>;
+
+/// One thing that Home Assistant shows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entity {
+    platform: &'static str,
+    fields: Map<String, Value>,
+}
+
+impl Entity {
+    /// `platform` is Home Assistant's word for the kind; `name` is read below the name of the device.
+    pub(super) fn new(platform: &'static str, name: &str) -> Self {
+        let entity = Self {
+            platform,
+            fields: Map::new(),
+        };
+        entity.with("name", name).with("qos", QOS)
+    }
+
+    /// With one more key.
+    pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.fields.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Shown among the diagnostics of the device.
+    pub(super) fn diagnostic(self) -> Self {
+        self.with("entity_category", "diagnostic")
+    }
+
+    /// Something that can be set at run time: its state, and the topic that sets it. A command that the broker kept would
+    /// be obeyed again at every start.
+    pub(super) fn settable(self, state_topic: &str) -> Self {
+        self.with("entity_category", "config")
+            .with("state_topic", state_topic)
+            .with("command_topic", format!("{state_topic}/set"))
+            .with("retain", false)
+    }
+
+    /// There as long as this topic says `online`, whatever is said of the device.
+    pub(super) fn available_with(self, status_topic: &str) -> Self {
+        self.with("availability", json!([{"topic": status_topic}]))
+    }
+}
+
+/// A camera or the node.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Device {
+    id: String,
+    /// What all entities have in common: whose they are, who says so, and when they can be believed.
+    common: Map<String, Value>,
+    entities: BTreeMap<String, Entity>,
+}
+
+impl Device {
+    /// `id` is unique among all devices of the broker. Its entities can be believed while every topic of `availability`
+    /// says `online`.
+    pub(super) fn new(id: &str, name: &str, model: &str, availability: &[String]) -> Self {
+        let topics: Vec<Value> = availability
+            .iter()
+            .map(|topic| json!({"topic": topic}))
+            .collect();
+        let version = env!("CARGO_PKG_VERSION");
+        let device = json!({
+            "identifiers": [id], "name": name, "manufacturer": "Spotter", "model": model, "sw_version": version,
+        });
+        let common = [
+            ("device", device),
+            ("origin", json!({"name": "Spotter", "sw_version": version})),
+            ("availability", topics.into()),
+            ("availability_mode", "all".into()),
+        ];
+        let common = common
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value));
+        Self {
+            id: id.to_owned(),
+            common: common.collect(),
+            entities: BTreeMap::new(),
+        }
+    }
+
+    /// Reached through another device.
+    pub(super) fn via(mut self, device_id: &str) -> Self {
+        if let Some(device) = self.common.get_mut("device") {
+            device["via_device"] = device_id.into();
+        }
+        self
+    }
+
+    /// Adds an entity under a key of its own. Ids may hold the `_` that joins them, so two keys may come out equal; the
+    /// later one is told apart then, because of two entities with one key Home Assistant shows one.
+    pub(super) fn add(&mut self, key: &str, entity: Entity) {
+        let mut key = key.to_owned();
+        while self.entities.contains_key(&key) {
+            key.push('_');
+        }
+        self.entities.insert(key, entity);
+    }
+
+    /// Platform and id of every entity: Home Assistant tells entities apart by both.
+    pub(super) fn unique_ids(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let entities = self.entities.iter();
+        entities.map(|(key, entity)| (entity.platform, unique_id(&self.id, key)))
+    }
+
+    /// All in one record (Home Assistant 2024.11 and later).
+    pub(super) fn record(self, prefix: &str) -> Record {
+        let topic = format!("{prefix}/device/{}/config", self.id);
+        let components = self.entities.into_iter().map(|(key, entity)| {
+            let mut fields = entity.fields;
+            fields.insert("platform".into(), entity.platform.into());
+            fields.insert("unique_id".into(), unique_id(&self.id, &key).into());
+            (key, Value::Object(fields))
+        });
+        let mut payload = self.common;
+        payload.insert(COMPONENTS.into(), Value::Object(components.collect()));
+        Record {
+            topic,
+            content: Value::Object(payload),
+        }
+    }
+
+    /// A record for each entity. What an entity says for itself goes before what they have in common.
+    pub(super) fn records(self, prefix: &str) -> Vec<Record> {
+        let Self {
+            id,
+            common,
+            entities,
+        } = self;
+        let record = |(key, entity): (String, Entity)| {
+            let topic = format!("{prefix}/{}/{id}/{key}/config", entity.platform);
+            let mut payload = common.clone();
+            payload.extend(entity.fields);
+            payload.insert("unique_id".into(), unique_id(&id, &key).into());
+            Record {
+                topic,
+                content: Value::Object(payload),
+            }
+        };
+        entities.into_iter().map(record).collect()
+    }
+}
+
+impl Record {
+    /// The entities of a device's record, and the platform of each. Of one entity's record there is nothing to say: its topic
+    /// says it.
+    pub(crate) fn entities(&self) -> Entities {
+        let components = self.content[COMPONENTS].as_object().into_iter().flatten();
+        let platform = |(key, fields): (&String, &Value)| {
+            let platform = fields["platform"].as_str()?;
+            Some((key.clone(), platform.to_owned()))
+        };
+        components.filter_map(platform).collect()
+    }
+
+    /// Has Home Assistant remove all of `known` that are not in the record: an entity that is only left out stays there.
+    #[must_use]
+    pub(crate) fn forgetting(mut self, known: &Entities) -> Self {
+        if let Some(components) = self
+            .content
+            .get_mut(COMPONENTS)
+            .and_then(Value::as_object_mut)
+        {
+            for (key, platform) in known {
+                let nothing = || json!({"platform": platform});
+                components.entry(key).or_insert_with(nothing);
+            }
+        }
+        self
+    }
+
+    /// JSON.
+    pub fn payload(&self) -> Vec<u8> {
+        self.content.to_string().into_bytes()
+    }
+}
+
+/// The same in both ways, so that Home Assistant keeps what its user changed.
+fn unique_id(device_id: &str, key: &str) -> String {
+    format!("{device_id}_{key}")
+}

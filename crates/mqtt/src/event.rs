@@ -1,0 +1,226 @@
+//! The event message (contract section 3): what came, changed or went, as JSON.
+
+use serde::Serialize;
+
+use super::detection::{SCHEMA, corners, pair, rounded, source};
+use spotter_core::{EndReason, Event, EventStep, Place, UpdateReason, ZoneId};
+
+#[derive(Serialize)]
+struct Payload<'a> {
+    v: u32,
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    event: &'a str,
+    cam: &'a str,
+    prompt: PromptPart<'a>,
+    start_ms: i64,
+    end_ms: Option<i64>,
+    last_seen_ms: i64,
+    reason: &'static str,
+    #[serde(rename = "box", skip_serializing_if = "Option::is_none")]
+    corners: Option<[f64; 4]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    point: Option<[f64; 2]>,
+    score: f64,
+    score_src: &'static str,
+    top_score: f64,
+    frames: u64,
+    zones: &'a [ZoneId],
+    entered_zones: &'a [ZoneId],
+    stationary: bool,
+    snapshot: bool,
+    delayed: bool,
+    frame: FramePart,
+}
+
+#[derive(Serialize)]
+struct PromptPart<'a> {
+    id: &'a str,
+    rev: u32,
+}
+
+#[derive(Serialize)]
+struct FramePart {
+    w: u32,
+    h: u32,
+}
+
+/// The payload. `id` names the message and is the same however often it is sent; `delayed`: it could not be sent when it
+/// happened.
+pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
+    let (kind, reason) = words(event.step);
+    let (corners, point) = match event.place {
+        Place::Box(place) => (Some(corners(&place)), None),
+        Place::Point(point) => (None, Some(pair(point))),
+    };
+    let payload = Payload {
+        v: SCHEMA,
+        id,
+        kind,
+        event: event.track.as_str(),
+        cam: event.camera.as_str(),
+        prompt: PromptPart {
+            id: event.prompt.as_str(),
+            rev: event.revision,
+        },
+        start_ms: event.started.unix_millis(),
+        end_ms: event.ended.map(|at| at.unix_millis()),
+        last_seen_ms: event.last_seen.unix_millis(),
+        reason,
+        corners,
+        point,
+        score: rounded(event.score, 3),
+        score_src: source(event.score_source),
+        top_score: rounded(event.top_score, 3),
+        frames: event.looks,
+        zones: &event.zones,
+        entered_zones: &event.entered_zones,
+        stationary: event.still,
+        snapshot: event.snapshot,
+        delayed,
+        frame: FramePart {
+            w: event.camera_size.0,
+            h: event.camera_size.1,
+        },
+    };
+    // Numbers, texts and lists under text keys always serialise.
+    serde_json::to_vec(&payload).unwrap_or_default()
+}
+
+/// `type` and `reason`.
+fn words(step: EventStep) -> (&'static str, &'static str) {
+    match step {
+        EventStep::New => ("new", "first_seen"),
+        EventStep::Update(reason) => (
+            "update",
+            match reason {
+                UpdateReason::Zones => "zones",
+                UpdateReason::Moved => "moved",
+                UpdateReason::Still => "still",
+                UpdateReason::Better => "better",
+                UpdateReason::Minute => "minute",
+            },
+        ),
+        EventStep::End(reason) => (
+            "end",
+            match reason {
+                EndReason::Left => "left",
+                EndReason::CameraLost => "camera_lost",
+                EndReason::PromptChanged => "prompt_changed",
+                EndReason::Disabled => "disabled",
+                EndReason::Shutdown => "shutdown",
+                EndReason::Restart => "restart",
+            },
+        ),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use spotter_core::{CameraId, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime};
+
+    /// A thing at the gate, the `number`-th.
+    pub(crate) fn event(camera: &str, number: u64, step: EventStep) -> Event {
+        let camera = CameraId::new(camera).unwrap();
+        let at = |ms: i64| WallTime::from_unix_millis(1_787_393_729_900 + ms);
+        Event {
+            track: TrackId::new("b7c1", &camera, number),
+            camera,
+            prompt: PromptId::new("person").unwrap(),
+            revision: 3,
+            step,
+            started: at(0),
+            last_seen: at(223),
+            ended: matches!(step, EventStep::End(_)).then(|| at(3000)),
+            place: Place::Box(NormBox {
+                x0: 0.412,
+                y0: 0.205,
+                x1: 0.488,
+                y1: 0.731,
+            }),
+            score: 0.83,
+            top_score: 0.830_4,
+            score_source: ScoreSource::TokenProb,
+            looks: 4,
+            zones: vec![ZoneId::new("drive").unwrap()],
+            entered_zones: vec![ZoneId::new("drive").unwrap()],
+            still: false,
+            snapshot: true,
+            camera_size: (2560, 1440),
+        }
+    }
+
+    fn value(event: &Event, delayed: bool) -> Value {
+        serde_json::from_slice(&to_json(event, "01K37Q", delayed)).unwrap()
+    }
+
+    #[test]
+    fn it_says_what_the_contract_shows() {
+        let expected = json!({
+            "v": 1, "id": "01K37Q", "type": "new", "event": "b7c1-gate-37", "cam": "gate",
+            "prompt": {"id": "person", "rev": 3},
+            "start_ms": 1_787_393_729_900_i64, "end_ms": null, "last_seen_ms": 1_787_393_730_123_i64,
+            "reason": "first_seen", "box": [0.412, 0.205, 0.488, 0.731], "score": 0.83, "score_src": "token_prob", "top_score": 0.83,
+            "frames": 4, "zones": ["drive"], "entered_zones": ["drive"], "stationary": false,
+            "snapshot": true, "delayed": false, "frame": {"w": 2560, "h": 1440},
+        });
+        assert_eq!(value(&event("gate", 37, EventStep::New), false), expected);
+    }
+
+    #[test]
+    fn a_thing_of_a_point_prompt_has_a_point_and_no_box() {
+        let mut event = event("gate", 1, EventStep::New);
+        event.place = Place::Point(NormPoint { x: 0.5, y: 0.25 });
+        event.score_source = ScoreSource::Verify;
+        let value = value(&event, true);
+        assert_eq!(value["point"], json!([0.5, 0.25]));
+        assert!(value.get("box").is_none());
+        assert_eq!(
+            (&value["delayed"], &value["score_src"]),
+            (&json!(true), &json!("verify"))
+        );
+    }
+
+    #[test]
+    fn every_step_has_its_words() {
+        use EndReason as E;
+        use UpdateReason as U;
+        let updates = [U::Zones, U::Moved, U::Still, U::Better, U::Minute].map(EventStep::Update);
+        let ends = [
+            E::Left,
+            E::CameraLost,
+            E::PromptChanged,
+            E::Disabled,
+            E::Shutdown,
+            E::Restart,
+        ]
+        .map(EventStep::End);
+        let said: Vec<String> = updates
+            .into_iter()
+            .chain(ends)
+            .map(|step| {
+                let value = value(&event("gate", 1, step), false);
+                assert_eq!(value["end_ms"].is_null(), value["type"] != "end");
+                format!("{} {}", value["type"], value["reason"]).replace('"', "")
+            })
+            .collect();
+        let expected = [
+            "update zones",
+            "update moved",
+            "update still",
+            "update better",
+            "update minute",
+            "end left",
+            "end camera_lost",
+            "end prompt_changed",
+            "end disabled",
+            "end shutdown",
+            "end restart",
+        ];
+        assert_eq!(said, expected);
+    }
+}

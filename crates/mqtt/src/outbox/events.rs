@@ -1,0 +1,426 @@
+//! What happened once: kept in order until the broker has it, over outages and restarts.
+//!
+//! An event is **fresh** on the connection that was up when it happened, and **late** on any other. Late ones go oldest
+//! first and slowly, so that a consumer is not flooded after an outage; fresh ones do not wait behind them, except on a
+//! topic of which late ones wait: the order of a topic is never changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::rates::RateLimit;
+use crate::{
+    Topics, event,
+    spool::{Batch, Kept},
+    tally::Tally,
+};
+use spotter_core::{Event, Mono};
+
+/// Events on their way without an acknowledgement.
+pub(super) const EVENTS_IN_FLIGHT_MAX: usize = 8;
+/// Events a second at most, all topics together; what is over waits.
+const EVENTS_PER_S: usize = 100;
+/// Of them late ones.
+const LATE_PER_S: usize = 50;
+/// An event that had to wait longer than this says so, as one from the spool does.
+const DELAYED_AFTER: Duration = Duration::from_secs(5);
+/// So many wait while the broker is there, however few the configuration keeps over an outage.
+const CONNECTED_MIN: usize = 64;
+/// What a record has around its event, on disk and in memory.
+const OVERHEAD_BYTES: u64 = 64;
+
+/// How much is kept (`mqtt.spool`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Number of events.
+    pub events: usize,
+    /// Older ones are forgotten.
+    pub max_age: Duration,
+    /// Their bytes, in memory as on disk.
+    pub max_bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            events: 5000,
+            max_age: Duration::from_secs(24 * 60 * 60),
+            max_bytes: 15_000_000,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    InFlight,
+    /// The broker does not take it; it is tried again after a while.
+    Declined,
+}
+
+#[derive(Debug)]
+struct Entry {
+    topic: Arc<str>,
+    kept: Arc<Kept>,
+    bytes: u64,
+    since: Mono,
+    expires: Mono,
+    late: bool,
+    /// It was declined before.
+    declined: bool,
+    phase: Phase,
+}
+
+/// An event that is due.
+pub(super) struct Due {
+    pub(super) number: u64,
+    pub(super) topic: Arc<str>,
+    pub(super) payload: Vec<u8>,
+    /// What is left of its time.
+    pub(super) expiry: Duration,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Events {
+    bounds: Bounds,
+    connected: bool,
+    entries: BTreeMap<u64, Entry>,
+    /// Those that wait, by number.
+    fresh: BTreeSet<u64>,
+    late: BTreeSet<u64>,
+    late_on: HashMap<Arc<str>, usize>,
+    in_flight: usize,
+    bytes: u64,
+    next_number: u64,
+    rate: RateLimit,
+    late_rate: RateLimit,
+    /// For the disk; `None` = there is none.
+    unwritten: Option<Batch>,
+}
+
+impl Events {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            connected: false,
+            entries: BTreeMap::new(),
+            fresh: BTreeSet::new(),
+            late: BTreeSet::new(),
+            late_on: HashMap::new(),
+            in_flight: 0,
+            bytes: 0,
+            next_number: 1,
+            rate: RateLimit::new(EVENTS_PER_S),
+            late_rate: RateLimit::new(LATE_PER_S),
+            unwritten: None,
+        }
+    }
+
+    /// From now on changes are remembered for a disk. New events are numbered from `first_number` on.
+    pub(super) fn keep_on_disk(&mut self, first_number: u64) {
+        self.next_number = self.next_number.max(first_number);
+        self.unwritten = Some(Batch::default());
+    }
+
+    /// How many are not delivered.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Some could go when the rates and the acknowledgements allow it.
+    pub(super) fn is_waiting(&self) -> bool {
+        !(self.fresh.is_empty() && self.late.is_empty())
+    }
+
+    /// Accepts an event; `id` names its message for ever.
+    pub(super) fn push(
+        &mut self,
+        topic: &str,
+        id: String,
+        event: Event,
+        now: Mono,
+        tally: &mut Tally,
+    ) {
+        let number = self.next_number;
+        self.next_number += 1;
+        let kept = Arc::new(Kept { number, id, event });
+        let expires = now.after(self.bounds.max_age);
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.keep(Arc::clone(&kept), expires);
+        }
+        self.insert(topic, kept, (now, expires), !self.connected);
+        self.expire(now, tally);
+        self.keep_to_bounds(tally);
+    }
+
+    /// Takes over an event of an earlier run, which the disk has. In the order of their numbers, before any new one.
+    pub(super) fn restore(
+        &mut self,
+        topic: &str,
+        kept: Arc<Kept>,
+        left: Duration,
+        now: Mono,
+        tally: &mut Tally,
+    ) {
+        self.next_number = self.next_number.max(kept.number + 1);
+        self.insert(topic, kept, (now, now.after(left)), true);
+        self.expire(now, tally);
+        self.keep_to_bounds(tally);
+    }
+
+    /// From now on so much is kept.
+    pub(super) fn keep_within(&mut self, bounds: Bounds, tally: &mut Tally) {
+        self.bounds = bounds;
+        self.keep_to_bounds(tally);
+    }
+
+    /// All are for these topics from now on.
+    pub(super) fn readdress(&mut self, topics: &Topics) {
+        self.late_on.clear();
+        for (number, entry) in &mut self.entries {
+            let event = &entry.kept.event;
+            entry.topic = topics.event(&event.camera, &event.prompt).into();
+            if self.late.contains(number) {
+                *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        topic: &str,
+        kept: Arc<Kept>,
+        (since, mut expires): (Mono, Mono),
+        late: bool,
+    ) {
+        // No event outlives a younger one, though the machine's clock may have been set between them.
+        if let Some((_, before)) = self.entries.last_key_value() {
+            expires = expires.max(before.expires);
+        }
+        // The length on disk; all of it is numbers, texts and lists, so it serialises.
+        let encoded = serde_json::to_vec(&*kept).map_or(0, |json| json.len() as u64);
+        let entry = Entry {
+            topic: topic.into(),
+            bytes: encoded + OVERHEAD_BYTES,
+            since,
+            expires,
+            late,
+            declined: false,
+            phase: Phase::Waiting,
+            kept,
+        };
+        self.bytes += entry.bytes;
+        let number = entry.kept.number;
+        self.entries.insert(number, entry);
+        self.wait(number);
+    }
+
+    /// The broker accepted a connection.
+    pub(super) fn connected(&mut self) {
+        self.connected = true;
+        self.all_wait_as_late();
+    }
+
+    /// What is not delivered by now is late.
+    pub(super) fn disconnected(&mut self, tally: &mut Tally) {
+        self.connected = false;
+        self.all_wait_as_late();
+        self.keep_to_bounds(tally);
+    }
+
+    fn all_wait_as_late(&mut self) {
+        self.in_flight = 0;
+        self.fresh.clear();
+        self.late.clear();
+        self.late_on.clear();
+        for (&number, entry) in &mut self.entries {
+            entry.late = true;
+            entry.phase = Phase::Waiting;
+            self.late.insert(number);
+            *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
+        }
+    }
+
+    /// The next event, when the rates and the acknowledgements allow one.
+    pub(super) fn take(&mut self, now: Mono, tally: &mut Tally) -> Option<Due> {
+        self.expire(now, tally);
+        if self.in_flight >= EVENTS_IN_FLIGHT_MAX || self.rate.ready_at(now) > now {
+            return None;
+        }
+        let number = self.next_fresh().or_else(|| self.next_late(now))?;
+        self.stop_waiting(number);
+        let entry = self.entries.get_mut(&number)?;
+        entry.phase = Phase::InFlight;
+        self.in_flight += 1;
+        self.rate.count(now);
+        if entry.late {
+            self.late_rate.count(now);
+        }
+        let delayed = entry.late || now.since(entry.since) > DELAYED_AFTER;
+        Some(Due {
+            number,
+            topic: Arc::clone(&entry.topic),
+            payload: event::to_json(&entry.kept.event, &entry.kept.id, delayed),
+            expiry: entry.expires.since(now),
+        })
+    }
+
+    /// When [`take`](Self::take) may have one, if nothing else happens before.
+    pub(super) fn next_at(&self, now: Mono) -> Option<Mono> {
+        if self.in_flight >= EVENTS_IN_FLIGHT_MAX {
+            return None;
+        }
+        let ready = self.rate.ready_at(now);
+        if self.next_fresh().is_some() {
+            return Some(ready);
+        }
+        (!self.late.is_empty()).then(|| ready.max(self.late_rate.ready_at(now)))
+    }
+
+    fn next_fresh(&self) -> Option<u64> {
+        let is_free = |number: &&u64| {
+            let topic = self.entries.get(number).map(|entry| &entry.topic);
+            topic.is_some_and(|topic| !self.late_on.contains_key(topic))
+        };
+        self.fresh.iter().find(is_free).copied()
+    }
+
+    fn next_late(&self, now: Mono) -> Option<u64> {
+        let number = self.late.first().copied()?;
+        (self.late_rate.ready_at(now) <= now).then_some(number)
+    }
+
+    /// The broker has it.
+    pub(super) fn acked(&mut self, number: u64) {
+        self.remove(number);
+    }
+
+    /// The hand-over did not succeed.
+    pub(super) fn failed(&mut self, number: u64) {
+        self.set_phase(number, Phase::Waiting);
+        self.wait(number);
+    }
+
+    /// The broker does not take it. Counted the first time.
+    pub(super) fn declined(&mut self, number: u64, tally: &mut Tally) {
+        self.set_phase(number, Phase::Declined);
+        if let Some(entry) = self.entries.get_mut(&number) {
+            tally.events_declined += u64::from(!std::mem::replace(&mut entry.declined, true));
+        }
+    }
+
+    /// What was declined waits again.
+    pub(super) fn try_declined(&mut self) {
+        let declined = self.entries.iter_mut();
+        let declined = declined.filter(|(_, entry)| entry.phase == Phase::Declined);
+        let again = declined.map(|(&number, entry)| {
+            entry.phase = Phase::Waiting;
+            number
+        });
+        for number in again.collect::<Vec<_>>() {
+            self.wait(number);
+        }
+    }
+
+    fn set_phase(&mut self, number: u64, phase: Phase) {
+        if let Some(entry) = self.entries.get_mut(&number)
+            && entry.phase == Phase::InFlight
+        {
+            entry.phase = phase;
+            self.in_flight -= 1;
+        }
+    }
+
+    /// Drops the events whose time is over.
+    pub(super) fn expire(&mut self, now: Mono, tally: &mut Tally) {
+        let over = self.entries.iter();
+        let over = over.take_while(|(_, entry)| entry.expires <= now);
+        let over = over.filter(|(_, entry)| entry.phase != Phase::InFlight);
+        for number in over.map(|(&number, _)| number).collect::<Vec<_>>() {
+            self.remove(number);
+            tally.events_too_old += 1;
+        }
+    }
+
+    /// Drops the oldest events beyond the bounds; those on their way stay.
+    fn keep_to_bounds(&mut self, tally: &mut Tally) {
+        let events = match self.connected {
+            true => self.bounds.events.max(CONNECTED_MIN),
+            false => self.bounds.events,
+        };
+        while self.entries.len() > events || self.bytes > self.bounds.max_bytes {
+            let mut oldest = self.entries.iter();
+            let Some((&number, _)) = oldest.find(|(_, entry)| entry.phase != Phase::InFlight)
+            else {
+                return;
+            };
+            self.remove(number);
+            tally.events_over_bound += 1;
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.stop_waiting(number);
+        let Some(gone) = self.entries.remove(&number) else {
+            return;
+        };
+        self.bytes -= gone.bytes;
+        if gone.phase == Phase::InFlight {
+            self.in_flight -= 1;
+        }
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.done(number);
+        }
+    }
+
+    fn wait(&mut self, number: u64) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        if !entry.late {
+            self.fresh.insert(number);
+        } else if self.late.insert(number) {
+            *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
+        }
+    }
+
+    fn stop_waiting(&mut self, number: u64) {
+        self.fresh.remove(&number);
+        if !self.late.remove(&number) {
+            return;
+        }
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        if let Some(count) = self.late_on.get_mut(&entry.topic) {
+            *count -= 1;
+            if *count == 0 {
+                self.late_on.remove(&entry.topic);
+            }
+        }
+    }
+
+    /// What the disk does not know yet.
+    pub(super) fn unwritten(&mut self, now: Mono, tally: &mut Tally) -> Batch {
+        self.expire(now, tally);
+        self.unwritten
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// A batch could not be written.
+    pub(super) fn still_unwritten(&mut self, batch: Batch) {
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.put_back(batch);
+        }
+    }
+}

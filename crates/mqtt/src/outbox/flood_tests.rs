@@ -1,0 +1,84 @@
+//! The rates of the contract (section 4), flooded on purpose.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::{Topics, Update, detection::tests::detection, event::tests::event};
+use spotter_core::{EventStep, NodeId};
+
+fn ms(ms: u64) -> Mono {
+    Mono::default().after(Duration::from_millis(ms))
+}
+
+/// No second holds more than `limit` of these moments.
+fn most_in_a_second(times: &[Mono]) -> usize {
+    let second = Duration::from_secs(1);
+    let within = |first: &Mono| {
+        let after = times.iter().filter(|at| *at >= first);
+        after.filter(|at| at.since(*first) < second).count()
+    };
+    times.iter().map(within).max().unwrap_or(0)
+}
+
+#[test]
+fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
+    let topics = Topics::new("spotter", &NodeId::new("edge1").unwrap());
+    let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
+    outbox.connected();
+    let (mut streams, mut events) = (HashMap::<String, Vec<Mono>>::new(), Vec::new());
+    let mut offered = (0u64, 0u64);
+    // 16 cameras with 50 answers a second each, and ten seconds long three events with every tenth of them.
+    for step in 0..15_000 {
+        let now = ms(step);
+        let camera = format!("cam{}", step % 16);
+        if step < 10_000 && step % 20 < 16 {
+            let answer = Update::Detection(Box::new(detection(&camera)));
+            outbox.push(Message::from_update(&topics, answer), now);
+            offered.0 += 1;
+        }
+        if step < 10_000 && step % 10 == 0 {
+            for _ in 0..3 {
+                let event = event(&camera, offered.1, EventStep::New);
+                let update = Update::Event(Box::new(event));
+                outbox.push(Message::from_update(&topics, update), now);
+                offered.1 += 1;
+            }
+        }
+        while let Some(sent) = outbox.take(now) {
+            match sent.promise.ticket() {
+                Some(ticket) => {
+                    events.push(now);
+                    outbox.acked(ticket, now);
+                }
+                None => streams.entry(sent.topic).or_default().push(now),
+            }
+        }
+    }
+    // Three hundred events a second are beyond all reason: they wait, a hundred a second go, and none is lost.
+    assert_eq!(most_in_a_second(&events), 100);
+    assert_eq!(
+        outbox.tally().events_acked + outbox.events() as u64,
+        offered.1
+    );
+    let drops = outbox.tally();
+    assert_eq!(drops.spool_dropped(), 0);
+
+    let mut all = events;
+    let mut sent = 0;
+    for times in streams.values() {
+        assert!(most_in_a_second(times) <= 20);
+        sent += times.len() as u64;
+        all.extend(times);
+    }
+    assert_eq!(streams.len(), 16, "no camera is forgotten for the others");
+    assert_eq!(sent, drops.streams_sent);
+    assert_eq!(
+        sent + drops.dropped(),
+        offered.0,
+        "every frame is accounted for"
+    );
+    // Events never wait for frames, so they may come on top of a second that frames have filled; the next one has fewer.
+    assert!(most_in_a_second(&all) <= 200 + 100);
+    let in_ten_seconds = all.iter().filter(|at| **at < ms(10_000)).count();
+    assert!(in_ten_seconds <= 2000 + 100, "{in_ten_seconds}");
+}

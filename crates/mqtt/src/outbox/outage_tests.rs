@@ -1,0 +1,307 @@
+//! A thousand outages and deaths between us and a broker that follows the rules: no event is lost, none is told under two
+//! ids, and the order of every topic is kept.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use rand::RngExt;
+use rand_pcg::Pcg32;
+
+use super::*;
+use crate::{
+    Topics, Update,
+    event::tests::event,
+    publisher::take_over,
+    spool::{Journal, memory::Memory},
+};
+use spotter_core::{Clock, EndReason, EventStep, ManualClock, NodeId, UpdateReason, WallTime};
+
+const OUTAGES: usize = 1000;
+const CAMERAS: [&str; 3] = ["dock", "gate", "yard"];
+
+/// One thing that was said: which step of which thing.
+type Said = (String, String);
+
+/// One life of our process.
+struct Process {
+    outbox: Outbox,
+    journal: Journal<Memory>,
+}
+
+/// What the broker heard, and what we owe it.
+struct World {
+    random: Pcg32,
+    clock: ManualClock,
+    disk: Memory,
+    topics: Topics,
+    process: Process,
+    lives: u64,
+    /// The connection is up, as far as the broker knows.
+    reached: bool,
+    unacked: VecDeque<Ticket>,
+    things: u64,
+    open: Vec<(usize, u64)>,
+    /// In the order of each topic, what the disk or the broker has taken from us.
+    owed: BTreeMap<String, Vec<Said>>,
+    /// In the order of first hearing, each with its ids.
+    heard: BTreeMap<String, Vec<Said>>,
+    ids: BTreeMap<Said, BTreeSet<String>>,
+    copies: usize,
+}
+
+fn start(disk: &Memory, clock: &ManualClock, topics: &Topics, life: u64) -> Process {
+    let limits = Limits::default();
+    let (journal, found) = Journal::open(disk.clone(), 20_000_000).unwrap();
+    let mut outbox = Outbox::new(limits, format!("{life:04x}").into(), life);
+    take_over(&mut outbox, topics, &found, &limits.events, clock);
+    Process { outbox, journal }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let clock = ManualClock::at(WallTime::from_unix_millis(1_787_393_730_000));
+        let disk = Memory::default();
+        let topics = Topics::new("spotter", &NodeId::new("edge1").unwrap());
+        let process = start(&disk, &clock, &topics, 0);
+        Self {
+            random: Pcg32::new(seed, 1),
+            clock,
+            disk,
+            topics,
+            process,
+            lives: 0,
+            reached: false,
+            unacked: VecDeque::new(),
+            things: 0,
+            open: Vec::new(),
+            owed: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            copies: 0,
+        }
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.random.random_range(0..100) < percent
+    }
+
+    /// Something happens at a camera. What the disk has from then on is owed.
+    fn happens(&mut self) {
+        let (camera, number, step) = if !self.open.is_empty() && self.chance(60) {
+            let index = self.random.random_range(0..self.open.len());
+            let (camera, number) = self.open[index];
+            if self.chance(50) {
+                self.open.swap_remove(index);
+                (camera, number, EventStep::End(EndReason::Left))
+            } else {
+                (camera, number, EventStep::Update(UpdateReason::Moved))
+            }
+        } else {
+            let camera = self.random.random_range(0..CAMERAS.len());
+            self.things += 1;
+            self.open.push((camera, self.things));
+            (camera, self.things, EventStep::New)
+        };
+        let mut event = event(CAMERAS[camera], number, step);
+        event.looks = self.ids.len() as u64 + self.random.random_range(0..1 << 40);
+        let now = self.clock.now();
+        let update = Update::Event(Box::new(event.clone()));
+        let message = Message::from_update(&self.topics, update);
+        let topic = message.topic.clone();
+        self.process.outbox.push(message, now);
+        if self.keep() {
+            let said = (event.track.to_string(), event.looks.to_string());
+            self.owed.entry(topic).or_default().push(said);
+        }
+    }
+
+    /// The keeper writes. False: we were killed in the middle of it.
+    fn keep(&mut self) -> bool {
+        let now = self.clock.now();
+        let batch = self.process.outbox.unwritten(now);
+        if self.chance(3) {
+            let bytes = self.random.random_range(0..1500);
+            self.disk.medium().dies_after = Some(bytes);
+        }
+        let written = self.process.journal.write(&batch, now, self.clock.wall());
+        self.disk.medium().dies_after = None;
+        if written.is_err() {
+            self.die();
+        }
+        written.is_ok()
+    }
+
+    /// Killed and started again. What was open ends, which is owed as soon as it is written.
+    fn die(&mut self) {
+        loop {
+            self.disk.medium().read_only = false;
+            self.lives += 1;
+            self.reached = false;
+            self.unacked.clear();
+            self.open.clear();
+            self.process = start(&self.disk, &self.clock, &self.topics, self.lives);
+            let now = self.clock.now();
+            let batch = self.process.outbox.unwritten(now);
+            if self.chance(10) {
+                self.disk.medium().dies_after = Some(self.random.random_range(0..800));
+            }
+            let written = self.process.journal.write(&batch, now, self.clock.wall());
+            self.disk.medium().dies_after = None;
+            if written.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Hands over what is due; the broker hears it unless the connection is dead without our knowing.
+    fn send(&mut self) {
+        let now = self.clock.now();
+        while let Some(sent) = self.process.outbox.take(now) {
+            let Some(ticket) = sent.promise.ticket() else {
+                continue;
+            };
+            if self.chance(3) {
+                self.reached = false;
+            }
+            if !self.reached {
+                continue;
+            }
+            let Body::Bytes(bytes) = &sent.body else {
+                panic!("not bytes")
+            };
+            let json: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+            let text = |key: &str| json[key].to_string().replace('"', "");
+            let mut said = (text("event"), text("frames"));
+            if text("reason") == "restart" {
+                said.1 = "restart".into();
+            }
+            let ids = self.ids.entry(said.clone()).or_default();
+            if ids.insert(text("id")) {
+                self.heard.entry(sent.topic).or_default().push(said);
+            } else {
+                self.copies += 1;
+            }
+            if self.chance(95) {
+                self.unacked.push_back(ticket);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        for _ in 0..self.random.random_range(0..20) {
+            let Some(ticket) = self.unacked.pop_front() else {
+                return;
+            };
+            self.process.outbox.acked(ticket, self.clock.now());
+        }
+    }
+
+    fn connect(&mut self) {
+        self.process.outbox.connected();
+        self.unacked.clear();
+        self.reached = true;
+    }
+
+    /// One connection, its end, and what happens until the next.
+    fn outage(&mut self) {
+        self.connect();
+        for _ in 0..self.random.random_range(0..40) {
+            if self.chance(30) {
+                self.happens();
+            }
+            self.send();
+            self.acknowledge();
+            let ms = self.random.random_range(0..400);
+            self.clock.advance(Duration::from_millis(ms));
+            if self.chance(2) {
+                self.die();
+                self.connect();
+            }
+        }
+        self.process.outbox.disconnected();
+        self.reached = false;
+        for _ in 0..self.random.random_range(0..5) {
+            let ms = self.random.random_range(0..60_000);
+            self.clock.advance(Duration::from_millis(ms));
+            self.happens();
+        }
+    }
+
+    /// The broker stays, and nobody dies any more.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if self.process.outbox.events() == 0 {
+                return;
+            }
+            self.connect();
+            for _ in 0..20 {
+                let now = self.clock.now();
+                while let Some(sent) = self.process.outbox.take(now) {
+                    self.hear_for_certain(sent);
+                }
+                self.clock.advance(Duration::from_millis(100));
+            }
+        }
+        panic!(
+            "{} events are never delivered",
+            self.process.outbox.events()
+        );
+    }
+
+    fn hear_for_certain(&mut self, sent: Outgoing) {
+        let Body::Bytes(bytes) = &sent.body else {
+            panic!("not bytes")
+        };
+        let json: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+        let text = |key: &str| json[key].to_string().replace('"', "");
+        let mut said = (text("event"), text("frames"));
+        if text("reason") == "restart" {
+            said.1 = "restart".into();
+        }
+        if self.ids.entry(said.clone()).or_default().insert(text("id")) {
+            self.heard.entry(sent.topic.clone()).or_default().push(said);
+        }
+        let ticket = sent.promise.ticket().expect("an event");
+        self.process.outbox.acked(ticket, self.clock.now());
+    }
+
+    fn check(&self) {
+        for (said, ids) in &self.ids {
+            assert_eq!(ids.len(), 1, "{said:?} was told under several ids: {ids:?}");
+        }
+        for (topic, owed) in &self.owed {
+            let owed_set: BTreeSet<&Said> = owed.iter().collect();
+            let heard = self.heard.get(topic).cloned().unwrap_or_default();
+            let heard: Vec<&Said> = heard
+                .iter()
+                .filter(|said| owed_set.contains(said))
+                .collect();
+            assert_eq!(heard, owed.iter().collect::<Vec<_>>(), "{topic}");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_outages_lose_nothing_double_nothing_and_keep_the_order() {
+    let (mut outages, mut seed) = (0, 0);
+    let (mut lives, mut owed, mut copies, mut restarts) = (0, 0, 0, 0);
+    while outages < OUTAGES {
+        seed += 1;
+        let mut world = World::new(seed);
+        for _ in 0..50 {
+            world.outage();
+        }
+        outages += 50;
+        world.settle();
+        world.check();
+        assert_eq!(world.process.outbox.tally().dropped(), 0);
+        lives += world.lives;
+        copies += world.copies;
+        owed += world.owed.values().map(Vec::len).sum::<usize>();
+        restarts += world.ids.keys().filter(|said| said.1 == "restart").count();
+    }
+    println!(
+        "{outages} outages, {lives} deaths, {owed} events, {restarts} ended by a restart, {copies} copies of known ids"
+    );
+    // The world was as bad as it was meant to be.
+    assert!(lives > 100 && owed > 5000 && restarts > 100 && copies > 100);
+}

@@ -1,0 +1,202 @@
+//! What is worth something only now: answers, snapshots, figures.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Outbox, Outgoing, Promise, rates::RateLimit};
+use crate::{
+    Detection,
+    detection::Label,
+    message::{Body, Stream},
+};
+use spotter_core::{Mono, SinceLast};
+
+/// A stream message that is older is not sent; also its expiry at the broker.
+pub(crate) const STREAM_MAX_AGE: Duration = Duration::from_secs(5);
+/// After an empty detection the next empty one is sent so much later, unless objects came between.
+const EMPTY_EVERY: Duration = Duration::from_secs(10);
+/// Pictures of one topic are so far apart; a newer one takes the place of one that waits.
+const PICTURE_EVERY: Duration = Duration::from_secs(1);
+/// A larger picture is not sent (contract section 4).
+const PICTURE_MAX_BYTES: usize = 256 * 1024;
+
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    topic: String,
+    stream: Stream,
+    /// Of answers.
+    label: Option<Label>,
+    since: Mono,
+}
+
+/// What is remembered about a topic.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    seq: u64,
+    /// Counts of messages that were not sent; the next one carries them.
+    carried: SinceLast,
+    /// When an empty detection was the last thing sent.
+    empty_since: Option<Mono>,
+    /// When the last picture was sent.
+    picture_at: Option<Mono>,
+}
+
+impl Outbox {
+    /// A stream message that was taken was too large, or the client library refused it.
+    pub(crate) fn refused(&mut self, topic: &str, body: &Body) {
+        self.tally.streams_sent = self.tally.streams_sent.saturating_sub(1);
+        self.tally.dropped_refused += 1;
+        if let Body::Detection(detection) = body {
+            self.carry_of(topic, detection);
+        }
+    }
+
+    pub(super) fn push_stream(&mut self, topic: String, stream: Stream, now: Mono) {
+        let place = self.waiting.iter().rposition(|item| item.topic == topic);
+        let label = match &stream {
+            Stream::Figures(_) => None,
+            Stream::Picture { jpeg, .. } if jpeg.len() > PICTURE_MAX_BYTES => {
+                self.tally.dropped_refused += 1;
+                return;
+            }
+            Stream::Picture { .. } => None,
+            Stream::Answer(detection) => {
+                let line = self.lines.entry(topic.clone()).or_default();
+                let recent = line
+                    .empty_since
+                    .is_some_and(|at| now.since(at) < EMPTY_EVERY);
+                let follows_empty = place.map_or(recent, |place| self.waiting[place].is_empty());
+                if detection.is_empty() && follows_empty {
+                    line.carried.add(detection.since_last);
+                    self.tally.empties_skipped += 1;
+                    return;
+                }
+                line.seq += 1;
+                let seq = line.seq;
+                let id = self.message_id(detection.unix_ms(now));
+                Some(Label {
+                    id,
+                    boot: Arc::clone(&self.boot),
+                    seq,
+                })
+            }
+        };
+        let item = Waiting {
+            topic,
+            stream,
+            label,
+            since: now,
+        };
+        if !self.connected {
+            self.tally.dropped_offline += 1;
+            self.carry(&item);
+        } else if let Some(place) = place.filter(|&place| {
+            let waits = &self.waiting[place];
+            // Of pictures only the newest is worth a message, of answers each, as long as the rates allow it.
+            matches!(waits.stream, Stream::Picture { .. }) || self.ready_at(waits, now) > now
+        }) {
+            // It keeps the place in the queue, so a busy topic does not fall behind for ever.
+            let replaced = std::mem::replace(&mut self.waiting[place], item);
+            self.tally.dropped_replaced += 1;
+            self.carry(&replaced);
+        } else {
+            self.waiting.push_back(item);
+            if self.waiting.len() > self.limits.waiting {
+                self.tally.dropped_full += 1;
+                if let Some(lost) = self.waiting.pop_front() {
+                    self.carry(&lost);
+                }
+            }
+        }
+    }
+
+    /// The topic is to be cleared: what waits for it would be kept by the broker for ever.
+    pub(super) fn drop_pictures_of(&mut self, topic: &str) {
+        let before = self.waiting.len();
+        self.waiting.retain(|item| item.topic != topic);
+        self.tally.dropped_replaced += (before - self.waiting.len()) as u64;
+    }
+
+    pub(super) fn take_stream(&mut self, now: Mono) -> Option<Outgoing> {
+        while let Some(index) = self.waiting.iter().position(|item| expired(item, now)) {
+            self.tally.dropped_expired += 1;
+            if let Some(lost) = self.waiting.remove(index) {
+                self.carry(&lost);
+            }
+        }
+        let index = self
+            .waiting
+            .iter()
+            .position(|item| self.ready_at(item, now) <= now)?;
+        let item = self.waiting.remove(index)?;
+        self.node_rate.count(now);
+        if let Some(camera) = item.stream.camera() {
+            let per_s = self.limits.camera_per_s;
+            let rate = self.camera_rates.entry(camera.clone());
+            rate.or_insert_with(|| RateLimit::new(per_s)).count(now);
+        }
+        self.tally.streams_sent += 1;
+        let (body, expiry, retain) = match item.stream {
+            Stream::Answer(mut detection) => {
+                let line = self.lines.entry(item.topic.clone()).or_default();
+                detection.since_last.add(std::mem::take(&mut line.carried));
+                line.empty_since = detection.is_empty().then_some(now);
+                (Body::Detection(detection), Some(STREAM_MAX_AGE), false)
+            }
+            Stream::Picture { jpeg, retain, .. } => {
+                let line = self.lines.entry(item.topic.clone()).or_default();
+                line.picture_at = Some(now);
+                let expiry = (!retain).then_some(STREAM_MAX_AGE);
+                (Body::Bytes(jpeg), expiry, retain)
+            }
+            Stream::Figures(bytes) => (Body::Bytes(bytes), None, false),
+        };
+        Some(Outgoing {
+            topic: item.topic,
+            promise: Promise::Stream { expiry, retain },
+            body,
+            label: item.label,
+        })
+    }
+
+    pub(super) fn ready_at(&self, item: &Waiting, now: Mono) -> Mono {
+        let node = self.node_rate.ready_at(now);
+        let rate = item.stream.camera().and_then(|c| self.camera_rates.get(c));
+        let camera = rate.map_or(now, |rate| rate.ready_at(now));
+        let picture = match &item.stream {
+            Stream::Picture { .. } => self.lines.get(&item.topic).and_then(|l| l.picture_at),
+            Stream::Answer(_) | Stream::Figures(_) => None,
+        };
+        let topic = picture.map_or(now, |at| at.after(PICTURE_EVERY));
+        node.max(camera).max(topic)
+    }
+
+    /// Keeps the counts of a message that will not be sent for its successor.
+    fn carry(&mut self, lost: &Waiting) {
+        if let Stream::Answer(detection) = &lost.stream {
+            self.carry_of(&lost.topic, detection);
+        }
+    }
+
+    fn carry_of(&mut self, topic: &str, detection: &Detection) {
+        let line = self.lines.entry(topic.to_owned()).or_default();
+        line.carried.add(detection.since_last);
+    }
+
+    /// Stream messages that wait are dropped: there is no broker for them, or no time.
+    pub(super) fn drop_streams(&mut self) {
+        self.tally.dropped_offline += self.waiting.len() as u64;
+        while let Some(lost) = self.waiting.pop_front() {
+            self.carry(&lost);
+        }
+    }
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        matches!(&self.stream, Stream::Answer(detection) if detection.is_empty())
+    }
+}
+
+fn expired(item: &Waiting, now: Mono) -> bool {
+    now.since(item.since) > STREAM_MAX_AGE
+}

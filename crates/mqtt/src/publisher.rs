@@ -1,0 +1,453 @@
+//! The entry to publishing: a handle that takes updates and never waits.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    hash::{BuildHasher, RandomState},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use sha2::{Digest, Sha256};
+use tokio::{
+    sync::{broadcast, mpsc, oneshot, watch},
+    task::JoinHandle,
+};
+
+use super::{
+    Bounds, BrokerState, Detection, Inbound, Limits, Line, Place, Tally, Topics, Update,
+    broker::{Shared, Task, TlsError},
+    detection::Latency,
+    message::{Message, Rank},
+    outbox::Outbox,
+    spool::{Desk, Disk, Folder, Found, Journal, Keeper, time_left},
+};
+use spotter_core::{
+    Clock, EndReason, Event, EventStep, NodeId,
+    config::{self, Mqtt},
+};
+
+/// Listeners that are slower than this many detections lose the oldest.
+const SENT_KEPT: usize = 64;
+/// Who listens to lines has so many, some seconds of a busy node, before the oldest are lost.
+const LINES_KEPT: usize = 1024;
+/// So many messages of others wait until they are read; more are dropped and counted.
+const INBOX_KEPT: usize = 64;
+
+/// Who we are on the broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Level of the topics.
+    pub node: NodeId,
+    /// Names this run of the daemon: 4 hex digits.
+    pub boot: Arc<str>,
+    /// 8 hex digits of the machine.
+    machine: String,
+    seed: u64,
+}
+
+impl Identity {
+    /// Reads `/etc/machine-id` (blocks for that); without one the node's name stands in, so the client id is the same
+    /// after a restart.
+    pub fn of_this_machine(node: NodeId) -> Self {
+        Self::new(node, Path::new("/etc/machine-id"))
+    }
+
+    /// The same run under another name.
+    pub fn renamed(&self, node: NodeId) -> Self {
+        let (boot, seed) = (Arc::clone(&self.boot), self.seed);
+        Self {
+            boot,
+            seed,
+            ..Self::of_this_machine(node)
+        }
+    }
+
+    /// 8 hex digits of the machine, the same at every start.
+    pub(super) fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    fn new(node: NodeId, machine_id: &Path) -> Self {
+        let seed = RandomState::new().hash_one(());
+        let text = fs::read_to_string(machine_id).unwrap_or_default();
+        let machine = match text.trim().get(..8) {
+            Some(id) if id.bytes().all(|byte| byte.is_ascii_hexdigit()) => id.to_owned(),
+            _ => {
+                let digest = Sha256::digest(node.as_str());
+                digest
+                    .iter()
+                    .take(4)
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect()
+            }
+        };
+        Self {
+            node,
+            boot: format!("{:04x}", seed >> 48).into(),
+            machine,
+            seed,
+        }
+    }
+}
+
+/// A detection went to the client library.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// Where to.
+    pub topic: Arc<str>,
+    /// What.
+    pub detection: Arc<Detection>,
+    /// Its latency account, complete.
+    pub latency: Latency,
+}
+
+/// Takes updates from any thread. Clones share one connection.
+#[derive(Clone)]
+pub struct Publisher {
+    places: Arc<watch::Sender<Arc<Place>>>,
+    shared: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+    state: watch::Receiver<BrokerState>,
+    sent: broadcast::Sender<Sent>,
+    lines: broadcast::Sender<Line>,
+    again: Arc<watch::Sender<()>>,
+    stop: Arc<watch::Sender<bool>>,
+    spool: Arc<Desk>,
+    filters: Arc<watch::Sender<Vec<String>>>,
+    inbox: Arc<Mutex<Option<mpsc::Receiver<Inbound>>>>,
+}
+
+impl Publisher {
+    /// Starts the connection's tasks on the current tokio runtime; the broker need not be there. They end some seconds
+    /// after [`stop`](Self::stop), or when the last handle is dropped; then everything is on disk.
+    ///
+    /// Events that an earlier run left in `state_dir` are delivered first, and those that were open when it died end with
+    /// the reason `restart`. Without a directory, or when it fails, events are kept in memory only.
+    ///
+    /// Fails only when the TLS files are no good; blocks to read them and the spool.
+    pub fn start(
+        mqtt: &Mqtt,
+        state_dir: Option<&Path>,
+        identity: &Identity,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, JoinHandle<()>), TlsError> {
+        let place = Place::new(mqtt, identity)?;
+        let topics = Arc::clone(&place.topics);
+        let limits = Limits {
+            events: bounds(&mqtt.spool),
+            ..Limits::default()
+        };
+        let mut outbox = Outbox::new(limits, Arc::clone(&identity.boot), identity.seed);
+        outbox.push(Message::node_status(&topics, true), clock.now());
+        let mut spool = state_dir.map(|state| Spool::open(&state.join("spool"), &mqtt.spool));
+        if let Some(Spool {
+            opened: Ok((journal, found)),
+            ..
+        }) = &mut spool
+        {
+            take_over(&mut outbox, &topics, found, &limits.events, &*clock);
+            write(journal, &mut outbox, &*clock);
+        }
+        let shared = Arc::new(Shared::new(outbox));
+        let (state_sender, state) = watch::channel(BrokerState::Connecting);
+        let (again_sender, again) = watch::channel(());
+        let (stop_sender, stop) = watch::channel(false);
+        let (sent, _) = broadcast::channel(SENT_KEPT);
+        let (lines, _) = broadcast::channel(LINES_KEPT);
+        let (filters, wanted) = watch::channel(Vec::new());
+        let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
+        let (places, seen_places) = watch::channel(Arc::new(place));
+        let task = Task {
+            places: seen_places,
+            shared: Arc::clone(&shared),
+            clock: Arc::clone(&clock),
+            state: state_sender,
+            sent: sent.clone(),
+            lines: lines.clone(),
+            filters: wanted,
+            inbox,
+            again,
+            stop,
+        };
+        let (keeper, desk) = match spool {
+            Some(spool) => spool.keeper(&shared, &clock),
+            None => (None, Arc::default()),
+        };
+        let publisher = Self {
+            places: Arc::new(places),
+            shared,
+            clock,
+            state,
+            sent,
+            lines,
+            again: Arc::new(again_sender),
+            stop: Arc::new(stop_sender),
+            spool: desk,
+            filters: Arc::new(filters),
+            inbox: Arc::new(Mutex::new(Some(inbound))),
+        };
+        let all = async move {
+            let (end, ended) = oneshot::channel();
+            let keeping = keeper.map(|keeper| tokio::spawn(keeper.run(ended)));
+            task.run().await;
+            drop(end);
+            if let Some(keeping) = keeping {
+                // It has no result, and a panic is told by the panic itself.
+                _ = keeping.await;
+            }
+        };
+        Ok((publisher, tokio::spawn(all)))
+    }
+
+    /// Accepts an update. Never waits and never fails: a state is kept until the broker has it, a stream message may be
+    /// dropped by the contract's rules and is counted then.
+    pub fn publish(&self, update: Update) {
+        let is_event = matches!(update, Update::Event(_));
+        // Held over both, so that nothing is told with the topics of a place that was left.
+        let place = self.places.borrow();
+        let message = Message::from_update(&place.topics, update);
+        self.shared.outbox().push(message, self.clock.now());
+        drop(place);
+        self.shared.wake();
+        if is_event {
+            self.spool.ring();
+        }
+    }
+
+    /// From now on everything is told at another place. Says goodbye where it is, as a stop does, and then tells there what is
+    /// true; events that the old broker has not acknowledged are delivered to the new one.
+    pub fn move_to(&self, place: Place) {
+        self.places.send_modify(|here| {
+            let farewell = here.farewell();
+            let mut outbox = self.shared.outbox();
+            outbox.leave(&here.topics, &place.topics, farewell);
+            *here = Arc::new(place);
+        });
+        self.shared.wake();
+    }
+
+    /// Tries now what would be tried later, with the files of TLS as they are now. A connection that stands is left alone.
+    pub fn try_again(&self) {
+        self.again.send_replace(());
+    }
+
+    /// From now on keeps so much for a broker that is away.
+    pub fn keep_within(&self, spool: &config::Spool) {
+        self.shared.outbox().keep_within(bounds(spool));
+        self.spool.keep_within(disk_bytes(spool));
+    }
+
+    /// The topics of this node.
+    pub fn topics(&self) -> Arc<Topics> {
+        Arc::clone(&self.places.borrow().topics)
+    }
+
+    /// Where the connection stands; changes can be awaited.
+    pub fn state(&self) -> watch::Receiver<BrokerState> {
+        self.state.clone()
+    }
+
+    /// Every detection from now on, when it is handed over.
+    pub fn sent(&self) -> broadcast::Receiver<Sent> {
+        self.sent.subscribe()
+    }
+
+    /// Every message of JSON from now on, but for Home Assistant's, when it is handed over. Who reads too slowly misses the
+    /// oldest and hears how many.
+    pub fn lines(&self) -> broadcast::Receiver<Line> {
+        self.lines.subscribe()
+    }
+
+    /// Home Assistant is told everything once more.
+    pub(super) fn repeat_discovery(&self) {
+        self.shared.outbox().repeat_rank(Rank::Discovery);
+        self.shared.wake();
+    }
+
+    /// True when the broker has every record, and no word of another is on its way.
+    pub(super) fn discovery_is_told(&self) -> bool {
+        self.shared.outbox().is_settled_to(Rank::Discovery)
+    }
+
+    /// Topics that are to be cleared and that the broker has not acknowledged yet.
+    pub(super) fn clearing(&self) -> BTreeSet<String> {
+        self.shared.outbox().clearing().cloned().collect()
+    }
+
+    /// From now on listens to these filters and no others, over every reconnect. Exact ones, `+` where a level is free:
+    /// with `#` a busy broker would send us everybody's messages. One that the broker refuses is logged.
+    pub fn listen(&self, filters: Vec<String>) {
+        self.filters.send_if_modified(|wanted| {
+            let news = *wanted != filters;
+            *wanted = filters;
+            news
+        });
+    }
+
+    /// What others say on the topics of [`listen`](Self::listen). Given once; what nobody reads is dropped and counted.
+    pub fn take_inbound(&self) -> Option<mpsc::Receiver<Inbound>> {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.take()
+    }
+
+    /// Counts a command that was retained and is not acted on.
+    pub fn ignore_retained(&self) {
+        self.shared.ignore_retained();
+    }
+
+    /// What became of messages so far.
+    pub fn tally(&self) -> Tally {
+        self.shared.tally()
+    }
+
+    /// `spool_msgs`: events that the broker does not have, on disk and in memory.
+    pub fn spool_msgs(&self) -> u64 {
+        self.shared.outbox().events() as u64
+    }
+
+    /// Why events are in memory only; `None` = they are on disk, or there is no directory for them.
+    pub fn spool_trouble(&self) -> Option<String> {
+        self.spool.trouble()
+    }
+
+    /// 95th percentile of hand-over to acknowledgement over the last messages that are acknowledged.
+    pub fn puback_p95(&self) -> Option<Duration> {
+        self.shared.outbox().puback_p95()
+    }
+
+    /// Rises while the connection's task lives, connected or not; for the watchdog.
+    pub fn progress(&self) -> u64 {
+        self.shared.turns()
+    }
+
+    /// Begins a clean stop: `offline`, what is due, DISCONNECT. Await the task's handle for its end (at most 3 s).
+    pub fn stop(&self) {
+        // The task may have ended already.
+        _ = self.stop.send(true);
+    }
+}
+
+/// The configured bounds. On disk, records of what is done take place too, so less is kept than may lie there.
+fn bounds(spool: &config::Spool) -> Bounds {
+    Bounds {
+        events: spool.events,
+        max_age: spool.max_age,
+        max_bytes: spool.max_mb * 1_000_000 / 4 * 3,
+    }
+}
+
+/// What may lie on the disk.
+fn disk_bytes(spool: &config::Spool) -> u64 {
+    spool.max_mb * 1_000_000
+}
+
+/// The spool as it was found.
+struct Spool {
+    path: PathBuf,
+    opened: io::Result<(Journal<Folder>, Found)>,
+}
+
+impl Spool {
+    fn open(path: &Path, spool: &config::Spool) -> Self {
+        let opened = Folder::open(path).and_then(|folder| Journal::open(folder, disk_bytes(spool)));
+        if let Ok((_, found)) = &opened {
+            let (waiting, open) = (found.waiting.len(), found.open.len());
+            if waiting + open > 0 {
+                tracing::info!(waiting, open, "events of an earlier run");
+            }
+            let (torn, unreadable) = (found.torn, found.unreadable);
+            if torn + unreadable > 0 {
+                tracing::warn!(path = %path.display(), torn, unreadable, "a part of the spool is lost");
+            }
+        }
+        Self {
+            path: path.to_owned(),
+            opened,
+        }
+    }
+
+    fn keeper(self, shared: &Arc<Shared>, clock: &Arc<dyn Clock>) -> (Option<Keeper>, Arc<Desk>) {
+        let (journal, trouble) = match self.opened {
+            Ok((journal, _)) => (Some(journal), None),
+            Err(error) => {
+                let path = self.path.display();
+                (None, Some(format!("cannot keep events in {path}: {error}")))
+            }
+        };
+        let desk = Arc::new(Desk::new(trouble));
+        let keeper = Keeper {
+            journal,
+            path: self.path,
+            shared: Arc::clone(shared),
+            desk: Arc::clone(&desk),
+            clock: Arc::clone(clock),
+        };
+        (Some(keeper), desk)
+    }
+}
+
+/// Writes at once: an end that was sent and not written would be told again by the next run, under another id.
+fn write<D: Disk>(journal: &mut Journal<D>, outbox: &mut Outbox, clock: &dyn Clock) {
+    let batch = outbox.unwritten(clock.now());
+    if journal.write(&batch, clock.now(), clock.wall()).is_err() {
+        // The keeper tries again, and tells why it cannot.
+        outbox.still_unwritten(batch);
+    }
+}
+
+/// What an earlier run left goes first; then what was open when it died ends.
+pub(super) fn take_over(
+    outbox: &mut Outbox,
+    topics: &Topics,
+    found: &Found,
+    bounds: &Bounds,
+    clock: &dyn Clock,
+) {
+    let (now, wall) = (clock.now(), clock.wall());
+    outbox.keep_on_disk(found.first_number);
+    for (kept, expires_ms) in &found.waiting {
+        let topic = topics.event(&kept.event.camera, &kept.event.prompt);
+        let left = time_left(*expires_ms, wall, bounds.max_age);
+        outbox.restore(&topic, Arc::clone(kept), left, now);
+    }
+    for last in &found.open {
+        let end = Event {
+            step: EventStep::End(EndReason::Restart),
+            ended: Some(wall),
+            ..last.clone()
+        };
+        outbox.push(
+            Message::from_update(topics, Update::Event(Box::new(end))),
+            now,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_client_id_is_the_machines_or_else_the_nodes() -> Result<(), Box<dyn std::error::Error>> {
+        let node = NodeId::new("edge1")?;
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("machine-id");
+        fs::write(&file, "0123456789abcdef0123456789abcdef\n")?;
+        assert_eq!(Identity::new(node.clone(), &file).machine, "01234567");
+        let missing = directory.path().join("missing");
+        let (a, b) = (
+            Identity::new(node.clone(), &missing),
+            Identity::new(node, &missing),
+        );
+        assert_eq!((a.machine.len(), &a.machine), (8, &b.machine));
+        assert_ne!(a.seed, b.seed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "restart_tests.rs"]
+mod restart_tests;

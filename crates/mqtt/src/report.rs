@@ -1,0 +1,419 @@
+//! The JSON payloads about the node and its cameras: info, config, stats, health (contract section 3).
+//!
+//! Plain structs that others fill; field names and units are the contract's. Unknown is `null`.
+
+use serde::Serialize;
+
+use super::detection::SCHEMA;
+
+/// Adds the schema version to a payload and turns it into bytes.
+pub(super) fn to_json<T: Serialize>(payload: &T) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Versioned<'a, T> {
+        v: u32,
+        #[serde(flatten)]
+        payload: &'a T,
+    }
+    let versioned = Versioned { v: SCHEMA, payload };
+    // Structs of numbers, texts and lists with text keys always serialise.
+    serde_json::to_vec(&versioned).unwrap_or_default()
+}
+
+/// A larger birth message names the cameras alone, and of very many the first: see [`birth_json`].
+const BIRTH_MAX_BYTES: usize = 64 * 1024;
+/// Cameras that a shortened birth message names.
+const BIRTH_CAMERAS_MAX: usize = 500;
+
+/// The birth message within its bounds. One that was shortened has the feature `info_shortened`.
+pub(super) fn birth_json(mut info: Info) -> Vec<u8> {
+    let whole = to_json(&info);
+    if whole.len() <= BIRTH_MAX_BYTES {
+        return whole;
+    }
+    info.cams.truncate(BIRTH_CAMERAS_MAX);
+    for camera in &mut info.cams {
+        camera.prompts.clear();
+        camera.zones.clear();
+    }
+    info.features.push("info_shortened".into());
+    to_json(&info)
+}
+
+/// The birth message. Holds no URL and no user name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Info {
+    /// Which program.
+    pub daemon: Daemon,
+    /// Names this run.
+    pub boot: String,
+    /// Unix milliseconds.
+    pub started_ms: i64,
+    /// Host name.
+    pub host: String,
+    /// Names of the GPUs in use.
+    pub gpus: Vec<String>,
+    /// Which model; `None` until it is loaded.
+    pub model: Option<ModelInfo>,
+    /// What is watched.
+    pub cams: Vec<CameraInfo>,
+    /// First digits of the configuration's hash.
+    pub config_hash: String,
+    /// Values changed at run time.
+    pub overrides: u32,
+    /// What this build can do.
+    pub features: Vec<String>,
+}
+
+/// Name and version of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Daemon {
+    /// `spotter`.
+    pub name: String,
+    /// Of the package.
+    pub version: String,
+}
+
+/// The loaded model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ModelInfo {
+    /// For people.
+    pub name: String,
+    /// Of the weights, in full.
+    pub sha256: String,
+    /// `f32`, `bf16` or `fp8`.
+    pub precision: String,
+    /// Objects a prompt may return.
+    pub object_limit: u32,
+}
+
+/// One watched camera.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CameraInfo {
+    /// Its id.
+    pub id: String,
+    /// Ids of its prompts.
+    pub prompts: Vec<String>,
+    /// Ids of its zones.
+    pub zones: Vec<String>,
+    /// Looks a second at most.
+    pub rate: f64,
+}
+
+/// What became of a load of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigState {
+    /// It runs.
+    Ok,
+    /// The one before keeps running.
+    Rejected,
+}
+
+/// The answer to a load attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ConfigReport {
+    /// How it went.
+    pub state: ConfigState,
+    /// First digits of the file's hash.
+    pub hash: String,
+    /// When, RFC 3339.
+    pub at: String,
+    /// The problems, one line each; of very many the first.
+    pub errors: Vec<String>,
+}
+
+/// Brokers close the connection on a message that is too large, and a state is sent again after each connect.
+const ERRORS_MAX: usize = 50;
+/// Of a longer problem the beginning is told.
+const ERROR_MAX_CHARS: usize = 500;
+
+impl ConfigReport {
+    /// `at` is UTC now.
+    pub fn new(hash: String, at: spotter_core::WallTime, mut errors: Vec<String>) -> Self {
+        for error in &mut errors {
+            if let Some((cut, _)) = error.char_indices().nth(ERROR_MAX_CHARS) {
+                error.truncate(cut);
+                error.push('…');
+            }
+        }
+        let untold = errors.len().saturating_sub(ERRORS_MAX);
+        if untold > 0 {
+            errors.truncate(ERRORS_MAX);
+            errors.push(format!("{untold} more; `spotter check` shows all"));
+        }
+        Self {
+            state: if errors.is_empty() {
+                ConfigState::Ok
+            } else {
+                ConfigState::Rejected
+            },
+            hash,
+            at: super::detection::rfc3339(at).unwrap_or_default(),
+            errors,
+        }
+    }
+}
+
+/// Figures of the node, flat for time series databases. Rates are per second over the last period.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// Unix milliseconds.
+    pub time_ms: i64,
+    /// Seconds since the start.
+    pub uptime_s: u64,
+    /// Cameras that deliver.
+    pub cams_online: u32,
+    /// Cameras configured.
+    pub cams_total: u32,
+    /// Decoded frames.
+    pub frames_in_ps: f64,
+    /// Frames that the model saw.
+    pub frames_analysed_ps: f64,
+    /// Frames dropped because they were too old.
+    pub frames_late_ps: f64,
+    /// Frames without motion.
+    pub frames_gated_ps: f64,
+    /// Receive to publish, median; `None` without a message in the window.
+    pub lat_total_p50_ms: Option<f64>,
+    /// Receive to publish, 95th percentile.
+    pub lat_total_p95_ms: Option<f64>,
+    /// Receive to publish, 99th percentile.
+    pub lat_total_p99_ms: Option<f64>,
+    /// Capture to publish, 95th percentile; only of cameras whose clock is trusted.
+    pub lat_e2e_p95_ms: Option<f64>,
+    /// `model.budget`: what receive to publish may take.
+    pub lat_budget_ms: u64,
+    /// 1 while the 95th percentile is over the budget, else 0: a number, because databases drop what is none.
+    pub lat_over_budget: u8,
+    /// The first GPU; its keys are absent on a machine without one.
+    #[serde(flatten)]
+    pub gpu: Option<GpuStats>,
+    /// Images in a step that encoded any, mean over the last period; `None` without one.
+    pub batch_mean: Option<f64>,
+    /// Hand-over to acknowledgement by the broker, 95th percentile.
+    pub mqtt_puback_p95_ms: Option<f64>,
+    /// Messages dropped since the start.
+    pub mqtt_dropped: u64,
+    /// Events waiting on disk.
+    pub spool_msgs: u64,
+    /// Resident memory.
+    pub rss_mib: Option<f64>,
+    /// Of one core, so 200 is two cores.
+    pub cpu_pct: Option<f64>,
+}
+
+/// Figures of a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct GpuStats {
+    /// Share of time with a kernel of anybody, as the driver counts it; `gpu0_busy_pct` is ours.
+    pub gpu0_util_pct: Option<f64>,
+    /// Share of time with a step of ours in flight.
+    pub gpu0_busy_pct: Option<f64>,
+    /// Memory in use by anybody.
+    pub gpu0_mem_mib: Option<u64>,
+    /// Degrees Celsius.
+    pub gpu0_temp_c: Option<u32>,
+    /// Its video decoders' share of time.
+    pub nvdec_pct: Option<f64>,
+}
+
+/// Why a camera is off with nothing wrong: the codes of a `reason` that is no problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Off {
+    /// By `enabled`, in the file or by a command.
+    SwitchedOff,
+    /// By its schedule.
+    Schedule,
+    /// It is a file that is over.
+    Ended,
+}
+
+impl Off {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::SwitchedOff, Self::Schedule, Self::Ended];
+
+    /// The short code.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::SwitchedOff => "switched_off",
+            Self::Schedule => "schedule",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// The text behind it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::SwitchedOff => "by `enabled`, in the configuration or by a command",
+            Self::Schedule => "its `schedule` leaves this time out",
+            Self::Ended => {
+                "the file was played to its end; with `?loop` behind its name it begins again"
+            }
+        }
+    }
+}
+
+/// How a camera is. `state` is one of the contract's words.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CameraHealth {
+    /// connecting, waiting_keyframe, streaming, stalled, auth_failed, unsupported or disabled.
+    pub state: String,
+    /// A short code and a text, without any login: why it does not stream.
+    pub reason: Option<String>,
+    /// When the state began, Unix milliseconds.
+    pub since_ms: i64,
+    /// Tries since it last streamed.
+    pub attempts: u32,
+    /// Seconds until the next one.
+    pub next_retry_s: Option<f64>,
+    /// `h264`, `h265`, `mjpeg`.
+    pub codec: Option<String>,
+    /// Pixels across.
+    pub w: Option<u32>,
+    /// Pixels down.
+    pub h: Option<u32>,
+    /// What the camera says.
+    pub fps_declared: Option<f64>,
+    /// What arrives.
+    pub fps_measured: Option<f64>,
+    /// Seconds between key frames.
+    pub gop_s: Option<f64>,
+    /// `tcp` or `udp`.
+    pub transport: Option<String>,
+    /// GStreamer's name of the element that decodes, or did last.
+    pub decoder: Option<String>,
+    /// Packets lost since the start.
+    pub rtp_lost: u64,
+    /// Packets of other senders, dropped since the start.
+    pub rtp_foreign: u64,
+    /// Frames with errors since the start.
+    pub frames_corrupt: u64,
+    /// Frames that were not decoded because decoding had fallen behind, since the start.
+    pub frames_late: u64,
+    /// Within the last hour.
+    pub reconnects_1h: u32,
+    /// Within the last hour.
+    pub stalls_1h: u32,
+    /// Pipelines that did not end and were left behind since the start; after some of them the daemon ends.
+    pub abandoned: u32,
+    /// The camera's clock against ours.
+    pub clock: ClockHealth,
+}
+
+/// A camera's clock.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClockHealth {
+    /// Whether its sender reports date the frames.
+    pub trusted: bool,
+    /// Camera minus ours.
+    pub offset_ms: Option<f64>,
+    /// How fast the offset grows.
+    pub drift_ppm: Option<f64>,
+    /// Age of the last sender report.
+    pub sr_age_s: Option<f64>,
+    /// Why it is not trusted.
+    pub note: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use spotter_core::WallTime;
+
+    fn value(bytes: &[u8]) -> Value {
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn stats_are_flat_and_unknown_is_null() {
+        let without = value(&to_json(&Stats {
+            time_ms: 7,
+            ..Stats::default()
+        }));
+        assert_eq!(without["v"], 1);
+        assert_eq!(without["time_ms"], 7);
+        assert!(without["lat_total_p50_ms"].is_null());
+        assert!(without.get("gpu0_util_pct").is_none());
+        assert!(
+            without
+                .as_object()
+                .unwrap()
+                .values()
+                .all(|v| !v.is_object())
+        );
+        let with = value(&to_json(&Stats {
+            gpu: Some(GpuStats {
+                gpu0_mem_mib: Some(5120),
+                ..GpuStats::default()
+            }),
+            ..Stats::default()
+        }));
+        assert_eq!(with["gpu0_mem_mib"], 5120);
+    }
+
+    #[test]
+    fn config_reports_say_when_and_what() {
+        let at = WallTime::from_unix_millis(1_787_393_730_123);
+        let bad = value(&to_json(&ConfigReport::new(
+            "ab12".into(),
+            at,
+            vec!["x".into()],
+        )));
+        let expected = json!({"v": 1, "state": "rejected", "hash": "ab12",
+            "at": "2026-08-22T10:15:30.123Z", "errors": ["x"]});
+        assert_eq!(bad, expected);
+        assert_eq!(
+            ConfigReport::new("ab12".into(), at, vec![]).state,
+            ConfigState::Ok
+        );
+        let many = ConfigReport::new("ab12".into(), at, vec!["x".into(); ERRORS_MAX + 7]);
+        assert_eq!(many.errors.len(), ERRORS_MAX + 1);
+        assert!(many.errors[ERRORS_MAX].starts_with("7 more"));
+        let long = ConfigReport::new("ab12".into(), at, vec!["é".repeat(100_000); 1000]);
+        assert!(to_json(&long).len() < BIRTH_MAX_BYTES);
+    }
+
+    #[test]
+    fn a_birth_message_of_very_many_cameras_stays_within_its_bounds() {
+        let camera = |number: usize| CameraInfo {
+            id: format!("{number:0>32}"),
+            prompts: vec!["p".repeat(32); 8],
+            zones: vec!["z".repeat(32); 8],
+            rate: 1.0,
+        };
+        let info = |cameras| Info {
+            daemon: Daemon {
+                name: "spotter".into(),
+                version: "1".into(),
+            },
+            boot: "b7c1".into(),
+            started_ms: 0,
+            host: "edge1".into(),
+            gpus: Vec::new(),
+            model: None,
+            cams: (0..cameras).map(camera).collect(),
+            config_hash: "ab12".into(),
+            overrides: 0,
+            features: Vec::new(),
+        };
+        let few = value(&birth_json(info(16)));
+        assert_eq!(few["cams"][15]["zones"].as_array().unwrap().len(), 8);
+        let many = birth_json(info(3000));
+        assert!(many.len() <= BIRTH_MAX_BYTES, "{} bytes", many.len());
+        let many = value(&many);
+        assert_eq!(many["cams"].as_array().unwrap().len(), BIRTH_CAMERAS_MAX);
+        assert_eq!(many["features"], json!(["info_shortened"]));
+    }
+
+    #[test]
+    fn health_keeps_its_nested_clock() {
+        let health = value(&to_json(&CameraHealth {
+            state: "streaming".into(),
+            ..CameraHealth::default()
+        }));
+        assert_eq!(health["clock"]["trusted"], false);
+        assert!(health["clock"]["offset_ms"].is_null() && health["reason"].is_null());
+    }
+}

@@ -1,0 +1,155 @@
+//! The whole publisher over several lives, with no broker anywhere.
+
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    time::Duration,
+};
+
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::event::tests::event;
+use spotter_core::{SystemClock, config::Mqtt};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A broker that is not there.
+fn nowhere(events: usize) -> Mqtt {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    Mqtt {
+        spool: config::Spool {
+            events,
+            max_age: Duration::from_secs(3600),
+            max_mb: 1,
+        },
+        ..spotter_core::testing::mqtt(listener.local_addr().unwrap().port())
+    }
+}
+
+fn start(mqtt: &Mqtt, state: &Path) -> (Publisher, JoinHandle<()>) {
+    let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
+    let clock = Arc::new(SystemClock::new());
+    Publisher::start(mqtt, Some(state), &identity, clock).unwrap()
+}
+
+fn say(publisher: &Publisher, number: u64, step: EventStep) {
+    publisher.publish(Update::Event(Box::new(event("gate", number, step))));
+}
+
+async fn stop(publisher: Publisher, task: JoinHandle<()>) {
+    publisher.stop();
+    timeout(PATIENCE, task).await.unwrap().unwrap();
+}
+
+/// The end waits two seconds for the disk; a busy one takes longer.
+async fn let_go(state: &Path) {
+    let free = async {
+        while Folder::open(&state.join("spool")).is_err() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, free).await.unwrap();
+}
+
+async fn an_outage_over_three_lives() {
+    let state = tempfile::tempdir().unwrap();
+    let mqtt = nowhere(100);
+    let (publisher, task) = start(&mqtt, state.path());
+    for number in 1..=3 {
+        say(&publisher, number, EventStep::New);
+    }
+    say(&publisher, 2, EventStep::End(EndReason::Left));
+    assert_eq!(publisher.spool_msgs(), 4);
+    assert_eq!(publisher.spool_trouble(), None);
+    stop(publisher, task).await;
+    let_go(state.path()).await;
+
+    // Things 1 and 3 had not ended: each has one event more, once and not again.
+    for _ in 0..2 {
+        let (publisher, task) = start(&mqtt, state.path());
+        assert_eq!(publisher.spool_msgs(), 4 + 2);
+        assert_eq!(publisher.tally().dropped(), 0);
+        stop(publisher, task).await;
+        let_go(state.path()).await;
+    }
+
+    // Another configuration keeps fewer: the newest stay, the others are counted.
+    let (publisher, task) = start(&nowhere(5), state.path());
+    assert_eq!(
+        (publisher.spool_msgs(), publisher.tally().spool_dropped()),
+        (5, 1)
+    );
+    stop(publisher, task).await;
+}
+
+async fn killed_without_a_word() {
+    let state = tempfile::tempdir().unwrap();
+    let mqtt = nowhere(100);
+    let (publisher, task) = start(&mqtt, state.path());
+    say(&publisher, 1, EventStep::New);
+    let spool = state.path().join("spool");
+    let written = async {
+        let bytes = || {
+            let files = fs::read_dir(&spool).unwrap().flatten();
+            files
+                .map(|f| f.metadata().map_or(0, |m| m.len()))
+                .sum::<u64>()
+        };
+        while bytes() == 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, written)
+        .await
+        .expect("it is written soon");
+    // What a killed process leaves: a copy of its files, taken while it runs.
+    let left = tempfile::tempdir().unwrap();
+    fs::create_dir(left.path().join("spool")).unwrap();
+    for file in fs::read_dir(&spool).unwrap().flatten() {
+        fs::copy(
+            file.path(),
+            left.path().join("spool").join(file.file_name()),
+        )
+        .unwrap();
+    }
+    let (second, second_task) = start(&mqtt, left.path());
+    assert_eq!(
+        second.spool_msgs(),
+        2,
+        "it came, and it ended by the restart"
+    );
+    stop(second, second_task).await;
+    stop(publisher, task).await;
+}
+
+async fn a_directory_in_use_is_said_and_events_stay_in_memory() {
+    let state = tempfile::tempdir().unwrap();
+    let mqtt = nowhere(100);
+    let (first, first_task) = start(&mqtt, state.path());
+    let (second, second_task) = start(&mqtt, state.path());
+    say(&second, 1, EventStep::New);
+    assert_eq!(second.spool_msgs(), 1);
+    let trouble = second.spool_trouble().unwrap();
+    assert!(trouble.contains("another process"), "{trouble}");
+    stop(second, second_task).await;
+    stop(first, first_task).await;
+
+    let file = state.path().join("a file");
+    fs::write(&file, "").unwrap();
+    let (third, third_task) = start(&mqtt, &file);
+    say(&third, 1, EventStep::New);
+    assert_eq!(
+        (third.spool_msgs(), third.spool_trouble().is_some()),
+        (1, true)
+    );
+    stop(third, third_task).await;
+}
+
+#[tokio::test]
+async fn events_outlive_the_process() {
+    tokio::join!(
+        an_outage_over_three_lives(),
+        killed_without_a_word(),
+        a_directory_in_use_is_said_and_events_stay_in_memory()
+    );
+}

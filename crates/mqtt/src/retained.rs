@@ -1,0 +1,230 @@
+//! What brokers keep of ours: the list of retained topics, so that what is not published any more can be cleared.
+//!
+//! A broker keeps a retained message for ever, also that of a camera that was removed while the daemon did not run. So the
+//! list lies in the state directory, and is written at the start and at every change. A topic that is not wanted any more
+//! stays on the list until the broker has cleared it, however many starts that takes. Of a record for Home Assistant it
+//! says also which entities it has named, because those that are gone have to be named once more.
+//!
+//! Belongs here: the list and its file. Does not belong here: what the messages say, and how they are sent.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Topics,
+    discovery::{self, Entities, Record},
+};
+use spotter_core::{
+    Setting, Task,
+    config::{Camera, CameraPrompt, Config},
+};
+
+/// Its name in the state directory.
+const FILE: &str = "retained.json";
+
+/// What is in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct List {
+    /// Which machine wrote it. On a copy of the disk in another box the list is that of a stranger, who lives.
+    machine: String,
+    topics: Topicwise,
+}
+
+/// Topics; those of records with the entities that they ever named.
+pub type Topicwise = BTreeMap<String, Entities>;
+
+/// A topic that is not wanted any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// To be cleared.
+    Gone(String),
+    /// The record of a device that is told of in another way now. To be cleared when Home Assistant has taken that over.
+    Moved(String),
+}
+
+/// Of one device so many entities are remembered, which are more than it can have.
+const ENTITIES_MAX: usize = 1000;
+
+/// The list, with what is wanted and what is to go.
+#[derive(Debug)]
+pub struct Retained {
+    file: PathBuf,
+    machine: String,
+    wanted: Topicwise,
+    /// Not wanted any more; the broker may still keep them.
+    stale: Topicwise,
+    /// The file says all of this.
+    is_saved: bool,
+}
+
+impl Retained {
+    /// What an earlier run left in `state_dir` on this `machine`. Blocks to read the file. One that is missing or damaged is
+    /// an empty list: some topics may stay with the broker, and nothing else is lost.
+    pub fn open(state_dir: &Path, machine: &str) -> Self {
+        let file = state_dir.join(FILE);
+        let list = match read(&file) {
+            Ok(list) => list,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => List::default(),
+            Err(error) => {
+                let file = file.display();
+                tracing::warn!(%file, %error, "cannot tell what the broker keeps of earlier runs; it is not cleared");
+                List::default()
+            }
+        };
+        let ours = list.machine == machine;
+        Self {
+            file,
+            machine: machine.to_owned(),
+            wanted: Topicwise::new(),
+            stale: if ours { list.topics } else { Topicwise::new() },
+            is_saved: false,
+        }
+    }
+
+    /// From now on these topics are published and no others. Returns what is to become of all others, some of which may have
+    /// been returned before. Blocks to write the file when that is news.
+    pub fn want(&mut self, wanted: Topicwise) -> Vec<Leaving> {
+        let listed = self.all();
+        let before = std::mem::replace(&mut self.wanted, wanted);
+        self.stale.extend(before);
+        for (topic, entities) in &mut self.wanted {
+            let known = self.stale.remove(topic).unwrap_or_default();
+            let room = ENTITIES_MAX.saturating_sub(entities.len());
+            for (key, platform) in known.into_iter().take(room) {
+                entities.entry(key).or_insert(platform);
+            }
+        }
+        if !self.is_saved || self.all() != listed {
+            self.save();
+        }
+        let leaving = |topic: &String| {
+            if discovery::is_moved(topic, self.wanted.keys()) {
+                Leaving::Moved(topic.clone())
+            } else {
+                Leaving::Gone(topic.clone())
+            }
+        };
+        self.stale.keys().map(leaving).collect()
+    }
+
+    /// The record with the entities that it named before and does not name any more, so that they are removed.
+    pub fn complete(&self, record: Record) -> Record {
+        match self.wanted.get(&record.topic) {
+            Some(known) => record.forgetting(known),
+            None => record,
+        }
+    }
+
+    /// Of what was to go, only these are with the broker still. Blocks to write the file when that is news.
+    pub fn still_there(&mut self, topics: &BTreeSet<String>) {
+        let before = self.stale.len();
+        self.stale.retain(|topic, _| topics.contains(topic));
+        if self.stale.len() < before {
+            self.save();
+        }
+    }
+
+    /// True when nothing is to go.
+    pub fn is_clean(&self) -> bool {
+        self.stale.is_empty()
+    }
+
+    fn all(&self) -> Topicwise {
+        let all = self.wanted.iter().chain(&self.stale);
+        all.map(|(topic, entities)| (topic.clone(), entities.clone()))
+            .collect()
+    }
+
+    fn save(&mut self) {
+        let list = List {
+            machine: self.machine.clone(),
+            topics: self.all(),
+        };
+        let written = write(&self.file, &list);
+        self.is_saved = written.is_ok();
+        if let Err(error) = written {
+            let file = self.file.display();
+            tracing::warn!(%file, %error, "cannot note what the broker keeps of ours; what is removed later may stay there");
+        }
+    }
+}
+
+fn read(file: &Path) -> io::Result<List> {
+    Ok(serde_json::from_slice(&fs::read(file)?)?)
+}
+
+/// Whole or not at all: the old list is there until the new one is.
+fn write(file: &Path, list: &List) -> io::Result<()> {
+    if let Some(directory) = file.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let half = file.with_extension("json.new");
+    let text = serde_json::to_vec_pretty(list)?;
+    let mut new = fs::File::create(&half)?;
+    io::Write::write_all(&mut new, &text)?;
+    new.sync_all()?;
+    fs::rename(&half, file)
+}
+
+/// Every topic at which a daemon of this name at its broker, with these cameras and records, has the broker keep something.
+pub fn topics(config: &Config, cameras: &[Camera], records: &[Record]) -> Topicwise {
+    let topics = &Topics::new(&config.mqtt.base, &config.node.name);
+    let of_node = [topics.status(), topics.info(), topics.config()];
+    let of_cameras = cameras.iter().flat_map(|camera| of_camera(topics, camera));
+    let pictures = cameras.iter().flat_map(|camera| pictures(topics, camera));
+    let pictures = pictures.filter(|_| config.mqtt.retain_snapshots);
+    let states = of_node.into_iter().chain(of_cameras).chain(pictures);
+    let states = states.map(|topic| (topic, Entities::new()));
+    let records = records.iter();
+    let records = records.map(|record| (record.topic.clone(), record.entities()));
+    states.chain(records).collect()
+}
+
+fn of_camera(topics: &Topics, camera: &Camera) -> Vec<String> {
+    let id = &camera.id;
+    let settings = [
+        Setting::Enabled(camera.enabled),
+        Setting::RateHz(camera.rate_hz),
+        Setting::MotionGate(camera.motion.on),
+    ];
+    let mut all = vec![topics.camera_status(id), topics.camera_health(id)];
+    all.extend(settings.map(|setting| topics.setting(id, &setting)));
+    let prompts = camera.prompts.iter();
+    all.extend(prompts.flat_map(|prompt| of_prompt(topics, camera, prompt)));
+    all
+}
+
+/// Pictures of events, where the broker keeps them.
+fn pictures(topics: &Topics, camera: &Camera) -> impl Iterator<Item = String> {
+    let pictured = camera.prompts.iter().filter(|prompt| prompt.snapshot);
+    pictured.map(|prompt| topics.snapshot(&camera.id, &prompt.id))
+}
+
+fn of_prompt(topics: &Topics, camera: &Camera, prompt: &CameraPrompt) -> Vec<String> {
+    let (of, id) = (&camera.id, &prompt.id);
+    let settings = [
+        Setting::Text(id.clone(), prompt.task.text().to_owned()),
+        Setting::PromptEnabled(id.clone(), prompt.enabled),
+        Setting::MinScore(id.clone(), prompt.min_score),
+    ];
+    let mut all = settings
+        .map(|setting| topics.setting(of, &setting))
+        .to_vec();
+    match prompt.task {
+        Task::Detect { .. } | Task::Point { .. } => {
+            all.extend([topics.present(of, id), topics.count(of, id)]);
+            let zones = camera.zones_counted(prompt).into_iter();
+            all.extend(zones.map(|zone| topics.zone(of, &zone, id)));
+        }
+        Task::Query { .. } | Task::Caption { .. } => all.push(topics.answer(of, id)),
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

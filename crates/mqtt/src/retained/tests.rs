@@ -1,0 +1,234 @@
+use super::*;
+use crate::{
+    CameraHealth, ConfigReport, Presence, Update,
+    discovery::{
+        records,
+        tests::{SITE, config},
+    },
+    message::{Content, Message},
+};
+use spotter_core::{CameraId, PromptId, WallTime, ZoneId};
+
+fn topicwise(config: &Config) -> Topicwise {
+    topics(config, &config.cameras, &records(config, true))
+}
+
+fn none(topics: &[&str]) -> Topicwise {
+    let topics = topics.iter();
+    topics
+        .map(|topic| ((*topic).to_owned(), Entities::new()))
+        .collect()
+}
+
+fn gone(topics: &[&str]) -> Vec<Leaving> {
+    let topics = topics.iter();
+    topics
+        .map(|topic| Leaving::Gone((*topic).to_owned()))
+        .collect()
+}
+
+#[test]
+fn what_is_removed_while_nobody_runs_is_cleared_until_the_broker_has_done_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Retained::open(&directory.path().join("state"), "01234567");
+    assert_eq!(open().want(none(&["a", "b", "c"])), []);
+    // Each of these is a start; the first two end before the broker has heard of it.
+    for _ in 0..2 {
+        assert_eq!(open().want(none(&["a"])), gone(&["b", "c"]));
+    }
+    let mut last = open();
+    assert_eq!(last.want(none(&["a"])), gone(&["b", "c"]));
+    last.still_there(&BTreeSet::from(["c".to_owned()]));
+    assert_eq!(open().want(none(&["a"])), gone(&["c"]));
+    // While it runs: one comes back, one goes.
+    assert_eq!(last.want(none(&["c"])), gone(&["a"]));
+    last.still_there(&BTreeSet::new());
+    assert_eq!(open().want(none(&[])), gone(&["c"]));
+}
+
+#[test]
+fn a_list_that_is_damaged_or_of_another_machine_is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |machine| Retained::open(directory.path(), machine);
+    open("01234567").want(none(&["a"]));
+    assert_eq!(open("89abcdef").want(none(&[])), [], "a copied disk");
+    open("01234567").want(none(&["a"]));
+    let file = directory.path().join(FILE);
+    let whole = fs::read(&file).unwrap();
+    for damaged in [
+        &whole[..whole.len() / 2],
+        b"",
+        b"[1]",
+        b"\xff\xfe",
+        b"{\"machine\":7}",
+    ] {
+        fs::write(&file, damaged).unwrap();
+        assert_eq!(open("01234567").want(none(&["a"])), []);
+        assert_eq!(fs::read(&file).unwrap(), whole, "it is whole again");
+    }
+}
+
+#[test]
+fn a_list_that_cannot_be_written_stops_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let in_the_way = directory.path().join("file");
+    fs::write(&in_the_way, "").unwrap();
+    let mut kept = Retained::open(&in_the_way, "01234567");
+    kept.want(none(&["a", "b"]));
+    assert_eq!(kept.want(none(&["a"])), gone(&["b"]));
+}
+
+#[test]
+fn a_record_that_is_told_in_another_way_moves_and_one_of_a_removed_camera_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut kept = Retained::open(directory.path(), "01234567");
+    kept.want(topicwise(&config("", SITE)));
+    let (gate, yard) = SITE.split_at(SITE.find("[camera.yard]").unwrap());
+    assert!(yard.contains("car"));
+    let leaving = kept.want(topicwise(&config("ha.discovery = \"single\"", gate)));
+    let record = |id| format!("homeassistant/device/{id}/config");
+    for moved in ["spotter_edge1", "spotter_edge1_gate"] {
+        assert!(
+            leaving.contains(&Leaving::Moved(record(moved))),
+            "{leaving:?}"
+        );
+    }
+    assert!(leaving.contains(&Leaving::Gone(record("spotter_edge1_yard"))));
+    let state = Leaving::Gone("spotter/edge1/cam/yard/count/car".to_owned());
+    assert!(leaving.contains(&state), "{leaving:?}");
+    // Back again: nothing that is wanted leaves, and everything of the other way does.
+    let leaving = kept.want(topicwise(&config("", SITE)));
+    let moved = |leaving: &&Leaving| matches!(leaving, Leaving::Moved(topic) if topic.contains("spotter_edge1_gate/"));
+    assert!(leaving.iter().filter(moved).count() > 20);
+    assert!(!leaving.contains(&state));
+}
+
+#[test]
+fn entities_that_a_record_named_are_named_after_a_restart_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |site: &str| {
+        let config = config("", site);
+        let mut kept = Retained::open(directory.path(), "01234567");
+        let mut records = records(&config, false);
+        kept.want(topics(&config, &config.cameras, &records));
+        kept.complete(records.remove(1)).entities()
+    };
+    let before = start(SITE);
+    let less = SITE.replace("prompt.scene.query = \"What is going on?\"\n", "");
+    assert_eq!(start(&less), before);
+}
+
+/// Every state that is published is on the list, and nothing that is not: a topic too few is junk that stays, one too many
+/// is an entity that nobody ever fills.
+#[test]
+fn the_list_is_what_is_published() {
+    let config = config("ha.discovery = \"off\"", SITE);
+    let node = Topics::new(&config.mqtt.base, &config.node.name);
+    let mut published = BTreeSet::from([node.status(), node.info()]);
+    let mut publish = |update: Update| {
+        let message = Message::from_update(&node, update);
+        assert!(matches!(message.content, Content::State { .. }));
+        published.insert(message.topic);
+    };
+    let at = WallTime::from_unix_millis(0);
+    publish(Update::Config(ConfigReport::new(
+        String::new(),
+        at,
+        Vec::new(),
+    )));
+    let of =
+        |update: &mut dyn FnMut(Update), camera: &CameraId, prompt: &PromptId, zones: &[&str]| {
+            let (camera, prompt) = (camera.clone(), prompt.clone());
+            update(Update::Present {
+                camera: camera.clone(),
+                prompt: prompt.clone(),
+                presence: Presence::On,
+            });
+            update(Update::Count {
+                camera: camera.clone(),
+                prompt: prompt.clone(),
+                count: Some(1),
+            });
+            for zone in zones {
+                let zone = ZoneId::new(zone).unwrap();
+                update(Update::Zone {
+                    camera: camera.clone(),
+                    zone,
+                    prompt: prompt.clone(),
+                    count: None,
+                });
+            }
+        };
+    let id = |text| PromptId::new(text).unwrap();
+    let (gate, yard) = (&config.cameras[0].id, &config.cameras[1].id);
+    for camera in [gate, yard] {
+        publish(Update::CameraStatus {
+            camera: camera.clone(),
+            online: true,
+        });
+        let health = Box::new(CameraHealth::default());
+        publish(Update::Health {
+            camera: camera.clone(),
+            health,
+        });
+    }
+    of(&mut publish, gate, &id("person"), &["drive"]);
+    of(&mut publish, gate, &id("crane_hook"), &["drive", "door"]);
+    of(&mut publish, yard, &id("car"), &[]);
+    for prompt in ["is_open", "weather", "scene"] {
+        let (camera, prompt) = (gate.clone(), id(prompt));
+        publish(Update::Answer {
+            camera,
+            prompt,
+            text: None,
+        });
+    }
+    for camera in &config.cameras {
+        let of_camera = [
+            Setting::Enabled(true),
+            Setting::RateHz(1.0),
+            Setting::MotionGate(false),
+        ];
+        let of_prompt = |prompt: &CameraPrompt| {
+            let id = || prompt.id.clone();
+            [
+                Setting::Text(id(), "person".into()),
+                Setting::PromptEnabled(id(), true),
+                Setting::MinScore(id(), 0.5),
+            ]
+        };
+        let of_prompts = camera.prompts.iter().flat_map(of_prompt);
+        for setting in of_camera.into_iter().chain(of_prompts) {
+            publish(Update::Setting {
+                camera: camera.id.clone(),
+                setting,
+                again: false,
+            });
+        }
+    }
+    let listed: BTreeSet<_> = topicwise(&config).into_keys().collect();
+    assert_eq!(listed, published);
+    // Pictures of events, if they are to be kept.
+    let mut keeping = config.clone();
+    keeping.mqtt.retain_snapshots = true;
+    let with_pictures: BTreeSet<_> = topicwise(&keeping).into_keys().collect();
+    let person = "spotter/edge1/cam/gate/snapshot/person".to_owned();
+    assert_eq!(&with_pictures - &listed, BTreeSet::from([person]));
+}
+
+#[test]
+fn the_list_is_written_when_it_changes_and_else_only_until_it_could_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    fs::write(&state, "a file in the way").unwrap();
+    let mut kept = Retained::open(&state, "01234567");
+    kept.want(none(&["a"]));
+    fs::remove_file(&state).unwrap();
+    kept.want(none(&["a"]));
+    let file = state.join(FILE);
+    fs::remove_file(&file).expect("written as soon as it could be");
+    kept.want(none(&["a"]));
+    assert!(!file.exists(), "nothing is new");
+    kept.want(none(&["a", "b"]));
+    assert!(file.exists());
+}

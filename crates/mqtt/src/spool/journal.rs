@@ -1,0 +1,392 @@
+//! The journal: records in numbered files that only grow, the oldest of which is removed when nothing in it is needed.
+//!
+//! A record that says *done* is never in an older file than the one that says *keep*, and files go from the oldest on: so
+//! no event comes back because the word of its delivery was removed first. A file that a few old events hold back is
+//! emptied by writing these once more at the end. After an error nothing is appended behind it: the file is cut back, or
+//! the next one is begun.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{
+    Batch, Kept,
+    disk::Disk,
+    record::{self, Record},
+};
+use spotter_core::{Event, EventStep, Mono, TrackId, WallTime};
+
+/// More files are made fewer.
+const SEGMENTS_MAX: usize = 32;
+/// Things that are held to be open at most; of more the oldest are forgotten.
+const OPEN_MAX: usize = 4096;
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 64 * 1024..=1024 * 1024;
+
+/// An event that is needed.
+#[derive(Debug)]
+struct Needed {
+    kept: Arc<Kept>,
+    expires_ms: i64,
+    /// Where its newest record is.
+    segment: u64,
+    bytes: u64,
+    /// The broker has it, or it was given up: it only tells that its thing is there.
+    done: bool,
+}
+
+#[derive(Debug, Default)]
+struct Segment {
+    bytes: u64,
+    needed: usize,
+}
+
+/// What an earlier run left.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// To be delivered, in order, with the end of their time in Unix milliseconds.
+    pub(crate) waiting: Vec<(Arc<Kept>, i64)>,
+    /// The last event of each thing that had not ended.
+    pub(crate) open: Vec<Event>,
+    /// The first event of this run has this number or a later one.
+    pub(crate) first_number: u64,
+    /// Files whose end was not whole.
+    pub(crate) torn: u64,
+    /// Records of another version, and files that could not be read.
+    pub(crate) unreadable: u64,
+}
+
+/// See the module's documentation. Its calls block as the disk does.
+#[derive(Debug)]
+pub(crate) struct Journal<D> {
+    disk: D,
+    max_bytes: u64,
+    segments: BTreeMap<u64, Segment>,
+    /// The one that is appended to.
+    active: Option<u64>,
+    next_segment: u64,
+    needed: BTreeMap<u64, Needed>,
+    /// The last event of each thing that has not ended.
+    open: HashMap<TrackId, u64>,
+    /// The active one has bytes that may not be on the medium.
+    dirty: bool,
+}
+
+impl<D: Disk> Journal<D> {
+    /// Reads what is there. Keeps to about `max_bytes` on the disk. Fails when nobody can tell what is there.
+    pub(crate) fn open(disk: D, max_bytes: u64) -> io::Result<(Self, Found)> {
+        let mut journal = Self {
+            disk,
+            max_bytes,
+            segments: BTreeMap::new(),
+            active: None,
+            next_segment: 1,
+            needed: BTreeMap::new(),
+            open: HashMap::new(),
+            dirty: false,
+        };
+        let mut found = journal.read_all()?;
+        found.first_number = journal.next_segment << 32;
+        for needed in journal.needed.values() {
+            if !needed.done {
+                let waiting = (Arc::clone(&needed.kept), needed.expires_ms);
+                found.waiting.push(waiting);
+            }
+        }
+        let open = journal.open.values();
+        let mut open: Vec<&Needed> = open.filter_map(|n| journal.needed.get(n)).collect();
+        open.sort_unstable_by_key(|needed| needed.kept.number);
+        found.open = open.into_iter().map(|n| n.kept.event.clone()).collect();
+        journal.remove_unneeded();
+        Ok((journal, found))
+    }
+
+    /// From now on keeps to about so much on the disk, as the next records come.
+    pub(crate) fn keep_within(&mut self, max_bytes: u64) {
+        self.max_bytes = max_bytes;
+    }
+
+    fn read_all(&mut self) -> io::Result<Found> {
+        let mut found = Found::default();
+        let mut names = self.disk.list()?;
+        names.sort_unstable();
+        let (mut keeps, mut done) = (BTreeMap::new(), BTreeSet::new());
+        for segment in names {
+            // Also one that cannot be read keeps its name: it may be readable at the next start.
+            self.next_segment = segment + 1;
+            let Ok(bytes) = self.disk.read(segment) else {
+                found.unreadable += 1;
+                continue;
+            };
+            let bytes_of = bytes.len() as u64;
+            self.segments.entry(segment).or_default().bytes = bytes_of;
+            let read = record::read(&bytes);
+            found.torn += u64::from(read.torn);
+            found.unreadable += read.unknown;
+            for record in read.records {
+                match record {
+                    Record::Keep {
+                        kept,
+                        expires_ms,
+                        superseded,
+                    } => {
+                        keeps.insert(kept.number, (kept, expires_ms, superseded, segment));
+                    }
+                    Record::Done(numbers) => done.extend(numbers),
+                }
+            }
+        }
+        // In the order of the events, not of the records: some were written twice.
+        for (number, (kept, expires_ms, superseded, segment)) in keeps {
+            let mut bytes = Vec::new();
+            let record = Record::Keep {
+                kept: Arc::clone(&kept),
+                expires_ms,
+                superseded,
+            };
+            record.write(&mut bytes);
+            if !superseded {
+                self.follow(&kept);
+            }
+            self.need(kept, expires_ms, segment, bytes.len() as u64);
+            if done.contains(&number) {
+                self.finish(number);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Writes what changed. After an error nothing of the batch counts as written.
+    pub(crate) fn write(&mut self, batch: &Batch, now: Mono, wall: WallTime) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let mut lengths = Vec::new();
+        for (kept, expires) in batch.keep.values() {
+            let before = bytes.len();
+            let expires_ms = wall.unix_millis() + expires.since(now).as_millis() as i64;
+            let record = Record::Keep {
+                kept: Arc::clone(kept),
+                expires_ms,
+                superseded: false,
+            };
+            record.write(&mut bytes);
+            lengths.push((Arc::clone(kept), expires_ms, (bytes.len() - before) as u64));
+        }
+        if !batch.done.is_empty() {
+            Record::Done(batch.done.iter().copied().collect()).write(&mut bytes);
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let segment = self.append(&bytes)?;
+        for (kept, expires_ms, bytes) in lengths {
+            self.follow(&kept);
+            self.need(kept, expires_ms, segment, bytes);
+        }
+        for &number in &batch.done {
+            self.finish(number);
+        }
+        self.remove_unneeded();
+        // The batch is written, so this is not its error; it is tried again with the next batch.
+        _ = self.make_room();
+        Ok(())
+    }
+
+    /// Forces what was written to the medium, when something in it is still to be delivered.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        let waits = || self.needed.values().any(|needed| !needed.done);
+        match self.active {
+            Some(active) if self.dirty && waits() => {
+                self.disk.sync(active)?;
+                self.dirty = false;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The last call: nothing stays that nobody needs.
+    pub(crate) fn close(&mut self) -> io::Result<()> {
+        self.sync()?;
+        self.active = None;
+        self.remove_unneeded();
+        Ok(())
+    }
+
+    /// Things that are held to be there.
+    #[cfg(test)]
+    pub(crate) fn open_things(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Bytes on the disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.bytes).sum()
+    }
+
+    fn segment_max(&self) -> u64 {
+        (self.max_bytes / 16).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
+    }
+
+    /// Appends and says where.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
+        let active = self.active.and_then(|number| {
+            let segment = self.segments.get(&number)?;
+            (segment.bytes < self.segment_max()).then_some((number, segment.bytes))
+        });
+        let (number, before) = match active {
+            Some(active) => active,
+            None => {
+                if let (Some(full), true) = (self.active, self.dirty) {
+                    self.disk.sync(full)?;
+                    self.dirty = false;
+                }
+                let number = self.next_segment;
+                self.next_segment += 1;
+                (number, 0)
+            }
+        };
+        if let Err(error) = self.disk.append(number, bytes) {
+            let mended = match before {
+                0 => self.disk.remove(number),
+                _ => self.disk.cut(number, before),
+            };
+            if mended.is_err() || before == 0 {
+                self.active = None;
+            }
+            return Err(error);
+        }
+        self.active = Some(number);
+        self.dirty = true;
+        self.segments.entry(number).or_default().bytes = before + bytes.len() as u64;
+        Ok(number)
+    }
+
+    /// Learns of an event whether its thing is there.
+    fn follow(&mut self, kept: &Kept) {
+        let track = &kept.event.track;
+        let before = match kept.event.step {
+            EventStep::End(_) => self.open.remove(track),
+            EventStep::New | EventStep::Update(_) => self.open.insert(track.clone(), kept.number),
+        };
+        if let Some(before) = before {
+            self.release(before);
+        }
+        if self.open.len() > OPEN_MAX
+            && let Some((oldest, number)) = self.open.iter().min_by_key(|(_, number)| **number)
+        {
+            let (oldest, number) = (oldest.clone(), *number);
+            self.open.remove(&oldest);
+            self.release(number);
+        }
+    }
+
+    fn need(&mut self, kept: Arc<Kept>, expires_ms: i64, segment: u64, bytes: u64) {
+        self.segments.entry(segment).or_default().needed += 1;
+        let number = kept.number;
+        let needed = Needed {
+            kept,
+            expires_ms,
+            segment,
+            bytes,
+            done: false,
+        };
+        if let Some(before) = self.needed.insert(number, needed) {
+            self.unneeded_in(before.segment);
+        }
+    }
+
+    /// It needs not be delivered any more.
+    fn finish(&mut self, number: u64) {
+        let Some(needed) = self.needed.get_mut(&number) else {
+            return;
+        };
+        needed.done = true;
+        if self.open.get(&needed.kept.event.track) != Some(&number) {
+            self.release(number);
+        }
+    }
+
+    /// Forgets an event that nothing needs any more.
+    fn release(&mut self, number: u64) {
+        if self.needed.get(&number).is_some_and(|needed| needed.done)
+            && let Some(gone) = self.needed.remove(&number)
+        {
+            self.unneeded_in(gone.segment);
+        }
+    }
+
+    fn unneeded_in(&mut self, segment: u64) {
+        if let Some(segment) = self.segments.get_mut(&segment) {
+            segment.needed -= 1;
+        }
+    }
+
+    /// Removes files from the oldest on, as long as nothing in them is needed.
+    fn remove_unneeded(&mut self) {
+        while let Some((&oldest, segment)) = self.segments.first_key_value() {
+            let goes = segment.needed == 0 && self.active != Some(oldest);
+            // One that cannot be removed is tried again with the next batch.
+            if !goes || self.disk.remove(oldest).is_err() {
+                return;
+            }
+            self.segments.remove(&oldest);
+        }
+    }
+
+    /// Empties the oldest file when too much lies around: what is needed of it is written once more.
+    fn make_room(&mut self) -> io::Result<()> {
+        let needed: u64 = self.needed.values().map(|needed| needed.bytes).sum();
+        let enough = (4 * (needed + self.segment_max())).min(self.max_bytes);
+        let crowded = self.bytes() > enough || self.segments.len() > SEGMENTS_MAX;
+        let Some((&oldest, _)) = self.segments.first_key_value() else {
+            return Ok(());
+        };
+        if !crowded || self.active == Some(oldest) {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        let (mut moved, mut done) = (Vec::new(), Vec::new());
+        for (&number, needed) in &self.needed {
+            if needed.segment != oldest {
+                continue;
+            }
+            let event = &needed.kept.event;
+            let record = Record::Keep {
+                kept: Arc::clone(&needed.kept),
+                expires_ms: needed.expires_ms,
+                superseded: !matches!(event.step, EventStep::End(_))
+                    && self.open.get(&event.track) != Some(&number),
+            };
+            record.write(&mut bytes);
+            moved.push(number);
+            done.extend(needed.done.then_some(number));
+        }
+        if !done.is_empty() {
+            Record::Done(done).write(&mut bytes);
+        }
+        if bytes.is_empty() {
+            return Ok(()); // It could not be removed.
+        }
+        let segment = self.append(&bytes)?;
+        self.disk.sync(segment)?;
+        self.dirty = false;
+        for number in moved {
+            if let Some(needed) = self.needed.get_mut(&number) {
+                needed.segment = segment;
+                self.segments.entry(segment).or_default().needed += 1;
+                self.unneeded_in(oldest);
+            }
+        }
+        self.remove_unneeded();
+        Ok(())
+    }
+}
+
+/// How long an event may still wait, by what its record says.
+pub(crate) fn time_left(expires_ms: i64, wall: WallTime, max_age: Duration) -> Duration {
+    let left_ms = u64::try_from(expires_ms - wall.unix_millis()).unwrap_or(0);
+    // The machine's clock may have been set back meanwhile.
+    Duration::from_millis(left_ms).min(max_age)
+}

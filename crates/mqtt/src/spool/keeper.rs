@@ -1,0 +1,181 @@
+//! The task that keeps the journal as the outbox says. Blocking I/O is done on tokio's threads for it, so a slow disk
+//! delays nobody; while it fails, events are in memory only, and the operator is told.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, oneshot, watch},
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+
+use super::{Batch, Folder, Journal, SYNC_EVERY};
+use crate::broker::Shared;
+use spotter_core::{Clock, Mono};
+
+/// After an error the disk is left alone for so long.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// Trouble that lasts is told again after so long.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+/// The end waits so long for the disk.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What others see of the keeper.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    news: Notify,
+    /// Another bound of the journal than it began with; 0 = none.
+    max_bytes: AtomicU64,
+    trouble: watch::Sender<Option<String>>,
+}
+
+impl Desk {
+    /// `trouble`: why there is no journal.
+    pub(crate) fn new(trouble: Option<String>) -> Self {
+        Self {
+            news: Notify::new(),
+            max_bytes: AtomicU64::new(0),
+            trouble: watch::Sender::new(trouble),
+        }
+    }
+
+    /// There is something to keep.
+    pub(crate) fn ring(&self) {
+        self.news.notify_one();
+    }
+
+    /// From now on the journal keeps to about so much on the disk.
+    pub(crate) fn keep_within(&self, max_bytes: u64) {
+        self.max_bytes.store(max_bytes, Ordering::Relaxed);
+    }
+
+    /// Why events are in memory only; `None` = they are on disk.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
+    }
+}
+
+/// Everything the task owns.
+pub(crate) struct Keeper {
+    /// `None` = there is none in this run.
+    pub(crate) journal: Option<Journal<Folder>>,
+    pub(crate) path: PathBuf,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Keeper {
+    /// Runs until `stop`, whose end counts too. Then writes what is left, within [`CLOSE_WITHIN`].
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+        let mut told = None;
+        let Some(mut journal) = self.journal.take() else {
+            loop {
+                self.tell(&mut told);
+                tokio::select! {
+                    () = sleep(TELL_EVERY) => {}
+                    _ = &mut stop => return,
+                }
+            }
+        };
+        let (mut synced, mut retry_at) = (self.clock.now(), Mono::default());
+        let mut stopping = false;
+        while !stopping {
+            tokio::select! {
+                () = self.desk.news.notified() => {}
+                () = sleep(SYNC_EVERY) => {}
+                _ = &mut stop => stopping = true,
+            }
+            let now = self.clock.now();
+            if now < retry_at && !stopping {
+                continue;
+            }
+            let sync = now.since(synced) >= SYNC_EVERY;
+            if sync {
+                synced = now;
+            }
+            let turn = self.turn(journal, now, (sync, stopping));
+            let turn = match stopping {
+                true => timeout(CLOSE_WITHIN, turn).await.ok().flatten(),
+                false => turn.await,
+            };
+            let Some((back, result)) = turn else {
+                let path = self.path.display();
+                tracing::warn!(%path, "the end does not wait for the disk any longer; events may be lost");
+                return;
+            };
+            journal = back;
+            let trouble = result
+                .err()
+                .map(|error| format!("cannot keep events in {}: {error}", self.path.display()));
+            if trouble.is_some() {
+                retry_at = now.after(RETRY_AFTER);
+            } else if told.take().is_some() {
+                tracing::info!(path = %self.path.display(), "events are kept on disk again");
+            }
+            self.desk.trouble.send_if_modified(|shown| {
+                let news = *shown != trouble;
+                *shown = trouble;
+                news
+            });
+            self.tell(&mut told);
+        }
+    }
+
+    /// One write, with what belongs to it. `None` = the runtime is ending.
+    async fn turn(
+        &self,
+        mut journal: Journal<Folder>,
+        now: Mono,
+        (sync, close): (bool, bool),
+    ) -> Option<(Journal<Folder>, io::Result<()>)> {
+        let batch = self.shared.outbox().unwritten(now);
+        match self.desk.max_bytes.load(Ordering::Relaxed) {
+            0 => {}
+            max_bytes => journal.keep_within(max_bytes),
+        }
+        let wall = self.clock.wall();
+        let work = move || {
+            let written = journal.write(&batch, now, wall);
+            let rest = match (close, sync) {
+                (true, _) => journal.close(),
+                (false, true) => journal.sync(),
+                (false, false) => Ok(()),
+            };
+            let unwritten = written.is_err().then_some(batch);
+            (journal, unwritten, written.and(rest))
+        };
+        let (journal, unwritten, result) = spawn_blocking(work).await.ok()?;
+        self.put_back(unwritten);
+        Some((journal, result))
+    }
+
+    fn put_back(&self, unwritten: Option<Batch>) {
+        if let Some(batch) = unwritten {
+            self.shared.outbox().still_unwritten(batch);
+        }
+    }
+
+    /// Says at once and then once a minute what is wrong.
+    fn tell(&self, told: &mut Option<Mono>) {
+        let Some(trouble) = self.desk.trouble() else {
+            return;
+        };
+        let now = self.clock.now();
+        if told.is_none_or(|at| now.since(at) >= TELL_EVERY) {
+            tracing::warn!(
+                trouble,
+                "events are in memory only; a restart would lose them"
+            );
+            *told = Some(now);
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The journal over a disk that dies, fills up and refuses.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{
+    journal::{Found, Journal},
+    memory::Memory,
+    record::{self, Record},
+    *,
+};
+use crate::event::tests::event;
+use spotter_core::{EndReason, EventStep, Mono, UpdateReason, WallTime};
+
+const MEGABYTE: u64 = 1_000_000;
+
+fn kept(number: u64, thing: u64, step: EventStep) -> Arc<Kept> {
+    let id = format!("id-{number}");
+    let event = event("gate", thing, step);
+    Arc::new(Kept { number, id, event })
+}
+
+fn wall() -> WallTime {
+    WallTime::from_unix_millis(1_787_393_730_000)
+}
+
+fn open(disk: &Memory) -> (Journal<Memory>, Found) {
+    Journal::open(disk.clone(), MEGABYTE).unwrap()
+}
+
+/// Events with these numbers, each of its own thing.
+fn new(numbers: impl IntoIterator<Item = u64>) -> Batch {
+    let mut batch = Batch::default();
+    for number in numbers {
+        let expires = Mono::default().after(Duration::from_secs(60));
+        batch.keep(kept(number, number, EventStep::New), expires);
+    }
+    batch
+}
+
+fn done(numbers: impl IntoIterator<Item = u64>) -> Batch {
+    let mut batch = Batch::default();
+    numbers.into_iter().for_each(|number| batch.done(number));
+    batch
+}
+
+fn write(journal: &mut Journal<Memory>, batch: &Batch) -> std::io::Result<()> {
+    journal.write(batch, Mono::default(), wall())
+}
+
+fn waiting(found: &Found) -> Vec<u64> {
+    found.waiting.iter().map(|(kept, _)| kept.number).collect()
+}
+
+#[test]
+fn a_record_of_today_is_read_for_ever() {
+    // The spool of an older version is read by a newer one: change this text never, add keys with a default.
+    let body = r#"{"keep":{"kept":{"number":4294967297,"id":"01K37Q","event":{"track":"b7c1-gate-37","camera":"gate","prompt":"person","revision":3,"step":"New","started":1787393729900000000,"last_seen":1787393730123000000,"ended":null,"place":{"Box":{"x0":0.412,"y0":0.205,"x1":0.488,"y1":0.731}},"score":0.83,"top_score":0.8304,"looks":4,"zones":["drive"],"entered_zones":["drive"],"still":false,"snapshot":true,"camera_size":[2560,1440]}},"expires_ms":7}}"#;
+    let record: Record = serde_json::from_str(body).unwrap();
+    let number = 1 << 32 | 1;
+    let kept = Kept {
+        number,
+        id: "01K37Q".into(),
+        event: event("gate", 37, EventStep::New),
+    };
+    let expected = Record::Keep {
+        kept: Arc::new(kept),
+        expires_ms: 7,
+        superseded: false,
+    };
+    assert_eq!(record, expected);
+    assert_eq!(serde_json::to_string(&record).unwrap(), body);
+}
+
+#[test]
+fn what_follows_a_torn_record_is_cut_and_another_versions_record_is_passed_over() {
+    let mut bytes = Vec::new();
+    Record::Done(vec![1]).write(&mut bytes);
+    let first = bytes.len();
+    Record::Done(vec![2, 3]).write(&mut bytes);
+    for length in 0..=bytes.len() {
+        let read = record::read(&bytes[..length]);
+        let whole = usize::from(length >= first) + usize::from(length == bytes.len());
+        assert_eq!(read.records.len(), whole);
+        assert_eq!(
+            read.torn,
+            length != 0 && length != first && length != bytes.len()
+        );
+    }
+    for at in 0..first {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        let read = record::read(&damaged);
+        assert!(
+            read.torn && read.records.is_empty(),
+            "a flipped bit at {at}"
+        );
+    }
+    let zeros = [&bytes[..], &[0; 100]].concat();
+    assert_eq!(record::read(&zeros).records.len(), 2);
+
+    let mut other = Vec::new();
+    let body = br#"{"moved":9}"#;
+    other.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    other.extend_from_slice(&xxhash_rust::xxh3::xxh3_64(body).to_le_bytes());
+    other.extend_from_slice(body);
+    other.extend_from_slice(&bytes);
+    let read = record::read(&other);
+    assert_eq!((read.records.len(), read.unknown, read.torn), (2, 1, false));
+}
+
+#[test]
+fn what_waits_and_what_is_open_is_found_again() {
+    let disk = Memory::default();
+    let (mut journal, found) = open(&disk);
+    assert!(found.waiting.is_empty() && found.open.is_empty());
+    let first = found.first_number;
+    let step = |offset, thing, step| {
+        let mut batch = Batch::default();
+        let expires = Mono::default().after(Duration::from_secs(60 + offset));
+        batch.keep(kept(first + offset, thing, step), expires);
+        batch
+    };
+    // 1 came, moved and went; 2 came and all of it is delivered; 3 came and moved, and that is not delivered.
+    let (moved, left) = (UpdateReason::Moved, EndReason::Left);
+    for batch in [
+        step(0, 1, EventStep::New),
+        step(1, 2, EventStep::New),
+        step(2, 3, EventStep::New),
+        step(3, 1, EventStep::Update(moved)),
+        step(4, 3, EventStep::Update(moved)),
+        step(5, 1, EventStep::End(left)),
+        done([first, first + 1, first + 2, first + 3]),
+    ] {
+        write(&mut journal, &batch).unwrap();
+    }
+    drop(journal);
+    for _ in 0..2 {
+        let (journal, found) = open(&disk);
+        assert_eq!(waiting(&found), [first + 4, first + 5]);
+        let expires_ms = found.waiting[0].1;
+        assert_eq!(expires_ms, wall().unix_millis() + 64_000);
+        let open: Vec<&str> = found
+            .open
+            .iter()
+            .map(|event| event.track.as_str())
+            .collect();
+        assert_eq!(open, ["b7c1-gate-2", "b7c1-gate-3"]);
+        assert_eq!(journal.open_things(), 2);
+        assert!(found.first_number > first + 5 && found.torn == 0);
+    }
+}
+
+#[test]
+fn time_on_disk_counts_and_a_clock_that_was_set_does_not_make_it_longer() {
+    let hour = Duration::from_secs(3600);
+    let at = |ms: i64| WallTime::from_unix_millis(wall().unix_millis() + ms);
+    let expires_ms = wall().unix_millis() + 600_000;
+    assert_eq!(time_left(expires_ms, at(0), hour), Duration::from_secs(600));
+    assert_eq!(
+        time_left(expires_ms, at(599_000), hour),
+        Duration::from_secs(1)
+    );
+    assert_eq!(time_left(expires_ms, at(600_001), hour), Duration::ZERO);
+    assert_eq!(time_left(expires_ms, at(-86_400_000), hour), hour);
+}
+
+#[test]
+fn a_full_disk_loses_nothing_that_was_written_and_mends() {
+    let disk = Memory::default();
+    let (mut journal, found) = open(&disk);
+    let first = found.first_number;
+    write(&mut journal, &new([first])).unwrap();
+    disk.medium().room = Some(700);
+    let mut unwritten = new(first + 1..first + 5);
+    assert!(write(&mut journal, &unwritten).is_err());
+    assert_eq!(waiting(&open(&disk.clone()).1), [first]);
+    // More comes, one is given up meanwhile, and there is room again.
+    let mut later = new([first + 5]);
+    later.done(first + 1);
+    later.put_back(unwritten);
+    unwritten = later;
+    disk.medium().room = None;
+    write(&mut journal, &unwritten).unwrap();
+    let (_, found) = open(&disk);
+    assert_eq!(
+        waiting(&found),
+        [first, first + 2, first + 3, first + 4, first + 5]
+    );
+    assert_eq!(found.torn, 0);
+}
+
+#[test]
+fn a_read_only_disk_is_read_and_every_write_says_so() {
+    let disk = Memory::default();
+    let (mut journal, found) = open(&disk);
+    let first = found.first_number;
+    write(&mut journal, &new([first, first + 1])).unwrap();
+    disk.medium().read_only = true;
+    let (mut journal, found) = open(&disk);
+    assert_eq!(waiting(&found), [first, first + 1]);
+    for _ in 0..3 {
+        let refused = write(&mut journal, &done([first]));
+        assert_eq!(
+            refused.unwrap_err().kind(),
+            std::io::ErrorKind::ReadOnlyFilesystem
+        );
+    }
+    disk.medium().read_only = false;
+    write(&mut journal, &done([first])).unwrap();
+    assert_eq!(waiting(&open(&disk).1), [first + 1]);
+}
+
+#[test]
+fn while_a_disk_fails_for_ever_the_unwritten_stay_few() {
+    let mut unwritten = Batch::default();
+    for number in 0..5000 {
+        let mut batch = new([number]);
+        if number != 17 {
+            batch.done(number);
+        }
+        batch.put_back(unwritten);
+        unwritten = batch;
+    }
+    assert_eq!(unwritten.keep.len(), 1024 + 1);
+    assert!(unwritten.keep.contains_key(&17) && unwritten.done.len() == 1024);
+}
+
+#[test]
+fn only_what_waits_is_forced_to_the_medium_and_a_clean_end_leaves_no_file() {
+    let disk = Memory::default();
+    let (mut journal, found) = open(&disk);
+    let first = found.first_number;
+    let mut batch = Batch::default();
+    batch.keep(
+        kept(first, 1, EventStep::End(EndReason::Left)),
+        Mono::default(),
+    );
+    batch.done(first);
+    write(&mut journal, &batch).unwrap();
+    journal.sync().unwrap();
+    assert_eq!(disk.medium().syncs, 0, "the broker has it");
+    write(&mut journal, &new([first + 1])).unwrap();
+    journal.sync().unwrap();
+    journal.sync().unwrap();
+    assert_eq!(disk.medium().syncs, 1);
+    let mut end = Batch::default();
+    end.keep(
+        kept(first + 2, first + 1, EventStep::End(EndReason::Shutdown)),
+        Mono::default(),
+    );
+    end.done(first + 1);
+    end.done(first + 2);
+    write(&mut journal, &end).unwrap();
+    journal.close().unwrap();
+    assert!(disk.medium().files.is_empty());
+}
+
+#[test]
+fn a_thing_that_stays_for_days_holds_no_disk_back() {
+    let disk = Memory::default();
+    let (mut journal, found) = open(&disk);
+    let first = found.first_number;
+    write(&mut journal, &new([first])).unwrap();
+    write(&mut journal, &done([first])).unwrap();
+    let mut most = 0;
+    for number in first + 1..first + 6000 {
+        let mut batch = Batch::default();
+        batch.keep(
+            kept(number, number, EventStep::End(EndReason::Left)),
+            Mono::default(),
+        );
+        batch.done(number);
+        write(&mut journal, &batch).unwrap();
+        most = most.max(journal.bytes());
+    }
+    assert!(most < MEGABYTE, "{most} bytes");
+    assert!(disk.medium().files.len() <= 32);
+    let (journal, found) = open(&disk);
+    assert_eq!(found.open.len(), 1);
+    assert_eq!(
+        (found.open[0].track.as_str(), waiting(&found).len()),
+        (format!("b7c1-gate-{first}").as_str(), 0)
+    );
+    assert_eq!(
+        journal.bytes(),
+        disk.medium()
+            .files
+            .values()
+            .map(|f| f.len() as u64)
+            .sum::<u64>()
+    );
+}
+
+#[derive(Clone, Debug)]
+enum Deed {
+    Come(u64),
+    Change(u64),
+    Go(u64),
+    Deliver(usize),
+    /// Killed after so many bytes of the next write, which is of this many things.
+    Kill(usize, u64),
+    Restart,
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        4 => (0u64..12).prop_map(Deed::Come),
+        3 => (0u64..12).prop_map(Deed::Change),
+        3 => (0u64..12).prop_map(Deed::Go),
+        6 => (0usize..8).prop_map(Deed::Deliver),
+        1 => (0usize..3000, 1u64..6).prop_map(|(bytes, things)| Deed::Kill(bytes, things)),
+        1 => Just(Deed::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever happens, a journal that is opened again knows what waits and what is open, as far as it said it does.
+    #[test]
+    fn killed_at_any_byte_it_knows_what_it_was_told(deeds in prop::collection::vec(deed(), 1..120)) {
+        let disk = Memory::default();
+        let (mut journal, found) = Journal::open(disk.clone(), 100_000).unwrap();
+        let mut next = found.first_number;
+        let mut expected_waiting = Vec::<u64>::new();
+        let mut expected_open = std::collections::BTreeMap::<u64, u64>::new();
+        for (steps, deed) in deeds.into_iter().rev().enumerate().rev() {
+            let mut batch = Batch::default();
+            match deed {
+                Deed::Come(thing) | Deed::Change(thing) | Deed::Go(thing) => {
+                    let step = match deed {
+                        Deed::Come(_) => EventStep::New,
+                        Deed::Change(_) => EventStep::Update(UpdateReason::Moved),
+                        _ => EventStep::End(EndReason::Left),
+                    };
+                    let number = say(&mut next, thing, step, &mut batch);
+                    write(&mut journal, &batch).unwrap();
+                    expected_waiting.push(number);
+                    match step {
+                        EventStep::End(_) => expected_open.remove(&thing),
+                        _ => expected_open.insert(thing, number),
+                    };
+                }
+                Deed::Deliver(count) => {
+                    let count = count.min(expected_waiting.len());
+                    expected_waiting.drain(..count).for_each(|number| batch.done(number));
+                    write(&mut journal, &batch).unwrap();
+                }
+                Deed::Kill(bytes, things) => {
+                    // Fresh things, so that what was half written cannot be taken for something that was promised.
+                    let things: Vec<u64> = (0..things).map(|thing| next + 100 + thing).collect();
+                    for thing in &things {
+                        say(&mut next, *thing, EventStep::New, &mut batch);
+                    }
+                    disk.medium().dies_after = Some(bytes);
+                    prop_assert!(write(&mut journal, &batch).is_err());
+                    disk.medium().read_only = false;
+                    let found = Journal::open(disk.clone(), 100_000).unwrap();
+                    let survived: Vec<u64> = waiting(&found.1).into_iter()
+                        .filter(|number| !expected_waiting.contains(number)).collect();
+                    // Of a write that was cut off, a beginning may be there.
+                    let written: Vec<u64> = batch.keep.keys().copied().take(survived.len()).collect();
+                    prop_assert_eq!(&survived, &written);
+                    for (number, thing) in survived.iter().zip(&things) {
+                        expected_waiting.push(*number);
+                        expected_open.insert(*thing, *number);
+                    }
+                    journal = found.0;
+                    next = next.max(found.1.first_number);
+                }
+                Deed::Restart => {
+                    let found = open_small(&disk);
+                    journal = found.0;
+                    next = next.max(found.1.first_number);
+                }
+            }
+            if steps % 8 != 0 {
+                continue; // To read everything after each step takes long and shows no more.
+            }
+            let (_, found) = open_small(&disk);
+            prop_assert_eq!(waiting(&found), expected_waiting.clone());
+            let mut open: Vec<u64> = expected_open.keys().copied().collect();
+            open.sort_by_key(|thing| expected_open[thing]);
+            let tracks: Vec<String> = open.iter().map(|thing| format!("b7c1-gate-{thing}")).collect();
+            let found: Vec<String> = found.open.iter().map(|event| event.track.to_string()).collect();
+            prop_assert_eq!(found, tracks);
+        }
+        prop_assert!(journal.bytes() < 400_000);
+    }
+}
+
+/// Adds an event of this thing, and says its number.
+fn say(next: &mut u64, thing: u64, step: EventStep, batch: &mut Batch) -> u64 {
+    batch.keep(kept(*next, thing, step), Mono::default());
+    *next += 1;
+    *next - 1
+}
+
+fn open_small(disk: &Memory) -> (Journal<Memory>, Found) {
+    Journal::open(disk.clone(), 100_000).unwrap()
+}

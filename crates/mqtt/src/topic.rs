@@ -1,0 +1,165 @@
+//! Topic names of the contract, section 2: pure functions from ids.
+
+use spotter_core::{CameraId, NodeId, PromptId, Setting, ZoneId};
+
+/// The topics of one node, all below `<base>/<node>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topics {
+    prefix: String,
+}
+
+impl Topics {
+    /// `base` is the configured first level, for example `spotter`.
+    pub fn new(base: &str, node: &NodeId) -> Self {
+        Self {
+            prefix: format!("{base}/{node}"),
+        }
+    }
+
+    /// One of our topics as it is called at another place; `None` for a topic of others.
+    pub(super) fn moved(&self, topic: &str, there: &Self) -> Option<String> {
+        let leaf = topic.strip_prefix(&self.prefix)?.strip_prefix('/')?;
+        Some(there.below(leaf))
+    }
+
+    /// `online` or `offline`; also the will.
+    pub fn status(&self) -> String {
+        self.below("status")
+    }
+
+    /// The birth message.
+    pub fn info(&self) -> String {
+        self.below("info")
+    }
+
+    /// How the last load of the configuration went.
+    pub fn config(&self) -> String {
+        self.below("config")
+    }
+
+    /// Figures of the node, every 10 s.
+    pub fn stats(&self) -> String {
+        self.below("stats")
+    }
+
+    /// Requests.
+    pub fn command(&self) -> String {
+        self.below("cmd")
+    }
+
+    /// Answers to requests, unless they say another topic.
+    pub fn reply(&self) -> String {
+        self.below("reply")
+    }
+
+    /// A filter for the topics that set a camera's values.
+    pub fn any_camera_set(&self) -> String {
+        self.below("cam/+/+/set")
+    }
+
+    /// A filter for the topics that set a prompt's values.
+    pub fn any_prompt_set(&self) -> String {
+        self.below("cam/+/prompt/+/+/set")
+    }
+
+    /// The state of a value that may be set at run time; `/set` behind it sets it.
+    pub fn setting(&self, camera: &CameraId, setting: &Setting) -> String {
+        let field = setting.field();
+        match setting.prompt() {
+            None => self.of_camera(camera, field),
+            Some(prompt) => self.of_camera(camera, &format!("prompt/{prompt}/{field}")),
+        }
+    }
+
+    /// The levels of a topic below this node's; `None` when it is not below it.
+    pub fn levels_of<'a>(&self, topic: &'a str) -> Option<Vec<&'a str>> {
+        let below = topic.strip_prefix(&self.prefix)?.strip_prefix('/')?;
+        Some(below.split('/').collect())
+    }
+
+    /// `online` or `offline`.
+    pub fn camera_status(&self, camera: &CameraId) -> String {
+        self.of_camera(camera, "status")
+    }
+
+    /// How a camera is, with the reason.
+    pub fn camera_health(&self, camera: &CameraId) -> String {
+        self.of_camera(camera, "health")
+    }
+
+    /// Answers, one message a frame and prompt.
+    pub fn detections(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "det", prompt)
+    }
+
+    /// `ON`, `OFF` or `None`.
+    pub fn present(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "present", prompt)
+    }
+
+    /// How many are in a zone, as an integer, or `None`.
+    pub fn zone(&self, camera: &CameraId, zone: &ZoneId, prompt: &PromptId) -> String {
+        format!("{}/cam/{camera}/zone/{zone}/{prompt}", self.prefix)
+    }
+
+    /// What a question is answered with, as text, or `None`.
+    pub fn answer(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "answer", prompt)
+    }
+
+    /// What came, changed and went.
+    pub fn event(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "event", prompt)
+    }
+
+    /// The best picture of an event.
+    pub fn snapshot(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "snapshot", prompt)
+    }
+
+    /// How many, as an integer, or `None`.
+    pub fn count(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_prompt(camera, "count", prompt)
+    }
+
+    fn below(&self, leaf: &str) -> String {
+        format!("{}/{leaf}", self.prefix)
+    }
+
+    fn of_camera(&self, camera: &CameraId, leaf: &str) -> String {
+        format!("{}/cam/{camera}/{leaf}", self.prefix)
+    }
+
+    fn of_prompt(&self, camera: &CameraId, kind: &str, prompt: &PromptId) -> String {
+        format!("{}/cam/{camera}/{kind}/{prompt}", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_camera_and_prompt_keep_their_levels() -> Result<(), spotter_core::IdError> {
+        let topics = Topics::new("spotter", &NodeId::new("edge1")?);
+        let (camera, prompt) = (CameraId::new("gate")?, PromptId::new("person")?);
+        assert_eq!(topics.status(), "spotter/edge1/status");
+        assert_eq!(
+            topics.camera_health(&camera),
+            "spotter/edge1/cam/gate/health"
+        );
+        assert_eq!(
+            topics.detections(&camera, &prompt),
+            "spotter/edge1/cam/gate/det/person"
+        );
+        assert_eq!(
+            topics.count(&camera, &prompt),
+            "spotter/edge1/cam/gate/count/person"
+        );
+        assert_eq!(
+            topics.zone(&camera, &ZoneId::new("drive")?, &prompt),
+            "spotter/edge1/cam/gate/zone/drive/person"
+        );
+        Ok(())
+    }
+}

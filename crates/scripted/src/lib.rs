@@ -1,0 +1,10 @@
+//! Test doubles: an RTSP camera and an MQTT broker that misbehave as a script says.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "test helpers panic with what is wrong"
+)]
+
+pub mod broker;
+pub mod rtsp;

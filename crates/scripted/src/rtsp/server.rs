@@ -1,0 +1,390 @@
+//! The thin part: sockets on loopback, timers, and what is remembered.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, UdpSocket},
+    task::{JoinHandle, JoinSet},
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    conversation::{Conversation, Outcome, Way},
+    message::{Incoming, Request, interleaved, take},
+    play::{Damage, Player},
+    script::{Deed, Script},
+};
+use spotter_core::{Clock, SystemClock};
+
+/// Who was hung up on has so long to hang up too.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// What a server remembers of its clients.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Connections so far.
+    pub connections: usize,
+    /// Connections that are open.
+    pub open: usize,
+    /// Requests, by the number of their connection: method and URL.
+    pub requests: Vec<(usize, String, String)>,
+    /// Logins that were given and wrong.
+    pub wrong_logins: usize,
+    /// Sessions that were set up.
+    pub sessions: usize,
+    /// Sessions that were ended by the client as is proper.
+    pub torn_down: usize,
+    /// Since when the last connection has been sent pictures without a fault.
+    pub streams_since: Option<Instant>,
+}
+
+impl Memory {
+    /// Requests with this method.
+    pub fn count(&self, method: &str) -> usize {
+        let same = |(_, known, _): &&(usize, String, String)| known == method;
+        self.requests.iter().filter(same).count()
+    }
+}
+
+/// A camera; dropping it breaks all connections.
+pub struct Server {
+    address: SocketAddr,
+    memory: Arc<Mutex<Memory>>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// Listens on loopback. `script` is asked for each connection, numbered from 0.
+    pub async fn start(script: impl Fn(usize) -> Script + Send + 'static) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), script).await
+    }
+
+    /// As [`Self::start`], at an address.
+    pub async fn start_at(
+        address: SocketAddr,
+        script: impl Fn(usize) -> Script + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let memory = Arc::<Mutex<Memory>>::default();
+        let task = tokio::spawn(listen(listener, Arc::clone(&memory), script));
+        Self {
+            address,
+            memory,
+            task,
+        }
+    }
+
+    /// What a camera is configured with.
+    pub fn url(&self) -> String {
+        format!("rtsp://{}/x", self.address)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What happened so far.
+    pub fn memory(&self) -> Memory {
+        self.memory.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn listen(
+    listener: TcpListener,
+    memory: Arc<Mutex<Memory>>,
+    script: impl Fn(usize) -> Script,
+) {
+    let mut open = JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        while open.try_join_next().is_some() {}
+        let number = remember(&memory, |memory| {
+            memory.open += 1;
+            memory.connections += 1;
+            memory.connections - 1
+        });
+        let (script, memory) = (script(number), Arc::clone(&memory));
+        open.spawn(async move {
+            let connection = Connection::new(socket, number, script, memory).await;
+            connection.run().await;
+        });
+    }
+}
+
+fn remember<T>(memory: &Mutex<Memory>, note: impl FnOnce(&mut MutexGuard<'_, Memory>) -> T) -> T {
+    note(&mut memory.lock().unwrap())
+}
+
+struct Connection {
+    socket: TcpStream,
+    number: usize,
+    conversation: Conversation,
+    memory: Arc<Mutex<Memory>>,
+    received: Vec<u8>,
+    way: Way,
+    /// Where datagrams come from: packets, and reports.
+    datagrams: [UdpSocket; 2],
+    player: Player,
+    playing: bool,
+    silent: bool,
+    reports: i64,
+    next_picture: Instant,
+    next_report: Instant,
+    /// The last request, from when the session's end is reckoned.
+    heard: Instant,
+    clock: SystemClock,
+    script: Script,
+}
+
+/// Why a connection is at its end.
+enum End {
+    Deed(Deed),
+    Theirs,
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> Self {
+        Self::Theirs
+    }
+}
+
+impl Connection {
+    async fn new(
+        socket: TcpStream,
+        number: usize,
+        script: Script,
+        memory: Arc<Mutex<Memory>>,
+    ) -> Self {
+        let datagrams = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0"));
+        let [packets, reports] = datagrams;
+        let datagrams = [packets.await.unwrap(), reports.await.unwrap()];
+        let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+        let ports = (port(&datagrams[0]), port(&datagrams[1]));
+        let (login, timeout_s) = (script.login.clone(), script.timeout.as_secs());
+        let now = Instant::now();
+        Self {
+            socket,
+            number,
+            conversation: Conversation::new(number, login, script.sdp(), timeout_s)
+                .sending(script.takes, ports),
+            memory,
+            received: Vec::new(),
+            way: Way::Channel(0),
+            datagrams,
+            player: Player::new(
+                Arc::clone(&script.reel),
+                script.every,
+                script.stamps,
+                script.damage,
+            ),
+            playing: false,
+            silent: false,
+            reports: 0,
+            next_picture: now,
+            next_report: now,
+            heard: now,
+            clock: SystemClock::new(),
+            script,
+        }
+    }
+
+    async fn run(mut self) {
+        let end = loop {
+            if let Err(end) = self.step().await {
+                break end;
+            }
+        };
+        remember(&self.memory, |memory| memory.streams_since = None);
+        match end {
+            End::Deed(Deed::Reset) => self.socket.set_zero_linger().unwrap(),
+            End::Deed(_) => self.hang_up().await,
+            End::Theirs => {}
+        }
+        remember(&self.memory, |memory| memory.open -= 1);
+    }
+
+    /// Closes, and waits for the other side to close, because what it still says would make a reset of it.
+    async fn hang_up(&mut self) {
+        if self.socket.shutdown().await.is_ok() {
+            let mut rest = [0; 4096];
+            let theirs = async { while matches!(self.socket.read(&mut rest).await, Ok(1..)) {} };
+            let _ = timeout(LINGER, theirs).await;
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), End> {
+        let streams = self.playing && !self.silent;
+        let over = self.heard + self.script.timeout;
+        tokio::select! {
+            read = self.socket.read_buf(&mut self.received) => {
+                if read? == 0 {
+                    return Err(End::Theirs);
+                }
+                while let Some(incoming) = take(&mut self.received) {
+                    if let Incoming::Request(request) = incoming {
+                        self.heard = Instant::now();
+                        self.answer(&request).await?;
+                    }
+                }
+            }
+            () = sleep_until(self.next_picture), if streams => self.pictures().await?,
+            () = sleep_until(self.next_report), if streams => self.report().await?,
+            () = sleep_until(over), if streams => return Err(End::Deed(Deed::Close)),
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, request: &Request) -> Result<(), End> {
+        let (method, url) = (request.method.clone(), request.url.clone());
+        let number = self.number;
+        remember(&self.memory, |memory| {
+            memory.requests.push((number, method, url));
+        });
+        let sequence = request.header("cseq").unwrap_or("0");
+        if self.silent {
+            return Ok(());
+        }
+        let deed = self.script.deed(&request.method);
+        // Who may not log in is told so first.
+        let (mut answer, outcome) = self.conversation.on(request);
+        match deed {
+            Some(Deed::Refuse(status)) if answer.status != 401 => {
+                answer = super::message::Response::new(status);
+            }
+            Some(Deed::Refuse(_)) | None => self.note(&outcome),
+            Some(deed) => return self.act(deed).await,
+        }
+        self.socket.write_all(&answer.bytes(sequence)).await?;
+        if deed.is_none() && outcome == Outcome::Play {
+            self.playing = true;
+            let is_whole = matches!(self.script.damage, Damage::None | Damage::Renamed);
+            let since = is_whole.then(Instant::now);
+            remember(&self.memory, |memory| memory.streams_since = since);
+            self.next_picture = Instant::now();
+            self.next_report = self.next_picture;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, outcome: &Outcome) {
+        remember(&self.memory, |memory| match outcome {
+            Outcome::WrongLogin => memory.wrong_logins += 1,
+            Outcome::SetUp(_) => memory.sessions += 1,
+            Outcome::TornDown => memory.torn_down += 1,
+            Outcome::Told | Outcome::Play => {}
+        });
+        match outcome {
+            Outcome::SetUp(way) => self.way = *way,
+            Outcome::TornDown => self.playing = false,
+            _ => {}
+        }
+    }
+
+    async fn act(&mut self, deed: Deed) -> Result<(), End> {
+        match deed {
+            Deed::Silence => {
+                self.silent = true;
+                remember(&self.memory, |memory| memory.streams_since = None);
+            }
+            Deed::Ignore => {}
+            Deed::Babble => {
+                let babble = [&[0xa5; 3000][..], b"\r\n\r\n"].concat();
+                self.socket.write_all(&babble).await?;
+                self.silent = true;
+            }
+            Deed::Refuse(_) | Deed::Close | Deed::Reset => return Err(End::Deed(deed)),
+        }
+        Ok(())
+    }
+
+    /// The next picture; with it those that overtake one of its packets, at once, so that how late that is does not depend on
+    /// this machine.
+    async fn pictures(&mut self) -> Result<(), End> {
+        self.picture().await?;
+        while self.player.holds_one() {
+            self.picture().await?;
+        }
+        Ok(())
+    }
+
+    async fn picture(&mut self) -> Result<(), End> {
+        self.next_picture += self.script.every;
+        let played = self.player.pictures();
+        if let Some((_, stamps)) = self.script.restart.take_if(|(at, _)| played >= *at) {
+            self.player = Player::new(
+                Arc::clone(&self.script.reel),
+                self.script.every,
+                stamps,
+                self.script.damage,
+            );
+        }
+        let over = self.script.ending.filter(|end| played >= end.pictures);
+        for packet in self.player.next_picture() {
+            match over {
+                Some(end) => {
+                    if end.torn {
+                        self.send_half(&packet).await?;
+                    }
+                    return self.act(end.deed).await;
+                }
+                None => self.send(&packet, false).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// On its way to the client: a packet, or a report.
+    async fn send(&mut self, packet: &[u8], is_report: bool) -> io::Result<()> {
+        match self.way {
+            Way::Channel(channel) => {
+                let bytes = interleaved(channel + u8::from(is_report), packet);
+                self.socket.write_all(&bytes).await
+            }
+            Way::Ports(packets, reports) => {
+                let (from, to) = match is_report {
+                    false => (&self.datagrams[0], packets),
+                    true => (&self.datagrams[1], reports),
+                };
+                // Nobody may listen any more, which is no matter of the sender's.
+                let _ = from.send_to(packet, ("127.0.0.1", to)).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn send_half(&mut self, packet: &[u8]) -> io::Result<()> {
+        match self.way {
+            Way::Channel(channel) => {
+                let bytes = interleaved(channel, packet);
+                self.socket.write_all(&bytes[..bytes.len() / 2]).await
+            }
+            Way::Ports(..) => self.send(&packet[..packet.len() / 2], false).await,
+        }
+    }
+
+    async fn report(&mut self) -> Result<(), End> {
+        self.next_report += self.script.report_every;
+        self.reports += 1;
+        let now_ns = self.clock.wall().unix_nanos();
+        let unix = Duration::from_nanos(u64::try_from(now_ns).unwrap());
+        let (reports, number) = (self.script.reports, self.reports);
+        if let Some(packet) = self.player.report(reports, number, unix) {
+            self.send(&packet, true).await?;
+        }
+        Ok(())
+    }
+}

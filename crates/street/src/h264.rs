@@ -1,0 +1,308 @@
+//! Pictures as a camera delivers them: through an H.264 encoder and back.
+//!
+//! Evaluation looks at what comes out here, because no camera sends clean drawings.
+
+use std::sync::Arc;
+
+use gstreamer::prelude::*;
+use gstreamer_app::{AppSink, AppSrc};
+
+use spotter_core::{ColourRange, Matrix, Picture, PixelFormat};
+
+/// Why pictures did not come back.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// GStreamer or one of its plugins is missing.
+    #[error(
+        "building the H.264 round trip: {0}; install gstreamer1.0-plugins-ugly and gstreamer1.0-libav"
+    )]
+    Build(String),
+    /// It broke on the way.
+    #[error("H.264 round trip: {0}")]
+    Broken(String),
+}
+
+/// What the encoder is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoding {
+    /// Pixels, a multiple of 8, so that the decoder's rows have no padding.
+    pub width: usize,
+    /// Pixels, even.
+    pub height: usize,
+    /// Frames a second.
+    pub fps: u32,
+    /// Rate of the stream.
+    pub kbit_per_s: u32,
+}
+
+impl Encoding {
+    /// Bytes of an I420 frame.
+    fn frame_bytes(&self) -> usize {
+        self.width * self.height * 3 / 2
+    }
+}
+
+/// Sends packed I420 frames (BT.601, limited range) through x264 and libav; iterates over what comes back, in order, one
+/// for each frame sent. Each `next` blocks until the next picture is decoded.
+pub fn through_h264(
+    encoding: Encoding,
+    frames: impl Iterator<Item = Vec<u8>> + Send + 'static,
+) -> Result<Decoded, CodecError> {
+    let back = "h264parse ! avdec_h264 max-threads=1 ! video/x-raw,format=I420";
+    let running = Running::start(
+        RAW,
+        &format!("{} ! {back}", x264(&encoding)),
+        encoding,
+        frames,
+    )?;
+    Ok(Decoded { running, encoding })
+}
+
+/// The same frames as x264 sends them: an access unit with start codes for each, a key frame every two seconds. Blocks for
+/// all of it.
+pub fn encoded(
+    encoding: Encoding,
+    frames: impl Iterator<Item = Vec<u8>> + Send + 'static,
+) -> Result<Vec<Vec<u8>>, CodecError> {
+    let profile = "video/x-h264,profile=main,stream-format=byte-stream,alignment=au";
+    let launch = format!("{} ! {profile}", x264(&encoding));
+    let running = Running::start(RAW, &launch, encoding, frames)?;
+    let unit = |sample: Result<gstreamer::Sample, CodecError>| {
+        let sample = sample?;
+        let unit = sample
+            .buffer()
+            .and_then(|buffer| buffer.map_readable().ok());
+        let unreadable = || CodecError::Broken("a unit cannot be read".into());
+        Ok(unit.ok_or_else(unreadable)?.to_vec())
+    };
+    running.map(unit).collect()
+}
+
+/// Decodes units of [`encoded`] as fast as one thread of libav does, and says how many pictures they gave. Blocks for all of
+/// it.
+pub fn decode(
+    encoding: Encoding,
+    units: impl Iterator<Item = Vec<u8>> + Send + 'static,
+) -> Result<usize, CodecError> {
+    let mut pictures = 0;
+    for sample in Running::start(UNITS, "avdec_h264 max-threads=1", encoding, units)? {
+        sample?;
+        pictures += 1;
+    }
+    Ok(pictures)
+}
+
+/// What goes in: a media type and more of its caps.
+type Kind = (&'static str, [(&'static str, &'static str); 2]);
+const RAW: Kind = (
+    "video/x-raw",
+    [("format", "I420"), ("colorimetry", "bt601")],
+);
+const UNITS: Kind = (
+    "video/x-h264",
+    [("stream-format", "byte-stream"), ("alignment", "au")],
+);
+
+/// One encoder thread: with more, the picture is cut into as many slices as the machine has cores, and evaluation must see
+/// the same pictures everywhere.
+fn x264(encoding: &Encoding) -> String {
+    format!(
+        "x264enc tune=zerolatency speed-preset=veryfast threads=1 key-int-max={} bitrate={}",
+        encoding.fps * 2,
+        encoding.kbit_per_s,
+    )
+}
+
+/// A pipeline that is fed; iterates over what comes out. It ends with the value.
+struct Running {
+    pipeline: gstreamer::Pipeline,
+    sink: AppSink,
+}
+
+impl Running {
+    fn start(
+        (media, more): Kind,
+        elements: &str,
+        encoding: Encoding,
+        buffers: impl Iterator<Item = Vec<u8>> + Send + 'static,
+    ) -> Result<Self, CodecError> {
+        let build = |e: &dyn std::fmt::Display| CodecError::Build(e.to_string());
+        gstreamer::init().map_err(|e| build(&e))?;
+        let launch = format!(
+            "appsrc name=in format=time block=true max-buffers=8 ! {elements} \
+             ! appsink name=out sync=false max-buffers=8"
+        );
+        let pipeline = gstreamer::parse::launch(&launch).map_err(|e| build(&e))?;
+        let pipeline = pipeline
+            .downcast::<gstreamer::Pipeline>()
+            .map_err(|_| build(&"not a pipeline"))?;
+        let source = pipeline
+            .by_name("in")
+            .and_then(|e| e.downcast::<AppSrc>().ok());
+        let sink = pipeline
+            .by_name("out")
+            .and_then(|e| e.downcast::<AppSink>().ok());
+        let (Some(source), Some(sink)) = (source, sink) else {
+            return Err(build(&"appsrc or appsink is missing"));
+        };
+        let mut caps = gstreamer::Caps::builder(media)
+            .field("width", encoding.width as i32)
+            .field("height", encoding.height as i32)
+            .field(
+                "framerate",
+                gstreamer::Fraction::new(encoding.fps as i32, 1),
+            );
+        for (name, value) in more {
+            caps = caps.field(name, value);
+        }
+        source.set_caps(Some(&caps.build()));
+        let running = Self { pipeline, sink };
+        running
+            .pipeline
+            .set_state(gstreamer::State::Playing)
+            .map_err(|e| build(&e))?;
+        let feed = move || feed(&source, encoding, buffers);
+        std::thread::Builder::new()
+            .name("h264-feed".into())
+            .spawn(feed)
+            .map_err(|e| build(&e))?;
+        Ok(running)
+    }
+
+    fn failure(&self) -> Option<CodecError> {
+        let bus = self.pipeline.bus()?;
+        let message = bus.pop_filtered(&[gstreamer::MessageType::Error])?;
+        match message.view() {
+            gstreamer::MessageView::Error(e) => Some(CodecError::Broken(e.error().to_string())),
+            _ => None,
+        }
+    }
+}
+
+impl Iterator for Running {
+    type Item = Result<gstreamer::Sample, CodecError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.sink.pull_sample() {
+            Ok(sample) => Some(Ok(sample)),
+            // The end, or an error that the bus explains.
+            Err(_) => self.failure().map(Err),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Without it a running pipeline keeps its threads; there is nothing to do about a pipeline that does not stop.
+        let _ = self.pipeline.set_state(gstreamer::State::Null);
+    }
+}
+
+/// Pushes every frame, then the end. A push fails when the reader has gone; then there is nothing left to do.
+fn feed(source: &AppSrc, encoding: Encoding, frames: impl Iterator<Item = Vec<u8>>) {
+    for (number, frame) in frames.enumerate() {
+        let mut buffer = gstreamer::Buffer::from_mut_slice(frame);
+        if let Some(buffer) = buffer.get_mut() {
+            let seconds = gstreamer::ClockTime::SECOND;
+            buffer.set_pts(seconds.mul_div_floor(number as u64, u64::from(encoding.fps)));
+            buffer.set_duration(seconds.mul_div_floor(1, u64::from(encoding.fps)));
+        }
+        if source.push_buffer(buffer).is_err() {
+            return;
+        }
+    }
+    let _ = source.end_of_stream();
+}
+
+/// The pictures that come back. The pipeline ends with it.
+pub struct Decoded {
+    running: Running,
+    encoding: Encoding,
+}
+
+impl Decoded {
+    fn picture(&self, sample: &gstreamer::Sample) -> Result<Picture, CodecError> {
+        let broken = |text: &str| CodecError::Broken(text.to_owned());
+        let map = sample
+            .buffer()
+            .ok_or_else(|| broken("a sample without pixels"))?;
+        let map = map.map_readable().map_err(|e| broken(&e.to_string()))?;
+        let (width, height) = (self.encoding.width, self.encoding.height);
+        if map.len() < self.encoding.frame_bytes() || width % 8 != 0 {
+            return Err(broken(
+                "the decoder's picture has another layout; use a width that is a multiple of 8",
+            ));
+        }
+        let (luma, chroma) = map[..self.encoding.frame_bytes()].split_at(width * height);
+        let (u, v) = chroma.split_at(chroma.len() / 2);
+        let planes = Arc::new(vec![luma.to_vec(), u.to_vec(), v.to_vec()]);
+        let strides = [width, width / 2, width / 2];
+        let colour = (Matrix::Bt601, ColourRange::Limited);
+        Picture::new(PixelFormat::I420, (width, height), strides, colour, planes)
+            .map_err(|e| broken(&e.to_string()))
+    }
+}
+
+impl Iterator for Decoded {
+    type Item = Result<Picture, CodecError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let sample = self.running.next()?;
+        Some(sample.and_then(|sample| self.picture(&sample)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_frame_comes_back_in_order_and_looks_alike() {
+        let encoding = Encoding {
+            width: 64,
+            height: 48,
+            fps: 15,
+            kbit_per_s: 500,
+        };
+        let grey = |level: u8| {
+            let mut frame = vec![level; 64 * 48];
+            frame.extend(vec![128; 64 * 48 / 2]);
+            frame
+        };
+        let frames = (0..40_u8).map(move |i| grey(40 + 4 * i));
+        let back: Vec<_> = through_h264(encoding, frames)
+            .expect("x264 and libav")
+            .collect();
+        assert_eq!(back.len(), 40);
+        for (i, picture) in back.into_iter().enumerate() {
+            let level = i32::from(picture.expect("a picture").row(0, 24)[32]);
+            assert!(
+                (level - (40 + 4 * i as i32)).abs() <= 6,
+                "frame {i} came back with level {level}"
+            );
+        }
+    }
+    #[test]
+    fn what_is_encoded_decodes_with_key_frames_every_two_seconds() {
+        let encoding = Encoding {
+            width: 64,
+            height: 48,
+            fps: 5,
+            kbit_per_s: 500,
+        };
+        // All alike: at a change of scene the encoder would put in a key frame of its own.
+        let frames = (0..25).map(|_| vec![100; 64 * 48 * 3 / 2]);
+        let units = encoded(encoding, frames).expect("x264");
+        assert_eq!(units.len(), 25);
+        // A key frame brings its parameter sets (type 7) along.
+        let is_key = |unit: &Vec<u8>| {
+            unit.windows(4)
+                .any(|at| at[..3] == [0, 0, 1] && at[3] & 31 == 7)
+        };
+        let keys: Vec<usize> = (0..25).filter(|&i| is_key(&units[i])).collect();
+        assert_eq!(keys, [0, 10, 20]);
+        assert_eq!(decode(encoding, units.into_iter()).expect("libav"), 25);
+        let garbage = decode(encoding, [vec![0; 100]].into_iter());
+        assert!(matches!(garbage, Ok(0) | Err(CodecError::Broken(_))));
+    }
+}

@@ -1,0 +1,266 @@
+//! A figure: one thing as a list of filled outlines, built in metres and kept in canvas units.
+
+use tiny_skia::{Path, PathBuilder, Rect, Stroke, Transform};
+
+use super::shade::{Rgb, Shade};
+use crate::scene::{Facing, Object, Prop, View};
+
+/// What an outline is for the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Of the thing itself: counts for its box and covers what is behind.
+    Body,
+    /// Carries the thing, as a pole does: covers what is behind, does not count.
+    Fixture,
+    /// Shadow or glow: neither.
+    Air,
+}
+
+/// One filled outline, canvas units.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub path: Path,
+    pub colour: Rgb,
+    /// 255 is opaque.
+    pub alpha: u8,
+    pub part: Part,
+}
+
+/// Builds shapes in local metres: origin at the foot, x the way the thing looks, y up.
+pub(crate) struct Figure {
+    shapes: Vec<Shape>,
+    to_canvas: Transform,
+    shade: Shade,
+    part: Part,
+}
+
+/// A point in local metres.
+pub(super) type Point = (f32, f32);
+
+impl Figure {
+    pub fn of_object(object: &Object, view: &View, shade: Shade) -> Self {
+        let per_m = view.units_per_m(object.foot_y);
+        let (scale, lift) = (per_m * object.size, object.lift_m * per_m);
+        // Signs are never mirrored: their letters would be.
+        let mirrored = object.facing == Facing::Left && !object.class.is_sign();
+        let across = if mirrored { -scale } else { scale };
+        Self::new(
+            Transform::from_row(across, 0.0, 0.0, -scale, object.x, object.foot_y - lift),
+            shade,
+        )
+    }
+
+    pub fn of_prop(prop: &Prop, view: &View, shade: Shade) -> Self {
+        let scale = view.units_per_m(prop.foot_y) * prop.size;
+        Self::new(
+            Transform::from_row(scale, 0.0, 0.0, -scale, prop.x, prop.foot_y),
+            shade,
+        )
+    }
+
+    /// Built in canvas units directly.
+    pub fn on_canvas(shade: Shade) -> Self {
+        Self::new(Transform::identity(), shade)
+    }
+
+    fn new(to_canvas: Transform, shade: Shade) -> Self {
+        Self {
+            shapes: Vec::with_capacity(24),
+            to_canvas,
+            shade,
+            part: Part::Body,
+        }
+    }
+
+    /// What the outlines that follow are.
+    pub fn part(&mut self, part: Part) -> &mut Self {
+        self.part = part;
+        self
+    }
+
+    pub fn into_shapes(self) -> Vec<Shape> {
+        self.shapes
+    }
+
+    pub fn rect(&mut self, low: Point, high: Point, colour: Rgb) {
+        if let Some(rect) = rect_from(low, high) {
+            self.add(PathBuilder::from_rect(rect), colour, 255);
+        }
+    }
+
+    pub fn ellipse(&mut self, centre: Point, radius: Point, colour: Rgb) {
+        self.haze_ellipse(centre, radius, colour, 255);
+    }
+
+    /// An ellipse of `alpha` of 255.
+    pub fn haze_ellipse(&mut self, centre: Point, radius: Point, colour: Rgb, alpha: u8) {
+        let low = (centre.0 - radius.0, centre.1 - radius.1);
+        let high = (centre.0 + radius.0, centre.1 + radius.1);
+        if let Some(path) = rect_from(low, high).and_then(PathBuilder::from_oval) {
+            self.add(path, colour, alpha);
+        }
+    }
+
+    /// A polygon with sharp corners.
+    pub fn poly(&mut self, points: &[Point], colour: Rgb) {
+        let mut builder = PathBuilder::with_capacity(points.len() + 1, points.len() + 1);
+        for (i, &(x, y)) in points.iter().enumerate() {
+            if i == 0 {
+                builder.move_to(x, y)
+            } else {
+                builder.line_to(x, y)
+            }
+        }
+        builder.close();
+        if let Some(path) = builder.finish() {
+            self.add(path, colour, 255);
+        }
+    }
+
+    /// A polygon whose corners are cut by curves that begin `radius` metres before each corner.
+    pub fn smooth(&mut self, points: &[Point], radius: f32, colour: Rgb) {
+        let mut builder = PathBuilder::new();
+        let n = points.len();
+        for i in 0..n {
+            let (before, corner, after) = (points[(i + n - 1) % n], points[i], points[(i + 1) % n]);
+            let (start, end) = (
+                towards(corner, before, radius),
+                towards(corner, after, radius),
+            );
+            if i == 0 {
+                builder.move_to(start.0, start.1)
+            } else {
+                builder.line_to(start.0, start.1)
+            }
+            builder.quad_to(corner.0, corner.1, end.0, end.1);
+        }
+        builder.close();
+        if let Some(path) = builder.finish() {
+            self.add(path, colour, 255);
+        }
+    }
+
+    /// A rectangle with round corners.
+    pub fn panel(&mut self, low: Point, high: Point, radius: f32, colour: Rgb) {
+        self.smooth(
+            &[low, (high.0, low.1), high, (low.0, high.1)],
+            radius,
+            colour,
+        );
+    }
+
+    /// A bent line of `width` metres with round ends.
+    pub fn line(&mut self, points: &[Point], width: f32, colour: Rgb) {
+        let mut builder = PathBuilder::new();
+        for (i, &(x, y)) in points.iter().enumerate() {
+            if i == 0 {
+                builder.move_to(x, y)
+            } else {
+                builder.line_to(x, y)
+            }
+        }
+        if let Some(path) = builder.finish() {
+            self.stroke(&path, width, colour);
+        }
+    }
+
+    /// A circle's rim of `width` metres.
+    pub fn ring(&mut self, centre: Point, radius: f32, width: f32, colour: Rgb) {
+        if let Some(path) = PathBuilder::from_circle(centre.0, centre.1, radius) {
+            self.stroke(&path, width, colour);
+        }
+    }
+
+    /// An outline that shines: it keeps its colour at night.
+    pub fn lamp(&mut self, centre: Point, radius: Point, colour: Rgb) {
+        let shade = self.shade;
+        self.shade = shade.shining();
+        self.ellipse(centre, radius, colour);
+        self.shade = shade;
+    }
+
+    /// A pane of glass; at night a `lit` one shines.
+    pub fn window(&mut self, low: Point, high: Point, lit: bool) {
+        let shade = self.shade;
+        let colour = if lit && shade.glow_strength() > 0.0 {
+            self.shade = shade.shining();
+            [226, 188, 112]
+        } else {
+            [84, 100, 120]
+        };
+        self.rect(low, high, colour);
+        self.shade = shade;
+    }
+
+    /// Light around a lamp, when it is dark.
+    pub fn glow(&mut self, centre: Point, radius: Point, colour: Rgb) {
+        let strength = self.shade.glow_strength();
+        if strength <= 0.0 {
+            return;
+        }
+        let (shade, part) = (self.shade, self.part);
+        (self.shade, self.part) = (shade.shining(), Part::Air);
+        for share in [1.0, 0.72, 0.45] {
+            self.haze_ellipse(
+                centre,
+                (radius.0 * share, radius.1 * share),
+                colour,
+                (strength * 36.0) as u8,
+            );
+        }
+        (self.shade, self.part) = (shade, part);
+    }
+
+    /// A soft shadow on the ground, `half_width` metres to both sides.
+    pub fn shadow(&mut self, half_width: f32, depth: f32) {
+        let part = self.part;
+        self.part = Part::Air;
+        let alpha = self.shade.shadow_alpha();
+        for share in [1.08, 0.9, 0.7] {
+            self.haze_ellipse(
+                (0.0, 0.0),
+                (half_width * share, depth * share),
+                [12, 12, 20],
+                alpha,
+            );
+        }
+        self.part = part;
+    }
+
+    fn stroke(&mut self, path: &Path, width: f32, colour: Rgb) {
+        let stroke = Stroke {
+            width,
+            line_cap: tiny_skia::LineCap::Round,
+            line_join: tiny_skia::LineJoin::Round,
+            ..Stroke::default()
+        };
+        let scale = self.to_canvas.sy.abs();
+        if let Some(outline) = path.stroke(&stroke, scale) {
+            self.add(outline, colour, 255);
+        }
+    }
+
+    fn add(&mut self, path: Path, colour: Rgb, alpha: u8) {
+        if alpha == 0 {
+            return;
+        }
+        if let Some(path) = path.transform(self.to_canvas) {
+            self.shapes.push(Shape {
+                path,
+                colour: self.shade.apply(colour),
+                alpha,
+                part: self.part,
+            });
+        }
+    }
+}
+
+fn rect_from(low: Point, high: Point) -> Option<Rect> {
+    Rect::from_ltrb(low.0, low.1, high.0, high.1)
+}
+
+fn towards(from: Point, to: Point, distance: f32) -> Point {
+    let (dx, dy) = (to.0 - from.0, to.1 - from.1);
+    let share = (distance / (dx * dx + dy * dy).sqrt().max(1e-6)).min(0.5);
+    (from.0 + dx * share, from.1 + dy * share)
+}

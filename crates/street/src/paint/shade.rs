@@ -1,0 +1,157 @@
+//! How light and air change a colour before it is painted.
+
+use crate::scene::{Colour, Scene, Weather};
+
+/// Red, green, blue, 0..255.
+pub(crate) type Rgb = [u8; 3];
+
+/// Light that falls on a thing and the air before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shade {
+    gain: [f32; 3],
+    air: [f32; 3],
+    /// Share of the air's colour, 0..1.
+    air_share: f32,
+    darkness: f32,
+    shadow_alpha: u8,
+}
+
+impl Shade {
+    /// For a thing that stands at `foot_y`, canvas units: the farther, the more air.
+    pub fn at(scene: &Scene, foot_y: f32) -> Self {
+        let (dark, strength) = (scene.darkness, scene.weather_strength);
+        let near =
+            ((foot_y - scene.view.horizon_y) / (360.0 - scene.view.horizon_y)).clamp(0.0, 1.0);
+        let (grey, fog, shadow) = match scene.weather {
+            Weather::Clear => (0.0, 0.0, 46.0),
+            Weather::Overcast => (0.10, 0.04, 20.0),
+            Weather::Rain => (0.14, 0.14, 16.0),
+            Weather::Fog => (0.10, 0.72, 10.0),
+        };
+        let grey = 1.0 - grey * strength;
+        let gain = gain_of(dark).map(|g| g * grey);
+        let air = sky_low(scene).map(f32::from);
+        let shadow_alpha =
+            ((shadow * strength + 20.0 * (1.0 - strength)) * (1.0 - 0.6 * dark)) as u8;
+        Self {
+            gain,
+            air,
+            air_share: fog * strength * (1.0 - near).powf(1.3) * 0.95,
+            darkness: dark,
+            shadow_alpha,
+        }
+    }
+
+    /// The colour as the camera sees it.
+    pub fn apply(&self, colour: Rgb) -> Rgb {
+        std::array::from_fn(|i| {
+            let lit = f32::from(colour[i]) * self.gain[i];
+            (lit + (self.air[i] - lit) * self.air_share) as u8
+        })
+    }
+
+    /// The same air, but the thing has its own light.
+    #[must_use]
+    pub fn shining(self) -> Self {
+        Self {
+            gain: [1.0; 3],
+            air_share: self.air_share * 0.6,
+            ..self
+        }
+    }
+
+    /// 0 by day .. 1 at night.
+    pub fn glow_strength(&self) -> f32 {
+        ((self.darkness - 0.4) / 0.4).clamp(0.0, 1.0)
+    }
+
+    pub fn shadow_alpha(&self) -> u8 {
+        self.shadow_alpha
+    }
+}
+
+/// Day is neutral, dusk warm, night blue and dark, but never so dark that colours die.
+fn gain_of(darkness: f32) -> [f32; 3] {
+    const KEYS: [[f32; 3]; 3] = [[1.0, 1.0, 1.0], [0.88, 0.76, 0.72], [0.52, 0.54, 0.66]];
+    let place = darkness.clamp(0.0, 1.0) * 2.0;
+    let (key, share) = if place < 1.0 {
+        (0, place)
+    } else {
+        (1, place - 1.0)
+    };
+    std::array::from_fn(|i| KEYS[key][i] + (KEYS[key + 1][i] - KEYS[key][i]) * share)
+}
+
+/// Colour of the sky at the zenith.
+pub(super) fn sky_high(scene: &Scene) -> Rgb {
+    sky(
+        scene,
+        [[86, 142, 214], [82, 84, 140], [10, 14, 32]],
+        [150, 158, 168],
+    )
+}
+
+/// Colour of the sky at the horizon, and of the air.
+pub(super) fn sky_low(scene: &Scene) -> Rgb {
+    sky(
+        scene,
+        [[190, 214, 236], [226, 150, 104], [34, 40, 64]],
+        [196, 200, 206],
+    )
+}
+
+fn sky(scene: &Scene, keys: [Rgb; 3], grey: Rgb) -> Rgb {
+    let place = scene.darkness.clamp(0.0, 1.0) * 2.0;
+    let (key, share) = if place < 1.0 {
+        (0, place)
+    } else {
+        (1, place - 1.0)
+    };
+    let clear = mix(keys[key], keys[key + 1], share);
+    let cover = if scene.weather == Weather::Clear {
+        0.0
+    } else {
+        0.85 * scene.weather_strength
+    };
+    let dim = gain_of(scene.darkness).map(|g| g * g * g);
+    let grey = std::array::from_fn(|i| (f32::from(grey[i]) * dim[i]) as u8);
+    mix(clear, grey, cover)
+}
+
+/// From `a` to `b` by `share` of 1.
+pub(super) fn mix(a: Rgb, b: Rgb, share: f32) -> Rgb {
+    std::array::from_fn(|i| (f32::from(a[i]) + (f32::from(b[i]) - f32::from(a[i])) * share) as u8)
+}
+
+/// Darker (`factor` below 1) or lighter, towards black or white.
+pub(super) fn tone(colour: Rgb, factor: f32) -> Rgb {
+    if factor <= 1.0 {
+        mix([0, 0, 0], colour, factor)
+    } else {
+        mix(colour, [255, 255, 255], factor - 1.0)
+    }
+}
+
+/// One paint of that colour; `look` varies it a little, well within what people call by the same name.
+pub(super) fn paint_of(colour: Colour, look: u32) -> Rgb {
+    let base: [i32; 3] = match colour {
+        Colour::Red => [208, 32, 38],
+        Colour::Orange => [242, 128, 20],
+        Colour::Yellow => [246, 216, 44],
+        Colour::Green => [36, 148, 62],
+        Colour::Blue => [36, 84, 204],
+        Colour::Purple => [128, 50, 168],
+        Colour::White => [238, 238, 234],
+        Colour::Black => [28, 28, 32],
+    };
+    std::array::from_fn(|i| {
+        let jitter = ((look >> (8 + 5 * i)) & 31) as i32 - 16;
+        (base[i] + jitter * 3 / 4).clamp(8, 250) as u8
+    })
+}
+
+/// One of `options`, chosen by some bits of `look` (`at` tells choices of one thing apart).
+pub(super) fn pick<T: Copy, const N: usize>(look: u32, at: u32, options: [T; N]) -> T {
+    let mixed = (look ^ at.wrapping_mul(0x9E37_79B9)).wrapping_mul(0x85EB_CA6B);
+    options[(mixed >> 16) as usize % N]
+}

@@ -1,0 +1,190 @@
+//! Questions about a picture with their answers, for evaluation. The forms of the questions stand here alone; the
+//! trainer of the embedded model gets them from [`phrases`] through the header of the record stream.
+
+use rand::RngExt;
+
+use super::{
+    chance,
+    scene::{Class, Colour},
+    truth::{Seen, Truth},
+};
+use spotter_core::{NormBox, Task};
+
+const THING: &str = "{thing}";
+const THINGS: &str = "{things}";
+const COLOURED_THING: &str = "{colour} {thing}";
+const COLOURED_THINGS: &str = "{colour} {things}";
+const YES_NO: &str = "Is there {a thing}?";
+const COUNT: &str = "How many {things} are there?";
+const COLOUR: &str = "What colour is the {thing}?";
+const YES: &str = "Yes";
+const NO: &str = "No";
+/// Counts are answered in one digit.
+const COUNT_MAX: usize = 9;
+
+/// What is true of a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expected {
+    /// Exactly these boxes.
+    Boxes(Vec<NormBox>),
+    /// One point in each of these boxes, and no other point.
+    PointsIn(Vec<NormBox>),
+    /// This text.
+    Text(String),
+}
+
+/// What a question tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Boxes.
+    Detect,
+    /// Points.
+    Point,
+    /// "Is there ...?"
+    YesNo,
+    /// "How many ...?"
+    Count,
+    /// "What colour ...?"
+    Colour,
+}
+
+/// A task with its true answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// What it tests.
+    pub kind: Kind,
+    /// What it is about.
+    pub class: Class,
+    /// What to ask.
+    pub task: Task,
+    /// What to hear.
+    pub expected: Expected,
+}
+
+/// Every form of words, with its placeholders: `{thing}` a class's name, `{things}` its plural, `{a thing}` the name
+/// with its article, `{colour}` a colour.
+pub fn phrases() -> serde_json::Value {
+    serde_json::json!({
+        "detect": [THING, THINGS],
+        "detect_coloured": [COLOURED_THING, COLOURED_THINGS],
+        "yes_no": YES_NO,
+        "count": COUNT,
+        "colour": COLOUR,
+        "yes": YES,
+        "no": NO,
+    })
+}
+
+/// Questions whose answers are certain: a class of which an object is ignored is not asked about. `seed` chooses which
+/// absent things are asked for.
+pub fn questions(truth: &Truth, seed: u64) -> Vec<Question> {
+    let mut rng = chance::rng(seed, chance::QUESTIONS);
+    let sure: Vec<Class> = Class::ALL
+        .into_iter()
+        .filter(|&class| !truth.unsure(class))
+        .collect();
+    let (there, absent): (Vec<Class>, Vec<Class>) = sure
+        .into_iter()
+        .partition(|&class| truth.present(class).next().is_some());
+    let mut all = Vec::new();
+    for &class in &there {
+        about_present(
+            truth,
+            class,
+            rng.random_range(0..Colour::ALL.len()),
+            &mut all,
+        );
+    }
+    // Two absent classes, one after the other from a random one on.
+    if !absent.is_empty() {
+        let first = rng.random_range(0..absent.len());
+        for i in 0..absent.len().min(2) {
+            about_absent(absent[(first + i) % absent.len()], &mut all);
+        }
+    }
+    all
+}
+
+fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec<Question>) {
+    let seen: Vec<&Seen> = truth.present(class).collect();
+    let boxes = |colour: Option<Colour>| -> Vec<NormBox> {
+        let fits = |one: &&&Seen| colour.is_none() || one.colour == colour;
+        seen.iter()
+            .filter(fits)
+            .map(|one| one.box_in_frame)
+            .collect()
+    };
+    all.push(detect(THING, class, None, boxes(None)));
+    all.push(detect(THINGS, class, None, boxes(None)));
+    all.push(point(class, boxes(None)));
+    all.push(query(Kind::YesNo, YES_NO, class, YES));
+    if seen.len() <= COUNT_MAX {
+        all.push(query(Kind::Count, COUNT, class, &seen.len().to_string()));
+    }
+    if !class.coloured() {
+        return;
+    }
+    for colour in Colour::ALL {
+        let matching = boxes(Some(colour));
+        // Colours that are there, and one more that may not be.
+        if !matching.is_empty() || colour.index() == other_colour {
+            all.push(detect(COLOURED_THING, class, Some(colour), matching));
+        }
+    }
+    if let ([only], false) = (seen.as_slice(), class == Class::Person)
+        && let Some(colour) = only.colour
+    {
+        all.push(query(Kind::Colour, COLOUR, class, colour.name()));
+    }
+}
+
+fn about_absent(class: Class, all: &mut Vec<Question>) {
+    all.push(detect(THING, class, None, Vec::new()));
+    all.push(point(class, Vec::new()));
+    all.push(query(Kind::YesNo, YES_NO, class, NO));
+    all.push(query(Kind::Count, COUNT, class, "0"));
+}
+
+fn detect(form: &str, class: Class, colour: Option<Colour>, boxes: Vec<NormBox>) -> Question {
+    Question {
+        kind: Kind::Detect,
+        class,
+        task: Task::Detect {
+            object: filled(form, class, colour),
+        },
+        expected: Expected::Boxes(boxes),
+    }
+}
+
+fn point(class: Class, boxes: Vec<NormBox>) -> Question {
+    Question {
+        kind: Kind::Point,
+        class,
+        task: Task::Point {
+            object: filled(THING, class, None),
+        },
+        expected: Expected::PointsIn(boxes),
+    }
+}
+
+fn query(kind: Kind, form: &str, class: Class, answer: &str) -> Question {
+    Question {
+        kind,
+        class,
+        task: Task::Query {
+            question: filled(form, class, None),
+            choices: Vec::new(),
+        },
+        expected: Expected::Text(answer.into()),
+    }
+}
+
+fn filled(form: &str, class: Class, colour: Option<Colour>) -> String {
+    form.replace("{a thing}", &super::words::a(class))
+        .replace(THINGS, class.plural())
+        .replace(THING, class.name())
+        .replace("{colour}", colour.map_or("", Colour::name))
+}
+
+#[cfg(test)]
+mod tests;

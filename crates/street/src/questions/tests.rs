@@ -1,0 +1,74 @@
+use super::*;
+use crate::{
+    scene::{Identity, Layout, Light, Weather},
+    truth::Standing,
+};
+
+fn seen(class: Class, colour: Option<Colour>, standing: Standing) -> Seen {
+    Seen {
+        identity: Identity::Nobody,
+        class,
+        colour,
+        box_in_frame: NormBox::from_corners(0.1, 0.1, 0.3, 0.2),
+        visible: 0.8,
+        standing,
+    }
+}
+
+fn ask(seen: Vec<Seen>, text: &str) -> Option<Expected> {
+    let truth = Truth {
+        layout: Layout::Park,
+        light: Light::Day,
+        weather: Weather::Clear,
+        seen,
+    };
+    // Absent things are drawn by chance: look at many draws.
+    (0..64)
+        .flat_map(|seed| questions(&truth, seed))
+        .find(|q| q.task.text() == text)
+        .map(|q| q.expected)
+}
+
+fn text(answer: &str) -> Option<Expected> {
+    Some(Expected::Text(answer.into()))
+}
+
+#[test]
+fn answers_follow_from_the_truth() {
+    let bus = |colour| seen(Class::Bus, Some(colour), Standing::Present);
+    let two = || vec![bus(Colour::Red), bus(Colour::Blue)];
+    assert_eq!(ask(two(), "How many buses are there?"), text("2"));
+    assert_eq!(ask(two(), "Is there a bus?"), text("Yes"));
+    assert_eq!(ask(two(), "Is there a cat?"), text("No"));
+    assert_eq!(ask(two(), "How many cats are there?"), text("0"));
+    assert_eq!(
+        ask(two(), "What colour is the bus?"),
+        None,
+        "which of the two?"
+    );
+    assert_eq!(
+        ask(vec![bus(Colour::Red)], "What colour is the bus?"),
+        text("red")
+    );
+    assert_eq!(
+        ask(two(), "red bus"),
+        Some(Expected::Boxes(vec![two()[0].box_in_frame]))
+    );
+    assert_eq!(ask(two(), "green bus"), Some(Expected::Boxes(Vec::new())));
+    assert!(matches!(ask(two(), "buses"), Some(Expected::Boxes(boxes)) if boxes.len() == 2));
+}
+
+#[test]
+fn nothing_is_asked_about_a_class_with_an_ignored_object() {
+    let bus = |standing| seen(Class::Bus, Some(Colour::Red), standing);
+    let both = || vec![bus(Standing::Present), bus(Standing::Ignored)];
+    for text in [
+        "bus",
+        "buses",
+        "red bus",
+        "Is there a bus?",
+        "How many buses are there?",
+    ] {
+        assert_eq!(ask(both(), text), None, "{text}");
+    }
+}

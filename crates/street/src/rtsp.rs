@@ -1,0 +1,351 @@
+//! An RTSP camera on this machine whose pictures are drawn when they are due.
+//!
+//! The time handed to the drawing is the capture time that the camera publishes: a picture's PTS is the running time of
+//! its drawing, and sender reports map running time to the wall clock without the encoder's delay in between.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use gstreamer::{self as gst, glib, prelude::*};
+use gstreamer_app::{AppSrc, AppSrcCallbacks};
+use gstreamer_rtsp_server::{self as rtsp_server, prelude::*};
+use tracing::error;
+
+use spotter_core::{Clock, PixelFormat, WallTime};
+
+/// What the camera is like. Not printable, because it holds a password.
+#[derive(Clone)]
+pub struct StreetOptions {
+    /// Where it listens; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// Path of the stream, e.g. `/street`.
+    pub mount: String,
+    /// Pixels across and down, even.
+    pub size: (u32, u32),
+    /// Frames a second.
+    pub fps: u32,
+    /// Bits of the encoded video, thousands a second.
+    pub bitrate_kbps: u32,
+    /// What the drawing gives, packed without padding: RGB is width * height * 3 bytes, I420 and NV12 half of that.
+    pub format: PixelFormat,
+    /// User and password that a viewer must give.
+    pub login: Option<(String, String)>,
+}
+
+/// Why the camera cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StreetError {
+    /// GStreamer is not usable.
+    #[error("GStreamer cannot start: {0}; install its base, good and ugly plugins")]
+    GStreamer(#[from] glib::Error),
+    /// The address is taken or not ours.
+    #[error("the RTSP camera cannot listen on {0}: {1}; choose another address")]
+    Listen(SocketAddr, glib::BoolError),
+    /// Something in GStreamer's RTSP server refused.
+    #[error("the RTSP camera cannot be set up: {0}")]
+    SetUp(#[from] glib::BoolError),
+    /// No thread.
+    #[error("the RTSP camera has no thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// What the source is given.
+#[derive(Clone, Copy)]
+enum Content {
+    /// Pictures, to be encoded.
+    Pictures(PixelFormat),
+    /// Access units of H.264.
+    Units,
+}
+
+/// The camera while it runs; dropping it hangs up on all viewers.
+pub struct RtspStreet {
+    main_loop: glib::MainLoop,
+    thread: Option<JoinHandle<()>>,
+    address: SocketAddr,
+    mount: String,
+}
+
+impl RtspStreet {
+    /// Starts listening. `draw` is called in a GStreamer thread when a picture is due, while anybody watches, with the
+    /// time to draw; it gives the bytes of one picture in the format of the options.
+    pub fn start(
+        options: StreetOptions,
+        clock: Arc<dyn Clock>,
+        draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
+    ) -> Result<Self, StreetError> {
+        let content = Content::Pictures(options.format);
+        Self::serve(options, content, clock, draw)
+    }
+
+    /// The same with access units of H.264 instead of pictures, which are sent as they are: `next` gives one with start
+    /// codes whenever a picture is due. Format and bit rate of the options mean nothing then.
+    pub fn play(
+        options: StreetOptions,
+        clock: Arc<dyn Clock>,
+        next: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
+    ) -> Result<Self, StreetError> {
+        Self::serve(options, Content::Units, clock, next)
+    }
+
+    fn serve(
+        options: StreetOptions,
+        content: Content,
+        clock: Arc<dyn Clock>,
+        draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
+    ) -> Result<Self, StreetError> {
+        gst::init()?;
+        let server = rtsp_server::RTSPServer::new();
+        server.set_address(&options.listen.ip().to_string());
+        server.set_service(&options.listen.port().to_string());
+        let factory = factory(&options, content, clock, draw);
+        if let Some((user, password)) = &options.login {
+            demand_login(&server, &factory, user, password);
+        }
+        let mounts = server
+            .mount_points()
+            .ok_or_else(|| glib::bool_error!("the server has no mount points"))?;
+        mounts.add_factory(&options.mount, factory);
+
+        // A context of its own, so that neither the program's nor another camera's loop is needed.
+        let context = glib::MainContext::new();
+        let main_loop = glib::MainLoop::new(Some(&context), false);
+        let source = server
+            .attach(Some(&context))
+            .map_err(|e| StreetError::Listen(options.listen, e))?;
+        let port = u16::try_from(server.bound_port()).unwrap_or_default();
+        let thread = std::thread::Builder::new()
+            .name("street-rtsp".into())
+            .spawn({
+                let main_loop = main_loop.clone();
+                move || serve(&context, &main_loop, &server, source)
+            })?;
+        Ok(Self {
+            main_loop,
+            thread: Some(thread),
+            address: SocketAddr::new(options.listen.ip(), port),
+            mount: options.mount,
+        })
+    }
+
+    /// `rtsp://` with the address it really listens on.
+    pub fn url(&self) -> String {
+        format!("rtsp://{}{}", self.address, self.mount)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for RtspStreet {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        // The loop can only be ended once it runs, so the end is asked for inside of it. (`invoke` could run right here.)
+        let main_loop = self.main_loop.clone();
+        let quit = move || {
+            main_loop.quit();
+            glib::ControlFlow::Break
+        };
+        glib::idle_source_new(None, glib::Priority::DEFAULT, quit)
+            .attach(Some(&self.main_loop.context()));
+        if thread.join().is_err() {
+            error!("the RTSP camera's thread ended abnormally");
+        }
+    }
+}
+
+fn serve(
+    context: &glib::MainContext,
+    main_loop: &glib::MainLoop,
+    server: &rtsp_server::RTSPServer,
+    source: glib::SourceId,
+) {
+    let served = context.with_thread_default(|| {
+        main_loop.run();
+        // Stop listening, hang up, and let what this sets off be done.
+        if let Some(source) = context.find_source_by_id(&source) {
+            source.destroy();
+        }
+        server.client_filter(Some(&mut |_, _| rtsp_server::RTSPFilterResult::Remove));
+        while context.iteration(false) {}
+    });
+    if let Err(e) = served {
+        error!("the RTSP camera's loop belongs to another thread: {e}");
+    }
+}
+
+fn factory(
+    options: &StreetOptions,
+    content: Content,
+    clock: Arc<dyn Clock>,
+    draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
+) -> rtsp_server::RTSPMediaFactory {
+    let (width, height) = options.size;
+    let fps = options.fps.max(1);
+    let size = format!("width={width},height={height},framerate={fps}/1");
+    let made = match content {
+        Content::Pictures(format) => {
+            let (format, convert) = match format {
+                PixelFormat::Rgb => ("RGB", "! videoconvert "),
+                PixelFormat::I420 => ("I420", ""),
+                PixelFormat::Nv12 => ("NV12", ""),
+            };
+            let (kbps, key_every) = (options.bitrate_kbps, fps * 2);
+            format!(
+                "caps=video/x-raw,format={format},{size} {convert}\
+                 ! x264enc tune=zerolatency speed-preset=veryfast bitrate={kbps} key-int-max={key_every} \
+                 ! video/x-h264,profile=main"
+            )
+        }
+        Content::Units => {
+            format!("caps=video/x-h264,stream-format=byte-stream,alignment=au,{size}")
+        }
+    };
+    let factory = rtsp_server::RTSPMediaFactory::new();
+    factory.set_shared(true);
+    factory.set_launch(&format!(
+        "( appsrc name=pictures is-live=true format=time block=false max-buffers=2 leaky-type=downstream \
+         {made} ! h264parse ! rtph264pay name=pay0 pt=96 config-interval=-1 )"
+    ));
+    // Shared, because every first viewer makes a new pipeline of the same camera.
+    let draw = Arc::new(Mutex::new(draw));
+    factory.connect_media_configure(move |_, media| {
+        let element = media.element();
+        let pictures = element
+            .downcast_ref::<gst::Bin>()
+            .and_then(|bin| bin.by_name("pictures"))
+            .and_then(|element| element.downcast::<AppSrc>().ok());
+        let Some(pictures) = pictures else {
+            error!("the RTSP camera's pipeline has no source");
+            return;
+        };
+        let (clock, draw) = (clock.clone(), draw.clone());
+        let interval = Duration::from_secs(1) / fps;
+        let need_data = move |source: &AppSrc, _: u32| {
+            push_when_due(source, interval, clock.as_ref(), |wall| {
+                let mut draw = draw.lock().unwrap_or_else(PoisonError::into_inner);
+                draw(wall)
+            });
+        };
+        pictures.set_callbacks(AppSrcCallbacks::builder().need_data(need_data).build());
+        media.connect_prepared(report_capture_times);
+    });
+    factory
+}
+
+/// Waits for the next multiple of the interval, draws and pushes. Runs in the appsrc's own thread; when the pipeline
+/// ends meanwhile, it comes back within one interval.
+fn push_when_due(
+    source: &AppSrc,
+    interval: Duration,
+    clock: &dyn Clock,
+    draw: impl FnOnce(WallTime) -> Vec<u8>,
+) {
+    // A live source is asked while it plays, so this is there; without it, any pace will do.
+    let running = source.current_running_time().unwrap_or_default();
+    let late_ns = u128::from(running.nseconds()) % interval.as_nanos();
+    std::thread::sleep(interval - Duration::from_nanos(late_ns as u64));
+    let (running, wall) = both_clocks(source, clock);
+    let mut buffer = gst::Buffer::from_mut_slice(draw(wall));
+    if let Some(buffer) = buffer.get_mut() {
+        buffer.set_pts(running);
+        buffer.set_duration(gst::ClockTime::try_from(interval).ok());
+    }
+    // Refused only when the pipeline is ending.
+    let _ = source.push_buffer(buffer);
+}
+
+/// The pipeline's time and the wall clock's at one moment. A thread that was held up between the two readings reads
+/// again: a picture would else show another time than the one it claims.
+fn both_clocks(source: &AppSrc, clock: &dyn Clock) -> (Option<gst::ClockTime>, WallTime) {
+    const TRIES: usize = 10;
+    const APART_MAX: gst::ClockTime = gst::ClockTime::from_mseconds(1);
+    let mut found = (None, clock.wall());
+    for _ in 0..TRIES {
+        let before = source.current_running_time();
+        found = (before, clock.wall());
+        let apart = source.current_running_time().zip(before);
+        if apart.is_none_or(|(after, before)| after.saturating_sub(before) < APART_MAX) {
+            break;
+        }
+    }
+    found
+}
+
+/// Sender reports map to the time of drawing; by default to that of sending, encoder delay included. They come every
+/// second instead of every five, so that a viewer soon knows.
+fn report_capture_times(media: &rtsp_server::RTSPMedia) {
+    let pipeline = media
+        .element()
+        .parent()
+        .and_then(|parent| parent.downcast::<gst::Bin>().ok());
+    let Some(pipeline) = pipeline else { return };
+    for element in pipeline.iterate_elements().into_iter().flatten() {
+        if element
+            .factory()
+            .is_some_and(|factory| factory.name() == "rtpbin")
+        {
+            element.set_property("rtcp-sync-send-time", false);
+            let session =
+                element.emit_by_name::<Option<glib::Object>>("get-internal-session", &[&0_u32]);
+            if let Some(session) = session {
+                session.set_property("rtcp-min-interval", 1_000_000_000_u64);
+            }
+        }
+    }
+}
+
+fn demand_login(
+    server: &rtsp_server::RTSPServer,
+    factory: &rtsp_server::RTSPMediaFactory,
+    user: &str,
+    password: &str,
+) {
+    let auth = rtsp_server::RTSPAuth::new();
+    let token = rtsp_server::RTSPToken::builder()
+        .field("media.factory.role", user)
+        .build();
+    let basic = rtsp_server::RTSPAuth::make_basic(user, password);
+    auth.add_basic(basic.as_str(), &token);
+    server.set_auth(Some(&auth));
+    factory.add_role_from_structure(
+        &gst::Structure::builder(user)
+            .field("media.factory.access", true)
+            .field("media.factory.construct", true)
+            .build(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spotter_core::SystemClock;
+
+    #[test]
+    fn it_ends_even_before_it_has_begun_and_frees_its_port() {
+        let mut listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        for _ in 0..20 {
+            let options = StreetOptions {
+                listen,
+                mount: "/street".into(),
+                size: (64, 48),
+                fps: 5,
+                bitrate_kbps: 100,
+                format: PixelFormat::Rgb,
+                login: None,
+            };
+            let clock = Arc::new(SystemClock::new());
+            let street = RtspStreet::start(options, clock, |_| vec![0; 64 * 48 * 3]).unwrap();
+            listen = street.address();
+            assert_eq!(street.url(), format!("rtsp://{listen}/street"));
+        }
+    }
+}

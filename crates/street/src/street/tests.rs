@@ -1,0 +1,139 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::{
+    records::MAX_OBJECTS,
+    truth::{Standing, truth},
+};
+
+fn at_ms(ms: i64) -> WallTime {
+    WallTime::from_unix_millis(1_790_000_000_000 + ms)
+}
+
+#[test]
+fn the_same_moment_shows_the_same_street() {
+    let (street, again) = (Street::new(7), Street::new(7));
+    let first = street.at(at_ms(5_000));
+    assert_ne!(first, street.at(at_ms(6_000)));
+    assert_eq!(
+        first,
+        street.at(at_ms(5_000)),
+        "asking for another moment in between changes nothing"
+    );
+    assert_eq!(first, again.at(at_ms(5_000)));
+    assert_ne!(first.objects, Street::new(8).at(at_ms(5_000)).objects);
+}
+
+#[test]
+fn a_still_street_never_changes() {
+    let street = Street::still(7, at_ms(5_000));
+    assert_eq!(street.at(at_ms(0)), street.at(at_ms(100_000)));
+    assert_eq!(street.at(at_ms(0)), Street::new(7).at(at_ms(5_000)));
+}
+
+/// Things may appear and go; while they are there, they move smoothly, and nothing else of them changes.
+#[test]
+fn things_move_smoothly() {
+    let street = Street::new(3);
+    let mut followed = 0;
+    for tick in 0..3_000 {
+        let (before, after) = (
+            street.at(at_ms(tick * 200)),
+            street.at(at_ms(tick * 200 + 40)),
+        );
+        for a in before.objects.iter().filter(|a| !a.class.is_sign()) {
+            let Some(b) = after
+                .objects
+                .iter()
+                .find(|b| (b.class, b.look) == (a.class, a.look))
+            else {
+                continue;
+            };
+            followed += 1;
+            assert!((a.x - b.x).abs() < 8.0, "{a:?} -> {b:?}");
+            assert!((a.lift_m - b.lift_m).abs() < 0.2, "{a:?} -> {b:?}");
+            assert_eq!(
+                (a.colour, a.foot_y, a.variant),
+                (b.colour, b.foot_y, b.variant)
+            );
+        }
+        assert_eq!(before.props, after.props);
+        assert_eq!(before.backdrop, after.backdrop);
+        assert!((before.darkness - after.darkness).abs() < 0.01);
+    }
+    assert!(followed > 5_000, "{followed}");
+}
+
+#[test]
+fn vehicles_enter_and_leave_outside_of_the_picture() {
+    let street = Street::new(4);
+    let outside = |o: &Object| !(60.0..580.0).contains(&o.x);
+    let known = |all: &[Object], o: &Object| all.iter().any(|other| other.look == o.look);
+    let mut there: Option<Vec<Object>> = None;
+    for tick in 0..15_000 {
+        let mut now = street.at(at_ms(tick * 40)).objects;
+        now.retain(|o| o.class.is_vehicle());
+        let before = there.replace(now.clone()).unwrap_or_else(|| now.clone());
+        for new in now.iter().filter(|o| !known(&before, o)) {
+            assert!(outside(new), "appeared in the picture: {new:?}");
+        }
+        for gone in before.iter().filter(|o| !known(&now, o)) {
+            assert!(outside(gone), "left in the picture: {gone:?}");
+        }
+    }
+}
+
+#[test]
+fn the_street_is_neither_empty_nor_crowded() {
+    let street = Street::new(1);
+    let present = |scene: &Scene| {
+        truth(scene)
+            .seen
+            .iter()
+            .filter(|s| s.standing == Standing::Present)
+            .count()
+    };
+    let scenes = (0..360).map(|i| street.at(at_ms(i * 10_000)));
+    let counts: Vec<usize> = scenes
+        .map(|scene| {
+            assert!(scene.objects.len() <= MAX_OBJECTS);
+            present(&scene)
+        })
+        .collect();
+    let usual = counts.iter().filter(|n| (3..=9).contains(*n)).count();
+    assert!(usual * 10 >= counts.len() * 9, "{counts:?}");
+}
+
+#[test]
+fn no_passage_is_longer_than_its_slot() {
+    for route in ROUTES {
+        assert!(
+            route.takes_s.0 < route.takes_s.1 && route.takes_s.1 < route.slot_s,
+            "{route:?}"
+        );
+    }
+}
+
+/// Whoever scores something that follows things needs to know who is who.
+#[test]
+fn everybody_has_a_name_through_one_stay_and_nobody_else_has_it() {
+    let street = Street::new(5);
+    let mut known: BTreeMap<Identity, Object> = BTreeMap::new();
+    let mut passed = BTreeSet::new();
+    for tick in 0..1_500 {
+        let objects = street.at(at_ms(tick * 400)).objects;
+        let mut now: BTreeMap<Identity, Object> = Default::default();
+        for object in objects {
+            assert_eq!(now.insert(object.identity, object), None, "twice at a time");
+        }
+        for (identity, object) in &now {
+            let Some(before) = known.get(identity) else {
+                assert!(passed.insert(*identity), "{identity:?} came back");
+                continue;
+            };
+            assert_eq!((before.class, before.look), (object.class, object.look));
+        }
+        known = now;
+    }
+    assert!(passed.len() > 150, "{}", passed.len());
+}

@@ -1,0 +1,231 @@
+//! The time burnt into a picture, so that anybody can know how right a published capture time is.
+//!
+//! ```text
+//!   ┌ 48 blocks: Unix milliseconds, highest bit first ┬ 16 blocks: their checksum ┐   a strip along the upper edge,
+//!   │ ■ ■ □ ■ □ □ …  black is 0, white is 1           │ □ ■ ■ …                   │   1/45 of the picture's height
+//!   └─────────────────────────────────────────────────┴───────────────────────────┘
+//! ```
+//!
+//! Blocks are as wide as a 64th of the picture, so they live through H.264 and through scaling down to two pixels a block.
+//! What cannot be read for sure is not read: a grey block or a wrong checksum is no time.
+//!
+//! Belongs here: writing and reading of the strip. Does not belong here: what is made of the difference.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use spotter_core::{Picture, PixelFormat, WallTime};
+
+/// Blocks side by side: a bit each.
+const BLOCKS: usize = 64;
+const CHECKSUM_BITS: u32 = 16;
+/// The strip's share of the picture's height. In the sky, and thin: the model answers as without it.
+const HEIGHT_SHARE: usize = 45;
+/// As video writes them.
+const BLACK: u8 = 16;
+const WHITE: u8 = 235;
+/// No colour, in a plane of U or V.
+const GREY: u8 = 128;
+/// What a decoder may make of them.
+const BLACK_MAX: u32 = 80;
+const WHITE_MIN: u32 = 170;
+
+/// Writes `wall`, rounded down to a millisecond, into a packed I420 picture of `width` x `height` pixels. A picture that is
+/// too small for the blocks, or shorter than its size says, is left alone.
+pub fn burn(wall: WallTime, i420: &mut [u8], (width, height): (u32, u32)) {
+    let (width, height) = (width as usize, height as usize);
+    let half = (width.div_ceil(2), height.div_ceil(2));
+    let whole = width * height + 2 * half.0 * half.1;
+    let Some(rows) = rows(width, height).filter(|_| i420.len() == whole) else {
+        return;
+    };
+    let word = word_of(wall);
+    let (luma, chroma) = i420.split_at_mut(width * height);
+    for row in luma.chunks_exact_mut(width).take(rows) {
+        for (x, pixel) in row.iter_mut().enumerate() {
+            let bit = word >> (BLOCKS - 1 - x * BLOCKS / width) & 1;
+            *pixel = if bit == 1 { WHITE } else { BLACK };
+        }
+    }
+    for plane in chroma.chunks_exact_mut(half.0 * half.1) {
+        plane[..half.0 * rows.div_ceil(2)].fill(GREY);
+    }
+}
+
+/// The time that was burnt into a picture; `None` when there is none or it cannot be read for sure. Brings a picture that
+/// lies on a device to the host.
+pub fn read(picture: &Picture) -> Option<WallTime> {
+    let (width, height) = (picture.width(), picture.height());
+    let rows = rows(width, height)?;
+    // The middle of the strip and of each block, where neighbours shine in least.
+    let lines: Vec<&[u8]> = (rows / 4..rows - rows / 4)
+        .map(|y| picture.row(0, y))
+        .collect();
+    let (step, first) = match picture.format() {
+        // Green is most of the brightness.
+        PixelFormat::Rgb => (3, 1),
+        PixelFormat::Nv12 | PixelFormat::I420 => (1, 0),
+    };
+    let mut word = 0;
+    for block in 0..BLOCKS {
+        let edge = |quarters: usize| (block * 4 + quarters) * width / (BLOCKS * 4);
+        let (from, to) = (edge(1), edge(3).max(edge(1) + 1));
+        let pixels = lines
+            .iter()
+            .flat_map(|line| (from..to).map(|x| u32::from(line[x * step + first])));
+        let (count, sum) = pixels.fold((0, 0), |(count, sum), pixel| (count + 1, sum + pixel));
+        word = word << 1 | bit_of(sum / count)?;
+    }
+    wall_of(word)
+}
+
+fn bit_of(brightness: u32) -> Option<u64> {
+    match brightness {
+        ..=BLACK_MAX => Some(0),
+        WHITE_MIN.. => Some(1),
+        _ => None,
+    }
+}
+
+/// Rows of the strip; `None` when the picture is too small for it.
+fn rows(width: usize, height: usize) -> Option<usize> {
+    let rows = (height / HEIGHT_SHARE).max(2);
+    (width >= 2 * BLOCKS && height > rows).then_some(rows)
+}
+
+fn word_of(wall: WallTime) -> u64 {
+    // Milliseconds fit into 48 bits until the year 10889.
+    let millis = wall.unix_millis() as u64 & (u64::MAX >> CHECKSUM_BITS);
+    millis << CHECKSUM_BITS | checksum(millis)
+}
+
+fn wall_of(word: u64) -> Option<WallTime> {
+    let millis = word >> CHECKSUM_BITS;
+    let right = checksum(millis) == word & (u64::MAX >> (64 - CHECKSUM_BITS));
+    right.then(|| WallTime::from_unix_millis(millis as i64))
+}
+
+fn checksum(millis: u64) -> u64 {
+    xxh3_64(&millis.to_le_bytes()) >> (64 - CHECKSUM_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        Street, draw_i420,
+        h264::{Encoding, through_h264},
+    };
+    use spotter_core::{ColourRange, Matrix};
+
+    const NOW: WallTime = WallTime::from_unix_millis(1_787_393_730_123);
+
+    fn i420(bytes: Vec<u8>, width: usize, height: usize) -> Picture {
+        let (luma, chroma) = bytes.split_at(width * height);
+        let (u, v) = chroma.split_at(chroma.len() / 2);
+        let planes = vec![luma.to_vec(), u.to_vec(), v.to_vec()];
+        let half = width.div_ceil(2);
+        let colour = (Matrix::Bt601, ColourRange::Limited);
+        let strides = [width, half, half];
+        Picture::new(
+            PixelFormat::I420,
+            (width, height),
+            strides,
+            colour,
+            Arc::new(planes),
+        )
+        .unwrap()
+    }
+
+    /// The luma of a picture made smaller by averaging, as RGB.
+    fn smaller(picture: &Picture, width: usize, height: usize) -> Picture {
+        let (from_w, from_h) = (picture.width(), picture.height());
+        let mut rgb = Vec::new();
+        for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
+            let rows =
+                y * from_h / height..((y + 1) * from_h / height).max(y * from_h / height + 1);
+            let columns =
+                x * from_w / width..((x + 1) * from_w / width).max(x * from_w / width + 1);
+            let all: Vec<u32> = rows
+                .flat_map(|y| picture.row(0, y)[columns.clone()].iter().map(|&p| p.into()))
+                .collect();
+            let mean = (all.iter().sum::<u32>() / all.len() as u32) as u8;
+            rgb.extend([mean; 3]);
+        }
+        Picture::from_rgb(width, height, rgb).unwrap()
+    }
+
+    #[test]
+    fn every_size_carries_the_time_and_nothing_else_of_the_picture_changes() {
+        for (width, height) in [(128, 72), (320, 180), (641, 361), (640, 360), (1920, 1080)] {
+            let plain = draw_i420(&Street::new(7).at(NOW), width, height);
+            let mut burnt = plain.clone();
+            burn(NOW, &mut burnt, (width, height));
+            let (w, h) = (width as usize, height as usize);
+            assert_eq!(read(&i420(plain.clone(), w, h)), None);
+            assert_eq!(read(&i420(burnt.clone(), w, h)), Some(NOW), "{w}x{h}");
+            let strip = (h / HEIGHT_SHARE).max(2);
+            assert_eq!(plain[w * strip..w * h], burnt[w * strip..w * h]);
+            assert!(strip * 36 <= h, "{strip} of {h}");
+        }
+    }
+
+    #[test]
+    fn it_lives_through_h264_and_scaling() {
+        let (width, height) = (640, 360);
+        let encoding = Encoding {
+            width,
+            height,
+            fps: 15,
+            kbit_per_s: 500,
+        };
+        let street = Street::new(7);
+        let moments: Vec<WallTime> = (0..30)
+            .map(|i| WallTime::from_unix_millis(1_787_393_730_123 + i * 67))
+            .collect();
+        let sent = moments.clone();
+        let frames = sent.into_iter().map(move |moment| {
+            let mut frame = draw_i420(&street.at(moment), width as u32, height as u32);
+            burn(moment, &mut frame, (width as u32, height as u32));
+            frame
+        });
+        let back = through_h264(encoding, frames).expect("x264 and libav");
+        for (picture, moment) in back.zip(&moments) {
+            let picture = picture.expect("a picture");
+            assert_eq!(read(&picture), Some(*moment));
+            for (w, h) in [(378, 378), (320, 180), (160, 90)] {
+                assert_eq!(read(&smaller(&picture, w, h)), Some(*moment), "{w}x{h}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_sure_is_no_time() {
+        let (width, height) = (640, 360);
+        let mut burnt = vec![100; width * height * 3 / 2];
+        burn(NOW, &mut burnt, (640, 360));
+        let with = |block: usize, luma: u8| {
+            let mut bytes = burnt.clone();
+            for row in bytes.chunks_exact_mut(width).take(8) {
+                row[block * 10..][..10].fill(luma);
+            }
+            read(&i420(bytes, width, height))
+        };
+        for block in 0..BLOCKS {
+            let read = [16, 235].map(|luma| with(block, luma));
+            assert!(read.contains(&Some(NOW)) && read.contains(&None), "{block}");
+            assert_eq!(with(block, 120), None, "grey");
+        }
+        for flat in [0, 16, 128, 235, 255] {
+            let picture = i420(vec![flat; width * height * 3 / 2], width, height);
+            assert_eq!(read(&picture), None, "{flat}");
+        }
+        // Too small, or not of the size that it is said to have.
+        let mut tiny = vec![7; 100 * 60 * 3 / 2];
+        burn(NOW, &mut tiny, (100, 60));
+        assert!(tiny.iter().all(|&byte| byte == 7));
+        burn(NOW, &mut tiny, (640, 360));
+        assert_eq!(read(&i420(tiny, 100, 60)), None);
+    }
+}

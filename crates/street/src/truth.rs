@@ -1,0 +1,199 @@
+//! What a picture of a scene shows: boxes, classes, colours and how much of each thing can be seen.
+
+use tiny_skia::{Color, FillRule, Paint, Pixmap, Rect, Shader, Transform};
+
+use super::{
+    paint::{Item, Part, bounds, items},
+    scene::{CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Identity, Layout, Light, Scene, Weather},
+};
+use spotter_core::NormBox;
+
+/// From this visible share on an object is present: it has to be found.
+pub const VISIBLE_MIN: f32 = 0.35;
+/// Below this visible share an object does not exist: naming it is a mistake. Between the two it is ignored: neither
+/// naming nor missing it is a mistake.
+pub const IGNORE_BELOW: f32 = 0.10;
+/// An object whose box is narrower than this share of the picture is ignored.
+pub const WIDTH_MIN: f32 = 0.012;
+/// An object whose box is lower than this share of the picture is ignored.
+pub const HEIGHT_MIN: f32 = 0.02;
+
+/// Whether an object has to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has to be found.
+    Present,
+    /// Too little of it can be seen, or it is too small: finding it is neither right nor wrong.
+    Ignored,
+}
+
+/// One object as the picture shows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// Who it is.
+    pub identity: Identity,
+    /// What it is.
+    pub class: Class,
+    /// Its colour, for classes that have one.
+    pub colour: Option<Colour>,
+    /// Its extents, hidden parts included, clipped to the picture.
+    pub box_in_frame: NormBox,
+    /// Share of the whole thing that can be seen, 0..1: not covered by others and inside of the picture.
+    pub visible: f32,
+    /// Whether it has to be found.
+    pub standing: Standing,
+}
+
+/// Everything that is true of a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Truth {
+    /// What kind of place.
+    pub layout: Layout,
+    /// Time of the day.
+    pub light: Light,
+    /// What the sky does; `Clear` when there is too little of anything else to see.
+    pub weather: Weather,
+    /// Far ones first; those that do not exist ([`IGNORE_BELOW`]) are left out.
+    pub seen: Vec<Seen>,
+}
+
+impl Truth {
+    /// The objects of `class` that have to be found.
+    pub fn present(&self, class: Class) -> impl Iterator<Item = &Seen> {
+        self.seen
+            .iter()
+            .filter(move |seen| seen.class == class && seen.standing == Standing::Present)
+    }
+
+    /// True when an object of `class` is ignored, so that counting the class has no sure answer.
+    pub fn unsure(&self, class: Class) -> bool {
+        self.seen
+            .iter()
+            .any(|seen| seen.class == class && seen.standing == Standing::Ignored)
+    }
+}
+
+/// What a picture of `scene` shows. Silhouettes are painted on a canvas in the order of drawing, so shares are counted,
+/// not estimated; only the part outside of the picture is judged by the box.
+pub fn truth(scene: &Scene) -> Truth {
+    let weather = if scene.weather_strength < 0.4 {
+        Weather::Clear
+    } else {
+        scene.weather
+    };
+    let mut seen = Vec::with_capacity(scene.objects.len());
+    for (Silhouette { object, bounds }, uncovered) in uncovered_shares(scene) {
+        let object = &scene.objects[object];
+        let Some(inside) = clip(bounds) else {
+            continue;
+        };
+        let visible = uncovered * (area(inside) / area(bounds)).min(1.0);
+        if visible < IGNORE_BELOW {
+            continue;
+        }
+        let box_in_frame = NormBox::from_corners(
+            f64::from(inside.left() / CANVAS_WIDTH),
+            f64::from(inside.top() / CANVAS_HEIGHT),
+            f64::from(inside.right() / CANVAS_WIDTH),
+            f64::from(inside.bottom() / CANVAS_HEIGHT),
+        );
+        let large = inside.width() >= WIDTH_MIN * CANVAS_WIDTH
+            && inside.height() >= HEIGHT_MIN * CANVAS_HEIGHT;
+        let found = visible >= VISIBLE_MIN && large;
+        let standing = if found {
+            Standing::Present
+        } else {
+            Standing::Ignored
+        };
+        seen.push(Seen {
+            identity: object.identity,
+            class: object.class,
+            colour: object.colour,
+            box_in_frame,
+            visible,
+            standing,
+        });
+    }
+    Truth {
+        layout: scene.backdrop.layout,
+        light: scene.light(),
+        weather,
+        seen,
+    }
+}
+
+/// One object on the mask.
+struct Silhouette {
+    object: usize,
+    bounds: Rect,
+}
+
+/// Each object of which something lies in the picture, far ones first, with the share of that which nothing covers.
+fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
+    let Some(mut mask) = Pixmap::new(CANVAS_WIDTH as u32, CANVAS_HEIGHT as u32) else {
+        return Vec::new();
+    };
+    let mut painted = Vec::with_capacity(scene.objects.len());
+    for item in items(scene) {
+        let mark = item.object.map_or(0, |i| i as u8 + 1);
+        stamp(&mut mask, &item, mark);
+        if let (Some(object), Some(bounds)) = (item.object, bounds(&item.shapes)) {
+            // Just painted, nothing covers it yet.
+            let whole = count(&mask, mark, bounds);
+            painted.push((Silhouette { object, bounds }, whole));
+        }
+    }
+    let share = |(silhouette, whole): (Silhouette, usize)| {
+        let open = count(&mask, silhouette.object as u8 + 1, silhouette.bounds);
+        (whole > 0).then(|| (silhouette, open as f32 / whole as f32))
+    };
+    painted.into_iter().filter_map(share).collect()
+}
+
+/// Paints the outlines of `item` with `mark` in the red channel; what only carries it covers, but with no mark.
+fn stamp(mask: &mut Pixmap, item: &Item, mark: u8) {
+    for shape in item
+        .shapes
+        .iter()
+        .filter(|shape| shape.part != Part::Air && shape.alpha == 255)
+    {
+        let red = if shape.part == Part::Body { mark } else { 0 };
+        let shader = Shader::SolidColor(Color::from_rgba8(red, 0, 0, 255));
+        let paint = Paint {
+            shader,
+            anti_alias: false,
+            ..Paint::default()
+        };
+        mask.fill_path(
+            &shape.path,
+            &paint,
+            FillRule::Winding,
+            Transform::identity(),
+            None,
+        );
+    }
+}
+
+fn count(mask: &Pixmap, mark: u8, bounds: Rect) -> usize {
+    let Some(inside) = clip(bounds) else { return 0 };
+    let columns =
+        inside.left() as usize..(inside.right().ceil() as usize).min(mask.width() as usize);
+    let rows = inside.top() as usize..(inside.bottom().ceil() as usize).min(mask.height() as usize);
+    let pixels = mask.data().as_chunks::<4>().0;
+    rows.map(|y| {
+        let row = &pixels[y * mask.width() as usize..][columns.clone()];
+        row.iter().filter(|pixel| pixel[0] == mark).count()
+    })
+    .sum()
+}
+
+fn clip(bounds: Rect) -> Option<Rect> {
+    Rect::from_ltrb(0.0, 0.0, CANVAS_WIDTH, CANVAS_HEIGHT)?.intersect(&bounds)
+}
+
+fn area(rect: Rect) -> f32 {
+    rect.width() * rect.height()
+}
+
+#[cfg(test)]
+mod tests;

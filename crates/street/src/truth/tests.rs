@@ -1,0 +1,212 @@
+use super::*;
+use crate::{
+    draw, random,
+    records::MAX_OBJECTS,
+    scene::{Backdrop, Facing, Identity, Lens, Object, View},
+};
+
+/// An empty square under a grey sky, which makes weak shadows, seen by a perfect camera.
+fn empty_square() -> Scene {
+    Scene {
+        view: View {
+            horizon_y: 100.0,
+            camera_m: 3.2,
+        },
+        backdrop: Backdrop {
+            layout: Layout::Square,
+            ground_y: 130.0,
+            road_y: (150.0, 300.0),
+            seed: 3,
+        },
+        darkness: 0.0,
+        weather: Weather::Overcast,
+        weather_strength: 1.0,
+        lens: Lens::IDEAL,
+        props: Vec::new(),
+        objects: Vec::new(),
+    }
+}
+
+fn object(class: Class, x: f32, foot_y: f32) -> Object {
+    Object {
+        identity: Identity::Nobody,
+        class,
+        colour: class.coloured().then_some(Colour::Purple),
+        x,
+        foot_y,
+        lift_m: 0.0,
+        size: 1.0,
+        facing: Facing::Right,
+        variant: 0,
+        phase: 0.1,
+        look: 5,
+    }
+}
+
+fn with(objects: Vec<Object>) -> Scene {
+    Scene {
+        objects,
+        ..empty_square()
+    }
+}
+
+fn only(truth: &Truth) -> &Seen {
+    assert_eq!(truth.seen.len(), 1, "{truth:?}");
+    &truth.seen[0]
+}
+
+/// Extents of the pixels that differ by more than a shadow, as x0, y0, x1, y1 in pixels of a 640 x 360 picture.
+fn changed(before: &[u8], after: &[u8]) -> [f64; 4] {
+    let mut extents = [f64::MAX, f64::MAX, f64::MIN, f64::MIN];
+    for (i, (a, b)) in before
+        .as_chunks::<3>()
+        .0
+        .iter()
+        .zip(after.as_chunks::<3>().0)
+        .enumerate()
+    {
+        if a.iter().zip(b).any(|(a, b)| a.abs_diff(*b) > 48) {
+            let (x, y) = ((i % 640) as f64, (i / 640) as f64);
+            extents = [
+                extents[0].min(x),
+                extents[1].min(y),
+                extents[2].max(x + 1.0),
+                extents[3].max(y + 1.0),
+            ];
+        }
+    }
+    extents
+}
+
+#[test]
+fn boxes_are_the_extents_of_the_drawn_pixels() {
+    let before = draw(&empty_square(), 640, 360);
+    for class in Class::ALL {
+        for variant in 0..class.variants() {
+            for facing in [Facing::Left, Facing::Right] {
+                let scene = with(vec![Object {
+                    variant,
+                    facing,
+                    ..object(class, 320.0, 300.0)
+                }]);
+                let b = only(&truth(&scene)).box_in_frame;
+                let expected = [b.x0 * 640.0, b.y0 * 360.0, b.x1 * 640.0, b.y1 * 360.0];
+                let found = changed(&before, &draw(&scene, 640, 360));
+                for side in 0..4 {
+                    // The pole of a sign reaches below its box.
+                    let pole = side == 3 && class.is_sign() && found[side] > expected[side];
+                    assert!(
+                        pole || (expected[side] - found[side]).abs() <= 4.0,
+                        "{class:?} variant {variant} {facing:?}: box {expected:?}, pixels {found:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_stands_alone_is_wholly_visible() {
+    let truth = truth(&with(vec![object(Class::Car, 320.0, 300.0)]));
+    assert_eq!(only(&truth).visible, 1.0);
+    assert_eq!(only(&truth).standing, Standing::Present);
+}
+
+#[test]
+fn a_nearer_thing_covers_a_farther_one() {
+    let visible = |bus_x| {
+        let scene = with(vec![
+            object(Class::Car, 300.0, 250.0),
+            object(Class::Bus, bus_x, 290.0),
+        ]);
+        truth(&scene)
+            .seen
+            .iter()
+            .find(|seen| seen.class == Class::Car)
+            .map(|seen| seen.visible)
+    };
+    assert_eq!(visible(300.0), None, "wholly covered things do not exist");
+    // The bus reaches 4.4 m back at 59.4 units a metre, so that it ends at the middle of the car.
+    let half = visible(300.0 + 4.4 * 59.4).expect("half of the car is free");
+    assert!((0.35..0.65).contains(&half), "{half}");
+    assert_eq!(visible(900.0), Some(1.0));
+}
+
+#[test]
+fn depth_decides_and_not_the_order_of_the_list() {
+    let (car, bus) = (
+        object(Class::Car, 300.0, 250.0),
+        object(Class::Bus, 560.0, 290.0),
+    );
+    assert_eq!(
+        truth(&with(vec![car, bus])).seen,
+        truth(&with(vec![bus, car])).seen
+    );
+    let front = truth(&with(vec![
+        object(Class::Car, 300.0, 330.0),
+        object(Class::Bus, 300.0, 260.0),
+    ]));
+    assert_eq!(
+        front.present(Class::Car).next().map(|seen| seen.visible),
+        Some(1.0)
+    );
+}
+
+#[test]
+fn what_leaves_the_picture_is_first_ignored_and_then_gone() {
+    let standing = |x| {
+        truth(&with(vec![object(Class::Bus, x, 300.0)]))
+            .seen
+            .first()
+            .map(|seen| seen.standing)
+    };
+    assert_eq!(standing(320.0), Some(Standing::Present));
+    assert_eq!(standing(-150.0), Some(Standing::Ignored));
+    assert_eq!(standing(-300.0), None);
+}
+
+#[test]
+fn tiny_things_are_ignored() {
+    let ball = Object {
+        size: 0.3,
+        ..object(Class::Ball, 320.0, 200.0)
+    };
+    assert_eq!(only(&truth(&with(vec![ball]))).standing, Standing::Ignored);
+}
+
+#[test]
+fn random_scenes_are_reproducible_and_mostly_clear() {
+    let (mut present, mut clear, mut classes) = (0, 0, [0; 12]);
+    for seed in 0..300 {
+        let scene = random(seed);
+        assert_eq!(scene, random(seed));
+        assert!(scene.objects.len() <= MAX_OBJECTS);
+        for seen in truth(&scene).seen {
+            assert!((IGNORE_BELOW..=1.0).contains(&seen.visible));
+            assert_eq!(seen.colour.is_some(), seen.class.coloured());
+            present += i32::from(seen.standing == Standing::Present);
+            clear += i32::from(seen.visible >= 0.6);
+            classes[seen.class.index()] += 1;
+        }
+    }
+    assert!(
+        f64::from(clear) >= 0.85 * f64::from(present),
+        "{clear} of {present} are clear to see"
+    );
+    assert!(
+        classes.iter().all(|&n| n > 50),
+        "every class is common: {classes:?}"
+    );
+    assert_ne!(random(1), random(2));
+}
+
+#[test]
+fn drawing_is_reproducible_at_any_size() {
+    let scene = random(12);
+    for (width, height) in [(64, 36), (320, 320), (33, 17)] {
+        let rgb = draw(&scene, width, height);
+        assert_eq!(rgb.len(), (width * height * 3) as usize);
+        assert_eq!(rgb, draw(&scene, width, height));
+    }
+    assert!(draw(&scene, 0, 10).is_empty());
+}

@@ -1,0 +1,87 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{scene::Identity, truth::Standing};
+use spotter_core::NormBox;
+
+fn seen(class: Class, colour: Option<Colour>) -> Seen {
+    let box_in_frame = NormBox::from_corners(0.1, 0.1, 0.2, 0.2);
+    Seen {
+        identity: Identity::Nobody,
+        class,
+        colour,
+        box_in_frame,
+        visible: 1.0,
+        standing: Standing::Present,
+    }
+}
+
+fn night_street(seen: Vec<Seen>) -> Truth {
+    Truth {
+        layout: Layout::Street,
+        light: Light::Night,
+        weather: Weather::Rain,
+        seen,
+    }
+}
+
+#[test]
+fn captions_say_what_is_there() {
+    let car = |colour| seen(Class::Car, Some(colour));
+    let [short, usual, long] = captions(&night_street(vec![
+        seen(Class::Dog, None),
+        car(Colour::Red),
+        car(Colour::Red),
+        seen(Class::Person, Some(Colour::Orange)),
+    ]));
+    assert_eq!(short, "A person, two cars and a dog on a street at night.");
+    assert_eq!(
+        usual,
+        "A person in orange, two cars and a dog on a street on a rainy night."
+    );
+    assert_eq!(
+        long,
+        "It is a rainy night. On the street there is a person in orange, two red cars and a dog."
+    );
+    let [_, usual, _] = captions(&night_street(vec![car(Colour::Orange)]));
+    assert_eq!(usual, "An orange car on a street on a rainy night.");
+}
+
+#[test]
+fn ignored_things_are_not_named() {
+    let hidden = Seen {
+        standing: Standing::Ignored,
+        ..seen(Class::Bus, Some(Colour::Red))
+    };
+    assert_eq!(
+        captions(&night_street(vec![hidden]))[0],
+        "Nothing on a street at night."
+    );
+}
+
+fn any_truth() -> impl Strategy<Value = Truth> {
+    let one = (0..Class::ALL.len(), 0..Colour::ALL.len()).prop_map(|(c, k)| {
+        seen(
+            Class::ALL[c],
+            Class::ALL[c].coloured().then_some(Colour::ALL[k]),
+        )
+    });
+    let place = (0..Layout::ALL.len(), 0..Weather::ALL.len(), 0.0_f32..1.0);
+    (prop::collection::vec(one, 0..32), place).prop_map(|(seen, (layout, weather, dark))| Truth {
+        layout: Layout::ALL[layout],
+        light: Light::from_darkness(dark),
+        weather: Weather::ALL[weather],
+        seen,
+    })
+}
+
+proptest! {
+    #[test]
+    fn captions_fit_and_are_sentences(truth in any_truth()) {
+        for caption in captions(&truth) {
+            prop_assert!(caption.len() <= CAPTION_BYTES_MAX && caption.ends_with('.'), "{caption}");
+            prop_assert!(caption.starts_with(|c: char| c.is_ascii_uppercase()), "{caption}");
+            prop_assert!(!caption.contains("  ") && !caption.contains(" a o"), "{caption}");
+        }
+    }
+}
