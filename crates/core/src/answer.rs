@@ -77,7 +77,7 @@ impl ScoreSource {
 
 /// One found thing with the model's confidence in it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Found<T> {
+pub struct FoundObject<T> {
     /// Where.
     pub place: T,
     /// How sure the model is that the thing is there, 0..1.
@@ -93,9 +93,9 @@ pub struct Found<T> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum AnswerBody {
     /// To `detect`, in the model's order.
-    Boxes(Vec<Found<NormBox>>),
+    Boxes(Vec<FoundObject<NormBox>>),
     /// To `point`, in the model's order.
-    Points(Vec<Found<NormPoint>>),
+    Points(Vec<FoundObject<NormPoint>>),
     /// To `query` and `caption`.
     Text {
         /// Trimmed.

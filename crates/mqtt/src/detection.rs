@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use spotter_core::{
-    Answer, AnswerBody, CameraId, CaptureSource, Found, Frame, FrameTimes, Mono, NormBox,
+    Answer, AnswerBody, CameraId, CaptureSource, FoundObject, Frame, FrameTimes, Mono, NormBox,
     NormPoint, ScoreSource, SinceLast, TrackId, WallTime, ZoneId, yes_or_no,
 };
 
@@ -214,7 +214,7 @@ impl Detection {
     }
 
     /// What points and boxes have in common. `track` and `age_s` of what nobody follows are unknown.
-    fn object<T>(&self, index: usize, found: &Found<T>) -> Value {
+    fn object<T>(&self, index: usize, found: &FoundObject<T>) -> Value {
         let zones: Vec<&str> = self
             .zones
             .get(index)

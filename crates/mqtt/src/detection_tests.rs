@@ -51,7 +51,7 @@ fn person() -> Task {
 }
 
 fn boxes(places: &[NormBox]) -> AnswerBody {
-    let found = places.iter().map(|&place| Found {
+    let found = places.iter().map(|&place| FoundObject {
         place,
         score: 0.831_23,
         source: ScoreSource::TokenProb,
@@ -168,7 +168,7 @@ fn without_a_trusted_capture_time_nothing_is_guessed() {
 
 #[test]
 fn points_have_no_box_and_texts_no_count() {
-    let found = vec![Found {
+    let found = vec![FoundObject {
         place: NormPoint::new(0.25, 0.5),
         score: 0.5,
         source: ScoreSource::Verify,
@@ -209,7 +209,7 @@ proptest! {
 /// One payload of each kind, for other tests of the room.
 pub(crate) fn payloads() -> Vec<Vec<u8>> {
     let at = NormPoint::new(0.5, 0.25);
-    let point = Found {
+    let point = FoundObject {
         place: at,
         score: 0.5,
         source: ScoreSource::Verify,

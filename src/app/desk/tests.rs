@@ -128,8 +128,8 @@ fn questions(look: &Look) -> usize {
     look.prompts.iter().filter(is).count()
 }
 
-fn found<T>(place: T) -> Found<T> {
-    Found {
+fn found<T>(place: T) -> FoundObject<T> {
+    FoundObject {
         place,
         score: 0.75,
         source: ScoreSource::TokenProb,

@@ -357,7 +357,7 @@ fn a_state_that_is_repeated_while_on_its_way_is_sent_once_more() {
 #[derive(Clone, Debug)]
 enum Deed {
     State { camera: usize, value: u64 },
-    Found { camera: usize },
+    FoundObject { camera: usize },
     Empty { camera: usize },
     Wait { ms: u64 },
     Connect,
@@ -370,7 +370,7 @@ enum Deed {
 fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
         3 => (0usize..4, 0u64..5).prop_map(|(camera, value)| Deed::State { camera, value }),
-        4 => (0usize..4).prop_map(|camera| Deed::Found { camera }),
+        4 => (0usize..4).prop_map(|camera| Deed::FoundObject { camera }),
         2 => (0usize..4).prop_map(|camera| Deed::Empty { camera }),
         3 => (0u64..4000).prop_map(|ms| Deed::Wait { ms }),
         1 => Just(Deed::Connect),
@@ -431,7 +431,7 @@ proptest! {
                     let topic = format!("spotter/edge1/cam/{}/count/person", CAMERAS[camera]);
                     world.wanted.insert(topic, value.to_string());
                 }
-                Deed::Found { camera } => world.offer(&mut outbox, detection(CAMERAS[camera]), now),
+                Deed::FoundObject { camera } => world.offer(&mut outbox, detection(CAMERAS[camera]), now),
                 Deed::Empty { camera } => world.offer(&mut outbox, empty(CAMERAS[camera]), now),
                 Deed::Wait { ms } => now = now.after(Duration::from_millis(ms)),
                 Deed::Connect | Deed::Disconnect => {

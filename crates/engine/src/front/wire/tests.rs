@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use spotter_core::{CaptionLength, ColourRange, Found, Matrix, PixelFormat, ScoreSource, Task};
+use spotter_core::{CaptionLength, ColourRange, FoundObject, Matrix, PixelFormat, ScoreSource, Task};
 
 /// There and back.
 fn carried<M: Serialize + DeserializeOwned>(message: &M) -> M {
@@ -82,12 +82,12 @@ fn number() -> impl Strategy<Value = f64> {
 }
 
 fn body() -> impl Strategy<Value = AnswerBody> {
-    fn found<T>(place: T, (score, sharpness): (f64, f64)) -> Found<T> {
+    fn found<T>(place: T, (score, sharpness): (f64, f64)) -> FoundObject<T> {
         let source = match score > sharpness {
             true => ScoreSource::TokenProb,
             false => ScoreSource::Verify,
         };
-        Found {
+        FoundObject {
             place,
             score,
             source,

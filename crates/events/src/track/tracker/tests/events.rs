@@ -166,7 +166,7 @@ fn only_the_zones_that_a_prompt_asks_for_are_counted() {
 #[test]
 fn points_are_followed() {
     let mut tracker = tracker(camera());
-    let point = |x: f64| Found {
+    let point = |x: f64| FoundObject {
         place: NormPoint::new(x, 0.5),
         score: 0.8,
         source: ScoreSource::TokenProb,
