@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 
 use spotter_core::{
-    AnswerBody, FoundObject, NormBox, NormPoint, Place, Polygon, ScoreSource, TrackId, ZoneId,
+    AnswerBody, FoundObject, NormBox, NormPoint, Location, Polygon, ScoreSource, TrackId, ZoneId,
     config::{Camera, CameraPrompt, ZonePoint},
 };
 
@@ -103,8 +103,8 @@ impl Filter {
 
 impl Object {
     /// Where it is.
-    pub fn place(&self) -> Place {
-        self.bounds.map_or(Place::Point(self.point), Place::Box)
+    pub fn place(&self) -> Location {
+        self.bounds.map_or(Location::Point(self.point), Location::Box)
     }
 
     /// The point that decides about zones. A thing known by a point alone has no other.

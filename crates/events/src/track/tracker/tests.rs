@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::track::{Presence, filter::tests::found};
 use spotter_core::{
-    AnswerBody, EventStep, FoundObject, Marks, NormBox, NormPoint, Place, Prompt, ScoreSource, Task,
+    AnswerBody, EventStep, FoundObject, Marks, NormBox, NormPoint, Location, Prompt, ScoreSource, Task,
     TrackId, UpdateReason, ZoneId,
     config::{Zone, ZonePoint},
     testing::{frame_at, prompt},
