@@ -20,7 +20,7 @@ pub enum FrameEnd {
 
 /// The frames of one camera since the start of the process. `arrived` is the sum of all the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct FrameCounters {
     /// Handed over by ingest.
     pub arrived: u64,
     /// Ended as [`FrameEnd::Skipped`].
@@ -41,7 +41,7 @@ pub struct Books {
     pub in_flight: u64,
 }
 
-impl Books {
+impl FrameCounters {
     /// A frame came from ingest and ended at once.
     pub fn arrive_and_end(&mut self, end: FrameEnd) {
         self.arrived += 1;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{limits::TimeLimits, policy::Schedule};
-use spotter_core::{Books, Frame, FrameEnd, Mono, Prompt, PromptId, SinceLast};
+use spotter_core::{FrameCounters, Frame, FrameEnd, Mono, Prompt, PromptId, SinceLast};
 
 /// What became of an arriving frame. Frames that are no longer needed are handed back, so that the caller frees the
 /// decoder's memory outside of the lock.
@@ -32,7 +32,7 @@ pub struct Slot {
     prompts: Vec<Asked>,
     /// Asked once, of the next frame.
     once: Vec<Arc<Prompt>>,
-    books: Books,
+    books: FrameCounters,
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Slot {
                 })
                 .collect(),
             once: Vec::new(),
-            books: Books::default(),
+            books: FrameCounters::default(),
         }
     }
 
@@ -201,7 +201,7 @@ impl Slot {
     }
 
     /// Where the camera's frames went.
-    pub fn books(&self) -> Books {
+    pub fn books(&self) -> FrameCounters {
         self.books
     }
 

@@ -17,7 +17,7 @@ use super::{
     *,
 };
 use spotter_core::{
-    Books, CameraId, Clock, ColourRange, Frame, FrameTimes, Look, ManualClock, Matrix, Mono,
+    FrameCounters, CameraId, Clock, ColourRange, Frame, FrameTimes, Look, ManualClock, Matrix, Mono,
     Outcome, Picture, PixelFormat, Prompt, PromptId, SinceLast, WallTime,
     config::{Camera, CameraPrompt},
 };
@@ -129,7 +129,7 @@ impl Bench {
         self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
     }
 
-    fn books(&self, camera: usize) -> Books {
+    fn books(&self, camera: usize) -> FrameCounters {
         self.sampler.books()[camera].1
     }
 
@@ -166,12 +166,12 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
     assert_eq!(look.answer_by, received.after(BUDGET + 4 * MEASURED));
     assert!(bench.share.try_next().is_none());
     bench.put(0);
-    let expected = Books {
+    let expected = FrameCounters {
         arrived: 4,
         replaced: 2,
         skipped: 1,
         in_flight: 1,
-        ..Books::default()
+        ..FrameCounters::default()
     };
     assert_eq!(bench.books(0), expected);
     bench.answer(look);
