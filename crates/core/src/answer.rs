@@ -119,7 +119,7 @@ impl AnswerBody {
 
 /// Moments on the way of one prompt through the engine, in order. Stage times are their differences, so they add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Marks {
+pub struct StageTimes {
     /// Taken by the engine (end of waiting).
     pub taken: Mono,
     /// Scaled and cut into crops.
@@ -142,7 +142,7 @@ pub struct Answer {
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,
     /// When.
-    pub marks: Marks,
+    pub marks: StageTimes,
 }
 
 /// How a look ended.

@@ -25,7 +25,7 @@ pub mod testing;
 mod time;
 
 pub use anchor::Anchor;
-pub use answer::{Answer, AnswerBody, FoundObject, Look, Marks, Outcome, ScoreSource, yes_or_no};
+pub use answer::{Answer, AnswerBody, FoundObject, Look, StageTimes, Outcome, ScoreSource, yes_or_no};
 pub use books::{FrameCounters, FrameEnd, SinceLast};
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};
 pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};

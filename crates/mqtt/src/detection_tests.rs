@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use spotter_core::{Capture, Marks, Picture, Prompt, PromptId, Task};
+use spotter_core::{Capture, StageTimes, Picture, Prompt, PromptId, Task};
 
 fn ms(ms: f64) -> Mono {
     Mono::from_nanos((ms * 1e6) as u64)
@@ -34,7 +34,7 @@ fn answer(task: Task, body: AnswerBody) -> Answer {
         }),
         body,
         truncated: false,
-        marks: Marks {
+        marks: StageTimes {
             taken: ms(1016.4),
             prepared: ms(1018.6),
             encoded: ms(1028.2),

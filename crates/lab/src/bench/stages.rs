@@ -75,7 +75,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use spotter_core::{AnswerBody, Marks, Prompt, PromptId, Task};
+    use spotter_core::{AnswerBody, StageTimes, Prompt, PromptId, Task};
 
     #[test]
     fn nearest_ranks() {
@@ -99,7 +99,7 @@ mod tests {
             prompt: Arc::new(prompt),
             body: AnswerBody::Boxes(Vec::new()),
             truncated: false,
-            marks: Marks {
+            marks: StageTimes {
                 taken: at(100),
                 prepared: at(103),
                 encoded: at(143),

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::track::{Presence, filter::tests::found};
 use spotter_core::{
-    AnswerBody, EventStep, FoundObject, Marks, NormBox, NormPoint, Location, Prompt, ScoreSource, Task,
+    AnswerBody, EventStep, FoundObject, StageTimes, NormBox, NormPoint, Location, Prompt, ScoreSource, Task,
     TrackId, UpdateReason, ZoneId,
     config::{Zone, ZonePoint},
     testing::{frame_at, prompt},
@@ -39,7 +39,7 @@ fn answer(revision: u32, body: AnswerBody) -> Answer {
         prompt: asked(revision, prompt("person").task),
         body,
         truncated: false,
-        marks: Marks::default(),
+        marks: StageTimes::default(),
     }
 }
 

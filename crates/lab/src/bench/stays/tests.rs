@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::Stays;
 use spotter_core::{
-    Answer, AnswerBody, FoundObject, Marks, NormBox, Prompt, ScoreSource, WallTime,
+    Answer, AnswerBody, FoundObject, StageTimes, NormBox, Prompt, ScoreSource, WallTime,
     config::{Camera, CameraPrompt},
     testing::{camera, frame_at, prompt},
 };
@@ -163,7 +163,7 @@ fn answer(asked: &CameraPrompt, boxes: Vec<FoundObject<NormBox>>) -> Answer {
         prompt: Arc::new(Prompt { id, revision, task }),
         body: AnswerBody::Boxes(boxes),
         truncated: false,
-        marks: Marks::default(),
+        marks: StageTimes::default(),
     }
 }
 
