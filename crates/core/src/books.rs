@@ -106,7 +106,7 @@ impl FrameCounters {
 
 /// Frames on which a prompt was due and not answered since its previous message (`since_last` of the contract).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SinceLast {
+pub struct SkippedSinceLast {
     /// The motion gate was closed.
     pub gated: u64,
     /// Not begun, or not answered, in time.
@@ -117,7 +117,7 @@ pub struct SinceLast {
     pub error: u64,
 }
 
-impl SinceLast {
+impl SkippedSinceLast {
     /// Adds the counts of a message that was never sent, so that its successor tells the whole story.
     pub fn add(&mut self, other: Self) {
         self.gated += other.gated;

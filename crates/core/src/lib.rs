@@ -26,7 +26,7 @@ mod time;
 
 pub use anchor::Anchor;
 pub use answer::{Answer, AnswerBody, FoundObject, Look, StageTimes, Outcome, ScoreSource, yes_or_no};
-pub use books::{FrameCounters, FrameEnd, SinceLast};
+pub use books::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};
 pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
 pub use frame::{

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use spotter_core::{
     Answer, AnswerBody, CameraId, CaptureSource, FoundObject, Frame, FrameTimes, Mono, NormBox,
-    NormPoint, ScoreSource, SinceLast, TrackId, WallTime, ZoneId, yes_or_no,
+    NormPoint, ScoreSource, SkippedSinceLast, TrackId, WallTime, ZoneId, yes_or_no,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
@@ -29,7 +29,7 @@ pub struct Detection {
     zones: Vec<Vec<ZoneId>>,
     tracks: Vec<(TrackId, Duration)>,
     finished: Mono,
-    pub(super) since_last: SinceLast,
+    pub(super) since_last: SkippedSinceLast,
 }
 
 impl Detection {
@@ -54,7 +54,7 @@ impl Detection {
             zones: Vec::new(),
             tracks: Vec::new(),
             finished,
-            since_last: SinceLast::default(),
+            since_last: SkippedSinceLast::default(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Detection {
 
     /// Says which frames were passed over since the previous detection of this camera and prompt.
     #[must_use]
-    pub fn after(mut self, since_last: SinceLast) -> Self {
+    pub fn after(mut self, since_last: SkippedSinceLast) -> Self {
         self.since_last = since_last;
         self
     }

@@ -104,10 +104,10 @@ fn payload(detection: &Detection) -> Value {
 
 #[test]
 fn the_payload_is_the_contracts_field_by_field() {
-    let since_last = SinceLast {
+    let since_last = SkippedSinceLast {
         gated: 12,
         busy: 3,
-        ..SinceLast::default()
+        ..SkippedSinceLast::default()
     };
     let drive = vec![vec![ZoneId::new("drive").unwrap()]];
     let expected = json!({

@@ -18,7 +18,7 @@ use super::{
 };
 use spotter_core::{
     FrameCounters, CameraId, Clock, ColourRange, Frame, FrameTimes, Look, ManualClock, Matrix, Mono,
-    Outcome, Picture, PixelFormat, Prompt, PromptId, SinceLast, WallTime,
+    Outcome, Picture, PixelFormat, Prompt, PromptId, SkippedSinceLast, WallTime,
     config::{Camera, CameraPrompt},
 };
 
@@ -133,7 +133,7 @@ impl Bench {
         self.sampler.books()[camera].1
     }
 
-    fn since_last(&self, camera: usize, prompt: &str) -> SinceLast {
+    fn since_last(&self, camera: usize, prompt: &str) -> SkippedSinceLast {
         let prompt = PromptId::new(prompt).unwrap();
         self.sampler.take_since_last(&self.cameras[camera], &prompt)
     }
@@ -176,12 +176,12 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
     assert_eq!(bench.books(0), expected);
     bench.answer(look);
     assert_eq!((bench.books(0).looked, bench.books(0).in_flight), (1, 0));
-    let busy = SinceLast {
+    let busy = SkippedSinceLast {
         busy: 2,
-        ..SinceLast::default()
+        ..SkippedSinceLast::default()
     };
     assert_eq!(bench.since_last(0, "parcel"), busy);
-    assert_eq!(bench.since_last(0, "parcel"), SinceLast::default());
+    assert_eq!(bench.since_last(0, "parcel"), SkippedSinceLast::default());
     assert_eq!(bench.since_last(0, "person"), busy);
 }
 

@@ -7,7 +7,7 @@ use crate::{
     Presence, Topics, Update,
     detection::tests::{detection, empty},
 };
-use spotter_core::{NodeId, PromptId, SinceLast};
+use spotter_core::{NodeId, PromptId, SkippedSinceLast};
 
 fn topics() -> Topics {
     Topics::new("spotter", &NodeId::new("edge1").unwrap())
@@ -222,9 +222,9 @@ fn an_empty_answer_follows_objects_and_then_comes_every_ten_seconds() {
         } else {
             empty("gate")
         };
-        let since_last = SinceLast {
+        let since_last = SkippedSinceLast {
             gated: 1,
-            ..SinceLast::default()
+            ..SkippedSinceLast::default()
         };
         push(
             &mut outbox,
@@ -322,9 +322,9 @@ fn what_a_refused_message_counted_is_told_by_the_next_one() {
     let mut outbox = outbox();
     outbox.connected();
     let with = |gated| {
-        let since_last = SinceLast {
+        let since_last = SkippedSinceLast {
             gated,
-            ..SinceLast::default()
+            ..SkippedSinceLast::default()
         };
         Update::Detection(Box::new(detection("gate").after(since_last)))
     };
