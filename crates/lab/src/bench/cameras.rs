@@ -182,7 +182,7 @@ pub struct ThreadUse {
     pub cpu_pct: f64,
 }
 
-/// What became of the frames of a run (`domain::FrameCounters`).
+/// What became of the frames of a run ([`FrameCounters`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FrameEnds {
     /// Came from ingest.
