@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 
 use spotter_core::{
     AnswerBody, Found, NormBox, NormPoint, Place, Polygon, ScoreSource, TrackId, ZoneId,
-    config::{Camera, CameraPrompt, ZonePoint},
+    config::{CameraConfig, PromptConfig, ZonePoint},
 };
 
 /// Boxes that overlap more than this are one thing found twice. The model has no removal of doubles of its own, and a
@@ -53,8 +53,8 @@ struct Zone {
 
 impl Filter {
     /// The prompt's limits with the camera's zones.
-    pub fn new(camera: &Camera, prompt: &CameraPrompt) -> Self {
-        let zone = |zone: &spotter_core::config::Zone| Zone {
+    pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
+        let zone = |zone: &spotter_core::config::ZoneConfig| Zone {
             id: zone.id.clone(),
             area: Polygon::new(&zone.polygon),
             point: zone.point,
@@ -209,8 +209,12 @@ pub(super) mod tests {
         }
     }
 
-    fn zone(id: &str, polygon: &[(f64, f64)], point: ZonePoint) -> spotter_core::config::Zone {
-        spotter_core::config::Zone {
+    fn zone(
+        id: &str,
+        polygon: &[(f64, f64)],
+        point: ZonePoint,
+    ) -> spotter_core::config::ZoneConfig {
+        spotter_core::config::ZoneConfig {
             id: ZoneId::new(id).unwrap(),
             polygon: polygon.to_vec(),
             point,
