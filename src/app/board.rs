@@ -24,8 +24,8 @@ use tokio::task::spawn_blocking;
 use super::{SnapshotBooks, seats::Seats};
 use crate::ops::{page, process::ProcessUse, window::Window};
 use spotter_core::{
-    Answer, FrameCounters, CameraId, Clock, Frame, Mono, Outcome,
-    config::{Camera, Config},
+    Answer, CameraId, Clock, Frame, FrameCounters, Mono, Outcome,
+    config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
 use spotter_mqtt::{BrokerState, CameraHealth, ConfigReport, Sent, Tally};
@@ -154,10 +154,10 @@ impl Board {
     }
 
     /// These are the cameras from now on, as they are now, and this is who looks at which.
-    pub fn change(&self, cameras: &[Camera], seats: &Seats) {
+    pub fn change(&self, cameras: &[CameraConfig], seats: &Seats) {
         let mut state = self.lock();
         let mut before = std::mem::take(&mut state.cameras);
-        let shown = |camera: &Camera| {
+        let shown = |camera: &CameraConfig| {
             let place = before.iter().position(|shown| shown.id == camera.id);
             let mut shown = place.map_or_else(|| Shown::new(camera), |at| before.swap_remove(at));
             shown.ask(camera);

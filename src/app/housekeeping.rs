@@ -24,7 +24,7 @@ use crate::ops::{
     process::{ProcessMeter, ProcessUse},
     window::Window,
 };
-use spotter_core::{FrameCounters, CameraId, Clock, Mono, config::Http};
+use spotter_core::{CameraId, Clock, FrameCounters, Mono, config::HttpConfig};
 use spotter_engine::gauge::Gauge;
 use spotter_mqtt::{GpuStats, Publisher, Sent, Stats, Tally, Update};
 
@@ -323,7 +323,7 @@ impl Housekeeping {
     }
 
     /// The status page is where `[http]` says from now on. When that cannot be, it stays where it is.
-    pub async fn move_page(&mut self, http: &Http) -> Result<(), ListenError> {
+    pub async fn move_page(&mut self, http: &HttpConfig) -> Result<(), ListenError> {
         self.page.move_to(http).await
     }
 

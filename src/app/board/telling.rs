@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Facts, State};
 use crate::ops::page::{self, Mood};
-use spotter_core::{FrameCounters, CameraId, Mono, WallTime};
+use spotter_core::{CameraId, FrameCounters, Mono, WallTime};
 use spotter_mqtt::{BrokerState, CameraHealth, STAGES, Tally};
 
 impl State {

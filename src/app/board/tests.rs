@@ -6,7 +6,8 @@ use crate::{
     ops::page::{Mood, Place, Scene as _},
 };
 use spotter_core::{
-    AnswerBody, FoundObject, ManualClock, StageTimes, NormBox, Prompt, PromptId, ScoreSource, Task, WallTime,
+    AnswerBody, FoundObject, ManualClock, NormBox, Prompt, PromptId, ScoreSource, StageTimes, Task,
+    WallTime,
 };
 
 const CONFIG: &str = r#"

@@ -12,7 +12,7 @@ use crate::ops::{
     metrics::Metrics,
     page::{Health, ListenError, Scene, Site, StatusPage},
 };
-use spotter_core::config::Http;
+use spotter_core::config::HttpConfig;
 
 /// Grace for answers that are under way when it is closed.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
@@ -35,7 +35,7 @@ pub struct Page {
 
 impl BoundPage {
     /// Takes the address of `[http]`, when there is to be a page.
-    pub async fn bind(http: &Http) -> Result<Self, ListenError> {
+    pub async fn bind(http: &HttpConfig) -> Result<Self, ListenError> {
         let page = match http.listen {
             Some(address) => Some(StatusPage::bind(address).await?),
             None => None,
@@ -70,7 +70,7 @@ impl Page {
     }
 
     /// Is where `[http]` says from now on. When that cannot be, it stays where it is.
-    pub async fn move_to(&mut self, http: &Http) -> Result<(), ListenError> {
+    pub async fn move_to(&mut self, http: &HttpConfig) -> Result<(), ListenError> {
         if http.listen == self.listen {
             return Ok(());
         }
@@ -92,19 +92,19 @@ impl Page {
     }
 
     /// A port of all addresses and the same port of one of them cannot be had together.
-    fn is_in_its_own_way(&self, http: &Http) -> bool {
+    fn is_in_its_own_way(&self, http: &HttpConfig) -> bool {
         let port = |address: SocketAddr| address.port();
         self.serving.is_some() && self.listen.map(port) == http.listen.map(port)
     }
 
     /// Closes it for a second try, and opens it again where it was when that fails too.
-    async fn step_aside(&mut self, http: &Http) -> Result<BoundPage, ListenError> {
+    async fn step_aside(&mut self, http: &HttpConfig) -> Result<BoundPage, ListenError> {
         self.close().await;
         let error = match BoundPage::bind(http).await {
             Ok(bound) => return Ok(bound),
             Err(error) => error,
         };
-        let before = Http {
+        let before = HttpConfig {
             listen: self.listen,
         };
         match BoundPage::bind(&before).await {
@@ -146,8 +146,8 @@ mod tests {
         }
     }
 
-    fn at(address: SocketAddr) -> Http {
-        Http {
+    fn at(address: SocketAddr) -> HttpConfig {
+        HttpConfig {
             listen: Some(address),
         }
     }
@@ -187,7 +187,7 @@ mod tests {
         page.move_to(&at(nowhere)).await.unwrap_err();
         assert!(is_there(second).await);
 
-        page.move_to(&Http { listen: None }).await.unwrap();
+        page.move_to(&HttpConfig { listen: None }).await.unwrap();
         assert!(!is_there(second).await);
     }
 }
