@@ -38,7 +38,7 @@ use super::{
 };
 use crate::ops::{
     notify,
-    shutdown::{Signals, Wish},
+    shutdown::{OperatorSignal, Signals},
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
@@ -361,12 +361,12 @@ impl Daemon {
                 picture = self.desk.next_picture() => self.desk.on_picture(picture),
                 _ = second.tick() => self.on_second().await?,
                 wish = signals.next() => match wish {
-                    Wish::Reload => if !self.reload_later()
+                    OperatorSignal::Reload => if !self.reload_later()
                         && let Some(again) = self.read_again(path).await
                     {
                         return Ok(End::Reload(again));
                     },
-                    Wish::Stop | Wish::StopNow => return Ok(End::Stop),
+                    OperatorSignal::Stop | OperatorSignal::StopNow => return Ok(End::Stop),
                 },
             }
         }

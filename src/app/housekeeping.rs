@@ -20,9 +20,9 @@ use super::{
 use crate::ops::{
     metrics::Metrics,
     notify::{self, Vitality, Watchdog},
-    page::{EngineState, Health, ListenError},
+    page::{DaemonHealth, EngineState, ListenError},
     process::{ProcessMeter, ProcessUse},
-    window::Window,
+    window::PercentileWindow,
 };
 use spotter_core::{Books, CameraId, Clock, Mono, config::Http};
 use spotter_engine::gauge::Gauge;
@@ -49,8 +49,8 @@ pub struct Housekeeping {
     started: Mono,
     stats_at: Mono,
     books_before: Books,
-    latency: [Window; 2],
-    whole_run: [Window; 2],
+    latency: [PercentileWindow; 2],
+    whole_run: [PercentileWindow; 2],
     process: ProcessMeter,
     process_use: ProcessUse,
     busy_before: Duration,
@@ -58,7 +58,7 @@ pub struct Housekeeping {
     batches_before: Batches,
     board: Board,
     metrics: Arc<Metrics>,
-    health: watch::Sender<Health>,
+    health: watch::Sender<DaemonHealth>,
     page: Page,
     /// Engines that show no progress are told.
     vigil: Watchdog,
@@ -96,11 +96,11 @@ impl Housekeeping {
     /// Opens the status page.
     pub fn start(bound: BoundPage, engines: &Engines, board: Board, clock: Arc<dyn Clock>) -> Self {
         let metrics = Arc::new(Metrics::new());
-        let (health, seen) = watch::channel(Health::default());
+        let (health, seen) = watch::channel(DaemonHealth::default());
         let scene = Arc::new(board.clone());
         let page = Page::open(bound, Arc::clone(&metrics), seen, scene);
         let now = clock.now();
-        let window = |span| Window::new(span, WINDOW_VALUES);
+        let window = |span| PercentileWindow::new(span, WINDOW_VALUES);
         Self {
             started: now,
             stats_at: now,
@@ -210,7 +210,7 @@ impl Housekeeping {
         // Without any the daemon ends, unless others come.
         let opening = engines.all_lost();
         let trouble = opening.then(|| "model: it is being opened".to_owned());
-        self.health.send_replace(Health {
+        self.health.send_replace(DaemonHealth {
             ready: true,
             troubles: cameras
                 .troubles()

@@ -22,8 +22,8 @@ use spotter_core::{Books, CameraId};
 
 mod labels;
 
-pub use labels::OfStage;
-use labels::{OfBuild, OfCamera, OfDevice, OfFate, OfOutcome, OfReason};
+pub use labels::StageLabel;
+use labels::{BuildLabel, CameraLabel, DeviceLabel, FateLabel, OutcomeLabel, ReasonLabel};
 
 /// How frames ended. Each of these only rises; what waits and what is in flight are gauges.
 fn by_fate(books: &Books) -> [(&'static str, u64); 6] {
@@ -37,8 +37,8 @@ fn by_fate(books: &Books) -> [(&'static str, u64); 6] {
     ]
 }
 
-type Seconds = Family<OfStage, Histogram, fn() -> Histogram>;
-type PerCamera = Family<OfCamera, Counter>;
+type Seconds = Family<StageLabel, Histogram, fn() -> Histogram>;
+type PerCamera = Family<CameraLabel, Counter>;
 type FloatCounter = Counter<f64, AtomicU64>;
 
 /// What is counted of a camera beside its frames, since the start or within the last hour.
@@ -71,13 +71,13 @@ pub struct CameraCounts {
 pub struct Metrics {
     registry: Registry,
     frames_in: PerCamera,
-    frames: Family<OfFate, Counter>,
-    frames_waiting: Family<OfCamera, Gauge>,
-    frames_in_flight: Family<OfCamera, Gauge>,
-    camera_online: Family<OfCamera, Gauge>,
+    frames: Family<FateLabel, Counter>,
+    frames_waiting: Family<CameraLabel, Gauge>,
+    frames_in_flight: Family<CameraLabel, Gauge>,
+    camera_online: Family<CameraLabel, Gauge>,
     camera_losses: PerCamera,
-    reconnects_1h: Family<OfCamera, Gauge>,
-    stalls_1h: Family<OfCamera, Gauge>,
+    reconnects_1h: Family<CameraLabel, Gauge>,
+    stalls_1h: Family<CameraLabel, Gauge>,
     reconnects: PerCamera,
     stalls: PerCamera,
     abandoned: PerCamera,
@@ -85,19 +85,19 @@ pub struct Metrics {
     rtp_foreign: PerCamera,
     frames_corrupt: PerCamera,
     frames_late: PerCamera,
-    engine_up: Family<OfDevice, Gauge>,
-    engine_turns: Family<OfDevice, Counter>,
-    engine_busy: Family<OfDevice, FloatCounter>,
+    engine_up: Family<DeviceLabel, Gauge>,
+    engine_turns: Family<DeviceLabel, Counter>,
+    engine_busy: Family<DeviceLabel, FloatCounter>,
     /// Each stage of the latency account, of each detection.
     pub stage_seconds: Seconds,
     /// Receive to publish, of each detection.
     pub total_seconds: Histogram,
     messages_sent: Counter,
-    messages_dropped: Family<OfReason, Counter>,
+    messages_dropped: Family<ReasonLabel, Counter>,
     inbound_dropped: Counter,
     lines_lost: Counter,
     inbound_retained: Counter,
-    snapshots: Family<OfOutcome, Counter>,
+    snapshots: Family<OutcomeLabel, Counter>,
     /// 1 while the broker accepts messages.
     pub broker_online: Gauge,
     /// Events waiting on disk.
@@ -322,9 +322,9 @@ impl Metrics {
 
     fn register_process(&mut self) {
         // Not of the type info, which only OpenMetrics knows.
-        let build = Family::<OfBuild, Gauge>::default();
+        let build = Family::<BuildLabel, Gauge>::default();
         let version = env!("CARGO_PKG_VERSION");
-        build.get_or_create(&OfBuild { version }).set(1);
+        build.get_or_create(&BuildLabel { version }).set(1);
         let registry = &mut self.registry;
         registry.register("build_info", "Which program this is", build);
         registry.register_with_unit(
@@ -343,7 +343,7 @@ impl Metrics {
 
     /// Copies how a camera is.
     pub fn set_camera(&self, camera: &CameraId, online: bool, counts: &CameraCounts) {
-        let label = OfCamera::from(camera);
+        let label = CameraLabel::from(camera);
         for (gauge, value) in [
             (&self.camera_online, i64::from(online)),
             (&self.reconnects_1h, i64::from(counts.reconnects_1h)),
@@ -368,7 +368,7 @@ impl Metrics {
     /// Copies the turns of an engine; `None` when it has ended.
     pub fn set_engine(&self, device: &str, turns: Option<u64>) {
         let device = device.to_owned();
-        let label = OfDevice { device };
+        let label = DeviceLabel { device };
         let up = self.engine_up.get_or_create(&label);
         up.set(i64::from(turns.is_some()));
         if let Some(turns) = turns {
@@ -379,13 +379,13 @@ impl Metrics {
     /// Copies the time that looks have been under way in an engine since the start.
     pub fn set_engine_busy(&self, device: &str, busy: Duration) {
         let device = device.to_owned();
-        let counter = self.engine_busy.get_or_create(&OfDevice { device });
+        let counter = self.engine_busy.get_or_create(&DeviceLabel { device });
         set_seconds(&counter, busy);
     }
 
     /// Copies a camera's books, which count from the start.
     pub fn set_books(&self, camera: &CameraId, books: &Books) {
-        let label = OfCamera::from(camera);
+        let label = CameraLabel::from(camera);
         set(&self.frames_in.get_or_create(&label), books.arrived);
         for (gauge, frames) in [
             (&self.frames_waiting, books.waiting),
@@ -396,13 +396,16 @@ impl Metrics {
         }
         for (fate, frames) in by_fate(books) {
             let camera = label.camera.clone();
-            set(&self.frames.get_or_create(&OfFate { camera, fate }), frames);
+            set(
+                &self.frames.get_or_create(&FateLabel { camera, fate }),
+                frames,
+            );
         }
     }
 
     /// A camera was taken away: its lines go too, as no figure of them is true any more.
     pub fn forget(&self, camera: &CameraId) {
-        let label = OfCamera::from(camera);
+        let label = CameraLabel::from(camera);
         for gauge in [
             &self.frames_waiting,
             &self.frames_in_flight,
@@ -427,7 +430,7 @@ impl Metrics {
         }
         for (fate, _) in by_fate(&Books::default()) {
             let camera = label.camera.clone();
-            self.frames.remove(&OfFate { camera, fate });
+            self.frames.remove(&FateLabel { camera, fate });
         }
     }
 
@@ -436,7 +439,7 @@ impl Metrics {
         set(&self.messages_sent, sent);
         for &(reason, messages) in dropped {
             set(
-                &self.messages_dropped.get_or_create(&OfReason { reason }),
+                &self.messages_dropped.get_or_create(&ReasonLabel { reason }),
                 messages,
             );
         }
@@ -457,7 +460,7 @@ impl Metrics {
     pub fn set_snapshots(&self, by_outcome: &[(&'static str, u64)]) {
         for &(outcome, snapshots) in by_outcome {
             set(
-                &self.snapshots.get_or_create(&OfOutcome { outcome }),
+                &self.snapshots.get_or_create(&OutcomeLabel { outcome }),
                 snapshots,
             );
         }

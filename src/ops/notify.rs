@@ -70,11 +70,11 @@ pub enum Vitality {
 /// that stands less is only busy.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
-    seen: Vec<Seen>,
+    seen: Vec<LoopProgress>,
 }
 
 #[derive(Clone, Debug)]
-struct Seen {
+struct LoopProgress {
     name: String,
     limit: Duration,
     counter: u64,
@@ -84,7 +84,7 @@ struct Seen {
 impl Watchdog {
     /// `loops` names the counters that [`check`](Self::check) gets, in order, and how long each may stand still.
     pub fn new(loops: impl IntoIterator<Item = (String, Duration)>, now: Mono) -> Self {
-        let seen = loops.into_iter().map(|(name, limit)| Seen {
+        let seen = loops.into_iter().map(|(name, limit)| LoopProgress {
             name,
             limit,
             counter: 0,

@@ -1,4 +1,4 @@
-//! The status page while the daemon runs: opened, moved to another address, closed.
+//! The status page of a running daemon: opened, moved to another address, closed.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -10,31 +10,31 @@ use tokio::{
 
 use crate::ops::{
     metrics::Metrics,
-    page::{Health, ListenError, Scene, Site, StatusPage},
+    page::{DaemonHealth, ListenError, PageInputs, StatusPage, StatusSource},
 };
 use spotter_core::config::Http;
 
-/// Grace for answers that are under way when it is closed.
+/// Time for answers in progress when the page is closed.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
-/// The status page with its address taken and nothing answered yet: an address in use is known before anything else is
-/// started, and free again when something else cannot start.
+/// The status page with its address bound and no request answered yet: an address in use is an error before anything else is
+/// started, and dropping this frees it.
 pub struct BoundPage {
     listen: Option<SocketAddr>,
     page: Option<StatusPage>,
 }
 
-/// The status page, or none where none is wanted.
+/// The status page; it serves nothing while `http.listen` is off.
 pub struct Page {
-    site: Site,
+    inputs: PageInputs,
     /// As configured.
     listen: Option<SocketAddr>,
-    /// With what stops it.
+    /// Dropping the sender stops the task.
     serving: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl BoundPage {
-    /// Takes the address of `[http]`, when there is to be a page.
+    /// Binds the address of `[http]`, unless it is off.
     pub async fn bind(http: &Http) -> Result<Self, ListenError> {
         let page = match http.listen {
             Some(address) => Some(StatusPage::bind(address).await?),
@@ -48,20 +48,20 @@ impl BoundPage {
 }
 
 impl Page {
-    /// Opens it, to tell of this.
+    /// Starts to serve.
     pub fn open(
         bound: BoundPage,
         metrics: Arc<Metrics>,
-        health: watch::Receiver<Health>,
-        scene: Arc<dyn Scene>,
+        health: watch::Receiver<DaemonHealth>,
+        source: Arc<dyn StatusSource>,
     ) -> Self {
-        let site = Site {
+        let inputs = PageInputs {
             metrics,
             health,
-            scene,
+            source,
         };
         let mut page = Self {
-            site,
+            inputs,
             listen: None,
             serving: None,
         };
@@ -69,13 +69,13 @@ impl Page {
         page
     }
 
-    /// Is where `[http]` says from now on. When that cannot be, it stays where it is.
+    /// Moves to the address of `[http]`. When that cannot be bound, the page stays where it is.
     pub async fn move_to(&mut self, http: &Http) -> Result<(), ListenError> {
         if http.listen == self.listen {
             return Ok(());
         }
         let bound = match BoundPage::bind(http).await {
-            Err(_) if self.is_in_its_own_way(http) => self.step_aside(http).await?,
+            Err(_) if self.has_the_port_of(http) => self.rebind(http).await?,
             bound => bound?,
         };
         self.close().await;
@@ -91,14 +91,14 @@ impl Page {
         }
     }
 
-    /// A port of all addresses and the same port of one of them cannot be had together.
-    fn is_in_its_own_way(&self, http: &Http) -> bool {
+    /// A port cannot be bound on all addresses and on one of them at the same time.
+    fn has_the_port_of(&self, http: &Http) -> bool {
         let port = |address: SocketAddr| address.port();
         self.serving.is_some() && self.listen.map(port) == http.listen.map(port)
     }
 
-    /// Closes it for a second try, and opens it again where it was when that fails too.
-    async fn step_aside(&mut self, http: &Http) -> Result<BoundPage, ListenError> {
+    /// Closes the page and binds again; when that fails too, reopens it at its old address.
+    async fn rebind(&mut self, http: &Http) -> Result<BoundPage, ListenError> {
         self.close().await;
         let error = match BoundPage::bind(http).await {
             Ok(bound) => return Ok(bound),
@@ -109,7 +109,7 @@ impl Page {
         };
         match BoundPage::bind(&before).await {
             Ok(bound) => self.serve(bound),
-            Err(lost) => tracing::error!("there is no status page any more: {lost}"),
+            Err(lost) => tracing::error!("status page stopped: {lost}"),
         }
         Err(error)
     }
@@ -119,8 +119,8 @@ impl Page {
         self.serving = page.map(|page| {
             let (stop, stopped) = oneshot::channel();
             tracing::debug!(address = %page.address(), "status page");
-            // An error means that its sender is gone, which is a stop too.
-            let serving = page.serve(self.site.clone(), async move { drop(stopped.await) });
+            // An error means that the sender was dropped, which is the stop.
+            let serving = page.serve(self.inputs.clone(), async move { drop(stopped.await) });
             (stop, tokio::spawn(serving))
         });
     }
@@ -133,15 +133,15 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
-    use crate::ops::page::{Still, View};
+    use crate::ops::page::{DaemonStatus, Thumbnail};
 
     struct Nothing;
 
-    impl Scene for Nothing {
-        fn view(&self, _: bool) -> View {
-            unreachable!("nobody asks for it")
+    impl StatusSource for Nothing {
+        fn status(&self, _: bool) -> DaemonStatus {
+            unreachable!("no request is sent")
         }
-        fn still(&self, _: &str) -> Option<Arc<Still>> {
+        fn thumbnail(&self, _: &str) -> Option<Arc<Thumbnail>> {
             None
         }
     }
@@ -162,10 +162,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_moves_where_it_can_and_stays_where_it_cannot() {
+    async fn page_moves_to_a_free_address_and_stays_otherwise() {
         let (first, second) = (free(), free());
         let bound = BoundPage::bind(&at(first)).await.unwrap();
-        let (_, health) = watch::channel(Health::default());
+        let (_, health) = watch::channel(DaemonHealth::default());
         let mut page = Page::open(bound, Arc::new(Metrics::new()), health, Arc::new(Nothing));
         page.move_to(&at(second)).await.unwrap();
         assert!(is_there(second).await && !is_there(first).await);

@@ -6,12 +6,12 @@ use spotter_core::CameraId;
 
 /// Label `camera`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfCamera {
+pub struct CameraLabel {
     /// Its id.
     pub camera: String,
 }
 
-impl From<&CameraId> for OfCamera {
+impl From<&CameraId> for CameraLabel {
     fn from(camera: &CameraId) -> Self {
         Self {
             camera: camera.to_string(),
@@ -21,7 +21,7 @@ impl From<&CameraId> for OfCamera {
 
 /// Labels `camera` and `fate`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfFate {
+pub struct FateLabel {
     /// Whose frames.
     pub camera: String,
     /// A short word.
@@ -30,35 +30,35 @@ pub struct OfFate {
 
 /// Label `stage` of the latency account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfStage {
+pub struct StageLabel {
     /// decode, wait, prep, vision, prompt, generate, post, out.
     pub stage: &'static str,
 }
 
 /// Label `device` of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfDevice {
+pub struct DeviceLabel {
     /// `cpu`, or `cuda 1, NVIDIA H200`.
     pub device: String,
 }
 
 /// Label `reason` of a loss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfReason {
+pub struct ReasonLabel {
     /// A short word.
     pub reason: &'static str,
 }
 
 /// Label `outcome` of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfOutcome {
+pub struct OutcomeLabel {
     /// A short word.
     pub outcome: &'static str,
 }
 
 /// Label `version` of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfBuild {
+pub struct BuildLabel {
     /// As Cargo.toml has it.
     pub version: &'static str,
 }

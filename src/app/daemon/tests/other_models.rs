@@ -8,7 +8,7 @@ use super::{
     moves::{Site, detections, tells},
     *,
 };
-use crate::ops::page::{EngineState, Scene as _};
+use crate::ops::page::{EngineState, StatusSource as _};
 use spotter_scripted::broker::{Broker, Script};
 
 /// Engines are opened when that is allowed, but those of a model that may return seven objects.
@@ -81,7 +81,7 @@ async fn another_model_leaves_cameras_and_numbers_alone() {
     assert_eq!(retained("cam/gate/status"), "online");
     let gate = CameraId::new("gate").unwrap();
     assert_eq!(daemon.watched(&gate), Ok(()));
-    let page = daemon.board.view(false);
+    let page = daemon.board.status(false);
     assert_eq!(page.engines[0].state, EngineState::Opens);
     let refused = daemon.has_model().unwrap_err();
     assert_eq!(refused.code, RefusalCode::Unavailable);
@@ -96,7 +96,7 @@ async fn another_model_leaves_cameras_and_numbers_alone() {
     // The page is told once a second.
     site.watch(&mut daemon, sleep(Duration::from_millis(1500)))
         .await;
-    let page = daemon.board.view(false);
+    let page = daemon.board.status(false);
     assert_eq!(page.engines[0].state, EngineState::Runs);
     assert_eq!(page.node.model, "of 6 objects (bf16)");
     assert_eq!(daemon.file, last);
