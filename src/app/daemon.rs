@@ -33,7 +33,7 @@ use super::{
     lines::Lines,
     pictures::Pictures,
     remember_secrets,
-    report::Report,
+    report::RunReport,
     seats::Seats,
 };
 use crate::ops::{
@@ -85,7 +85,7 @@ type OpenEngines = dyn Fn(Plan) -> Opening + Send + Sync;
 type Opening = Pin<Box<dyn Future<Output = anyhow::Result<Opened>>>>;
 
 /// Runs until a signal, the time, or a failure that only a restart can mend.
-pub async fn run(start: Start) -> anyhow::Result<Report> {
+pub async fn run(start: Start) -> anyhow::Result<RunReport> {
     let engines: Arc<OpenEngines> = Arc::new(|plan| Box::pin(plan.open()));
     run_with(start, Arc::new(SystemClock::new()), engines).await
 }
@@ -94,7 +94,7 @@ async fn run_with(
     start: Start,
     clock: Arc<dyn Clock>,
     engines: Arc<OpenEngines>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<RunReport> {
     let mut signals = Signals::listen().context("listening to signals")?;
     let mut limit = pin!(time_limit(start.seconds));
     let mut loaded = start.loaded;
@@ -118,8 +118,8 @@ async fn run_with(
         };
         let mut daemon = tokio::select! {
             daemon = notify::alive_while(START_LIMIT, wanted.start(&clock, around.clone())) => daemon?,
-            _ = signals.next_stop() => return Ok(Report::default()),
-            () = &mut limit => return Ok(Report::default()),
+            _ = signals.next_stop() => return Ok(RunReport::default()),
+            () = &mut limit => return Ok(RunReport::default()),
         };
         let end = tokio::select! {
             end = daemon.watch(&mut signals, &start.path) => end,
@@ -404,7 +404,7 @@ impl Daemon {
 
     /// Stops from left to right: no more frames, the last answers, the last messages. The second wish to stop cuts it
     /// short.
-    async fn stop(mut self, signals: &mut Signals) -> Report {
+    async fn stop(mut self, signals: &mut Signals) -> RunReport {
         tokio::select! {
             () = self.wind_up() => {}
             () = signals.stop_now() => tracing::warn!("stopped at once: goodbyes and last messages are lost"),

@@ -1,4 +1,4 @@
-//! From what the stages count to the metrics. Totals are counted where things happen; here they are copied.
+//! Copies the counters of the stages to the metrics.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{board::Facts, cameras::Cameras, engines::Engines};
 use crate::ops::metrics::{Metrics, StageLabel};
 use spotter_mqtt::{Latency, STAGES};
 
-/// A detection left.
+/// Counts a published detection.
 pub fn sent(metrics: &Metrics, latency: &Latency) {
     let seconds = |tenth_ms: u64| tenth_ms as f64 / 1e4;
     metrics
@@ -18,7 +18,6 @@ pub fn sent(metrics: &Metrics, latency: &Latency) {
     }
 }
 
-/// Which engines run, and how much of their time looks were under way.
 pub fn engines(metrics: &Metrics, engines: &Engines, busy: &[(String, Duration)]) {
     for (device, beats) in engines.beats() {
         metrics.set_engine(device, beats);
@@ -28,7 +27,6 @@ pub fn engines(metrics: &Metrics, engines: &Engines, busy: &[(String, Duration)]
     }
 }
 
-/// How cameras are.
 pub fn cameras(metrics: &Metrics, cameras: &Cameras) {
     for ((camera, online), (_, counts)) in cameras.online().zip(cameras.counts()) {
         metrics.set_camera(camera, online, &counts);

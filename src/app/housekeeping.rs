@@ -15,7 +15,7 @@ use super::{
     engines::Engines,
     gauges,
     punctual::{Punctuality, Turn},
-    report::Report,
+    report::RunReport,
 };
 use crate::ops::{
     metrics::Metrics,
@@ -333,14 +333,14 @@ impl Housekeeping {
     }
 
     /// Closes the status page, so that its address is free, and gives the whole run in figures.
-    pub async fn end(mut self, books: Vec<(CameraId, Books)>, messages: Tally) -> Report {
+    pub async fn end(mut self, books: Vec<(CameraId, Books)>, messages: Tally) -> RunReport {
         self.page.close().await;
         let now = self.clock.now();
         let [total_ms, end_to_end_ms] = self
             .whole_run
             .each_mut()
             .map(|window| window.percentiles(now, [0.5, 0.95]));
-        Report {
+        RunReport {
             books,
             messages,
             total_ms,

@@ -7,18 +7,18 @@ use tokio::{
     time::timeout,
 };
 
-/// What the operator wants.
+/// A request by signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorSignal {
     /// Read the configuration again.
     Reload,
-    /// Finish what is under way, then end.
+    /// Finish the work in progress, then exit.
     Stop,
-    /// End now; what is lost is logged.
+    /// Exit now; losses are logged.
     StopNow,
 }
 
-/// Signals this soon after the first are copies of one wish: `timeout` signals its child and then the whole group, and so
+/// Signals this soon after the first are copies of one request: `timeout` signals its child and then the whole group, and so
 /// do some supervisors.
 const COPY_WINDOW: Duration = Duration::from_millis(200);
 
@@ -30,7 +30,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Needs a tokio runtime. Fails when the system has no room for a handler.
+    /// Needs a tokio runtime. Fails when the system refuses a handler.
     pub fn listen() -> std::io::Result<Self> {
         let stops = StopSignals {
             interrupt: signal(SignalKind::interrupt())?,
@@ -41,10 +41,10 @@ impl Signals {
         Ok(Self { stops, hangup })
     }
 
-    /// Waits for the next wish. May be cancelled and called again.
+    /// Waits for the next request. May be cancelled and called again.
     pub async fn next(&mut self) -> OperatorSignal {
         tokio::select! {
-            wish = self.stops.next() => wish,
+            request = self.stops.next() => request,
             _ = self.hangup.recv() => OperatorSignal::Reload,
         }
     }
@@ -54,12 +54,12 @@ impl Signals {
         self.stops.next().await
     }
 
-    /// Waits until the end is wanted now, by somebody who is ending anyway.
+    /// Waits for [`OperatorSignal::StopNow`].
     pub async fn stop_now(&mut self) {
         while self.stops.next().await != OperatorSignal::StopNow {}
     }
 
-    /// A stop was asked for, be it while something else was waited for.
+    /// True after the first signal to stop.
     pub fn stop_asked(&self) -> bool {
         self.stops.asked != StopPhase::Never
     }
@@ -76,14 +76,14 @@ struct StopSignals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopPhase {
     Never,
-    /// The first wish is told; copies of its signal may still come.
+    /// The first request was returned; copies of its signal may still arrive.
     JustNow,
     Before,
 }
 
 impl StopSignals {
-    /// The first wish is told at once, however often a caller cancels this: only who waits for a second one waits for
-    /// the copies of the first to be over.
+    /// The first request is returned at once, however often a caller cancels this; only a call for the second one waits until
+    /// copies of the first are past.
     async fn next(&mut self) -> OperatorSignal {
         if self.asked == StopPhase::JustNow {
             self.pass_over_copies().await;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hang_up_reloads_the_first_stops_the_second_ends_now() {
+    async fn sighup_reloads_first_sigterm_stops_second_ends_now() {
         let mut signals = Signals::listen().unwrap();
         send("-HUP");
         assert_eq!(signals.next().await, OperatorSignal::Reload);

@@ -129,8 +129,8 @@ async fn thumbnail_of_a_watched_page_is_of_the_shown_look() {
     assert_eq!(shown(&board, false), (6, 0.6, false));
 }
 
-#[test]
-fn status_shows_state_and_reason_without_camera_addresses() {
+#[tokio::test]
+async fn status_shows_state_and_reason_without_camera_addresses() {
     let (board, clock, gate) = board();
     clock.advance(Duration::from_secs(10));
     look(&board, &gate, 1, 0.1);

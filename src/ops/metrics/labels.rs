@@ -1,4 +1,4 @@
-//! What tells the lines of a metric apart.
+//! Labels of the metrics.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
@@ -7,7 +7,6 @@ use spotter_core::CameraId;
 /// Label `camera`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CameraLabel {
-    /// Its id.
     pub camera: String,
 }
 
@@ -22,9 +21,7 @@ impl From<&CameraId> for CameraLabel {
 /// Labels `camera` and `fate`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct FateLabel {
-    /// Whose frames.
     pub camera: String,
-    /// A short word.
     pub fate: &'static str,
 }
 
@@ -45,14 +42,12 @@ pub struct DeviceLabel {
 /// Label `reason` of a loss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReasonLabel {
-    /// A short word.
     pub reason: &'static str,
 }
 
 /// Label `outcome` of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OutcomeLabel {
-    /// A short word.
     pub outcome: &'static str,
 }
 
