@@ -2,13 +2,13 @@
 
 use spotter_core::{
     Task, WallTime,
-    config::{self, Camera, Config, Environment},
+    config::{self, CameraConfig, Config, Environment},
 };
 use spotter_engine::open::ModelCard;
 use spotter_mqtt::{CameraInfo, Daemon, Identity, Info, ModelInfo};
 
 /// The prompts of the camera that has most of them: what one look may have to answer.
-pub fn longest_look(cameras: &[Camera]) -> Vec<Task> {
+pub fn longest_look(cameras: &[CameraConfig]) -> Vec<Task> {
     let longest = cameras.iter().max_by_key(|camera| camera.prompts.len());
     let prompts = longest.into_iter().flat_map(|camera| &camera.prompts);
     prompts.map(|prompt| prompt.task.clone()).collect()
@@ -49,8 +49,8 @@ pub fn model(card: &ModelCard) -> ModelInfo {
 }
 
 /// The cameras in the birth message.
-pub fn cameras(cameras: &[Camera]) -> Vec<CameraInfo> {
-    let told = |camera: &Camera| CameraInfo {
+pub fn cameras(cameras: &[CameraConfig]) -> Vec<CameraInfo> {
+    let told = |camera: &CameraConfig| CameraInfo {
         id: camera.id.to_string(),
         prompts: camera.prompts.iter().map(|p| p.id.to_string()).collect(),
         zones: camera.zones.iter().map(|z| z.id.to_string()).collect(),

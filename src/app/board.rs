@@ -29,8 +29,8 @@ use crate::ops::{
     window::PercentileWindow,
 };
 use spotter_core::{
-    Answer, Books, CameraId, Clock, Frame, Mono, Outcome,
-    config::{Camera, Config},
+    Answer, CameraId, Clock, Frame, FrameCounters, Mono, Outcome,
+    config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
 use spotter_mqtt::{BrokerState, CameraHealth, ConfigReport, ConfigState, Sent, Tally};
@@ -90,7 +90,7 @@ fn model(card: &ModelCard) -> String {
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub cameras: Vec<(CameraId, CameraHealth)>,
-    pub books: Vec<(CameraId, Books)>,
+    pub books: Vec<(CameraId, FrameCounters)>,
     /// By device.
     pub engines: Vec<(String, EngineState)>,
     pub broker: BrokerState,
@@ -157,10 +157,10 @@ impl Board {
     }
 
     /// Replaces the cameras and their engines; looks of a camera with the same id are kept.
-    pub fn change(&self, cameras: &[Camera], seats: &Seats) {
+    pub fn change(&self, cameras: &[CameraConfig], seats: &Seats) {
         let mut state = self.lock();
         let mut before = std::mem::take(&mut state.cameras);
-        let board = |camera: &Camera| {
+        let board = |camera: &CameraConfig| {
             let index = before.iter().position(|board| board.id == camera.id);
             let mut board =
                 index.map_or_else(|| CameraBoard::new(camera), |at| before.swap_remove(at));

@@ -39,7 +39,7 @@ pub struct Cameras {
 
 struct Watched {
     /// As it is in force.
-    camera: config::Camera,
+    camera: config::CameraConfig,
     handle: CameraHandle,
     health: watch::Receiver<Health>,
     /// Why nobody looks at it any more.
@@ -54,7 +54,11 @@ struct Watched {
 
 impl Cameras {
     /// Starts every camera; each one connects in its own time.
-    pub fn start(cameras: &[config::Camera], engines: &Engines, clock: &Arc<dyn Clock>) -> Self {
+    pub fn start(
+        cameras: &[config::CameraConfig],
+        engines: &Engines,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
         let here = cameras
             .iter()
             .filter_map(|camera| Watched::start(camera, engines, clock));
@@ -68,7 +72,7 @@ impl Cameras {
     /// decoded in another way. Those that are gone are said goodbye to behind our back. `engines` know the new ones already.
     pub async fn change(
         &mut self,
-        cameras: &[config::Camera],
+        cameras: &[config::CameraConfig],
         engines: &Engines,
         clock: &Arc<dyn Clock>,
     ) {
@@ -184,14 +188,18 @@ impl Cameras {
 
 impl Watched {
     /// `None` for a camera that no engine knows.
-    fn start(camera: &config::Camera, engines: &Engines, clock: &Arc<dyn Clock>) -> Option<Self> {
+    fn start(
+        camera: &config::CameraConfig,
+        engines: &Engines,
+        clock: &Arc<dyn Clock>,
+    ) -> Option<Self> {
         let sink = engines.sink(&camera.id)?;
         let device = engines.device_map(&camera.id);
         let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, device);
         Some(Self::new(camera, handle))
     }
 
-    fn new(camera: &config::Camera, handle: CameraHandle) -> Self {
+    fn new(camera: &config::CameraConfig, handle: CameraHandle) -> Self {
         Self {
             camera: camera.clone(),
             health: handle.health(),
@@ -205,7 +213,7 @@ impl Watched {
         }
     }
 
-    async fn change(&mut self, camera: &config::Camera, engines: &Engines) {
+    async fn change(&mut self, camera: &config::CameraConfig, engines: &Engines) {
         if !is_same_stream(&self.camera, camera) {
             let device = engines.device_map(&camera.id);
             self.handle.change(camera, device).await;
@@ -304,8 +312,8 @@ impl Watched {
 
 /// Whether two configurations of a camera connect to it and decode it in one way; all else of them is about what happens to
 /// its frames.
-fn is_same_stream(a: &config::Camera, b: &config::Camera) -> bool {
-    let stream = |camera: &config::Camera| {
+fn is_same_stream(a: &config::CameraConfig, b: &config::CameraConfig) -> bool {
+    let stream = |camera: &config::CameraConfig| {
         (
             camera.width,
             camera.stall,

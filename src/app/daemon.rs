@@ -42,8 +42,8 @@ use crate::ops::{
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    CameraId, Clock, Mono, Repeats, SystemClock,
-    config::{self, Config, Loaded, Problems, Severity},
+    CameraId, Clock, LogThrottle, Mono, SystemClock,
+    config::{self, Config, ConfigProblems, Loaded, Severity},
 };
 use spotter_engine::open::ModelCard;
 use spotter_events::control::Repeated;
@@ -223,7 +223,7 @@ struct Daemon {
     /// Requests of the last minutes.
     repeated: Repeated<Reply>,
     /// Topics of retained commands, each told once a minute.
-    old_requests: Repeats<String>,
+    old_requests: LogThrottle<String>,
     /// The log shows another level until then.
     log_until: Option<Mono>,
     info: Info,
@@ -321,7 +321,7 @@ impl Daemon {
             reopening: None,
             asks: Asks::default(),
             repeated: Repeated::default(),
-            old_requests: Repeats::of_at_most(OLD_TOPICS_MAX),
+            old_requests: LogThrottle::with_max_kinds(OLD_TOPICS_MAX),
             log_until: None,
             info,
             cameras,
@@ -452,7 +452,7 @@ const OLD_AGAIN: &str = "the new configuration cannot be used, the old one runs 
 const REFUSED: &str = "the new configuration is refused, the old one keeps running";
 
 /// An event each, because a journal shows a second line without priority and name.
-fn log_refused(problems: &Problems) {
+fn log_refused(problems: &ConfigProblems) {
     let errors = problems.errors();
     tracing::error!(errors, "{REFUSED}");
     for problem in problems.iter() {

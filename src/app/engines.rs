@@ -21,7 +21,7 @@ use super::{
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_core::{
     CameraId, Clock, Frame, Outcome,
-    config::{Camera, Config},
+    config::{CameraConfig, Config},
 };
 use spotter_engine::front::handle::EngineStopped;
 use spotter_engine::open::{self, Device, ModelCard};
@@ -169,9 +169,9 @@ impl Engines {
     }
 
     /// These are the cameras from now on, as they are now. Nobody moves; a new one goes to the engine that has the fewest.
-    pub fn change(&mut self, cameras: &[Camera]) {
+    pub fn change(&mut self, cameras: &[CameraConfig]) {
         self.sampler.change(cameras);
-        let seat = |camera: &Camera| {
+        let seat = |camera: &CameraConfig| {
             let mut stations = self.stations.iter();
             stations.position(|station| station.cameras().contains(&camera.id))
         };
@@ -297,13 +297,13 @@ impl Engines {
 }
 
 /// The cameras that were dealt to one of the engines.
-fn of_engine(cameras: &[Camera], dealt: &[usize], engine: usize) -> Vec<Camera> {
+fn of_engine(cameras: &[CameraConfig], dealt: &[usize], engine: usize) -> Vec<CameraConfig> {
     let all = cameras.iter().zip(dealt);
     let its = all.filter(|(_, of)| **of == engine);
     its.map(|(camera, _)| camera.clone()).collect()
 }
 
-fn ids(cameras: &[Camera]) -> Vec<CameraId> {
+fn ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
     cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 

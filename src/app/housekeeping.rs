@@ -24,7 +24,7 @@ use crate::ops::{
     process::{ProcessMeter, ProcessUse},
     window::PercentileWindow,
 };
-use spotter_core::{Books, CameraId, Clock, Mono, config::Http};
+use spotter_core::{CameraId, Clock, FrameCounters, Mono, config::HttpConfig};
 use spotter_engine::gauge::Gauge;
 use spotter_mqtt::{GpuStats, Publisher, Sent, Stats, Tally, Update};
 
@@ -48,7 +48,7 @@ pub struct Housekeeping {
     clock: Arc<dyn Clock>,
     started: Mono,
     stats_at: Mono,
-    books_before: Books,
+    books_before: FrameCounters,
     latency: [PercentileWindow; 2],
     whole_run: [PercentileWindow; 2],
     process: ProcessMeter,
@@ -104,7 +104,7 @@ impl Housekeeping {
         Self {
             started: now,
             stats_at: now,
-            books_before: Books::default(),
+            books_before: FrameCounters::default(),
             latency: [window(LATENCY_SPAN), window(LATENCY_SPAN)],
             whole_run: [window(REPORT_SPAN), window(REPORT_SPAN)],
             process: ProcessMeter::default(),
@@ -201,7 +201,7 @@ impl Housekeeping {
     fn show(
         &self,
         publisher: &Publisher,
-        (books, snapshots): (&[(CameraId, Books)], SnapshotBooks),
+        (books, snapshots): (&[(CameraId, FrameCounters)], SnapshotBooks),
         engines: &Engines,
         cameras: &Cameras,
     ) {
@@ -245,7 +245,7 @@ impl Housekeeping {
     fn stats(
         &mut self,
         publisher: &Publisher,
-        books: &[(CameraId, Books)],
+        books: &[(CameraId, FrameCounters)],
         (engines, cameras): (&Engines, &Cameras),
         budget: Duration,
     ) -> Stats {
@@ -323,7 +323,7 @@ impl Housekeeping {
     }
 
     /// The status page is where `[http]` says from now on. When that cannot be, it stays where it is.
-    pub async fn move_page(&mut self, http: &Http) -> Result<(), ListenError> {
+    pub async fn move_page(&mut self, http: &HttpConfig) -> Result<(), ListenError> {
         self.page.move_to(http).await
     }
 
@@ -333,7 +333,11 @@ impl Housekeeping {
     }
 
     /// Closes the status page, so that its address is free, and gives the whole run in figures.
-    pub async fn end(mut self, books: Vec<(CameraId, Books)>, messages: Tally) -> RunReport {
+    pub async fn end(
+        mut self,
+        books: Vec<(CameraId, FrameCounters)>,
+        messages: Tally,
+    ) -> RunReport {
         self.page.close().await;
         let now = self.clock.now();
         let [total_ms, end_to_end_ms] = self
@@ -358,7 +362,7 @@ fn state(runs: bool, opening: bool) -> EngineState {
 }
 
 /// Of all cameras together, those too that were taken away: a rate is never that of a sum that has shrunk.
-fn sum(books: &[(CameraId, Books)], gone: Books) -> Books {
+fn sum(books: &[(CameraId, FrameCounters)], gone: FrameCounters) -> FrameCounters {
     books.iter().fold(gone, |mut all, (_, books)| {
         all.add(books);
         all

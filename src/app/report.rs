@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use spotter_core::{Books, CameraId};
+use spotter_core::{CameraId, FrameCounters};
 use spotter_mqtt::Tally;
 
 /// Frame counters, losses and latency from start to stop.
 #[derive(Clone, Debug, Default)]
 pub struct RunReport {
-    pub books: Vec<(CameraId, Books)>,
+    pub books: Vec<(CameraId, FrameCounters)>,
     pub messages: Tally,
     /// Receive to publish: median and 95th percentile, milliseconds; `None` when nothing was published.
     pub total_ms: [Option<f64>; 2],

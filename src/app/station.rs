@@ -15,7 +15,7 @@ use spotter_cameras::{
 };
 use spotter_core::{
     CameraId, Clock, Outcome,
-    config::{self, Camera},
+    config::{self, CameraConfig},
 };
 use spotter_engine::{
     front::handle::{End, EngineStopped, Handle},
@@ -57,8 +57,8 @@ impl Station {
     pub async fn open(
         device: Device,
         home: Home,
-        settings: &config::Model,
-        cameras: &[Camera],
+        settings: &config::ModelConfig,
+        cameras: &[CameraConfig],
         (sampler, clock): (&Sampler, &Arc<dyn Clock>),
     ) -> anyhow::Result<(Self, ModelCard)> {
         let order = Order {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use spotter_core::{CaptureSource, Frame, config::Camera};
+use spotter_core::{CaptureSource, Frame, config::CameraConfig};
 use spotter_street::timecode;
 
 const FRAMES_MAX: usize = 1000;
@@ -36,7 +36,7 @@ impl TimecodeCheck {
     }
 
     /// One line for the operator; `None` when no frame had a time code.
-    pub fn line(&self, camera: &Camera) -> Option<String> {
+    pub fn line(&self, camera: &CameraConfig) -> Option<String> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.frames == 0 {
             return None;
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
     use spotter_core::{
-        Capture, ColourRange, FrameTimes, Matrix, Mono, Picture, PixelFormat, WallTime,
+        Capture, ColourMatrix, ColourRange, FrameTimes, Mono, Picture, PixelFormat, WallTime,
     };
 
     const DRAWN: WallTime = WallTime::from_unix_millis(1_787_393_730_123);
@@ -76,7 +76,7 @@ mod tests {
         }
         let chroma = bytes.split_off(width * height);
         let planes = Arc::new(vec![bytes, chroma]);
-        let colour = (Matrix::Bt601, ColourRange::Limited);
+        let colour = (ColourMatrix::Bt601, ColourRange::Limited);
         let size = (width, height);
         let strides = [width, width, 0];
         let picture = Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap();

@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 
 use super::process;
-use spotter_core::{Books, CameraId};
+use spotter_core::{CameraId, FrameCounters};
 
 mod labels;
 
@@ -26,7 +26,7 @@ pub use labels::StageLabel;
 use labels::{BuildLabel, CameraLabel, DeviceLabel, FateLabel, OutcomeLabel, ReasonLabel};
 
 /// Finished frames. Each of these only rises; frames waiting and in flight are gauges.
-fn by_fate(books: &Books) -> [(&'static str, u64); 6] {
+fn by_fate(books: &FrameCounters) -> [(&'static str, u64); 6] {
     [
         ("replaced", books.replaced),
         ("skipped", books.skipped),
@@ -377,7 +377,7 @@ impl Metrics {
     }
 
     /// Copies the frame counters of a camera.
-    pub fn set_books(&self, camera: &CameraId, books: &Books) {
+    pub fn set_books(&self, camera: &CameraId, books: &FrameCounters) {
         let label = CameraLabel::from(camera);
         set(&self.frames_in.get_or_create(&label), books.arrived);
         for (gauge, frames) in [
@@ -421,7 +421,7 @@ impl Metrics {
         ] {
             counter.remove(&label);
         }
-        for (fate, _) in by_fate(&Books::default()) {
+        for (fate, _) in by_fate(&FrameCounters::default()) {
             let camera = label.camera.clone();
             self.frames.remove(&FateLabel { camera, fate });
         }

@@ -11,7 +11,8 @@ use spotter::ops::page::{
     Thumbnail,
 };
 use spotter_core::{
-    AnswerBody, Books, Found, NormBox, NormPoint, Prompt, PromptId, ScoreSource, Task, WallTime,
+    AnswerBody, FoundObject, FrameCounters, NormBox, NormPoint, Prompt, PromptId, ScoreSource,
+    Task, WallTime,
 };
 use spotter_mqtt::{CameraHealth, ClockHealth, ConfigReport, ConfigState};
 use spotter_street::{Street, draw, scene::Class, truth::truth};
@@ -178,7 +179,7 @@ fn camera(id: &str, index: usize) -> CameraStatus {
         } else {
             MinuteLatency::default()
         },
-        frames: Books {
+        frames: FrameCounters {
             arrived: 192_811,
             looked: 1203,
             skipped: 191_021,
@@ -214,8 +215,8 @@ fn stream(good: bool) -> CameraHealth {
     }
 }
 
-fn found<T>(place: T, score: f64) -> Found<T> {
-    Found {
+fn found<T>(place: T, score: f64) -> FoundObject<T> {
+    FoundObject {
         place,
         score,
         source: ScoreSource::TokenProb,
@@ -230,7 +231,7 @@ fn look(age_ms: u64) -> LookStatus {
     let boxes = |class| {
         let seen = truth.seen.iter().filter(|seen| seen.class == class);
         let found = seen.map(|seen| found(seen.box_in_frame, 0.83));
-        AnswerBody::Boxes(found.collect::<Vec<Found<NormBox>>>())
+        AnswerBody::Boxes(found.collect::<Vec<FoundObject<NormBox>>>())
     };
     let corner = NormPoint { x: 0.97, y: 0.03 };
     let bodies = [

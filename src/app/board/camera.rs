@@ -50,7 +50,7 @@ struct BoardLook {
 }
 
 /// The enabled prompts, without answers.
-fn prompts(camera: &config::Camera) -> Vec<PromptBoard> {
+fn prompts(camera: &config::CameraConfig) -> Vec<PromptBoard> {
     let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
     let board = enabled.map(|prompt| PromptBoard {
         prompt: Arc::new(Prompt {
@@ -64,7 +64,7 @@ fn prompts(camera: &config::Camera) -> Vec<PromptBoard> {
 }
 
 impl CameraBoard {
-    pub fn new(camera: &config::Camera) -> Self {
+    pub fn new(camera: &config::CameraConfig) -> Self {
         Self {
             id: camera.id.clone(),
             minute: Minute::default(),
@@ -77,7 +77,7 @@ impl CameraBoard {
     }
 
     /// Replaces the prompts. The answer to one with the same id and words is kept.
-    pub fn set_prompts(&mut self, camera: &config::Camera) {
+    pub fn set_prompts(&mut self, camera: &config::CameraConfig) {
         let mut before = std::mem::replace(&mut self.prompts, prompts(camera));
         for new in &mut self.prompts {
             let same = |old: &PromptBoard| {

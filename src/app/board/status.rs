@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{BoardState, Facts};
 use crate::ops::page::{BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, Mood, NodeStatus};
-use spotter_core::{Books, CameraId, Mono, WallTime};
+use spotter_core::{CameraId, FrameCounters, Mono, WallTime};
 use spotter_mqtt::{BrokerState, CameraHealth, STAGES};
 
 impl BoardState {
@@ -31,7 +31,7 @@ impl BoardState {
             facts.add_to(camera);
         }
         let engines = self.engines.iter().map(|engine| {
-            let its = |(camera, _): &&(CameraId, Books)| engine.cameras.contains(camera);
+            let its = |(camera, _): &&(CameraId, FrameCounters)| engine.cameras.contains(camera);
             let mut known = facts.engines.iter();
             let known = known.find(|(device, _)| *device == engine.device);
             EngineStatus {

@@ -111,7 +111,7 @@ fn means(picture: &Picture, plane: usize, size: PlaneSize, by: usize) -> Vec<u8>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::{ColourRange, Matrix};
+    use spotter_core::{ColourMatrix, ColourRange};
 
     fn picture(format: PixelFormat, (w, h): (usize, usize), of: impl Fn(usize) -> u8) -> Picture {
         let planes: Vec<Vec<u8>> = (0..3)
@@ -122,7 +122,7 @@ mod tests {
             .collect();
         let stride = |plane| format.plane_size(plane, w, h).map_or(0, |(bytes, _)| bytes);
         let strides = [stride(0), stride(1), stride(2)];
-        let colour = (Matrix::Bt709, ColourRange::Limited);
+        let colour = (ColourMatrix::Bt709, ColourRange::Limited);
         Picture::new(format, (w, h), strides, colour, Arc::new(planes)).unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use spotter_core::{
     CameraId, Command, Mono, Refusal, Setting,
-    config::{Camera, Config, Overrides as Policy},
+    config::{CameraConfig, Config, OverridePersistence as Policy},
 };
 use spotter_events::control::{self, Changed, Lapsed, Layer, Store};
 
@@ -11,7 +11,7 @@ pub struct Force {
     layer: Layer,
     /// `None`: changes do not survive a restart.
     store: Option<Store>,
-    cameras: Vec<Camera>,
+    cameras: Vec<CameraConfig>,
 }
 
 impl Force {
@@ -39,17 +39,17 @@ impl Force {
     }
 
     /// The cameras as they are in force.
-    pub fn cameras(&self) -> &[Camera] {
+    pub fn cameras(&self) -> &[CameraConfig] {
         &self.cameras
     }
 
     /// The cameras of the file with what is kept over a restart, and without what is there for a while only.
-    pub fn kept_cameras(&self) -> Vec<Camera> {
+    pub fn kept_cameras(&self) -> Vec<CameraConfig> {
         self.layer.kept_cameras()
     }
 
     /// The camera as it is in force.
-    pub fn camera(&self, id: &CameraId) -> Result<&Camera, Refusal> {
+    pub fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {
         let known = self.cameras.iter().find(|camera| camera.id == *id);
         known.ok_or_else(|| Refusal::no_camera(id))
     }
@@ -103,7 +103,7 @@ impl Force {
 
     /// The values that may be changed, of each camera of the file. Prompts that were added for a while are not among them.
     pub fn settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
-        let of = |camera: &Camera| (camera.id.clone(), control::all(camera));
+        let of = |camera: &CameraConfig| (camera.id.clone(), control::all(camera));
         self.layer.kept_cameras().iter().map(of).collect()
     }
 

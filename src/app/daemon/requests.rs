@@ -6,7 +6,9 @@ use super::{
     Asker, Daemon,
     reload::{Next, Reloaded},
 };
-use spotter_core::{CameraId, Command, LogLevel, Outcome, Refusal, RefusalCode, Setting, Wanted};
+use spotter_core::{
+    CameraId, Command, LogLevel, Outcome, Refusal, RefusalCode, RequestedInfo, Setting,
+};
 use spotter_events::control::Known;
 use spotter_mqtt as publish;
 use spotter_mqtt::{Asked, Heard, Inbound, Reply, Update, Value, discovery::birth_topic};
@@ -30,7 +32,7 @@ impl Daemon {
             Heard::Old => {
                 self.publisher.ignore_retained();
                 let topic = &message.topic;
-                if let Some(untold) = self.old_requests.tell(topic.clone(), self.clock.now()) {
+                if let Some(untold) = self.old_requests.admit(topic.clone(), self.clock.now()) {
                     let untold = (untold > 0).then_some(untold);
                     tracing::warn!(
                         topic,
@@ -160,9 +162,9 @@ impl Daemon {
                 Ok(Done::Now(Value::Done))
             }
             Command::Get { what } => Ok(Done::Now(match what {
-                Wanted::Info => Value::Info(Box::new(self.info.clone())),
-                Wanted::Settings => Value::Settings(self.force.settings()),
-                Wanted::Overrides => Value::Overrides(self.force.differences()),
+                RequestedInfo::Info => Value::Info(Box::new(self.info.clone())),
+                RequestedInfo::Settings => Value::Settings(self.force.settings()),
+                RequestedInfo::Overrides => Value::Overrides(self.force.differences()),
             })),
             Command::LogLevel { level, lasting } => self.log(*level, *lasting).map(Done::Now),
         }

@@ -12,7 +12,7 @@ use crate::ops::{
     metrics::Metrics,
     page::{DaemonHealth, ListenError, PageInputs, StatusPage, StatusSource},
 };
-use spotter_core::config::Http;
+use spotter_core::config::HttpConfig;
 
 /// Time for answers in progress when the page is closed.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
@@ -35,7 +35,7 @@ pub struct Page {
 
 impl BoundPage {
     /// Binds the address of `[http]`, unless it is off.
-    pub async fn bind(http: &Http) -> Result<Self, ListenError> {
+    pub async fn bind(http: &HttpConfig) -> Result<Self, ListenError> {
         let page = match http.listen {
             Some(address) => Some(StatusPage::bind(address).await?),
             None => None,
@@ -70,7 +70,7 @@ impl Page {
     }
 
     /// Moves to the address of `[http]`. When that cannot be bound, the page stays where it is.
-    pub async fn move_to(&mut self, http: &Http) -> Result<(), ListenError> {
+    pub async fn move_to(&mut self, http: &HttpConfig) -> Result<(), ListenError> {
         if http.listen == self.listen {
             return Ok(());
         }
@@ -92,19 +92,19 @@ impl Page {
     }
 
     /// A port cannot be bound on all addresses and on one of them at the same time.
-    fn has_the_port_of(&self, http: &Http) -> bool {
+    fn has_the_port_of(&self, http: &HttpConfig) -> bool {
         let port = |address: SocketAddr| address.port();
         self.serving.is_some() && self.listen.map(port) == http.listen.map(port)
     }
 
     /// Closes the page and binds again; when that fails too, reopens it at its old address.
-    async fn rebind(&mut self, http: &Http) -> Result<BoundPage, ListenError> {
+    async fn rebind(&mut self, http: &HttpConfig) -> Result<BoundPage, ListenError> {
         self.close().await;
         let error = match BoundPage::bind(http).await {
             Ok(bound) => return Ok(bound),
             Err(error) => error,
         };
-        let before = Http {
+        let before = HttpConfig {
             listen: self.listen,
         };
         match BoundPage::bind(&before).await {
@@ -146,8 +146,8 @@ mod tests {
         }
     }
 
-    fn at(address: SocketAddr) -> Http {
-        Http {
+    fn at(address: SocketAddr) -> HttpConfig {
+        HttpConfig {
             listen: Some(address),
         }
     }
@@ -187,7 +187,7 @@ mod tests {
         page.move_to(&at(nowhere)).await.unwrap_err();
         assert!(is_there(second).await);
 
-        page.move_to(&Http { listen: None }).await.unwrap();
+        page.move_to(&HttpConfig { listen: None }).await.unwrap();
         assert!(!is_there(second).await);
     }
 }

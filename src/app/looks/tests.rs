@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::app::rig::frame;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
-use spotter_core::{Books, Clock as _, ManualClock, config::Camera};
+use spotter_core::{Clock as _, FrameCounters, ManualClock, config::CameraConfig};
 use spotter_engine::{
     front::handle,
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
@@ -44,7 +44,7 @@ impl Backend for Gated {
 /// Two cameras and an engine of [`PERMITS`] permits, whose device waits until the sender is dropped.
 struct Site {
     clock: ManualClock,
-    cameras: Vec<Camera>,
+    cameras: Vec<CameraConfig>,
     sampler: Arc<Sampler>,
     looks: Looks,
     gate: mpsc::Sender<()>,
@@ -97,7 +97,7 @@ impl Site {
         }
     }
 
-    fn sum(&self, of: impl Fn(&Books) -> u64) -> u64 {
+    fn sum(&self, of: impl Fn(&FrameCounters) -> u64) -> u64 {
         self.sampler
             .books()
             .iter()

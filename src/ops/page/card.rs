@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use spotter_core::Books;
+use spotter_core::FrameCounters;
 use spotter_mqtt::{CameraHealth, ClockHealth};
 
 use super::{
@@ -158,7 +158,7 @@ fn latency(latency: &MinuteLatency, stages: &[&str]) -> Markup {
 }
 
 /// The frames that an operator may want to act on; all counters are in the details.
-fn losses(frames: &Books, health: &CameraHealth) -> Markup {
+fn losses(frames: &FrameCounters, health: &CameraHealth) -> Markup {
     let lost = [
         ("replaced", frames.replaced),
         ("late", frames.late),
@@ -218,7 +218,7 @@ fn clock(clock: &ClockHealth) -> String {
     }
 }
 
-fn frame_counts(frames: &Books) -> Markup {
+fn frame_counts(frames: &FrameCounters) -> Markup {
     let rows = [
         ("analysed", frames.looked),
         ("skipped: no prompt was due", frames.skipped),

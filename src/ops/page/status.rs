@@ -6,7 +6,7 @@
 
 use serde::{Serialize, Serializer, ser::SerializeSeq as _};
 
-use spotter_core::{AnswerBody, Books, Prompt};
+use spotter_core::{AnswerBody, FrameCounters, Prompt};
 use spotter_mqtt::{CameraHealth, ConfigReport};
 
 /// Stages of a latency account; `decode` to `out`.
@@ -81,7 +81,7 @@ pub struct CameraStatus {
     pub latency: MinuteLatency,
     /// Since the start.
     #[serde(serialize_with = "frame_keys")]
-    pub frames: Books,
+    pub frames: FrameCounters,
 }
 
 /// The look that a card shows.
@@ -338,7 +338,7 @@ fn health_keys<S: Serializer>(health: &CameraHealth, serializer: S) -> Result<S:
 }
 
 /// `arrived` is the sum of all others.
-fn frame_keys<S: Serializer>(frames: &Books, serializer: S) -> Result<S::Ok, S::Error> {
+fn frame_keys<S: Serializer>(frames: &FrameCounters, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct FrameKeys {
         arrived: u64,
