@@ -409,7 +409,7 @@ fn a_new_configuration_is_used_when_it_is_good() {
     assert!(!ended.stderr.contains("old-secret-4711"));
     // A journal takes lines: each has to say by itself how bad it is.
     let refused = ended.stderr.lines().filter(|line| {
-        ["is refused, the old one", "site.toml:"]
+        ["new configuration rejected", "site.toml:"]
             .iter()
             .any(|part| line.contains(part))
     });

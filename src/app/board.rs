@@ -21,7 +21,7 @@ use recent::Recent;
 use shown::Shown;
 use tokio::task::spawn_blocking;
 
-use super::{SnapshotBooks, seats::Seats};
+use super::{SnapshotBooks, camera_assignment::CameraAssignment};
 use crate::ops::{page, process::ProcessUse, window::Window};
 use spotter_core::{
     Answer, FrameCounters, CameraId, Clock, Frame, Mono, Outcome,
@@ -122,7 +122,7 @@ impl Default for Facts {
 }
 
 /// Notes which engine looks at which camera. What is known of an engine stays.
-fn seat(engines: &mut Vec<Recent>, seats: &Seats) {
+fn seat(engines: &mut Vec<Recent>, seats: &CameraAssignment) {
     engines.iter_mut().for_each(|engine| engine.cameras.clear());
     for (camera, device) in seats {
         match engines.iter_mut().find(|engine| engine.device == *device) {
@@ -134,7 +134,12 @@ fn seat(engines: &mut Vec<Recent>, seats: &Seats) {
 
 impl Board {
     /// Nothing was looked at yet. `seats` says which engine looks at which camera.
-    pub fn new(config: &Config, card: &ModelCard, seats: &Seats, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        config: &Config,
+        card: &ModelCard,
+        seats: &CameraAssignment,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let mut engines = Vec::new();
         seat(&mut engines, seats);
         let state = State {
@@ -154,7 +159,7 @@ impl Board {
     }
 
     /// These are the cameras from now on, as they are now, and this is who looks at which.
-    pub fn change(&self, cameras: &[Camera], seats: &Seats) {
+    pub fn change(&self, cameras: &[Camera], seats: &CameraAssignment) {
         let mut state = self.lock();
         let mut before = std::mem::take(&mut state.cameras);
         let shown = |camera: &Camera| {
@@ -165,20 +170,6 @@ impl Board {
         };
         state.cameras = cameras.iter().map(shown).collect();
         seat(&mut state.engines, seats);
-    }
-
-    /// Other engines look from now on. Of those that are gone nothing more is told.
-    pub fn answered_by(&self, card: &ModelCard, seats: &Seats) {
-        let mut state = self.lock();
-        state.model = model(card);
-        let stays = |engine: &Recent| seats.values().any(|device| *device == engine.device);
-        state.engines.retain(stays);
-        seat(&mut state.engines, seats);
-    }
-
-    /// Everything is told there from now on.
-    pub fn told_at(&self, config: &Config) {
-        self.lock().place = Place::of(config);
     }
 
     /// A look ended; its answers follow.

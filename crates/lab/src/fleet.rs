@@ -27,7 +27,7 @@ use crate::bench::{
     Machine,
     cameras::{CamerasReport, CamerasRow, DecodeFloor, Delays, FrameEnds, memory_slope},
 };
-use spotter::app::{self, station::Station};
+use spotter::app::{self, engine_slot::EngineSlot};
 use spotter_cameras::{
     ingest::{self, CameraHandle, FrameSink, Health, Phase},
     sampler::{Sampler, TimeLimits},
@@ -141,7 +141,7 @@ fn floor(tape: &Tape) -> anyhow::Result<DecodeFloor> {
 struct Fleet {
     cameras: Vec<CameraHandle>,
     sampler: Arc<Sampler>,
-    station: Station,
+    station: EngineSlot,
     engine: String,
     watch: Arc<Watch>,
     clock: Arc<dyn Clock>,
@@ -260,7 +260,7 @@ impl Fleet {
         for outcome in self.station.finish(until).await {
             self.sampler.done(&outcome);
         }
-        self.station.let_go(until).await;
+        self.station.close(until).await;
         Ok((row, self.engine))
     }
 }
@@ -287,7 +287,7 @@ async fn station(
     cameras: &[Camera],
     model: Option<config::Model>,
     (sampler, clock): (&Sampler, &Arc<dyn Clock>),
-) -> anyhow::Result<(Station, String)> {
+) -> anyhow::Result<(EngineSlot, String)> {
     let own = Arc::clone(clock);
     let budget = model
         .as_ref()
@@ -303,7 +303,7 @@ async fn station(
     let (engine, end, name) = handle::start_and_tell(build).await?;
     let share = sampler.share(TimeLimits::new(budget, None));
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
-    let station = Station::new("bench".into(), (engine, end), ids, share);
+    let station = EngineSlot::new("bench".into(), (engine, end), ids, share);
     station.seat(sampler);
     Ok((station, name))
 }
