@@ -24,7 +24,7 @@ use tokio::task::spawn_blocking;
 use super::{SnapshotBooks, camera_assignment::CameraAssignment};
 use crate::ops::{page, process::ProcessUse, window::Window};
 use spotter_core::{
-    Answer, Books, CameraId, Clock, Frame, Mono, Outcome,
+    Answer, CameraId, Clock, Frame, FrameCounters, Mono, Outcome,
     config::{Camera, Config},
 };
 use spotter_engine::open::ModelCard;
@@ -88,7 +88,7 @@ pub struct Facts {
     /// Health of every camera.
     pub cameras: Vec<(CameraId, CameraHealth)>,
     /// Books of every camera.
-    pub books: Vec<(CameraId, Books)>,
+    pub books: Vec<(CameraId, FrameCounters)>,
     /// Every engine, and what it is at.
     pub engines: Vec<(String, page::EngineState)>,
     /// The connection to the broker.

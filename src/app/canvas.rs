@@ -5,7 +5,7 @@
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, RasterizedChar, get_raster};
 use tiny_skia::{Color, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform};
 
-use spotter_core::Place;
+use spotter_core::Location;
 
 /// Colours of successive objects, told apart also by people who see red and green alike (Okabe and Ito).
 const COLOURS: [(u8, u8, u8); 6] = [
@@ -43,14 +43,14 @@ impl Canvas {
     }
 
     /// Marks a place in the colour of the `index`-th thing: a box with its outline, a point with a ring around it.
-    pub fn mark(&mut self, index: usize, place: Place) {
+    pub fn mark(&mut self, index: usize, place: Location) {
         let (w, h) = (self.pixels.width() as f32, self.pixels.height() as f32);
         let path = match place {
-            Place::Box(b) => {
+            Location::Box(b) => {
                 let [x0, y0, x1, y1] = [b.x0, b.y0, b.x1, b.y1].map(|v| v as f32);
                 Rect::from_ltrb(x0 * w, y0 * h, x1 * w, y1 * h).map(PathBuilder::from_rect)
             }
-            Place::Point(p) => {
+            Location::Point(p) => {
                 let (x, y) = (p.x as f32 * w, p.y as f32 * h);
                 PathBuilder::from_circle(x, y, 3.0 * self.stroke_px)
             }
@@ -62,7 +62,7 @@ impl Canvas {
 
     /// Writes one line of words above the place, or inside of it where there is no room above. What does not fit into the
     /// picture is cut off.
-    pub fn label(&mut self, index: usize, place: Place, words: &str) {
+    pub fn label(&mut self, index: usize, place: Location, words: &str) {
         let letters: Vec<RasterizedChar> = words
             .chars()
             .filter_map(|letter| raster(letter).or_else(|| raster(UNKNOWN)))
@@ -71,9 +71,9 @@ impl Canvas {
         let (w, h) = (self.pixels.width(), self.pixels.height());
         let margin = self.stroke_px.ceil() as u32;
         let (left, top, below) = match place {
-            Place::Box(b) => (b.x0, b.y0, margin),
+            Location::Box(b) => (b.x0, b.y0, margin),
             // Clear of the ring.
-            Place::Point(p) => (p.x, p.y, 5 * margin),
+            Location::Point(p) => (p.x, p.y, 5 * margin),
         };
         let left = ((left.max(0.0) * f64::from(w)) as u32).min(w.saturating_sub(width as u32));
         let top = (top.max(0.0) * f64::from(h)) as u32;

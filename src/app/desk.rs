@@ -11,7 +11,7 @@ use super::{
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Clock, EndReason, Found, Frame, Outcome, PromptId, Repeats,
+    Answer, AnswerBody, CameraId, Clock, EndReason, FoundObject, Frame, Outcome, PromptId, Repeats,
     config::Camera,
 };
 use spotter_events::track::{self, Change, News, Object, Sighting, Tracker};
@@ -276,7 +276,7 @@ fn reported(body: AnswerBody, objects: &[Object]) -> AnswerBody {
     match body {
         AnswerBody::Boxes(_) => {
             let found = |o: &Object| {
-                Some(Found {
+                Some(FoundObject {
                     place: o.bounds?,
                     score: o.score,
                     source: o.score_source,
@@ -286,7 +286,7 @@ fn reported(body: AnswerBody, objects: &[Object]) -> AnswerBody {
             AnswerBody::Boxes(objects.iter().filter_map(found).collect())
         }
         AnswerBody::Points(_) => {
-            let found = |o: &Object| Found {
+            let found = |o: &Object| FoundObject {
                 place: o.point,
                 score: o.score,
                 source: o.score_source,

@@ -24,7 +24,7 @@ use crate::ops::{
     process::{ProcessMeter, ProcessUse},
     window::Window,
 };
-use spotter_core::{Books, CameraId, Clock, Mono};
+use spotter_core::{CameraId, Clock, FrameCounters, Mono};
 use spotter_engine::gauge::Gauge;
 use spotter_mqtt::{GpuStats, Publisher, Sent, Stats, Tally, Update};
 
@@ -100,7 +100,7 @@ impl LatencyWindows {
 /// Totals at the time of the last `stats`, to compute rates.
 struct PreviousStats {
     at: Mono,
-    frames: Books,
+    frames: FrameCounters,
     busy: Duration,
     batches: Batches,
 }
@@ -170,7 +170,7 @@ impl Housekeeping {
             whole_run: LatencyWindows::new(REPORT_SPAN),
             previous: PreviousStats {
                 at: now,
-                frames: Books::default(),
+                frames: FrameCounters::default(),
                 busy: Duration::ZERO,
                 batches: Batches::default(),
             },
@@ -237,7 +237,7 @@ impl Housekeeping {
     }
 
     /// Updates health, metrics and status page.
-    fn update(&self, input: &TickInput<'_>, counters: &[(CameraId, Books)]) {
+    fn update(&self, input: &TickInput<'_>, counters: &[(CameraId, FrameCounters)]) {
         let TickInput {
             publisher,
             engines,
@@ -283,7 +283,7 @@ impl Housekeeping {
     }
 
     /// The figures since the last call.
-    fn stats(&mut self, input: &TickInput<'_>, counters: &[(CameraId, Books)]) -> Stats {
+    fn stats(&mut self, input: &TickInput<'_>, counters: &[(CameraId, FrameCounters)]) -> Stats {
         let TickInput {
             publisher,
             engines,
@@ -372,7 +372,7 @@ impl Housekeeping {
     }
 
     /// Closes the status page, so that its address is free, and returns the figures of the whole run.
-    pub async fn end(mut self, books: Vec<(CameraId, Books)>, messages: Tally) -> Report {
+    pub async fn end(mut self, books: Vec<(CameraId, FrameCounters)>, messages: Tally) -> Report {
         self.page.close().await;
         let now = self.clock.now();
         let LatencyWindows { total, end_to_end } = &mut self.whole_run;
@@ -386,7 +386,7 @@ impl Housekeeping {
 }
 
 /// Of all cameras together, with those that were removed: a rate is never computed from a sum that has shrunk.
-fn sum(counters: &[(CameraId, Books)], removed: Books) -> Books {
+fn sum(counters: &[(CameraId, FrameCounters)], removed: FrameCounters) -> FrameCounters {
     counters.iter().fold(removed, |mut all, (_, books)| {
         all.add(books);
         all

@@ -155,7 +155,7 @@ fn value(body: &AnswerBody) -> Result<Value, Refusal> {
 mod tests {
     use super::*;
     use crate::app::test_support;
-    use spotter_core::{Answer, Look, Marks};
+    use spotter_core::{Answer, Look, StageTimes};
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
@@ -191,7 +191,7 @@ mod tests {
             prompt: Arc::clone(prompt),
             body,
             truncated: false,
-            marks: Marks::default(),
+            marks: StageTimes::default(),
         };
         let of_camera = Arc::new(Prompt {
             revision: 1,

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use spotter_core::{Books, CameraId};
+use spotter_core::{CameraId, FrameCounters};
 use spotter_mqtt::Tally;
 
 /// Books, losses and latency from start to stop.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Of each camera.
-    pub books: Vec<(CameraId, Books)>,
+    pub books: Vec<(CameraId, FrameCounters)>,
     /// Of the messages.
     pub messages: Tally,
     /// Receive to publish: median and 95th percentile, milliseconds; `None` when nothing was published.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::app::Canvas;
-use spotter_core::{AnswerBody, Picture, Place};
+use spotter_core::{AnswerBody, Location, Picture};
 use spotter_engine::model;
 
 /// Writes `picture` with the boxes or points of `answer` as a PNG file.
@@ -13,9 +13,9 @@ pub fn write(path: &Path, picture: &Picture, answer: &AnswerBody) -> anyhow::Res
     let size = (picture.width(), picture.height());
     let canvas = Canvas::new(&model::rgb_from_picture(picture), size);
     let mut canvas = canvas.context("the picture is too large to draw on")?;
-    let places: Vec<Place> = match answer {
-        AnswerBody::Boxes(found) => found.iter().map(|f| Place::Box(f.place)).collect(),
-        AnswerBody::Points(found) => found.iter().map(|f| Place::Point(f.place)).collect(),
+    let places: Vec<Location> = match answer {
+        AnswerBody::Boxes(found) => found.iter().map(|f| Location::Box(f.place)).collect(),
+        AnswerBody::Points(found) => found.iter().map(|f| Location::Point(f.place)).collect(),
         AnswerBody::Text { .. } => Vec::new(),
     };
     for (index, place) in places.into_iter().enumerate() {

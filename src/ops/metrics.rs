@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 
 use super::process;
-use spotter_core::{Books, CameraId};
+use spotter_core::{CameraId, FrameCounters};
 
 mod labels;
 
@@ -26,7 +26,7 @@ pub use labels::OfStage;
 use labels::{OfBuild, OfCamera, OfDevice, OfFate, OfOutcome, OfReason};
 
 /// How frames ended. Each of these only rises; what waits and what is in flight are gauges.
-fn by_fate(books: &Books) -> [(&'static str, u64); 6] {
+fn by_fate(books: &FrameCounters) -> [(&'static str, u64); 6] {
     [
         ("replaced", books.replaced),
         ("skipped", books.skipped),
@@ -384,7 +384,7 @@ impl Metrics {
     }
 
     /// Copies a camera's books, which count from the start.
-    pub fn set_books(&self, camera: &CameraId, books: &Books) {
+    pub fn set_books(&self, camera: &CameraId, books: &FrameCounters) {
         let label = OfCamera::from(camera);
         set(&self.frames_in.get_or_create(&label), books.arrived);
         for (gauge, frames) in [
@@ -425,7 +425,7 @@ impl Metrics {
         ] {
             counter.remove(&label);
         }
-        for (fate, _) in by_fate(&Books::default()) {
+        for (fate, _) in by_fate(&FrameCounters::default()) {
             let camera = label.camera.clone();
             self.frames.remove(&OfFate { camera, fate });
         }

@@ -25,10 +25,10 @@ pub mod testing;
 mod time;
 
 pub use anchor::Anchor;
-pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource, yes_or_no};
-pub use books::{Books, FrameEnd, SinceLast};
+pub use answer::{Answer, AnswerBody, FoundObject, Look, StageTimes, Outcome, ScoreSource, yes_or_no};
+pub use books::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};
-pub use event::{EndReason, Event, EventStep, Place, TrackId, UpdateReason};
+pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
 pub use frame::{
     ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Matrix, Picture, PictureError,
     PixelFormat, Planes,

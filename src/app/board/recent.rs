@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use crate::ops::page;
-use spotter_core::{CameraId, Marks, Mono};
+use spotter_core::{CameraId, Mono, StageTimes};
 
 /// A timeline looks back so far at most.
 const SPAN: Duration = Duration::from_secs(5);
@@ -64,8 +64,8 @@ impl Recent {
     }
 
     /// A look ended whose answers passed these moments.
-    pub fn look<'a>(&mut self, camera: &CameraId, marks: impl Iterator<Item = &'a Marks>) {
-        let moments = |m: &Marks| [m.taken, m.prepared, m.encoded, m.prefilled, m.generated];
+    pub fn look<'a>(&mut self, camera: &CameraId, marks: impl Iterator<Item = &'a StageTimes>) {
+        let moments = |m: &StageTimes| [m.taken, m.prepared, m.encoded, m.prefilled, m.generated];
         // The image is shared; the first prompt to begin and the last to end frame the answering.
         let all = marks.map(moments).reduce(|all, its| {
             let [taken, prepared, encoded, prefilled, generated] = all;
@@ -149,9 +149,9 @@ fn busy_pct(bars: &[page::Bar], span_ms: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn marks(from_ms: u64, to_ms: u64) -> Marks {
+    fn marks(from_ms: u64, to_ms: u64) -> StageTimes {
         let at = |ms| Mono::default().after(Duration::from_millis(ms));
-        Marks {
+        StageTimes {
             taken: at(from_ms),
             prepared: at(from_ms + 1),
             encoded: at(from_ms + 2),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Facts, State};
 use crate::ops::page::{self, Mood};
-use spotter_core::{Books, CameraId, Mono, WallTime};
+use spotter_core::{CameraId, FrameCounters, Mono, WallTime};
 use spotter_mqtt::{BrokerState, CameraHealth, STAGES, Tally};
 
 impl State {
@@ -31,7 +31,7 @@ impl State {
             facts.tell_of(camera);
         }
         let engines = self.engines.iter().map(|engine| {
-            let its = |(camera, _): &&(CameraId, Books)| engine.cameras.contains(camera);
+            let its = |(camera, _): &&(CameraId, FrameCounters)| engine.cameras.contains(camera);
             let mut known = facts.engines.iter();
             let known = known.find(|(device, _)| *device == engine.device);
             page::Engine {
@@ -128,7 +128,7 @@ fn add_health(camera: &mut page::Camera, health: &CameraHealth) {
     };
 }
 
-fn frames(books: &Books) -> page::Frames {
+fn frames(books: &FrameCounters) -> page::Frames {
     page::Frames {
         arrived: books.arrived,
         looked: books.looked,

@@ -6,7 +6,8 @@ use crate::{
     ops::page::{Mood, Place, Scene as _},
 };
 use spotter_core::{
-    AnswerBody, Found, ManualClock, Marks, NormBox, Prompt, PromptId, ScoreSource, Task, WallTime,
+    AnswerBody, FoundObject, ManualClock, NormBox, Prompt, PromptId, ScoreSource, StageTimes, Task,
+    WallTime,
 };
 
 const CONFIG: &str = r#"
@@ -36,7 +37,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
         revision: 1,
         task: Task::Detect { object },
     };
-    let marks = Marks {
+    let marks = StageTimes {
         taken: ended.before(Duration::from_millis(20)),
         prepared: ended,
         encoded: ended,
@@ -45,7 +46,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
     };
     Answer {
         prompt: Arc::new(prompt),
-        body: AnswerBody::Boxes(vec![Found {
+        body: AnswerBody::Boxes(vec![FoundObject {
             place: NormBox::from_corners(left, 0.2, 0.9, 0.8),
             score: 0.83,
             source: ScoreSource::TokenProb,

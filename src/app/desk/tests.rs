@@ -6,7 +6,7 @@ use super::*;
 use crate::app::{camera_assignment::CameraAssignment, test_support};
 use spotter_cameras::sampler::{Share, TimeLimits};
 use spotter_core::{
-    EventStep, Look, ManualClock, Marks, Mono, NormBox, NormPoint, Prompt, ScoreSource, Task,
+    EventStep, Look, ManualClock, Mono, NormBox, NormPoint, Prompt, ScoreSource, StageTimes, Task,
 };
 use spotter_mqtt::Identity;
 
@@ -91,7 +91,7 @@ impl Site {
             prompt: Arc::clone(prompt),
             body: body(prompt),
             truncated: false,
-            marks: Marks::default(),
+            marks: StageTimes::default(),
         });
         let outcome = Outcome::Answered {
             frame: look.frame,
@@ -133,8 +133,8 @@ fn questions(look: &Look) -> usize {
     look.prompts.iter().filter(is).count()
 }
 
-fn found<T>(place: T) -> Found<T> {
-    Found {
+fn found<T>(place: T) -> FoundObject<T> {
+    FoundObject {
         place,
         score: 0.75,
         source: ScoreSource::TokenProb,
@@ -248,7 +248,7 @@ fn what_passes_the_filters_is_reported_as_it_was_found() {
             prompt: Arc::clone(&prompt),
             body: body.clone(),
             truncated: false,
-            marks: Marks::default(),
+            marks: StageTimes::default(),
         };
         let sighting = tracker.update(&frame, &answer);
         assert_eq!(reported(body.clone(), &sighting.unwrap().objects), body);

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::app::test_support::frame;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
-use spotter_core::{Books, Clock as _, ManualClock, config::Camera};
+use spotter_core::{Clock as _, FrameCounters, ManualClock, config::Camera};
 use spotter_engine::{
     front::handle,
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
@@ -97,7 +97,7 @@ impl Site {
         }
     }
 
-    fn sum(&self, of: impl Fn(&Books) -> u64) -> u64 {
+    fn sum(&self, of: impl Fn(&FrameCounters) -> u64) -> u64 {
         self.sampler
             .books()
             .iter()

@@ -50,7 +50,7 @@ impl Default for Settings {
         Self {
             rate_hz: d::RATE_HZ,
             width: d::WIDTH as u32,
-            transport: Transport::Tcp,
+            transport: d::TRANSPORT,
             stall: d::STALL,
             first_frame: d::FIRST_FRAME,
             decode: Decode::All,
@@ -73,18 +73,16 @@ impl Default for Settings {
 impl Settings {
     /// The settings of a table; `base` where it says nothing.
     fn read(table: &mut Reader<'_>, base: &Self) -> Self {
-        let rate_hz = table.get("rate").and_then(|v| v.number(d::RATE_HZ_RANGE));
-        let width = table.get("width").and_then(|v| v.whole(d::WIDTH_RANGE));
+        let rate_hz = table.get("rate").and_then(|v| v.number());
+        let width = table.get("width").and_then(|v| v.whole());
         let transports = [
             ("tcp", Transport::Tcp),
             ("udp", Transport::Udp),
             ("auto", Transport::Auto),
         ];
         let transport = table.get("transport").and_then(|v| v.choice(&transports));
-        let stall = table.get("stall").and_then(|v| v.duration(d::STALL_RANGE));
-        let first_frame = table
-            .get("first_frame")
-            .and_then(|v| v.duration(d::FIRST_FRAME_RANGE));
+        let stall = table.get("stall").and_then(|v| v.duration());
+        let first_frame = table.get("first_frame").and_then(|v| v.duration());
         let decodes = [("all", Decode::All), ("keyframes", Decode::KeyFrames)];
         let decode = table.get("decode").and_then(|v| v.choice(&decodes));
         let schedule = table.get("schedule").and_then(|v| v.parsed(schedule));
@@ -211,14 +209,10 @@ fn motion(table: Option<Reader<'_>>, base: Motion) -> Motion {
         return base;
     };
     let on = table.get("on").and_then(|v| v.flag());
-    let threshold = table
-        .get("threshold")
-        .and_then(|v| v.number(d::SHARE_RANGE));
-    let hold = table
-        .get("hold")
-        .and_then(|v| v.duration(d::MOTION_HOLD_RANGE));
+    let threshold = table.get("threshold").and_then(|v| v.number());
+    let hold = table.get("hold").and_then(|v| v.duration());
     let every = table.get("at_least_every");
-    let every = every.and_then(|v| v.duration(d::MOTION_AT_LEAST_EVERY_RANGE));
+    let every = every.and_then(|v| v.duration());
     table.finish();
     Motion {
         on: on.unwrap_or(base.on),
@@ -233,12 +227,8 @@ fn events(table: Option<Reader<'_>>, base: Events) -> Events {
         return base;
     };
     let confirm = table.get("confirm").and_then(|v| v.parsed(parse::confirm));
-    let end_after = table
-        .get("end_after")
-        .and_then(|v| v.duration(d::EVENT_TIME_RANGE));
-    let still_after = table
-        .get("still_after")
-        .and_then(|v| v.duration(d::EVENT_TIME_RANGE));
+    let end_after = table.get("end_after").and_then(|v| v.duration());
+    let still_after = table.get("still_after").and_then(|v| v.duration());
     table.finish();
     Events {
         confirm: confirm.unwrap_or(base.confirm),
@@ -280,7 +270,7 @@ fn corners(value: &Value<'_>) -> Option<Vec<(f64, f64)>> {
         };
         // The range is polygon::check's to judge: its message counts the points.
         let any = f64::NEG_INFINITY..=f64::INFINITY;
-        corners.push((x.number(any.clone())?, y.number(any)?));
+        corners.push((x.number_in(any.clone())?, y.number_in(any)?));
     }
     value.checked(polygon::check(&corners))?;
     Some(corners)
@@ -297,9 +287,7 @@ struct Surroundings<'a> {
 fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Option<CameraPrompt> {
     let task = task(&mut table);
     let rate = table.get("rate");
-    let rate_hz = rate
-        .as_ref()
-        .and_then(|value| value.number(d::RATE_HZ_RANGE));
+    let rate_hz = rate.as_ref().and_then(|value| value.number());
     let rate_hz = rate_hz.unwrap_or(camera.rate_hz);
     if let (true, Some(rate)) = (rate_hz > camera.rate_hz, &rate) {
         let ceiling = camera.rate_hz;
@@ -307,9 +295,7 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
             "{rate_hz} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
     }
-    let min_score = table
-        .get("min_score")
-        .and_then(|v| v.number(d::SHARE_RANGE));
+    let min_score = table.get("min_score").and_then(|v| v.number());
     let area = table.get("min_area");
     let zones = table.get("zones");
     let snapshot = table.get("snapshot").and_then(|v| v.flag());
@@ -333,7 +319,7 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
         task: task?,
         rate_hz,
         min_score: min_score.unwrap_or(0.0),
-        min_area: area.and_then(|v| v.number(d::SHARE_RANGE)).unwrap_or(0.0),
+        min_area: area.and_then(|v| v.number()).unwrap_or(0.0),
         zones: zones
             .and_then(|value| prompt_zones(&value, camera))
             .unwrap_or_default(),

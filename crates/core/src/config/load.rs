@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Config, Environment, Problem, Problems, Severity, camera,
     defaults::SCHEMA,
+    keys,
     problem::Notes,
     reader::{Reader, Value},
     sections, syntax,
@@ -125,7 +126,7 @@ pub(super) fn read_text(file: &str, bytes: &[u8], scope: Scope<'_>) -> Result<Lo
     let notes = Notes::new(file, text);
     let document = syntax::parse(&notes, text);
     let config = document.as_ref().and_then(|document| {
-        let root = Reader::new(&notes, "", 0..0, document.get_ref());
+        let root = Reader::of_file(&notes, document.get_ref(), &keys::ROOT);
         read_root(root, scope, hash(bytes))
     });
     match (config, notes) {
@@ -145,9 +146,7 @@ fn judged_wrong(notes: Notes, file: &str) -> Problems {
 
 fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option<Config> {
     if let Some(value) = root.get("schema")
-        && value
-            .whole(0..=u64::MAX)
-            .is_some_and(|schema| schema != SCHEMA)
+        && value.whole().is_some_and(|schema| schema != SCHEMA)
     {
         value.error(format!("this version reads schema {SCHEMA} only"));
     }

@@ -149,14 +149,9 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
         .get("precision")
         .and_then(|value| value.choice(&precisions));
     model.precision = precision.unwrap_or(model.precision);
-    let budget = table
-        .get("budget")
-        .and_then(|value| value.duration(d::BUDGET_RANGE));
+    let budget = table.get("budget").and_then(|value| value.duration());
     model.budget = budget.unwrap_or(model.budget);
-    if let Some(limit) = table
-        .get("max_objects")
-        .and_then(|value| value.whole(d::MAX_OBJECTS_RANGE))
-    {
+    if let Some(limit) = table.get("max_objects").and_then(|value| value.whole()) {
         model.max_objects = limit as u32;
     }
     let places = [("host", FramePlace::Host), ("gpu", FramePlace::Gpu)];
@@ -167,7 +162,7 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
         model.frames = value.choice(&places).unwrap_or(model.frames);
     }
     if let Some(value) = table.get("tile_difference")
-        && let Some(difference) = value.number(d::TILE_DIFFERENCE_RANGE)
+        && let Some(difference) = value.number()
     {
         match (difference > 0.0, model.frames) {
             (true, FramePlace::Host) => value.warning(INEXACT),
@@ -255,22 +250,13 @@ fn spool(table: Option<Reader<'_>>) -> Spool {
     let Some(mut table) = table else {
         return spool;
     };
-    if let Some(events) = table
-        .get("events")
-        .and_then(|v| v.whole(d::SPOOL_EVENTS_RANGE))
-    {
+    if let Some(events) = table.get("events").and_then(|v| v.whole()) {
         spool.events = events as usize;
     }
-    if let Some(max_age) = table
-        .get("max_age")
-        .and_then(|v| v.duration(d::SPOOL_MAX_AGE_RANGE))
-    {
+    if let Some(max_age) = table.get("max_age").and_then(|v| v.duration()) {
         spool.max_age = max_age;
     }
-    if let Some(max_mb) = table
-        .get("max_mb")
-        .and_then(|v| v.whole(d::SPOOL_MAX_MB_RANGE))
-    {
+    if let Some(max_mb) = table.get("max_mb").and_then(|v| v.whole()) {
         spool.max_mb = max_mb;
     }
     table.finish();
@@ -318,7 +304,7 @@ fn file(scope: &Scope<'_>, value: &Value<'_>) -> Option<PathBuf> {
 fn gpus(value: &Value<'_>) -> Option<Vec<u32>> {
     let mut gpus = Vec::new();
     for element in value.list()? {
-        let gpu = element.whole(d::GPU_RANGE)? as u32;
+        let gpu = element.whole_in(d::GPU_RANGE)? as u32;
         if gpus.contains(&gpu) {
             element.error(format!("GPU {gpu} is named twice; each has one engine"));
         }

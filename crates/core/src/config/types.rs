@@ -325,8 +325,18 @@ pub enum Transport {
     Tcp,
     /// Own sockets; pictures break when packets are lost.
     Udp,
-    /// TCP first.
+    /// TCP first, UDP when the camera refuses TCP.
     Auto,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Auto => "auto",
+        })
+    }
 }
 
 /// How the certificate of an `rtsps` camera is checked.

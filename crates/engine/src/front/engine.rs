@@ -16,7 +16,7 @@ use crate::{
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, Clock, Found as Scored, Look, NormBox, NormPoint, Outcome, Prompt,
+    Answer, AnswerBody, Clock, FoundObject, Look, NormBox, NormPoint, Outcome, Prompt,
     ScoreSource, Task,
 };
 
@@ -274,8 +274,8 @@ fn place(object: &Object) -> Option<NormBox> {
     Some(NormBox::from_centre(x, y, width, height))
 }
 
-fn scored<T>(place: T, object: &Object) -> Scored<T> {
-    Scored {
+fn scored<T>(place: T, object: &Object) -> FoundObject<T> {
+    FoundObject {
         place,
         score: f64::from(object.probability),
         source: ScoreSource::TokenProb,

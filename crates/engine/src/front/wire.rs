@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shape::Shape;
 
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Frame, Look, Marks, Mono, NormBox, NormPoint, Outcome, Picture,
+    Answer, AnswerBody, CameraId, Frame, Look, StageTimes, Mono, NormBox, NormPoint, Outcome, Picture,
     Prompt,
 };
 
@@ -159,7 +159,7 @@ pub enum Ending {
 pub struct Said {
     body: AnswerBody,
     truncated: bool,
-    marks: Marks,
+    marks: StageTimes,
 }
 
 /// Sends a message without a body. Blocks until the connection has taken it.

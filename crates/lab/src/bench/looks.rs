@@ -7,7 +7,7 @@ use super::{
     clip::{HEIGHT, WIDTH, drawn},
     machine::Machine,
     progress::Progress,
-    stages::{Spread, StageTimes},
+    stages::{Spread, StageDurations},
     table::{LooksReport, LooksRow, floor_ms, second_prompt_percent},
     work::{DetectWork, look_work},
 };
@@ -144,7 +144,7 @@ fn boxes(answers: &[Answer]) -> usize {
 /// One measured look.
 #[derive(Clone)]
 struct Measured {
-    times: StageTimes,
+    times: StageDurations,
     /// Boxes of each prompt.
     boxes: Vec<usize>,
 }
@@ -158,7 +158,7 @@ impl Measured {
     ) -> Result<Self, MeasureError> {
         let began = clock.now();
         let answers = ask(engine, picture.clone(), tasks(prompts))?;
-        let times = StageTimes::of(&answers, began, clock.now());
+        let times = StageDurations::of(&answers, began, clock.now());
         let count = |answer: &Answer| answer.body.count().unwrap_or_default();
         Ok(Self {
             times,
@@ -173,7 +173,7 @@ fn row(
     (config, tokenizer): (&ModelConfig, &Tokenizer),
     ceiling_gflop_per_s: Option<f64>,
 ) -> LooksRow {
-    let spread = |stage: fn(&StageTimes) -> f64| Spread::of(looks.iter().map(|l| stage(&l.times)));
+    let spread = |stage: fn(&StageDurations) -> f64| Spread::of(looks.iter().map(|l| stage(&l.times)));
     // Every look of a row sees the same picture with the same words, so the first stands for all.
     let boxes: &[usize] = looks.first().map_or(&[], |look| &look.boxes);
     let detect = |(task, &boxes): (Task, &usize)| DetectWork {

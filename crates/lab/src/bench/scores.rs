@@ -6,7 +6,7 @@ use serde::Serialize;
 use spotter_street::score::{Matches, Share, Tally, Thing, match_boxes, match_points, same_answer};
 
 use super::calibration::Calibration;
-use spotter_core::{AnswerBody, Found, NormBox, NormPoint};
+use spotter_core::{AnswerBody, FoundObject, NormBox, NormPoint};
 use spotter_street::{
     questions::{Expected, Kind, Question},
     scene::Light,
@@ -182,7 +182,7 @@ fn required(truth: &[NormBox]) -> Vec<Thing> {
     truth.iter().map(thing).collect()
 }
 
-fn boxes(answer: &AnswerBody) -> &[Found<NormBox>] {
+fn boxes(answer: &AnswerBody) -> &[FoundObject<NormBox>] {
     match answer {
         AnswerBody::Boxes(found) => found,
         _ => &[],

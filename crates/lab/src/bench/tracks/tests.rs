@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use spotter_core::{
-    AnswerBody, Clock, Found, Marks, NormPoint, ScoreSource, SystemClock,
+    AnswerBody, Clock, FoundObject, StageTimes, NormPoint, ScoreSource, SystemClock,
     config::{self, ModelSource},
 };
 use spotter_street::truth::Standing;
@@ -116,7 +116,7 @@ fn people(watched: &Watched, left: f64) -> Vec<Answer> {
         let bounds = object(0, left)
             .bounds
             .filter(|_| asked.id.as_str() == "person");
-        let found = |place| Found {
+        let found = |place| FoundObject {
             place,
             score: 0.9,
             source: ScoreSource::TokenProb,
@@ -131,7 +131,7 @@ fn people(watched: &Watched, left: f64) -> Vec<Answer> {
             }),
             body: AnswerBody::Boxes(bounds.into_iter().map(found).collect()),
             truncated: false,
-            marks: Marks::default(),
+            marks: StageTimes::default(),
         }
     };
     watched.camera.prompts.iter().map(answer).collect()
