@@ -94,9 +94,9 @@ fn task() -> Task {
 fn order() -> EngineOrder {
     EngineOrder {
         device: Device::Cpu("cpu, for a test".into()),
-        settings: config::Model {
-            device: config::Device::Cpu,
-            ..config::Model::of(ModelSource::Embedded)
+        settings: config::ModelConfig {
+            device: config::DeviceChoice::Cpu,
+            ..config::ModelConfig::of(ModelSource::Embedded)
         },
         tasks: vec![task()],
     }

@@ -25,7 +25,7 @@ use super::{SnapshotBooks, camera_assignment::CameraAssignment};
 use crate::ops::{page, process::ProcessUse, window::Window};
 use spotter_core::{
     Answer, CameraId, Clock, Frame, FrameCounters, Mono, Outcome,
-    config::{Camera, Config},
+    config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
 use spotter_mqtt::{BrokerState, CameraHealth, ConfigReport, Sent, Tally};
@@ -49,7 +49,7 @@ pub struct Board {
 struct State {
     started: Mono,
     watched: Option<Mono>,
-    place: Place,
+    place: Location,
     model: String,
     cameras: Vec<Shown>,
     engines: Vec<Recent>,
@@ -61,13 +61,13 @@ struct State {
 }
 
 /// Where everything is told.
-struct Place {
+struct Location {
     name: String,
     broker: String,
     topics: String,
 }
 
-impl Place {
+impl Location {
     fn of(config: &Config) -> Self {
         let mqtt = &config.mqtt;
         Self {
@@ -87,7 +87,7 @@ fn model(card: &ModelCard) -> String {
 pub struct Facts {
     /// Health of every camera.
     pub cameras: Vec<(CameraId, CameraHealth)>,
-    /// Books of every camera.
+    /// FrameCounters of every camera.
     pub books: Vec<(CameraId, FrameCounters)>,
     /// Every engine, and what it is at.
     pub engines: Vec<(String, page::EngineState)>,
@@ -145,7 +145,7 @@ impl Board {
         let state = State {
             started: clock.now(),
             watched: None,
-            place: Place::of(config),
+            place: Location::of(config),
             model: model(card),
             cameras: config.cameras.iter().map(Shown::new).collect(),
             engines,
@@ -159,10 +159,10 @@ impl Board {
     }
 
     /// These are the cameras from now on, as they are now, and this is who looks at which.
-    pub fn change(&self, cameras: &[Camera], seats: &CameraAssignment) {
+    pub fn change(&self, cameras: &[CameraConfig], seats: &CameraAssignment) {
         let mut state = self.lock();
         let mut before = std::mem::take(&mut state.cameras);
-        let shown = |camera: &Camera| {
+        let shown = |camera: &CameraConfig| {
             let place = before.iter().position(|shown| shown.id == camera.id);
             let mut shown = place.map_or_else(|| Shown::new(camera), |at| before.swap_remove(at));
             shown.ask(camera);

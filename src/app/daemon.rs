@@ -47,7 +47,7 @@ use crate::ops::{
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
     CameraId, Clock, Outcome, Refusal, RefusalCode, SystemClock,
-    config::{self, Config, Loaded, Problems, Severity},
+    config::{self, Config, ConfigProblems, Loaded, Severity},
 };
 use spotter_engine::{model::check_model, open::ModelCard};
 use spotter_mqtt as publish;
@@ -657,7 +657,7 @@ fn log_advice(file: &Config) {
 const REJECTED: &str = "new configuration rejected; the running configuration stays active";
 
 /// Logs each problem as an event of its own, because a journal shows a second line without priority and name.
-fn log_rejected(problems: &Problems) {
+fn log_rejected(problems: &ConfigProblems) {
     let errors = problems.errors();
     tracing::error!(errors, "{REJECTED}");
     for problem in problems.iter() {

@@ -14,7 +14,7 @@ use super::{
 };
 use spotter_core::{
     Clock, PixelFormat, SystemClock, WallTime,
-    config::{Config, Source},
+    config::{Config, SourceConfig},
 };
 use spotter_street::{Street, broker, draw_i420, rtsp, timecode};
 
@@ -105,7 +105,7 @@ fn start_street(
         .cameras
         .iter()
         .filter_map(|camera| match &camera.source {
-            Source::Rtsp { url, .. } => Some(url),
+            SourceConfig::Rtsp { url, .. } => Some(url),
             _ => None,
         });
     let url = urls

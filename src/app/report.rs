@@ -5,7 +5,7 @@ use std::fmt;
 use spotter_core::{CameraId, FrameCounters};
 use spotter_mqtt::Tally;
 
-/// Books, losses and latency from start to stop.
+/// FrameCounters, losses and latency from start to stop.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Of each camera.

@@ -137,7 +137,7 @@ pub enum DeviceChoice {
     Cuda,
 }
 
-impl From<DeviceChoice> for config::Device {
+impl From<DeviceChoice> for config::DeviceChoice {
     fn from(device: DeviceChoice) -> Self {
         match device {
             DeviceChoice::Auto => Self::Auto,
@@ -156,7 +156,7 @@ pub enum PrecisionChoice {
     Fp8,
 }
 
-impl From<PrecisionChoice> for config::Precision {
+impl From<PrecisionChoice> for config::GpuPrecision {
     fn from(precision: PrecisionChoice) -> Self {
         match precision {
             PrecisionChoice::Bf16 => Self::Bf16,
@@ -167,12 +167,12 @@ impl From<PrecisionChoice> for config::Precision {
 
 impl ModelArgs {
     /// The directory that was named, else the embedded model, with every other setting at its default.
-    pub fn settings(&self) -> config::Model {
+    pub fn settings(&self) -> config::ModelConfig {
         let source = self.model.clone();
-        config::Model {
+        config::ModelConfig {
             device: self.device.into(),
             precision: self.precision.into(),
-            ..config::Model::of(source.map_or(ModelSource::Embedded, ModelSource::Directory))
+            ..config::ModelConfig::of(source.map_or(ModelSource::Embedded, ModelSource::Directory))
         }
     }
 }

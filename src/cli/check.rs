@@ -13,7 +13,7 @@ use crate::app;
 use spotter_cameras::ingest::{self, FrameSink, ProbeReport};
 use spotter_core::{
     Clock, SystemClock,
-    config::{self, Camera, Environment},
+    config::{self, CameraConfig, Environment},
 };
 use spotter_mqtt::discovery::collisions;
 
@@ -126,7 +126,7 @@ fn reach(host: &str, port: u16) -> Result<(), String> {
     Err(last)
 }
 
-fn described(camera: &Camera, report: &ProbeReport) -> String {
+fn described(camera: &CameraConfig, report: &ProbeReport) -> String {
     let stream = &report.stream;
     let number = |value: Option<f64>, unit: &str| {
         value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.1}{unit}"))

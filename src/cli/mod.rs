@@ -52,7 +52,7 @@ pub fn end(result: anyhow::Result<()>) -> ExitCode {
             ExitCode::from(EXIT_DONE)
         }
         Err(error) => {
-            let code = if error.is::<spotter_core::config::Problems>() {
+            let code = if error.is::<spotter_core::config::ConfigProblems>() {
                 EXIT_CONFIG
             } else {
                 EXIT_FAILED

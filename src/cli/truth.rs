@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use spotter_core::{CaptureSource, Frame, config::Camera};
+use spotter_core::{CaptureSource, Frame, config::CameraConfig};
 use spotter_street::timecode;
 
 /// More frames say nothing new.
@@ -37,7 +37,7 @@ impl Truth {
     }
 
     /// What to tell; `None` when no frame had a time code.
-    pub fn line(&self, camera: &Camera) -> Option<String> {
+    pub fn line(&self, camera: &CameraConfig) -> Option<String> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.frames == 0 {
             return None;
@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
     use spotter_core::{
-        Capture, ColourRange, FrameTimes, Matrix, Mono, Picture, PixelFormat, WallTime,
+        Capture, ColourMatrix, ColourRange, FrameTimes, Mono, Picture, PixelFormat, WallTime,
     };
 
     const DRAWN: WallTime = WallTime::from_unix_millis(1_787_393_730_123);
@@ -74,7 +74,7 @@ mod tests {
         }
         let chroma = bytes.split_off(width * height);
         let planes = Arc::new(vec![bytes, chroma]);
-        let colour = (Matrix::Bt601, ColourRange::Limited);
+        let colour = (ColourMatrix::Bt601, ColourRange::Limited);
         let size = (width, height);
         let strides = [width, width, 0];
         let picture = Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap();

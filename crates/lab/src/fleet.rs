@@ -34,7 +34,7 @@ use spotter_cameras::{
 };
 use spotter_core::{
     CaptureSource, Clock, Frame, ManualClock, Mono, WallTime,
-    config::{self, Camera, Environment},
+    config::{self, CameraConfig, Environment},
 };
 use spotter_engine::open::build_engine;
 use spotter_engine::{
@@ -77,7 +77,7 @@ pub struct FleetOptions {
     /// How long the last is measured.
     pub seconds: u64,
     /// Which model answers; a simulated device, which costs next to nothing, when absent.
-    pub model: Option<config::Model>,
+    pub model: Option<config::ModelConfig>,
 }
 
 /// Measures. Blocks for all of it; `tell` says what is going on.
@@ -151,7 +151,7 @@ impl Fleet {
     /// Starts the cameras and waits until all of them deliver, and their clocks are known.
     async fn start(
         urls: &[String],
-        model: Option<config::Model>,
+        model: Option<config::ModelConfig>,
         seconds: u64,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
@@ -271,7 +271,7 @@ fn own_pct(before: &Reading, after: &Reading, took: Duration) -> f64 {
 }
 
 /// A camera for each URL, as a file would have it.
-fn configured(urls: &[String]) -> anyhow::Result<Vec<Camera>> {
+fn configured(urls: &[String]) -> anyhow::Result<Vec<CameraConfig>> {
     let mut text = String::from("mqtt.url = \"mqtt://127.0.0.1\"\n");
     for (number, url) in urls.iter().enumerate() {
         text += &format!(
@@ -284,8 +284,8 @@ fn configured(urls: &[String]) -> anyhow::Result<Vec<Camera>> {
 
 /// The engine on its thread, which has all cameras, and its name.
 async fn station(
-    cameras: &[Camera],
-    model: Option<config::Model>,
+    cameras: &[CameraConfig],
+    model: Option<config::ModelConfig>,
     (sampler, clock): (&Sampler, &Arc<dyn Clock>),
 ) -> anyhow::Result<(EngineSlot, String)> {
     let own = Arc::clone(clock);
@@ -310,7 +310,7 @@ async fn station(
 
 /// The embedded model's shape on a device whose steps cost nothing.
 fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
-    let settings = config::Model::of(config::ModelSource::Embedded);
+    let settings = config::ModelConfig::of(config::ModelSource::Embedded);
     let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
     let context = loaded.config.prefix_positions() + 200;
     let limits = Limits {

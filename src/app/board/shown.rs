@@ -42,7 +42,7 @@ struct Look {
 }
 
 /// The prompts that are asked of a camera, not answered yet.
-fn asked(camera: &config::Camera) -> Vec<Asked> {
+fn asked(camera: &config::CameraConfig) -> Vec<Asked> {
     let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
     let asked = enabled.map(|prompt| Asked::new(prompt.id.as_str(), &prompt.task));
     asked.collect()
@@ -50,7 +50,7 @@ fn asked(camera: &config::Camera) -> Vec<Asked> {
 
 impl Shown {
     /// Not looked at yet.
-    pub fn new(camera: &config::Camera) -> Self {
+    pub fn new(camera: &config::CameraConfig) -> Self {
         Self {
             id: camera.id.clone(),
             minute: Minute::default(),
@@ -62,7 +62,7 @@ impl Shown {
     }
 
     /// These prompts are asked from now on. The answer to one that stays as it was is still shown.
-    pub fn ask(&mut self, camera: &config::Camera) {
+    pub fn ask(&mut self, camera: &config::CameraConfig) {
         let mut before = std::mem::replace(&mut self.prompts, asked(camera));
         for prompt in &mut self.prompts {
             let same = |old: &Asked| old.id == prompt.id && old.words == prompt.words;

@@ -84,7 +84,7 @@ fn means(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::{ColourRange, Matrix};
+    use spotter_core::{ColourMatrix, ColourRange};
 
     fn picture(format: PixelFormat, (w, h): (usize, usize), of: impl Fn(usize) -> u8) -> Picture {
         let planes: Vec<Vec<u8>> = (0..3)
@@ -95,7 +95,7 @@ mod tests {
             .collect();
         let stride = |plane| format.plane_size(plane, w, h).map_or(0, |(bytes, _)| bytes);
         let strides = [stride(0), stride(1), stride(2)];
-        let colour = (Matrix::Bt709, ColourRange::Limited);
+        let colour = (ColourMatrix::Bt709, ColourRange::Limited);
         Picture::new(format, (w, h), strides, colour, Arc::new(planes)).unwrap()
     }
 

@@ -35,7 +35,7 @@ impl Site {
                 vec![spotter_core::testing::prompt("person")],
             )
         };
-        let cameras: Vec<Camera> = (0..cameras).map(camera).collect();
+        let cameras: Vec<CameraConfig> = (0..cameras).map(camera).collect();
         let sampler = Sampler::new(&cameras, Arc::clone(&shared));
         let ids = camera_ids(&cameras);
         let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();

@@ -12,7 +12,7 @@ use crate::ops::{
     metrics::Metrics,
     page::{Health, ListenError, Scene, Site, StatusPage},
 };
-use spotter_core::config::Http;
+use spotter_core::config::HttpConfig;
 
 /// Grace for answers that are under way when it is closed.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
@@ -32,7 +32,7 @@ pub struct Page {
 
 impl BoundPage {
     /// Takes the address of `[http]`, when there is to be a page.
-    pub async fn bind(http: &Http) -> Result<Self, ListenError> {
+    pub async fn bind(http: &HttpConfig) -> Result<Self, ListenError> {
         let page = match http.listen {
             Some(address) => Some(StatusPage::bind(address).await?),
             None => None,

@@ -14,7 +14,7 @@ use super::{
 };
 use spotter_core::{
     Answer, Frame, FrameTimes, Look, Mono, NormBox, Outcome, Picture, Prompt, TrackId, WallTime,
-    config::{self, Camera, Environment},
+    config::{self, CameraConfig, Environment},
 };
 use spotter_engine::front::Engine;
 use spotter_events::track::{Object, Tracker};
@@ -88,7 +88,7 @@ pub fn track(
 /// A camera on the street, with what is told and what is true of it.
 struct Watched<'a> {
     options: &'a TrackOptions,
-    camera: Camera,
+    camera: CameraConfig,
     tracker: Tracker,
     stays: Stays,
     boxes: LiveScore,
@@ -205,7 +205,7 @@ fn whom(
 }
 
 /// The camera as a file would have it, with a prompt for each class in their order.
-fn camera(looks_per_s: u32) -> Result<Camera, MeasureError> {
+fn camera(looks_per_s: u32) -> Result<CameraConfig, MeasureError> {
     let mut text = format!(
         "mqtt.url = \"mqtt://127.0.0.1\"\n[camera.street]\nurl = \"test://\"\nrate = {looks_per_s}\n"
     );
@@ -222,7 +222,7 @@ fn camera(looks_per_s: u32) -> Result<Camera, MeasureError> {
 
 fn answers(
     engine: &mut Engine,
-    camera: &Camera,
+    camera: &CameraConfig,
     frame: Frame,
 ) -> Result<Vec<Answer>, MeasureError> {
     let prompts = camera.prompts.iter().map(|asked| {

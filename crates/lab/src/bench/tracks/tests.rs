@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use spotter_core::{
-    AnswerBody, Clock, FoundObject, StageTimes, NormPoint, ScoreSource, SystemClock,
+    AnswerBody, Clock, FoundObject, NormPoint, ScoreSource, StageTimes, SystemClock,
     config::{self, ModelSource},
 };
 use spotter_street::truth::Standing;
@@ -85,9 +85,9 @@ fn a_box_shows_who_bore_its_name_while_it_fits_him() {
 #[test]
 fn the_embedded_model_keeps_the_names_of_a_minute() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = config::Model {
-        device: config::Device::Cpu,
-        ..config::Model::of(ModelSource::Embedded)
+    let settings = config::ModelConfig {
+        device: config::DeviceChoice::Cpu,
+        ..config::ModelConfig::of(ModelSource::Embedded)
     };
     let (mut engine, _) =
         spotter_engine::open::build_engine(&settings, clock).expect("the embedded model");
@@ -112,7 +112,7 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
 
 /// What the camera's prompts are answered when only the one for people finds something, and that is there.
 fn people(watched: &Watched, left: f64) -> Vec<Answer> {
-    let answer = |asked: &config::CameraPrompt| {
+    let answer = |asked: &config::PromptConfig| {
         let bounds = object(0, left)
             .bounds
             .filter(|_| asked.id.as_str() == "person");
