@@ -57,9 +57,9 @@ pub fn assign_new_cameras(current: &[Option<usize>], running: &[bool]) -> Vec<us
 /// How many cameras each engine has, and may have.
 struct EngineLoads {
     cameras: Vec<usize>,
-    /// Every engine gets so many,
+    /// Every engine gets this number,
     each: usize,
-    /// and so many engines get one more.
+    /// and this number of engines get one more.
     remainder: usize,
 }
 

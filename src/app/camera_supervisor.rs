@@ -15,8 +15,8 @@ use spotter_mqtt::{CameraHealth, Off, Publisher, Update};
 
 /// Grace for closing the session of a camera that was removed from the configuration.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
-/// An abandoned pipeline keeps its threads and memory, and may keep its session on the camera. After so many only a new
-/// process frees them.
+/// An abandoned pipeline keeps its threads and memory, and may keep its session on the camera. This many
+/// need a new process.
 const ABANDONED_MAX: u32 = 8;
 
 /// A camera was switched on or off. A lost connection is neither.

@@ -31,7 +31,7 @@ use spotter_mqtt::{
     Asked, Heard, Inbound, Publisher, Reply, ReplyTo, Update, Value, discovery::birth_topic,
 };
 
-/// Retained commands on at most so many topics are logged per minute; all are counted.
+/// Bound of the topics whose retained commands are logged per minute; all are counted.
 const LOGGED_TOPICS_MAX: usize = 64;
 
 /// The state of commands that are being executed or were executed in the last minutes.

@@ -79,7 +79,7 @@ impl NodeReporter {
         self.publish_info();
     }
 
-    /// Publishes the effective value of a setting after a command, also when the command changed nothing: whoever sent it shows
+    /// Publishes the effective value of a setting after a command, also when the command changed nothing: its sender shows
     /// another value.
     pub fn confirm_setting(&self, config: &ConfigStore, camera: &CameraId, like: &Setting) {
         let settings = config.settings();

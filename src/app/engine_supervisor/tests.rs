@@ -13,7 +13,7 @@ use spotter_engine::{front::handle, testing::simulated};
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
 
-/// Cameras c0 … on engines that break after so many steps.
+/// Cameras c0 … on engines that break after the given numbers of steps.
 struct Site {
     clock: ManualClock,
     cameras: Vec<CameraId>,
