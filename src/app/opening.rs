@@ -46,7 +46,7 @@ pub struct Order {
     /// What it runs on.
     pub device: Device,
     /// Which model, and how.
-    pub settings: config::ModelConfig,
+    pub settings: config::ModelSettings,
     /// What it is measured with: the longest look that it will be asked for.
     pub tasks: Vec<Task>,
 }
@@ -160,10 +160,10 @@ mod tests {
                 },
                 memory_bytes: 150_754_820_096,
             },
-            settings: config::ModelConfig {
+            settings: config::ModelSettings {
                 gpus: vec![0, 1],
                 tile_difference: 2.5,
-                ..config::ModelConfig::of(config::ModelSource::Directory("/models/md2".into()))
+                ..config::ModelSettings::of(config::ModelSource::Directory("/models/md2".into()))
             },
             tasks: vec![Task::Detect {
                 object: "car".into(),

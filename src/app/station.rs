@@ -57,7 +57,7 @@ impl Station {
     pub async fn open(
         device: Device,
         home: Home,
-        settings: &config::ModelConfig,
+        settings: &config::ModelSettings,
         cameras: &[CameraConfig],
         (sampler, clock): (&Sampler, &Arc<dyn Clock>),
     ) -> anyhow::Result<(Self, ModelCard)> {

@@ -3,9 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{
-    Commands, DeviceChoice, Discovery, FramePlace, GpuPrecision, HomeAssistantConfig, HttpConfig,
-    ModelConfig, ModelSource, MqttConfig, MqttTls, NodeConfig, OverridePersistence, SpoolConfig,
-    address, defaults as d,
+    Commands, DevicePreference, Discovery, FramePlace, GpuPrecision, HomeAssistantConfig,
+    HttpConfig, ModelSettings, ModelSource, MqttConfig, MqttTls, NodeConfig, OverridePersistence,
+    SpoolConfig, address, defaults as d,
     load::Scope,
     parse,
     reader::{Reader, Value},
@@ -120,8 +120,8 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
 }
 
 /// `[model]`: path, device, gpus, precision, budget, max_objects, frames, tile_difference.
-pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelConfig {
-    let mut model = ModelConfig::of(ModelSource::Embedded);
+pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelSettings {
+    let mut model = ModelSettings::of(ModelSource::Embedded);
     let Some(mut table) = table else {
         return model;
     };
@@ -133,17 +133,17 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelConfig
         if !dir.is_dir() {
             scope.absent(&value, format!("no directory {} is here", dir.display()));
         }
-        model = ModelConfig::of(ModelSource::Directory(dir));
+        model = ModelSettings::of(ModelSource::Directory(dir));
     }
     let devices = [
-        ("auto", DeviceChoice::Auto),
-        ("cpu", DeviceChoice::Cpu),
-        ("cuda", DeviceChoice::Cuda),
+        ("auto", DevicePreference::Auto),
+        ("cpu", DevicePreference::Cpu),
+        ("cuda", DevicePreference::Cuda),
     ];
     let device = table.get("device").and_then(|value| value.choice(&devices));
     model.device = device.unwrap_or(model.device);
     if let Some(value) = table.get("gpus") {
-        if model.device == DeviceChoice::Cpu {
+        if model.device == DevicePreference::Cpu {
             value.warning("has no effect with device = \"cpu\"");
         }
         model.gpus = gpus(&value).unwrap_or(model.gpus);
@@ -165,7 +165,7 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelConfig
     }
     let places = [("host", FramePlace::Host), ("gpu", FramePlace::Gpu)];
     if let Some(value) = table.get("frames") {
-        if model.device == DeviceChoice::Cpu {
+        if model.device == DevicePreference::Cpu {
             value.warning("has no effect with device = \"cpu\"");
         }
         model.frames = value.choice(&places).unwrap_or(model.frames);
