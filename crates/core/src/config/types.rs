@@ -205,10 +205,10 @@ impl ModelSettings {
         };
         Self {
             source,
-            device: DevicePreference::Auto,
+            device: defaults::DEVICE,
             gpus: defaults::GPUS.to_vec(),
-            frames: FramePlace::Host,
-            precision: GpuPrecision::Bf16,
+            frames: defaults::FRAMES,
+            precision: defaults::PRECISION,
             budget,
             max_objects: defaults::MAX_OBJECTS as u32,
             tile_difference: defaults::TILE_DIFFERENCE,

@@ -67,7 +67,7 @@ fn choices_are_for_questions() {
         "detect = \"person\"",
         "query = \"Open?\"\nchoices = [\" Open\", \"half open \"]",
     );
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     let task = Task::Query {
         question: "Open?".into(),
         choices: vec!["Open".into(), "half open".into()],

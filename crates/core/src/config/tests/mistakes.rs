@@ -187,7 +187,7 @@ fn tiles_that_are_only_similar_are_warned_about() {
         [format!("{key}: -1 is below 0")]
     );
     let file = person("[model]\ntile_difference = 1.5");
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     assert_eq!(loaded.config.model.tile_difference, 1.5);
 }
 
@@ -202,7 +202,7 @@ fn frames_that_stay_on_a_gpu_are_asked_for_and_not_compared() {
     let unknown = model("frames = \"cuda\"");
     assert!(unknown.len() == 1 && unknown[0].contains("model.frames"));
     let place = |text: &str| {
-        let loaded = read(text.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+        let loaded = read(text.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
         loaded.config.model.frames
     };
     assert_eq!(place(&person("")), FramePlace::Host);
@@ -221,7 +221,7 @@ fn prompt_rate_above_camera_rate() {
 fn load_and_key_frames_are_judged_at_run_time() {
     let file =
         gate("rate = 18") + "[camera.a]\nurl = \"test://\"\n[camera.a.prompt.x]\nquery = \"x\"\n";
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     let cameras = loaded.config.cameras;
     assert_eq!(advice::asked_prompt_frames_hz(&cameras), 19.0);
     assert_eq!(
@@ -241,7 +241,7 @@ fn no_key_is_accepted_and_then_ignored() {
     let file =
         person("snapshot = true\nverify = \"Is it?\"\n[model]\nprecision = \"fp8\"\ngpus = [0, 1]")
             .replace("mqtt://broker\"", "mqtt://broker\"\ncommands = \"all\"");
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     assert_eq!(advice::without_effect(&loaded.config), None);
 }
 
@@ -268,7 +268,7 @@ fn insecure_works_but_warns_at_each_start() {
             "mqtt://broker\"",
             "mqtts://broker\"\ntls = { insecure = true }",
         );
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     let keys: Vec<_> = loaded.warnings.iter().map(|w| w.key.as_str()).collect();
     assert_eq!(keys, ["mqtt.tls", "camera.gate.tls"]);
     let features = ["insecure_tls:mqtt", "insecure_tls:cam/gate"];
@@ -338,7 +338,7 @@ fn gpus_are_listed_once_each_and_not_beside_the_cpu() {
 fn frames_on_a_gpu_are_for_one_engine() {
     let told = |cameras: &str, model: &str| {
         let text = person(&format!("[model]\nframes = \"gpu\"\n{model}\n{cameras}"));
-        let loaded = read(text.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+        let loaded = read(text.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
         advice::without_effect(&loaded.config)
     };
     let yard = "[camera.yard]\nurl = \"test://\"\nprompt.person.detect = \"person\"";
@@ -356,7 +356,7 @@ fn frames_on_a_gpu_are_for_one_engine() {
 fn more_gpus_than_cameras_are_told() {
     let loaded = |model: &str| {
         let text = person(&format!("[model]\n{model}"));
-        read(text.as_bytes(), Purpose::Run, &environment(&[]))
+        read(text.as_bytes(), ReadPurpose::Run, &environment(&[]))
             .unwrap()
             .config
     };
@@ -381,7 +381,7 @@ fn syntax_errors_have_places_too() {
         "{all:?}"
     );
     let bytes = b"x = 1\ny = \"\xff\"";
-    let problems = read(bytes, Purpose::Run, &environment(&[])).unwrap_err();
+    let problems = read(bytes, ReadPurpose::Run, &environment(&[])).unwrap_err();
     let first = problems.iter().next().unwrap().to_string();
     assert_eq!(
         first,
@@ -393,7 +393,7 @@ fn syntax_errors_have_places_too() {
 fn all_problems_of_a_file_are_told_in_its_order() {
     let file = "[camera.gate]\nurl = \"http://x\"\nrate = 60\nstall = \"5\"\n[camera.gate.prompt.a]\n\
                 [mqtt]\nurl = \"mqtt://b\"\ncolour = 1\n";
-    let problems = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap_err();
+    let problems = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap_err();
     let lines: Vec<_> = problems.iter().map(|p| p.place.unwrap().line).collect();
     assert_eq!(lines, [2, 3, 4, 5, 8]);
     let end = "5 problems; `spotter check site.toml` tests the file and starts nothing";

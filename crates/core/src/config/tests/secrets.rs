@@ -12,7 +12,7 @@ fn with_password(value: &str) -> String {
 fn texts(password: &str, environment: &Environment) -> Vec<String> {
     let result = read(
         with_password(password).as_bytes(),
-        Purpose::Run,
+        ReadPurpose::Run,
         environment,
     );
     let problems = match result {
@@ -38,7 +38,7 @@ fn plain_text_is_refused_unless_allowed() {
         "allow_plain_secrets = true\n{}",
         with_password("\"canary\"")
     );
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     assert_eq!(camera_password(&loaded.config), Some("canary"));
     assert!(
         loaded.warnings[0]
@@ -53,7 +53,7 @@ fn missing_secrets_stop_a_start_and_warn_in_a_check() {
     let text = "credential \"gate_password\" was not given by systemd; add LoadCredential=gate_password:PATH to the unit";
     let line = format!("site.toml:6:12 camera.gate.password: {text}");
     assert_eq!(said(&file), [line]);
-    let checked = read(file.as_bytes(), Purpose::Check, &environment(&[])).unwrap();
+    let checked = read(file.as_bytes(), ReadPurpose::Check, &environment(&[])).unwrap();
     assert_eq!(checked.warnings[0].text, text);
     assert_eq!(camera_password(&checked.config), None);
     let texts = texts("{ env = \"DOCK\" }", &environment(&[]));
@@ -75,7 +75,7 @@ fn secrets_come_from_variables_credentials_and_files() {
     ] {
         let loaded = read(
             with_password(&value).as_bytes(),
-            Purpose::Run,
+            ReadPurpose::Run,
             &surroundings,
         )
         .unwrap();
@@ -139,7 +139,7 @@ fn no_secret_is_ever_shown() {
         gate(&format!("tls = {{ fingerprint = \"{CANARY}\" }}")),
     ];
     for file in files {
-        for purpose in [Purpose::Run, Purpose::Check] {
+        for purpose in [ReadPurpose::Run, ReadPurpose::Check] {
             let result = read(file.as_bytes(), purpose, &environment(&[]));
             let shown = match &result {
                 Ok(loaded) => format!("{loaded:?}"),
