@@ -23,7 +23,7 @@ pub fn impossible_load(
     (asked_hz > measured_hz).then(|| {
         let (asked, measured) = (shown(asked_hz), shown(measured_hz));
         format!(
-            "{count} for {asked} prompt-frames/s; this {machine} measured {measured}/s at last start; \
+            "{count} for {asked} prompt-frames/s; this {machine} measured {measured}/s at the last start; \
              frames will be dropped"
         )
     })
@@ -35,7 +35,9 @@ pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<St
     // Cameras keep their distance only roughly.
     (key_frame_distance_s > needed_s * 1.05).then(|| {
         let (rate, needed, sent) = (shown(rate_hz), shown(needed_s), shown(key_frame_distance_s));
-        format!("rate {rate} needs a key frame every {needed} s, camera sends one every {sent} s")
+        format!(
+            "rate {rate} needs a key frame every {needed} s, the camera sends one every {sent} s"
+        )
     })
 }
 
@@ -55,7 +57,7 @@ pub fn idle_gpus(config: &Config) -> Option<String> {
     let used = &config.model.gpus[..cameras.min(gpus)];
     (gpus > cameras && config.model.device != DevicePreference::Cpu).then(|| {
         format!(
-            "model.gpus: {gpus} GPUs, but cameras: {cameras}; a camera stays with one GPU, so only {used:?} is used"
+            "model.gpus: {gpus} GPUs, but cameras: {cameras}; a camera uses one GPU, so only {used:?} is used"
         )
     })
 }

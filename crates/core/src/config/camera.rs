@@ -157,7 +157,7 @@ fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Op
     let address = url.as_ref()?.parsed(address::camera)?;
     if !matches!(address, CameraUrl::Rtsp { .. }) {
         for value in of_rtsp.iter().flatten() {
-            value.error("is for rtsp and rtsps only");
+            value.error("is only for rtsp and rtsps cameras");
         }
     }
     let [_, _, tls, _] = of_rtsp;
@@ -190,7 +190,7 @@ fn camera_tls(value: &ConfigValue<'_>) -> Option<CameraTls> {
     table.finish();
     match (fingerprint, insecure) {
         (Some(_), true) => {
-            value.error("fingerprint together with insecure; take one");
+            value.error("use either fingerprint or insecure");
             None
         }
         (Some(fingerprint), false) => fingerprint
@@ -310,7 +310,7 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
         _ => (&[], &[]),
     };
     for value in no_boxes.iter().chain(no_places).copied().flatten() {
-        value.error("has no effect on an answer without boxes; it is for detect");
+        value.error("has no effect on an answer without boxes; use it with detect");
     }
     Some(PromptConfig {
         id,
@@ -346,7 +346,7 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
         return None;
     }
     if let ([Some(_), ..] | [_, Some(_), _], Some(choices)) = (&given, &choices) {
-        choices.error("has no effect on an answer that is no text; it is for query");
+        choices.error("has no effect on an answer that is not text; use it with query");
     }
     let words = |value: ConfigValue<'_>| value.parsed(parse::prompt_text);
     match given {

@@ -46,7 +46,7 @@ fn another(text: &str, others: &[String]) -> Result<String, String> {
     let lower = text.to_lowercase();
     match others.iter().find(|other| other.to_lowercase() == lower) {
         Some(other) => Err(format!(
-            "{text:?} is {other:?} again; capitals do not count"
+            "{text:?} repeats {other:?}; upper and lower case count as equal"
         )),
         None => Ok(text),
     }

@@ -130,7 +130,7 @@ pub(super) fn read_text(
             notes.error(
                 &(good.len()..good.len()),
                 "",
-                "not TOML: holds bytes that are not UTF-8",
+                "not TOML: contains bytes that are not UTF-8",
             );
             return Err(judged_wrong(notes, file));
         }

@@ -75,7 +75,10 @@ impl<'a> ConfigValue<'a> {
             Some(word) => format!("; did you mean {word:?}?"),
             None => String::new(),
         };
-        self.error(format!("{text:?} is none of {}{guess}", words.join(", ")));
+        self.error(format!(
+            "{text:?} is not one of {}{guess}",
+            words.join(", ")
+        ));
         None
     }
 
@@ -281,7 +284,7 @@ impl<'a> Reader<'a> {
                     self.missing.retain(|(keys, _)| !keys.contains(&near));
                     format!("unknown key; did you mean {near:?}?")
                 }
-                None => format!("unknown key; known here: {}", self.known.join(", ")),
+                None => format!("unknown key; valid keys: {}", self.known.join(", ")),
             };
             let key = self.key_of(name.get_ref());
             self.notes.error(&name.span(), &key, text);

@@ -44,11 +44,11 @@ pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -
     );
     if value.is_text() {
         if !scope.allow_plain_secrets {
-            value.error(format!("plain text is refused; {advice}"));
+            value.error(format!("plain text is not allowed; {advice}"));
             return None;
         }
         value.warning(format!(
-            "plain text, readable by all who read this file; {advice}"
+            "plain text: everyone who can read this file can read the secret; {advice}"
         ));
         return usable(value, value.text()?.to_owned(), kind);
     }
@@ -74,7 +74,7 @@ pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -
             None
         }
         _ => {
-            table.error(format!("several secrets are named; {advice}"));
+            table.error(format!("more than one secret is named; {advice}"));
             None
         }
     };
@@ -97,7 +97,7 @@ fn usable(value: &ConfigValue<'_>, mut text: String, kind: SecretKind) -> Option
 fn from_variable(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') || name.is_empty() {
         // Not shown: it may be the secret itself.
-        value.error("what \"env\" says is not the name of an environment variable");
+        value.error("\"env\" must be the name of an environment variable");
         return None;
     }
     let found = scope.environment.variable(name);
@@ -113,16 +113,14 @@ fn from_variable(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<S
 fn from_credential(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     if !name.bytes().all(allowed) || name.bytes().all(|b| b == b'.') {
-        value.error(
-            "what \"cred\" says is not the name of a credential; use letters, digits, _ - and .",
-        );
+        value.error("\"cred\" must be the name of a credential: letters, digits, _ - and .");
         return None;
     }
     let absent = || {
         let remedy = format!("add LoadCredential={name}:PATH to the unit");
         scope.absent(
             value,
-            format!("credential {name:?} was not given by systemd; {remedy}"),
+            format!("systemd did not provide credential {name:?}; {remedy}"),
         );
     };
     let Some(dir) = scope.environment.credentials_dir() else {

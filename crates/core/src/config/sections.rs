@@ -52,14 +52,14 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
     let Some(value) = root.get(&keys::root::MQTT) else {
         root.missing(
             &["mqtt"],
-            "no broker is named; add [mqtt] with url = \"mqtt://HOST\"",
+            "no broker; add [mqtt] with url = \"mqtt://HOST\"",
         );
         return None;
     };
     let mut table = value.table()?;
     let url = table.get(&keys::mqtt::URL);
     if url.is_none() {
-        table.missing(&["url"], "no broker is named; add url = \"mqtt://HOST\"");
+        table.missing(&["url"], "no broker; add url = \"mqtt://HOST\"");
     }
     let broker = url.as_ref().and_then(|url| url.parsed(address::broker));
     let tls = mqtt_tls(scope, &mut table);
@@ -114,7 +114,7 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelSettin
     {
         let dir = scope.path(&text);
         if !dir.is_dir() {
-            scope.absent(&value, format!("no directory {} is here", dir.display()));
+            scope.absent(&value, format!("directory not found: {}", dir.display()));
         }
         model = ModelSettings::of(ModelSource::Directory(dir));
     }
@@ -154,10 +154,10 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelSettin
 
 /// What is said at each start about tiles that are only similar.
 const INEXACT: &str =
-    "a tile that changed by less keeps its old features, which changes answers; 0 is exact";
+    "a tile that changed by less is not encoded again, which can change answers; 0 is exact";
 
 /// What is said about similar tiles of frames that nobody compares.
-const NOT_COMPARED: &str = "has no effect on frames that stay on the GPU (model.frames = \"gpu\"): all their tiles are encoded";
+const NOT_COMPARED: &str = "has no effect with model.frames = \"gpu\", which encodes every tile";
 
 /// `user` and `password` of a table; a password without a user is an error.
 pub(super) fn login(
@@ -169,7 +169,7 @@ pub(super) fn login(
     let user = table.get(user);
     let password = table.get(password);
     if let (None, Some(password)) = (&user, &password) {
-        password.error("there is no user to it; add \"user\"");
+        password.error("requires \"user\"");
     }
     (
         user.and_then(|value| value.parsed(not_empty)),
@@ -193,8 +193,8 @@ fn mqtt_tls(scope: &Scope<'_>, table: &mut Reader<'_>) -> Option<(&'static str, 
     let first = first?.0.name();
     let [ca, cert, key, tls] = &values;
     match (cert, key) {
-        (Some(cert), None) => cert.error("there is no key to it; add \"client_key\""),
-        (None, Some(key)) => key.error("there is no certificate to it; add \"client_cert\""),
+        (Some(cert), None) => cert.error("requires \"client_key\""),
+        (None, Some(key)) => key.error("requires \"client_cert\""),
         _ => {}
     }
     let settings = MqttTls {
@@ -223,7 +223,7 @@ fn insecure(value: &ConfigValue<'_>) -> bool {
 
 /// What is said at each start about a certificate that is not checked.
 pub(super) const INSECURE: &str =
-    "the certificate is not checked; whoever stands in between can read and change everything";
+    "the certificate is not checked; an attacker on the network can read and change everything";
 
 fn spool(table: Option<Reader<'_>>) -> SpoolConfig {
     let mut spool = SpoolConfig {
@@ -279,7 +279,9 @@ fn gpus(value: &ConfigValue<'_>) -> Option<Vec<u32>> {
     for element in value.list()? {
         let gpu = element.whole(d::GPU_RANGE)? as u32;
         if gpus.contains(&gpu) {
-            element.error(format!("GPU {gpu} is named twice; each has one engine"));
+            element.error(format!(
+                "GPU {gpu} is listed twice; each GPU runs one engine"
+            ));
         }
         gpus.push(gpu);
     }
