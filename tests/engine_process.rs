@@ -94,9 +94,9 @@ fn task() -> Task {
 fn order() -> EngineOrder {
     EngineOrder {
         device: Device::Cpu("cpu, for a test".into()),
-        settings: config::ModelConfig {
-            device: config::DeviceChoice::Cpu,
-            ..config::ModelConfig::of(ModelSource::Embedded)
+        settings: config::ModelSettings {
+            device: config::DevicePreference::Cpu,
+            ..config::ModelSettings::of(ModelSource::Embedded)
         },
         tasks: vec![task()],
     }

@@ -45,7 +45,7 @@ pub enum EngineHost {
 pub struct EngineOrder {
     pub device: Device,
     /// `[model]`
-    pub settings: config::ModelConfig,
+    pub settings: config::ModelSettings,
     /// The longest look that the cameras can produce; the engine is measured with it.
     pub tasks: Vec<Task>,
 }
@@ -157,10 +157,10 @@ mod tests {
                 },
                 memory_bytes: 150_754_820_096,
             },
-            settings: config::ModelConfig {
+            settings: config::ModelSettings {
                 gpus: vec![0, 1],
                 tile_difference: 2.5,
-                ..config::ModelConfig::of(config::ModelSource::Directory("/models/md2".into()))
+                ..config::ModelSettings::of(config::ModelSource::Directory("/models/md2".into()))
             },
             tasks: vec![Task::Detect {
                 object: "car".into(),

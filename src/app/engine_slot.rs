@@ -45,7 +45,7 @@ struct RunningEngine {
 pub struct EngineRequest<'a> {
     pub device: Device,
     pub host: EngineHost,
-    pub model: &'a config::ModelConfig,
+    pub model: &'a config::ModelSettings,
     pub cameras: &'a [CameraConfig],
     pub sampler: &'a Sampler,
     pub clock: &'a Arc<dyn Clock>,

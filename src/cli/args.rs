@@ -136,7 +136,7 @@ pub enum DeviceChoice {
     Cuda,
 }
 
-impl From<DeviceChoice> for config::DeviceChoice {
+impl From<DeviceChoice> for config::DevicePreference {
     fn from(device: DeviceChoice) -> Self {
         match device {
             DeviceChoice::Auto => Self::Auto,
@@ -165,12 +165,14 @@ impl From<PrecisionChoice> for config::GpuPrecision {
 
 impl ModelArgs {
     /// The directory that was named, else the embedded model, with every other setting at its default.
-    pub fn settings(&self) -> config::ModelConfig {
+    pub fn settings(&self) -> config::ModelSettings {
         let source = self.model.clone();
-        config::ModelConfig {
+        config::ModelSettings {
             device: self.device.into(),
             precision: self.precision.into(),
-            ..config::ModelConfig::of(source.map_or(ModelSource::Embedded, ModelSource::Directory))
+            ..config::ModelSettings::of(
+                source.map_or(ModelSource::Embedded, ModelSource::Directory),
+            )
         }
     }
 }

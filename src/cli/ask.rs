@@ -97,7 +97,7 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
 
 /// Loads the model and answers; `found` gets every object as soon as it is decoded. Blocks for all of it.
 fn answer(
-    settings: config::ModelConfig,
+    settings: config::ModelSettings,
     picture: &Picture,
     task: Task,
     mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,

@@ -79,7 +79,7 @@ pub struct FleetOptions {
     /// How long the last is measured.
     pub seconds: u64,
     /// Which model answers; a simulated device, which costs next to nothing, when absent.
-    pub model: Option<config::ModelConfig>,
+    pub model: Option<config::ModelSettings>,
 }
 
 /// Measures. Blocks for all of it; `tell` says what is going on.
@@ -153,7 +153,7 @@ impl Fleet {
     /// Starts the cameras and waits until all of them deliver, and their clocks are known.
     async fn start(
         urls: &[String],
-        model: Option<config::ModelConfig>,
+        model: Option<config::ModelSettings>,
         seconds: u64,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
@@ -287,7 +287,7 @@ fn configured(urls: &[String]) -> anyhow::Result<Vec<CameraConfig>> {
 /// The engine on its thread, which has all cameras, and its name.
 async fn station(
     cameras: &[CameraConfig],
-    model: Option<config::ModelConfig>,
+    model: Option<config::ModelSettings>,
     (sampler, clock): (&Sampler, &Arc<dyn Clock>),
 ) -> anyhow::Result<(EngineSlot, String)> {
     let own = Arc::clone(clock);
@@ -312,7 +312,7 @@ async fn station(
 
 /// The embedded model's shape on a device whose steps cost nothing.
 fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
-    let settings = config::ModelConfig::of(config::ModelSource::Embedded);
+    let settings = config::ModelSettings::of(config::ModelSource::Embedded);
     let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
     let context = loaded.config.prefix_positions() + 200;
     let limits = Limits {

@@ -41,7 +41,7 @@ use spotter_engine::{
 const GAUGED_EVERY: Duration = Duration::from_millis(200);
 
 fn build_engine(
-    settings: config::ModelConfig,
+    settings: config::ModelSettings,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(Engine, ModelCard)> {
     open::build_engine(&settings, Arc::clone(clock)).map_err(anyhow::Error::msg)
@@ -137,7 +137,7 @@ fn load_options(args: &LoadArgs) -> anyhow::Result<LoadOptions> {
 
 /// What the engine's device sustains, and a gauge of it if it is a GPU. Blocks for the loads of the figures.
 fn ceilings(
-    settings: &config::ModelConfig,
+    settings: &config::ModelSettings,
     card: &ModelCard,
     load: Duration,
     clock: &Arc<dyn Clock>,

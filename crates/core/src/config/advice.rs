@@ -1,6 +1,6 @@
 //! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
 
-use super::{CameraConfig, CameraTls, Config, DeviceChoice, FramePlace, SourceConfig};
+use super::{CameraConfig, CameraTls, Config, DevicePreference, FramePlace, SourceConfig};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
 pub fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
@@ -23,7 +23,7 @@ pub fn impossible_load(
     (asked_hz > measured_hz).then(|| {
         let (asked, measured) = (shown(asked_hz), shown(measured_hz));
         format!(
-            "{count} for {asked} prompt-frames/s; this {machine} measured {measured}/s at last start; \
+            "{count} for {asked} prompt-frames/s; this {machine} measured {measured}/s at the last start; \
              frames will be dropped"
         )
     })
@@ -35,7 +35,9 @@ pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<St
     // Cameras keep their distance only roughly.
     (key_frame_distance_s > needed_s * 1.05).then(|| {
         let (rate, needed, sent) = (shown(rate_hz), shown(needed_s), shown(key_frame_distance_s));
-        format!("rate {rate} needs a key frame every {needed} s, camera sends one every {sent} s")
+        format!(
+            "rate {rate} needs a key frame every {needed} s, the camera sends one every {sent} s"
+        )
     })
 }
 
@@ -53,9 +55,9 @@ pub fn insecure_features(config: &Config) -> Vec<String> {
 pub fn idle_gpus(config: &Config) -> Option<String> {
     let (gpus, cameras) = (config.model.gpus.len(), config.cameras.len());
     let used = &config.model.gpus[..cameras.min(gpus)];
-    (gpus > cameras && config.model.device != DeviceChoice::Cpu).then(|| {
+    (gpus > cameras && config.model.device != DevicePreference::Cpu).then(|| {
         format!(
-            "model.gpus: {gpus} GPUs, but cameras: {cameras}; a camera stays with one GPU, so only {used:?} is used"
+            "model.gpus: {gpus} GPUs, but cameras: {cameras}; a camera uses one GPU, so only {used:?} is used"
         )
     })
 }
@@ -65,7 +67,7 @@ pub fn idle_gpus(config: &Config) -> Option<String> {
 pub fn without_effect(config: &Config) -> Option<String> {
     let model = &config.model;
     let engines = model.gpus.len().min(config.cameras.len());
-    let wanted = model.frames == FramePlace::Gpu && model.device != DeviceChoice::Cpu;
+    let wanted = model.frames == FramePlace::Gpu && model.device != DevicePreference::Cpu;
     (wanted && engines > 1).then(|| {
         "model.frames: \"gpu\" has no effect with several GPUs in model.gpus, whose engines are processes of their own; \
          frames come to the host"

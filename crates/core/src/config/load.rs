@@ -11,9 +11,9 @@ use sha2::{Digest, Sha256};
 use super::{
     Config, ConfigProblem, ConfigProblems, Environment, Severity, camera,
     defaults::SCHEMA,
-    keys,
+    keys::root,
     problem::Notes,
-    reader::{Reader, Value},
+    reader::{ConfigValue, Reader},
     sections, syntax,
 };
 
@@ -32,13 +32,13 @@ pub struct Loaded {
 /// Reads the file to run with it. Everything it names on this machine must be there: secrets, certificates, models.
 /// Blocks on the disk.
 pub fn load(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
-    read(path, environment, Purpose::Run)
+    read(path, environment, ReadPurpose::Run)
 }
 
 /// Reads the file to judge it, perhaps on another machine than the one it is for: a secret, certificate or model
 /// that is not here is a warning, and the secret is left out of the result. Blocks on the disk.
 pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
-    read(path, environment, Purpose::Check)
+    read(path, environment, ReadPurpose::Check)
 }
 
 /// Reads a configuration that a program wrote and no file holds, called `name` in messages; relative paths in it start at the
@@ -51,7 +51,7 @@ pub fn of_text(
     let scope = Scope {
         environment,
         dir: PathBuf::new(),
-        purpose: Purpose::Run,
+        purpose: ReadPurpose::Run,
         allow_plain_secrets: false,
     };
     read_text(name, text.as_bytes(), scope)
@@ -59,7 +59,7 @@ pub fn of_text(
 
 /// What the configuration is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum ReadPurpose {
     Run,
     Check,
 }
@@ -69,7 +69,7 @@ pub(super) struct Scope<'a> {
     pub(super) environment: &'a Environment,
     /// Directory of the file: relative paths in it start there.
     pub(super) dir: PathBuf,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: ReadPurpose,
     /// `allow_plain_secrets`, off by default: passwords may stand in the file.
     pub(super) allow_plain_secrets: bool,
 }
@@ -81,10 +81,10 @@ impl Scope<'_> {
     }
 
     /// Notes that something which `value` names is not on this machine.
-    pub(super) fn absent(&self, value: &Value<'_>, text: String) {
+    pub(super) fn absent(&self, value: &ConfigValue<'_>, text: String) {
         let severity = match self.purpose {
-            Purpose::Run => Severity::Error,
-            Purpose::Check => Severity::Warning,
+            ReadPurpose::Run => Severity::Error,
+            ReadPurpose::Check => Severity::Warning,
         };
         value.add(severity, text);
     }
@@ -93,7 +93,7 @@ impl Scope<'_> {
 fn read(
     path: &Path,
     environment: &Environment,
-    purpose: Purpose,
+    purpose: ReadPurpose,
 ) -> Result<Loaded, ConfigProblems> {
     let file = path.display().to_string();
     let bytes = read_bytes(path).map_err(|error| {
@@ -130,7 +130,7 @@ pub(super) fn read_text(
             notes.error(
                 &(good.len()..good.len()),
                 "",
-                "not TOML: holds bytes that are not UTF-8",
+                "not TOML: contains bytes that are not UTF-8",
             );
             return Err(judged_wrong(notes, file));
         }
@@ -138,7 +138,7 @@ pub(super) fn read_text(
     let notes = Notes::new(file, text);
     let document = syntax::parse(&notes, text);
     let config = document.as_ref().and_then(|document| {
-        let root = Reader::of_file(&notes, document.get_ref(), &keys::ROOT);
+        let root = Reader::new(&notes, "", 0..0, document.get_ref());
         read_root(root, scope, hash(bytes))
     });
     match (config, notes) {
@@ -157,18 +157,19 @@ fn judged_wrong(notes: Notes, file: &str) -> ConfigProblems {
 }
 
 fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option<Config> {
-    if let Some(value) = root.get("schema")
-        && value.whole().is_some_and(|schema| schema != SCHEMA)
+    if let Some(value) = root.get(&root::SCHEMA)
+        && value
+            .whole(0..=u64::MAX)
+            .is_some_and(|schema| schema != SCHEMA)
     {
         value.error(format!("this version reads schema {SCHEMA} only"));
     }
-    let allow = root.get("allow_plain_secrets");
-    scope.allow_plain_secrets = allow.and_then(|value| value.flag()).unwrap_or(false);
+    scope.allow_plain_secrets = root.read(&root::ALLOW_PLAIN_SECRETS).unwrap_or(false);
 
-    let node = sections::node(&scope, root.table("node"));
-    let http = sections::http(root.table("http"));
+    let node = sections::node(&scope, root.table(&root::NODE));
+    let http = sections::http(root.table(&root::HTTP));
     let mqtt = sections::mqtt(&scope, &mut root);
-    let model = sections::model(&scope, root.table("model"));
+    let model = sections::model(&scope, root.table(&root::MODEL));
     let cameras = camera::cameras(&scope, &mut root);
     root.finish();
     Some(Config {

@@ -14,21 +14,20 @@ use toml::{
 };
 
 use super::{
-    keys::{Form, TableKeys},
+    keys::{CustomForm, Key, KeyForm},
     parse,
     problem::{Notes, Severity},
 };
 use crate::IdError;
 
 /// One value of the file with its full key.
-pub(super) struct Value<'a> {
+pub(super) struct ConfigValue<'a> {
     notes: &'a Notes,
     key: String,
-    form: &'static Form,
     item: &'a Spanned<DeValue<'a>>,
 }
 
-impl<'a> Value<'a> {
+impl<'a> ConfigValue<'a> {
     /// Where the value stands, in bytes.
     pub(super) fn span(&self) -> Range<usize> {
         self.item.span()
@@ -67,11 +66,6 @@ impl<'a> Value<'a> {
 
     /// One of a few words.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
-        debug_assert!(
-            matches!(self.form, Form::Choice(words) if words.iter().eq(choices.iter().map(|(word, _)| word))),
-            "{} is declared with other words",
-            self.key
-        );
         let text = self.text()?;
         if let Some((_, value)) = choices.iter().find(|(word, _)| *word == text) {
             return Some(*value);
@@ -81,7 +75,10 @@ impl<'a> Value<'a> {
             Some(word) => format!("; did you mean {word:?}?"),
             None => String::new(),
         };
-        self.error(format!("{text:?} is none of {}{guess}", words.join(", ")));
+        self.error(format!(
+            "{text:?} is not one of {}{guess}",
+            words.join(", ")
+        ));
         None
     }
 
@@ -90,16 +87,8 @@ impl<'a> Value<'a> {
         self.expect(self.item.get_ref().as_bool(), "true or false")
     }
 
-    /// A number in the range of the key.
-    pub(super) fn number(&self) -> Option<f64> {
-        let Form::Number { range, .. } = self.form else {
-            unreachable!("{} is declared as another form", self.key);
-        };
-        self.number_in(range.clone())
-    }
-
     /// A number, whole or not.
-    pub(super) fn number_in(&self, range: RangeInclusive<f64>) -> Option<f64> {
+    pub(super) fn number(&self, range: RangeInclusive<f64>) -> Option<f64> {
         let number = match self.item.get_ref() {
             DeValue::Float(float) => float.as_str().parse().ok(),
             DeValue::Integer(whole) => i64::from_str_radix(whole.as_str(), whole.radix())
@@ -118,16 +107,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// A whole number in the range of the key.
-    pub(super) fn whole(&self) -> Option<u64> {
-        let Form::Whole { range, .. } = self.form else {
-            unreachable!("{} is declared as another form", self.key);
-        };
-        self.whole_in(range.clone())
-    }
-
     /// A whole number.
-    pub(super) fn whole_in(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let whole = self.item.get_ref().as_integer();
         let whole = whole.and_then(|w| i128::from_str_radix(w.as_str(), w.radix()).ok());
         let whole = self.expect(whole, "a whole number")?;
@@ -136,11 +117,8 @@ impl<'a> Value<'a> {
         u64::try_from(whole).ok()
     }
 
-    /// A time with its unit, in the range of the key.
-    pub(super) fn duration(&self) -> Option<Duration> {
-        let Form::Time(range) = self.form else {
-            unreachable!("{} is declared as another form", self.key);
-        };
+    /// A time with its unit.
+    pub(super) fn duration(&self, range: RangeInclusive<Duration>) -> Option<Duration> {
         let bare = match self.item.get_ref() {
             DeValue::Integer(whole) => Some(whole.to_string()),
             DeValue::Float(float) => Some(float.to_string()),
@@ -151,16 +129,15 @@ impl<'a> Value<'a> {
             return None;
         }
         let duration = self.parsed(parse::duration)?;
-        self.in_range(duration, range, |d| parse::duration_text(*d))
+        self.in_range(duration, &range, |d| parse::duration_text(*d))
     }
 
     /// The elements of an array.
-    pub(super) fn list(&self) -> Option<Vec<Value<'a>>> {
+    pub(super) fn list(&self) -> Option<Vec<ConfigValue<'a>>> {
         let array = self.expect(self.item.get_ref().as_array(), "an array")?;
-        let element = |item| Value {
+        let element = |item| ConfigValue {
             notes: self.notes,
             key: self.key.clone(),
-            form: self.form,
             item,
         };
         Some(array.iter().map(element).collect())
@@ -168,18 +145,8 @@ impl<'a> Value<'a> {
 
     /// A table.
     pub(super) fn table(&self) -> Option<Reader<'a>> {
-        let (Form::Table(keys) | Form::Tables(keys) | Form::Secret(keys)) = self.form else {
-            unreachable!("{} is declared as another form", self.key);
-        };
         let table = self.expect(self.item.get_ref().as_table(), "a table")?;
-        Some(Reader {
-            notes: self.notes,
-            path: self.key.clone(),
-            span: self.span(),
-            table,
-            keys,
-            missing: Vec::new(),
-        })
+        Some(Reader::new(self.notes, &self.key, self.span(), table))
     }
 
     /// The value, when there is one; else what is wrong is noted.
@@ -212,62 +179,75 @@ impl<'a> Value<'a> {
     }
 }
 
-/// One table. [`Reader::finish`] reports the keys that its [`TableKeys`] do not have.
+/// One table. Every key that is read becomes a known one; [`Reader::finish`] reports the others.
 pub(super) struct Reader<'a> {
     notes: &'a Notes,
     path: String,
     span: Range<usize>,
     table: &'a DeTable<'a>,
-    keys: &'static TableKeys,
+    known: Vec<&'static str>,
     missing: Vec<(Vec<&'static str>, String)>,
 }
 
 impl<'a> Reader<'a> {
-    /// Of the whole file.
-    pub(super) fn of_file(
+    /// Of a table that stands at `span` (its header), with its full key; the whole file has an empty one.
+    pub(super) fn new(
         notes: &'a Notes,
+        path: &str,
+        span: Range<usize>,
         table: &'a DeTable<'a>,
-        keys: &'static TableKeys,
     ) -> Self {
         Self {
             notes,
-            path: String::new(),
-            span: 0..0,
+            path: path.to_owned(),
+            span,
             table,
-            keys,
+            known: Vec::new(),
             missing: Vec::new(),
         }
     }
 
     /// The value of `key`, when the file has one.
-    pub(super) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
-        let Some(declared) = self.keys.key(key) else {
-            unreachable!("{} has no declared key {key}", self.keys.heading);
-        };
+    pub(super) fn get<F>(&mut self, key: &'static Key<F>) -> Option<ConfigValue<'a>> {
+        let key = key.name();
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         let item = self.table.get(key)?;
-        Some(Value {
+        Some(ConfigValue {
             notes: self.notes,
             key: self.key_of(key),
-            form: &declared.form,
             item,
         })
     }
 
+    /// The value of `key` in its declared form, when the file has a valid one.
+    pub(super) fn read<F: KeyForm>(&mut self, key: &'static Key<F>) -> Option<F::Output> {
+        let value = self.get(key)?;
+        key.read(&value)
+    }
+
+    /// The value of `key`, made by `make` from its text, when the file has a valid one.
+    pub(super) fn parsed<T>(
+        &mut self,
+        key: &'static Key<CustomForm>,
+        make: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.get(key)?.parsed(make)
+    }
+
     /// The table `key`, when the file has one.
-    pub(super) fn table(&mut self, key: &'static str) -> Option<Reader<'a>> {
+    pub(super) fn table(&mut self, key: &'static Key<CustomForm>) -> Option<Reader<'a>> {
         self.get(key)?.table()
     }
 
     /// The tables below `key` with their ids, in the order of the file.
     pub(super) fn tables<T>(
         &mut self,
-        key: &'static str,
+        key: &'static Key<CustomForm>,
         id: fn(&str) -> Result<T, IdError>,
     ) -> Vec<(T, Reader<'a>)> {
-        let Some(value) = self.get(key) else {
-            return Vec::new();
-        };
-        let Some(parent) = value.table() else {
+        let Some(parent) = self.table(key) else {
             return Vec::new();
         };
         let mut entries: Vec<_> = parent.table.iter().collect();
@@ -276,14 +256,7 @@ impl<'a> Reader<'a> {
         for (name, item) in entries {
             let id = parent.id_of(name, id);
             let (notes, key) = (parent.notes, parent.key_of(name.get_ref()));
-            let form = value.form;
-            let table = Value {
-                notes,
-                key,
-                form,
-                item,
-            }
-            .table();
+            let table = ConfigValue { notes, key, item }.table();
             tables.extend(id.zip(table));
         }
         tables
@@ -303,19 +276,15 @@ impl<'a> Reader<'a> {
     /// Reports unknown keys, then missing ones.
     pub(super) fn finish(mut self) {
         for name in self.table.keys() {
-            if self.keys.key(name.get_ref()).is_some() {
+            if self.known.contains(&name.get_ref().as_ref()) {
                 continue;
             }
-            let known = || self.keys.keys().map(|key| key.name);
-            let text = match parse::nearest(name.get_ref(), known()) {
+            let text = match parse::nearest(name.get_ref(), self.known.iter().copied()) {
                 Some(near) => {
                     self.missing.retain(|(keys, _)| !keys.contains(&near));
                     format!("unknown key; did you mean {near:?}?")
                 }
-                None => format!(
-                    "unknown key; known here: {}",
-                    known().collect::<Vec<_>>().join(", ")
-                ),
+                None => format!("unknown key; valid keys: {}", self.known.join(", ")),
             };
             let key = self.key_of(name.get_ref());
             self.notes.error(&name.span(), &key, text);

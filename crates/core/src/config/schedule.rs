@@ -44,7 +44,7 @@ pub(super) fn schedule(text: &str) -> Result<WeeklySchedule, String> {
     let words: Vec<_> = text.split_whitespace().collect();
     let [days_text, times, zone] = words[..] else {
         let hint = if words.len() == 2 {
-            " (the time zone is not guessed)"
+            " (the time zone is required)"
         } else {
             ""
         };
@@ -186,7 +186,7 @@ mod tests {
                 "Mon-Fri 18:00-06:00 Europe/Berln",
                 "did you mean \"Europe/Berlin\"?",
             ),
-            ("Mon-Fri 18:00-06:00", "the time zone is not guessed"),
+            ("Mon-Fri 18:00-06:00", "the time zone is required"),
             ("Montag 18:00-06:00 UTC", "\"Montag\" is not a day"),
             ("Mon 18-06 UTC", "\"18\" is not a time of day"),
             ("Mon 24:30-25:00 UTC", "\"24:30\" is not a time of day"),

@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 use proptest::prelude::*;
 
 use super::{
-    load::{Purpose, Scope, read_text},
+    load::{ReadPurpose, Scope, read_text},
     *,
 };
 use crate::Task;
@@ -17,7 +17,7 @@ mod mistakes;
 mod secrets;
 
 /// An environment with the given variables and nothing else.
-pub(super) fn environment(variables: &[(&str, &str)]) -> Environment {
+fn environment(variables: &[(&str, &str)]) -> Environment {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let variables: Vec<_> = variables.iter().map(owned).collect();
     Environment::new("Edge.Box", move |name| {
@@ -28,7 +28,7 @@ pub(super) fn environment(variables: &[(&str, &str)]) -> Environment {
 
 fn read(
     text: &[u8],
-    purpose: Purpose,
+    purpose: ReadPurpose,
     environment: &Environment,
 ) -> Result<Loaded, ConfigProblems> {
     let scope = Scope {
@@ -40,23 +40,9 @@ fn read(
     read_text("site.toml", text, scope)
 }
 
-/// Checks a piece of a file, with a broker and a camera when it has none.
-pub(super) fn of_example(piece: &str, environment: &Environment) {
-    let mut text = piece.to_owned();
-    if !text.contains("[mqtt]") {
-        text.insert_str(0, "mqtt.url = \"mqtt://broker\"\n");
-    }
-    if !text.contains("[camera.") {
-        text += "\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
-    }
-    if let Err(problems) = read(text.as_bytes(), Purpose::Check, environment) {
-        panic!("{problems}\n{text}");
-    }
-}
-
 /// What is said about a file at a start, errors and warnings, one a line; empty when all is well.
 fn said(text: &str) -> Vec<String> {
-    let problems = match read(text.as_bytes(), Purpose::Run, &environment(&[])) {
+    let problems = match read(text.as_bytes(), ReadPurpose::Run, &environment(&[])) {
         Ok(loaded) => loaded.warnings,
         Err(problems) => problems.iter().cloned().collect(),
     };
@@ -77,7 +63,7 @@ fn person(extra: &str) -> String {
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = read(&bytes, Purpose::Run, &environment(&[]));
+        let _ = read(&bytes, ReadPurpose::Run, &environment(&[]));
     }
 
     /// Lines of a real file in any order, some of them with a piece of their text replaced.
@@ -95,7 +81,7 @@ proptest! {
             text += &line;
             text.push('\n');
         }
-        match read(text.as_bytes(), Purpose::Check, &environment(&[])) {
+        match read(text.as_bytes(), ReadPurpose::Check, &environment(&[])) {
             Ok(loaded) => prop_assert!(!loaded.config.cameras.is_empty()),
             Err(problems) => prop_assert!(problems.iter().any(|p| p.severity == Severity::Error)),
         }

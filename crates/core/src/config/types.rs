@@ -39,7 +39,7 @@ pub struct Config {
     /// `[mqtt]`
     pub mqtt: MqttConfig,
     /// `[model]`
-    pub model: ModelConfig,
+    pub model: ModelSettings,
     /// `[camera.*]`, in the order of the file; at least one.
     pub cameras: Vec<CameraConfig>,
     /// First 12 hex digits of the file's SHA-256, to tell configurations apart.
@@ -174,11 +174,11 @@ pub enum FramePlace {
 
 /// Which model runs where. Its serde form goes to the processes of engines and is not that of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ModelConfig {
+pub struct ModelSettings {
     /// Where it comes from.
     pub source: ModelSource,
     /// On what it runs.
-    pub device: DeviceChoice,
+    pub device: DevicePreference,
     /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
     pub gpus: Vec<u32>,
     /// Arithmetic on the GPU.
@@ -196,7 +196,7 @@ pub struct ModelConfig {
     pub tile_difference: f64,
 }
 
-impl ModelConfig {
+impl ModelSettings {
     /// A model with every other setting at its default.
     pub fn of(source: ModelSource) -> Self {
         let budget = match source {
@@ -205,10 +205,10 @@ impl ModelConfig {
         };
         Self {
             source,
-            device: DeviceChoice::Auto,
+            device: defaults::DEVICE,
             gpus: defaults::GPUS.to_vec(),
-            frames: FramePlace::Host,
-            precision: GpuPrecision::Bf16,
+            frames: defaults::FRAMES,
+            precision: defaults::PRECISION,
             budget,
             max_objects: defaults::MAX_OBJECTS as u32,
             tile_difference: defaults::TILE_DIFFERENCE,
@@ -227,7 +227,7 @@ pub enum ModelSource {
 
 /// On what a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeviceChoice {
+pub enum DevicePreference {
     /// The GPU when it works, else the CPU.
     Auto,
     /// The CPU.
@@ -325,18 +325,8 @@ pub enum Transport {
     Tcp,
     /// Own sockets; pictures break when packets are lost.
     Udp,
-    /// TCP first, UDP when the camera refuses TCP.
+    /// TCP first.
     Auto,
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Auto => "auto",
-        })
-    }
 }
 
 /// How the certificate of an `rtsps` camera is checked.

@@ -85,9 +85,9 @@ fn a_box_shows_who_bore_its_name_while_it_fits_him() {
 #[test]
 fn the_embedded_model_keeps_the_names_of_a_minute() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = config::ModelConfig {
-        device: config::DeviceChoice::Cpu,
-        ..config::ModelConfig::of(ModelSource::Embedded)
+    let settings = config::ModelSettings {
+        device: config::DevicePreference::Cpu,
+        ..config::ModelSettings::of(ModelSource::Embedded)
     };
     let (mut engine, _) =
         spotter_engine::open::build_engine(&settings, clock).expect("the embedded model");
