@@ -14,7 +14,7 @@
 //!
 //! Follow one frame: GStreamer hands it to `ingest::gst::frames`, which maps it and gives it to the sampler's slot of
 //! the camera. `app::looks` waits for a permit of the engine, *then* asks [`sampler::Share::next`] for the newest
-//! frame, and hands the look to [`front::handle::Permit::look`]; as many looks are under way as there are permits. The
+//! frame, and hands the look to [`service::handle::Permit::look`]; as many looks are under way as there are permits. The
 //! engine's thread cuts them into steps ([`engine::schedule`]), and [`engine::worker`] keeps [`cpu::CpuBackend`] busy:
 //! the next step is launched before the last one's results are read. `app::in_order` hands the outcomes of a camera on
 //! in the order of its looks, `app::desk` passes the answers through [`track::Tracker`] and gives them to
@@ -43,8 +43,8 @@
 //!   its reason. Frames in = skipped + replaced + gated + late + looked + failed + waiting + in flight.
 //! - An engine's thread owns the model on its device. Nothing on it is shared, so nothing on it is locked. With several
 //!   GPUs each has its engine and its cameras, and fails alone: the driver fails all GPUs of a process together, so each of
-//!   these threads is in a process of its own ([`front::inside`]), which belongs to the daemon and ends with it.
-//! - `publish` is the only stage that knows what goes over MQTT, `front::wire` the only code that knows what goes between
+//!   these threads is in a process of its own ([`service::inside`]), which belongs to the daemon and ends with it.
+//! - `publish` is the only stage that knows what goes over MQTT, `service::wire` the only code that knows what goes between
 //!   the daemon and the process of an engine.
 //! - `publish::broker` is the only code that knows the MQTT client, `ingest::gst`, `demo` and, for buffers on a GPU,
 //!   `cuda::foreign` the only ones that know GStreamer.

@@ -27,7 +27,7 @@ use spotter_core::{
     config::{self, ModelSource},
 };
 use spotter_engine::{
-    front::handle::{End, Handle},
+    service::handle::{End, Handle},
     open::Device,
 };
 

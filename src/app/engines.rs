@@ -23,7 +23,7 @@ use spotter_core::{
     CameraId, Clock, Frame, Outcome,
     config::{Camera, Config},
 };
-use spotter_engine::front::handle::EngineStopped;
+use spotter_engine::service::handle::EngineStopped;
 use spotter_engine::open::{self, Device, ModelCard};
 
 /// Grace for devices to let go of what they hold.

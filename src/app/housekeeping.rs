@@ -25,7 +25,7 @@ use crate::ops::{
     window::Window,
 };
 use spotter_core::{Books, CameraId, Clock, Mono, config::Http};
-use spotter_engine::gauge::Gauge;
+use spotter_engine::gpu_stats::Gauge;
 use spotter_mqtt::{GpuStats, Publisher, Sent, Stats, Tally, Update};
 
 /// `stats` is published so often.

@@ -5,7 +5,7 @@
 //! it there is nothing left to do, and a picture is not copied on its way to a thread.
 //!
 //! Belongs here: what is ordered and told, and the command that runs in the process. Not here: the connection
-//! (`front::outside`, `front::inside`).
+//! (`service::outside`, `service::inside`).
 
 use std::{
     fs, iter, os::unix::process::CommandExt as _, process::Command, sync::Arc, time::Duration,
@@ -21,7 +21,7 @@ use crate::ops::{
 };
 use spotter_core::{Clock, Task, config};
 use spotter_engine::{
-    front::{
+    service::{
         Engine,
         handle::{self, End, EngineStopped, Handle},
         inside, outside,

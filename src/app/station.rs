@@ -18,7 +18,7 @@ use spotter_core::{
     config::{self, Camera},
 };
 use spotter_engine::{
-    front::handle::{End, EngineStopped, Handle},
+    service::handle::{End, EngineStopped, Handle},
     open::{Device, GpuId, ModelCard, frames_on},
 };
 

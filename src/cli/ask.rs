@@ -12,7 +12,7 @@ use super::{
     still,
 };
 use spotter_core::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task, config};
-use spotter_engine::front::News;
+use spotter_engine::service::News;
 
 /// `spotter detect`
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ use prometheus_client::{
     metrics::{
         counter::Counter,
         family::Family,
-        gauge::Gauge,
+        gpu_stats::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::{Registry, Unit},

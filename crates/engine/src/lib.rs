@@ -1,14 +1,14 @@
 //! Runs a Moondream-class vision-language model on a CPU or an NVIDIA GPU: looks in, answers out.
 
-pub mod contract;
+pub mod step_check;
 pub mod cpu;
 #[expect(
     unsafe_code,
     reason = "the GPU's module; each block argues why it is sound"
 )]
 pub mod cuda;
-pub mod front;
-pub mod gauge;
+pub mod service;
+pub mod gpu_stats;
 pub mod model;
 pub mod open;
 pub mod scheduler;

@@ -38,7 +38,7 @@ use spotter_core::{
 };
 use spotter_engine::open::build_engine;
 use spotter_engine::{
-    front::{Engine, handle},
+    service::{Engine, handle},
     model,
     scheduler::{Options, backend::Limits, sequence::Bounds},
     sim::{SimBackend, SimCosts, SimModel},

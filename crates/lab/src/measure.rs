@@ -29,8 +29,8 @@ use crate::{
 use spotter_core::{Clock, SystemClock, config};
 use spotter_engine::{
     cpu, cuda,
-    front::Engine,
-    gauge::Gauge,
+    service::Engine,
+    gpu_stats::Gauge,
     open::{self, ModelCard},
     scheduler::timeline::Timeline,
 };

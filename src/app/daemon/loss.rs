@@ -22,7 +22,7 @@ use crate::app::{
     station::{Loss, names},
 };
 use spotter_core::Mono;
-use spotter_engine::front::handle::EngineStopped;
+use spotter_engine::service::handle::EngineStopped;
 use spotter_mqtt::Update;
 
 /// Pauses before the tries; the last one before all that follow. Each try loads a model beside the looks of the others.

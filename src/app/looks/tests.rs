@@ -7,7 +7,7 @@ use crate::app::rig::frame;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{Books, Clock as _, ManualClock, config::Camera};
 use spotter_engine::{
-    front::handle,
+    service::handle,
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
     sim::SimBackend,
     testing::simulated,

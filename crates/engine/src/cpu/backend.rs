@@ -12,7 +12,7 @@ use super::{
     vision::VisionModel,
 };
 use crate::{
-    contract::{Flights, check},
+    step_check::{Flights, check},
     model::{ModelConfig, Weights},
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
 };

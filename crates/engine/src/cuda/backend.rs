@@ -23,7 +23,7 @@ use super::{
     weights::Weights,
 };
 use crate::{
-    contract::{Flights, check},
+    step_check::{Flights, check},
     model::{self, ModelConfig, Tiling},
     scheduler::backend::{Backend, BackendError, Committed, Limits, Picked, RowMask, SlotId, Step},
 };

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::device::{self, Device, GpuId, Placed};
 use crate::{
-    front::{Engine, EngineError},
+    service::{Engine, EngineError},
     model::{self, LoadedModel, ModelConfig, TokenIds, Tokenizer},
     scheduler::{Options, sequence::Bounds},
 };

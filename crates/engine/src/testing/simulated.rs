@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    front::Engine,
+    service::Engine,
     scheduler::{
         Options,
         backend::{Backend, Limits},

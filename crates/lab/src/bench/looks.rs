@@ -13,7 +13,7 @@ use super::{
 };
 use spotter_core::{Answer, Clock, Picture, Task};
 use spotter_engine::{
-    front::Engine,
+    service::Engine,
     model::{ModelConfig, Tokenizer, prompt_tokens},
 };
 use spotter_street::{random, scene::Class, truth};

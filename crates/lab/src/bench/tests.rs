@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use spotter_core::{Clock, SystemClock, config::ModelSource};
 use spotter_engine::{
     cpu::{Capacity, CpuBackend},
-    front::Engine,
+    service::Engine,
     model::{LoadedModel, ModelConfig, TokenIds, Tokenizer, load_model, without_ends},
     scheduler::{Options, backend::Backend, sequence::Bounds},
 };

@@ -27,7 +27,7 @@ use super::*;
 use crate::app::{rig, start_logging, station::Station};
 use spotter_cameras::sampler::TimeLimits;
 use spotter_core::config::Environment;
-use spotter_engine::{front::handle, testing};
+use spotter_engine::{service::handle, testing};
 use spotter_scripted::{
     broker::{Broker, codec::Publish},
     rtsp::{

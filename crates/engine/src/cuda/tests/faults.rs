@@ -19,7 +19,7 @@ use crate::{
         compile::{Source, cubin},
         library,
     },
-    front::{
+    service::{
         Engine,
         handle::{self, End, Handle},
         inside, outside,

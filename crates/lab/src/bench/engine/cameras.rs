@@ -13,7 +13,7 @@ use super::{
 use crate::bench::{ask::MeasureError, progress::Progress, stages::Spread};
 use spotter_core::{Clock, Picture, Task};
 use spotter_engine::{
-    front::Engine,
+    service::Engine,
     scheduler::{Options, timeline::Timeline},
 };
 

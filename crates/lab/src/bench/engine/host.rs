@@ -12,7 +12,7 @@ use super::simulated_ids;
 use crate::bench::{ask::MeasureError, stages::Spread};
 use spotter_core::{Clock, ManualClock, Mono, Picture, WallTime};
 use spotter_engine::{
-    front::EngineError,
+    service::EngineError,
     scheduler::{
         Options,
         backend::{Input, Limits},

@@ -12,7 +12,7 @@ use crate::bench::{
 };
 use spotter_core::{CameraId, Clock, Look, Mono, Outcome, Picture, Task, WallTime};
 use spotter_engine::{
-    front::{Engine, News},
+    service::{Engine, News},
     scheduler::{Options, request::LookId},
 };
 use spotter_street::{

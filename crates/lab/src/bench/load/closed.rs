@@ -9,7 +9,7 @@ use super::{busy::busy, rows::Books};
 use crate::bench::ask::MeasureError;
 use spotter_core::{Clock, Look, Mono, Outcome};
 use spotter_engine::{
-    front::{Engine, News},
+    service::{Engine, News},
     scheduler::{
         request::{LookId, Work},
         timeline::Timeline,

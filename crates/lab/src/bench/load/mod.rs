@@ -30,8 +30,8 @@ pub use text::{TextRow, TextRun};
 use super::{ask::MeasureError, machine::Machine, progress::Progress};
 use spotter_core::Clock;
 use spotter_engine::{
-    front::Engine,
-    gauge::{Gauge, Strain},
+    service::Engine,
+    gpu_stats::{Gauge, Strain},
     scheduler::timeline::Timeline,
 };
 

@@ -14,7 +14,7 @@ use crate::bench::{
 };
 use spotter_core::{Clock, Look, SystemClock};
 use spotter_engine::{
-    front::Engine,
+    service::Engine,
     scheduler::{Options, sequence::Bounds},
 };
 

@@ -11,7 +11,7 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
 use crate::{
-    front::{Engine, handle, inside, wire::Ending},
+    service::{Engine, handle, inside, wire::Ending},
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
     sim::SimBackend,
     testing::simulated,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     cpu::{Capacity, CpuBackend},
-    front::{Engine, EngineError},
+    service::{Engine, EngineError},
     model::{Weights, WeightsFile, picture_from_image},
     scheduler::{Options, constraint::Cursor, sequence::Bounds},
     testing::{self, micro_model},
