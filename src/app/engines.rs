@@ -23,8 +23,8 @@ use spotter_core::{
     CameraId, Clock, Frame, Outcome,
     config::{Camera, Config},
 };
-use spotter_engine::service::handle::EngineStopped;
 use spotter_engine::open::{self, Device, ModelCard};
+use spotter_engine::service::handle::EngineStopped;
 
 /// Grace for devices to let go of what they hold.
 const ENDS_LIMIT: Duration = Duration::from_secs(5);

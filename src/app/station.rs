@@ -18,8 +18,8 @@ use spotter_core::{
     config::{self, Camera},
 };
 use spotter_engine::{
-    service::handle::{End, EngineStopped, Handle},
     open::{Device, GpuId, ModelCard, frames_on},
+    service::handle::{End, EngineStopped, Handle},
 };
 
 /// One of the daemon's engines.

@@ -11,7 +11,7 @@ use prometheus_client::{
     metrics::{
         counter::Counter,
         family::Family,
-        gpu_stats::Gauge,
+        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::{Registry, Unit},

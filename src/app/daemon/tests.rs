@@ -9,7 +9,7 @@ use crate::{
 };
 use spotter_cameras::{ingest, sampler::TimeLimits};
 use spotter_core::{CameraId, RefusalCode};
-use spotter_engine::{service::handle, open::Device, testing::simulated};
+use spotter_engine::{open::Device, service::handle, testing::simulated};
 
 /// Two cameras that deliver test pictures, as fast as looks are taken.
 const CONFIG: &str = r#"

@@ -7,8 +7,8 @@ use crate::app::rig::frame;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{Books, Clock as _, ManualClock, config::Camera};
 use spotter_engine::{
-    service::handle,
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    service::handle,
     sim::SimBackend,
     testing::simulated,
 };

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::bench::{ask::MeasureError, machine::Machine, progress::Progress};
 use spotter_core::Clock;
-use spotter_engine::{service::EngineError, scheduler::timeline::Timeline};
+use spotter_engine::{scheduler::timeline::Timeline, service::EngineError};
 
 /// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

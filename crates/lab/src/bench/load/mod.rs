@@ -30,9 +30,9 @@ pub use text::{TextRow, TextRun};
 use super::{ask::MeasureError, machine::Machine, progress::Progress};
 use spotter_core::Clock;
 use spotter_engine::{
-    service::Engine,
     gpu_stats::{Gauge, Strain},
     scheduler::timeline::Timeline,
+    service::Engine,
 };
 
 /// A part of the measurement.
