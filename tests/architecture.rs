@@ -23,11 +23,11 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("events", "control", &[]),
     ("engine", "model", &[]),
     ("engine", "scheduler", &["model"]),
-    ("engine", "front", &["model", "scheduler"]),
+    ("engine", "service", &["model", "scheduler"]),
     ("engine", "sim", &["scheduler"]),
-    ("engine", "contract", &["scheduler"]),
-    ("engine", "cpu", &["contract", "model", "scheduler"]),
-    ("engine", "cuda", &["contract", "model", "scheduler"]),
+    ("engine", "step_check", &["scheduler"]),
+    ("engine", "cpu", &["model", "scheduler", "step_check"]),
+    ("engine", "cuda", &["model", "scheduler", "step_check"]),
 ];
 
 /// Sources of all languages below `folder`.
@@ -108,7 +108,7 @@ fn imports_are_seen_in_every_form_and_those_of_tests_are_not() {
     let text = "\
 use crate::track::{Tracker, sampler};
 use crate::{
-    domain::{CameraId, engine::{front, Options}},
+    domain::{CameraId, engine::{service, Options}},
     // control,
     config, publish::Publisher,
 };
@@ -126,7 +126,7 @@ impl Held {
         self.0
     }
 
-    pub fn both(&self) -> (crate::gauge::Gauge, crate::model::Model) {
+    pub fn both(&self) -> (crate::gpu_stats::Gauge, crate::model::Model) {
         let one = Some(crate::{ops});
     }
 }

@@ -27,8 +27,8 @@ use spotter_core::{
     config::{self, ModelSource},
 };
 use spotter_engine::{
-    front::handle::{End, Handle},
     open::Device,
+    service::handle::{End, Handle},
 };
 
 /// An engine with its process.

@@ -21,14 +21,13 @@ use crate::ops::{
 };
 use spotter_core::{Clock, Task, config};
 use spotter_engine::{
-    front::{
+    model,
+    open::{Device, ModelCard, OpenOptions, measured_look, permits},
+    service::{
         Engine,
         handle::{self, End, EngineStopped, Handle},
         inside, outside,
     },
-    model,
-    open::{Device, ModelCard, engine_on, measured_look, permits},
-    scheduler::Options,
 };
 
 /// Where an engine runs.
@@ -127,8 +126,9 @@ impl EngineOrder {
             tasks,
         } = self;
         let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-        let options = Options::default();
-        let (mut engine, card) = engine_on(device, &settings, loaded, options, Arc::clone(&clock))?;
+        let options = OpenOptions::calibrated_by(spotter_street::calibration_pictures);
+        let (mut engine, card) =
+            Engine::open_on(device, &settings, loaded, options, Arc::clone(&clock))?;
         let look = measured_look(&mut engine, &tasks, clock.as_ref())?;
         let permits = permits(&card, look, settings.budget);
         Ok((engine, permits, MeasuredEngine { card, look }))

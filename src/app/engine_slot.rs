@@ -18,8 +18,8 @@ use spotter_core::{
     config::{self, CameraConfig},
 };
 use spotter_engine::{
-    front::handle::{End, EngineStopped, Handle},
     open::{Device, GpuId, ModelCard, frames_on},
+    service::handle::{End, EngineStopped, Handle},
 };
 
 /// An engine on one device, running or lost.

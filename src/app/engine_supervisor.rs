@@ -33,8 +33,8 @@ use spotter_core::{
     CameraId, Clock, Frame, Outcome,
     config::{CameraConfig, Config},
 };
-use spotter_engine::front::handle::EngineStopped;
 use spotter_engine::open::{self, Device, ModelCard};
+use spotter_engine::service::handle::EngineStopped;
 
 /// Grace for devices to free their memory.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);

@@ -25,7 +25,7 @@ use crate::ops::{
     window::PercentileWindow,
 };
 use spotter_core::{CameraId, Clock, FrameCounters, Mono};
-use spotter_engine::gauge::Gauge;
+use spotter_engine::gpu_stats::Gauge;
 use spotter_mqtt::{GpuStats, Publisher, Sent, Stats, Tally, Update};
 
 /// Period of `stats`.

@@ -15,7 +15,7 @@ use tokio::{
 use super::in_order::{InOrder, Ticket};
 use spotter_cameras::sampler::Share;
 use spotter_core::{Look, Outcome};
-use spotter_engine::front::handle::{EngineStopped, Handle, Permit};
+use spotter_engine::service::handle::{EngineStopped, Handle, Permit};
 
 /// A permit, and then a frame for it.
 type NextPermitAndLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;

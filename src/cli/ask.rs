@@ -12,7 +12,10 @@ use super::{
     still,
 };
 use spotter_core::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task, config};
-use spotter_engine::front::News;
+use spotter_engine::{
+    open::OpenOptions,
+    service::{Engine, News},
+};
 
 /// `spotter detect`
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
@@ -103,8 +106,8 @@ fn answer(
     mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,
 ) -> anyhow::Result<Answer> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (mut engine, _) =
-        spotter_engine::open::build_engine(&settings, clock).map_err(anyhow::Error::msg)?;
+    let options = OpenOptions::calibrated_by(spotter_street::calibration_pictures);
+    let (mut engine, _) = Engine::open(&settings, options, clock).map_err(anyhow::Error::msg)?;
     engine.submit(Look::still(picture.clone(), [task])?, true)?;
     loop {
         for (_, news) in engine.turn()? {

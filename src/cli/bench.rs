@@ -17,8 +17,8 @@ use crate::ops::{machine::Machine, process};
 use spotter_cameras::ingest;
 use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime};
 use spotter_engine::{
-    front::{Engine, News},
-    open,
+    open::{self, OpenOptions},
+    service::{Engine, News},
 };
 use spotter_street::{Street, draw, h264::Encoding, scene::Class, tape::Tape};
 
@@ -41,8 +41,9 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = args.model.settings();
     remark("loading the model");
-    let (mut engine, card) =
-        open::build_engine(&settings, Arc::clone(&clock)).map_err(anyhow::Error::msg)?;
+    let options = OpenOptions::calibrated_by(spotter_street::calibration_pictures);
+    let opened = Engine::open(&settings, options, Arc::clone(&clock));
+    let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
     remark("drawing pictures");
     let pictures = pictures(args)?;
     let tasks = tasks(args.prompts.into());

@@ -4,7 +4,7 @@ use std::{fmt, fs, thread};
 
 use serde::Serialize;
 
-use spotter_engine::gauge::GpuCard;
+use spotter_engine::gpu_stats::GpuCard;
 
 /// From the environment of the build, which `make build` sets: a program that was copied to another machine finds no
 /// repository to ask, and a build script would build everything again after each commit.

@@ -1,7 +1,7 @@
 //! The nouns of Spotter, shared by every stage: ids, time, frame, prompt, look, answer, event, command, geometry.
 //!
 //! Belongs here: what two stages must both name. Does not belong here: decisions, I/O, wire formats (what
-//! goes over MQTT is known to `publish` alone; serde carries nouns between two processes of one version, `front::wire`) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
+//! goes over MQTT is known to `publish` alone; serde carries nouns between two processes of one version, `service::wire`) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
 
 mod anchor;
 mod answer;

@@ -1,18 +1,66 @@
 //! Runs a Moondream-class vision-language model on a CPU or an NVIDIA GPU: looks in, answers out.
+//!
+//! # Bird's eye
+//!
+//! A *look* is a picture with prompts. [`service::Engine`] turns the prompts into tokens and the results into places and
+//! texts; the scheduler cuts the work of many looks into steps; a backend computes one step after the other.
+//!
+//! ```text
+//!   Look ─▶ service::Engine ─▶ scheduler ── Step ──▶ Backend: cpu, cuda, sim
+//!   Answer ◀──────┘                └◀── Committed ──────┘
+//! ```
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use spotter_core::{Look, SystemClock, Task, config};
+//! use spotter_engine::{model::picture_from_image, open::OpenOptions, service::Engine};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let picture = picture_from_image(image::open("street.jpg")?)?;
+//! let settings = config::Model::of(config::ModelSource::Embedded);
+//! let clock = Arc::new(SystemClock::new());
+//! let (mut engine, _) = Engine::open(&settings, OpenOptions::default(), clock)?;
+//! let object = "car".to_owned();
+//! let outcome = engine.look(Look::still(picture, [Task::Detect { object }])?)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Code map
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`open`] | from the `[model]` section to an engine: files, device, memory |
+//! | [`service`] | the engine for callers: on this thread, on a thread of its own, in a process of its own |
+//! | [`scheduler`] | the next step and what its results mean; the [`scheduler::backend::Backend`] seam with its numbered promises |
+//! | [`model`] | model files, dimensions, weights, tokenizer, tiling, prompts |
+//! | [`cpu`] | the reference backend in f32 |
+//! | [`cuda`] | the GPU backend, with all `unsafe` code of the workspace |
+//! | [`sim`] | a backend of which each step takes a given time |
+//! | [`step_check`] | checks of the seam that all backends share |
+//! | [`gpu_stats`] | load, clocks and temperature of a GPU |
+//!
+//! # Invariants
+//!
+//! - The scheduler is pure: it has no device, no thread and no clock, and does not know which backend runs.
+//! - Answers do not depend on what else runs, on drafts, on the depth of the pipeline or on evictions.
+//! - A backend is used by one thread. A GPU backend is built on the thread that uses it.
+//! - No look enters without a permit, so no queue of old frames forms.
+//! - Absent on purpose: cameras, MQTT, tracks, and the drawn street (tests alone use it).
 
-pub mod contract;
 pub mod cpu;
 #[expect(
     unsafe_code,
     reason = "the GPU's module; each block argues why it is sound"
 )]
 pub mod cuda;
-pub mod front;
-pub mod gauge;
+pub mod gpu_stats;
 pub mod model;
 pub mod open;
 pub mod scheduler;
+pub mod service;
 pub mod sim;
+pub mod step_check;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
     clippy::unwrap_used,

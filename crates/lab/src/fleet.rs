@@ -38,14 +38,14 @@ use spotter_core::{
     CaptureSource, Clock, Frame, ManualClock, Mono, WallTime,
     config::{self, CameraConfig, Environment},
 };
-use spotter_engine::open::build_engine;
+use spotter_engine::open::OpenOptions;
 use spotter_engine::{
-    front::{Engine, handle},
     model,
     scheduler::{Options, backend::Limits, sequence::Bounds},
+    service::{Engine, handle},
     sim::{SimBackend, SimCosts, SimModel},
 };
-use spotter_street::{Street, h264::Encoding, tape::Tape};
+use spotter_street::{Street, calibration_pictures, h264::Encoding, tape::Tape};
 
 /// What every camera shows: a common setting of small cameras.
 const STREAM: Encoding = Encoding {
@@ -296,7 +296,11 @@ async fn station(
         .map_or(Duration::from_secs(1), |model| model.budget);
     let build = move || match model {
         Some(settings) => {
-            let (engine, card) = build_engine(&settings, own)?;
+            let (engine, card) = Engine::open(
+                &settings,
+                OpenOptions::calibrated_by(calibration_pictures),
+                own,
+            )?;
             let name = format!("{} on {}", card.name, card.device);
             Ok((engine, card.permits, name))
         }

@@ -31,20 +31,24 @@ use spotter::ops::machine::Machine;
 use spotter_core::{Clock, SystemClock, config};
 use spotter_engine::{
     cpu, cuda,
-    front::Engine,
-    gauge::Gauge,
-    open::{self, ModelCard},
+    gpu_stats::Gauge,
+    open::{self, ModelCard, OpenOptions},
     scheduler::timeline::Timeline,
+    service::Engine,
 };
 
 /// How often a GPU is read while it is measured.
 const GAUGED_EVERY: Duration = Duration::from_millis(200);
 
+fn open_options() -> OpenOptions {
+    OpenOptions::calibrated_by(spotter_street::calibration_pictures)
+}
+
 fn build_engine(
     settings: config::ModelSettings,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(Engine, ModelCard)> {
-    open::build_engine(&settings, Arc::clone(clock)).map_err(anyhow::Error::msg)
+    Engine::open(&settings, open_options(), Arc::clone(clock)).map_err(anyhow::Error::msg)
 }
 
 /// `spotter-lab looks`
@@ -66,7 +70,12 @@ pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
     let load = length(args.seconds)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = args.model.settings();
-    let built = open::build_backend(&settings, args.shape.is_some(), Arc::clone(&clock));
+    let built = open::build_backend(
+        &settings,
+        args.shape.is_some(),
+        open_options(),
+        Arc::clone(&clock),
+    );
     let mut bare = built.map_err(anyhow::Error::msg)?;
     let mut steps = Steps {
         backend: bare.placed.backend.as_mut(),
@@ -98,7 +107,12 @@ pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let mut settings = args.model.settings();
     let objects = options.objects.iter().copied().max().unwrap_or_default();
     settings.max_objects = settings.max_objects.max(objects as u32);
-    let built = open::build_endless_engine(&settings, args.shape.is_some(), Arc::clone(&clock));
+    let built = open::build_endless_engine(
+        &settings,
+        args.shape.is_some(),
+        open_options(),
+        Arc::clone(&clock),
+    );
     let (mut engine, card) = built.map_err(anyhow::Error::msg)?;
     let (ceilings, gauge) = ceilings(&settings, &card, options.load, &clock)?;
     let figures = options.figures(engine.worker().limits().rows);
@@ -189,7 +203,12 @@ pub fn cameras(args: &CamerasArgs) -> anyhow::Result<()> {
 pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = args.model.settings();
-    let built = open::build_backend(&settings, args.shape.is_some(), Arc::clone(&clock));
+    let built = open::build_backend(
+        &settings,
+        args.shape.is_some(),
+        open_options(),
+        Arc::clone(&clock),
+    );
     let bare = built.map_err(anyhow::Error::msg)?;
     let on_gpu = bare.placed.gpu.is_some();
     let gpu = settings.gpus.first().filter(|_| on_gpu);
@@ -233,8 +252,12 @@ pub fn engine(args: &EngineBenchArgs) -> anyhow::Result<()> {
     let trace = args.trace.as_deref().map(Trace::create).transpose()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = args.model.settings();
-    let mut build = |options| {
-        let built = open::build_engine_with(&settings, options, Arc::clone(&clock));
+    let mut build = |schedule| {
+        let options = OpenOptions {
+            schedule,
+            ..open_options()
+        };
+        let built = Engine::open(&settings, options, Arc::clone(&clock));
         built.map(|(engine, card)| (engine, card.name.to_string()))
     };
     let options = EngineOptions {

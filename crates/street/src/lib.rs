@@ -11,6 +11,7 @@
 //! looks for things in pictures.
 
 pub mod broker;
+mod calibration;
 mod chance;
 mod class;
 pub mod h264;
@@ -29,6 +30,7 @@ pub mod timecode;
 pub mod truth;
 pub mod words;
 
+pub use calibration::calibration_pictures;
 pub use paint::{draw, draw_i420};
 pub use random::random;
 pub use scene::Scene;

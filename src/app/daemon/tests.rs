@@ -11,7 +11,7 @@ use crate::{
 };
 use spotter_cameras::{ingest, sampler::TimeLimits};
 use spotter_core::{CameraId, RefusalCode, config::Environment};
-use spotter_engine::{front::handle, open::Device, testing::simulated};
+use spotter_engine::{open::Device, service::handle, testing::simulated};
 use spotter_mqtt::BrokerState;
 use spotter_scripted::{
     broker::{Broker, Script},

@@ -8,7 +8,7 @@ use super::*;
 use crate::app::test_support::{FragileDevice, frame};
 use spotter_cameras::sampler::TimeLimits;
 use spotter_core::ManualClock;
-use spotter_engine::{front::handle, testing::simulated};
+use spotter_engine::{service::handle, testing::simulated};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;

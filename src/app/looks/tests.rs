@@ -7,8 +7,8 @@ use crate::app::test_support::frame;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{Clock as _, FrameCounters, ManualClock, config::CameraConfig};
 use spotter_engine::{
-    front::handle,
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    service::handle,
     sim::SimBackend,
     testing::simulated,
 };

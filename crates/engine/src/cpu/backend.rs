@@ -12,9 +12,9 @@ use super::{
     vision::VisionModel,
 };
 use crate::{
-    contract::{Flights, check},
     model::{ModelConfig, Weights},
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    step_check::{Flights, check},
 };
 use spotter_core::Clock;
 

@@ -23,9 +23,9 @@ use super::{
     weights::Weights,
 };
 use crate::{
-    contract::{Flights, check},
     model::{self, ModelConfig, Tiling},
     scheduler::backend::{Backend, BackendError, Committed, Limits, Picked, RowMask, SlotId, Step},
+    step_check::{Flights, check},
 };
 use spotter_core::{Clock, Picture};
 

@@ -18,7 +18,6 @@ use crate::{
     scheduler::{backend::Backend, sequence::Bounds},
 };
 use spotter_core::{Clock, Picture, config};
-use spotter_street as demo;
 
 /// Prompts that are decoded together; more are taken in turns.
 const CPU_ROWS: usize = 16;
@@ -41,15 +40,27 @@ const SLOTS: usize = 2;
 const CPU_PERMITS: usize = 2;
 /// The same on a GPU, where looks share steps.
 const GPU_PERMITS: usize = 8;
-/// Scenes that fp8 is calibrated with, and their pixels: as many tiles as most cameras' pictures.
-const CALIBRATION_SCENES: u64 = 8;
-const CALIBRATION_SIZE: (u32, u32) = (1280, 720);
 /// KV positions of a page.
 const PAGE_TOKENS: usize = 16;
 /// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
 /// a quarter of it; where every character is several tokens (byte pairs know few scripts well), a full group of such
 /// prompts may not fit.
 const PROMPT_MAX_TOKENS: usize = 216;
+
+const NO_CALIBRATION: &str =
+    "model.precision = \"fp8\" needs calibration pictures and this program passes none; use bf16";
+
+/// Pictures from which fp8 learns the ranges of the model's values; called for fp8 alone. A few of the kind that the
+/// cameras deliver are enough. They must be the same at every start for the answers to be the same.
+pub type CalibrationPictures = fn() -> Vec<Picture>;
+
+/// What [`Device::place`] puts on a device.
+pub struct ModelToPlace<'a> {
+    pub config: &'a ModelConfig,
+    pub weights: Weights,
+    pub bounds: Bounds,
+    pub calibration: CalibrationPictures,
+}
 
 /// A device with a model on it.
 pub struct Placed {
@@ -172,10 +183,15 @@ impl Device {
     pub fn place(
         self,
         settings: &config::ModelSettings,
-        (config, weights): (&ModelConfig, Weights),
-        bounds: Bounds,
+        model: ModelToPlace<'_>,
         clock: Arc<dyn Clock>,
     ) -> Result<Placed, String> {
+        let ModelToPlace {
+            config,
+            weights,
+            bounds,
+            calibration,
+        } = model;
         let label = self.label();
         match self {
             Self::Cpu(device) => {
@@ -207,8 +223,14 @@ impl Device {
                 let images = gpu_images(memory_bytes);
                 let capacity = gpu_capacity(config, bounds, images, settings.tile_difference);
                 let at = (index, &*kernel_cache());
-                let pictures = calibration_pictures(settings.precision)?;
-                let (precision, told) = match settings.precision {
+                let pictures = match settings.precision {
+                    config::GpuPrecision::Bf16 => Vec::new(),
+                    config::GpuPrecision::Fp8 => calibration(),
+                };
+                if settings.precision == config::GpuPrecision::Fp8 && pictures.is_empty() {
+                    return Err(NO_CALIBRATION.into());
+                }
+                let (precision, precision_name) = match settings.precision {
                     config::GpuPrecision::Bf16 => (cuda::Precision::Bf16, "bf16"),
                     config::GpuPrecision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
                 };
@@ -216,7 +238,7 @@ impl Device {
                 let backend = CudaBackend::new(at, config, weights, how, clock);
                 Ok(Placed {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
-                    precision: told,
+                    precision: precision_name,
                     device: label.clone(),
                     label,
                     gpu: Some(gpu),
@@ -231,20 +253,6 @@ impl Device {
 pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::TakeFrame> {
     (gpu && settings.frames == config::FramePlace::Gpu)
         .then_some(cuda::take_frame as cuda::TakeFrame)
-}
-
-/// Drawn scenes by which fp8 learns how large values get: any place, any light, the same at every start.
-fn calibration_pictures(precision: config::GpuPrecision) -> Result<Vec<Picture>, String> {
-    let count = match precision {
-        config::GpuPrecision::Bf16 => 0,
-        config::GpuPrecision::Fp8 => CALIBRATION_SCENES,
-    };
-    let (width, height) = CALIBRATION_SIZE;
-    let drawn = |seed| {
-        let rgb = demo::draw(&demo::random(seed), width, height);
-        Picture::from_rgb(width as usize, height as usize, rgb).map_err(|e| e.to_string())
-    };
-    (0..count).map(drawn).collect()
 }
 
 /// Pages of an image's prefix, and of the longest row behind it.

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::device::{self, Device, GpuId, Placed};
+use super::device::{self, CalibrationPictures, Device, GpuId, ModelToPlace, Placed};
 use crate::{
-    front::{Engine, EngineError},
     model::{self, LoadedModel, ModelConfig, TokenIds, Tokenizer},
     scheduler::{Options, sequence::Bounds},
+    service::{Engine, EngineError},
 };
 use spotter_core::{Clock, Look, Outcome, Picture, Task, config};
 
@@ -40,49 +40,76 @@ pub struct ModelCard {
     pub permits: usize,
 }
 
-/// Loads the model and puts it on its device. Blocks on the disk. The error says what to do.
-pub fn build_engine(
-    settings: &config::ModelSettings,
-    clock: Arc<dyn Clock>,
-) -> Result<(Engine, ModelCard), String> {
-    build_engine_with(settings, Options::default(), clock)
+/// How an engine is opened, beside the `[model]` section.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    pub schedule: Options,
+    /// Needed for `precision = "fp8"` alone. The default has none.
+    pub calibration: CalibrationPictures,
 }
 
-/// The same, working in another way: for measurements.
-pub fn build_engine_with(
-    settings: &config::ModelSettings,
-    engine_options: Options,
-    clock: Arc<dyn Clock>,
-) -> Result<(Engine, ModelCard), String> {
-    let device = device::choose_one(settings)?;
-    let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-    engine_on(device, settings, loaded, engine_options, clock)
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            schedule: Options::default(),
+            calibration: Vec::new,
+        }
+    }
 }
 
-/// Puts a loaded model on a device. Blocks while the weights are converted or copied.
-pub fn engine_on(
-    device: Device,
-    settings: &config::ModelSettings,
-    loaded: LoadedModel,
-    engine_options: Options,
-    clock: Arc<dyn Clock>,
-) -> Result<(Engine, ModelCard), String> {
-    let bounds = bounds(settings);
-    let parts = (&loaded.config, loaded.weights);
-    let placed = device.place(settings, parts, bounds, Arc::clone(&clock))?;
-    let card = ModelCard {
-        name: loaded.name.into(),
-        sha256: loaded.weights_sha256,
-        precision: placed.precision.into(),
-        device: placed.device,
-        label: placed.label,
-        gpu: placed.gpu,
-        max_objects: settings.max_objects,
-        permits: placed.permits,
-    };
-    let model = (loaded.config, loaded.tokenizer);
-    let engine = Engine::new(placed.backend, model, (bounds, engine_options), clock);
-    Ok((engine, card))
+impl OpenOptions {
+    /// The default schedule with these calibration pictures.
+    pub fn calibrated_by(calibration: CalibrationPictures) -> Self {
+        Self {
+            calibration,
+            ..Self::default()
+        }
+    }
+}
+
+impl Engine {
+    /// Loads the model and puts it on its device; blocks meanwhile. `device = "auto"` takes the first listed GPU, or the
+    /// CPU without one. The error says what to do.
+    pub fn open(
+        settings: &config::ModelSettings,
+        options: OpenOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, ModelCard), String> {
+        let device = device::choose_one(settings)?;
+        let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
+        Self::open_on(device, settings, loaded, options, clock)
+    }
+
+    /// Puts a loaded model on a device. Blocks while the weights are converted or copied.
+    pub fn open_on(
+        device: Device,
+        settings: &config::ModelSettings,
+        loaded: LoadedModel,
+        options: OpenOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, ModelCard), String> {
+        let bounds = bounds(settings);
+        let model = ModelToPlace {
+            config: &loaded.config,
+            weights: loaded.weights,
+            bounds,
+            calibration: options.calibration,
+        };
+        let placed = device.place(settings, model, Arc::clone(&clock))?;
+        let card = ModelCard {
+            name: loaded.name.into(),
+            sha256: loaded.weights_sha256,
+            precision: placed.precision.into(),
+            device: placed.device,
+            label: placed.label,
+            gpu: placed.gpu,
+            max_objects: settings.max_objects,
+            permits: placed.permits,
+        };
+        let model = (loaded.config, loaded.tokenizer);
+        let engine = Self::new(placed.backend, model, (bounds, options.schedule), clock);
+        Ok((engine, card))
+    }
 }
 
 /// A device alone, with what is on it.
@@ -98,16 +125,22 @@ pub struct Bare {
 }
 
 /// A device alone, with the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as
-/// [`build_engine`] does.
+/// [`Engine::open`] does.
 pub fn build_backend(
     settings: &config::ModelSettings,
     noise: bool,
+    options: OpenOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Bare, String> {
     let device = device::choose_one(settings)?;
     let loaded = model_or_noise(settings, noise)?;
-    let parts = (&loaded.config, loaded.weights);
-    let placed = device.place(settings, parts, bounds(settings), clock)?;
+    let model = ModelToPlace {
+        config: &loaded.config,
+        weights: loaded.weights,
+        bounds: bounds(settings),
+        calibration: options.calibration,
+    };
+    let placed = device.place(settings, model, clock)?;
     Ok(Bare {
         placed,
         config: loaded.config,
@@ -117,16 +150,17 @@ pub fn build_backend(
 }
 
 /// An engine whose answers end at their bounds and never before, so that what a look costs is known: for measurements of
-/// speed. With the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as [`build_engine`] does.
+/// speed. With the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as [`Engine::open`] does.
 pub fn build_endless_engine(
     settings: &config::ModelSettings,
     noise: bool,
+    options: OpenOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
     let device = device::choose_one(settings)?;
     let mut loaded = model_or_noise(settings, noise)?;
     model::without_ends(&mut loaded.weights, &TokenIds::of(&loaded.config));
-    engine_on(device, settings, loaded, Options::default(), clock)
+    Engine::open_on(device, settings, loaded, options, clock)
 }
 
 fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<LoadedModel, String> {
@@ -204,7 +238,7 @@ mod tests {
             ..config::ModelSettings::of(config::ModelSource::Embedded)
         };
         let clock = Arc::new(ManualClock::default());
-        let (mut engine, _) = build_engine(&settings, clock).unwrap();
+        let (mut engine, _) = Engine::open(&settings, OpenOptions::default(), clock).unwrap();
         for grey in [100, 100 + step] {
             let picture = Picture::from_rgb(64, 48, vec![grey; 64 * 48 * 3]).unwrap();
             let object = "car".to_owned();

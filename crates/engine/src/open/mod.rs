@@ -3,8 +3,9 @@
 mod device;
 mod engine;
 
-pub use device::{Device, GpuId, Placed, choose, choose_one, frames_on};
+pub use device::{
+    CalibrationPictures, Device, GpuId, ModelToPlace, Placed, choose, choose_one, frames_on,
+};
 pub use engine::{
-    Bare, ModelCard, build_backend, build_endless_engine, build_engine, build_engine_with,
-    engine_on, measured_look, permits,
+    Bare, ModelCard, OpenOptions, build_backend, build_endless_engine, measured_look, permits,
 };

@@ -6,9 +6,9 @@
 //! before and launches the one after:
 //!
 //! ```text
-//!   looks ─▶ front ─▶ schedule ── step ──▶ worker ── launch, finalize, commit ──▶ backend
-//!            words    plan, kv,            the loop                               cpu, sim, …
-//!   answers ◀─ front ◀── settle ◀─ results ──┘
+//!   looks ─▶ service ─▶ schedule ── step ──▶ worker ── launch, finalize, commit ──▶ backend
+//!            words      plan, kv,          the loop                               cpu, sim, …
+//!   answers ◀─ service ◀── settle ◀─ results ──┘
 //!
 //!   device   ▓ forward 1 ▓ sample ▓ forward 2 ▓ sample ▓ forward 3 ▓ sample
 //!   host       commit 0, masks 1 ↑  commit 1, masks 2 ↑              the host's work lies under the forward passes
@@ -31,8 +31,8 @@
 //! | [`worker`] | the loop |
 //! | [`cost`], [`timeline`] | what a step costs, what the pipeline gains, and where the time went |
 //!
-//! All but `worker` are pure: they hold no device, no thread and no clock. Words, and the engine's thread with its permits,
-//! are the room `front`'s.
+//! All but `worker` are pure: they hold no device, no thread and no clock. The module `service` turns words into tokens
+//! and owns the engine's thread with its permits.
 //!
 //! Not here: what a camera is, when a look is due, what an answer means to the world.
 

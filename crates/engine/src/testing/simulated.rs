@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    front::Engine,
     scheduler::{
         Options,
         backend::{Backend, Limits},
         sequence::Bounds,
     },
+    service::Engine,
     sim::{SimBackend, SimCosts, SimModel},
     testing,
 };

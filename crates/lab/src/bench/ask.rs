@@ -1,7 +1,7 @@
 //! One picture, several prompts, straight to the engine.
 
 use spotter_core::{Answer, IdError, Look, Outcome, Picture, PictureError, Task};
-use spotter_engine::front::{Engine, EngineError};
+use spotter_engine::service::{Engine, EngineError};
 use spotter_street::h264::CodecError;
 
 /// Why a measurement ended early.

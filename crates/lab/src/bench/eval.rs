@@ -8,7 +8,7 @@ use super::{
     scores::{EvalSetting, Scores},
 };
 use spotter_core::Task;
-use spotter_engine::front::Engine;
+use spotter_engine::service::Engine;
 use spotter_street::{questions::questions, truth};
 
 /// Words for things that the street does not have and that the trainer of the embedded model holds back

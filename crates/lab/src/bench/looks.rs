@@ -13,8 +13,8 @@ use super::{
 use spotter::ops::machine::Machine;
 use spotter_core::{Answer, Clock, Picture, Task};
 use spotter_engine::{
-    front::Engine,
     model::{ModelConfig, Tokenizer, prompt_tokens},
+    service::Engine,
 };
 use spotter_street::{random, scene::Class, truth};
 

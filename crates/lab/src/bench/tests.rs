@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc};
 use spotter_core::{Clock, SystemClock, config::ModelSource};
 use spotter_engine::{
     cpu::{Capacity, CpuBackend},
-    front::Engine,
     model::{LoadedModel, ModelConfig, TokenIds, Tokenizer, load_model, without_ends},
     scheduler::{Options, backend::Backend, sequence::Bounds},
+    service::Engine,
 };
 
 pub(super) fn micro_engine() -> (Engine, Arc<dyn Clock>) {

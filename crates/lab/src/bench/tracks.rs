@@ -16,7 +16,7 @@ use spotter_core::{
     Answer, Frame, FrameTimes, Look, Mono, NormBox, Outcome, Picture, Prompt, TrackId, WallTime,
     config::{self, CameraConfig, Environment},
 };
-use spotter_engine::front::Engine;
+use spotter_engine::service::Engine;
 use spotter_events::track::{Object, Tracker};
 use spotter_street::live::LiveScore;
 use spotter_street::score::{MATCH_IOU, Thing, match_boxes};

@@ -28,7 +28,7 @@ use super::*;
 use crate::app::{engine_slot::EngineSlot, start_logging, test_support};
 use spotter_cameras::sampler::TimeLimits;
 use spotter_core::config::Environment;
-use spotter_engine::{front::handle, testing};
+use spotter_engine::{service::handle, testing};
 use spotter_scripted::{
     broker::{Broker, codec::Publish},
     rtsp::{

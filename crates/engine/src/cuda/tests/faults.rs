@@ -19,12 +19,12 @@ use crate::{
         compile::{Source, cubin},
         library,
     },
-    front::{
+    scheduler::{Options, sequence::Bounds},
+    service::{
         Engine,
         handle::{self, End, Handle},
         inside, outside,
     },
-    scheduler::{Options, sequence::Bounds},
     testing::{
         self,
         golden_model::{config, picture, weights},

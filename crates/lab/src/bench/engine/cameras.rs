@@ -13,8 +13,8 @@ use super::{
 use crate::bench::{ask::MeasureError, progress::ProgressLine, stages::Spread};
 use spotter_core::{Clock, Picture, Task};
 use spotter_engine::{
-    front::Engine,
     scheduler::{Options, timeline::Timeline},
+    service::Engine,
 };
 
 /// Cameras, and prompts on each frame.

@@ -12,7 +12,6 @@ use super::simulated_ids;
 use crate::bench::{ask::MeasureError, stages::Spread};
 use spotter_core::{Clock, ManualClock, Mono, Picture, WallTime};
 use spotter_engine::{
-    front::EngineError,
     scheduler::{
         Options,
         backend::{Input, Limits},
@@ -23,6 +22,7 @@ use spotter_engine::{
         timeline::Timeline,
         worker::{DeviceError, Worker},
     },
+    service::EngineError,
     sim::{SimBackend, SimCosts, SimModel},
 };
 

@@ -14,7 +14,7 @@ use super::{
 use crate::bench::{ask::MeasureError, progress::ProgressLine};
 use spotter::ops::machine::Machine;
 use spotter_core::Clock;
-use spotter_engine::{front::EngineError, scheduler::timeline::Timeline};
+use spotter_engine::{scheduler::timeline::Timeline, service::EngineError};
 
 /// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

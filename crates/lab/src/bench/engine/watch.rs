@@ -12,8 +12,8 @@ use crate::bench::{
 };
 use spotter_core::{CameraId, Clock, Look, Mono, Outcome, Picture, Task, WallTime};
 use spotter_engine::{
-    front::{Engine, News},
     scheduler::{Options, request::LookId},
+    service::{Engine, News},
 };
 use spotter_street::{
     Street, draw_i420,

@@ -9,11 +9,11 @@ use super::{busy::busy, rows::LoadCounters};
 use crate::bench::ask::MeasureError;
 use spotter_core::{Clock, Look, Mono, Outcome};
 use spotter_engine::{
-    front::{Engine, News},
     scheduler::{
         request::{LookId, Work},
         timeline::Timeline,
     },
+    service::{Engine, News},
 };
 
 /// Requests that count at least, however short the load.

@@ -31,9 +31,9 @@ use super::{ask::MeasureError, progress::ProgressLine};
 use spotter::ops::machine::Machine;
 use spotter_core::Clock;
 use spotter_engine::{
-    front::Engine,
-    gauge::{Gauge, Strain},
+    gpu_stats::{Gauge, Strain},
     scheduler::timeline::Timeline,
+    service::Engine,
 };
 
 /// A part of the measurement.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::bench::stages::Spread;
-use spotter_engine::gauge::Strain;
+use spotter_engine::gpu_stats::Strain;
 
 /// What became of the requests of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

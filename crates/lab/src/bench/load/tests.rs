@@ -14,8 +14,8 @@ use crate::bench::{
 };
 use spotter_core::{Clock, Look, SystemClock};
 use spotter_engine::{
-    front::Engine,
     scheduler::{Options, sequence::Bounds},
+    service::Engine,
 };
 
 const SIZES: [(usize, usize); 2] = [(84, 84), (160, 120)];

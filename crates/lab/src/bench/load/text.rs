@@ -19,7 +19,7 @@ use crate::bench::{
 };
 use spotter_core::{CameraId, Look, Picture, Task};
 use spotter_engine::{
-    gauge::Strain,
+    gpu_stats::Strain,
     scheduler::{
         Options,
         request::{LookId, Work},

@@ -5,9 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     cpu::{Capacity, CpuBackend},
-    front::{Engine, EngineError},
     model::{Weights, WeightsFile, picture_from_image},
+    open::OpenOptions,
     scheduler::{Options, constraint::Cursor, sequence::Bounds},
+    service::{Engine, EngineError},
     testing::{self, micro_model},
 };
 use spotter_core::{
@@ -111,8 +112,12 @@ fn whatever_the_choices_are_the_answer_is_one_of_them() {
 #[test]
 fn a_choice_that_the_model_gives_by_itself_is_given_with_the_same_score() {
     let settings = config::ModelSettings::of(config::ModelSource::Embedded);
-    let (mut engine, _) =
-        crate::open::build_engine(&settings, Arc::new(SystemClock::new())).unwrap();
+    let (mut engine, _) = Engine::open(
+        &settings,
+        OpenOptions::default(),
+        Arc::new(SystemClock::new()),
+    )
+    .unwrap();
     let (width, height) = (640, 360);
     let scene = Street::new(7).at(WallTime::from_unix_millis(1_780_318_235_000));
     let rgb = draw(&scene, width, height);

@@ -4,8 +4,8 @@
 //! Belongs here: checks that hold for all devices. Not here: the contract itself (`engine::backend`), and what one device
 //! cannot do (its own room).
 
-mod check;
 mod flights;
+mod step;
 
-pub use check::check;
 pub use flights::Flights;
+pub use step::check;

@@ -11,8 +11,8 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
 use crate::{
-    front::{Engine, handle, inside, wire::Ending},
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    service::{Engine, handle, inside, wire::Ending},
     sim::SimBackend,
     testing::simulated,
 };

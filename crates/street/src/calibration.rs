@@ -1,0 +1,28 @@
+//! Drawn scenes from which fp8 learns the ranges of a model's values.
+
+use super::{draw, random};
+use spotter_core::Picture;
+
+/// As many tiles as most cameras' pictures.
+const SIZE: (u32, u32) = (1280, 720);
+const SCENES: u64 = 8;
+
+/// Pictures of any place in any light, the same at every start. Drawing takes some milliseconds each.
+pub fn calibration_pictures() -> Vec<Picture> {
+    let (width, height) = SIZE;
+    let drawn = |seed| {
+        let rgb = draw(&random(seed), width, height);
+        Picture::from_rgb(width as usize, height as usize, rgb).ok()
+    };
+    (0..SCENES).filter_map(drawn).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calibration_has_a_picture_of_every_scene() {
+        assert_eq!(calibration_pictures().len(), SCENES as usize);
+    }
+}
