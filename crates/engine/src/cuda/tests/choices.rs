@@ -78,7 +78,7 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
     };
     let pick_tables = PickTables {
         pick: tables.0.start(),
-        dead: tables.1.start(),
+        is_zombie: tables.1.start(),
         choice: tables.0.start(),
         banned: tables.0.start(),
     };
@@ -204,11 +204,11 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<Picked> {
         .collect();
     let masks = Buffer::from_host(&rig.stream, &mask.repeat(rows)).unwrap();
     let (logits, words, banned) = (rig.floats(&all), rig.ints(&words), rig.ints(&banned));
-    let dead = rig.ints(&vec![0; rows]);
+    let is_zombie = rig.ints(&vec![0; rows]);
     let out = Buffer::<Record>::zeros(&rig.stream, rows).unwrap();
     let tables = PickTables {
         pick: words.start(),
-        dead: dead.start(),
+        is_zombie: is_zombie.start(),
         choice: words.start(),
         banned: banned.start(),
     };

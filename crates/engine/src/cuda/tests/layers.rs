@@ -320,7 +320,7 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_dead() {
         bias: b.start(),
         half,
     };
-    let (out, dead) = (rig.room(7 * width), rig.ints(&[9; 7]));
+    let (out, is_zombie) = (rig.room(7 * width), rig.ints(&[9; 7]));
     let inputs = InputTables {
         kind: kind.start(),
         a: a.start(),
@@ -333,11 +333,14 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_dead() {
             decided.start(),
             table.start(),
             encoders,
-            (out.start(), dead.start()),
+            (out.start(), is_zombie.start()),
             (7, width),
         )
         .unwrap();
-    assert_eq!(dead.to_host(&rig.stream).unwrap(), [0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(
+        is_zombie.to_host(&rig.stream).unwrap(),
+        [0, 0, 0, 0, 0, 0, 1]
+    );
     let encode = |x: &[f32], (f, w, b): &(Vec<f32>, Vec<bf16>, Vec<bf16>)| -> Vec<f32> {
         let half = f.len() / x.len();
         let angle = |i: usize| {
