@@ -42,8 +42,9 @@ fn near(a: f32, b: f32) -> bool {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn bins_and_ends_are_decided_as_by_the_formula() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(7);
     let (width, rows) = (192, 6);
     let hidden = random.values(rows * width);
@@ -236,8 +237,9 @@ fn allowed(choice: &Choice, id: usize) -> bool {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn tokens_are_the_largest_that_are_allowed() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let logits = logits(&mut Random::new(8), VOCAB);
     let greedy = |banned| Choice {
         banned,
@@ -270,8 +272,9 @@ fn tokens_are_the_largest_that_are_allowed() {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn the_nucleus_is_sampled_in_its_order() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(9);
     // No equals, so that a rounding of the last place cannot change an order.
     let logits: Vec<f32> = (0..VOCAB)

@@ -11,8 +11,9 @@ use crate::cuda::{
 };
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn layer_norms_are_those_of_the_formula() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(1);
     for (rows, width) in [(1, 64), (37, 1152), (3, 2048), (740, 2048)] {
         let (x, w, b) = (
@@ -60,8 +61,9 @@ fn gelu(x: f32) -> f32 {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn products_with_every_epilogue_are_those_of_the_formula() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(2);
     for (rows, outputs, inner) in [(1, 96, 64), (8, 1152, 592), (13, 208, 192), (100, 144, 72)] {
         let (x, w) = (random.values(rows * inner), random.values(outputs * inner));
@@ -133,8 +135,9 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn products_of_few_rows_are_those_of_the_formula() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(11);
     for (rows, outputs, inner) in [
         (1, 96, 64),
@@ -209,8 +212,9 @@ fn products_of_few_rows_are_those_of_the_formula() {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn tiles_are_stitched_and_pooled() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(3);
     for (grid, margin, width) in [(6, 1, 64), (27, 4, 1152)] {
         let tokens = grid * grid;
@@ -278,8 +282,9 @@ fn tiles_are_stitched_and_pooled() {
 }
 
 #[test]
-fn inputs_are_embedded_by_their_kind_and_zombies_are_dead() {
-    let Some(rig) = rig() else { return };
+#[ignore = "needs a GPU; run make test-gpu"]
+fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
+    let rig = rig();
     let mut random = Random::new(4);
     let (width, vocab, coord_half, size_half) = (192, 10, 8, 12);
     let wte = random.values(vocab * width);
