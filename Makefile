@@ -1,5 +1,6 @@
 # make demo    cameras, model and broker on this machine, detections on the terminal
 # make test    everything that CI runs
+# make test-gpu  tests that need a GPU; they fail without one. GPU_SKIP="a_fault_of_one_gpu true_widths" skips tests by name
 # make test-all    and what takes hours: true sizes, many cases, the soak, Home Assistant, other Debian releases (root)
 # make soak    an hour of faults: four cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
 # make home-assistant    shows a real Home Assistant what Spotter tells it
@@ -9,7 +10,7 @@ DESTDIR ?=
 UNITS   ?= /etc/systemd/system
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test test-all test-full test-properties test-debian check check-files lint soak home-assistant install uninstall
+.PHONY: help build demo test test-gpu test-all test-full test-properties test-debian check check-files lint soak home-assistant install uninstall
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -31,6 +32,15 @@ test: lint
 	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory check-files
 
+# All need a GPU: one test needs two, those in fp8 need compute capability 8.9, two named true_widths need the whole golden
+# data, two need GStreamer's plugin nvcodec. Tests of cuda::tests::faults start two others, which break the GPU of their
+# process, in processes of their own.
+GPU_TESTS = -- --ignored --skip faults::one_gpu_breaks --skip faults::engine_apart $(addprefix --skip ,$(GPU_SKIP))
+test-gpu: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
+test-gpu:
+	@.ci/packages test
+	cargo test --locked -p spotter-engine --lib cuda:: $(GPU_TESTS)
+	cargo test --locked -p spotter-cameras --lib what_a_gpu_decodes $(GPU_TESTS)
 # Tests that are ignored in `make test` because of their length: Moondream 2 at its true size, on the CPU.
 test-full:
 	cargo test --locked -p spotter-engine --lib cpu::tests::full -- --ignored

@@ -6,25 +6,21 @@ use gstreamer_app::AppSink;
 use crate::ingest::{self, DeviceMap};
 use spotter_core::Picture;
 
-/// Has GStreamer these elements? Says on stdout which one is missing.
-pub fn has_elements(elements: &[&str]) -> bool {
+/// Panics where GStreamer lacks one of these elements.
+pub fn need_elements(elements: &[&str]) {
     ingest::start_gstreamer().unwrap();
     let missing = |name: &&&str| gst::ElementFactory::find(name).is_none();
-    let missing = elements.iter().find(missing);
-    if let Some(name) = missing {
-        println!(
-            "left out: GStreamer has no {name}; its plugin nvcodec needs libcuda, libnvcuvid and, to scale, an NVRTC \
+    if let Some(name) = elements.iter().find(missing) {
+        panic!(
+            "GStreamer has no {name}; its plugin nvcodec needs libcuda, libnvcuvid and, to scale, an NVRTC \
              that GStreamer can use (GST_CUDA_NVRTC_LIBNAME; 1.22: CUDA 12's), and a registry made with them"
         );
     }
-    missing.is_none()
 }
 
-/// So many pictures that GStreamer brought to a GPU, of a size that is padded there; `None`, with a word, where it cannot.
-pub fn uploaded(count: usize, map: DeviceMap) -> Option<Vec<Picture>> {
-    if !has_elements(&["cudaupload"]) {
-        return None;
-    }
+/// `count` pictures that GStreamer brought to a GPU, of a size that is padded there. Panics where GStreamer cannot.
+pub fn uploaded(count: usize, map: DeviceMap) -> Vec<Picture> {
+    need_elements(&["cudaupload"]);
     let text = format!(
         "videotestsrc num-buffers={count} pattern=ball ! video/x-raw,format=NV12,width=1286,height=722 \
          ! cudaupload ! video/x-raw(memory:CUDAMemory) ! appsink name=sink sync=false"
@@ -40,5 +36,5 @@ pub fn uploaded(count: usize, map: DeviceMap) -> Option<Vec<Picture>> {
         .map(|sample| ingest::picture_on_device(&sample, map).unwrap())
         .collect();
     pipeline.set_state(gst::State::Null).unwrap();
-    Some(pictures)
+    pictures
 }

@@ -25,17 +25,6 @@ use std::{
 use half::bf16;
 use safetensors::{Dtype, SafeTensors};
 
-/// Does the first GPU work? Says on stdout why it does not.
-pub fn has_gpu() -> bool {
-    match crate::cuda::open(0) {
-        Ok(_) => true,
-        Err(error) => {
-            println!("left out: {error}");
-            false
-        }
-    }
-}
-
 /// Shape and values of the tensors of a file, by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 

@@ -11,7 +11,7 @@ const PAIRS: usize = ROTARY_DIM / 2;
 #[derive(Debug)]
 pub(super) struct Rope {
     /// `[positions]` of cosines and sines of the pairs' angles.
-    turns: Vec<[(f32, f32); PAIRS]>,
+    cos_sin: Vec<[(f32, f32); PAIRS]>,
 }
 
 impl Rope {
@@ -29,7 +29,7 @@ impl Rope {
             })
         };
         Self {
-            turns: (0..positions).map(turn).collect(),
+            cos_sin: (0..positions).map(turn).collect(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Rope {
 
     fn turn_head(&self, head: &mut [f32], position: usize) {
         let (first, second) = head[..ROTARY_DIM].split_at_mut(PAIRS);
-        for ((a, b), (cos, sin)) in first.iter_mut().zip(second).zip(self.turns[position]) {
+        for ((a, b), (cos, sin)) in first.iter_mut().zip(second).zip(self.cos_sin[position]) {
             (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
         }
     }

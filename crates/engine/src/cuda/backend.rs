@@ -13,14 +13,14 @@ use super::{
     kernels::{Kernels, PAGE, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
-    network::{Features, Network, Tables},
+    network::{Decisions, Features, Network, NetworkParts, Tables},
     products::Products,
     program::{self, Layout},
     record::Record,
     reuse::{Crop, Reuse},
     slot::{Flight, Slot, Streams, record},
     stage::Staged,
-    weights::Weights,
+    weights::GpuWeights,
 };
 use crate::{
     model::{self, ModelConfig, Tiling},
@@ -110,18 +110,26 @@ impl CudaBackend {
         }
         let streams = Streams::new(&gpu.context)?;
         let stream = &streams.compute;
-        let parts = (
-            Weights::upload(stream, config, weights)?,
-            Kernels::load(&gpu, Arc::clone(stream), cache)?,
-            Products::new(&gpu, Arc::clone(stream), cache)?,
-        );
+        let weights = GpuWeights::upload(stream, config, weights)?;
+        let kernels = Kernels::load(&gpu, Arc::clone(stream), cache)?;
+        let products = Products::new(&gpu, Arc::clone(stream), cache)?;
         let cameras = kept_cameras(config, capacity, gpu.free_bytes()?);
         let kept = Buffer::zeros(stream, cameras * camera_values(config))?;
         let limits = limits(config, capacity, gpu.free_bytes()?)?;
         let layout = Layout::new(&limits, limits.positions);
         let crops =
             (capacity.images * (config.vision.max_crops + 1)).max(config.vision.max_crops * 2);
-        let network = Network::new((&gpu, stream), config, parts, &limits, &layout, crops)?;
+        let network = Network::new(NetworkParts {
+            gpu: &gpu,
+            stream,
+            config,
+            weights,
+            kernels,
+            products,
+            limits: &limits,
+            layout: &layout,
+            crops,
+        })?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
         let slot = |_| Slot::new(&gpu.context, &streams, &layout, vocab, frame_bytes);
@@ -237,9 +245,9 @@ impl CudaBackend {
         let network = &self.network;
         if fresh > 0 {
             let shape = Shape::Look { crops: fresh };
-            self.graphs.run(Some(shape), || network.look(fresh))?;
+            self.graphs.run(Some(shape), || network.encode(fresh))?;
         }
-        network.tokens(images, features)?;
+        network.project(images, features)?;
         Ok(record(&place.moments().encoded, compute)?)
     }
 
@@ -278,7 +286,10 @@ impl CudaBackend {
             layout: &self.layout,
             block: place.block.start(),
         };
-        let results = (place.records.start(), self.carried.start());
+        let results = Decisions {
+            records: place.records.start(),
+            carried: self.carried.start(),
+        };
         let counts = &place.flight.counts;
         let (network, carried) = (&self.network, self.carried.start());
         // What is one launch already is nothing to record.
@@ -333,7 +344,10 @@ impl Backend for CudaBackend {
             layout: &self.layout,
             block: place.block.start(),
         };
-        let results = (place.records.start(), self.carried.start());
+        let results = Decisions {
+            records: place.records.start(),
+            carried: self.carried.start(),
+        };
         let (counts, masks) = (&place.flight.counts, place.masks.start());
         self.network.choose_tokens(tables, counts, masks, results)?;
         Ok(place.download(&self.streams)?)

@@ -19,12 +19,12 @@ use super::{
     library::Gpu,
     memory::Buffer,
     program::Counts,
-    weights::{Linear, TextBlock},
+    weights::{GpuLinear, GpuTextBlock},
 };
 use crate::model::TextConfig;
 
 /// The decoder's layers as the kernel reads them, and its scratch.
-pub struct Decoder {
+pub struct OneLaunchDecoder {
     layers: Buffer<u64>,
     in_e4m3: bool,
     sums: Buffer<f32>,
@@ -35,7 +35,7 @@ pub struct Decoder {
     blocks: usize,
 }
 
-impl Decoder {
+impl OneLaunchDecoder {
     /// `None` when the GPU or the model's shape is not what the kernel is made for. `layer_values` are those of the cache of
     /// one layer. The blocks' weights must live as long.
     pub fn new(
@@ -43,7 +43,7 @@ impl Decoder {
         gpu: &Gpu,
         kernels: &Kernels,
         config: &TextConfig,
-        blocks: &[TextBlock],
+        blocks: &[GpuTextBlock],
         layer_values: usize,
     ) -> Result<Option<Self>, CudaError> {
         let fits = DecodeShape::fits(blocks.len(), config.ff_dim, gpu.multiprocessors);
@@ -65,11 +65,11 @@ impl Decoder {
     }
 
     /// Reads the blocks' weights in e4m3 from now on, where all have them; `scales` are those of each block's inputs, as
-    /// [`Fp8::text_scales`](super::fp8::Fp8::text_scales) gives them.
+    /// [`TextFp8::scales`](super::fp8::TextFp8::scales) gives them.
     pub fn quantise(
         &mut self,
         stream: &Arc<CudaStream>,
-        blocks: &[TextBlock],
+        blocks: &[GpuTextBlock],
         scales: impl Fn(usize) -> [f32; 2],
     ) -> Result<(), CudaError> {
         let layer = |(index, block)| in_e4m3(block, scales(index));
@@ -119,46 +119,46 @@ impl Decoder {
 }
 
 /// `struct Layer` of `decode_ring.cuh`, with weights in bf16.
-fn in_bf16(block: &TextBlock) -> [u64; LAYER_WORDS] {
-    let weights = [&block.enter, &block.out].map(|linear| linear.at().weight.address());
+fn in_bf16(block: &GpuTextBlock) -> [u64; LAYER_WORDS] {
+    let weights = [&block.qkv_fc1, &block.proj_fc2].map(|linear| linear.at().weight.address());
     words(block, weights, [(1.0, 1.0); 2])
 }
 
 /// The same with weights in e4m3, when there are; `scales` are those of what goes into the two layers.
-fn in_e4m3(block: &TextBlock, scales: [f32; 2]) -> Option<[u64; LAYER_WORDS]> {
-    let (enter, leave) = (block.enter.at().e4m3?, block.out.at().e4m3?);
+fn in_e4m3(block: &GpuTextBlock, scales: [f32; 2]) -> Option<[u64; LAYER_WORDS]> {
+    let (qkv_fc1, proj_fc2) = (block.qkv_fc1.at().e4m3?, block.proj_fc2.at().e4m3?);
     let factors = |scale: f32, of_weight: f32| (scale.recip(), scale * of_weight);
     let factors = [
-        factors(scales[0], enter.1.value),
-        factors(scales[1], leave.1.value),
+        factors(scales[0], qkv_fc1.1.value),
+        factors(scales[1], proj_fc2.1.value),
     ];
     Some(words(
         block,
-        [enter.0.address(), leave.0.address()],
+        [qkv_fc1.0.address(), proj_fc2.0.address()],
         factors,
     ))
 }
 
 /// `factors` are what inputs and sums of each layer are multiplied with.
 fn words(
-    block: &TextBlock,
-    [enter, leave]: [u64; 2],
+    block: &GpuTextBlock,
+    [qkv_fc1, proj_fc2]: [u64; 2],
     factors: [(f32, f32); 2],
 ) -> [u64; LAYER_WORDS] {
     let norm = block.ln.at();
-    let bias = |linear: &Linear| linear.at().bias.address();
-    let [entering, leaving] = factors.map(|(of_input, of_sum)| {
+    let bias = |linear: &GpuLinear| linear.at().bias.address();
+    let [qkv_fc1_factors, proj_fc2_factors] = factors.map(|(of_input, of_sum)| {
         u64::from(of_input.to_bits()) | u64::from(of_sum.to_bits()) << 32
     });
     [
         norm.weight.address(),
         norm.bias.address(),
-        enter,
-        bias(&block.enter),
-        leave,
-        bias(&block.out),
-        entering,
-        leaving,
+        qkv_fc1,
+        bias(&block.qkv_fc1),
+        proj_fc2,
+        bias(&block.proj_fc2),
+        qkv_fc1_factors,
+        proj_fc2_factors,
     ]
 }
 

@@ -20,7 +20,7 @@ use super::{
     products::{LinearAt, bucket},
 };
 use crate::{
-    model::ModelConfig,
+    model::{ModelConfig, TextConfig, VisionConfig},
     scheduler::backend::{Feed, ImageJob, Input, KvTable, Limits, PageId, Pick, Row, Step},
 };
 use spotter_core::Picture;
@@ -80,13 +80,13 @@ impl Scales {
 }
 
 /// Sizes of layers' inputs, collected while steps run in bf16.
-pub struct Watch {
+pub struct InputSizes {
     /// By address of the layer's weights.
     slots: HashMap<u64, usize>,
     largest: Buffer<f32>,
 }
 
-impl Watch {
+impl InputSizes {
     /// For these layers.
     pub fn new(
         stream: &Arc<CudaStream>,
@@ -114,89 +114,99 @@ impl Watch {
     }
 }
 
-/// Room in e4m3 between the layers, and the scales of what goes in there.
-pub struct Fp8 {
+fn scales(stream: &Arc<CudaStream>, largest: &[f32]) -> Result<Scales, CudaError> {
+    let scales: Result<Vec<f32>, _> = largest.iter().map(|&l| scale(l, MARGIN)).collect();
+    Scales::new(stream, &scales?)
+}
+
+fn e4m3_rows(stream: &Arc<CudaStream>, rows: usize, width: usize) -> Result<E4m3Rows, CudaError> {
+    Ok(E4m3Rows {
+        values: Buffer::zeros(stream, bucket(rows) * width)?,
+        width,
+    })
+}
+
+/// Memory for rows in e4m3.
+struct E4m3Rows {
+    values: Buffer<u8>,
+    width: usize,
+}
+
+impl E4m3Rows {
+    fn scaled(&self, scale: Scale) -> Values {
+        Values::E4m3(Rows::packed(self.values.start(), self.width), scale)
+    }
+}
+
+/// Inputs of the vision encoder's layers in e4m3, with their scales.
+pub struct VisionFp8 {
     /// Of each block: into qkv, proj, fc1, fc2.
-    vision: Scales,
-    /// Of each block: into qkv and fc1; into out.
-    text: Scales,
-    vision_normed: Buffer<u8>,
-    attended: Buffer<u8>,
-    inner: Buffer<u8>,
-    text_normed: Buffer<u8>,
-    mix: Buffer<u8>,
-    widths: Widths,
+    scales: Scales,
+    normed: E4m3Rows,
+    attended: E4m3Rows,
+    inner: E4m3Rows,
 }
 
-#[derive(Clone, Copy)]
-struct Widths {
-    vision: usize,
-    vision_inner: usize,
-    text: usize,
-    mix: usize,
-}
-
-impl Fp8 {
-    /// For up to so many patches and positions; `largest` are the sizes of the inputs of four layers of each block of the
-    /// vision encoder and two of each block of the decoder.
+impl VisionFp8 {
+    /// For up to `patches` patches; `largest` are the largest inputs of the four layers of each block.
     pub fn new(
         stream: &Arc<CudaStream>,
-        config: &ModelConfig,
-        (patches, positions): (usize, usize),
-        (vision, text): (&[f32], &[f32]),
+        config: &VisionConfig,
+        patches: usize,
+        largest: &[f32],
     ) -> Result<Self, CudaError> {
-        let widths = Widths {
-            vision: config.vision.enc_dim,
-            vision_inner: config.vision.enc_ff_dim,
-            text: config.text.dim,
-            mix: config.text.dim + config.text.ff_dim,
-        };
-        let scales = |largest: &[f32]| {
-            let scales: Result<Vec<f32>, _> = largest.iter().map(|&l| scale(l, MARGIN)).collect();
-            Scales::new(stream, &scales?)
-        };
-        let room = |rows: usize, width: usize| Buffer::zeros(stream, bucket(rows) * width);
         Ok(Self {
-            vision: scales(vision)?,
-            text: scales(text)?,
-            vision_normed: room(patches, widths.vision)?,
-            attended: room(patches, widths.vision)?,
-            inner: room(patches, widths.vision_inner)?,
-            text_normed: room(positions, widths.text)?,
-            mix: room(positions, widths.mix)?,
-            widths,
+            scales: scales(stream, largest)?,
+            normed: e4m3_rows(stream, patches, config.enc_dim)?,
+            attended: e4m3_rows(stream, patches, config.enc_dim)?,
+            inner: e4m3_rows(stream, patches, config.enc_ff_dim)?,
         })
     }
 
-    /// Inputs of the four layers of a block of the vision encoder.
-    pub fn vision(&self, block: usize) -> [Values; 4] {
-        let values = |nth, buffer: &Buffer<u8>, width| {
-            let rows = Rows::packed(buffer.start(), width);
-            Values::E4m3(rows, self.vision.at(block * 4 + nth))
-        };
+    /// Inputs of the four layers of a block.
+    pub fn inputs(&self, block: usize) -> [Values; 4] {
+        let scale = |nth| self.scales.at(block * 4 + nth);
         [
-            values(0, &self.vision_normed, self.widths.vision),
-            values(1, &self.attended, self.widths.vision),
-            values(2, &self.vision_normed, self.widths.vision),
-            values(3, &self.inner, self.widths.vision_inner),
+            self.normed.scaled(scale(0)),
+            self.attended.scaled(scale(1)),
+            self.normed.scaled(scale(2)),
+            self.inner.scaled(scale(3)),
         ]
     }
+}
 
-    /// Scales of the inputs of a block of the decoder: normed, and attention's result beside the MLP's inner values.
-    pub fn text_scales(&self, block: usize) -> [f32; 2] {
-        [0, 1].map(|nth| self.text.at(block * 2 + nth).value)
+/// Inputs of the text decoder's layers in e4m3, with their scales.
+pub struct TextFp8 {
+    /// Of each block: into qkv and fc1; into proj and fc2.
+    scales: Scales,
+    normed: E4m3Rows,
+    mix: E4m3Rows,
+}
+
+impl TextFp8 {
+    /// For up to `positions` positions; `largest` are the largest inputs of the two layers of each block.
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        config: &TextConfig,
+        positions: usize,
+        largest: &[f32],
+    ) -> Result<Self, CudaError> {
+        Ok(Self {
+            scales: scales(stream, largest)?,
+            normed: e4m3_rows(stream, positions, config.dim)?,
+            mix: e4m3_rows(stream, positions, config.dim + config.ff_dim)?,
+        })
     }
 
-    /// Inputs of a block of the decoder: normed, and attention's result beside the MLP's inner values.
-    pub fn text(&self, block: usize) -> [Values; 2] {
-        let values = |nth, buffer: &Buffer<u8>, width| {
-            let rows = Rows::packed(buffer.start(), width);
-            Values::E4m3(rows, self.text.at(block * 2 + nth))
-        };
-        [
-            values(0, &self.text_normed, self.widths.text),
-            values(1, &self.mix, self.widths.mix),
-        ]
+    /// Scales of a block's inputs, in the order of [`inputs`](Self::inputs).
+    pub fn scales(&self, block: usize) -> [f32; 2] {
+        [0, 1].map(|nth| self.scales.at(block * 2 + nth).value)
+    }
+
+    /// Inputs of a block: normed states, and attention's result beside the MLP's inner values.
+    pub fn inputs(&self, block: usize) -> [Values; 2] {
+        let scale = |nth| self.scales.at(block * 2 + nth);
+        [self.normed.scaled(scale(0)), self.mix.scaled(scale(1))]
     }
 }
 

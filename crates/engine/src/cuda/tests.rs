@@ -1,4 +1,4 @@
-//! On a GPU; where there is none, each test says so and ends. Every kernel against the same formula in plain f32 on random
+//! Tests on a GPU are ignored unless `make test-gpu` asks for them, and fail where there is none. Every kernel against the same formula in plain f32 on random
 //! values, then the whole network against the CPU and the golden data.
 
 mod ahead;
@@ -39,23 +39,17 @@ pub(super) struct Rig {
     pub products: Products,
 }
 
-/// `None`, with a word, where there is no GPU.
-pub(super) fn rig() -> Option<Rig> {
-    let gpu = match library::open(0) {
-        Ok(gpu) => gpu,
-        Err(error) => {
-            println!("left out: {error}");
-            return None;
-        }
-    };
+/// Panics where there is no GPU.
+pub(super) fn rig() -> Rig {
+    let gpu = library::open(0).unwrap_or_else(|error| panic!("{error}"));
     let stream = gpu.context.new_stream().unwrap();
     let cache = std::env::temp_dir().join("spotter-test-kernels");
-    Some(Rig {
+    Rig {
         kernels: Kernels::load(&gpu, Arc::clone(&stream), &cache).unwrap(),
         products: Products::new(&gpu, Arc::clone(&stream), &cache).unwrap(),
         stream,
         gpu,
-    })
+    }
 }
 
 /// Random values, much alike a normal distribution of width 1, as bf16 can hold them.

@@ -1,4 +1,4 @@
-//! The model's weights on the GPU, in bf16, laid out as the network reads them.
+//! The model's weights on the GPU, in bf16, in the layout that the network reads.
 //!
 //! The decoder's block is parallel, so two of its products can be one: `[proj | fc2]` lie side by side along the inner
 //! dimension, because attention and MLP add to the same stream, and their biases are added up.
@@ -21,10 +21,9 @@ mod load;
 
 #[cfg(test)]
 pub use load::with_pairs_together;
-use load::{Loader, values};
+use load::{GpuLoader, values};
 
-/// A linear layer.
-pub struct Linear {
+pub struct GpuLinear {
     weight: Buffer<bf16>,
     bias: Buffer<bf16>,
     bias_f32: Buffer<f32>,
@@ -34,125 +33,114 @@ pub struct Linear {
     inner: usize,
 }
 
-/// Weights in e4m3.
 struct Quantised {
     weight: Buffer<u8>,
     scale: Scales,
 }
 
-/// A layer norm.
-pub struct Norm {
+pub struct GpuNorm {
     weight: Buffer<bf16>,
     bias: Buffer<bf16>,
 }
 
 /// An encoder of coordinates or sizes.
-pub struct Encoder {
+pub struct GpuEncoder {
     frequencies: Buffer<f32>,
-    linear: Linear,
+    linear: GpuLinear,
     half: usize,
 }
 
 /// A block of the vision encoder.
-pub struct VisionBlock {
-    /// Before attention.
-    pub ln1: Norm,
-    /// Queries, keys, values.
-    pub qkv: Linear,
-    /// After attention.
-    pub proj: Linear,
-    /// Before the MLP.
-    pub ln2: Norm,
-    /// Into it.
-    pub fc1: Linear,
-    /// Out of it.
-    pub fc2: Linear,
+pub struct GpuVisionBlock {
+    pub ln1: GpuNorm,
+    pub qkv: GpuLinear,
+    pub proj: GpuLinear,
+    pub ln2: GpuNorm,
+    pub fc1: GpuLinear,
+    pub fc2: GpuLinear,
 }
 
 /// A block of the decoder.
-pub struct TextBlock {
-    /// Before both.
-    pub ln: Norm,
+pub struct GpuTextBlock {
+    /// Before attention and the MLP.
+    pub ln: GpuNorm,
     /// Queries, keys and values, then what goes into the MLP, `[3 * width + ff, width]`. Of each head of queries and keys the
     /// outputs that are turned together lie eight apart (`kernels/rope_scatter.cu`).
-    pub enter: Linear,
+    pub qkv_fc1: GpuLinear,
     /// Attention's projection beside the MLP's second layer, `[width, width + ff]`.
-    pub out: Linear,
+    pub proj_fc2: GpuLinear,
 }
 
-/// All of it.
-pub struct Weights {
+/// The model's weights, by the part of the network that owns them.
+pub struct GpuWeights {
+    pub vision: GpuVisionWeights,
+    pub text: GpuTextWeights,
+    pub heads: GpuHeadWeights,
+}
+
+/// Weights of the vision encoder and of the projection to image tokens.
+pub struct GpuVisionWeights {
     /// `[enc_dim, patch values rounded up to 8]`.
-    pub patch_emb: Linear,
-    /// `[tokens, enc_dim]`.
-    pub places: Buffer<bf16>,
-    /// Vision encoder.
-    pub vision: Vec<VisionBlock>,
-    /// After it.
-    pub vision_post_ln: Norm,
-    /// Projection, first layer.
-    pub proj_fc1: Linear,
-    /// Projection, second layer.
-    pub proj_fc2: Linear,
-    /// Embedding table.
+    pub patch_emb: GpuLinear,
+    /// Position embedding, `[tokens, enc_dim]`.
+    pub pos_emb: Buffer<bf16>,
+    pub blocks: Vec<GpuVisionBlock>,
+    pub post_ln: GpuNorm,
+    pub proj_fc1: GpuLinear,
+    pub proj_fc2: GpuLinear,
+}
+
+/// Weights of the text decoder's inputs and blocks.
+pub struct GpuTextWeights {
+    /// Embedding table, `[vocabulary, width]`.
     pub wte: Buffer<bf16>,
-    /// Decoder.
-    pub text: Vec<TextBlock>,
-    /// Before the vocabulary's head.
-    pub text_post_ln: Norm,
-    /// The vocabulary's head.
-    pub lm_head: Linear,
-    /// Its rows of the coordinate and of the end.
-    pub on_end: Linear,
-    /// Coordinates in.
-    pub coord_encoder: Encoder,
-    /// Sizes in.
-    pub size_encoder: Encoder,
-    /// Coordinates out.
-    pub coord_decoder: [Linear; 2],
-    /// Sizes out.
-    pub size_decoder: [Linear; 2],
+    pub coord_encoder: GpuEncoder,
+    pub size_encoder: GpuEncoder,
+    pub blocks: Vec<GpuTextBlock>,
 }
 
-impl Weights {
-    /// The layers of all blocks, the vision encoder's first.
-    pub fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
-        let vision = self.vision.iter_mut();
-        let vision = vision.flat_map(|b| [&mut b.qkv, &mut b.proj, &mut b.fc1, &mut b.fc2]);
-        let text = self.text.iter_mut();
-        let text = text.flat_map(|b| [&mut b.enter, &mut b.out]);
-        vision.chain(text)
-    }
+/// Weights between the last hidden state and the decisions.
+pub struct GpuHeadWeights {
+    /// GpuNorm before the vocabulary's head.
+    pub post_ln: GpuNorm,
+    pub lm_head: GpuLinear,
+    /// The rows of `lm_head` for the coordinate token and the end token.
+    pub coord_or_end: GpuLinear,
+    pub coord_decoder: [GpuLinear; 2],
+    pub size_decoder: [GpuLinear; 2],
 }
 
-impl VisionBlock {
-    /// Its layers, in their order.
-    pub fn linears(&self) -> [&Linear; 4] {
+impl GpuVisionBlock {
+    pub fn linears(&self) -> [&GpuLinear; 4] {
         [&self.qkv, &self.proj, &self.fc1, &self.fc2]
     }
+
+    pub fn linears_mut(&mut self) -> [&mut GpuLinear; 4] {
+        [&mut self.qkv, &mut self.proj, &mut self.fc1, &mut self.fc2]
+    }
 }
 
-impl TextBlock {
-    /// Its layers, in their order.
-    pub fn linears(&self) -> [&Linear; 2] {
-        [&self.enter, &self.out]
+impl GpuTextBlock {
+    pub fn linears(&self) -> [&GpuLinear; 2] {
+        [&self.qkv_fc1, &self.proj_fc2]
     }
 
-    /// Queries, keys, values.
+    pub fn linears_mut(&mut self) -> [&mut GpuLinear; 2] {
+        [&mut self.qkv_fc1, &mut self.proj_fc2]
+    }
+
     pub fn qkv(&self) -> LinearAt {
-        let enter = self.enter.at();
-        enter.outputs_in(0..3 * enter.inner)
+        let linear = self.qkv_fc1.at();
+        linear.outputs_in(0..3 * linear.inner)
     }
 
-    /// Into the MLP.
     pub fn fc1(&self) -> LinearAt {
-        let enter = self.enter.at();
-        enter.outputs_in(3 * enter.inner..enter.outputs)
+        let linear = self.qkv_fc1.at();
+        linear.outputs_in(3 * linear.inner..linear.outputs)
     }
 }
 
-impl Linear {
-    /// Where it lies.
+impl GpuLinear {
     pub fn at(&self) -> LinearAt {
         LinearAt {
             weight: self.weight.start(),
@@ -188,8 +176,7 @@ impl Linear {
     }
 }
 
-impl Norm {
-    /// Where it lies.
+impl GpuNorm {
     pub fn at(&self) -> NormAt {
         NormAt {
             weight: self.weight.start(),
@@ -198,8 +185,7 @@ impl Norm {
     }
 }
 
-impl Encoder {
-    /// Where it lies.
+impl GpuEncoder {
     pub fn at(&self) -> EncoderAt {
         EncoderAt {
             frequencies: self.frequencies.start(),
@@ -210,14 +196,14 @@ impl Encoder {
     }
 }
 
-impl Weights {
-    /// Copies all of them; each tensor's host memory is free when it is there. Blocks.
+impl GpuWeights {
+    /// Copies all weights to the GPU and frees each tensor's host memory after its copy. Blocks.
     pub fn upload(
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
         weights: model::Weights,
     ) -> Result<Self, CudaError> {
-        let loader = Loader(stream);
+        let loader = GpuLoader(stream);
         let model::Weights {
             text,
             vision,
@@ -227,44 +213,50 @@ impl Weights {
         let lm_weight = values(text.lm_head.weight);
         let lm_bias = text.lm_head.bias.into_f32();
         let width = config.text.dim;
-        let on_end = ids.map(|id| &lm_weight[id * width..][..width]).concat();
+        let coord_or_end = ids.map(|id| &lm_weight[id * width..][..width]).concat();
         Ok(Self {
-            patch_emb: loader.padded(vision.patch_emb, config.vision.patch_values())?,
-            places: loader.buffer(vision.pos_emb)?,
-            vision: loader.each(vision.blocks, |block| {
-                Ok(VisionBlock {
-                    ln1: loader.norm(block.ln1)?,
-                    qkv: loader.linear(block.qkv)?,
-                    proj: loader.linear(block.proj)?,
-                    ln2: loader.norm(block.ln2)?,
-                    fc1: loader.linear(block.fc1)?,
-                    fc2: loader.linear(block.fc2)?,
-                })
-            })?,
-            vision_post_ln: loader.norm(vision.post_ln)?,
-            proj_fc1: loader.linear(vision.proj_fc1)?,
-            proj_fc2: loader.linear(vision.proj_fc2)?,
-            wte: loader.buffer(text.wte)?,
-            text: loader.each(text.blocks, |block| {
-                Ok(TextBlock {
-                    ln: loader.norm(block.ln)?,
-                    enter: loader.stacked(block.qkv, block.fc1)?,
-                    out: loader.side_by_side(block.proj, block.fc2)?,
-                })
-            })?,
-            text_post_ln: loader.norm(text.post_ln)?,
-            on_end: loader.layer(&on_end, &ids.map(|id| lm_bias[id]))?,
-            lm_head: loader.layer(&lm_weight, &lm_bias)?,
-            coord_encoder: loader.encoder(region.coord_features, region.coord_encoder, 1)?,
-            size_encoder: loader.encoder(region.size_features, region.size_encoder, 2)?,
-            coord_decoder: [
-                loader.linear(region.coord_fc1)?,
-                loader.linear(region.coord_fc2)?,
-            ],
-            size_decoder: [
-                loader.linear(region.size_fc1)?,
-                loader.linear(region.size_fc2)?,
-            ],
+            vision: GpuVisionWeights {
+                patch_emb: loader.padded(vision.patch_emb, config.vision.patch_values())?,
+                pos_emb: loader.buffer(vision.pos_emb)?,
+                blocks: loader.each(vision.blocks, |block| {
+                    Ok(GpuVisionBlock {
+                        ln1: loader.norm(block.ln1)?,
+                        qkv: loader.linear(block.qkv)?,
+                        proj: loader.linear(block.proj)?,
+                        ln2: loader.norm(block.ln2)?,
+                        fc1: loader.linear(block.fc1)?,
+                        fc2: loader.linear(block.fc2)?,
+                    })
+                })?,
+                post_ln: loader.norm(vision.post_ln)?,
+                proj_fc1: loader.linear(vision.proj_fc1)?,
+                proj_fc2: loader.linear(vision.proj_fc2)?,
+            },
+            text: GpuTextWeights {
+                wte: loader.buffer(text.wte)?,
+                blocks: loader.each(text.blocks, |block| {
+                    Ok(GpuTextBlock {
+                        ln: loader.norm(block.ln)?,
+                        qkv_fc1: loader.stacked(block.qkv, block.fc1)?,
+                        proj_fc2: loader.side_by_side(block.proj, block.fc2)?,
+                    })
+                })?,
+                coord_encoder: loader.encoder(region.coord_features, region.coord_encoder, 1)?,
+                size_encoder: loader.encoder(region.size_features, region.size_encoder, 2)?,
+            },
+            heads: GpuHeadWeights {
+                post_ln: loader.norm(text.post_ln)?,
+                coord_or_end: loader.layer(&coord_or_end, &ids.map(|id| lm_bias[id]))?,
+                lm_head: loader.layer(&lm_weight, &lm_bias)?,
+                coord_decoder: [
+                    loader.linear(region.coord_fc1)?,
+                    loader.linear(region.coord_fc2)?,
+                ],
+                size_decoder: [
+                    loader.linear(region.size_fc1)?,
+                    loader.linear(region.size_fc2)?,
+                ],
+            },
         })
     }
 }

@@ -57,7 +57,7 @@ impl Kernels {
         &self,
         qkv: Pointer<bf16>,
         (position, slot): (Pointer<i32>, Pointer<i32>),
-        turns: Pointer<f32>,
+        rope_cos_sin: Pointer<f32>,
         cache: LayerCache,
         (positions, heads): (usize, usize),
     ) -> Result<(), CudaError> {
@@ -77,7 +77,7 @@ impl Kernels {
                 qkv.address(),
                 position.address(),
                 slot.address(),
-                turns.address(),
+                rope_cos_sin.address(),
                 cache.keys.address(),
                 cache.values.address(),
                 positions as i32,

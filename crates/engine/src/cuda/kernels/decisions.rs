@@ -11,7 +11,7 @@ pub struct PickTables {
     /// `[picks, 4]`.
     pub pick: Pointer<i32>,
     /// Zombies, by position.
-    pub dead: Pointer<i32>,
+    pub is_zombie: Pointer<i32>,
     /// `[tokens, 8]`.
     pub choice: Pointer<i32>,
     /// `[tokens, 4]`.
@@ -47,7 +47,7 @@ impl Kernels {
             [
                 hidden.address(),
                 tables.pick.address(),
-                tables.dead.address(),
+                tables.is_zombie.address(),
                 norm.weight.address(),
                 norm.bias.address(),
                 on_end_weight.address(),
@@ -82,7 +82,7 @@ impl Kernels {
                 tables.choice.address(),
                 tables.banned.address(),
                 mask.address(),
-                tables.dead.address(),
+                tables.is_zombie.address(),
                 out.address(),
                 carried.address(),
                 vocab as i32,

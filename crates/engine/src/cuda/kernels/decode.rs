@@ -41,7 +41,7 @@ const ROWS: [usize; 4] = [2, 8, 16, ROWS_MAX];
 
 /// Dynamic shared memory of a block of the kernel for steps of up to `rows` positions (`struct Kind` of `decode_ring.cuh`).
 const fn shared_bytes(rows: usize) -> usize {
-    // Two turns of sums, 16 outputs and 4 of padding.
+    // Two buffers of sums, 16 outputs and 4 of padding.
     let sums = 2 * WARPS * rows * (UNIT + 4) * size_of::<f32>();
     let few = rows == ROWS[0];
     // What four warps of each group have seen: 64 values and 8 of padding, maximum and mass of each row.
@@ -149,7 +149,7 @@ pub struct DecodeTables {
     /// Where it lies in the cache.
     pub slot: Pointer<i32>,
     /// Angles.
-    pub turns: Pointer<f32>,
+    pub rope_cos_sin: Pointer<f32>,
     /// Tiles and their prefixes.
     pub prefix: PrefixTables,
     /// Own pages.
@@ -267,7 +267,7 @@ impl Kernels {
             tables: [
                 tables.position.address(),
                 tables.slot.address(),
-                tables.turns.address(),
+                tables.rope_cos_sin.address(),
                 prefix.pages.address(),
                 prefix.tile_row.address(),
                 prefix.tile_table.address(),

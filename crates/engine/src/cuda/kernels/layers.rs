@@ -96,7 +96,7 @@ impl Kernels {
         decided: Pointer<Record>,
         wte: Pointer<bf16>,
         (coord, size): (EncoderAt, EncoderAt),
-        (out, dead): (Pointer<bf16>, Pointer<i32>),
+        (out, is_zombie): (Pointer<bf16>, Pointer<i32>),
         (rows, width): (usize, usize),
     ) -> Result<(), CudaError> {
         need(
@@ -104,7 +104,7 @@ impl Kernels {
             "embedding: up to 256 frequencies of a coordinate or size",
         )?;
         need(
-            out.len() >= rows * width && dead.len() >= rows,
+            out.len() >= rows * width && is_zombie.len() >= rows,
             "embedding: rows beyond a buffer",
         )?;
         launch!(
@@ -128,7 +128,7 @@ impl Kernels {
                 size.bias.address(),
                 size.half as i32,
                 out.address(),
-                dead.address(),
+                is_zombie.address(),
                 width as i32,
             ]
         )

@@ -1,79 +1,130 @@
-//! The network's end: from hidden states to decisions.
+//! Hidden states to decisions: coordinates, sizes, ends and tokens.
 
-use super::{Network, Tables};
-use crate::cuda::{
-    error::CudaError,
-    kernels::{Rows, Values},
-    memory::Pointer,
-    products::{Epilogue, Product},
-    program::Counts,
-    record::Record,
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use half::bf16;
+
+use super::{DecodedStates, Tables, runner::LayerRunner};
+use crate::{
+    cuda::{
+        error::CudaError,
+        kernels::{Rows, Values},
+        memory::{Buffer, Pointer},
+        products::{Epilogue, Product, bucket},
+        program::{Counts, Layout},
+        record::Record,
+        weights::GpuHeadWeights,
+    },
+    model::{BINS, ModelConfig},
 };
 
-impl Network {
-    /// Queues the heads and all decisions but those of tokens; the tokens' logits are made.
+/// Where the decisions of a step go.
+#[derive(Clone, Copy)]
+pub struct Decisions {
+    /// `[picks]`: copied to the host.
+    pub records: Pointer<Record>,
+    /// `[slots, rows]`: read by the next step on the GPU.
+    pub carried: Pointer<Record>,
+}
+
+/// The region heads and the vocabulary's head: their weights, and the buffers between their layers. Rows are decisions.
+pub struct RegionHeads {
+    width: usize,
+    inner_dim: usize,
+    vocab: usize,
+    weights: GpuHeadWeights,
+    gathered: Buffer<bf16>,
+    inner: Buffer<bf16>,
+    pub(super) coords: Buffer<f32>,
+    pub(super) sizes: Buffer<f32>,
+    pub(super) logits: Buffer<f32>,
+}
+
+impl RegionHeads {
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        config: &ModelConfig,
+        weights: GpuHeadWeights,
+        layout: &Layout,
+    ) -> Result<Self, CudaError> {
+        let (width, inner_dim) = (config.text.dim, config.region.inner_dim);
+        let vocab = config.text.vocab_size;
+        let picks = bucket(layout.picks);
+        Ok(Self {
+            width,
+            inner_dim,
+            vocab,
+            weights,
+            gathered: Buffer::zeros(stream, picks * width)?,
+            inner: Buffer::zeros(stream, picks * inner_dim)?,
+            coords: Buffer::zeros(stream, picks * BINS)?,
+            sizes: Buffer::zeros(stream, picks * 2 * BINS)?,
+            logits: Buffer::zeros(stream, bucket(layout.token_rows.len) * vocab)?,
+        })
+    }
+
+    /// Queues the heads and all decisions but those of tokens, whose logits it computes.
     pub fn decide(
         &self,
+        runner: &LayerRunner,
+        states: DecodedStates,
         tables: Tables<'_>,
         counts: &Counts,
-        results: (Pointer<Record>, Pointer<Record>),
+        out: Decisions,
     ) -> Result<(), CudaError> {
-        let (layout, scratch, weights) = (tables.layout, &self.text, &self.weights);
-        let width = self.config.text.dim;
-        let hidden = scratch.hidden.start();
-        let gathered = Rows::packed(scratch.gathered.start(), width);
-        let inner = Rows::packed(scratch.head_inner.start(), self.config.region.inner_dim);
+        let (layout, weights, width) = (tables.layout, &self.weights, self.width);
+        let kernels = &runner.kernels;
+        let hidden = states.hidden;
+        let gathered = Rows::packed(self.gathered.start(), width);
+        let inner = Rows::packed(self.inner.start(), self.inner_dim);
         let coords = (
             &weights.coord_decoder,
             layout.coord_rows,
             counts.coords,
-            scratch.coords.start(),
+            self.coords.start(),
         );
         let sizes = (
             &weights.size_decoder,
             layout.size_rows,
             counts.sizes,
-            scratch.sizes.start(),
+            self.sizes.start(),
         );
         for ([fc1, fc2], index, rows, out) in [coords, sizes] {
             if rows > 0 {
                 let index = tables.at(index);
-                self.kernels
-                    .gather_rows(hidden, index, gathered.start, (rows, width))?;
-                self.product(&Product {
+                kernels.gather_rows(hidden, index, gathered.start, (rows, width))?;
+                runner.product(&Product {
                     linear: fc1.at(),
                     x: Values::Bf16(gathered),
                     out: Values::Bf16(inner),
                     rows,
                     epilogue: Epilogue::BiasGelu,
                 })?;
-                self.product_to_f32(fc2, inner, out, rows)?;
+                runner.product_to_f32(fc2, inner, out, rows)?;
             }
         }
         if counts.tokens > 0 {
             let (index, shape) = (tables.at(layout.token_rows), (counts.tokens, width));
-            // The gathered rows are normed into the buffer that the heads before are done with.
-            self.kernels
-                .gather_rows(hidden, index, gathered.start, shape)?;
-            let normed = Rows::packed(scratch.normed.start(), width);
-            let norm = weights.text_post_ln.at();
-            self.kernels
-                .layer_norm(gathered.start, norm, Values::Bf16(normed), shape)?;
-            let logits = scratch.logits.start();
-            self.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
+            kernels.gather_rows(hidden, index, gathered.start, shape)?;
+            let normed = Rows::packed(states.scratch, width);
+            let norm = weights.post_ln.at();
+            kernels.layer_norm(gathered.start, norm, Values::Bf16(normed), shape)?;
+            let logits = self.logits.start();
+            runner.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
         }
         if counts.picks == 0 {
             return Ok(());
         }
-        let on_end = weights.on_end.at();
-        let on_end_bias = on_end.bias_f32.unwrap_or(scratch.coords.start());
-        self.kernels.decide(
+        let coord_or_end = weights.coord_or_end.at();
+        let bias = coord_or_end.bias_f32.unwrap_or(self.coords.start());
+        kernels.decide(
             hidden,
-            &tables.picks(scratch.dead.start()),
-            weights.text_post_ln.at(),
-            (on_end.weight, on_end_bias),
-            (scratch.coords.start(), scratch.sizes.start()),
-            results,
+            &tables.picks(states.is_zombie),
+            weights.post_ln.at(),
+            (coord_or_end.weight, bias),
+            (self.coords.start(), self.sizes.start()),
+            (out.records, out.carried),
             (counts.picks, width),
         )
     }
@@ -81,15 +132,18 @@ impl Network {
     /// Queues the choice of the step's tokens from their logits.
     pub fn choose_tokens(
         &self,
+        runner: &LayerRunner,
+        states: DecodedStates,
         tables: Tables<'_>,
         counts: &Counts,
         masks: Pointer<u32>,
-        results: (Pointer<Record>, Pointer<Record>),
+        out: Decisions,
     ) -> Result<(), CudaError> {
-        let shape = (counts.tokens, self.config.text.vocab_size);
-        let picks = tables.picks(self.text.dead.start());
-        let logits = self.text.logits.start();
-        self.kernels
+        let shape = (counts.tokens, self.vocab);
+        let picks = tables.picks(states.is_zombie);
+        let (logits, results) = (self.logits.start(), (out.records, out.carried));
+        runner
+            .kernels
             .choose_token(logits, &picks, masks, results, shape)
     }
 }

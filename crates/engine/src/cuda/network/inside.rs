@@ -56,31 +56,31 @@ impl Network {
             Part::Features => narrow(&self.vision.normed),
             Part::Tokens => narrow(&self.vision.tokens),
             Part::Hidden => narrow(&self.text.hidden),
-            Part::Keys => narrow(&self.keys),
-            Part::Values => narrow(&self.values),
-            Part::Coords => wide(&self.text.coords),
-            Part::Sizes => wide(&self.text.sizes),
-            Part::Logits => wide(&self.text.logits),
+            Part::Keys => narrow(&self.text.keys),
+            Part::Values => narrow(&self.text.values),
+            Part::Coords => wide(&self.heads.coords),
+            Part::Sizes => wide(&self.heads.sizes),
+            Part::Logits => wide(&self.heads.logits),
         }
     }
 
     /// Values of a layer of the cache.
     pub fn layer_values(&self) -> usize {
-        self.layer_values
+        self.text.layer_values
     }
 
     /// Forgets all blocks but the first, of the encoder and of the decoder. Nothing that was recorded is good any more.
     pub fn keep_blocks(&mut self, encoder: usize, decoder: usize) {
-        self.forget_decoder();
-        self.weights.vision.truncate(encoder);
-        self.weights.text.truncate(decoder);
+        self.text.forget_one_launch();
+        self.vision.keep_blocks(encoder);
+        self.text.keep_blocks(decoder);
     }
 
     pub fn forget_decoder(&mut self) {
-        self.decoder = None;
+        self.text.forget_one_launch();
     }
 
     pub fn has_decoder(&self) -> bool {
-        self.decoder.is_some()
+        self.text.has_one_launch()
     }
 }

@@ -42,10 +42,10 @@ impl Tables<'_> {
     }
 
     /// Decisions.
-    pub fn picks(&self, dead: Pointer<i32>) -> PickTables {
+    pub fn picks(&self, is_zombie: Pointer<i32>) -> PickTables {
         PickTables {
             pick: self.at(self.layout.pick),
-            dead,
+            is_zombie,
             choice: self.at(self.layout.choice),
             banned: self.at(self.layout.banned),
         }

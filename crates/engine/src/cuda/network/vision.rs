@@ -1,69 +1,150 @@
-//! Pictures to tokens: the vision encoder over crops, and what it made, with what was kept, through the projection.
+//! Pictures to image tokens: the vision encoder over crops, then combination with kept features, then the projection.
 
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::Network;
-use crate::cuda::{
-    error::CudaError,
-    kernels::{Rows, Values},
-    memory::{Pointer, copy},
-    products::{Epilogue, Product},
-    reuse::Keep,
+use super::runner::LayerRunner;
+use crate::{
+    cuda::{
+        error::CudaError,
+        fp8::VisionFp8,
+        kernels::{Rows, Values},
+        memory::{Buffer, Pointer, copy},
+        products::{Epilogue, LinearAt, Product, bucket},
+        reuse::Keep,
+        weights::GpuVisionWeights,
+    },
+    model::{ModelConfig, VisionConfig},
 };
 
 /// Where the features of a step's crops come from.
 #[derive(Clone, Copy)]
 pub struct Features<'a> {
-    /// Which crops are whose.
+    /// `[images, 3]`: an image's first crop, rows and columns of tiles.
     pub image: Pointer<i32>,
-    /// Of each crop.
+    /// `[crops]`: where the features of each crop are.
     pub source: Pointer<i32>,
-    /// Kept from earlier steps, crop after crop.
+    /// Features kept from earlier steps, crop after crop.
     pub kept: Pointer<bf16>,
-    /// What of this step is to be kept.
+    /// Features of this step that are to be kept.
     pub keeps: &'a [Keep],
 }
 
-impl Network {
-    /// Queues the vision encoder over the patches of `crops` crops, at least one.
-    pub fn look(&self, crops: usize) -> Result<(), CudaError> {
-        let (config, weights) = (&self.config.vision, &self.weights);
-        let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
-        let rows = crops * tokens;
-        let heads = (config.enc_n_heads, config.head_dim());
-        let hidden = self.vision.hidden.start();
-        let qkv_rows = Rows::packed(self.vision.qkv.start(), 3 * width);
-        self.product(&self.embedding(rows))?;
-        self.kernels
-            .add_places(hidden, weights.places.start(), (rows, tokens, width))?;
-        for (index, block) in weights.vision.iter().enumerate() {
-            let [qkv, proj, fc1, fc2] = self.vision_products(index, rows);
-            self.kernels
-                .layer_norm(hidden, block.ln1.at(), qkv.x, (rows, width))?;
-            self.product(&qkv)?;
-            self.kernels
-                .attend_dense(qkv_rows, proj.x, (crops, tokens), heads)?;
-            self.product(&proj)?;
-            self.kernels
-                .layer_norm(hidden, block.ln2.at(), fc1.x, (rows, width))?;
-            self.product(&fc1)?;
-            self.product(&fc2)?;
-        }
-        let (norm, normed) = (weights.vision_post_ln.at(), self.vision.normed.start());
-        let out = Values::bf16(normed, width);
-        self.kernels.layer_norm(hidden, norm, out, (rows, width))
+/// The vision encoder and the projection: their weights, and the buffers between their layers. Rows are patches.
+pub struct VisionEncoder {
+    stream: Arc<CudaStream>,
+    config: VisionConfig,
+    /// Patches of a crop, which are also the tokens of an image.
+    image_tokens: usize,
+    weights: GpuVisionWeights,
+    /// Set where products are in fp8.
+    fp8: Option<VisionFp8>,
+    crops_max: usize,
+    images_max: usize,
+    patches: Buffer<bf16>,
+    pub(super) hidden: Buffer<bf16>,
+    pub(super) normed: Buffer<bf16>,
+    qkv: Buffer<bf16>,
+    attended: Buffer<bf16>,
+    inner: Buffer<bf16>,
+    combined: Buffer<bf16>,
+    projected: Buffer<bf16>,
+    pub(super) tokens: Buffer<bf16>,
+}
+
+impl VisionEncoder {
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        config: &ModelConfig,
+        weights: GpuVisionWeights,
+        crops_max: usize,
+        images_max: usize,
+    ) -> Result<Self, CudaError> {
+        let (vision, image_tokens) = (&config.vision, config.image_tokens());
+        let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
+        let (patches, tokens) = (crops_max * image_tokens, images_max * image_tokens);
+        Ok(Self {
+            stream: Arc::clone(stream),
+            image_tokens,
+            weights,
+            fp8: None,
+            crops_max,
+            images_max,
+            patches: zeros(patches, vision.patch_values().next_multiple_of(8))?,
+            hidden: zeros(patches, vision.enc_dim)?,
+            normed: zeros(patches, vision.enc_dim)?,
+            qkv: zeros(patches, 3 * vision.enc_dim)?,
+            attended: zeros(patches, vision.enc_dim)?,
+            inner: zeros(patches, vision.enc_ff_dim)?,
+            combined: zeros(tokens, 2 * vision.enc_dim)?,
+            projected: zeros(tokens, vision.proj_inner_dim)?,
+            tokens: zeros(tokens, config.text.dim)?,
+            config: vision.clone(),
+        })
     }
 
-    /// Queues the tokens of `images` images, from what the encoder made in this step and from crops that were kept. Copies
-    /// what is to be kept only behind all that is read.
-    pub fn tokens(&self, images: usize, features: Features<'_>) -> Result<(), CudaError> {
-        let config = &self.config.vision;
-        let (tokens, width) = (self.config.image_tokens(), config.enc_dim);
-        let (made, kept) = (self.vision.normed.start(), features.kept);
-        self.kernels.combine(
+    /// Memory for patches, a row each.
+    pub fn patch_rows(&self) -> Rows {
+        let width = self.config.patch_values().next_multiple_of(8);
+        Rows::packed(self.patches.start(), width)
+    }
+
+    /// Crops that fit into a step.
+    pub fn crops_max(&self) -> usize {
+        self.crops_max
+    }
+
+    /// Tokens of images, `[images * image tokens, width of the decoder]`.
+    pub fn image_tokens(&self) -> Pointer<bf16> {
+        self.tokens.start()
+    }
+
+    /// A buffer that steps in fp8 do not use.
+    pub fn unused_in_fp8(&self) -> Pointer<bf16> {
+        self.inner.start()
+    }
+
+    /// Queues the encoder over the patches of `crops` crops, at least one.
+    pub fn encode(&self, runner: &LayerRunner, crops: usize) -> Result<(), CudaError> {
+        let (tokens, width) = (self.image_tokens, self.config.enc_dim);
+        let rows = crops * tokens;
+        let heads = (self.config.enc_n_heads, self.config.head_dim());
+        let hidden = self.hidden.start();
+        let qkv_rows = Rows::packed(self.qkv.start(), 3 * width);
+        let kernels = &runner.kernels;
+        runner.product(&self.embedding(rows))?;
+        kernels.add_places(hidden, self.weights.pos_emb.start(), (rows, tokens, width))?;
+        for (index, block) in self.weights.blocks.iter().enumerate() {
+            let [qkv, proj, fc1, fc2] = self.block_products(index, rows);
+            kernels.layer_norm(hidden, block.ln1.at(), qkv.x, (rows, width))?;
+            runner.product(&qkv)?;
+            kernels.attend_dense(qkv_rows, proj.x, (crops, tokens), heads)?;
+            runner.product(&proj)?;
+            kernels.layer_norm(hidden, block.ln2.at(), fc1.x, (rows, width))?;
+            runner.product(&fc1)?;
+            runner.product(&fc2)?;
+        }
+        let (norm, normed) = (self.weights.post_ln.at(), self.normed.start());
+        let out = Values::bf16(normed, width);
+        kernels.layer_norm(hidden, norm, out, (rows, width))
+    }
+
+    /// Queues the tokens of `images` images, from the features of this step and from kept ones. Copies features that are to
+    /// be kept only after everything that is read.
+    pub fn project(
+        &self,
+        runner: &LayerRunner,
+        images: usize,
+        features: Features<'_>,
+    ) -> Result<(), CudaError> {
+        let (config, tokens, width) = (&self.config, self.image_tokens, self.config.enc_dim);
+        let (made, kept) = (self.normed.start(), features.kept);
+        runner.kernels.combine(
             (made, kept),
             (features.image, features.source),
-            self.vision.combined.start(),
+            self.combined.start(),
             images,
             (config.grid(), config.overlap_margin, width),
         )?;
@@ -73,28 +154,85 @@ impl Network {
             copy(&self.stream, from, to, crop)?;
         }
         let [fc1, fc2] = self.projection(images * tokens);
-        self.product(&fc1)?;
-        self.product(&fc2)
+        runner.product(&fc1)?;
+        runner.product(&fc2)
+    }
+
+    /// Products of all steps with up to the largest number of crops and images.
+    pub fn expected_products(&self) -> Vec<Product> {
+        let mut expected = Vec::new();
+        for crops in 1..=self.crops_max {
+            let rows = crops * self.image_tokens;
+            expected.push(self.embedding(rows));
+            if !self.weights.blocks.is_empty() {
+                expected.extend(self.block_products(0, rows));
+            }
+        }
+        let cells = (1..=self.images_max).map(|images| images * self.image_tokens);
+        expected.extend(cells.flat_map(|rows| self.projection(rows)));
+        expected
+    }
+
+    /// The layers of all blocks, four each.
+    pub fn block_layers(&self) -> Vec<LinearAt> {
+        let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
+        layers.map(|linear| linear.at()).collect()
+    }
+
+    /// Runs the blocks in fp8 from now on. `inputs` and `weights` are the largest sizes of the layers of
+    /// [`block_layers`](Self::block_layers).
+    pub fn quantise(
+        &mut self,
+        runner: &LayerRunner,
+        inputs: &[f32],
+        weights: &[f32],
+    ) -> Result<(), CudaError> {
+        let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
+        for (linear, &largest) in layers.zip(weights) {
+            linear.quantise(&self.stream, &runner.kernels, largest)?;
+        }
+        let patches = self.crops_max * self.image_tokens;
+        self.fp8 = Some(VisionFp8::new(&self.stream, &self.config, patches, inputs)?);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn keep_blocks(&mut self, count: usize) {
+        self.weights.blocks.truncate(count);
     }
 
     /// Patches to hidden states.
-    pub(super) fn embedding(&self, rows: usize) -> Product {
+    fn embedding(&self, rows: usize) -> Product {
         Product {
             linear: self.weights.patch_emb.at(),
             x: Values::Bf16(self.patch_rows()),
-            out: Values::bf16(self.vision.hidden.start(), self.config.vision.enc_dim),
+            out: Values::bf16(self.hidden.start(), self.config.enc_dim),
             rows,
             epilogue: Epilogue::Bias,
         }
     }
 
-    /// The products of a block over `rows` patches: queries, keys and values; attention's projection; into the MLP; out.
-    pub(super) fn vision_products(&self, block: usize, rows: usize) -> [Product; 4] {
-        let width = self.config.vision.enc_dim;
-        let hidden = Values::bf16(self.vision.hidden.start(), width);
-        let attention = Values::bf16(self.vision.qkv.start(), 3 * width);
-        let [first, attended, second, inner] = self.vision_inputs(block);
-        let [qkv, proj, fc1, fc2] = self.weights.vision[block].linears();
+    /// Inputs of the four layers of a block.
+    fn block_inputs(&self, block: usize) -> [Values; 4] {
+        let config = &self.config;
+        match &self.fp8 {
+            Some(fp8) => fp8.inputs(block),
+            None => {
+                let normed = Values::bf16(self.normed.start(), config.enc_dim);
+                let attended = Values::bf16(self.attended.start(), config.enc_dim);
+                let inner = Values::bf16(self.inner.start(), config.enc_ff_dim);
+                [normed, attended, normed, inner]
+            }
+        }
+    }
+
+    /// The products of a block over `rows` patches: queries, keys and values; attention's projection; the MLP's two layers.
+    fn block_products(&self, block: usize, rows: usize) -> [Product; 4] {
+        let width = self.config.enc_dim;
+        let hidden = Values::bf16(self.hidden.start(), width);
+        let attention = Values::bf16(self.qkv.start(), 3 * width);
+        let [first, attended, second, inner] = self.block_inputs(block);
+        let [qkv, proj, fc1, fc2] = self.weights.blocks[block].linears();
         [
             (qkv, first, attention, Epilogue::Bias),
             (proj, attended, hidden, Epilogue::BiasAdd),
@@ -111,11 +249,11 @@ impl Network {
     }
 
     /// Features of `rows` cells to tokens.
-    pub(super) fn projection(&self, rows: usize) -> [Product; 2] {
-        let (config, scratch) = (&self.config.vision, &self.vision);
-        let combined = Values::bf16(scratch.combined.start(), 2 * config.enc_dim);
-        let projected = Values::bf16(scratch.projected.start(), config.proj_inner_dim);
-        let out = Values::bf16(scratch.tokens.start(), config.proj_out_dim);
+    fn projection(&self, rows: usize) -> [Product; 2] {
+        let config = &self.config;
+        let combined = Values::bf16(self.combined.start(), 2 * config.enc_dim);
+        let projected = Values::bf16(self.projected.start(), config.proj_inner_dim);
+        let out = Values::bf16(self.tokens.start(), config.proj_out_dim);
         let (fc1, fc2) = (&self.weights.proj_fc1, &self.weights.proj_fc2);
         [
             (fc1, combined, projected, Epilogue::BiasGelu),

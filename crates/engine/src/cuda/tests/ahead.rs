@@ -1,6 +1,6 @@
 //! Steps in flight that feed each other on the device find to the bit what the host finds, one by one, with its masks.
 
-use super::whole::{cuda_with, gpu};
+use super::whole::cuda_with;
 use crate::{
     cuda::{Capacity, CudaBackend, Precision},
     testing::{
@@ -25,10 +25,8 @@ fn micro() -> CudaBackend {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn rows_that_the_device_feeds_find_what_rows_that_the_host_feeds_and_masks_find() {
-    if !gpu(0) {
-        return;
-    }
     let (fed, _) = run_ahead(&mut micro(), 1, Masks::Host);
     println!("{fed:?}");
     assert!(!fed[0].objects.is_empty() && !fed[1].objects.is_empty());

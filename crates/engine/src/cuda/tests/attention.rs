@@ -79,7 +79,7 @@ struct Known(Vec<[(Vec<f32>, Vec<f32>); HEADS]>);
 struct Bench {
     rig: Rig,
     layout: Layout,
-    turns: Buffer<f32>,
+    rope_cos_sin: Buffer<f32>,
     keys: Buffer<bf16>,
     values: Buffer<bf16>,
 }
@@ -123,7 +123,13 @@ impl Bench {
         };
         let places = (at(layout.position), at(layout.slot));
         rig.kernels
-            .rope_scatter(up.start(), places, self.turns.start(), cache, (all, HEADS))
+            .rope_scatter(
+                up.start(),
+                places,
+                self.rope_cos_sin.start(),
+                cache,
+                (all, HEADS),
+            )
             .unwrap();
         let parts_values = rig.floats(&vec![
             f32::NAN;
@@ -220,9 +226,10 @@ impl Bench {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn rows_see_their_prefix_and_their_own_past() {
-    let Some(rig) = rig() else { return };
-    let turns = (0..LIMITS.context).flat_map(|position| {
+    let rig = rig();
+    let rope_cos_sin = (0..LIMITS.context).flat_map(|position| {
         (0..16).flat_map(move |j| {
             let angle = position as f32 * 10_000_f32.powf(-(j as f32) / 16.0);
             [angle.cos(), angle.sin()]
@@ -232,7 +239,7 @@ fn rows_see_their_prefix_and_their_own_past() {
     let nan = vec![bf16::NAN; LIMITS.pages * HEADS * PAGE * TEXT_HEAD];
     let bench = Bench {
         layout: Layout::new(&LIMITS, LIMITS.positions),
-        turns: rig.floats(&turns.collect::<Vec<_>>()),
+        rope_cos_sin: rig.floats(&rope_cos_sin.collect::<Vec<_>>()),
         keys: rig.up(&nan),
         values: rig.up(&nan),
         rig,

@@ -42,8 +42,9 @@ fn near(a: f32, b: f32) -> bool {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn bins_and_ends_are_decided_as_by_the_formula() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(7);
     let (width, rows) = (192, 6);
     let hidden = random.values(rows * width);
@@ -78,7 +79,7 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
     };
     let pick_tables = PickTables {
         pick: tables.0.start(),
-        dead: tables.1.start(),
+        is_zombie: tables.1.start(),
         choice: tables.0.start(),
         banned: tables.0.start(),
     };
@@ -204,11 +205,11 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<Picked> {
         .collect();
     let masks = Buffer::from_host(&rig.stream, &mask.repeat(rows)).unwrap();
     let (logits, words, banned) = (rig.floats(&all), rig.ints(&words), rig.ints(&banned));
-    let dead = rig.ints(&vec![0; rows]);
+    let is_zombie = rig.ints(&vec![0; rows]);
     let out = Buffer::<Record>::zeros(&rig.stream, rows).unwrap();
     let tables = PickTables {
         pick: words.start(),
-        dead: dead.start(),
+        is_zombie: is_zombie.start(),
         choice: words.start(),
         banned: banned.start(),
     };
@@ -236,8 +237,9 @@ fn allowed(choice: &Choice, id: usize) -> bool {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn tokens_are_the_largest_that_are_allowed() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let logits = logits(&mut Random::new(8), VOCAB);
     let greedy = |banned| Choice {
         banned,
@@ -270,8 +272,9 @@ fn tokens_are_the_largest_that_are_allowed() {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn the_nucleus_is_sampled_in_its_order() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(9);
     // No equals, so that a rounding of the last place cannot change an order.
     let logits: Vec<f32> = (0..VOCAB)

@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::{Random, assert_close};
 use crate::{
-    cuda::{Capacity, CudaBackend, Precision, library},
+    cuda::{Capacity, CudaBackend, Precision},
     model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
     scheduler::backend::{
         Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step,
@@ -129,33 +129,28 @@ fn hidden(backend: &mut CudaBackend, step: &Step) -> Vec<f32> {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn one_launch_gives_what_the_kernels_one_by_one_give() {
-    if let Err(error) = library::open(0) {
-        return println!("left out: {error}");
-    }
     one_launch_is_as_kernels(Precision::Bf16);
 }
 
 /// Kernel by kernel such steps are in bf16, with the same weights; what is prefilled is in fp8 both ways.
 #[test]
+#[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn one_launch_with_weights_in_e4m3_gives_what_the_same_weights_in_bf16_give() {
-    match library::open(0) {
-        Ok(gpu) if gpu.has_fp8() => {
-            let bytes = (0..64 * 48 * 3).map(|b| (b * 7 % 251) as u8).collect();
-            let picture = Picture::from_rgb(64, 48, bytes).unwrap();
-            one_launch_is_as_kernels(Precision::Fp8(&[picture]));
-        }
-        _ => println!("left out: no GPU with fp8"),
-    }
+    let bytes = (0..64 * 48 * 3).map(|b| (b * 7 % 251) as u8).collect();
+    let picture = Picture::from_rgb(64, 48, bytes).unwrap();
+    one_launch_is_as_kernels(Precision::Fp8(&[picture]));
 }
 
 fn one_launch_is_as_kernels(precision: Precision<'_>) {
     let config = small();
     let mut whole = backend(&config, precision);
     let mut parts = backend(&config, precision).without_one_launch();
-    if !whole.has_one_launch() {
-        return println!("left out: this GPU has too little shared memory");
-    }
+    assert!(
+        whole.has_one_launch(),
+        "this GPU has too little shared memory"
+    );
     let prefix = config.prefix_positions();
     // Prompts first, whose keys and values the later steps read; own pages are full, half full and just begun.
     let prompts: Vec<_> = (0..32).map(|i| (i, 0, 1 + i % 3 * 16)).collect();

@@ -113,8 +113,9 @@ impl Case {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn all_ways_are_softmax_attention() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(5);
     for (head_dim, heads, length) in [
         (64, 3, 730),
@@ -139,8 +140,9 @@ fn all_ways_are_softmax_attention() {
 
 /// More than the GPU does at once, so that blocks go on to other heads and sequences.
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn many_heads_of_many_crops() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(6);
     for (sequences, length, heads, head_dim) in [(12, 729, 16, 72), (200, 65, 8, 64)] {
         let case = Case::new(

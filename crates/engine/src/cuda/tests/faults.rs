@@ -13,7 +13,7 @@ use std::{
 use cudarc::{driver::result, nvrtc::Ptx};
 use tokio::time::timeout;
 
-use super::whole::{cuda_on, gpu};
+use super::whole::cuda_on;
 use crate::{
     cuda::{
         compile::{Source, cubin},
@@ -171,17 +171,14 @@ fn in_another_process(name: &str) {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn a_fault_of_the_gpu_ends_its_engine_with_a_reason_and_nothing_hangs() {
-    if gpu(0) {
-        in_another_process("one_gpu_breaks");
-    }
+    in_another_process("one_gpu_breaks");
 }
 
 #[tokio::test]
+#[ignore = "needs two GPUs; run make test-gpu"]
 async fn a_fault_of_one_gpu_leaves_the_other_at_work() {
-    if !gpu(0) || !gpu(1) {
-        return;
-    }
     let directory = tempfile::tempdir().unwrap();
     let (never, now) = (directory.path().join("never"), directory.path().join("now"));
     let (first, mut first_end) = apart(0, &never).await;

@@ -13,7 +13,7 @@ use super::{
     Random, Rig,
     frames::{patches, picture},
     rig,
-    whole::{gpu, micro},
+    whole::micro,
 };
 use crate::{
     cuda::{
@@ -177,8 +177,9 @@ fn staged_patches(
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn frames_of_another_context_give_the_patches_of_the_host() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(11);
     let mut frames = Frames::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
     let stage = || FrameStage::new(&rig.stream, 64).unwrap();
@@ -202,11 +203,10 @@ fn frames_of_another_context_give_the_patches_of_the_host() {
 }
 
 #[test]
+#[ignore = "needs a GPU and the GStreamer plugin nvcodec; run make test-gpu"]
 fn frames_that_gstreamer_left_on_the_gpu_give_the_patches_of_the_host() {
-    let Some(rig) = rig() else { return };
-    let Some(pictures) = uploaded(20, take_frame) else {
-        return;
-    };
+    let rig = rig();
+    let pictures = uploaded(20, take_frame);
     assert_eq!(pictures.len(), 20);
     let mut frames = Frames::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
     let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
@@ -246,10 +246,8 @@ fn fetched(picture: &Picture) -> Picture {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn a_step_holds_such_frames_until_its_commit_and_encodes_all_of_them() {
-    if !gpu(0) {
-        return;
-    }
     let mut backend = micro();
     let other = Other::new(library::open(0).unwrap().context.cu_device(), 1);
     let on_host = picture(&mut Random::new(12), PixelFormat::Nv12, (1280, ROWS));

@@ -60,14 +60,11 @@ fn the_twin_rounds_as_the_format_says() {
     }
 }
 
-/// `None`, with a word, where the GPU has no fp8.
-fn rig_with_fp8() -> Option<Rig> {
-    let rig = rig()?;
-    if !rig.gpu.has_fp8() {
-        println!("left out: {} has no fp8", rig.gpu.name);
-        return None;
-    }
-    Some(rig)
+/// Panics where the GPU has no fp8.
+fn rig_with_fp8() -> Rig {
+    let rig = rig();
+    assert!(rig.gpu.has_fp8(), "{} has no fp8", rig.gpu.name);
+    rig
 }
 
 /// `launch` writes in e4m3 what lies in `out` in bf16, `stride` apart: `rows` rows of `width` values.
@@ -110,8 +107,9 @@ pub(super) fn assert_e4m3_too(
 }
 
 #[test]
+#[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn quantising_rounds_as_the_twin_does() {
-    let Some(rig) = rig_with_fp8() else { return };
+    let rig = rig_with_fp8();
     let mut random = Random::new(31);
     for (rows, width, exponent) in [(1, 8, 0), (37, 1152, -6), (5, 4304, 3)] {
         let (from, to) = (width + 16, width + 32);
@@ -186,8 +184,9 @@ fn quantised(x: &[f32], scale: f32) -> (Vec<u8>, Vec<f32>) {
 }
 
 #[test]
+#[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn products_of_e4m3_are_those_of_the_formula() {
-    let Some(rig) = rig_with_fp8() else { return };
+    let rig = rig_with_fp8();
     let mut random = Random::new(32);
     for (rows, outputs, inner) in [(17, 256, 256), (100, 1152, 592), (740, 384, 4304)] {
         let x = f32s(&random.values(rows * inner));
@@ -299,10 +298,9 @@ fn picture(seed: u64) -> Picture {
 }
 
 #[test]
+#[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn the_network_in_fp8_is_near_the_one_in_bf16() {
-    if rig_with_fp8().is_none() {
-        return;
-    }
+    rig_with_fp8();
     let embedded = model::load_model(&config::ModelSource::Embedded).unwrap();
     let mut few_layers = ModelConfig::default();
     few_layers.text.n_layers = 2;

@@ -62,8 +62,9 @@ pub(super) fn patches(
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn frames_become_the_patches_of_the_cpu() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(10);
     let config = VisionConfig::default();
     let mut frames = Frames::new(&rig.stream, &config, 64).unwrap();

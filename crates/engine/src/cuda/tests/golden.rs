@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::{
     inside::crops,
-    whole::{cuda_for_one, gpu, on_cpu},
+    whole::{cuda_for_one, on_cpu},
 };
 use crate::{
     cuda::{CudaBackend, Precision, network::Part},
@@ -122,10 +122,8 @@ fn assert_near(report: &Report, excused: impl Fn(&Beyond) -> bool) {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn small_sets_are_as_near_as_the_reference_in_bf16() {
-    if !gpu(0) {
-        return;
-    }
     for set in golden_sets() {
         let config = config(&set);
         let golden = SmallSet::read(&set);
@@ -170,10 +168,9 @@ fn small_sets_are_as_near_as_the_reference_in_bf16() {
 }
 
 #[test]
+#[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
 fn true_widths_are_as_near_as_the_reference_in_bf16() {
-    let Some(set) = golden_set("md2-full").filter(|_| gpu(0)) else {
-        return;
-    };
+    let set = golden_set("md2-full").expect("the whole golden data");
     let config = config(&set);
     let golden = FullSet::read(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();

@@ -116,7 +116,7 @@ fn golden_keys_lie_where_the_loader_puts_them() {
         for j in 0..ROTARY_DIM / 2 {
             assert_eq!(keys[turned_at(2 * j)] - first, j);
             assert_eq!(keys[turned_at(2 * j + 1)] - first, j + 16);
-            // As `kernels/rope_scatter.cu` turns them.
+            // As `kernels/rope_scatter.cu` rotates them.
             assert_eq!(turned_at(2 * j), j / 8 * 16 + j % 8);
             assert_eq!(turned_at(2 * j + 1), turned_at(2 * j) + 8);
         }

@@ -11,8 +11,9 @@ use crate::cuda::{
 };
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn layer_norms_are_those_of_the_formula() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(1);
     for (rows, width) in [(1, 64), (37, 1152), (3, 2048), (740, 2048)] {
         let (x, w, b) = (
@@ -60,8 +61,9 @@ fn gelu(x: f32) -> f32 {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn products_with_every_epilogue_are_those_of_the_formula() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(2);
     for (rows, outputs, inner) in [(1, 96, 64), (8, 1152, 592), (13, 208, 192), (100, 144, 72)] {
         let (x, w) = (random.values(rows * inner), random.values(outputs * inner));
@@ -133,8 +135,9 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn products_of_few_rows_are_those_of_the_formula() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(11);
     for (rows, outputs, inner) in [
         (1, 96, 64),
@@ -209,8 +212,9 @@ fn products_of_few_rows_are_those_of_the_formula() {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn tiles_are_stitched_and_pooled() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let mut random = Random::new(3);
     for (grid, margin, width) in [(6, 1, 64), (27, 4, 1152)] {
         let tokens = grid * grid;
@@ -278,8 +282,9 @@ fn tiles_are_stitched_and_pooled() {
 }
 
 #[test]
-fn inputs_are_embedded_by_their_kind_and_zombies_are_dead() {
-    let Some(rig) = rig() else { return };
+#[ignore = "needs a GPU; run make test-gpu"]
+fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
+    let rig = rig();
     let mut random = Random::new(4);
     let (width, vocab, coord_half, size_half) = (192, 10, 8, 12);
     let wte = random.values(vocab * width);
@@ -320,7 +325,7 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_dead() {
         bias: b.start(),
         half,
     };
-    let (out, dead) = (rig.room(7 * width), rig.ints(&[9; 7]));
+    let (out, is_zombie) = (rig.room(7 * width), rig.ints(&[9; 7]));
     let inputs = InputTables {
         kind: kind.start(),
         a: a.start(),
@@ -333,11 +338,14 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_dead() {
             decided.start(),
             table.start(),
             encoders,
-            (out.start(), dead.start()),
+            (out.start(), is_zombie.start()),
             (7, width),
         )
         .unwrap();
-    assert_eq!(dead.to_host(&rig.stream).unwrap(), [0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(
+        is_zombie.to_host(&rig.stream).unwrap(),
+        [0, 0, 0, 0, 0, 0, 1]
+    );
     let encode = |x: &[f32], (f, w, b): &(Vec<f32>, Vec<bf16>, Vec<bf16>)| -> Vec<f32> {
         let half = f.len() / x.len();
         let angle = |i: usize| {

@@ -82,8 +82,9 @@ fn run(rig: &Rig, products: &Products, case: &Case, epilogue: Epilogue) -> Vec<f
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn timed_algorithms_compute_the_formula_and_disturb_nothing() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let case = Case::new(&rig);
     let folder = tempfile::tempdir().unwrap();
     let products = products(&rig, folder.path());
@@ -98,8 +99,9 @@ fn timed_algorithms_compute_the_formula_and_disturb_nothing() {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn a_choice_is_kept_and_gives_the_same_bits() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let case = Case::new(&rig);
     let folder = tempfile::tempdir().unwrap();
     let out = rig.room(bucket(ROWS) * OUTPUTS);

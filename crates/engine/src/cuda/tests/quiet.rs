@@ -1,6 +1,6 @@
 //! When all shapes are known, a step is a few graphs: it decides the same, allocates nothing, and the host waits once for it.
 
-use super::whole::{gpu, micro};
+use super::whole::micro;
 use crate::{
     cuda::{CudaBackend, library, memory::Calls},
     scheduler::backend::{
@@ -84,10 +84,8 @@ fn run(
 
 /// Queued at first, recorded at the second time, launched as graphs then.
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn graphs_decide_as_what_they_recorded() {
-    if !gpu(0) {
-        return;
-    }
     let mut backend = micro();
     let picture = micro_picture(IMAGE);
     let vocab = micro_config().text.vocab_size;
@@ -100,10 +98,8 @@ fn graphs_decide_as_what_they_recorded() {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn steps_of_known_shapes_allocate_nothing_and_wait_once_each() {
-    if !gpu(0) {
-        return;
-    }
     let mut backend = micro();
     let picture = micro_picture(IMAGE);
     let vocab = micro_config().text.vocab_size;

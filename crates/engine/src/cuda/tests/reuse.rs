@@ -1,6 +1,6 @@
 //! Crops that are kept give the answers of crops that are encoded.
 
-use super::whole::{gpu, micro};
+use super::whole::micro;
 use crate::{
     cuda::CudaBackend,
     scheduler::backend::{
@@ -68,10 +68,8 @@ fn assert_alike(a: &[Picked], b: &[Picked]) {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn kept_crops_decide_as_encoded_ones() {
-    if !gpu(0) {
-        return;
-    }
     let mut backend = micro();
     let mut decide = |images: &[_]| decide(&mut backend, images);
     let (off, [all, _]) = decide(&[(None, false)]);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{Capacity, CudaBackend, Precision, library},
+    cuda::{Capacity, CudaBackend, Precision},
     model::{Found, ModelConfig, Weights},
     scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
     testing::{
@@ -17,17 +17,6 @@ use crate::{
     },
 };
 use spotter_core::{ManualClock, SystemClock};
-
-/// False, with a word, where there is no such GPU.
-pub(super) fn gpu(index: u32) -> bool {
-    match library::open(index) {
-        Ok(_) => true,
-        Err(error) => {
-            println!("left out: {error}");
-            false
-        }
-    }
-}
 
 fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
     cuda_on(0, config, weights)
@@ -118,10 +107,8 @@ pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
 }
 
 #[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn small_models_decide_as_on_the_cpu() {
-    if !gpu(0) {
-        return;
-    }
     let (mut near, mut all) = (0, 0);
     for set in golden_sets() {
         let config = config(&set);
@@ -191,10 +178,9 @@ fn small_models_decide_as_on_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
 fn true_widths_find_what_the_reference_finds() {
-    let Some(set) = golden_set("md2-full").filter(|_| gpu(0)) else {
-        return;
-    };
+    let set = golden_set("md2-full").expect("the whole golden data");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
     let mut backend = cuda(&config, weights);

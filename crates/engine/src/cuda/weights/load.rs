@@ -5,16 +5,16 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{Encoder, Linear, Norm};
+use super::{GpuEncoder, GpuLinear, GpuNorm};
 use crate::{
     cuda::{error::CudaError, kernels::TEXT_HEAD, memory::Buffer},
     model::{self, FloatFormat, Tensor, TensorData},
 };
 
 /// Copies weights to the GPU.
-pub struct Loader<'a>(pub &'a Arc<CudaStream>);
+pub struct GpuLoader<'a>(pub &'a Arc<CudaStream>);
 
-impl Loader<'_> {
+impl GpuLoader<'_> {
     /// Every block with `load`.
     pub fn each<T, U>(
         &self,
@@ -30,22 +30,22 @@ impl Loader<'_> {
     }
 
     /// A norm.
-    pub fn norm(&self, norm: model::Norm) -> Result<Norm, CudaError> {
-        Ok(Norm {
+    pub fn norm(&self, norm: model::Norm) -> Result<GpuNorm, CudaError> {
+        Ok(GpuNorm {
             weight: self.buffer(norm.weight)?,
             bias: self.buffer(norm.bias)?,
         })
     }
 
     /// A layer.
-    pub fn linear(&self, linear: model::Linear) -> Result<Linear, CudaError> {
+    pub fn linear(&self, linear: model::Linear) -> Result<GpuLinear, CudaError> {
         self.layer(&values(linear.weight), &linear.bias.into_f32())
     }
 
     /// A layer of weights `[outputs, inner]`, one bias for each output.
-    pub fn layer(&self, weight: &[bf16], bias: &[f32]) -> Result<Linear, CudaError> {
+    pub fn layer(&self, weight: &[bf16], bias: &[f32]) -> Result<GpuLinear, CudaError> {
         let rounded: Vec<bf16> = bias.iter().map(|&x| bf16::from_f32(x)).collect();
-        Ok(Linear {
+        Ok(GpuLinear {
             weight: Buffer::from_host(self.0, weight)?,
             bias: Buffer::from_host(self.0, &rounded)?,
             bias_f32: Buffer::from_host(self.0, bias)?,
@@ -56,7 +56,7 @@ impl Loader<'_> {
     }
 
     /// With zeros behind each row, up to a multiple of 8 values: what products ask for.
-    pub fn padded(&self, linear: model::Linear, inner: usize) -> Result<Linear, CudaError> {
+    pub fn padded(&self, linear: model::Linear, inner: usize) -> Result<GpuLinear, CudaError> {
         let weight = values(linear.weight);
         let padded = inner.next_multiple_of(8);
         let mut wide = vec![bf16::ZERO; weight.len() / inner * padded];
@@ -70,7 +70,7 @@ impl Loader<'_> {
     }
 
     /// Queries, keys and values with the pairs of each head together, then `b`.
-    pub fn stacked(&self, qkv: model::Linear, b: model::Linear) -> Result<Linear, CudaError> {
+    pub fn stacked(&self, qkv: model::Linear, b: model::Linear) -> Result<GpuLinear, CudaError> {
         let mut bias = with_pairs_together(&qkv.bias.into_f32(), 1);
         let outputs = bias.len();
         let weight = values(qkv.weight);
@@ -81,7 +81,7 @@ impl Loader<'_> {
     }
 
     /// Two layers whose results are added up as one: their inputs side by side.
-    pub fn side_by_side(&self, a: model::Linear, b: model::Linear) -> Result<Linear, CudaError> {
+    pub fn side_by_side(&self, a: model::Linear, b: model::Linear) -> Result<GpuLinear, CudaError> {
         let outputs = a.bias.len();
         let (wa, wb) = (values(a.weight), values(b.weight));
         let rows_a = wa.chunks_exact(wa.len() / outputs);
@@ -103,8 +103,8 @@ impl Loader<'_> {
         frequencies: Tensor,
         linear: model::Linear,
         inputs: usize,
-    ) -> Result<Encoder, CudaError> {
-        Ok(Encoder {
+    ) -> Result<GpuEncoder, CudaError> {
+        Ok(GpuEncoder {
             half: frequencies.len() / inputs,
             frequencies: Buffer::from_host(self.0, &frequencies.into_f32())?,
             linear: self.linear(linear)?,

@@ -77,10 +77,9 @@ async fn every_codec_is_decoded_and_sound_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a GPU and the GStreamer plugin nvcodec; run make test-gpu"]
 async fn what_a_gpu_decodes_stays_there_until_a_row_is_read() {
-    let Some(device) = device_map(&["nvh264dec", "cudaconvertscale"]) else {
-        return;
-    };
+    let device = device_map(&["nvh264dec", "cudaconvertscale"]);
     let pay = "x264enc tune=zerolatency speed-preset=ultrafast ! h264parse ! rtph264pay name=pay0";
     let url = serve(&format!("( {PICTURES} ! {pay} )"), None);
     for width in [320, 160] {
@@ -211,8 +210,9 @@ async fn lost_packets_are_counted_and_what_builds_on_them_is_not_shown() {
     watched.stop().await;
 }
 
-/// What takes frames over for the first GPU; `None`, with a line on stdout, where GStreamer lacks an element or no GPU works.
-fn device_map(elements: &[&str]) -> Option<DeviceMap> {
-    let is_ready = spotter_engine::testing::has_gpu() && testing::has_elements(elements);
-    is_ready.then_some(spotter_engine::cuda::take_frame)
+/// Takes frames over for the first GPU. Panics where GStreamer lacks an element or no GPU works.
+fn device_map(elements: &[&str]) -> DeviceMap {
+    spotter_engine::cuda::open(0).unwrap_or_else(|error| panic!("{error}"));
+    testing::need_elements(elements);
+    spotter_engine::cuda::take_frame
 }

@@ -1,0 +1,155 @@
+//! What all parts of the network run their layers with: the kernels and cuBLASLt, on one stream.
+
+use cudarc::driver::CudaStream;
+use half::bf16;
+use std::sync::Arc;
+
+use crate::cuda::{
+    error::CudaError,
+    fp8::InputSizes,
+    kernels::{Kernels, Rows, SkinnyTo, Values},
+    memory::Pointer,
+    products::{Epilogue, LinearAt, Product, Products},
+    weights::GpuLinear,
+};
+
+/// Queues products and kernels on one stream; nothing waits.
+pub struct LayerRunner {
+    pub kernels: Kernels,
+    products: Products,
+    /// Sizes of the layers' inputs, while fp8 is calibrated.
+    input_sizes: Option<InputSizes>,
+    /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. The parts in fp8 do not use it otherwise.
+    detour: Pointer<bf16>,
+}
+
+impl LayerRunner {
+    pub fn new(kernels: Kernels, products: Products, detour: Pointer<bf16>) -> Self {
+        Self {
+            kernels,
+            products,
+            input_sizes: None,
+            detour,
+        }
+    }
+
+    /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
+    pub fn product(&self, product: &Product) -> Result<(), CudaError> {
+        self.record_input_size(product)?;
+        let (Values::Bf16(x), Values::Bf16(out)) = (product.x, product.out) else {
+            return self.product_of_e4m3(product);
+        };
+        let (linear, rows) = (&product.linear, product.rows);
+        if !Kernels::is_skinny(linear, rows) {
+            return self.products.run(product);
+        }
+        let to = match product.epilogue {
+            Epilogue::Bias => SkinnyTo::Bf16(out),
+            Epilogue::BiasGelu => SkinnyTo::Gelu(out),
+            Epilogue::BiasAdd => SkinnyTo::Add(out),
+        };
+        self.kernels.skinny(linear, x, to, rows)
+    }
+
+    /// Queues `out = x w^T + bias` in f32, `[rows, outputs]`.
+    pub fn product_to_f32(
+        &self,
+        linear: &GpuLinear,
+        x: Rows,
+        out: Pointer<f32>,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let linear = linear.at();
+        match Kernels::is_skinny(&linear, rows) {
+            true => self.kernels.skinny(&linear, x, SkinnyTo::F32(out), rows),
+            false => self.products.run_to_f32(&linear, x, out, rows),
+        }
+    }
+
+    /// Plans these products, and those in bf16 that stand in for them. Blocks for some seconds the first time on a GPU.
+    pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
+        self.products.prepare(expected)?;
+        self.products.prepare(&self.detours(expected)?)
+    }
+
+    /// Collects from now on how large the inputs of these layers get.
+    pub fn watch(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        layers: Vec<LinearAt>,
+    ) -> Result<(), CudaError> {
+        self.input_sizes = Some(InputSizes::new(stream, layers.into_iter())?);
+        Ok(())
+    }
+
+    /// Ends the collection. Returns the largest input of each layer. Waits for the stream.
+    pub fn largest_inputs(&mut self, stream: &Arc<CudaStream>) -> Result<Vec<f32>, CudaError> {
+        match self.input_sizes.take() {
+            Some(sizes) => sizes.largest(stream),
+            None => Err(CudaError::Fp8("its inputs were not measured".into())),
+        }
+    }
+
+    /// The largest weight of each layer. Waits for the stream.
+    pub fn largest_weights(
+        &self,
+        stream: &Arc<CudaStream>,
+        layers: &[LinearAt],
+    ) -> Result<Vec<f32>, CudaError> {
+        let sizes = InputSizes::new(stream, layers.iter().copied())?;
+        for linear in layers {
+            if let Some(into) = sizes.of(linear) {
+                let rows = Rows::packed(linear.weight, linear.inner);
+                let shape = (linear.outputs, linear.inner);
+                self.kernels.largest(rows, into, shape)?;
+            }
+        }
+        sizes.largest(stream)
+    }
+
+    /// While inputs are measured, measures those of a product. The MLP's first layer reads the same rows as queries, keys and
+    /// values, or fewer.
+    fn record_input_size(&self, product: &Product) -> Result<(), CudaError> {
+        let sizes = self.input_sizes.as_ref();
+        match (sizes.and_then(|s| s.of(&product.linear)), product.x) {
+            (Some(into), Values::Bf16(x)) => {
+                let shape = (product.rows, product.linear.inner);
+                self.kernels.largest(x, into, shape)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues a product whose inputs are in e4m3. Where cuBLASLt does not write e4m3 itself, it writes bf16, and a kernel
+    /// makes e4m3 of it.
+    fn product_of_e4m3(&self, product: &Product) -> Result<(), CudaError> {
+        let Values::E4m3(to, scale) = product.out else {
+            return self.products.run(product);
+        };
+        if self.products.takes(product)? {
+            return self.products.run(product);
+        }
+        let (wide, rows) = self.in_bf16(product);
+        self.products.run(&wide)?;
+        let shape = (product.rows, product.linear.outputs);
+        self.kernels.quantise(rows, (to, scale), shape)
+    }
+
+    /// The product with its result in bf16, and where that result is.
+    fn in_bf16(&self, product: &Product) -> (Product, Rows) {
+        let rows = Rows::packed(self.detour, product.linear.outputs);
+        let out = Values::Bf16(rows);
+        (Product { out, ..*product }, rows)
+    }
+
+    /// Products in bf16 that stand in for those of `expected` whose e4m3 results cuBLASLt does not write.
+    fn detours(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
+        let mut detours = Vec::new();
+        for product in expected {
+            if matches!(product.out, Values::E4m3(..)) && !self.products.takes(product)? {
+                detours.push(self.in_bf16(product).0);
+            }
+        }
+        Ok(detours)
+    }
+}

@@ -1,0 +1,413 @@
+//! Embedded inputs and image tokens to hidden states: the text decoder with its KV cache.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use half::bf16;
+
+use super::{Tables, runner::LayerRunner};
+use crate::{
+    cuda::{
+        decode::OneLaunchDecoder,
+        error::CudaError,
+        fp8::TextFp8,
+        kernels::{
+            DecodeStates, DecodeTables, InputTables, Kernels, LayerCache, PAGE, Parts, ROWS_MAX,
+            Rows, TEXT_HEAD, TILE, Values,
+        },
+        library::Gpu,
+        memory::{Buffer, Pointer},
+        products::{Epilogue, LinearAt, Product, bucket},
+        program::{Counts, Layout},
+        record::Record,
+        weights::GpuTextWeights,
+    },
+    model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
+    scheduler::backend::Limits,
+};
+
+/// Kernel by kernel, steps of up to so many positions are in bf16: reading the weights limits their speed. Where a GPU can run
+/// them as one launch (`decode`), they are in fp8 too.
+const POSITIONS_IN_BF16: usize = ROWS_MAX;
+/// Positions of prompts and drafts beside an image in its first step, at most, for most looks.
+const BESIDE_IMAGE: usize = 64;
+/// Positions in a step without images, at most, for most steps.
+const ROWS_ALONE: usize = 512;
+/// Products of fewer rows are not cuBLASLt's, or are planned in no time.
+const ROWS_LEAST: usize = 17;
+
+/// Parts that each prefix is read in: few tiles are split, so that all multiprocessors read.
+fn splits(tiles: usize) -> usize {
+    match tiles {
+        0..=2 => 12,
+        3..=8 => 4,
+        9..=32 => 2,
+        _ => 1,
+    }
+}
+
+/// The most parts that a step with up to `tiles` tiles has.
+fn parts_max(tiles: usize) -> usize {
+    (0..=tiles)
+        .map(|tiles| tiles * splits(tiles))
+        .max()
+        .unwrap_or(0)
+}
+
+/// What the heads read of the decoder, and a buffer that they may overwrite.
+#[derive(Clone, Copy)]
+pub struct DecodedStates {
+    /// `[positions, width]`, after the last block, before `post_ln`.
+    pub hidden: Pointer<bf16>,
+    /// `[positions, width]`: the decoder is done with it.
+    pub scratch: Pointer<bf16>,
+    /// `[positions]`: 1 where the row had ended before this step.
+    pub is_zombie: Pointer<i32>,
+}
+
+/// The text decoder: its weights, the KV cache, and the buffers between its layers. Rows are positions.
+pub struct TextDecoder {
+    stream: Arc<CudaStream>,
+    config: TextConfig,
+    image_tokens: usize,
+    prefix_positions: usize,
+    images_max: usize,
+    bos_id: usize,
+    weights: GpuTextWeights,
+    /// Set where products of many rows are in fp8.
+    fp8: Option<TextFp8>,
+    /// For steps of few positions, where the GPU and the model allow it.
+    one_launch: Option<OneLaunchDecoder>,
+    /// `[layers][pages, heads, 16, 64]`.
+    pub(super) keys: Buffer<bf16>,
+    pub(super) values: Buffer<bf16>,
+    pub(super) layer_values: usize,
+    /// Cosine and sine of each position's angles, `[context][16][2]`.
+    rope_cos_sin: Buffer<f32>,
+    pub(super) hidden: Buffer<bf16>,
+    normed: Buffer<bf16>,
+    qkv: Buffer<bf16>,
+    /// Attention's result beside the MLP's inner values.
+    mix: Buffer<bf16>,
+    part_values: Buffer<f32>,
+    part_masses: Buffer<f32>,
+    is_zombie: Buffer<i32>,
+}
+
+impl TextDecoder {
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        gpu: &Gpu,
+        kernels: &Kernels,
+        config: &ModelConfig,
+        weights: GpuTextWeights,
+        limits: &Limits,
+        layout: &Layout,
+    ) -> Result<Self, CudaError> {
+        let text = &config.text;
+        let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
+        let floats = |values: usize| Buffer::<f32>::zeros(stream, values);
+        let layer_values = limits.pages * text.n_heads * PAGE * TEXT_HEAD;
+        let positions = layout.positions;
+        let tile_parts = parts_max(layout.tiles) * text.n_heads * TILE;
+        Ok(Self {
+            one_launch: OneLaunchDecoder::new(
+                stream,
+                gpu,
+                kernels,
+                text,
+                &weights.blocks,
+                layer_values,
+            )?,
+            stream: Arc::clone(stream),
+            image_tokens: config.image_tokens(),
+            prefix_positions: config.prefix_positions(),
+            images_max: limits.images,
+            bos_id: config.tokenizer.bos_id as usize,
+            weights,
+            fp8: None,
+            keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
+            values: Buffer::zeros(stream, text.n_layers * layer_values)?,
+            layer_values,
+            rope_cos_sin: Buffer::from_host(stream, &rope_cos_sin(text.max_context))?,
+            hidden: zeros(positions, text.dim)?,
+            normed: zeros(positions, text.dim)?,
+            qkv: zeros(positions, 3 * text.dim)?,
+            mix: zeros(positions, text.dim + text.ff_dim)?,
+            part_values: floats(tile_parts * TEXT_HEAD)?,
+            part_masses: floats(tile_parts * 2)?,
+            is_zombie: Buffer::zeros(stream, positions)?,
+            config: text.clone(),
+        })
+    }
+
+    pub fn states(&self) -> DecodedStates {
+        DecodedStates {
+            hidden: self.hidden.start(),
+            scratch: self.normed.start(),
+            is_zombie: self.is_zombie.start(),
+        }
+    }
+
+    /// A buffer that steps of many positions in fp8 do not use.
+    pub fn unused_in_fp8(&self) -> Pointer<bf16> {
+        self.mix.start()
+    }
+
+    /// True when all blocks of the step are one launch.
+    pub fn is_one_launch(&self, counts: &Counts) -> bool {
+        self.one_launch.as_ref().is_some_and(|d| d.takes(counts))
+    }
+
+    /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.
+    pub fn forward(
+        &self,
+        runner: &LayerRunner,
+        tables: Tables<'_>,
+        counts: &Counts,
+        image_tokens: Pointer<bf16>,
+        decided: Pointer<Record>,
+    ) -> Result<(), CudaError> {
+        let (layout, width, rows) = (tables.layout, self.config.dim, counts.row_positions);
+        let inputs = InputTables {
+            kind: tables.at(layout.kind),
+            a: tables.at(layout.a),
+            b: tables.at(layout.b),
+        };
+        let encoders = (
+            self.weights.coord_encoder.at(),
+            self.weights.size_encoder.at(),
+        );
+        let wte = self.weights.wte.start();
+        if rows > 0 {
+            let out = (self.hidden.start(), self.is_zombie.start());
+            runner
+                .kernels
+                .embed(&inputs, decided, wte, encoders, out, (rows, width))?;
+        }
+        if counts.images > 0 {
+            let bos = wte.at(self.bos_id * width);
+            let to = self.hidden.start().at(rows * width);
+            let shape = (counts.images, self.image_tokens, width);
+            runner.kernels.place_images(image_tokens, bos, to, shape)?;
+        }
+        if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.takes(counts)) {
+            return self.forward_in_one_launch(runner, decoder, tables, counts);
+        }
+        for layer in 0..self.weights.blocks.len() {
+            self.block(runner, layer, tables, counts)?;
+        }
+        Ok(())
+    }
+
+    /// Products of most steps; rare steps plan theirs when they come. All blocks have the same shapes.
+    pub fn expected_products(&self) -> Vec<Product> {
+        if self.weights.blocks.is_empty() {
+            return Vec::new();
+        }
+        let prefix = self.prefix_positions;
+        let with_images = (1..=self.images_max)
+            .flat_map(|images| images * prefix..=images * (prefix + BESIDE_IMAGE));
+        let positions = with_images.chain(ROWS_LEAST..=ROWS_ALONE);
+        let products = |rows| {
+            self.block_products(
+                0,
+                BlockRows {
+                    all: rows,
+                    deep: rows,
+                },
+            )
+        };
+        positions.flat_map(products).collect()
+    }
+
+    /// The layers of all blocks, two each.
+    pub fn block_layers(&self) -> Vec<LinearAt> {
+        let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
+        layers.map(|linear| linear.at()).collect()
+    }
+
+    /// Runs the blocks in fp8 from now on. `inputs` and `weights` are the largest sizes of the layers of
+    /// [`block_layers`](Self::block_layers).
+    pub fn quantise(
+        &mut self,
+        runner: &LayerRunner,
+        inputs: &[f32],
+        weights: &[f32],
+    ) -> Result<(), CudaError> {
+        let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
+        for (linear, &largest) in layers.zip(weights) {
+            linear.quantise(&self.stream, &runner.kernels, largest)?;
+        }
+        let positions = self.hidden.start().len() / self.config.dim;
+        let fp8 = TextFp8::new(&self.stream, &self.config, positions, inputs)?;
+        if let Some(decoder) = &mut self.one_launch {
+            let blocks = &self.weights.blocks;
+            decoder.quantise(&self.stream, blocks, |block| fp8.scales(block))?;
+        }
+        self.fp8 = Some(fp8);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn keep_blocks(&mut self, count: usize) {
+        self.weights.blocks.truncate(count);
+    }
+
+    #[cfg(test)]
+    pub fn forget_one_launch(&mut self) {
+        self.one_launch = None;
+    }
+
+    #[cfg(test)]
+    pub fn has_one_launch(&self) -> bool {
+        self.one_launch.is_some()
+    }
+
+    fn forward_in_one_launch(
+        &self,
+        runner: &LayerRunner,
+        decoder: &OneLaunchDecoder,
+        tables: Tables<'_>,
+        counts: &Counts,
+    ) -> Result<(), CudaError> {
+        let states = DecodeStates {
+            hidden: self.hidden.start(),
+            queries: self.qkv.start(),
+            mix: self.mix.start(),
+        };
+        let cache = LayerCache {
+            keys: self.keys.start(),
+            values: self.values.start(),
+        };
+        let tables = DecodeTables {
+            position: tables.at(tables.layout.position),
+            slot: tables.at(tables.layout.slot),
+            rope_cos_sin: self.rope_cos_sin.start(),
+            prefix: tables.prefix(),
+            own: tables.own(),
+        };
+        decoder.run(
+            &runner.kernels,
+            states,
+            (cache, &tables),
+            self.parts(counts),
+            counts,
+        )
+    }
+
+    fn parts(&self, counts: &Counts) -> Parts {
+        Parts {
+            values: self.part_values.start(),
+            masses: self.part_masses.start(),
+            splits: splits(counts.tiles),
+        }
+    }
+
+    /// One block: `hidden += attention(n) + mlp(n)` with `n = norm(hidden)`. Of the last one, images need keys and values
+    /// only.
+    fn block(
+        &self,
+        runner: &LayerRunner,
+        layer: usize,
+        tables: Tables<'_>,
+        counts: &Counts,
+    ) -> Result<(), CudaError> {
+        let (layout, kernels) = (tables.layout, &runner.kernels);
+        let (width, heads) = (self.config.dim, self.config.n_heads);
+        let prefix = self.prefix_positions;
+        let rows = counts.row_positions;
+        let all = rows + counts.images * prefix;
+        let last = layer + 1 == self.weights.blocks.len();
+        let deep = if last { rows } else { all };
+        let block = &self.weights.blocks[layer];
+        let [qkv, fc1, out] = self.block_products(layer, BlockRows { all, deep });
+        let (hidden, mix) = (self.hidden.start(), out.x);
+        let cache = LayerCache {
+            keys: self.keys.start().at(layer * self.layer_values),
+            values: self.values.start().at(layer * self.layer_values),
+        };
+        kernels.layer_norm(hidden, block.ln.at(), qkv.x, (all, width))?;
+        runner.product(&qkv)?;
+        let qkv = Rows::packed(self.qkv.start(), 3 * width);
+        let places = (tables.at(layout.position), tables.at(layout.slot));
+        let rope_cos_sin = self.rope_cos_sin.start();
+        kernels.rope_scatter(qkv.start, places, rope_cos_sin, cache, (all, heads))?;
+        if deep == 0 {
+            return Ok(());
+        }
+        if deep > rows {
+            let images = (counts.images, prefix);
+            let head = (heads, TEXT_HEAD);
+            kernels.attend_dense(qkv.from(rows), mix.from(rows), images, head)?;
+        }
+        if rows > 0 {
+            // Rows to the cache: their images' prefixes, then themselves.
+            let parts = self.parts(counts);
+            if counts.tiles > 0 {
+                let shape = (counts.tiles, heads);
+                kernels.attend_prefix(qkv.start, cache, &tables.prefix(), parts, shape)?;
+            }
+            let shape = (rows, heads);
+            kernels.attend_own(qkv.start, cache, &tables.own(), parts, mix, shape)?;
+        }
+        runner.product(&fc1)?;
+        runner.product(&out)
+    }
+
+    /// Inputs of a block in a step of `positions`: normed states, and attention's result beside the MLP's inner values.
+    fn block_inputs(&self, block: usize, positions: usize) -> [Values; 2] {
+        match &self.fp8 {
+            Some(fp8) if positions > POSITIONS_IN_BF16 => fp8.inputs(block),
+            _ => [
+                Values::bf16(self.normed.start(), self.config.dim),
+                Values::bf16(self.mix.start(), self.config.dim + self.config.ff_dim),
+            ],
+        }
+    }
+
+    /// The products of a block: queries, keys and values of all positions; the MLP's first layer of the deep ones; attention's
+    /// projection and the MLP's second layer at once.
+    fn block_products(&self, layer: usize, positions: BlockRows) -> [Product; 3] {
+        let BlockRows { all, deep } = positions;
+        let width = self.config.dim;
+        let hidden = Values::bf16(self.hidden.start(), width);
+        let attention = Values::bf16(self.qkv.start(), 3 * width);
+        let [normed, mix] = self.block_inputs(layer, all);
+        let block = &self.weights.blocks[layer];
+        let inner = mix.behind(width);
+        [
+            (block.qkv(), normed, attention, all, Epilogue::Bias),
+            (block.fc1(), normed, inner, deep, Epilogue::BiasGelu),
+            (block.proj_fc2.at(), mix, hidden, deep, Epilogue::BiasAdd),
+        ]
+        .map(|(linear, x, out, rows, epilogue)| Product {
+            linear,
+            x,
+            out,
+            rows,
+            epilogue,
+        })
+    }
+}
+
+/// Positions that a block computes.
+#[derive(Clone, Copy)]
+struct BlockRows {
+    /// Positions that get keys and values.
+    all: usize,
+    /// The first of them: positions whose hidden states go on.
+    deep: usize,
+}
+
+/// `[context][16][2]`: cosine and sine of `position * theta^(-2j/32)` (docs/moondream.md section 5).
+fn rope_cos_sin(context: usize) -> Vec<f32> {
+    let pairs = ROTARY_DIM / 2;
+    let angle = |position: usize, j: usize| {
+        position as f32 * ROPE_THETA.powf(-2.0 * j as f32 / ROTARY_DIM as f32)
+    };
+    (0..context)
+        .flat_map(|position| (0..pairs).map(move |j| angle(position, j)))
+        .flat_map(|angle| [angle.cos(), angle.sin()])
+        .collect()
+}
