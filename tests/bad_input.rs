@@ -300,7 +300,7 @@ fn a_broker_that_comes_back_is_told_everything_again() {
     consumer.wait_for("/count/car", |_| true);
     drop(consumer);
     drop(first);
-    daemon.stderr.wait_for("broker away");
+    daemon.stderr.wait_for("broker unavailable");
     site.keeps_looking();
 
     // It remembers nothing.
@@ -337,7 +337,7 @@ fn a_stop_is_obeyed_whatever_is_going_on() {
     let daemon = site.run();
     let connection = connected.recv_timeout(support::PATIENCE);
     connection.expect("the daemon connects to the camera");
-    daemon.stderr.wait_for("broker away");
+    daemon.stderr.wait_for("broker unavailable");
     ends_well(daemon);
 
     // While it looks.

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use spotter_core::{Capture, StageTimes, Picture, Prompt, PromptId, Task};
+use spotter_core::{Capture, Picture, Prompt, PromptId, StageTimes, Task};
 
 fn ms(ms: f64) -> Mono {
     Mono::from_nanos((ms * 1e6) as u64)

@@ -12,7 +12,7 @@ use crate::{
     report::to_json,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, NormPoint, Location, PromptId, Refusal, RefusalCode,
+    CameraId, EndReason, Event, EventStep, Location, NormPoint, PromptId, Refusal, RefusalCode,
     Setting, UpdateReason, WallTime,
 };
 

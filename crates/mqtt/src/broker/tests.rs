@@ -19,7 +19,7 @@ use super::{
     rig::{Listener, Mosquitto, PATIENCE},
 };
 use crate::{
-    CameraHealth, ConfigReport, Daemon, Identity, Info, Presence, Publisher, Update,
+    CameraHealth, ConfigReport, DaemonInfo, Identity, Info, Presence, Publisher, Update,
     detection::tests::detection,
 };
 use spotter_core::{
@@ -32,7 +32,6 @@ mod again;
 mod books;
 mod heard;
 mod limits;
-mod moves;
 mod outages;
 mod scripted;
 mod second;
@@ -70,7 +69,7 @@ fn ids() -> (CameraId, PromptId) {
 
 fn info() -> Info {
     Info {
-        daemon: Daemon {
+        daemon: DaemonInfo {
             name: "spotter".into(),
             version: "0.1.0".into(),
         },
@@ -273,7 +272,7 @@ async fn a_refused_login_is_said_clearly_and_a_right_one_works() {
         panic!()
     };
     assert!(
-        reason.contains("refused the login") && !reason.contains("wrong"),
+        reason.contains("rejected the login") && !reason.contains("wrong"),
         "{reason}"
     );
     settings.password = Some(Secret::new("right".into()));
