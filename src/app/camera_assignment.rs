@@ -1,7 +1,7 @@
 //! Assigns each camera to one engine. Pure.
 //!
 //! A camera stays with one engine, because what an engine keeps of a camera (drafts of its answers, features of its tiles, the
-//! order of its looks) is of use on that engine only. Camera `i` of the file goes to engine `i mod n`, so that the file shows
+//! order of its looks) is of use on that engine only. CameraConfig `i` of the file goes to engine `i mod n`, so that the file shows
 //! where a camera runs, and no engine has two cameras more than another. After a restart with another configuration a camera
 //! keeps its engine as long as the numbers stay even; only new cameras, and those that are one too many, are assigned again.
 //!
@@ -57,9 +57,9 @@ pub fn assign_new_cameras(current: &[Option<usize>], running: &[bool]) -> Vec<us
 /// How many cameras each engine has, and may have.
 struct EngineLoads {
     cameras: Vec<usize>,
-    /// Every engine gets so many,
+    /// Every engine gets this number,
     each: usize,
-    /// and so many engines get one more.
+    /// and this number of engines get one more.
     remainder: usize,
 }
 

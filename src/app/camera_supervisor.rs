@@ -15,8 +15,8 @@ use spotter_mqtt::{CameraHealth, Off, Publisher, Update};
 
 /// Grace for closing the session of a camera that was removed from the configuration.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
-/// An abandoned pipeline keeps its threads and memory, and may keep its session on the camera. After so many only a new
-/// process frees them.
+/// An abandoned pipeline keeps its threads and memory, and may keep its session on the camera. This many
+/// need a new process.
 const ABANDONED_MAX: u32 = 8;
 
 /// A camera was switched on or off. A lost connection is neither.
@@ -36,7 +36,7 @@ pub struct CameraSupervisor {
 
 struct SupervisedCamera {
     /// The effective configuration.
-    camera: config::Camera,
+    camera: config::CameraConfig,
     handle: CameraHandle,
     health: watch::Receiver<Health>,
     /// The error of the engine that it had.
@@ -54,7 +54,7 @@ struct SupervisedCamera {
 impl CameraSupervisor {
     /// Starts every camera; does not wait for connections.
     pub fn start(
-        cameras: &[config::Camera],
+        cameras: &[config::CameraConfig],
         engines: &EngineSupervisor,
         clock: &Arc<dyn Clock>,
     ) -> Self {
@@ -71,7 +71,7 @@ impl CameraSupervisor {
     /// of removed cameras are closed in the background. `engines` have the new cameras already.
     pub async fn set_cameras(
         &mut self,
-        cameras: &[config::Camera],
+        cameras: &[config::CameraConfig],
         engines: &EngineSupervisor,
         clock: &Arc<dyn Clock>,
     ) {
@@ -193,7 +193,7 @@ impl CameraSupervisor {
 impl SupervisedCamera {
     /// `None` for a camera that the engines do not know.
     fn start(
-        camera: &config::Camera,
+        camera: &config::CameraConfig,
         engines: &EngineSupervisor,
         clock: &Arc<dyn Clock>,
     ) -> Option<Self> {
@@ -203,7 +203,7 @@ impl SupervisedCamera {
         Some(Self::new(camera, handle))
     }
 
-    fn new(camera: &config::Camera, handle: CameraHandle) -> Self {
+    fn new(camera: &config::CameraConfig, handle: CameraHandle) -> Self {
         Self {
             camera: camera.clone(),
             health: handle.health(),
@@ -217,7 +217,7 @@ impl SupervisedCamera {
         }
     }
 
-    async fn apply(&mut self, camera: &config::Camera, engines: &EngineSupervisor) {
+    async fn apply(&mut self, camera: &config::CameraConfig, engines: &EngineSupervisor) {
         if !is_same_stream(&self.camera, camera) {
             let device = engines.device_map(&camera.id);
             self.handle.change(camera, device).await;
@@ -315,8 +315,8 @@ impl SupervisedCamera {
 }
 
 /// Whether two configurations connect to a camera and decode it in the same way.
-fn is_same_stream(a: &config::Camera, b: &config::Camera) -> bool {
-    let stream = |camera: &config::Camera| {
+fn is_same_stream(a: &config::CameraConfig, b: &config::CameraConfig) -> bool {
+    let stream = |camera: &config::CameraConfig| {
         (
             camera.width,
             camera.stall,

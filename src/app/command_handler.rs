@@ -22,8 +22,8 @@ use super::{
     pending_questions::{PendingQuestions, SettledQuestion},
 };
 use spotter_core::{
-    CameraId, Clock, Command, LogLevel, Mono, Outcome, Refusal, RefusalCode, Repeats, Setting,
-    Wanted,
+    CameraId, Clock, Command, LogLevel, LogThrottle, Mono, Outcome, Refusal, RefusalCode,
+    RequestedInfo, Setting,
 };
 use spotter_events::control::{Known, Repeated};
 use spotter_mqtt as publish;
@@ -31,7 +31,7 @@ use spotter_mqtt::{
     Asked, Heard, Inbound, Publisher, Reply, ReplyTo, Update, Value, discovery::birth_topic,
 };
 
-/// Retained commands on at most so many topics are logged per minute; all are counted.
+/// Bound of the topics whose retained commands are logged per minute; all are counted.
 const LOGGED_TOPICS_MAX: usize = 64;
 
 /// The state of commands that are being executed or were executed in the last minutes.
@@ -42,7 +42,7 @@ pub struct CommandHandler {
     questions: PendingQuestions<Requester>,
     /// Requests of the last minutes, by their ids: a repeated request gets the first reply.
     recent: Repeated<Reply>,
-    retained_topics: Repeats<String>,
+    retained_topics: LogThrottle<String>,
     /// The usual log level is restored then.
     log_level_until: Option<Mono>,
 }
@@ -103,7 +103,7 @@ impl CommandHandler {
             logging,
             questions: PendingQuestions::default(),
             recent: Repeated::default(),
-            retained_topics: Repeats::of_at_most(LOGGED_TOPICS_MAX),
+            retained_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
             log_level_until: None,
         }
     }
@@ -130,7 +130,7 @@ impl CommandHandler {
         self.publisher.ignore_retained();
         let suppressed = self
             .retained_topics
-            .tell(topic.to_owned(), self.clock.now());
+            .admit(topic.to_owned(), self.clock.now());
         if let Some(suppressed) = suppressed {
             let suppressed = (suppressed > 0).then_some(suppressed);
             tracing::warn!(
@@ -207,9 +207,9 @@ impl CommandHandler {
             }
             Command::Get { what } => {
                 let value = match what {
-                    Wanted::Info => Value::Info(Box::new(context.reporter.info().clone())),
-                    Wanted::Settings => Value::Settings(context.config.settings()),
-                    Wanted::Overrides => Value::Overrides(context.config.differences()),
+                    RequestedInfo::Info => Value::Info(Box::new(context.reporter.info().clone())),
+                    RequestedInfo::Settings => Value::Settings(context.config.settings()),
+                    RequestedInfo::Overrides => Value::Overrides(context.config.differences()),
                 };
                 self.reply(requester, Ok(value));
             }

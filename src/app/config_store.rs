@@ -13,7 +13,9 @@ use std::path::PathBuf;
 
 use spotter_core::{
     CameraId, Command, Mono, Refusal, Setting,
-    config::{self, Camera, Config, Environment, Loaded, Overrides as OverridesPolicy, Problems},
+    config::{
+        self, CameraConfig, Config, ConfigProblems, Environment, Loaded, OverridePersistence,
+    },
 };
 use spotter_events::control::{self, Changed, Lapsed, Layer, Store};
 
@@ -24,7 +26,7 @@ pub struct ConfigStore {
     layer: Layer,
     /// `None`: overrides do not survive a restart of the process.
     overrides_file: Option<Store>,
-    effective_cameras: Vec<Camera>,
+    effective_cameras: Vec<CameraConfig>,
 }
 
 impl ConfigStore {
@@ -33,15 +35,15 @@ impl ConfigStore {
     pub fn open(path: PathBuf, file: Config, now: Mono) -> Self {
         let overrides_file = Store::new(file.node.state_dir.clone());
         let stored = match file.mqtt.overrides {
-            OverridesPolicy::Keep => overrides_file.load(),
-            OverridesPolicy::Forget => overrides_file.forget().map(|()| Default::default()),
+            OverridePersistence::Keep => overrides_file.load(),
+            OverridePersistence::Forget => overrides_file.forget().map(|()| Default::default()),
         };
         let (overrides, revisions) = stored.unwrap_or_else(|error| {
             tracing::error!("{error}");
             Default::default()
         });
         let (layer, lapsed) = Layer::new(file.cameras.clone(), overrides, revisions);
-        let keeps = file.mqtt.overrides == OverridesPolicy::Keep;
+        let keeps = file.mqtt.overrides == OverridePersistence::Keep;
         let mut store = Self {
             path,
             file,
@@ -55,7 +57,7 @@ impl ConfigStore {
     }
 
     /// Reads the file again; nothing changes here. Blocks on the disk.
-    pub fn read_file(&self) -> Result<Loaded, Problems> {
+    pub fn read_file(&self) -> Result<Loaded, ConfigProblems> {
         config::load(&self.path, &Environment::process())
     }
 
@@ -69,16 +71,16 @@ impl ConfigStore {
         self.file.with_cameras(self.effective_cameras.clone())
     }
 
-    pub fn cameras(&self) -> &[Camera] {
+    pub fn cameras(&self) -> &[CameraConfig] {
         &self.effective_cameras
     }
 
     /// The file's cameras with the overrides that are stored, and without those that end by themselves.
-    pub fn stored_cameras(&self) -> Vec<Camera> {
+    pub fn stored_cameras(&self) -> Vec<CameraConfig> {
         self.layer.kept_cameras()
     }
 
-    pub fn camera(&self, id: &CameraId) -> Result<&Camera, Refusal> {
+    pub fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {
         let mut cameras = self.effective_cameras.iter();
         let camera = cameras.find(|camera| camera.id == *id);
         camera.ok_or_else(|| Refusal::no_camera(id))
@@ -124,7 +126,7 @@ impl ConfigStore {
 
     /// The values of each camera that a command may change. Prompts that end by themselves are not among them.
     pub fn settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
-        let settings = |camera: &Camera| (camera.id.clone(), control::all(camera));
+        let settings = |camera: &CameraConfig| (camera.id.clone(), control::all(camera));
         self.stored_cameras().iter().map(settings).collect()
     }
 

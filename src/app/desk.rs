@@ -11,8 +11,8 @@ use super::{
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Clock, EndReason, FoundObject, Frame, Outcome, PromptId, Repeats,
-    config::Camera,
+    Answer, AnswerBody, CameraId, Clock, EndReason, FoundObject, Frame, LogThrottle, Outcome,
+    PromptId, config::CameraConfig,
 };
 use spotter_events::track::{self, Change, News, Object, Sighting, Tracker};
 use spotter_mqtt as publish;
@@ -25,7 +25,7 @@ pub struct Desk {
     model: Arc<str>,
     clock: Arc<dyn Clock>,
     board: Board,
-    failures: Repeats<CameraId>,
+    failures: LogThrottle<CameraId>,
     pictures: Pictures,
     sampler: Arc<Sampler>,
     cameras: Vec<CameraId>,
@@ -34,7 +34,7 @@ pub struct Desk {
 impl Desk {
     /// Nothing is believed yet, and the world is told so. `model` answers, `boot` names the run of the daemon.
     pub fn new(
-        (cameras, pictures): (&[Camera], Pictures),
+        (cameras, pictures): (&[CameraConfig], Pictures),
         (publisher, sampler): (Publisher, Arc<Sampler>),
         (model, boot): (Arc<str>, Arc<str>),
         clock: Arc<dyn Clock>,
@@ -46,7 +46,7 @@ impl Desk {
             model,
             clock,
             board,
-            failures: Repeats::default(),
+            failures: LogThrottle::default(),
             pictures,
             sampler,
             cameras: ids(cameras),
@@ -86,7 +86,7 @@ impl Desk {
             Outcome::Failed(look, reason) => {
                 self.tracker.unanswered(&look);
                 let camera = &look.frame.camera;
-                if let Some(untold) = self.failures.tell(camera.clone(), self.clock.now()) {
+                if let Some(untold) = self.failures.admit(camera.clone(), self.clock.now()) {
                     let untold = (untold > 0).then_some(untold);
                     tracing::warn!(%camera, reason, untold, "a look failed");
                 }
@@ -121,7 +121,7 @@ impl Desk {
     }
 
     /// These are the cameras from now on, as they are now: what is known of prompts that stay is kept.
-    pub fn change(&mut self, cameras: &[Camera], retain_snapshots: bool) {
+    pub fn change(&mut self, cameras: &[CameraConfig], retain_snapshots: bool) {
         let wall = self.clock.wall();
         let before = std::mem::replace(&mut self.cameras, ids(cameras));
         let mut changes = Vec::new();
@@ -235,7 +235,7 @@ impl Desk {
     }
 }
 
-fn ids(cameras: &[Camera]) -> Vec<CameraId> {
+fn ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
     cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 

@@ -45,7 +45,7 @@ pub enum EngineHost {
 pub struct EngineOrder {
     pub device: Device,
     /// `[model]`
-    pub settings: config::Model,
+    pub settings: config::ModelConfig,
     /// The longest look that the cameras can produce; the engine is measured with it.
     pub tasks: Vec<Task>,
 }
@@ -157,10 +157,10 @@ mod tests {
                 },
                 memory_bytes: 150_754_820_096,
             },
-            settings: config::Model {
+            settings: config::ModelConfig {
                 gpus: vec![0, 1],
                 tile_difference: 2.5,
-                ..config::Model::of(config::ModelSource::Directory("/models/md2".into()))
+                ..config::ModelConfig::of(config::ModelSource::Directory("/models/md2".into()))
             },
             tasks: vec![Task::Detect {
                 object: "car".into(),

@@ -15,7 +15,7 @@ use spotter_cameras::{
 };
 use spotter_core::{
     CameraId, Clock, Outcome,
-    config::{self, Camera},
+    config::{self, CameraConfig},
 };
 use spotter_engine::{
     front::handle::{End, EngineStopped, Handle},
@@ -45,8 +45,8 @@ struct RunningEngine {
 pub struct EngineRequest<'a> {
     pub device: Device,
     pub host: EngineHost,
-    pub model: &'a config::Model,
-    pub cameras: &'a [Camera],
+    pub model: &'a config::ModelConfig,
+    pub cameras: &'a [CameraConfig],
     pub sampler: &'a Sampler,
     pub clock: &'a Arc<dyn Clock>,
 }
@@ -154,7 +154,7 @@ impl EngineSlot {
         }
     }
 
-    /// Marks the engine as lost. `None` when it was lost before.
+    /// StageTimes the engine as lost. `None` when it was lost before.
     pub fn lose(&mut self, reason: &EngineStopped) -> Option<LostEngine> {
         Some(LostEngine {
             running: self.running.take()?,
@@ -241,7 +241,7 @@ impl LostEngine {
     }
 }
 
-/// Camera names in one line.
+/// CameraConfig names in one line.
 pub fn camera_list<'a>(cameras: impl Iterator<Item = &'a CameraId>) -> String {
     let names: Vec<String> = cameras.map(ToString::to_string).collect();
     names.join(", ")

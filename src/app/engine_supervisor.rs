@@ -31,7 +31,7 @@ use super::{
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_core::{
     CameraId, Clock, Frame, Outcome,
-    config::{Camera, Config},
+    config::{CameraConfig, Config},
 };
 use spotter_engine::front::handle::EngineStopped;
 use spotter_engine::open::{self, Device, ModelCard};
@@ -186,9 +186,9 @@ impl EngineSupervisor {
     }
 
     /// Sets the cameras and their settings. No camera moves; a new one goes to the running engine with the fewest cameras.
-    pub fn set_cameras(&mut self, cameras: &[Camera]) {
+    pub fn set_cameras(&mut self, cameras: &[CameraConfig]) {
         self.sampler.change(cameras);
-        let current_engine = |camera: &Camera| {
+        let current_engine = |camera: &CameraConfig| {
             let mut slots = self.slots.iter();
             slots.position(|slot| slot.cameras().contains(&camera.id))
         };
@@ -295,7 +295,7 @@ impl EngineSupervisor {
         };
         tracing::info!(device = label, "opening the lost engine again");
         let mut config = effective();
-        let is_its = |camera: &Camera| slot.cameras().contains(&camera.id);
+        let is_its = |camera: &CameraConfig| slot.cameras().contains(&camera.id);
         config.cameras.retain(is_its);
         let plan = EnginePlan {
             config,
@@ -435,13 +435,13 @@ async fn reopened(reopening: &mut Option<Reopening>) -> anyhow::Result<OpenedEng
 }
 
 /// The cameras that are assigned to one of the engines.
-fn cameras_of(engine: usize, cameras: &[Camera], assigned: &[usize]) -> Vec<Camera> {
+fn cameras_of(engine: usize, cameras: &[CameraConfig], assigned: &[usize]) -> Vec<CameraConfig> {
     let all = cameras.iter().zip(assigned);
     let its = all.filter(|(_, of)| **of == engine);
     its.map(|(camera, _)| camera.clone()).collect()
 }
 
-fn camera_ids(cameras: &[Camera]) -> Vec<CameraId> {
+fn camera_ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
     cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 

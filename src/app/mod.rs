@@ -56,7 +56,7 @@ pub use snapshots::{Declined, Purpose, Shot, SnapshotBooks, Snapshots, Taken, is
 use self::lines::Lines;
 use crate::ops::telemetry::{self, Levels, SecretList, Sink};
 use spotter_cameras::ingest;
-use spotter_core::config::{self, Config, Environment, Loaded, Source};
+use spotter_core::config::{self, Config, Environment, Loaded, SourceConfig};
 
 /// The reader of our standard output has so long for the last lines.
 const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
@@ -114,7 +114,9 @@ fn remember_secrets(secrets: &SecretList, config: &Config) {
         .cameras
         .iter()
         .filter_map(|camera| match &camera.source {
-            Source::Rtsp { user, password, .. } => Some((user.as_deref(), password.as_ref()?)),
+            SourceConfig::Rtsp { user, password, .. } => {
+                Some((user.as_deref(), password.as_ref()?))
+            }
             _ => None,
         });
     let of_broker = mqtt
@@ -128,7 +130,7 @@ fn remember_secrets(secrets: &SecretList, config: &Config) {
 }
 
 /// Reads a configuration to run with it.
-fn load(path: &Path) -> Result<Loaded, config::Problems> {
+fn load(path: &Path) -> Result<Loaded, config::ConfigProblems> {
     config::load(path, &Environment::process())
 }
 

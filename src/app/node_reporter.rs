@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{board::Board, config_store::ConfigStore};
 use spotter_core::{
     CameraId, Clock, Mono, Setting, Task, WallTime,
-    config::{self, Camera, Config, Environment},
+    config::{self, CameraConfig, Config, Environment},
 };
 use spotter_engine::open::ModelCard;
 use spotter_mqtt::{
@@ -79,7 +79,7 @@ impl NodeReporter {
         self.publish_info();
     }
 
-    /// Publishes the effective value of a setting after a command, also when the command changed nothing: whoever sent it shows
+    /// Publishes the effective value of a setting after a command, also when the command changed nothing: its sender shows
     /// another value.
     pub fn confirm_setting(&self, config: &ConfigStore, camera: &CameraId, like: &Setting) {
         let settings = config.settings();
@@ -122,7 +122,7 @@ impl NodeReporter {
 }
 
 /// The prompts of the camera with the most prompts: the longest look that an engine has to answer.
-pub fn longest_look(cameras: &[Camera]) -> Vec<Task> {
+pub fn longest_look(cameras: &[CameraConfig]) -> Vec<Task> {
     let longest = cameras.iter().max_by_key(|camera| camera.prompts.len());
     let prompts = longest.into_iter().flat_map(|camera| &camera.prompts);
     prompts.map(|prompt| prompt.task.clone()).collect()
@@ -157,8 +157,8 @@ pub fn node_info(
     }
 }
 
-fn camera_infos(cameras: &[Camera]) -> Vec<CameraInfo> {
-    let info = |camera: &Camera| CameraInfo {
+fn camera_infos(cameras: &[CameraConfig]) -> Vec<CameraInfo> {
+    let info = |camera: &CameraConfig| CameraInfo {
         id: camera.id.to_string(),
         prompts: camera.prompts.iter().map(|p| p.id.to_string()).collect(),
         zones: camera.zones.iter().map(|z| z.id.to_string()).collect(),

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::jpeg::JpegEncoder, imageops};
 
 use super::canvas::Canvas;
-use spotter_core::{Picture, Location};
+use spotter_core::{Location, Picture};
 use spotter_engine::model;
 
 /// A snapshot has at most so many bytes (mqtt-contract section 4).
@@ -93,7 +93,7 @@ fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
         true => Cow::Borrowed(whole),
         false => Cow::Owned(imageops::thumbnail(whole, width, height)),
     };
-    let mut canvas = Canvas::new(&scaled, (width as usize, height as usize))?;
+    let mut canvas = Canvas::new(&scaled, width as usize, height as usize)?;
     for (index, mark) in marks.iter().enumerate() {
         canvas.mark(index, mark.place);
     }

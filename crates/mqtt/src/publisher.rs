@@ -25,7 +25,7 @@ use super::{
 };
 use spotter_core::{
     Clock, EndReason, Event, EventStep, NodeId,
-    config::{self, Mqtt},
+    config::{self, MqttConfig},
 };
 
 /// Listeners that are slower than this many detections lose the oldest.
@@ -118,7 +118,7 @@ impl Publisher {
     ///
     /// Fails only when the TLS files are no good; blocks to read them and the spool.
     pub fn start(
-        mqtt: &Mqtt,
+        mqtt: &MqttConfig,
         state_dir: Option<&Path>,
         identity: &Identity,
         clock: Arc<dyn Clock>,
@@ -191,7 +191,7 @@ impl Publisher {
     }
 
     /// Reads the TLS files as [`start`](Self::start) would and connects to nothing. Blocks on the disk.
-    pub fn check(mqtt: &Mqtt) -> Result<(), TlsError> {
+    pub fn check(mqtt: &MqttConfig) -> Result<(), TlsError> {
         mqtt.tls.as_ref().map(Trust::read).transpose().map(drop)
     }
 
@@ -303,7 +303,7 @@ impl Publisher {
 }
 
 /// The configured bounds. On disk, records of what is done take place too, so less is kept than may lie there.
-fn bounds(spool: &config::Spool) -> EventBounds {
+fn bounds(spool: &config::SpoolConfig) -> EventBounds {
     EventBounds {
         events: spool.events,
         max_age: spool.max_age,
@@ -312,7 +312,7 @@ fn bounds(spool: &config::Spool) -> EventBounds {
 }
 
 /// What may lie on the disk.
-fn disk_bytes(spool: &config::Spool) -> u64 {
+fn disk_bytes(spool: &config::SpoolConfig) -> u64 {
     spool.max_mb * 1_000_000
 }
 
@@ -323,7 +323,7 @@ struct Spool {
 }
 
 impl Spool {
-    fn open(path: &Path, spool: &config::Spool) -> Self {
+    fn open(path: &Path, spool: &config::SpoolConfig) -> Self {
         let opened = Folder::open(path).and_then(|folder| Journal::open(folder, disk_bytes(spool)));
         if let Ok((_, found)) = &opened {
             let (waiting, open) = (found.waiting.len(), found.open.len());

@@ -7,7 +7,7 @@ use super::{
     broker::{Settings, TlsError, Trust},
     message::Message,
 };
-use spotter_core::config::Mqtt;
+use spotter_core::config::MqttConfig;
 
 /// See the module's documentation.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub(super) struct ConnectionTarget {
 
 impl ConnectionTarget {
     /// Fails only when the TLS files are unusable; blocks to read them.
-    pub(super) fn new(mqtt: &Mqtt, identity: &Identity) -> Result<Self, TlsError> {
+    pub(super) fn new(mqtt: &MqttConfig, identity: &Identity) -> Result<Self, TlsError> {
         let topics = Topics::new(&mqtt.base, &identity.node);
         let settings = Settings {
             host: mqtt.host.clone(),

@@ -183,7 +183,7 @@ async fn camera_that_is_off_reports_reason() {
 
     // A Saturday, and a schedule of workdays.
     camera.enabled = true;
-    camera.schedule = Some(config::Schedule {
+    camera.schedule = Some(config::WeeklySchedule {
         days: [true, true, true, true, true, false, false],
         from_minute: 0,
         to_minute: 24 * 60,

@@ -6,7 +6,7 @@ use super::*;
 use crate::app::{camera_assignment::CameraAssignment, test_support};
 use spotter_cameras::sampler::{Share, TimeLimits};
 use spotter_core::{
-    EventStep, Look, ManualClock, StageTimes, Mono, NormBox, NormPoint, Prompt, ScoreSource, Task,
+    EventStep, Look, ManualClock, Mono, NormBox, NormPoint, Prompt, ScoreSource, StageTimes, Task,
 };
 use spotter_mqtt::Identity;
 

@@ -13,7 +13,7 @@ use spotter_engine::{front::handle, testing::simulated};
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
 
-/// Cameras c0 … on engines that break after so many steps.
+/// Cameras c0 … on engines that break after the given numbers of steps.
 struct Site {
     clock: ManualClock,
     cameras: Vec<CameraId>,
@@ -35,7 +35,7 @@ impl Site {
                 vec![spotter_core::testing::prompt("person")],
             )
         };
-        let cameras: Vec<Camera> = (0..cameras).map(camera).collect();
+        let cameras: Vec<CameraConfig> = (0..cameras).map(camera).collect();
         let sampler = Sampler::new(&cameras, Arc::clone(&shared));
         let ids = camera_ids(&cameras);
         let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::app::test_support::frame;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
-use spotter_core::{FrameCounters, Clock as _, ManualClock, config::Camera};
+use spotter_core::{Clock as _, FrameCounters, ManualClock, config::CameraConfig};
 use spotter_engine::{
     front::handle,
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
@@ -44,7 +44,7 @@ impl Backend for Gated {
 /// Two cameras and an engine of [`PERMITS`] permits, whose device waits until the sender is dropped.
 struct Site {
     clock: ManualClock,
-    cameras: Vec<Camera>,
+    cameras: Vec<CameraConfig>,
     sampler: Arc<Sampler>,
     looks: LooksInFlight,
     gate: mpsc::Sender<()>,
@@ -106,7 +106,7 @@ impl Site {
     }
 }
 
-/// Camera and number of the answered frame.
+/// CameraConfig and number of the answered frame.
 fn answered(outcome: &Outcome) -> (String, u64) {
     match outcome {
         Outcome::Answered { frame, .. } => (frame.camera.to_string(), frame.number),

@@ -39,6 +39,6 @@ pub use choices::{WrongChoice, choices};
 pub use environment::Environment;
 pub use load::{Loaded, check, load, of_text};
 pub use parse::prompt_text;
-pub use problem::{Place, Problem, Problems, Severity};
+pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};
 pub use reference::reference;
 pub use types::*;

@@ -26,7 +26,11 @@ pub(super) fn environment(variables: &[(&str, &str)]) -> Environment {
     })
 }
 
-fn read(text: &[u8], purpose: Purpose, environment: &Environment) -> Result<Loaded, Problems> {
+fn read(
+    text: &[u8],
+    purpose: Purpose,
+    environment: &Environment,
+) -> Result<Loaded, ConfigProblems> {
     let scope = Scope {
         environment,
         dir: "/nowhere".into(),
@@ -56,7 +60,7 @@ fn said(text: &str) -> Vec<String> {
         Ok(loaded) => loaded.warnings,
         Err(problems) => problems.iter().cloned().collect(),
     };
-    problems.iter().map(Problem::to_string).collect()
+    problems.iter().map(ConfigProblem::to_string).collect()
 }
 
 /// A good file around `extra` lines of camera gate (from line 5 on) and more tables after it.

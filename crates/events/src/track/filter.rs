@@ -3,8 +3,8 @@
 use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 
 use spotter_core::{
-    AnswerBody, FoundObject, NormBox, NormPoint, Location, Polygon, ScoreSource, TrackId, ZoneId,
-    config::{Camera, CameraPrompt, ZonePoint},
+    AnswerBody, FoundObject, Location, NormBox, NormPoint, Polygon, ScoreSource, TrackId, ZoneId,
+    config::{CameraConfig, PromptConfig, ZonePoint},
 };
 
 /// Boxes that overlap more than this are one thing found twice. The model has no removal of doubles of its own, and a
@@ -53,8 +53,8 @@ struct Zone {
 
 impl Filter {
     /// The prompt's limits with the camera's zones.
-    pub fn new(camera: &Camera, prompt: &CameraPrompt) -> Self {
-        let zone = |zone: &spotter_core::config::Zone| Zone {
+    pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
+        let zone = |zone: &spotter_core::config::ZoneConfig| Zone {
             id: zone.id.clone(),
             area: Polygon::new(&zone.polygon),
             point: zone.point,
@@ -104,7 +104,8 @@ impl Filter {
 impl Object {
     /// Where it is.
     pub fn place(&self) -> Location {
-        self.bounds.map_or(Location::Point(self.point), Location::Box)
+        self.bounds
+            .map_or(Location::Point(self.point), Location::Box)
     }
 
     /// The point that decides about zones. A thing known by a point alone has no other.
@@ -209,8 +210,12 @@ pub(super) mod tests {
         }
     }
 
-    fn zone(id: &str, polygon: &[(f64, f64)], point: ZonePoint) -> spotter_core::config::Zone {
-        spotter_core::config::Zone {
+    fn zone(
+        id: &str,
+        polygon: &[(f64, f64)],
+        point: ZonePoint,
+    ) -> spotter_core::config::ZoneConfig {
+        spotter_core::config::ZoneConfig {
             id: ZoneId::new(id).unwrap(),
             polygon: polygon.to_vec(),
             point,

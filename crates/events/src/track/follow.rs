@@ -14,7 +14,7 @@ use super::{
     life::{Glance, Habits, Life, Sight, Turn},
     motion::Motion,
 };
-use spotter_core::{CameraId, EndReason, Event, Mono, Location, TrackId, WallTime, ZoneId};
+use spotter_core::{CameraId, EndReason, Event, Location, Mono, TrackId, WallTime, ZoneId};
 
 /// A pair must be less surprising than that the one is missed and the other new, at the same look (natural logarithms):
 /// each happens to one of about ten, and a new one may be anywhere in the picture.

@@ -14,7 +14,7 @@ use super::{
     zones::Zones,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, Mono, Location, PromptId, ScoreSource, TrackId,
+    CameraId, EndReason, Event, EventStep, Location, Mono, PromptId, ScoreSource, TrackId,
     UpdateReason, WallTime, ZoneId,
 };
 

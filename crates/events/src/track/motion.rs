@@ -5,7 +5,7 @@
 //! and how far the guess may be wrong is known with it. Numbers are shares of the picture, times those at which frames
 //! were received.
 
-use spotter_core::{Mono, NormBox, NormPoint, Location};
+use spotter_core::{Location, Mono, NormBox, NormPoint};
 
 /// How fast things usually are before anything is known of their speed, shares of the picture a second: one standard
 /// deviation. A walker near the camera needs some ten seconds from side to side, a dog that runs six.

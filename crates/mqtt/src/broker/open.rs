@@ -24,7 +24,7 @@ use crate::{
     publisher::Sent,
     target::ConnectionTarget,
 };
-use spotter_core::{Mono, Repeats};
+use spotter_core::{LogThrottle, Mono};
 
 /// A larger detection is not sent (contract section 4).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
@@ -50,7 +50,7 @@ pub(super) enum Trouble {
 
 /// What outlives a connection.
 pub(super) struct Memory {
-    told: Repeats<Trouble>,
+    told: LogThrottle<Trouble>,
     /// `None` = plain TCP.
     trust: Option<Trust>,
 }
@@ -59,7 +59,7 @@ impl Memory {
     /// Before the first connection to a place.
     pub(super) fn new(target: &ConnectionTarget) -> Self {
         Self {
-            told: Repeats::default(),
+            told: LogThrottle::default(),
             trust: target.trust.clone(),
         }
     }
@@ -70,7 +70,7 @@ impl Memory {
             return;
         };
         if let Err(error) = trust.renew().await
-            && let Some(suppressed) = self.told.tell(Trouble::Files, now)
+            && let Some(suppressed) = self.told.admit(Trouble::Files, now)
         {
             tracing::warn!(%error, suppressed, "cannot read the TLS files; the certificates read before stay in use");
         }
@@ -354,7 +354,7 @@ impl<'a> Open<'a> {
     /// Does not send what the broker would close the connection for.
     fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
         let now = self.task.clock.now();
-        if let Some(suppressed) = self.memory.told.tell(Trouble::TooLarge, now) {
+        if let Some(suppressed) = self.memory.told.admit(Trouble::TooLarge, now) {
             let (topic, max) = (outgoing.topic.as_str(), self.terms.packet_max_bytes);
             tracing::warn!(
                 topic,
@@ -382,7 +382,7 @@ impl<'a> Open<'a> {
             Ok((Asked::Message { topic, ticket }, Outcome::Refused(code))) => {
                 self.pulse.answered(&ticket);
                 self.task.shared.outbox().declined(ticket, now);
-                if let Some(suppressed) = self.memory.told.tell(Trouble::Refused, now) {
+                if let Some(suppressed) = self.memory.told.admit(Trouble::Refused, now) {
                     tracing::warn!(
                         topic,
                         code,
@@ -404,7 +404,7 @@ impl<'a> Open<'a> {
         if let Some(suppressed) = self
             .memory
             .told
-            .tell(Trouble::SubscriptionRejected(filter.clone()), now)
+            .admit(Trouble::SubscriptionRejected(filter.clone()), now)
         {
             tracing::warn!(
                 filter,
@@ -429,7 +429,7 @@ impl<'a> Open<'a> {
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
             self.task.shared.drop_inbound();
-            if let Some(suppressed) = self.memory.told.tell(Trouble::InboxFull, now) {
+            if let Some(suppressed) = self.memory.told.admit(Trouble::InboxFull, now) {
                 let topic = dropped.topic;
                 tracing::warn!(
                     topic,

@@ -100,8 +100,8 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// NATS writes each message to the disk before it acknowledges it. By default it syncs every two minutes, and a kill may
-/// then lose acknowledged messages, which would look like a loss of ours.
+/// Syncs each message before it is acknowledged (the default is every two minutes), so that an event that is missing after
+/// a kill of the broker is a loss of ours.
 const SYNC: &str = ", sync_interval: always";
 
 /// Debian's `nats-server` with its MQTT 3.1.1, the second broker of another make. It keeps retained messages in JetStream.
