@@ -306,7 +306,7 @@ fn restarted_broker_receives_all_states_again() {
     consumer.wait_for("/count/car", |_| true);
     drop(consumer);
     drop(first);
-    daemon.stderr.wait_for("broker away");
+    daemon.stderr.wait_for("broker unavailable");
     site.keeps_looking();
 
     // It remembers nothing.
@@ -343,7 +343,7 @@ fn stop_ends_the_daemon_in_every_phase() {
     let daemon = site.run();
     let connection = connected.recv_timeout(support::PATIENCE);
     connection.expect("the daemon connects to the camera");
-    daemon.stderr.wait_for("broker away");
+    daemon.stderr.wait_for("broker unavailable");
     ends_well(daemon);
 
     // While it looks.

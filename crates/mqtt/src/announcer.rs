@@ -1,10 +1,6 @@
 //! The shell around discovery and the list of retained topics: keeps both in step with the configuration that runs.
 
-use std::{
-    collections::BTreeSet,
-    hash::{BuildHasher, RandomState},
-    path::Path,
-};
+use std::{collections::BTreeSet, path::Path};
 
 use super::{
     Identity, Publisher, Update,
@@ -23,7 +19,6 @@ pub struct Announcer {
     /// Records that are cleared when Home Assistant knows their entities from others.
     moved: BTreeSet<String>,
     rebirth: Rebirth,
-    random: RandomState,
 }
 
 impl Announcer {
@@ -33,7 +28,6 @@ impl Announcer {
             retained: Retained::open(state_dir, identity.machine()),
             moved: BTreeSet::new(),
             rebirth: Rebirth::default(),
-            random: RandomState::new(),
         }
     }
 
@@ -68,8 +62,7 @@ impl Announcer {
 
     /// Home Assistant says that it has started: it is told everything again, soon.
     pub fn home_assistant_started(&mut self, now: Mono) {
-        let chance = (self.random.hash_one(now) >> 11) as f64 / (1u64 << 53) as f64;
-        self.rebirth.started(now, chance);
+        self.rebirth.started(now, fastrand::f64());
     }
 
     /// Call it once a second. Blocks to write the list when the broker has cleared something.

@@ -20,12 +20,12 @@ mod inbound;
 mod line;
 mod message;
 mod outbox;
-mod place;
 mod publisher;
 mod report;
 pub mod retained;
 mod spool;
 mod tally;
+mod target;
 mod topic;
 
 pub use announcer::Announcer;
@@ -35,8 +35,7 @@ pub use detection::{Detection, Latency, STAGES};
 pub use inbound::{Inbound, ReplyTo};
 pub use line::Line;
 pub use message::{Presence, Update};
-pub use outbox::{Bounds, Limits};
-pub use place::Place;
+pub use outbox::{EventBounds, Limits};
 pub use publisher::{Identity, Publisher, Sent};
 pub use report::{
     CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, DaemonInfo, GpuStats, Info,

@@ -2,9 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
-    hash::{BuildHasher, RandomState},
-    io,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -17,12 +15,13 @@ use tokio::{
 };
 
 use super::{
-    Bounds, BrokerState, Detection, Inbound, Limits, Line, Place, Tally, Topics, Update,
+    BrokerState, Detection, EventBounds, Inbound, Limits, Line, Tally, Topics, Update,
     broker::{Shared, Task, TlsError, Trust},
     detection::Latency,
     message::{Message, Rank},
     outbox::Outbox,
     spool::{Desk, Disk, Folder, Found, Journal, Keeper, time_left},
+    target::ConnectionTarget,
 };
 use spotter_core::{
     Clock, EndReason, Event, EventStep, NodeId,
@@ -55,23 +54,13 @@ impl Identity {
         Self::new(node, Path::new("/etc/machine-id"))
     }
 
-    /// The same run under another name.
-    pub fn renamed(&self, node: NodeId) -> Self {
-        let (boot, seed) = (Arc::clone(&self.boot), self.seed);
-        Self {
-            boot,
-            seed,
-            ..Self::of_this_machine(node)
-        }
-    }
-
     /// 8 hex digits of the machine, the same at every start.
     pub(super) fn machine(&self) -> &str {
         &self.machine
     }
 
     fn new(node: NodeId, machine_id: &Path) -> Self {
-        let seed = RandomState::new().hash_one(());
+        let seed = fastrand::u64(..);
         let text = fs::read_to_string(machine_id).unwrap_or_default();
         let machine = match text.trim().get(..8) {
             Some(id) if id.bytes().all(|byte| byte.is_ascii_hexdigit()) => id.to_owned(),
@@ -107,7 +96,7 @@ pub struct Sent {
 /// Takes updates from any thread. Clones share one connection.
 #[derive(Clone)]
 pub struct Publisher {
-    places: Arc<watch::Sender<Arc<Place>>>,
+    target: Arc<ConnectionTarget>,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
     state: watch::Receiver<BrokerState>,
@@ -134,8 +123,8 @@ impl Publisher {
         identity: &Identity,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, JoinHandle<()>), TlsError> {
-        let place = Place::new(mqtt, identity)?;
-        let topics = Arc::clone(&place.topics);
+        let target = Arc::new(ConnectionTarget::new(mqtt, identity)?);
+        let topics = Arc::clone(&target.topics);
         let limits = Limits {
             events: bounds(&mqtt.spool),
             ..Limits::default()
@@ -159,9 +148,8 @@ impl Publisher {
         let (lines, _) = broadcast::channel(LINES_KEPT);
         let (filters, wanted) = watch::channel(Vec::new());
         let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
-        let (places, seen_places) = watch::channel(Arc::new(place));
         let task = Task {
-            places: seen_places,
+            target: Arc::clone(&target),
             shared: Arc::clone(&shared),
             clock: Arc::clone(&clock),
             state: state_sender,
@@ -177,7 +165,7 @@ impl Publisher {
             None => (None, Arc::default()),
         };
         let publisher = Self {
-            places: Arc::new(places),
+            target,
             shared,
             clock,
             state,
@@ -211,43 +199,22 @@ impl Publisher {
     /// dropped by the contract's rules and is counted then.
     pub fn publish(&self, update: Update) {
         let is_event = matches!(update, Update::Event(_));
-        // Held over both, so that nothing is told with the topics of a place that was left.
-        let place = self.places.borrow();
-        let message = Message::from_update(&place.topics, update);
+        let message = Message::from_update(&self.target.topics, update);
         self.shared.outbox().push(message, self.clock.now());
-        drop(place);
         self.shared.wake();
         if is_event {
             self.spool.ring();
         }
     }
 
-    /// From now on everything is told at another place. Says goodbye where it is, as a stop does, and then tells there what is
-    /// true; events that the old broker has not acknowledged are delivered to the new one.
-    pub fn move_to(&self, place: Place) {
-        self.places.send_modify(|here| {
-            let farewell = here.farewell();
-            let mut outbox = self.shared.outbox();
-            outbox.leave(&here.topics, &place.topics, farewell);
-            *here = Arc::new(place);
-        });
-        self.shared.wake();
-    }
-
-    /// Tries now what would be tried later, with the files of TLS as they are now. A connection that stands is left alone.
+    /// Tries now what would be tried later, with the files of TLS as they are now. An open connection is not touched.
     pub fn try_again(&self) {
         self.again.send_replace(());
     }
 
-    /// From now on keeps so much for a broker that is away.
-    pub fn keep_within(&self, spool: &config::SpoolConfig) {
-        self.shared.outbox().keep_within(bounds(spool));
-        self.spool.keep_within(disk_bytes(spool));
-    }
-
     /// The topics of this node.
     pub fn topics(&self) -> Arc<Topics> {
-        Arc::clone(&self.places.borrow().topics)
+        Arc::clone(&self.target.topics)
     }
 
     /// Where the connection stands; changes can be awaited.
@@ -282,8 +249,8 @@ impl Publisher {
         self.shared.outbox().clearing().cloned().collect()
     }
 
-    /// From now on listens to these filters and no others, over every reconnect. Exact ones, `+` where a level is free:
-    /// with `#` a busy broker would send us everybody's messages. One that the broker refuses is logged.
+    /// Subscribes to these filters and no others, on every connection. Use exact levels and `+`: with `#` a busy broker
+    /// would send the messages of all clients. A filter that the broker rejects is logged.
     pub fn listen(&self, filters: Vec<String>) {
         self.filters.send_if_modified(|wanted| {
             let news = *wanted != filters;
@@ -336,8 +303,8 @@ impl Publisher {
 }
 
 /// The configured bounds. On disk, records of what is done take place too, so less is kept than may lie there.
-fn bounds(spool: &config::SpoolConfig) -> Bounds {
-    Bounds {
+fn bounds(spool: &config::SpoolConfig) -> EventBounds {
+    EventBounds {
         events: spool.events,
         max_age: spool.max_age,
         max_bytes: spool.max_mb * 1_000_000 / 4 * 3,
@@ -361,11 +328,11 @@ impl Spool {
         if let Ok((_, found)) = &opened {
             let (waiting, open) = (found.waiting.len(), found.open.len());
             if waiting + open > 0 {
-                tracing::info!(waiting, open, "events of an earlier run");
+                tracing::info!(waiting, open, "undelivered events of an earlier run loaded");
             }
             let (torn, unreadable) = (found.torn, found.unreadable);
             if torn + unreadable > 0 {
-                tracing::warn!(path = %path.display(), torn, unreadable, "a part of the spool is lost");
+                tracing::warn!(path = %path.display(), torn, unreadable, "spool file is damaged; the records after the damage are lost");
             }
         }
         Self {
@@ -408,7 +375,7 @@ pub(super) fn take_over(
     outbox: &mut Outbox,
     topics: &Topics,
     found: &Found,
-    bounds: &Bounds,
+    bounds: &EventBounds,
     clock: &dyn Clock,
 ) {
     let (now, wall) = (clock.now(), clock.wall());

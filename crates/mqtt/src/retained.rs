@@ -72,7 +72,7 @@ impl Retained {
             Err(error) if error.kind() == io::ErrorKind::NotFound => List::default(),
             Err(error) => {
                 let file = file.display();
-                tracing::warn!(%file, %error, "cannot tell what the broker keeps of earlier runs; it is not cleared");
+                tracing::warn!(%file, %error, "cannot read retained.json; topics of earlier runs that are no longer published stay retained on the broker");
                 List::default()
             }
         };
@@ -149,7 +149,7 @@ impl Retained {
         self.is_saved = written.is_ok();
         if let Err(error) = written {
             let file = self.file.display();
-            tracing::warn!(%file, %error, "cannot note what the broker keeps of ours; what is removed later may stay there");
+            tracing::warn!(%file, %error, "cannot write retained.json; topics removed later may stay retained on the broker");
         }
     }
 }

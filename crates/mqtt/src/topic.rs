@@ -16,12 +16,6 @@ impl Topics {
         }
     }
 
-    /// One of our topics as it is called at another place; `None` for a topic of others.
-    pub(super) fn moved(&self, topic: &str, there: &Self) -> Option<String> {
-        let leaf = topic.strip_prefix(&self.prefix)?.strip_prefix('/')?;
-        Some(there.below(leaf))
-    }
-
     /// `online` or `offline`; also the will.
     pub fn status(&self) -> String {
         self.below("status")

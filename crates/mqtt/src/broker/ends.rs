@@ -12,7 +12,7 @@ use super::policy::End;
 
 pub(super) fn login_refused(code: &dyn Debug) -> End {
     End::Refused(format!(
-        "the broker refused the login ({code:?}); check mqtt.user, the password and the broker's rules for this client"
+        "the broker rejected the login ({code:?}); check mqtt.user, the password and the broker's rules for this client"
     ))
 }
 
@@ -22,7 +22,7 @@ pub(super) fn closed() -> End {
 
 /// Not a refusal: it is what a broker says that just starts.
 pub(super) fn busy(code: &dyn Debug) -> End {
-    End::Lost(format!("the broker has no time for us ({code:?})"))
+    End::Lost(format!("the broker is busy ({code:?})"))
 }
 
 pub(super) fn silent() -> End {
@@ -30,11 +30,13 @@ pub(super) fn silent() -> End {
 }
 
 pub(super) fn quiet() -> End {
-    End::Lost("the broker has said nothing since it was asked".to_owned())
+    End::Lost("the broker did not answer a ping".to_owned())
 }
 
 pub(super) fn unreadable(error: &dyn Display) -> End {
-    End::Unreadable(format!("the broker says what we cannot read: {error}"))
+    End::Unreadable(format!(
+        "the broker sent data that is not valid MQTT: {error}"
+    ))
 }
 
 pub(super) fn io(error: &io::Error) -> End {

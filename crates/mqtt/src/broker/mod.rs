@@ -5,21 +5,20 @@
 //!   policy  pure: what the end of a connection means, when and how to try again
 //!   open    one connection: pumps the outbox, settles answers, listens, stops cleanly
 //!   link    one connection with MQTT 5 or 3.1.1 behind one face (`v5`, `v311`; `ends`: why it ended)
-//!   pulse, terms, suspect, listening   pure: whether the broker lives, what it takes and does not, what we listen to
-//!   tls     who is trusted
+//!   pulse, terms, subscriptions   pure: whether the broker is alive, its limits, the filters to subscribe to
+//!   tls     which certificates are trusted
 //! ```
 //!
 //! Does not belong here: what is worth sending (`outbox`) and what it says (`message`).
 
 mod ends;
 mod link;
-mod listening;
 mod open;
 mod policy;
 mod pulse;
 #[cfg(test)]
 mod rig;
-mod suspect;
+mod subscriptions;
 mod task;
 mod terms;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One connection from CONNECT to its end: hands over what is due, settles what is answered, notices when nothing is.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use tokio::{
     sync::{mpsc::error::TrySendError, watch},
@@ -10,19 +10,19 @@ use tokio::{
 
 use super::{
     link::{self, Content, Events, Happened, Manner, Outcome, QUEUE, Sender, Way},
-    listening::{Change, Listening},
     policy::{BrokerState, End, LateWill, Policy},
     pulse::Pulse,
-    suspect::Suspect,
+    subscriptions::{SubscriptionChange, Subscriptions},
     task::{TURN, Task, asked_to_stop},
     terms::{Terms, publish_bytes, subscribe_bytes},
     tls::Trust,
 };
 use crate::{
-    Inbound, Line, Place,
+    Inbound, Line,
     message::{Body, status_text},
     outbox::{Outgoing, Ticket},
     publisher::Sent,
+    target::ConnectionTarget,
 };
 use spotter_core::{LogThrottle, Mono};
 
@@ -41,7 +41,7 @@ pub(super) enum Trouble {
     /// The broker refused a message.
     Refused,
     /// The broker refused this filter, or it cannot be asked for it.
-    NotListening(String),
+    SubscriptionRejected(String),
     /// Commands come faster than they are read.
     InboxFull,
     /// The files of TLS are no good at the moment.
@@ -51,18 +51,16 @@ pub(super) enum Trouble {
 /// What outlives a connection.
 pub(super) struct Memory {
     told: LogThrottle<Trouble>,
-    suspect: Suspect,
     /// `None` = plain TCP.
     trust: Option<Trust>,
 }
 
 impl Memory {
     /// Before the first connection to a place.
-    pub(super) fn of(place: &Place) -> Self {
+    pub(super) fn new(target: &ConnectionTarget) -> Self {
         Self {
             told: LogThrottle::default(),
-            suspect: Suspect::default(),
-            trust: place.trust.clone(),
+            trust: target.trust.clone(),
         }
     }
 
@@ -72,9 +70,9 @@ impl Memory {
             return;
         };
         if let Err(error) = trust.renew().await
-            && let Some(untold) = self.told.admit(Trouble::Files, now)
+            && let Some(suppressed) = self.told.admit(Trouble::Files, now)
         {
-            tracing::warn!(%error, untold, "going on with the certificates that were read before");
+            tracing::warn!(%error, suppressed, "cannot read the TLS files; the certificates read before stay in use");
         }
     }
 }
@@ -87,17 +85,15 @@ enum Asked {
 
 pub(super) struct Open<'a> {
     task: &'a Task,
-    place: &'a Arc<Place>,
+    target: &'a ConnectionTarget,
     memory: &'a mut Memory,
     manner: Manner,
-    is_deaf: bool,
     filters: watch::Receiver<Vec<String>>,
-    places: watch::Receiver<Arc<Place>>,
     sender: Sender,
     /// Requests in the library's queue.
     queued: usize,
     answers: JoinSet<(Asked, Outcome)>,
-    listening: Listening,
+    subscriptions: Subscriptions,
     pulse: Pulse<Ticket>,
     terms: Terms,
     late_will: LateWill,
@@ -111,24 +107,22 @@ impl<'a> Open<'a> {
     /// Prepares a connection; [`run`](Self::run) opens it.
     pub(super) fn new(
         task: &'a Task,
-        place: &'a Arc<Place>,
+        target: &'a ConnectionTarget,
         policy: &Policy,
         memory: &'a mut Memory,
     ) -> (Self, Events) {
         let manner = policy.manner();
-        let (sender, events) = link::open(&place.settings, memory.trust.as_ref(), manner);
+        let (sender, events) = link::open(&target.settings, memory.trust.as_ref(), manner);
         let open = Self {
             task,
-            place,
+            target,
             memory,
             manner,
-            is_deaf: policy.is_deaf(),
             filters: task.filters.clone(),
-            places: task.places.clone(),
             sender,
             queued: 0,
             answers: JoinSet::new(),
-            listening: Listening::default(),
+            subscriptions: Subscriptions::default(),
             pulse: Pulse::new(task.clock.now()),
             terms: Terms::default(),
             late_will: LateWill::default(),
@@ -160,8 +154,6 @@ impl<'a> Open<'a> {
                     Ok(()) = self.filters.changed(), if online && !stopping => self.listen(),
                     () = sleep(wake) => {}
                     () = asked_to_stop(&mut stop), if !stopping => self.begin_stop(),
-                    // The outbox knows already, and gives the last messages for this place alone.
-                    () = other_place(&mut self.places, self.place), if !stopping => self.begin_to_leave(),
                 }
             };
             match happened {
@@ -175,7 +167,7 @@ impl<'a> Open<'a> {
                 Ok(Happened::Disconnected) => return None,
                 Ok(Happened::Other) => {}
                 Err(_) if self.stopping.is_some() => return None,
-                Err(end) => return Some(self.explained(end)),
+                Err(end) => return Some(end),
             }
         }
     }
@@ -189,60 +181,34 @@ impl<'a> Open<'a> {
         self.task.shared.outbox().connected();
         self.listen();
         let protocol = self.manner.protocol.name();
-        self.task.show(self.place, BrokerState::Online { protocol });
-    }
-
-    /// Finds out whether the connection ended for what we sent, and sees to it that it is not sent again.
-    fn explained(&mut self, end: End) -> End {
-        let (bytes, now) = (self.pulse.largest(), self.task.clock.now());
-        let suspect = &mut self.memory.suspect;
-        let Some(since) = self.online_since else {
-            if matches!(end, End::Lost(_)) {
-                suspect.away();
-            }
-            return end;
-        };
-        match end {
-            End::TooLarge => suspect.too_large(bytes, now),
-            End::Closed(_) if suspect.closed(bytes, now.since(since), now) => return End::TooLarge,
-            _ => {}
-        }
-        end
+        self.task.show(BrokerState::Online { protocol });
     }
 
     /// Works out what has to be asked for. Our own status first: a will that comes late is noticed by it.
     fn listen(&mut self) {
-        let mut filters = vec![self.place.settings.status_topic.clone()];
-        let others = self.filters.borrow_and_update();
-        if !self.is_deaf {
-            filters.extend(others.iter().cloned());
-        }
-        drop(others);
-        self.listening.want(filters);
-    }
-
-    fn begin_to_leave(&mut self) {
-        self.stopping = Some((self.task.clock.now(), false));
+        let mut filters = vec![self.target.settings.status_topic.clone()];
+        filters.extend(self.filters.borrow_and_update().iter().cloned());
+        self.subscriptions.want(filters);
     }
 
     fn begin_stop(&mut self) {
         let now = self.task.clock.now();
         self.stopping = Some((now, false));
         let at_latest = now.after(STREAMS_WITHIN);
-        let farewell = self.place.farewell();
-        self.task.shared.outbox().end_with(farewell, at_latest);
+        let final_status = self.target.final_status();
+        self.task.shared.outbox().end_with(final_status, at_latest);
     }
 
     /// True when a stop has nothing left to wait for.
     fn is_over(&mut self) -> bool {
-        let Some((since, said_goodbye)) = self.stopping else {
+        let Some((since, sent_disconnect)) = self.stopping else {
             return false;
         };
         if self.online_since.is_none() || self.task.clock.now().since(since) >= STOP_WITHIN {
             return true;
         }
         let is_settled = self.task.shared.outbox().is_settled();
-        if !said_goodbye && is_settled && self.sender.disconnect().is_ok() {
+        if !sent_disconnect && is_settled && self.sender.disconnect().is_ok() {
             self.stopping = Some((since, true));
         }
         false
@@ -256,7 +222,7 @@ impl<'a> Open<'a> {
         let now = self.task.clock.now();
         if self.pulse.asks(now) {
             // Nothing changes by it, and a subscription that the broker forgot is there again.
-            self.subscribe(self.place.settings.status_topic.clone());
+            self.subscribe(self.target.settings.status_topic.clone());
         }
         self.pulse.is_dead(now)
     }
@@ -267,12 +233,12 @@ impl<'a> Open<'a> {
         if self.late_will.take(now) {
             task.shared
                 .outbox()
-                .repeat(&self.place.settings.status_topic);
+                .repeat(&self.target.settings.status_topic);
         }
         while self.queued < QUEUE {
-            match self.listening.next() {
-                Some(Change::Subscribe(filter)) => self.subscribe(filter),
-                Some(Change::Unsubscribe(filter)) => {
+            match self.subscriptions.next() {
+                Some(SubscriptionChange::Subscribe(filter)) => self.subscribe(filter),
+                Some(SubscriptionChange::Unsubscribe(filter)) => {
                     if self.sender.unsubscribe(&filter).is_ok() {
                         self.queued += 1;
                     }
@@ -301,9 +267,9 @@ impl<'a> Open<'a> {
     fn subscribe(&mut self, filter: String) {
         if !self
             .terms
-            .take(subscribe_bytes(self.manner.protocol, &filter))
+            .allows(subscribe_bytes(self.manner.protocol, &filter))
         {
-            return self.tell_not_listening(filter, "it is longer than the broker takes");
+            return self.warn_rejected(filter, "the filter exceeds the broker's packet size");
         }
         match self.sender.subscribe(&filter) {
             Ok(notice) => {
@@ -312,7 +278,7 @@ impl<'a> Open<'a> {
                     .spawn(async move { (Asked::Filter(filter), notice.outcome().await) });
             }
             // Only when it is no filter: we know that there was room.
-            Err(_) if self.queued < QUEUE => self.tell_not_listening(filter, "it is no filter"),
+            Err(_) if self.queued < QUEUE => self.warn_rejected(filter, "the filter is invalid"),
             // The question whether the broker lives, while nothing moves; that is an answer too.
             Err(_) => {}
         }
@@ -336,8 +302,7 @@ impl<'a> Open<'a> {
         };
         let is_detection = matches!(outgoing.body, Body::Detection(_));
         let bytes = publish_bytes(self.manner.protocol, &outgoing.topic, payload.len(), &way);
-        let terms = self.terms_at(now);
-        if is_detection && payload.len() > DETECTION_MAX_BYTES || !terms.take(bytes) {
+        if is_detection && payload.len() > DETECTION_MAX_BYTES || !self.terms.allows(bytes) {
             return self.decline(&outgoing, bytes);
         }
         let line = self.line(&outgoing.topic, &payload, way.content);
@@ -347,7 +312,9 @@ impl<'a> Open<'a> {
                     _ = self.task.lines.send(line);
                 }
                 self.queued += 1;
-                self.pulse.sent(ticket, bytes, now);
+                if let Some(ticket) = ticket {
+                    self.pulse.sent(ticket, now);
+                }
                 if let (Some(notice), Some(ticket)) = (notice, ticket) {
                     let topic = outgoing.topic.clone();
                     self.answers.spawn(async move {
@@ -379,27 +346,22 @@ impl<'a> Open<'a> {
     /// What else it is told as, when somebody listens: JSON of our own, but not what is for Home Assistant.
     fn line(&self, topic: &str, payload: &[u8], content: Content) -> Option<Line> {
         let is_heard = self.task.lines.receiver_count() > 0;
-        let is_ours = || self.place.topics.levels_of(topic).is_some();
+        let is_ours = || self.target.topics.levels_of(topic).is_some();
         let told = is_heard && content == Content::Json && is_ours();
         told.then(|| Line::new(topic, payload))
-    }
-
-    /// What the broker takes, by what it said and by what we believe at the moment.
-    fn terms_at(&self, now: Mono) -> Terms {
-        self.terms.within(self.memory.suspect.max_bytes(now))
     }
 
     /// Does not send what the broker would close the connection for.
     fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
         let now = self.task.clock.now();
-        if let Some(untold) = self.memory.told.admit(Trouble::TooLarge, now) {
-            let (topic, max) = (outgoing.topic.as_str(), self.terms_at(now).packet_max_bytes);
+        if let Some(suppressed) = self.memory.told.admit(Trouble::TooLarge, now) {
+            let (topic, max) = (outgoing.topic.as_str(), self.terms.packet_max_bytes);
             tracing::warn!(
                 topic,
                 bytes,
                 broker_max = max,
-                untold,
-                "message too large, not sent"
+                suppressed,
+                "message exceeds the packet size of the broker; not sent"
             );
         }
         let mut outbox = self.task.shared.outbox();
@@ -420,35 +382,35 @@ impl<'a> Open<'a> {
             Ok((Asked::Message { topic, ticket }, Outcome::Refused(code))) => {
                 self.pulse.answered(&ticket);
                 self.task.shared.outbox().declined(ticket, now);
-                if let Some(untold) = self.memory.told.admit(Trouble::Refused, now) {
+                if let Some(suppressed) = self.memory.told.admit(Trouble::Refused, now) {
                     tracing::warn!(
                         topic,
                         code,
-                        untold,
-                        "the broker refused a message; check its limits and rules for this client"
+                        suppressed,
+                        "broker rejected a message; check the broker's limits and access rules for this client"
                     );
                 }
             }
             Ok((Asked::Filter(filter), Outcome::Refused(code))) => {
-                self.tell_not_listening(filter, &code);
+                self.warn_rejected(filter, &code);
             }
             // An answer that will never come ends the connection, and the outbox begins anew on the next.
             Ok((_, Outcome::Lost) | (Asked::Filter(_), Outcome::Acked)) | Err(_) => {}
         }
     }
 
-    fn tell_not_listening(&mut self, filter: String, why: &str) {
+    fn warn_rejected(&mut self, filter: String, why: &str) {
         let now = self.task.clock.now();
-        if let Some(untold) = self
+        if let Some(suppressed) = self
             .memory
             .told
-            .admit(Trouble::NotListening(filter.clone()), now)
+            .admit(Trouble::SubscriptionRejected(filter.clone()), now)
         {
             tracing::warn!(
                 filter,
                 why,
-                untold,
-                "not subscribed; what is said there is not heard"
+                suppressed,
+                "subscription rejected; commands on this topic are ignored"
             );
         }
     }
@@ -457,7 +419,7 @@ impl<'a> Open<'a> {
     fn take_in(&mut self, inbound: Inbound) {
         let now = self.task.clock.now();
         self.pulse.heard(now);
-        if inbound.topic == self.place.settings.status_topic {
+        if inbound.topic == self.target.settings.status_topic {
             // A retained copy is old news: the broker sends it because we subscribed, and our `online` follows it.
             let is_news = !inbound.retained && inbound.payload == status_text(false).as_bytes();
             if is_news && self.stopping.is_none() {
@@ -467,21 +429,14 @@ impl<'a> Open<'a> {
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
             self.task.shared.drop_inbound();
-            if let Some(untold) = self.memory.told.admit(Trouble::InboxFull, now) {
+            if let Some(suppressed) = self.memory.told.admit(Trouble::InboxFull, now) {
                 let topic = dropped.topic;
-                tracing::warn!(topic, untold, "commands come too fast, dropped");
+                tracing::warn!(
+                    topic,
+                    suppressed,
+                    "commands arrive faster than they are processed; command dropped"
+                );
             }
         }
-    }
-}
-
-/// Resolves when we are to be elsewhere; never when nobody is left to say so, which is a stop.
-async fn other_place(places: &mut watch::Receiver<Arc<Place>>, here: &Arc<Place>) {
-    if places
-        .wait_for(|place| !Arc::ptr_eq(place, here))
-        .await
-        .is_err()
-    {
-        std::future::pending().await
     }
 }

@@ -23,7 +23,10 @@ const HANG_UPS: u32 = 2;
 /// `online` is repeated at most so often when a late will said `offline`.
 const LATE_WILL_EVERY: Duration = Duration::from_secs(10);
 
-/// Where the connection to the broker stands, for health and logs.
+/// Why a broker that is reached is left for a try with MQTT 3.1.1.
+pub(super) const UNSUPPORTED_V5: &str = "broker does not support MQTT 5; trying MQTT 3.1.1";
+
+/// State of the connection to the broker, for health and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrokerState {
     /// A try is under way.
@@ -148,8 +151,6 @@ pub(super) struct Policy {
     online_since: Option<Mono>,
     /// The broker is asked to keep our will.
     retains: bool,
-    /// The last connection ended on a message that somebody sent us.
-    deaf: bool,
 }
 
 impl Policy {
@@ -162,7 +163,6 @@ impl Policy {
             knows_v5: false,
             online_since: None,
             retains: true,
-            deaf: false,
         }
     }
 
@@ -173,12 +173,6 @@ impl Policy {
             protocol: self.protocol,
             retains: self.retains,
         }
-    }
-
-    /// True when the next connection subscribes to its own status alone. A message that was too large is retained, as
-    /// like as not, and MQTT 3.1.1 would get it again at every connect: states without commands are better than neither.
-    pub(super) fn is_deaf(&self) -> bool {
-        self.deaf
     }
 
     /// The broker accepted the connection and says whether it keeps retained messages.
@@ -199,9 +193,6 @@ impl Policy {
             (End::Lost(_), _) | (_, true) => 0,
             (_, false) => self.quick_closes,
         };
-        if online_for.is_some() {
-            self.deaf = end == End::Oversized;
-        }
         let was_v311 = self.protocol == Protocol::V311;
         self.choose_protocol(&end, online_for.is_some());
         if online_for.is_some_and(|time| time >= QUICK_CLOSE) {
@@ -225,20 +216,20 @@ impl Policy {
             End::KeepsNothing if self.retains => {
                 self.retains = false;
                 BrokerState::Backoff {
-                    reason: "the broker keeps no retained messages; who comes later sees nothing until it changes".to_owned(),
+                    reason: "the broker does not support retained messages; new subscribers see a state only when it changes".to_owned(),
                     retry_at: now,
                 }
             }
             End::KeepsNothing => BrokerState::Refused {
-                reason: "the broker refused the connection: RetainNotSupported".to_owned(),
+                reason: "the broker rejected the connection: RetainNotSupported".to_owned(),
                 retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
             },
             End::Unsupported if !was_v311 => BrokerState::Backoff {
-                reason: "the broker does not speak MQTT 5; trying 3.1.1".to_owned(),
+                reason: UNSUPPORTED_V5.to_owned(),
                 retry_at: now,
             },
             End::Unsupported => BrokerState::Refused {
-                reason: "the broker speaks neither MQTT 5 nor 3.1.1; use another broker".to_owned(),
+                reason: "the broker supports neither MQTT 5 nor 3.1.1; use another broker".to_owned(),
                 retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
             },
             End::Refused(reason) => BrokerState::Refused {
@@ -250,11 +241,11 @@ impl Policy {
                 retry_at: retry_after(UNTRUSTED_EVERY, UNTRUSTED_EVERY, 0),
             },
             End::TooLarge => BrokerState::Backoff {
-                reason: "the broker ends the connection on a message that is too large for it, so messages of that size are held back; raise its limit".to_owned(),
+                reason: "the broker closed the connection because a message exceeds its limit; raise its message_size_limit".to_owned(),
                 retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
             },
             End::Oversized => BrokerState::Backoff {
-                reason: "a message larger than 512 KiB came on a command topic; listening to none until the next connect".to_owned(),
+                reason: "the broker delivered a message larger than 512 KiB on a command topic; remove it from the broker if it is retained".to_owned(),
                 retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
             },
             End::Closed(reason) | End::Unreadable(reason) | End::Lost(reason) => BrokerState::Backoff {
@@ -433,11 +424,7 @@ mod tests {
                 let state = policy.ended(end.clone(), at(round * 10 + 1), 0.5);
                 assert!(matches!(state, BrokerState::Backoff { .. }), "{state:?}");
                 assert_eq!(policy.manner().protocol, Protocol::V5);
-                assert_eq!(policy.is_deaf(), end == End::Oversized);
             }
-            policy.connected(at(100), true);
-            policy.ended(lost(), at(200), 0.5);
-            assert!(!policy.is_deaf(), "commands are tried again");
         }
     }
 

@@ -19,10 +19,8 @@ const ACK_WITHIN: Duration = Duration::from_secs(30);
 pub(super) struct Pulse<K> {
     heard: Mono,
     asked: bool,
-    /// Messages without an acknowledgement, oldest first, since when, and their size.
-    unanswered: VecDeque<(K, Mono, usize)>,
-    /// Size of the largest message since the broker last said something that it does not acknowledge.
-    unheard_bytes: usize,
+    /// Messages without an acknowledgement, oldest first, and since when.
+    unanswered: VecDeque<(K, Mono)>,
 }
 
 impl<K: PartialEq> Pulse<K> {
@@ -31,7 +29,6 @@ impl<K: PartialEq> Pulse<K> {
             heard: now,
             asked: false,
             unanswered: VecDeque::new(),
-            unheard_bytes: 0,
         }
     }
 
@@ -39,26 +36,16 @@ impl<K: PartialEq> Pulse<K> {
     pub(super) fn heard(&mut self, now: Mono) {
         self.heard = now;
         self.asked = false;
-        self.unheard_bytes = 0;
     }
 
-    /// A message of so many bytes went; `None` is one that the broker does not acknowledge.
-    pub(super) fn sent(&mut self, message: Option<K>, bytes: usize, now: Mono) {
-        match message {
-            Some(message) => self.unanswered.push_back((message, now, bytes)),
-            None => self.unheard_bytes = self.unheard_bytes.max(bytes),
-        }
-    }
-
-    /// Size of the largest message of which we do not know that the broker has it; 0 = none.
-    pub(super) fn largest(&self) -> usize {
-        let sizes = self.unanswered.iter().map(|(_, _, bytes)| *bytes);
-        sizes.max().unwrap_or(0).max(self.unheard_bytes)
+    /// A message that the broker will acknowledge was sent.
+    pub(super) fn sent(&mut self, message: K, now: Mono) {
+        self.unanswered.push_back((message, now));
     }
 
     /// The broker acknowledged or refused it.
     pub(super) fn answered(&mut self, message: &K) {
-        self.unanswered.retain(|(waiting, ..)| waiting != message);
+        self.unanswered.retain(|(waiting, _)| waiting != message);
     }
 
     /// Messages without an acknowledgement.
@@ -75,12 +62,9 @@ impl<K: PartialEq> Pulse<K> {
 
     /// Why the connection must be given up, if it must.
     pub(super) fn is_dead(&self, now: Mono) -> Option<&'static str> {
-        let oldest = self
-            .unanswered
-            .front()
-            .map(|(_, since, _)| now.since(*since));
+        let oldest = self.unanswered.front().map(|(_, since)| now.since(*since));
         if now.since(self.heard) >= SILENCE_MAX {
-            Some("the broker has said nothing for 25 s")
+            Some("the broker has been silent for 25 s")
         } else if oldest.is_some_and(|waited| waited >= ACK_WITHIN) {
             Some("the broker has not acknowledged a message for 30 s")
         } else {
@@ -111,15 +95,12 @@ mod tests {
     #[test]
     fn a_message_that_is_never_acknowledged_is_the_end_too() {
         let mut pulse = Pulse::new(at(0));
-        pulse.sent(Some('a'), 7, at(0));
-        pulse.sent(Some('b'), 5, at(10));
-        pulse.sent(None, 9, at(10));
-        assert_eq!(pulse.largest(), 9);
+        pulse.sent('a', at(0));
+        pulse.sent('b', at(10));
         for second in 0..40 {
             pulse.heard(at(second));
         }
         assert!(pulse.is_dead(at(30)).is_some());
-        assert_eq!(pulse.largest(), 7);
         pulse.answered(&'a');
         assert_eq!((pulse.unanswered(), pulse.is_dead(at(39))), (1, None));
         assert!(pulse.is_dead(at(40)).is_some());

@@ -100,6 +100,10 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
+/// Syncs each message before it is acknowledged (the default is every two minutes), so that an event that is missing after
+/// a kill of the broker is a loss of ours.
+const SYNC: &str = ", sync_interval: always";
+
 /// Debian's `nats-server` with its MQTT 3.1.1, the second broker of another make. It keeps retained messages in JetStream.
 pub(super) struct Nats {
     child: Child,
@@ -112,9 +116,10 @@ impl Nats {
         let directory = tempfile::tempdir().unwrap();
         let port = free_port();
         let config = format!(
-            "host: 127.0.0.1\nport: {}\nserver_name: second\njetstream {{ store_dir: {:?} }}\nmqtt {{ host: 127.0.0.1, port: {port} }}\n",
+            "host: 127.0.0.1\nport: {}\nserver_name: second\njetstream {{ store_dir: {:?}{} }}\nmqtt {{ host: 127.0.0.1, port: {port} }}\n",
             free_port(),
             directory.path().join("store"),
+            SYNC,
         );
         fs::write(directory.path().join("nats.conf"), config).unwrap();
         let child = Self::spawn(directory.path());
@@ -127,11 +132,13 @@ impl Nats {
     }
 
     fn spawn(directory: &Path) -> Child {
-        let path = Path::new("/usr/sbin/nats-server");
-        let program = if path.exists() {
-            path
-        } else {
-            Path::new("nats-server")
+        // The one on PATH first; Debian's is where a user's PATH does not look.
+        let on_path = std::env::var_os("PATH").is_some_and(|path| {
+            std::env::split_paths(&path).any(|folder| folder.join("nats-server").exists())
+        });
+        let program = match on_path {
+            true => "nats-server",
+            false => "/usr/sbin/nats-server",
         };
         Command::new(program)
             .arg("-c")

@@ -1,7 +1,6 @@
 //! The task that keeps the way to the broker open: one connection after the other, with a rest in between.
 
 use std::{
-    hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -16,9 +15,9 @@ use tokio::{
 
 use super::{
     open::{Memory, Open},
-    policy::{BrokerState, Policy},
+    policy::{BrokerState, Policy, UNSUPPORTED_V5},
 };
-use crate::{Inbound, Line, Place, Tally, outbox::Outbox, publisher::Sent};
+use crate::{Inbound, Line, Tally, outbox::Outbox, publisher::Sent, target::ConnectionTarget};
 use spotter_core::{Clock, Mono};
 
 /// The task turns at least so often, so that its progress shows that it lives.
@@ -91,8 +90,7 @@ impl Shared {
 
 /// Everything the task owns.
 pub(crate) struct Task {
-    /// Where to be. Changed with the outbox locked, which has to know of it in the same moment.
-    pub(crate) places: watch::Receiver<Arc<Place>>,
+    pub(crate) target: Arc<ConnectionTarget>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: watch::Sender<BrokerState>,
@@ -108,41 +106,29 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Runs until stopped, whatever the broker does.
+    /// Runs until stopped: one connection after the other, with a pause in between.
     pub(crate) async fn run(self) {
-        let mut places = self.places.clone();
-        while !self.is_stopped() {
-            let place = self.arrive(&mut places);
-            self.stay(&place, &mut places).await;
-            self.shared.outbox().disconnected();
+        self.show(BrokerState::Connecting);
+        if !self.is_stopped() {
+            self.connect_until_stopped().await;
         }
-        self.show(&places.borrow(), BrokerState::Stopped);
+        self.shared.outbox().disconnected();
+        self.show(BrokerState::Stopped);
     }
 
     fn is_stopped(&self) -> bool {
         *self.stop.borrow() || self.stop.has_changed().is_err()
     }
 
-    /// The place to be at now. At the one before everything is said.
-    fn arrive(&self, places: &mut watch::Receiver<Arc<Place>>) -> Arc<Place> {
-        let place = places.borrow_and_update();
-        self.shared.outbox().arrive();
-        self.show(&place, BrokerState::Connecting);
-        Arc::clone(&place)
-    }
-
-    /// At one place, until a stop or another place is wanted.
-    async fn stay(&self, place: &Arc<Place>, places: &mut watch::Receiver<Arc<Place>>) {
+    async fn connect_until_stopped(&self) {
         let mut policy = Policy::new();
-        let mut memory = Memory::of(place);
+        let mut memory = Memory::new(&self.target);
         let mut again = self.again.clone();
-        let random = RandomState::new();
-        let mut tries = 0u64;
         loop {
             // Whoever asks from here on gets another try: this one may have read the files already.
             again.mark_unchanged();
             memory.renew_trust(self.clock.now()).await;
-            let (open, events) = Open::new(self, place, &policy, &mut memory);
+            let (open, events) = Open::new(self, &self.target, &policy, &mut memory);
             let Some(end) = open.run(events, &mut policy).await else {
                 return;
             };
@@ -151,17 +137,14 @@ impl Task {
                 // Asked for when there was nothing to do.
                 again.mark_unchanged();
             }
-            tries += 1;
-            let chance = (random.hash_one(tries) >> 11) as f64 / (1u64 << 53) as f64;
-            let state = policy.ended(end, self.clock.now(), chance);
+            let state = policy.ended(end, self.clock.now(), fastrand::f64());
             let retry_at = state.retry_at();
-            self.show(place, state);
+            self.show(state);
             let mut stop = self.stop.clone();
             tokio::select! {
                 () = self.rest(retry_at) => {}
                 Ok(()) = again.changed() => {}
                 () = asked_to_stop(&mut stop) => return,
-                Ok(()) = places.changed() => return,
             }
         }
     }
@@ -179,7 +162,7 @@ impl Task {
     }
 
     /// Shows a state and logs it when it is news.
-    pub(super) fn show(&self, place: &Place, state: BrokerState) {
+    pub(super) fn show(&self, state: BrokerState) {
         let news = self.state.send_if_modified(|shown| {
             let news = !is_same(shown, &state);
             shown.clone_from(&state);
@@ -188,7 +171,10 @@ impl Task {
         if !news {
             return;
         }
-        let (host, port) = (place.settings.host.as_str(), place.settings.port);
+        let (host, port) = (
+            self.target.settings.host.as_str(),
+            self.target.settings.port,
+        );
         match &state {
             BrokerState::Connecting | BrokerState::Stopped => {
                 tracing::debug!(host, port, ?state, "broker")
@@ -196,19 +182,37 @@ impl Task {
             BrokerState::Online { protocol } => {
                 tracing::info!(host, port, protocol, "broker online")
             }
+            // The reason says that MQTT 3.1.1 is tried next, which is no outage.
+            BrokerState::Backoff { reason, .. } if reason == UNSUPPORTED_V5 => {
+                tracing::info!(
+                    host,
+                    port,
+                    "broker does not support MQTT 5; trying MQTT 3.1.1"
+                );
+            }
             BrokerState::Backoff { reason, .. } => {
-                tracing::warn!(host, port, reason, "broker away, trying again for ever");
+                tracing::warn!(
+                    host,
+                    port,
+                    reason,
+                    "broker unavailable; connecting again until it succeeds"
+                );
             }
             BrokerState::Refused { reason, .. } => {
-                tracing::error!(host, port, reason, "broker refused us, trying again seldom");
+                tracing::error!(
+                    host,
+                    port,
+                    reason,
+                    "broker rejected the connection; next attempt in at most 5 min"
+                );
             }
             BrokerState::TakenOver { .. } => {
-                let id = place.settings.client_id.as_str();
+                let id = self.target.settings.client_id.as_str();
                 tracing::error!(
                     host,
                     port,
                     id,
-                    "another client has our id, trying once a minute; give each box its own node.name"
+                    "another client uses this client id; next attempt in 1 min; give each box its own node.name"
                 );
             }
             BrokerState::Untrusted { reason, .. } => {
@@ -216,7 +220,7 @@ impl Task {
                     host,
                     port,
                     reason,
-                    "broker not trusted, trying again seldom"
+                    "broker certificate is not trusted; next attempt in 5 min"
                 );
             }
         }

@@ -24,14 +24,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// The same, and no packet above `max_bytes`.
-    pub(super) fn within(mut self, max_bytes: Option<usize>) -> Self {
-        self.packet_max_bytes = self.packet_max_bytes.into_iter().chain(max_bytes).min();
-        self
-    }
-
-    /// True when the broker takes a packet of this size.
-    pub(super) fn take(&self, bytes: usize) -> bool {
+    pub(super) fn allows(&self, bytes: usize) -> bool {
         self.packet_max_bytes.is_none_or(|max| bytes <= max)
     }
 }

@@ -32,7 +32,6 @@ mod again;
 mod books;
 mod heard;
 mod limits;
-mod moves;
 mod outages;
 mod scripted;
 mod second;
@@ -273,7 +272,7 @@ async fn a_refused_login_is_said_clearly_and_a_right_one_works() {
         panic!()
     };
     assert!(
-        reason.contains("refused the login") && !reason.contains("wrong"),
+        reason.contains("rejected the login") && !reason.contains("wrong"),
         "{reason}"
     );
     settings.password = Some(Secret::new("right".into()));

@@ -90,7 +90,7 @@ pub(super) fn end(error: ConnectionError) -> End {
             Code::RefusedProtocolVersion => End::Unsupported,
             Code::BadUserNamePassword | Code::NotAuthorized => ends::login_refused(&code),
             Code::ServiceUnavailable => ends::busy(&code),
-            code => End::Refused(format!("the broker refused the connection: {code:?}")),
+            code => End::Refused(format!("the broker rejected the connection: {code:?}")),
         },
         ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
             mqttbytes::Error::Io(error) => ends::io(&error),

@@ -193,6 +193,6 @@ fn refused(code: Code) -> End {
         | Code::ServerUnavailable
         | Code::ServerBusy
         | Code::ConnectionRateExceeded => ends::busy(&code),
-        code => End::Refused(format!("the broker refused the connection: {code:?}")),
+        code => End::Refused(format!("the broker rejected the connection: {code:?}")),
     }
 }

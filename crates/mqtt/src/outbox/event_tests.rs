@@ -1,6 +1,6 @@
 //! Events, replies and pictures one at a time.
 
-use super::{events::EVENTS_IN_FLIGHT_MAX, replies::REPLIES_MAX, *};
+use super::{event_queue::EVENTS_IN_FLIGHT_MAX, reply_queue::REPLIES_MAX, *};
 use crate::{ReplyTo, Topics, Update, event::tests::event};
 use spotter_core::{EndReason, EventStep, NodeId, PromptId, UpdateReason};
 
@@ -8,7 +8,7 @@ fn topics() -> Topics {
     Topics::new("spotter", &NodeId::new("edge1").unwrap())
 }
 
-fn with(events: Bounds) -> Outbox {
+fn with(events: EventBounds) -> Outbox {
     let limits = Limits {
         events,
         ..Limits::default()
@@ -17,7 +17,7 @@ fn with(events: Bounds) -> Outbox {
 }
 
 fn outbox() -> Outbox {
-    with(Bounds::default())
+    with(EventBounds::default())
 }
 
 fn ms(ms: u64) -> Mono {
@@ -197,9 +197,9 @@ fn after_an_outage_the_late_ones_come_slowly_and_fresh_ones_do_not_wait_for_othe
 
 #[test]
 fn beyond_the_bounds_exactly_the_oldest_are_lost_and_counted() {
-    let bounds = Bounds {
+    let bounds = EventBounds {
         events: 10,
-        ..Bounds::default()
+        ..EventBounds::default()
     };
     let mut outbox = with(bounds);
     for number in 0..25 {
@@ -228,7 +228,7 @@ fn megabytes_and_age_are_bounds_too() {
         comes(&mut outbox, "gate", 10, ms(0));
         outbox.events.bytes()
     };
-    let bounds = Bounds {
+    let bounds = EventBounds {
         events: 1000,
         max_age: Duration::from_secs(60),
         // The later ones have a digit more.
@@ -251,9 +251,9 @@ fn megabytes_and_age_are_bounds_too() {
 
 #[test]
 fn with_no_spool_events_are_sent_while_the_broker_is_there_and_no_later() {
-    let bounds = Bounds {
+    let bounds = EventBounds {
         events: 0,
-        ..Bounds::default()
+        ..EventBounds::default()
     };
     let mut outbox = with(bounds);
     outbox.connected();

@@ -1,45 +1,45 @@
-//! What waits for the broker. Pure: time goes in, messages come out.
+//! Messages that wait for the broker. Pure: `now` goes in, messages come out.
 //!
-//! Why our own and not the client library's queue: that one loses what is unacknowledged when a session ends, gives
-//! nothing back, and keeps the oldest. Here:
+//! ```text
+//!                 ┌ ReplyQueue   until the connection ends
+//!   Message ─push─┼ StateQueue   newest per topic, by rank       ├─take─▶ Outgoing ──▶ broker
+//!                 ├ EventQueue   until acknowledged, on disk too │        acked, failed, declined
+//!                 └ StreamQueue  at most 5 s, within the rates   ┘
+//! ```
 //!
-//! - A **state** is kept for ever, one a topic, the newest. It is sent until the broker acknowledges it, and again
-//!   after every connect: `info` early, `status` last. One without a payload clears what the broker keeps at its topic;
-//!   it is forgotten once the broker has acknowledged it.
-//! - A **stream** message is kept for at most [`STREAM_MAX_AGE`]. Answers that come at once are all sent; over the rates
-//!   a newer one takes the place of the last of its topic. What is replaced, comes too late, or finds the broker away is
-//!   dropped and counted; an old frame is never sent late.
-//! - A **picture** is a stream message too, at most one a second and topic.
-//! - An **event** is kept until the broker acknowledges it, in the order of its topic, on disk as in memory (`spool`). What
-//!   an outage holds back comes afterwards, oldest first and slowly. Only the bounds of the configuration drop one, the
-//!   oldest first, and count it.
-//! - A **reply** is kept while the connection lasts.
-//! - Replies go first, for somebody waits; then states; then events; then streams. Only streams wait for the rates of
-//!   the contract; all are counted in them. Events come after the birth with its `status`, not between the states: it must
-//!   not wait for what an outage held back, and who sees an event has seen what is true.
-//! - The **farewell** is a state that goes when nothing else waits, so that nobody hears of us after it. Events that are
-//!   too many to go before it stay in the spool.
+//! Each queue owns its messages; [`Outbox`] is the mixer, which decides what is sent next:
+//!
+//! - Replies go first, because a client waits for them; then states in the order of their ranks (`status` is last); then
+//!   events; then streams. Events wait until every state was handed over: a consumer that sees an event has seen the
+//!   states.
+//! - Only streams wait for the rates; every message counts in them.
+//! - The final `offline` is a state that is sent when nothing else waits, so that no message follows it. Events that do
+//!   not fit in before it stay in the spool.
+//! - What the broker refused is retried once a minute: a `status` that was refused once must not leave the node
+//!   unavailable for hours.
+//!
+//! The client library's queue is not used for this: it loses unacknowledged messages when a session ends, and keeps the
+//! oldest.
 
-mod clear;
-mod declined;
+#[cfg(test)]
+mod clear_tests;
+mod delivery;
+mod event_queue;
 #[cfg(test)]
 mod event_tests;
-mod events;
 #[cfg(test)]
 mod flood_tests;
-mod leave;
 #[cfg(test)]
 mod outage_tests;
-mod promise;
 mod rates;
-mod replies;
-mod states;
-mod streams;
+mod reply_queue;
+mod state_queue;
+mod stream_queue;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -49,21 +49,23 @@ use super::{
     spool::{Batch, Kept},
     tally::Tally,
 };
-use spotter_core::{CameraId, Event, Mono};
+#[cfg(test)]
+use spotter_core::CameraId;
+use spotter_core::{Event, Mono};
 
-pub use events::Bounds;
-use events::Events;
-use leave::Leave;
-pub(super) use promise::{Outgoing, Promise, Ticket};
-use rates::RateLimit;
-use replies::{Replies, Reply};
-use states::State;
-use streams::{Line, Waiting};
+pub(super) use delivery::{Outgoing, Promise, Ticket};
+pub use event_queue::EventBounds;
+use event_queue::EventQueue;
+use reply_queue::{QueuedReply, ReplyQueue};
+use state_queue::{NewState, StateQueue};
+use stream_queue::{NewStream, StreamLimits, StreamQueue};
 
-/// Messages on their way without an acknowledgement. Brokers accept 20 by default (mosquitto).
+/// Messages without an acknowledgement. Brokers accept 20 by default (mosquitto).
 const IN_FLIGHT_MAX: usize = 16;
 /// Acknowledgement times kept for the percentile.
 const PUBACKS_KEPT: usize = 128;
+/// After the first refusal, everything that was refused is retried when this time has passed.
+const RETRY_DECLINED_AFTER: Duration = Duration::from_secs(60);
 
 /// Bounds; the defaults are the contract's (section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +77,7 @@ pub struct Limits {
     /// Stream messages waiting, all topics together; beyond it the oldest is dropped.
     pub waiting: usize,
     /// Events.
-    pub events: Bounds,
+    pub events: EventBounds,
 }
 
 impl Default for Limits {
@@ -84,94 +86,109 @@ impl Default for Limits {
             camera_per_s: 20,
             node_per_s: 200,
             waiting: 256,
-            events: Bounds::default(),
+            events: EventBounds::default(),
         }
     }
 }
 
-/// What is on its way.
+/// A message in flight.
 #[derive(Clone, Debug)]
-enum Carried {
+enum SentMessage {
     /// The state of a topic.
     State(String),
     /// The event with this number.
     Event(u64),
-    Reply(Reply),
-    /// The last word at a place.
-    Farewell(Message),
+    Reply(QueuedReply),
+}
+
+/// Makes ULIDs: unique, sorted by time.
+#[derive(Debug)]
+struct MessageIds {
+    /// Upper half of the random part; the lower half counts.
+    seed: u64,
+    serial: u64,
+}
+
+impl MessageIds {
+    fn next(&mut self, unix_ms: u64) -> String {
+        self.serial += 1;
+        let random =
+            u128::from(self.seed & 0xff_ffff_ffff) << 40 | u128::from(self.serial & 0xff_ffff_ffff);
+        ulid::Ulid::from_parts(unix_ms, random).to_string()
+    }
+}
+
+/// The `offline` that ends a clean stop.
+#[derive(Debug)]
+enum FinalStatus {
+    NotWanted,
+    /// Streams that still wait at this time are dropped for it.
+    Due {
+        message: Message,
+        at_latest: Mono,
+    },
+    Sent,
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    limits: Limits,
-    boot: Arc<str>,
-    /// Upper half of the random part of message ids; the lower half counts.
-    id_seed: u64,
     connected: bool,
-    states: BTreeMap<String, State>,
-    pending: BTreeSet<(Rank, u64, String)>,
-    events: Events,
-    replies: Replies,
-    in_flight: HashMap<Ticket, (Carried, Mono)>,
-    /// What the broker did not take is tried again then.
-    declined_again: Option<Mono>,
-    waiting: VecDeque<Waiting>,
-    /// With the moment from which nothing is waited for any more.
-    farewell: Option<(Message, Mono)>,
-    said_farewell: bool,
-    /// The connection is left for another place.
-    leave: Option<Leave>,
-    lines: HashMap<String, Line>,
-    node_rate: RateLimit,
-    camera_rates: HashMap<CameraId, RateLimit>,
+    replies: ReplyQueue,
+    states: StateQueue,
+    events: EventQueue,
+    streams: StreamQueue,
+    final_status: FinalStatus,
+    in_flight: HashMap<Ticket, (SentMessage, Mono)>,
+    last_ticket: u64,
+    /// When refused messages are retried.
+    retry_declined_at: Option<Mono>,
     pubacks: VecDeque<Duration>,
-    serial: u64,
-    /// Time of the last event's id.
+    ids: MessageIds,
+    /// Time in the last event's id: ids sort in the order of publishing even when a clock is set back.
     event_ms: u64,
     tally: Tally,
 }
 
 impl Outbox {
-    /// `boot` names this run; `id_seed` is random, so that message ids of two runs never meet.
+    /// `boot` names this run; `id_seed` is random, so that message ids of two runs differ.
     pub(super) fn new(limits: Limits, boot: Arc<str>, id_seed: u64) -> Self {
+        let streams = StreamLimits {
+            camera_per_s: limits.camera_per_s,
+            node_per_s: limits.node_per_s,
+            waiting: limits.waiting,
+        };
         Self {
-            limits,
-            boot,
-            id_seed,
             connected: false,
-            states: BTreeMap::new(),
-            pending: BTreeSet::new(),
-            events: Events::new(limits.events),
-            replies: Replies::default(),
+            replies: ReplyQueue::default(),
+            states: StateQueue::default(),
+            events: EventQueue::new(limits.events),
+            streams: StreamQueue::new(streams, boot),
+            final_status: FinalStatus::NotWanted,
             in_flight: HashMap::new(),
-            declined_again: None,
-            waiting: VecDeque::new(),
-            farewell: None,
-            said_farewell: false,
-            leave: None,
-            lines: HashMap::new(),
-            node_rate: RateLimit::new(limits.node_per_s),
-            camera_rates: HashMap::new(),
+            last_ticket: 0,
+            retry_declined_at: None,
             pubacks: VecDeque::new(),
-            serial: 0,
+            ids: MessageIds {
+                seed: id_seed,
+                serial: 0,
+            },
             event_ms: 0,
             tally: Tally::default(),
         }
     }
 
-    /// From now on the events of this run are for the disk too, numbered from `first_number` on.
+    /// From now on changes of events are collected for the disk. New events are numbered from `first_number` on.
     pub(super) fn keep_on_disk(&mut self, first_number: u64) {
         self.events.keep_on_disk(first_number);
     }
 
-    /// Takes over an event that an earlier run did not deliver; in their order, before anything else is pushed. `left` is
-    /// what remains of its time.
+    /// Queues an event that an earlier run did not deliver; in their order, before any other push. It expires after `left`.
     pub(super) fn restore(&mut self, topic: &str, kept: Arc<Kept>, left: Duration, now: Mono) {
         self.events.restore(topic, kept, left, now, &mut self.tally);
     }
 
-    /// Accepts a message at `now`.
+    /// Never fails: what does not fit is dropped by the rules of its queue and counted.
     pub(super) fn push(&mut self, message: Message, now: Mono) {
         let topic = message.topic;
         match message.content {
@@ -179,109 +196,128 @@ impl Outbox {
                 rank,
                 refresh,
                 payload,
-            } => self.push_state(topic, payload, (rank, refresh), now),
-            Content::Stream(stream) => self.push_stream(topic, stream, now),
+            } => {
+                if payload.is_empty() {
+                    // A retained picture that is sent later would undo the clearing.
+                    self.streams.drop_pictures_of(&topic, &mut self.tally);
+                }
+                let state = NewState {
+                    topic: topic.clone(),
+                    payload,
+                    rank,
+                    refresh,
+                };
+                if self.states.push(state, now) {
+                    let is_of_topic =
+                        |sent: &SentMessage| matches!(sent, SentMessage::State(of) if *of == topic);
+                    self.in_flight.retain(|_, (sent, _)| !is_of_topic(sent));
+                }
+            }
+            Content::Stream(stream) => {
+                let message = NewStream { topic, stream };
+                let (ids, tally) = (&mut self.ids, &mut self.tally);
+                self.streams.push(message, now, ids, tally);
+            }
             Content::Event(event) => self.push_event(&topic, *event, now),
+            Content::Reply { .. } if !self.connected => self.tally.replies_dropped += 1,
             Content::Reply {
                 correlation,
                 payload,
             } => {
-                let correlation = correlation.map(Arc::from);
-                let reply = Reply {
+                let reply = QueuedReply {
                     topic,
-                    correlation,
+                    correlation: correlation.map(Arc::from),
                     payload,
                 };
-                self.replies.push(reply, self.connected, &mut self.tally);
+                self.replies.push(reply, &mut self.tally);
             }
         }
     }
 
     fn push_event(&mut self, topic: &str, event: Event, now: Mono) {
-        let told = event.ended.unwrap_or(event.last_seen).unix_millis();
-        // Ids sort as the events were told, though a clock was set back between them.
-        self.event_ms = self.event_ms.max(u64::try_from(told).unwrap_or(0));
-        let id = self.message_id(self.event_ms);
+        let at = event.ended.unwrap_or(event.last_seen).unix_millis();
+        self.event_ms = self.event_ms.max(u64::try_from(at).unwrap_or(0));
+        let id = self.ids.next(self.event_ms);
         self.events.push(topic, id, event, now, &mut self.tally);
     }
 
-    /// A ULID: unique, and it sorts by time.
-    fn message_id(&mut self, unix_ms: u64) -> String {
-        self.serial += 1;
-        let random = u128::from(self.id_seed & 0xff_ffff_ffff) << 40
-            | u128::from(self.serial & 0xff_ffff_ffff);
-        ulid::Ulid::from_parts(unix_ms, random).to_string()
-    }
-
-    /// Accepts the last message of all, a state. Streams that still wait `at_latest` then are dropped for it; events stay.
-    pub(super) fn end_with(&mut self, farewell: Message, at_latest: Mono) {
-        self.farewell = Some((farewell, at_latest));
+    /// Accepts the final status. Streams that still wait `at_latest` then are dropped for it; events stay.
+    pub(super) fn end_with(&mut self, message: Message, at_latest: Mono) {
+        self.final_status = FinalStatus::Due { message, at_latest };
     }
 
     /// The broker accepted a connection: every state is due again.
     pub(super) fn connected(&mut self) {
         self.connected = true;
-        self.declined_again = None;
+        self.retry_declined_at = None;
         self.in_flight.clear();
-        self.pending.clear();
-        let topics: Vec<String> = self.states.keys().cloned().collect();
-        for topic in topics {
-            self.make_pending(&topic);
-        }
+        self.states.connected();
         self.events.connected();
+        self.streams.connected();
     }
 
-    /// The connection ended. Streams that waited for it and replies are dropped, events are late from now on.
+    /// The connection ended: waiting streams and replies are dropped, waiting events are late from now on.
     pub(super) fn disconnected(&mut self) {
         self.connected = false;
         self.in_flight.clear();
-        self.drop_streams();
+        self.streams.disconnected(&mut self.tally);
         self.replies.disconnected(&mut self.tally);
         self.events.disconnected(&mut self.tally);
     }
 
-    /// The message to send now, if any; in which order, the module's documentation says.
+    /// The message to send now, if any; the module's documentation gives the order.
     pub(super) fn take(&mut self, now: Mono) -> Option<Outgoing> {
         if !self.connected {
             return None;
         }
-        if self.leave.is_some() {
-            return self.take_last(now);
-        }
-        self.try_declined(now);
-        let is_late = |(_, at_latest): &(Message, Mono)| *at_latest <= now;
-        let hurries = self.farewell.as_ref().is_some_and(is_late);
-        if hurries {
-            self.drop_streams();
+        self.retry_declined(now);
+        let is_late =
+            matches!(self.final_status, FinalStatus::Due { at_latest, .. } if at_latest <= now);
+        if is_late {
+            self.streams.drop_all(&mut self.tally);
         }
         if let Some(reply) = self.take_reply(now) {
             return Some(reply);
         }
-        let due = self.take_state(now);
-        // Not before the birth is complete: a consumer that sees a frame has seen the states.
-        if due.is_some() || !self.pending.is_empty() || self.said_farewell {
-            return due;
+        let state = self.take_state(now);
+        if state.is_some() || self.states.has_pending() || self.is_final() {
+            return state;
         }
         if let Some(event) = self.take_event(now) {
             return Some(event);
         }
-        if let Some(stream) = self.take_stream(now) {
+        if let Some(stream) = self.streams.take(now, &mut self.tally) {
             return Some(stream);
         }
-        let rest = self.events.is_waiting() || !self.replies.is_settled();
-        let ends = self.waiting.is_empty() && (hurries || !rest);
-        let (farewell, _) = self.farewell.take_if(|_| ends)?;
-        self.said_farewell = true;
-        self.push(farewell, now);
+        let others_wait = self.events.is_waiting() || !self.replies.is_settled();
+        if !self.streams.is_empty() || (others_wait && !is_late) {
+            return None;
+        }
+        match std::mem::replace(&mut self.final_status, FinalStatus::Sent) {
+            FinalStatus::Due { message, .. } => self.push(message, now),
+            other => {
+                self.final_status = other;
+                return None;
+            }
+        }
         self.take_state(now)
     }
 
+    /// Nothing but states that wait is sent after the final status.
+    fn is_final(&self) -> bool {
+        matches!(self.final_status, FinalStatus::Sent)
+    }
+
+    fn has_space(&self) -> bool {
+        self.in_flight.len() < IN_FLIGHT_MAX
+    }
+
     fn take_reply(&mut self, now: Mono) -> Option<Outgoing> {
-        if self.in_flight.len() >= IN_FLIGHT_MAX || self.said_farewell {
+        if !self.has_space() || self.is_final() {
             return None;
         }
         let reply = self.replies.take()?;
-        let ticket = self.sends(Carried::Reply(reply.clone()), now);
+        let ticket = self.ticket(SentMessage::Reply(reply.clone()), now);
         Some(Outgoing {
             topic: reply.topic,
             promise: Promise::Reply {
@@ -293,12 +329,26 @@ impl Outbox {
         })
     }
 
+    fn take_state(&mut self, now: Mono) -> Option<Outgoing> {
+        if !self.has_space() {
+            return None;
+        }
+        let (topic, payload) = self.states.take()?;
+        let ticket = self.ticket(SentMessage::State(topic.clone()), now);
+        Some(Outgoing {
+            topic,
+            promise: Promise::State(ticket),
+            body: Body::Bytes(payload),
+            label: None,
+        })
+    }
+
     fn take_event(&mut self, now: Mono) -> Option<Outgoing> {
-        if self.in_flight.len() >= IN_FLIGHT_MAX {
+        if !self.has_space() {
             return None;
         }
         let due = self.events.take(now, &mut self.tally)?;
-        let ticket = self.sends(Carried::Event(due.number), now);
+        let ticket = self.ticket(SentMessage::Event(due.number), now);
         let expiry = due.expiry;
         Some(Outgoing {
             topic: due.topic.to_string(),
@@ -308,86 +358,137 @@ impl Outbox {
         })
     }
 
-    /// A message that will be acknowledged leaves.
-    fn sends(&mut self, carried: Carried, now: Mono) -> Ticket {
-        self.serial += 1;
-        let ticket = Ticket(self.serial);
-        self.in_flight.insert(ticket, (carried, now));
-        self.node_rate.count(now);
+    /// Registers a message that will be acknowledged.
+    fn ticket(&mut self, sent: SentMessage, now: Mono) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        self.in_flight.insert(ticket, (sent, now));
+        self.streams.count_other(now);
         ticket
     }
 
-    /// When [`take`](Self::take) may have something, if nothing else happens before; `None` = not by time alone.
+    /// When [`take`](Self::take) may have a message, if nothing else happens before; `None` = not by time alone.
     pub(super) fn next_at(&self, now: Mono) -> Option<Mono> {
-        if !self.connected || !self.pending.is_empty() {
+        if !self.connected || self.states.has_pending() {
             return None;
         }
-        let streams = self.waiting.iter().map(|item| self.ready_at(item, now));
-        let farewell = self.farewell.iter().map(|(_, at_latest)| *at_latest);
-        let has_room = self.in_flight.len() < IN_FLIGHT_MAX && !self.said_farewell;
-        let event = has_room.then(|| self.events.next_at(now)).flatten();
-        let declined = self.declined_again.filter(|_| self.leave.is_none());
-        streams.chain(farewell).chain(event).chain(declined).min()
+        let final_status = match self.final_status {
+            FinalStatus::Due { at_latest, .. } => Some(at_latest),
+            FinalStatus::NotWanted | FinalStatus::Sent => None,
+        };
+        let takes_events = self.has_space() && !self.is_final();
+        let event = takes_events.then(|| self.events.next_at(now)).flatten();
+        let times = [
+            self.streams.next_at(now),
+            final_status,
+            event,
+            self.retry_declined_at,
+        ];
+        times.into_iter().flatten().min()
     }
 
-    /// The broker has the message for which `ticket` was given.
+    /// The broker acknowledged the message of `ticket`.
     pub(super) fn acked(&mut self, ticket: Ticket, now: Mono) {
-        let Some((carried, since)) = self.in_flight.remove(&ticket) else {
+        let Some((sent, since)) = self.in_flight.remove(&ticket) else {
             return; // Of an earlier connection; it was made due again.
         };
         self.pubacks.push_back(now.since(since));
         if self.pubacks.len() > PUBACKS_KEPT {
             self.pubacks.pop_front();
         }
-        match carried {
-            Carried::State(topic) => {
+        match sent {
+            SentMessage::State(topic) => {
                 self.tally.states_acked += 1;
-                self.settle_state(&topic, now);
-                self.forget_cleared(&topic);
+                self.states.acked(&topic, now);
             }
-            Carried::Event(number) => {
+            SentMessage::Event(number) => {
                 self.tally.events_acked += 1;
                 self.events.acked(number);
             }
-            Carried::Reply(_) => {
+            SentMessage::Reply(_) => {
                 self.tally.replies_acked += 1;
                 self.replies.settled();
             }
-            Carried::Farewell(_) => {}
         }
     }
 
-    /// The hand-over did not succeed, or the connection ended before the broker answered: the message is due again.
+    /// The hand-over failed, or the connection ended before the broker answered: the message is due again.
     pub(super) fn failed(&mut self, ticket: Ticket) {
         match self.in_flight.remove(&ticket) {
-            Some((Carried::State(topic), _)) => self.make_pending(&topic),
-            Some((Carried::Event(number), _)) => self.events.failed(number),
-            Some((Carried::Reply(reply), _)) => self.replies.failed(reply),
-            Some((Carried::Farewell(farewell), _)) => self.leave = Some(Leave::ToSay(farewell)),
+            Some((SentMessage::State(topic), _)) => self.states.failed(&topic),
+            Some((SentMessage::Event(number), _)) => self.events.failed(number),
+            Some((SentMessage::Reply(reply), _)) => self.replies.failed(reply),
             None => {}
         }
     }
 
-    /// True when the broker has answered everything that was sent, and the farewell if there is one.
+    /// The broker refused the message, or it is larger than the broker accepts. A state is sent again when it changes,
+    /// and with the events after [`RETRY_DECLINED_AFTER`]; a reply is dropped.
+    pub(super) fn declined(&mut self, ticket: Ticket, now: Mono) {
+        match self.in_flight.remove(&ticket) {
+            Some((SentMessage::State(topic), _)) => {
+                self.tally.states_declined += 1;
+                self.states.declined(&topic);
+            }
+            Some((SentMessage::Event(number), _)) => {
+                self.events.declined(number, &mut self.tally);
+            }
+            Some((SentMessage::Reply(_), _)) => {
+                self.tally.replies_dropped += 1;
+                self.replies.settled();
+            }
+            None => {}
+        }
+        let at = now.after(RETRY_DECLINED_AFTER);
+        self.retry_declined_at.get_or_insert(at);
+    }
+
+    /// The final status does not wait for refused messages.
+    fn retry_declined(&mut self, now: Mono) {
+        let is_due = self.retry_declined_at.take_if(|at| *at <= now).is_some();
+        if is_due && matches!(self.final_status, FinalStatus::NotWanted) {
+            self.states.retry_declined();
+            self.events.retry_declined();
+        }
+    }
+
+    /// A stream message that was taken was too large, or the client library refused it.
+    pub(super) fn refused(&mut self, topic: &str, body: &Body) {
+        self.streams.refused(topic, body, &mut self.tally);
+    }
+
+    /// True when the broker has answered everything that was sent, and the final status was sent if one is wanted.
     pub(super) fn is_settled(&self) -> bool {
-        let nothing_waits = match &self.leave {
-            Some(leave) => matches!(leave, Leave::Said),
-            None => self.pending.is_empty() && self.farewell.is_none(),
-        };
-        nothing_waits && self.in_flight.is_empty()
+        let is_due = matches!(self.final_status, FinalStatus::Due { .. });
+        !is_due && !self.states.has_pending() && self.in_flight.is_empty()
     }
 
-    /// From now on so many events are kept.
-    pub(super) fn keep_within(&mut self, bounds: Bounds) {
-        self.events.keep_within(bounds, &mut self.tally);
+    /// Sends a state again although it did not change.
+    pub(super) fn repeat(&mut self, topic: &str) {
+        self.states.repeat(topic);
     }
 
-    /// Events that the broker does not have.
+    /// Sends every state of a rank again although none changed.
+    pub(super) fn repeat_rank(&mut self, rank: Rank) {
+        self.states.repeat_rank(rank);
+    }
+
+    /// True when the broker has acknowledged every state of the ranks up to and with `rank`.
+    pub(super) fn is_settled_to(&self, rank: Rank) -> bool {
+        self.states.is_settled_to(rank)
+    }
+
+    /// Topics that the broker has not cleared yet.
+    pub(super) fn clearing(&self) -> impl Iterator<Item = &String> {
+        self.states.clearing()
+    }
+
+    /// Events that the broker has not acknowledged.
     pub(super) fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// What the disk does not know yet.
+    /// Takes the changes since the last write to the disk.
     pub(super) fn unwritten(&mut self, now: Mono) -> Batch {
         self.events.unwritten(now, &mut self.tally)
     }
@@ -397,7 +498,6 @@ impl Outbox {
         self.events.still_unwritten(batch);
     }
 
-    /// Counters.
     pub(super) fn tally(&self) -> Tally {
         self.tally
     }

@@ -447,9 +447,9 @@ proptest! {
                     outbox.failed(ticket);
                 },
             }
-            prop_assert!(outbox.waiting.len() <= 3 && outbox.in_flight.len() <= IN_FLIGHT_MAX);
+            prop_assert!(outbox.streams.len() <= 3 && outbox.in_flight.len() <= IN_FLIGHT_MAX);
             let tally = outbox.tally();
-            let known = tally.streams_sent + tally.empties_skipped + tally.dropped() + outbox.waiting.len() as u64;
+            let known = tally.streams_sent + tally.empties_skipped + tally.dropped() + outbox.streams.len() as u64;
             prop_assert_eq!(world.offered, known);
         }
         outbox.disconnected();

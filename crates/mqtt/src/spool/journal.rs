@@ -103,11 +103,6 @@ impl<D: Disk> Journal<D> {
         Ok((journal, found))
     }
 
-    /// From now on keeps to about so much on the disk, as the next records come.
-    pub(crate) fn keep_within(&mut self, max_bytes: u64) {
-        self.max_bytes = max_bytes;
-    }
-
     fn read_all(&mut self) -> io::Result<Found> {
         let mut found = Found::default();
         let mut names = self.disk.list()?;

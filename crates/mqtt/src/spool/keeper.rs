@@ -1,15 +1,7 @@
 //! The task that keeps the journal as the outbox says. Blocking I/O is done on tokio's threads for it, so a slow disk
 //! delays nobody; while it fails, events are in memory only, and the operator is told.
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, oneshot, watch},
@@ -28,12 +20,18 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 /// The end waits so long for the disk.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
+/// What a write does after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ForceToDisk {
+    No,
+    Yes,
+    AndClose,
+}
+
 /// What others see of the keeper.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     news: Notify,
-    /// Another bound of the journal than it began with; 0 = none.
-    max_bytes: AtomicU64,
     trouble: watch::Sender<Option<String>>,
 }
 
@@ -42,7 +40,6 @@ impl Desk {
     pub(crate) fn new(trouble: Option<String>) -> Self {
         Self {
             news: Notify::new(),
-            max_bytes: AtomicU64::new(0),
             trouble: watch::Sender::new(trouble),
         }
     }
@@ -50,11 +47,6 @@ impl Desk {
     /// There is something to keep.
     pub(crate) fn ring(&self) {
         self.news.notify_one();
-    }
-
-    /// From now on the journal keeps to about so much on the disk.
-    pub(crate) fn keep_within(&self, max_bytes: u64) {
-        self.max_bytes.store(max_bytes, Ordering::Relaxed);
     }
 
     /// Why events are in memory only; `None` = they are on disk.
@@ -102,14 +94,19 @@ impl Keeper {
             if sync {
                 synced = now;
             }
-            let turn = self.turn(journal, now, (sync, stopping));
+            let force = match (stopping, sync) {
+                (true, _) => ForceToDisk::AndClose,
+                (false, true) => ForceToDisk::Yes,
+                (false, false) => ForceToDisk::No,
+            };
+            let turn = self.turn(journal, now, force);
             let turn = match stopping {
                 true => timeout(CLOSE_WITHIN, turn).await.ok().flatten(),
                 false => turn.await,
             };
             let Some((back, result)) = turn else {
                 let path = self.path.display();
-                tracing::warn!(%path, "the end does not wait for the disk any longer; events may be lost");
+                tracing::warn!(%path, "disk did not finish within 2 s of the stop; events may be lost");
                 return;
             };
             journal = back;
@@ -119,7 +116,7 @@ impl Keeper {
             if trouble.is_some() {
                 retry_at = now.after(RETRY_AFTER);
             } else if told.take().is_some() {
-                tracing::info!(path = %self.path.display(), "events are kept on disk again");
+                tracing::info!(path = %self.path.display(), "events are written to disk again");
             }
             self.desk.trouble.send_if_modified(|shown| {
                 let news = *shown != trouble;
@@ -135,20 +132,16 @@ impl Keeper {
         &self,
         mut journal: Journal<Folder>,
         now: Mono,
-        (sync, close): (bool, bool),
+        force: ForceToDisk,
     ) -> Option<(Journal<Folder>, io::Result<()>)> {
         let batch = self.shared.outbox().unwritten(now);
-        match self.desk.max_bytes.load(Ordering::Relaxed) {
-            0 => {}
-            max_bytes => journal.keep_within(max_bytes),
-        }
         let wall = self.clock.wall();
         let work = move || {
             let written = journal.write(&batch, now, wall);
-            let rest = match (close, sync) {
-                (true, _) => journal.close(),
-                (false, true) => journal.sync(),
-                (false, false) => Ok(()),
+            let rest = match force {
+                ForceToDisk::AndClose => journal.close(),
+                ForceToDisk::Yes => journal.sync(),
+                ForceToDisk::No => Ok(()),
             };
             let unwritten = written.is_err().then_some(batch);
             (journal, unwritten, written.and(rest))

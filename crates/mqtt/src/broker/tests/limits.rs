@@ -37,7 +37,6 @@ fn with(line: &str) -> Mosquitto {
 async fn mosquittos_limits_are_kept_to_and_nothing_else_suffers() {
     join!(
         max_packet_size(),
-        message_size_limit(),
         retain_available(),
         slow_consumer(),
         retained_command()
@@ -53,18 +52,6 @@ async fn max_packet_size() {
     later.until("status", "online").await;
     declined(&publisher, 2).await;
     assert!(publisher.state().borrow().is_online());
-}
-
-/// The broker tells nothing before, and answers each message that is too large with a code that ends the connection.
-async fn message_size_limit() {
-    let broker = with("message_size_limit 60");
-    let (publisher, _task) = start(&mqtt(broker.port));
-    publish_states(&publisher);
-    let mut later = Listener::on(broker.port, "spotter/#").await;
-    later.until("edge1/status", "online").await;
-    // Each connect holds the three back again.
-    declined(&publisher, 3).await;
-    online(&publisher).await;
 }
 
 async fn retain_available() {

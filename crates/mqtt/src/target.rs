@@ -1,4 +1,4 @@
-//! Where everything is told: a broker with the way to it, and our topics there.
+//! Where messages are published: the broker, the login, TLS and the topics of this node.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use super::{
     broker::{Settings, TlsError, Trust},
     message::Message,
 };
-use spotter_core::config::{Config, MqttConfig};
+use spotter_core::config::MqttConfig;
 
 /// See the module's documentation.
 #[derive(Clone)]
-pub struct Place {
+pub(super) struct ConnectionTarget {
     pub(super) settings: Settings,
     /// `None` = plain TCP.
     pub(super) trust: Option<Trust>,
     pub(super) topics: Arc<Topics>,
 }
 
-impl Place {
-    /// As configured. Fails only when the TLS files are no good; blocks to read them.
-    pub fn new(mqtt: &MqttConfig, identity: &Identity) -> Result<Self, TlsError> {
+impl ConnectionTarget {
+    /// Fails only when the TLS files are unusable; blocks to read them.
+    pub(super) fn new(mqtt: &MqttConfig, identity: &Identity) -> Result<Self, TlsError> {
         let topics = Topics::new(&mqtt.base, &identity.node);
         let settings = Settings {
             host: mqtt.host.clone(),
@@ -37,18 +37,7 @@ impl Place {
         })
     }
 
-    /// Whether two configurations name one place, reached in one way.
-    pub fn is_same(a: &Config, b: &Config) -> bool {
-        let broker = |config: &Config| {
-            let mqtt = config.mqtt.clone();
-            let login = (mqtt.user, mqtt.password, mqtt.tls);
-            (mqtt.host, mqtt.port, login, mqtt.base)
-        };
-        a.node.name == b.node.name && broker(a) == broker(b)
-    }
-
-    /// What is said there last.
-    pub(super) fn farewell(&self) -> Message {
+    pub(super) fn final_status(&self) -> Message {
         Message::node_status(&self.topics, false)
     }
 }

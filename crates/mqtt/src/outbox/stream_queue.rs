@@ -1,14 +1,18 @@
-//! What is worth something only now: answers, snapshots, figures.
+//! Stream messages: answers, pictures and figures, sent within the rates or dropped and counted.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
-use super::{Outbox, Outgoing, Promise, rates::RateLimit};
+use super::{MessageIds, Outgoing, Promise, rates::RateLimit};
 use crate::{
-    Detection,
+    Detection, Tally,
     detection::Label,
     message::{Body, Stream},
 };
-use spotter_core::{Mono, SkippedSinceLast};
+use spotter_core::{CameraId, Mono, SkippedSinceLast};
 
 /// A stream message that is older is not sent; also its expiry at the broker.
 pub(crate) const STREAM_MAX_AGE: Duration = Duration::from_secs(5);
@@ -20,7 +24,7 @@ const PICTURE_EVERY: Duration = Duration::from_secs(1);
 const PICTURE_MAX_BYTES: usize = 256 * 1024;
 
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueuedStream {
     topic: String,
     stream: Stream,
     /// Of answers.
@@ -28,9 +32,16 @@ pub(super) struct Waiting {
     since: Mono,
 }
 
+/// A stream message as it is pushed.
+#[derive(Clone, Debug)]
+pub(super) struct NewStream {
+    pub(super) topic: String,
+    pub(super) stream: Stream,
+}
+
 /// What is remembered about a topic.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line {
+pub(super) struct TopicHistory {
     seq: u64,
     /// Counts of messages that were not sent; the next one carries them.
     carried: SkippedSinceLast,
@@ -40,39 +51,110 @@ pub(super) struct Line {
     picture_at: Option<Mono>,
 }
 
-impl Outbox {
+/// What the queue allows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamLimits {
+    pub(super) camera_per_s: usize,
+    pub(super) node_per_s: usize,
+    /// Messages waiting, all topics together; beyond it the oldest is dropped.
+    pub(super) waiting: usize,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct StreamQueue {
+    limits: StreamLimits,
+    boot: Arc<str>,
+    connected: bool,
+    waiting: VecDeque<QueuedStream>,
+    history: HashMap<String, TopicHistory>,
+    node_rate: RateLimit,
+    camera_rates: HashMap<CameraId, RateLimit>,
+}
+
+impl StreamQueue {
+    pub(super) fn new(limits: StreamLimits, boot: Arc<str>) -> Self {
+        Self {
+            limits,
+            boot,
+            connected: false,
+            waiting: VecDeque::new(),
+            history: HashMap::new(),
+            node_rate: RateLimit::new(limits.node_per_s),
+            camera_rates: HashMap::new(),
+        }
+    }
+
+    pub(super) fn connected(&mut self) {
+        self.connected = true;
+    }
+
+    pub(super) fn disconnected(&mut self, tally: &mut Tally) {
+        self.connected = false;
+        self.drop_all(tally);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Counts a message of another queue in the rate of the node.
+    pub(super) fn count_other(&mut self, now: Mono) {
+        self.node_rate.count(now);
+    }
+
+    /// When [`take`](Self::take) may have a message, if nothing else happens before.
+    pub(super) fn next_at(&self, now: Mono) -> Option<Mono> {
+        self.waiting
+            .iter()
+            .map(|item| self.ready_at(item, now))
+            .min()
+    }
+
     /// A stream message that was taken was too large, or the client library refused it.
-    pub(crate) fn refused(&mut self, topic: &str, body: &Body) {
-        self.tally.streams_sent = self.tally.streams_sent.saturating_sub(1);
-        self.tally.dropped_refused += 1;
+    pub(super) fn refused(&mut self, topic: &str, body: &Body, tally: &mut Tally) {
+        tally.streams_sent = tally.streams_sent.saturating_sub(1);
+        tally.dropped_refused += 1;
         if let Body::Detection(detection) = body {
             self.carry_of(topic, detection);
         }
     }
 
-    pub(super) fn push_stream(&mut self, topic: String, stream: Stream, now: Mono) {
+    pub(super) fn push(
+        &mut self,
+        message: NewStream,
+        now: Mono,
+        ids: &mut MessageIds,
+        tally: &mut Tally,
+    ) {
+        let NewStream { topic, stream } = message;
         let place = self.waiting.iter().rposition(|item| item.topic == topic);
         let label = match &stream {
             Stream::Figures(_) => None,
             Stream::Picture { jpeg, .. } if jpeg.len() > PICTURE_MAX_BYTES => {
-                self.tally.dropped_refused += 1;
+                tally.dropped_refused += 1;
                 return;
             }
             Stream::Picture { .. } => None,
             Stream::Answer(detection) => {
-                let line = self.lines.entry(topic.clone()).or_default();
+                let line = self.history.entry(topic.clone()).or_default();
                 let recent = line
                     .empty_since
                     .is_some_and(|at| now.since(at) < EMPTY_EVERY);
                 let follows_empty = place.map_or(recent, |place| self.waiting[place].is_empty());
                 if detection.is_empty() && follows_empty {
                     line.carried.add(detection.since_last);
-                    self.tally.empties_skipped += 1;
+                    tally.empties_skipped += 1;
                     return;
                 }
                 line.seq += 1;
                 let seq = line.seq;
-                let id = self.message_id(detection.unix_ms(now));
+                let id = ids.next(detection.unix_ms(now));
                 Some(Label {
                     id,
                     boot: Arc::clone(&self.boot),
@@ -80,14 +162,14 @@ impl Outbox {
                 })
             }
         };
-        let item = Waiting {
+        let item = QueuedStream {
             topic,
             stream,
             label,
             since: now,
         };
         if !self.connected {
-            self.tally.dropped_offline += 1;
+            tally.dropped_offline += 1;
             self.carry(&item);
         } else if let Some(place) = place.filter(|&place| {
             let waits = &self.waiting[place];
@@ -96,12 +178,12 @@ impl Outbox {
         }) {
             // It keeps the place in the queue, so a busy topic does not fall behind for ever.
             let replaced = std::mem::replace(&mut self.waiting[place], item);
-            self.tally.dropped_replaced += 1;
+            tally.dropped_replaced += 1;
             self.carry(&replaced);
         } else {
             self.waiting.push_back(item);
             if self.waiting.len() > self.limits.waiting {
-                self.tally.dropped_full += 1;
+                tally.dropped_full += 1;
                 if let Some(lost) = self.waiting.pop_front() {
                     self.carry(&lost);
                 }
@@ -110,15 +192,15 @@ impl Outbox {
     }
 
     /// The topic is to be cleared: what waits for it would be kept by the broker for ever.
-    pub(super) fn drop_pictures_of(&mut self, topic: &str) {
+    pub(super) fn drop_pictures_of(&mut self, topic: &str, tally: &mut Tally) {
         let before = self.waiting.len();
         self.waiting.retain(|item| item.topic != topic);
-        self.tally.dropped_replaced += (before - self.waiting.len()) as u64;
+        tally.dropped_replaced += (before - self.waiting.len()) as u64;
     }
 
-    pub(super) fn take_stream(&mut self, now: Mono) -> Option<Outgoing> {
+    pub(super) fn take(&mut self, now: Mono, tally: &mut Tally) -> Option<Outgoing> {
         while let Some(index) = self.waiting.iter().position(|item| expired(item, now)) {
-            self.tally.dropped_expired += 1;
+            tally.dropped_expired += 1;
             if let Some(lost) = self.waiting.remove(index) {
                 self.carry(&lost);
             }
@@ -134,16 +216,16 @@ impl Outbox {
             let rate = self.camera_rates.entry(camera.clone());
             rate.or_insert_with(|| RateLimit::new(per_s)).count(now);
         }
-        self.tally.streams_sent += 1;
+        tally.streams_sent += 1;
         let (body, expiry, retain) = match item.stream {
             Stream::Answer(mut detection) => {
-                let line = self.lines.entry(item.topic.clone()).or_default();
+                let line = self.history.entry(item.topic.clone()).or_default();
                 detection.since_last.add(std::mem::take(&mut line.carried));
                 line.empty_since = detection.is_empty().then_some(now);
                 (Body::Detection(detection), Some(STREAM_MAX_AGE), false)
             }
             Stream::Picture { jpeg, retain, .. } => {
-                let line = self.lines.entry(item.topic.clone()).or_default();
+                let line = self.history.entry(item.topic.clone()).or_default();
                 line.picture_at = Some(now);
                 let expiry = (!retain).then_some(STREAM_MAX_AGE);
                 (Body::Bytes(jpeg), expiry, retain)
@@ -158,12 +240,12 @@ impl Outbox {
         })
     }
 
-    pub(super) fn ready_at(&self, item: &Waiting, now: Mono) -> Mono {
+    fn ready_at(&self, item: &QueuedStream, now: Mono) -> Mono {
         let node = self.node_rate.ready_at(now);
         let rate = item.stream.camera().and_then(|c| self.camera_rates.get(c));
         let camera = rate.map_or(now, |rate| rate.ready_at(now));
         let picture = match &item.stream {
-            Stream::Picture { .. } => self.lines.get(&item.topic).and_then(|l| l.picture_at),
+            Stream::Picture { .. } => self.history.get(&item.topic).and_then(|l| l.picture_at),
             Stream::Answer(_) | Stream::Figures(_) => None,
         };
         let topic = picture.map_or(now, |at| at.after(PICTURE_EVERY));
@@ -171,32 +253,32 @@ impl Outbox {
     }
 
     /// Keeps the counts of a message that will not be sent for its successor.
-    fn carry(&mut self, lost: &Waiting) {
+    fn carry(&mut self, lost: &QueuedStream) {
         if let Stream::Answer(detection) = &lost.stream {
             self.carry_of(&lost.topic, detection);
         }
     }
 
     fn carry_of(&mut self, topic: &str, detection: &Detection) {
-        let line = self.lines.entry(topic.to_owned()).or_default();
+        let line = self.history.entry(topic.to_owned()).or_default();
         line.carried.add(detection.since_last);
     }
 
     /// Stream messages that wait are dropped: there is no broker for them, or no time.
-    pub(super) fn drop_streams(&mut self) {
-        self.tally.dropped_offline += self.waiting.len() as u64;
+    pub(super) fn drop_all(&mut self, tally: &mut Tally) {
+        tally.dropped_offline += self.waiting.len() as u64;
         while let Some(lost) = self.waiting.pop_front() {
             self.carry(&lost);
         }
     }
 }
 
-impl Waiting {
+impl QueuedStream {
     fn is_empty(&self) -> bool {
         matches!(&self.stream, Stream::Answer(detection) if detection.is_empty())
     }
 }
 
-fn expired(item: &Waiting, now: Mono) -> bool {
+fn expired(item: &QueuedStream, now: Mono) -> bool {
     now.since(item.since) > STREAM_MAX_AGE
 }

@@ -1,4 +1,4 @@
-//! What happened once: kept in order until the broker has it, over outages and restarts.
+//! Events: kept in order until the broker has acknowledged them, over outages and restarts.
 //!
 //! An event is **fresh** on the connection that was up when it happened, and **late** on any other. Late ones go oldest
 //! first and slowly, so that a consumer is not flooded after an outage; fresh ones do not wait behind them, except on a
@@ -12,13 +12,13 @@ use std::{
 
 use super::rates::RateLimit;
 use crate::{
-    Topics, event,
+    event,
     spool::{Batch, Kept},
     tally::Tally,
 };
 use spotter_core::{Event, Mono};
 
-/// Events on their way without an acknowledgement.
+/// Events without an acknowledgement.
 pub(super) const EVENTS_IN_FLIGHT_MAX: usize = 8;
 /// Events a second at most, all topics together; what is over waits.
 const EVENTS_PER_S: usize = 100;
@@ -26,14 +26,14 @@ const EVENTS_PER_S: usize = 100;
 const LATE_PER_S: usize = 50;
 /// An event that had to wait longer than this says so, as one from the spool does.
 const DELAYED_AFTER: Duration = Duration::from_secs(5);
-/// So many wait while the broker is there, however few the configuration keeps over an outage.
+/// While connected, this many events wait even when the configuration keeps fewer over an outage.
 const CONNECTED_MIN: usize = 64;
-/// What a record has around its event, on disk and in memory.
+/// Bytes of a record beyond its event, on disk and in memory.
 const OVERHEAD_BYTES: u64 = 64;
 
 /// How much is kept (`mqtt.spool`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct EventBounds {
     /// Number of events.
     pub events: usize,
     /// Older ones are forgotten.
@@ -42,7 +42,7 @@ pub struct Bounds {
     pub max_bytes: u64,
 }
 
-impl Default for Bounds {
+impl Default for EventBounds {
     fn default() -> Self {
         Self {
             events: 5000,
@@ -53,15 +53,15 @@ impl Default for Bounds {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum EventPhase {
     Waiting,
     InFlight,
-    /// The broker does not take it; it is tried again after a while.
+    /// The broker refused it; the mixer retries it later.
     Declined,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct QueuedEvent {
     topic: Arc<str>,
     kept: Arc<Kept>,
     bytes: u64,
@@ -70,11 +70,17 @@ struct Entry {
     late: bool,
     /// It was declined before.
     declined: bool,
-    phase: Phase,
+    phase: EventPhase,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct EventTimes {
+    since: Mono,
+    expires: Mono,
 }
 
 /// An event that is due.
-pub(super) struct Due {
+pub(super) struct DueEvent {
     pub(super) number: u64,
     pub(super) topic: Arc<str>,
     pub(super) payload: Vec<u8>,
@@ -84,10 +90,10 @@ pub(super) struct Due {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Events {
-    bounds: Bounds,
+pub(super) struct EventQueue {
+    bounds: EventBounds,
     connected: bool,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, QueuedEvent>,
     /// Those that wait, by number.
     fresh: BTreeSet<u64>,
     late: BTreeSet<u64>,
@@ -97,12 +103,12 @@ pub(super) struct Events {
     next_number: u64,
     rate: RateLimit,
     late_rate: RateLimit,
-    /// For the disk; `None` = there is none.
+    /// Changes for the disk; `None` = events are in memory only.
     unwritten: Option<Batch>,
 }
 
-impl Events {
-    pub(super) fn new(bounds: Bounds) -> Self {
+impl EventQueue {
+    pub(super) fn new(bounds: EventBounds) -> Self {
         Self {
             bounds,
             connected: false,
@@ -156,7 +162,11 @@ impl Events {
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.keep(Arc::clone(&kept), expires);
         }
-        self.insert(topic, kept, (now, expires), !self.connected);
+        let times = EventTimes {
+            since: now,
+            expires,
+        };
+        self.insert(topic, kept, times, !self.connected);
         self.expire(now, tally);
         self.keep_to_bounds(tally);
     }
@@ -171,50 +181,31 @@ impl Events {
         tally: &mut Tally,
     ) {
         self.next_number = self.next_number.max(kept.number + 1);
-        self.insert(topic, kept, (now, now.after(left)), true);
+        let times = EventTimes {
+            since: now,
+            expires: now.after(left),
+        };
+        self.insert(topic, kept, times, true);
         self.expire(now, tally);
         self.keep_to_bounds(tally);
     }
 
-    /// From now on so much is kept.
-    pub(super) fn keep_within(&mut self, bounds: Bounds, tally: &mut Tally) {
-        self.bounds = bounds;
-        self.keep_to_bounds(tally);
-    }
-
-    /// All are for these topics from now on.
-    pub(super) fn readdress(&mut self, topics: &Topics) {
-        self.late_on.clear();
-        for (number, entry) in &mut self.entries {
-            let event = &entry.kept.event;
-            entry.topic = topics.event(&event.camera, &event.prompt).into();
-            if self.late.contains(number) {
-                *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
-            }
-        }
-    }
-
-    fn insert(
-        &mut self,
-        topic: &str,
-        kept: Arc<Kept>,
-        (since, mut expires): (Mono, Mono),
-        late: bool,
-    ) {
+    fn insert(&mut self, topic: &str, kept: Arc<Kept>, times: EventTimes, late: bool) {
+        let EventTimes { since, mut expires } = times;
         // No event outlives a younger one, though the machine's clock may have been set between them.
         if let Some((_, before)) = self.entries.last_key_value() {
             expires = expires.max(before.expires);
         }
         // The length on disk; all of it is numbers, texts and lists, so it serialises.
         let encoded = serde_json::to_vec(&*kept).map_or(0, |json| json.len() as u64);
-        let entry = Entry {
+        let entry = QueuedEvent {
             topic: topic.into(),
             bytes: encoded + OVERHEAD_BYTES,
             since,
             expires,
             late,
             declined: false,
-            phase: Phase::Waiting,
+            phase: EventPhase::Waiting,
             kept,
         };
         self.bytes += entry.bytes;
@@ -243,14 +234,14 @@ impl Events {
         self.late_on.clear();
         for (&number, entry) in &mut self.entries {
             entry.late = true;
-            entry.phase = Phase::Waiting;
+            entry.phase = EventPhase::Waiting;
             self.late.insert(number);
             *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
         }
     }
 
     /// The next event, when the rates and the acknowledgements allow one.
-    pub(super) fn take(&mut self, now: Mono, tally: &mut Tally) -> Option<Due> {
+    pub(super) fn take(&mut self, now: Mono, tally: &mut Tally) -> Option<DueEvent> {
         self.expire(now, tally);
         if self.in_flight >= EVENTS_IN_FLIGHT_MAX || self.rate.ready_at(now) > now {
             return None;
@@ -258,14 +249,14 @@ impl Events {
         let number = self.next_fresh().or_else(|| self.next_late(now))?;
         self.stop_waiting(number);
         let entry = self.entries.get_mut(&number)?;
-        entry.phase = Phase::InFlight;
+        entry.phase = EventPhase::InFlight;
         self.in_flight += 1;
         self.rate.count(now);
         if entry.late {
             self.late_rate.count(now);
         }
         let delayed = entry.late || now.since(entry.since) > DELAYED_AFTER;
-        Some(Due {
+        Some(DueEvent {
             number,
             topic: Arc::clone(&entry.topic),
             payload: event::to_json(&entry.kept.event, &entry.kept.id, delayed),
@@ -298,31 +289,30 @@ impl Events {
         (self.late_rate.ready_at(now) <= now).then_some(number)
     }
 
-    /// The broker has it.
     pub(super) fn acked(&mut self, number: u64) {
         self.remove(number);
     }
 
-    /// The hand-over did not succeed.
+    /// The hand-over failed: the event is due again.
     pub(super) fn failed(&mut self, number: u64) {
-        self.set_phase(number, Phase::Waiting);
+        self.set_phase(number, EventPhase::Waiting);
         self.wait(number);
     }
 
-    /// The broker does not take it. Counted the first time.
+    /// The broker refused the event. Counted the first time.
     pub(super) fn declined(&mut self, number: u64, tally: &mut Tally) {
-        self.set_phase(number, Phase::Declined);
+        self.set_phase(number, EventPhase::Declined);
         if let Some(entry) = self.entries.get_mut(&number) {
             tally.events_declined += u64::from(!std::mem::replace(&mut entry.declined, true));
         }
     }
 
-    /// What was declined waits again.
-    pub(super) fn try_declined(&mut self) {
+    /// Refused events wait again.
+    pub(super) fn retry_declined(&mut self) {
         let declined = self.entries.iter_mut();
-        let declined = declined.filter(|(_, entry)| entry.phase == Phase::Declined);
+        let declined = declined.filter(|(_, entry)| entry.phase == EventPhase::Declined);
         let again = declined.map(|(&number, entry)| {
-            entry.phase = Phase::Waiting;
+            entry.phase = EventPhase::Waiting;
             number
         });
         for number in again.collect::<Vec<_>>() {
@@ -330,9 +320,9 @@ impl Events {
         }
     }
 
-    fn set_phase(&mut self, number: u64, phase: Phase) {
+    fn set_phase(&mut self, number: u64, phase: EventPhase) {
         if let Some(entry) = self.entries.get_mut(&number)
-            && entry.phase == Phase::InFlight
+            && entry.phase == EventPhase::InFlight
         {
             entry.phase = phase;
             self.in_flight -= 1;
@@ -343,7 +333,7 @@ impl Events {
     pub(super) fn expire(&mut self, now: Mono, tally: &mut Tally) {
         let over = self.entries.iter();
         let over = over.take_while(|(_, entry)| entry.expires <= now);
-        let over = over.filter(|(_, entry)| entry.phase != Phase::InFlight);
+        let over = over.filter(|(_, entry)| entry.phase != EventPhase::InFlight);
         for number in over.map(|(&number, _)| number).collect::<Vec<_>>() {
             self.remove(number);
             tally.events_too_old += 1;
@@ -358,7 +348,7 @@ impl Events {
         };
         while self.entries.len() > events || self.bytes > self.bounds.max_bytes {
             let mut oldest = self.entries.iter();
-            let Some((&number, _)) = oldest.find(|(_, entry)| entry.phase != Phase::InFlight)
+            let Some((&number, _)) = oldest.find(|(_, entry)| entry.phase != EventPhase::InFlight)
             else {
                 return;
             };
@@ -373,7 +363,7 @@ impl Events {
             return;
         };
         self.bytes -= gone.bytes;
-        if gone.phase == Phase::InFlight {
+        if gone.phase == EventPhase::InFlight {
             self.in_flight -= 1;
         }
         if let Some(unwritten) = &mut self.unwritten {
@@ -408,7 +398,7 @@ impl Events {
         }
     }
 
-    /// What the disk does not know yet.
+    /// Takes the changes since the last write to the disk.
     pub(super) fn unwritten(&mut self, now: Mono, tally: &mut Tally) -> Batch {
         self.expire(now, tally);
         self.unwritten

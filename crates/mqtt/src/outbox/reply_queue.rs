@@ -1,35 +1,31 @@
-//! Answers to requests: worth something to who asked, who is there now.
+//! Replies to commands, in order. They are kept while the connection lasts: the sender of the command waits on it.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::tally::Tally;
 
-/// Answers that wait or are on their way; beyond it the oldest that waits is dropped.
+/// Replies that wait or are in flight; beyond it the oldest that waits is dropped.
 pub(super) const REPLIES_MAX: usize = 64;
-/// Answers on their way without an acknowledgement.
+/// Replies without an acknowledgement.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// An answer.
 #[derive(Clone, Debug)]
-pub(super) struct Reply {
+pub(super) struct QueuedReply {
     pub(super) topic: String,
     pub(super) correlation: Option<Arc<[u8]>>,
     pub(super) payload: Arc<[u8]>,
 }
 
-/// Answers in the order in which they were given.
+/// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Replies {
-    waiting: VecDeque<Reply>,
+pub(super) struct ReplyQueue {
+    waiting: VecDeque<QueuedReply>,
     in_flight: usize,
 }
 
-impl Replies {
-    pub(super) fn push(&mut self, reply: Reply, connected: bool, tally: &mut Tally) {
-        if !connected {
-            tally.replies_dropped += 1;
-            return;
-        }
+impl ReplyQueue {
+    /// Drops the oldest that waits beyond [`REPLIES_MAX`].
+    pub(super) fn push(&mut self, reply: QueuedReply, tally: &mut Tally) {
         self.waiting.push_back(reply);
         if self.waiting.len() + self.in_flight > REPLIES_MAX {
             self.waiting.pop_front();
@@ -37,7 +33,7 @@ impl Replies {
         }
     }
 
-    /// None is left: who asked is gone.
+    /// Drops all replies: their receivers wait on a connection that has ended.
     pub(super) fn disconnected(&mut self, tally: &mut Tally) {
         tally.replies_dropped += (self.waiting.len() + self.in_flight) as u64;
         *self = Self::default();
@@ -47,7 +43,7 @@ impl Replies {
         self.waiting.is_empty() && self.in_flight == 0
     }
 
-    pub(super) fn take(&mut self) -> Option<Reply> {
+    pub(super) fn take(&mut self) -> Option<QueuedReply> {
         if self.in_flight >= IN_FLIGHT_MAX {
             return None;
         }
@@ -56,13 +52,13 @@ impl Replies {
         Some(reply)
     }
 
-    /// One that was taken is settled.
+    /// The broker acknowledged or refused a reply that was taken.
     pub(super) fn settled(&mut self) {
         self.in_flight -= 1;
     }
 
-    /// One that was taken could not be handed over.
-    pub(super) fn failed(&mut self, reply: Reply) {
+    /// A reply that was taken could not be handed over.
+    pub(super) fn failed(&mut self, reply: QueuedReply) {
         self.in_flight -= 1;
         self.waiting.push_front(reply);
     }
