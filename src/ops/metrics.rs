@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 
 use super::process;
-use spotter_core::{Books, CameraId};
+use spotter_core::{Books, CameraId, StreamCounters};
 
 mod labels;
 
@@ -54,14 +54,8 @@ pub struct CameraCounts {
     pub stalls: u64,
     /// Times it stalled within the last hour.
     pub stalls_1h: u32,
-    /// Packets lost.
-    pub rtp_lost: u64,
-    /// Packets of other senders.
-    pub rtp_foreign: u64,
-    /// Broken frames.
-    pub frames_corrupt: u64,
-    /// Frames that were not decoded because decoding had fallen behind.
-    pub frames_late: u64,
+    /// Losses of its stream.
+    pub counters: StreamCounters,
     /// Pipelines that did not end and were left behind.
     pub abandoned: u32,
 }
@@ -81,10 +75,8 @@ pub struct Metrics {
     reconnects: PerCamera,
     stalls: PerCamera,
     abandoned: PerCamera,
-    rtp_lost: PerCamera,
-    rtp_foreign: PerCamera,
-    frames_corrupt: PerCamera,
-    frames_late: PerCamera,
+    /// In the order of [`StreamCounters::ALL`].
+    stream_counters: Vec<PerCamera>,
     engine_up: Family<OfDevice, Gauge>,
     engine_turns: Family<OfDevice, Counter>,
     engine_busy: Family<OfDevice, FloatCounter>,
@@ -135,10 +127,10 @@ impl Metrics {
             reconnects: Family::default(),
             stalls: Family::default(),
             abandoned: Family::default(),
-            rtp_lost: Family::default(),
-            rtp_foreign: Family::default(),
-            frames_corrupt: Family::default(),
-            frames_late: Family::default(),
+            stream_counters: StreamCounters::ALL
+                .iter()
+                .map(|_| Family::default())
+                .collect(),
             engine_up: Family::default(),
             engine_turns: Family::default(),
             engine_busy: Family::default(),
@@ -200,26 +192,9 @@ impl Metrics {
             "Pipelines that did not end in time and were left behind",
             self.abandoned.clone(),
         );
-        registry.register(
-            "ingest_rtp_packets_foreign",
-            "Packets of other senders than the camera's",
-            self.rtp_foreign.clone(),
-        );
-        registry.register(
-            "ingest_rtp_packets_lost",
-            "Lost packets of a camera",
-            self.rtp_lost.clone(),
-        );
-        registry.register(
-            "ingest_frames_corrupt",
-            "Broken frames of a camera",
-            self.frames_corrupt.clone(),
-        );
-        registry.register(
-            "ingest_frames_late",
-            "Frames of a camera that were not decoded because decoding had fallen behind",
-            self.frames_late.clone(),
-        );
+        for (counter, metric) in StreamCounters::ALL.iter().zip(&self.stream_counters) {
+            registry.register(counter.metric, counter.help, metric.clone());
+        }
     }
 
     fn register_frames(&mut self) {
@@ -356,12 +331,14 @@ impl Metrics {
             (&self.reconnects, counts.reconnects),
             (&self.stalls, counts.stalls),
             (&self.abandoned, u64::from(counts.abandoned)),
-            (&self.rtp_foreign, counts.rtp_foreign),
-            (&self.rtp_lost, counts.rtp_lost),
-            (&self.frames_corrupt, counts.frames_corrupt),
-            (&self.frames_late, counts.frames_late),
         ] {
             set(&counter.get_or_create(&label), total);
+        }
+        for (counter, metric) in StreamCounters::ALL.iter().zip(&self.stream_counters) {
+            set(
+                &metric.get_or_create(&label),
+                (counter.get)(&counts.counters),
+            );
         }
     }
 
@@ -418,11 +395,10 @@ impl Metrics {
             &self.reconnects,
             &self.stalls,
             &self.abandoned,
-            &self.rtp_lost,
-            &self.rtp_foreign,
-            &self.frames_corrupt,
-            &self.frames_late,
-        ] {
+        ]
+        .into_iter()
+        .chain(&self.stream_counters)
+        {
             counter.remove(&label);
         }
         for (fate, _) in by_fate(&Books::default()) {

@@ -15,6 +15,7 @@ mod ids;
 mod polygon;
 mod prompt;
 mod repeats;
+mod stream_counters;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
     clippy::unwrap_used,
@@ -38,4 +39,5 @@ pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
 pub use repeats::{Repeats, TELL_AGAIN_AFTER};
+pub use stream_counters::{StreamCounter, StreamCounters};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};

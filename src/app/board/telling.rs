@@ -114,9 +114,9 @@ fn add_health(camera: &mut page::Camera, health: &CameraHealth) {
         fps: health.fps_measured,
         transport: health.transport.clone(),
         decoder: health.decoder.clone(),
-        rtp_lost: health.rtp_lost,
-        frames_corrupt: health.frames_corrupt,
-        frames_late: health.frames_late,
+        rtp_lost: health.counters.rtp_lost,
+        frames_corrupt: health.counters.frames_corrupt,
+        frames_late: health.counters.frames_late,
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,
         clock: page::Clock {

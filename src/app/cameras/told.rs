@@ -53,10 +53,7 @@ pub fn counts(health: &Health) -> CameraCounts {
         reconnects_1h: health.reconnects_1h,
         stalls: health.stalls,
         stalls_1h: health.stalls_1h,
-        rtp_lost: health.rtp_lost,
-        rtp_foreign: health.rtp_foreign,
-        frames_corrupt: health.frames_corrupt,
-        frames_late: health.frames_late,
+        counters: health.counters,
         abandoned: health.abandoned,
     }
 }
@@ -121,10 +118,7 @@ pub fn message(health: &Health, reason: Option<&Reason>) -> CameraHealth {
         gop_s: rounded(stream.gop_s),
         transport: stream.transport.map(Into::into),
         decoder: stream.decoder.clone(),
-        rtp_lost: health.rtp_lost,
-        rtp_foreign: health.rtp_foreign,
-        frames_corrupt: health.frames_corrupt,
-        frames_late: health.frames_late,
+        counters: health.counters,
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,
         abandoned: health.abandoned,
