@@ -52,7 +52,7 @@ macro_rules! stream_counters {
 stream_counters! {
     rtp_lost: "ingest_rtp_packets_lost", "Lost packets of a camera", "Lost packets";
     rtp_foreign: "ingest_rtp_packets_foreign", "Packets of other senders than the camera's", "Packets of other senders";
-    frames_corrupt: "ingest_frames_corrupt", "Broken frames of a camera", "Broken frames";
+    frames_corrupt: "ingest_frames_corrupt", "Broken frames of a camera", "Corrupt frames";
     frames_late: "ingest_frames_late", "Frames of a camera that were not decoded because decoding had fallen behind",
         "Not decoded in time";
 }

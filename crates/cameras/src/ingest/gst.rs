@@ -36,7 +36,7 @@ use super::{
     source::{Opener, Outlet, Progress, Source, SourceEvent},
     template::{Value, fill},
 };
-use spotter_core::config::Camera;
+use spotter_core::config::CameraConfig;
 
 pub use picture::DeviceMap;
 pub(super) use picture::picture_from_sample;
@@ -54,7 +54,7 @@ pub fn init() -> Result<(), Failure> {
 
 /// Makes the pipelines of one camera.
 pub struct GstOpener {
-    camera: Camera,
+    camera: CameraConfig,
     source: Arc<dyn SourceType>,
     device: Option<DeviceMap>,
     memory: Arc<CameraMemory>,
@@ -62,17 +62,17 @@ pub struct GstOpener {
 
 impl GstOpener {
     /// For the camera as configured. Does nothing yet. With a `device`, frames that are decoded on a GPU stay there.
-    pub fn new(camera: Camera, device: Option<DeviceMap>) -> Self {
+    pub fn new(camera: CameraConfig, device: Option<DeviceMap>) -> Self {
         Self::build(camera, device, Decoders::default())
     }
 
     /// With the decoders of a test.
     #[cfg(test)]
-    pub fn with_decoders(camera: Camera, candidates: decoder::Candidates) -> Self {
+    pub fn with_decoders(camera: CameraConfig, candidates: decoder::Candidates) -> Self {
         Self::build(camera, None, Decoders::of(candidates))
     }
 
-    fn build(camera: Camera, device: Option<DeviceMap>, decoders: Decoders) -> Self {
+    fn build(camera: CameraConfig, device: Option<DeviceMap>, decoders: Decoders) -> Self {
         let source: Arc<dyn SourceType> = source_type(&camera).into();
         Self {
             memory: Arc::new(CameraMemory::new(decoders, source.transport())),
@@ -130,7 +130,11 @@ pub struct Rejected {
 }
 
 impl PipelineProbes {
-    fn new(context: PipelineContext, camera: &Camera, device: Option<DeviceMap>) -> Arc<Self> {
+    fn new(
+        context: PipelineContext,
+        camera: &CameraConfig,
+        device: Option<DeviceMap>,
+    ) -> Arc<Self> {
         let context = Arc::new(context);
         let decode = Arc::new(DecodeQueue::new(Arc::clone(&context), camera.decode));
         let sink = PictureSink::new(

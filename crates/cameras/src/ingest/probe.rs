@@ -20,7 +20,7 @@ use super::{
 };
 use spotter_core::{
     Clock, StreamCounters,
-    config::{Camera, Source as Origin},
+    config::{CameraConfig, SourceConfig as Origin},
 };
 
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
@@ -49,7 +49,7 @@ pub struct ProbeReport {
 /// connects once more when the camera refuses the first transport and there is another one. Needs a tokio runtime.
 /// `sink` gets every good frame, in GStreamer's thread.
 pub async fn probe(
-    camera: &Camera,
+    camera: &CameraConfig,
     clock: Arc<dyn Clock>,
     sink: FrameSink,
 ) -> Result<ProbeReport, Failure> {
@@ -65,7 +65,7 @@ pub async fn probe(
 }
 
 async fn probe_once(
-    camera: &Camera,
+    camera: &CameraConfig,
     opener: &Arc<GstOpener>,
     clock: &Arc<dyn Clock>,
     sink: &FrameSink,

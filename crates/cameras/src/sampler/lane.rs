@@ -17,7 +17,7 @@ use super::{
 };
 use spotter_core::{
     CameraId, Frame, FrameEnd, Look, Mono, Prompt,
-    config::{Camera, CameraPrompt},
+    config::{CameraConfig, PromptConfig},
 };
 
 /// One camera, behind one lock.
@@ -39,7 +39,7 @@ pub struct LaneState {
 enum JudgeState {
     Idle(Box<Judge>),
     /// With the camera's configuration, if it was changed meanwhile.
-    Judging(Option<Box<Camera>>),
+    Judging(Option<Box<CameraConfig>>),
 }
 
 /// The judge while it is out of the lock. Dropping it puts it back.
@@ -58,7 +58,7 @@ struct Judge {
 
 impl Lane {
     /// A camera that no engine has yet.
-    pub fn new(camera: &Camera) -> Self {
+    pub fn new(camera: &CameraConfig) -> Self {
         Self {
             camera: camera.id.clone(),
             state: Mutex::new(LaneState {
@@ -75,7 +75,7 @@ impl Lane {
     }
 
     /// Applies a changed configuration.
-    pub fn change(&self, camera: &Camera) {
+    pub fn change(&self, camera: &CameraConfig) {
         let mut state = self.lock();
         let unneeded = state.change(camera.rate_hz, enabled_prompts(camera));
         match &mut state.judge {
@@ -208,9 +208,9 @@ impl Drop for JudgeLoan<'_> {
 }
 
 /// The prompts that are asked, with their looks a second.
-fn enabled_prompts(camera: &Camera) -> Vec<(Arc<Prompt>, f64)> {
+fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, f64)> {
     let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
-    let asked = enabled.map(|p: &CameraPrompt| {
+    let asked = enabled.map(|p: &PromptConfig| {
         let prompt = Prompt {
             id: p.id.clone(),
             revision: p.revision,
@@ -222,7 +222,7 @@ fn enabled_prompts(camera: &Camera) -> Vec<(Arc<Prompt>, f64)> {
 }
 
 impl Judge {
-    fn new(camera: &Camera) -> Self {
+    fn new(camera: &CameraConfig) -> Self {
         let mask = Mask::new(&camera.mask);
         Self {
             gate: Gate::new(camera.motion),
@@ -233,7 +233,7 @@ impl Judge {
     }
 
     /// Another mask makes another picture, with which the last one is not compared.
-    fn change(&mut self, camera: &Camera) {
+    fn change(&mut self, camera: &CameraConfig) {
         self.gate.set_rules(camera.motion);
         let mask = Mask::new(&camera.mask);
         if mask != self.mask {

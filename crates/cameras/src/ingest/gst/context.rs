@@ -18,7 +18,7 @@ use crate::ingest::{
     source::{Outlet, SourceEvent},
     transport::{RtpTransport, TransportChoice},
 };
-use spotter_core::{CameraId, Frame, Mono, Repeats, WallTime};
+use spotter_core::{CameraId, Frame, LogThrottle, Mono, WallTime};
 
 /// Why frames are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct CameraMemory {
     /// Its decoders, and which of them failed.
     pub decoders: Decoders,
     transport: Mutex<TransportChoice>,
-    omissions: Mutex<Repeats<FrameOmission>>,
+    omissions: Mutex<LogThrottle<FrameOmission>>,
 }
 
 impl CameraMemory {
@@ -154,7 +154,7 @@ impl PipelineContext {
     pub fn warn_of(&self, omission: FrameOmission, why: &str) {
         let omissions = &self.memory.omissions;
         let mut omissions = omissions.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(suppressed) = omissions.tell(omission, self.now().0) else {
+        let Some(suppressed) = omissions.admit(omission, self.now().0) else {
             return;
         };
         drop(omissions);

@@ -14,7 +14,7 @@ use crate::ingest::{
     health::{Failure, Fault},
     transport::TransportChoice,
 };
-use spotter_core::config::{Camera, Source as Origin, Transport};
+use spotter_core::config::{CameraConfig, SourceConfig as Origin, Transport};
 
 pub use file::pipeline as file_pipeline;
 
@@ -44,7 +44,7 @@ pub trait SourceType: Send + Sync {
 }
 
 /// The registry: the source type of a camera.
-pub fn source_type(camera: &Camera) -> Box<dyn SourceType> {
+pub fn source_type(camera: &CameraConfig) -> Box<dyn SourceType> {
     match &camera.source {
         Origin::Rtsp { .. } => Box::new(rtsp::RtspSource::new(camera)),
         Origin::File { path, .. } => Box::new(file::FileSource(path.clone())),

@@ -21,7 +21,7 @@ use super::{
 use crate::ingest::{CameraHandle, Health, Phase, spawn_with};
 use spotter_core::{
     Clock as _, Frame, ManualClock, PixelFormat, SystemClock,
-    config::{CameraTls, Source as Origin, Transport},
+    config::{CameraTls, SourceConfig as Origin, Transport},
 };
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
@@ -315,7 +315,7 @@ fn street() -> RtspStreet {
 
 /// Watches a street with decoders of one's own; its handle and its frames.
 fn watch(url: String, candidates: decoder::Candidates) -> (CameraHandle, mpsc::Receiver<Frame>) {
-    let camera = Camera {
+    let camera = CameraConfig {
         source: Origin::Rtsp {
             url,
             user: None,

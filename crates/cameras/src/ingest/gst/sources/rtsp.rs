@@ -25,7 +25,7 @@ use crate::ingest::{
     template::{Value, fill},
     transport::TransportChoice,
 };
-use spotter_core::config::{Camera, CameraTls, Secret, Source as Origin, Transport};
+use spotter_core::config::{CameraConfig, CameraTls, Secret, SourceConfig as Origin, Transport};
 
 const RTSP: &str = include_str!("../../../../../../pipelines/rtsp.launch");
 const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");
@@ -41,10 +41,10 @@ const GOODBYE_US: u64 = 500_000;
 const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
 
 /// A camera that is read over RTSP.
-pub struct RtspSource(Camera);
+pub struct RtspSource(CameraConfig);
 
 impl RtspSource {
-    pub fn new(camera: &Camera) -> Self {
+    pub fn new(camera: &CameraConfig) -> Self {
         Self(camera.clone())
     }
 }
