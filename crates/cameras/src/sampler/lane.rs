@@ -102,7 +102,10 @@ impl Lane {
         }
         // A frame that is not needed goes back to its decoder outside of the lock.
         drop(state);
-        drop(arrival);
+        match arrival {
+            Arrival::Skipped(unneeded) => drop(unneeded),
+            Arrival::Waiting(replaced) => drop(replaced),
+        }
     }
 
     /// Takes the waiting frame; `None` when it was late, gated or unreadable, which is then counted.
