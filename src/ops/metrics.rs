@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 
 use super::process;
-use spotter_core::{CameraId, FrameCounters};
+use spotter_core::{CameraId, FrameCounters, StreamCounters};
 
 mod labels;
 
@@ -50,12 +50,8 @@ pub struct CameraCounts {
     pub reconnects_1h: u32,
     pub stalls: u64,
     pub stalls_1h: u32,
-    pub rtp_lost: u64,
-    /// RTP packets from other senders.
-    pub rtp_foreign: u64,
-    pub frames_corrupt: u64,
-    /// Frames that were not decoded because decoding was too slow.
-    pub frames_late: u64,
+    /// Losses of its stream.
+    pub counters: StreamCounters,
     /// Pipelines that did not stop in time.
     pub abandoned: u32,
 }
@@ -75,10 +71,8 @@ pub struct Metrics {
     reconnects: PerCamera,
     stalls: PerCamera,
     abandoned: PerCamera,
-    rtp_lost: PerCamera,
-    rtp_foreign: PerCamera,
-    frames_corrupt: PerCamera,
-    frames_late: PerCamera,
+    /// In the order of [`StreamCounters::ALL`].
+    stream_counters: Vec<PerCamera>,
     engine_up: Family<DeviceLabel, Gauge>,
     engine_turns: Family<DeviceLabel, Counter>,
     engine_busy: Family<DeviceLabel, FloatCounter>,
@@ -128,10 +122,10 @@ impl Metrics {
             reconnects: Family::default(),
             stalls: Family::default(),
             abandoned: Family::default(),
-            rtp_lost: Family::default(),
-            rtp_foreign: Family::default(),
-            frames_corrupt: Family::default(),
-            frames_late: Family::default(),
+            stream_counters: StreamCounters::ALL
+                .iter()
+                .map(|_| Family::default())
+                .collect(),
             engine_up: Family::default(),
             engine_turns: Family::default(),
             engine_busy: Family::default(),
@@ -193,26 +187,9 @@ impl Metrics {
             "Pipelines that did not stop in time and were abandoned",
             self.abandoned.clone(),
         );
-        registry.register(
-            "ingest_rtp_packets_foreign",
-            "RTP packets from other senders than the camera, dropped",
-            self.rtp_foreign.clone(),
-        );
-        registry.register(
-            "ingest_rtp_packets_lost",
-            "RTP packets lost",
-            self.rtp_lost.clone(),
-        );
-        registry.register(
-            "ingest_frames_corrupt",
-            "Corrupt frames of a camera",
-            self.frames_corrupt.clone(),
-        );
-        registry.register(
-            "ingest_frames_late",
-            "Frames of a camera that were not decoded because decoding was too slow",
-            self.frames_late.clone(),
-        );
+        for (counter, metric) in StreamCounters::ALL.iter().zip(&self.stream_counters) {
+            registry.register(counter.metric, counter.help, metric.clone());
+        }
     }
 
     fn register_frames(&mut self) {
@@ -349,12 +326,14 @@ impl Metrics {
             (&self.reconnects, counts.reconnects),
             (&self.stalls, counts.stalls),
             (&self.abandoned, u64::from(counts.abandoned)),
-            (&self.rtp_foreign, counts.rtp_foreign),
-            (&self.rtp_lost, counts.rtp_lost),
-            (&self.frames_corrupt, counts.frames_corrupt),
-            (&self.frames_late, counts.frames_late),
         ] {
             set(&counter.get_or_create(&label), total);
+        }
+        for (counter, metric) in StreamCounters::ALL.iter().zip(&self.stream_counters) {
+            set(
+                &metric.get_or_create(&label),
+                (counter.get)(&counts.counters),
+            );
         }
     }
 
@@ -414,11 +393,10 @@ impl Metrics {
             &self.reconnects,
             &self.stalls,
             &self.abandoned,
-            &self.rtp_lost,
-            &self.rtp_foreign,
-            &self.frames_corrupt,
-            &self.frames_late,
-        ] {
+        ]
+        .into_iter()
+        .chain(&self.stream_counters)
+        {
             counter.remove(&label);
         }
         for (fate, _) in by_fate(&FrameCounters::default()) {

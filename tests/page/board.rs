@@ -201,8 +201,11 @@ fn stream(good: bool) -> CameraHealth {
         fps_measured: good.then_some(14.9),
         transport: Some("tcp".into()),
         decoder: Some("avdec_h265".into()),
-        frames_corrupt: 2,
-        frames_late: if good { 0 } else { 37 },
+        counters: spotter_core::StreamCounters {
+            frames_corrupt: 2,
+            frames_late: if good { 0 } else { 37 },
+            ..Default::default()
+        },
         reconnects_1h: u32::from(!good),
         clock: ClockHealth {
             trusted: good,

@@ -15,6 +15,7 @@ mod ids;
 mod log_throttle;
 mod polygon;
 mod prompt;
+mod stream_counters;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
     clippy::unwrap_used,
@@ -40,4 +41,5 @@ pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
 pub use log_throttle::{LOG_REPEAT_INTERVAL, LogThrottle};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
+pub use stream_counters::{StreamCounter, StreamCounters};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};

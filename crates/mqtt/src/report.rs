@@ -3,6 +3,7 @@
 //! Plain structs that others fill; field names and units are the contract's. Unknown is `null`.
 
 use serde::Serialize;
+use spotter_core::StreamCounters;
 
 use super::detection::SCHEMA;
 
@@ -282,14 +283,9 @@ pub struct CameraHealth {
     pub transport: Option<String>,
     /// GStreamer's name of the element that decodes, or did last.
     pub decoder: Option<String>,
-    /// Packets lost since the start.
-    pub rtp_lost: u64,
-    /// Packets of other senders, dropped since the start.
-    pub rtp_foreign: u64,
-    /// Frames with errors since the start.
-    pub frames_corrupt: u64,
-    /// Frames that were not decoded because decoding had fallen behind, since the start.
-    pub frames_late: u64,
+    /// Losses since the start, each under its own key.
+    #[serde(flatten)]
+    pub counters: StreamCounters,
     /// Within the last hour.
     pub reconnects_1h: u32,
     /// Within the last hour.

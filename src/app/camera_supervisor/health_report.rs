@@ -52,10 +52,7 @@ pub fn counters(health: &Health) -> CameraCounts {
         reconnects_1h: health.reconnects_1h,
         stalls: health.stalls,
         stalls_1h: health.stalls_1h,
-        rtp_lost: health.rtp_lost,
-        rtp_foreign: health.rtp_foreign,
-        frames_corrupt: health.frames_corrupt,
-        frames_late: health.frames_late,
+        counters: health.counters,
         abandoned: health.abandoned,
     }
 }
@@ -119,10 +116,7 @@ pub fn health_message(health: &Health, reason: Option<&OffReason>) -> CameraHeal
         gop_s: rounded(stream.gop_s),
         transport: stream.transport.map(Into::into),
         decoder: stream.decoder.clone(),
-        rtp_lost: health.rtp_lost,
-        rtp_foreign: health.rtp_foreign,
-        frames_corrupt: health.frames_corrupt,
-        frames_late: health.frames_late,
+        counters: health.counters,
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,
         abandoned: health.abandoned,

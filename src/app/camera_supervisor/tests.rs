@@ -10,7 +10,7 @@ use spotter_mqtt::Identity;
 struct Absent;
 
 impl Opener for Absent {
-    fn open(&self, _: u32, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
+    fn open(&self, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
         Err(Failure::new(Fault::Unreachable, "test"))
     }
 }
@@ -125,7 +125,7 @@ fn published(watched: &SupervisedCamera) -> (String, Option<String>) {
 struct Short;
 
 impl Opener for Short {
-    fn open(&self, _: u32, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
+    fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
         for event in [SourceEvent::FirstFrame, SourceEvent::Ended] {
             outlet.events.try_send(event).unwrap();
         }
@@ -211,10 +211,7 @@ fn streaming(losses: u64, frames: u64) -> Health {
         next_retry: None,
         stream: ingest::StreamInfo::default(),
         frames,
-        rtp_lost: 0,
-        rtp_foreign: 0,
-        frames_corrupt: 0,
-        frames_late: 0,
+        counters: Default::default(),
         losses,
         reconnects: 0,
         stalls: 0,

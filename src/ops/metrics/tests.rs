@@ -24,10 +24,12 @@ fn names_follow_the_scheme_and_books_are_copied() {
         losses: 3,
         reconnects: 4,
         stalls: 5,
-        rtp_lost: 6,
-        rtp_foreign: 7,
-        frames_corrupt: 8,
-        frames_late: 10,
+        counters: StreamCounters {
+            rtp_lost: 6,
+            rtp_foreign: 7,
+            frames_corrupt: 8,
+            frames_late: 10,
+        },
         abandoned: 9,
         ..CameraCounts::default()
     };

@@ -164,7 +164,7 @@ fn losses(frames: &FrameCounters, health: &CameraHealth) -> Markup {
         ("late", frames.late),
         ("failed", frames.failed),
         // Not among the frames above, which are decoded ones.
-        ("undecoded", health.frames_late),
+        ("undecoded", health.counters.frames_late),
     ];
     html! {
         p.losses {
@@ -179,7 +179,7 @@ fn losses(frames: &FrameCounters, health: &CameraHealth) -> Markup {
 fn details(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
     let health = &camera.health;
     let size = known(health.w.zip(health.h), |(w, h)| format!("{w} × {h}"));
-    let lines = [
+    let mut lines = vec![
         ("Codec", known(health.codec.clone(), |codec| codec)),
         ("Size", size),
         (
@@ -191,13 +191,15 @@ fn details(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
             known(health.transport.clone(), |transport| transport),
         ),
         ("Decoder", known(health.decoder.clone(), |decoder| decoder)),
-        ("Lost packets", number(health.rtp_lost)),
-        ("Corrupt frames", number(health.frames_corrupt)),
-        ("Not decoded in time", number(health.frames_late)),
+    ];
+    for counter in spotter_core::StreamCounters::ALL {
+        lines.push((counter.label, number((counter.get)(&health.counters))));
+    }
+    lines.extend([
         ("Reconnects, 1 h", health.reconnects_1h.to_string()),
         ("Stalls, 1 h", health.stalls_1h.to_string()),
         ("Clock", clock(&health.clock)),
-    ];
+    ]);
     html! {
         details {
             summary { "Details" span.unseen { " of " (camera.id) } span.for { (since(health.since_ms, status.time_ms)) } }

@@ -287,6 +287,8 @@ fn health_keys<S: Serializer>(health: &CameraHealth, serializer: S) -> Result<S:
         next_retry_s: Option<f64>,
         stream: StreamKeys<'a>,
     }
+    use spotter_core::StreamCounters;
+
     #[derive(Serialize)]
     struct StreamKeys<'a> {
         codec: &'a Option<String>,
@@ -294,9 +296,8 @@ fn health_keys<S: Serializer>(health: &CameraHealth, serializer: S) -> Result<S:
         fps: Option<f64>,
         transport: &'a Option<String>,
         decoder: &'a Option<String>,
-        rtp_lost: u64,
-        frames_corrupt: u64,
-        frames_late: u64,
+        #[serde(flatten)]
+        counters: StreamCounters,
         reconnects_1h: u32,
         stalls_1h: u32,
         clock: ClockKeys<'a>,
@@ -320,9 +321,7 @@ fn health_keys<S: Serializer>(health: &CameraHealth, serializer: S) -> Result<S:
         fps: health.fps_measured,
         transport: &health.transport,
         decoder: &health.decoder,
-        rtp_lost: health.rtp_lost,
-        frames_corrupt: health.frames_corrupt,
-        frames_late: health.frames_late,
+        counters: health.counters,
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,
         clock,

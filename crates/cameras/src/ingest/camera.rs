@@ -3,11 +3,7 @@
 use std::{
     collections::VecDeque,
     future::pending,
-    hash::{BuildHasher, RandomState},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -26,7 +22,7 @@ use super::{
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
 use spotter_core::{
-    Clock, LogThrottle, Mono, WallTime,
+    Clock, LogThrottle, Mono, StreamCounters, WallTime,
     config::{CameraConfig, SourceConfig as Origin},
 };
 
@@ -127,10 +123,7 @@ pub fn spawn_with(
         next_retry: None,
         stream: Default::default(),
         frames: 0,
-        rtp_lost: 0,
-        rtp_foreign: 0,
-        frames_corrupt: 0,
-        frames_late: 0,
+        counters: StreamCounters::default(),
         losses: 0,
         reconnects: 0,
         stalls: 0,
@@ -223,10 +216,7 @@ struct Stopping {
 #[derive(Default)]
 struct Totals {
     frames: u64,
-    corrupt: u64,
-    late: u64,
-    rtp_lost: u64,
-    rtp_foreign: u64,
+    counters: StreamCounters,
     abandoned: u32,
 }
 
@@ -292,9 +282,9 @@ impl Life {
         while let Some(input) = inputs.pop_front() {
             let (phase, attempts) = (self.session.phase(), self.session.attempts());
             let now = self.outlet.clock.now();
-            for action in self.session.on(input, now, random()) {
+            for action in self.session.on(input, now, fastrand::f64()) {
                 let result = match action {
-                    Action::Start { attempt } => self.start(attempt).await.map_err(Input::Failed),
+                    Action::Start => self.start().await.map_err(Input::Failed),
                     Action::Stop => self.stop(now),
                     Action::Rewind => self.rewind().await.map_err(Input::Failed),
                 };
@@ -304,14 +294,14 @@ impl Life {
         }
     }
 
-    async fn start(&mut self, attempt: u32) -> Result<(), Failure> {
+    async fn start(&mut self) -> Result<(), Failure> {
         let (events, received) = mpsc::channel(CHANNEL);
         let outlet = Outlet {
             events,
             ..self.outlet.clone()
         };
         let opener = self.stream.opener.clone();
-        let open = move || opener.open(attempt, outlet);
+        let open = move || opener.open(outlet);
         let Some(opened) = in_time(self.stream.policy.first_frame, open).await else {
             self.totals.abandoned += 1;
             return Err(stuck("the source did not open in time"));
@@ -332,17 +322,11 @@ impl Life {
         };
         let progress = running.source.progress();
         self.totals.frames += progress.frames;
-        self.totals.corrupt += progress.corrupt;
-        self.totals.late += progress.late;
-        self.totals.rtp_lost += progress.rtp_lost;
-        self.totals.rtp_foreign += progress.rtp_foreign;
+        self.totals.counters += progress.counters;
         self.last = Progress {
             // Already in the totals; the rest stays to be seen while the camera is away.
             frames: 0,
-            corrupt: 0,
-            late: 0,
-            rtp_lost: 0,
-            rtp_foreign: 0,
+            counters: StreamCounters::default(),
             ..progress
         };
         self.stopping = Some(Stopping {
@@ -425,10 +409,7 @@ impl Life {
             next_retry: self.session.next_retry().map(|due| due.since(now)),
             stream: last.stream.clone(),
             frames: totals.frames + last.frames,
-            rtp_lost: totals.rtp_lost + last.rtp_lost,
-            rtp_foreign: totals.rtp_foreign + last.rtp_foreign,
-            frames_corrupt: totals.corrupt + last.corrupt,
-            frames_late: totals.late + last.late,
+            counters: totals.counters + last.counters,
             losses: counts.losses,
             reconnects: counts.reconnects,
             stalls: counts.stalls,
@@ -464,13 +445,6 @@ async fn stopped(stopping: &mut Option<Stopping>, clock: &dyn Clock) -> bool {
         }
         None => pending().await,
     }
-}
-
-/// Uniform in 0..1, good enough to spread retries: the standard library seeds every `RandomState` differently.
-fn random() -> f64 {
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    let call = CALLS.fetch_add(1, Ordering::Relaxed);
-    RandomState::new().hash_one(call) as f64 / u64::MAX as f64
 }
 
 #[cfg(test)]

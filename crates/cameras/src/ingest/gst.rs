@@ -3,42 +3,48 @@
 //! GStreamer's threads run the callbacks here; they check, note and hand over, and never wait. Closures hold the
 //! pipeline weakly, because an element that owns its own pipeline is never freed.
 
+mod context;
+mod decode_queue;
 mod decoder;
 mod failure;
-mod frames;
 mod log;
 mod packet;
+mod packet_probe;
 mod picture;
-mod rtsp;
+mod picture_sink;
+mod sources;
+mod statistics;
 mod tail;
-mod tracker;
-mod wire;
 
-use std::{path::Path, sync::Arc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gstreamer::{self as gst, prelude::*};
 use tracing::error;
 
 use self::{
-    frames::{FrameTap, Lasting},
+    context::{CameraMemory, PipelineContext},
+    decode_queue::DecodeQueue,
+    decoder::Decoders,
+    packet_probe::PacketProbe,
+    picture_sink::PictureSink,
+    sources::{SourceType, source_type},
+    statistics::SourceKind,
     tail::Place,
-    tracker::Kind,
 };
 use super::{
     health::{Failure, Fault},
     source::{Opener, Outlet, Progress, Source, SourceEvent},
     template::{Value, fill},
 };
-use spotter_core::config::{CameraConfig, SourceConfig as Origin};
+use spotter_core::config::CameraConfig;
 
 pub use picture::DeviceMap;
 pub(super) use picture::picture_from_sample;
 #[cfg(any(test, feature = "testing"))]
 pub use picture::picture_on_device;
+pub(super) use sources::file_pipeline;
 
-const FILE: &str = include_str!("../../../../pipelines/file.launch");
-const USB: &str = include_str!("../../../../pipelines/usb.launch");
-const TEST: &str = include_str!("../../../../pipelines/test.launch");
+const DECODEBIN: &str = include_str!("../../../../pipelines/decodebin.launch");
 
 /// Starts GStreamer, with its log in ours; any number of times.
 pub fn init() -> Result<(), Failure> {
@@ -49,85 +55,139 @@ pub fn init() -> Result<(), Failure> {
 /// Makes the pipelines of one camera.
 pub struct GstOpener {
     camera: CameraConfig,
+    source: Arc<dyn SourceType>,
     device: Option<DeviceMap>,
-    lasting: Arc<Lasting>,
+    memory: Arc<CameraMemory>,
 }
 
 impl GstOpener {
-    /// For the camera as configured. Does nothing yet. With a `device`, frames stay on the GPU where they are decoded there.
+    /// For the camera as configured. Does nothing yet. With a `device`, frames that are decoded on a GPU stay there.
     pub fn new(camera: CameraConfig, device: Option<DeviceMap>) -> Self {
-        Self {
-            camera,
-            device,
-            lasting: Arc::default(),
-        }
+        Self::build(camera, device, Decoders::default())
     }
 
-    /// With decoders of one's own.
+    /// With the decoders of a test.
     #[cfg(test)]
     pub fn with_decoders(camera: CameraConfig, candidates: decoder::Candidates) -> Self {
-        let decoders = decoder::Decoders::of(candidates);
+        Self::build(camera, None, Decoders::of(candidates))
+    }
+
+    fn build(camera: CameraConfig, device: Option<DeviceMap>, decoders: Decoders) -> Self {
+        let source: Arc<dyn SourceType> = source_type(&camera).into();
         Self {
-            lasting: Arc::new(Lasting::of(decoders)),
-            ..Self::new(camera, None)
+            memory: Arc::new(CameraMemory::new(decoders, source.transport())),
+            source,
+            camera,
+            device,
         }
     }
 }
 
 impl Opener for GstOpener {
-    fn open(&self, attempt: u32, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
+    fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
         init()?;
-        let kind = match self.camera.source {
-            Origin::Rtsp { .. } => Kind::Network,
-            Origin::File { .. } => Kind::File,
-            Origin::Usb { .. } | Origin::Test => Kind::Local,
-        };
-        let lasting = Arc::clone(&self.lasting);
-        let tap = FrameTap::new(outlet, kind, &self.camera, self.device, lasting);
-        let pipeline = match &self.camera.source {
-            Origin::Rtsp { .. } => rtsp::build(&self.camera, attempt, &tap)?,
-            Origin::File { path, .. } => file(path, &tap)?,
-            Origin::Usb { device } => usb(device, &tap)?,
-            Origin::Test => test(&tap)?,
-        };
-        watch_bus(&pipeline, &tap, &self.camera.source);
-        let source = GstSource { pipeline, tap };
+        let memory = Arc::clone(&self.memory);
+        let context = PipelineContext::new(outlet, self.source.kind(), memory);
+        let probes = PipelineProbes::new(context, &self.camera, self.device);
+        let pipeline = self.source.build(&probes)?;
+        watch_bus(&pipeline, &probes, &self.source);
+        let source = GstSource { pipeline, probes };
         match source.pipeline.set_state(gst::State::Playing) {
             Ok(_) => Ok(Arc::new(source)),
             Err(_) => {
                 source.stop();
                 let text = format!(
-                    "{} cannot be started; check that it exists and may be read",
-                    failure::origin(&self.camera.source)
+                    "{} cannot be started; check that it exists and is readable",
+                    self.source.name()
                 );
                 Err(device(text))
             }
         }
     }
+
+    fn has_alternative(&self) -> bool {
+        self.memory.transport().will_change()
+    }
+}
+
+/// What watches one pipeline from the network to its end. Each part owns its state; what they share is the context.
+pub struct PipelineProbes {
+    context: Arc<PipelineContext>,
+    packets: Arc<PacketProbe>,
+    decode: Arc<DecodeQueue>,
+    pictures: Arc<PictureSink>,
+    rejected: Mutex<Rejected>,
+}
+
+/// What was refused while connecting, because GStreamer's error that follows does not say.
+#[derive(Clone, Debug, Default)]
+pub struct Rejected {
+    /// A video codec that cannot be decoded.
+    pub codec: Option<String>,
+    pub certificate: bool,
+    /// A video stream was chosen to be set up.
+    pub chosen: bool,
+}
+
+impl PipelineProbes {
+    fn new(
+        context: PipelineContext,
+        camera: &CameraConfig,
+        device: Option<DeviceMap>,
+    ) -> Arc<Self> {
+        let context = Arc::new(context);
+        let decode = Arc::new(DecodeQueue::new(Arc::clone(&context), camera.decode));
+        let sink = PictureSink::new(
+            Arc::clone(&context),
+            Arc::clone(&decode),
+            camera.width,
+            device,
+        );
+        Arc::new(Self {
+            packets: Arc::new(PacketProbe::new(Arc::clone(&context))),
+            pictures: Arc::new(sink),
+            rejected: Mutex::default(),
+            decode,
+            context,
+        })
+    }
+
+    /// What was refused so far. Held for a change.
+    fn rejected(&self) -> MutexGuard<'_, Rejected> {
+        self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progress(&self) -> Progress {
+        let now = self.context.now();
+        self.decode.check_for_stuck_decoder(now.0);
+        let mut progress = self.context.statistics().progress(now);
+        progress.counters.rtp_lost = self.packets.lost();
+        progress
+    }
 }
 
 struct GstSource {
     pipeline: gst::Pipeline,
-    tap: Arc<FrameTap>,
+    probes: Arc<PipelineProbes>,
 }
 
 impl Source for GstSource {
     fn progress(&self) -> Progress {
-        self.tap.progress()
+        self.probes.progress()
     }
 
     fn rewind(&self) -> Result<(), Failure> {
         let flags = gst::SeekFlags::FLUSH | gst::SeekFlags::KEY_UNIT;
         self.pipeline
             .seek_simple(flags, gst::ClockTime::ZERO)
-            .map_err(|_| Failure::new(Fault::Device, "the file cannot be played from its start"))
+            .map_err(|_| device("the file cannot be played from its start".into()))
     }
 
     fn stop(&self) {
-        self.tap.close();
-        rtsp::hurry(&self.pipeline);
+        self.probes.context.close();
+        sources::rtsp::hurry(&self.pipeline);
         if self.pipeline.set_state(gst::State::Null).is_err() {
-            error!(camera = %self.tap.camera(), "a pipeline did not stop cleanly");
+            error!(camera = %self.probes.context.camera(), "a pipeline did not stop cleanly");
         }
         if let Some(bus) = self.pipeline.bus() {
             bus.unset_sync_handler();
@@ -154,11 +214,26 @@ fn frames_text(place: Place, sync: bool) -> Result<String, Failure> {
     text.map_err(|e| device(format!("frames.launch: {e}")))
 }
 
-fn launch(name: &str, template: &str, sync: bool) -> Result<gst::Pipeline, Failure> {
+/// A whole pipeline whose pictures end in the host's memory.
+fn launch(
+    name: &str,
+    template: &str,
+    values: &[(&str, Value<'_>)],
+    sync: bool,
+) -> Result<gst::Pipeline, Failure> {
     let frames = frames_text(Place::Host, sync)?;
-    let text = fill(template, &[("frames", Value::Elements(&frames))])
-        .map_err(|e| device(format!("{name}: {e}")))?;
+    let mut values = values.to_vec();
+    values.push(("frames", Value::Elements(&frames)));
+    let text = fill(template, &values).map_err(|e| device(format!("{name}: {e}")))?;
     parse(name, &text)
+}
+
+/// What the `source` element gives, decoded by decodebin. With `sync`, frames come at the speed of their times.
+fn decodebin(source: &str, sync: bool) -> Result<gst::Pipeline, Failure> {
+    let values = [("source", Value::Elements(source))];
+    let pipeline = launch("decodebin.launch", DECODEBIN, &values, sync)?;
+    link_decoded(&pipeline)?;
+    Ok(pipeline)
 }
 
 fn parse(name: &str, text: &str) -> Result<gst::Pipeline, Failure> {
@@ -180,44 +255,6 @@ fn parse(name: &str, text: &str) -> Result<gst::Pipeline, Failure> {
 fn named(bin: &impl IsA<gst::Bin>, name: &str) -> Result<gst::Element, Failure> {
     bin.by_name(name)
         .ok_or_else(|| device(format!("the pipeline has no element named {name}")))
-}
-
-/// A file in its container. Also the pipeline for stills, so it is shared with [`super::still`].
-pub(super) fn file_pipeline(path: &Path, sync: bool) -> Result<gst::Pipeline, Failure> {
-    let shown = path.display();
-    if let Err(e) = std::fs::File::open(path) {
-        let text = format!("file {shown} cannot be read: {e}");
-        return Err(Failure::new(Fault::NotFound, text));
-    }
-    let pipeline = launch("file.launch", FILE, sync)?;
-    named(&pipeline, "source")?.set_property("location", path);
-    link_decoded(&pipeline)?;
-    Ok(pipeline)
-}
-
-fn file(path: &Path, tap: &Arc<FrameTap>) -> Result<gst::Pipeline, Failure> {
-    let pipeline = file_pipeline(path, true)?;
-    tap.watch_decodebin(&named(&pipeline, "decode")?);
-    tap.attach(&pipeline)?;
-    Ok(pipeline)
-}
-
-fn usb(device: &Path, tap: &Arc<FrameTap>) -> Result<gst::Pipeline, Failure> {
-    let pipeline = launch("usb.launch", USB, false)?;
-    let source = named(&pipeline, "source")?;
-    source.set_property("device", device.to_string_lossy().as_ref());
-    link_decoded(&pipeline)?;
-    tap.watch_decodebin(&named(&pipeline, "decode")?);
-    tap.watch_local(&source);
-    tap.attach(&pipeline)?;
-    Ok(pipeline)
-}
-
-fn test(tap: &Arc<FrameTap>) -> Result<gst::Pipeline, Failure> {
-    let pipeline = launch("test.launch", TEST, false)?;
-    tap.watch_local(&named(&pipeline, "source")?);
-    tap.attach(&pipeline)?;
-    Ok(pipeline)
 }
 
 /// Links decodebin's first video pad to the tail when it appears. Sound is taken as it is and left unlinked, which
@@ -247,36 +284,41 @@ fn media_type(caps: &gst::Caps) -> &str {
 }
 
 /// Turns the pipeline's messages into events, in the thread that posts them. Nothing is left on the bus.
-fn watch_bus(pipeline: &gst::Pipeline, tap: &Arc<FrameTap>, origin: &Origin) {
+fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Arc<dyn SourceType>) {
     let Some(bus) = pipeline.bus() else { return };
-    let (tap, origin) = (Arc::downgrade(tap), origin.clone());
+    let (probes, source) = (Arc::downgrade(probes), Arc::clone(source));
     bus.set_sync_handler(move |_, message| {
-        let Some(tap) = tap.upgrade() else {
+        let Some(probes) = probes.upgrade() else {
             return gst::BusSyncReply::Drop;
         };
+        let context = &probes.context;
         match message.view() {
             gst::MessageView::Error(message) => {
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
-                let failure = match tap.blame(of_decoder, of_streaming) {
-                    Some(text) => device(format!("{}: {text}", failure::origin(&origin))),
-                    None => failure::from_message(message, &origin, &tap.rejected()),
+                let failure = match probes.decode.blame(of_decoder, of_streaming) {
+                    Some(text) => device(format!("{}: {text}", source.name())),
+                    None => source.failure(message, &probes).unwrap_or_else(|| {
+                        failure::from_fault(&*source, source.fault(&message.error()))
+                    }),
                 };
-                tap.fail(failure);
+                context.fail(failure);
             }
             gst::MessageView::Warning(message) if is_of_decoder(message.src()) => {
-                tap.decoder_complained();
+                probes.decode.complained();
             }
-            gst::MessageView::Eos(_) if tap.kind() == Kind::File => tap.tell(SourceEvent::Ended),
+            gst::MessageView::Eos(_) if context.kind() == SourceKind::File => {
+                context.send(SourceEvent::Ended);
+            }
             // A live source has no end: the camera or a box on the way closed the connection.
-            gst::MessageView::Eos(_) => tap.fail(failure::ended(&origin)),
-            // The same before anything was there that could come to its end.
+            gst::MessageView::Eos(_) => context.fail(failure::ended(&*source)),
+            // The same before the first picture, when there is no stream that could report its end.
             gst::MessageView::Warning(message)
                 if message.error().matches(gst::ResourceError::Read)
-                    && tap.travels_inside()
-                    && !tap.decoding().seen =>
+                    && context.is_interleaved()
+                    && !probes.decode.decoding().seen =>
             {
-                tap.fail(failure::ended(&origin));
+                context.fail(failure::ended(&*source));
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::clock::ClockHealth;
-use spotter_core::WallTime;
+use spotter_core::{StreamCounters, WallTime};
 
 /// Why a camera does not stream. The kind decides how soon it is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,14 +153,8 @@ pub struct Health {
     pub stream: StreamInfo,
     /// Good frames handed over since the process started.
     pub frames: u64,
-    /// RTP packets lost since the process started.
-    pub rtp_lost: u64,
-    /// RTP packets of others than the camera's sender, dropped since the process started.
-    pub rtp_foreign: u64,
-    /// Frames dropped because they were broken, since the process started.
-    pub frames_corrupt: u64,
-    /// Frames that were not decoded because decoding had fallen behind, since the process started.
-    pub frames_late: u64,
+    /// Losses since the process started.
+    pub counters: StreamCounters,
     /// Times it ceased to stream, for whatever reason, since the process started. Who looks now and then sees by it that
     /// the camera was away in between.
     pub losses: u64,

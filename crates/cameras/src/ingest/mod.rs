@@ -20,6 +20,7 @@ mod session;
 mod source;
 mod still;
 mod template;
+mod transport;
 
 pub use camera::{CameraHandle, spawn, spawn_with};
 pub use clock::{ClockHealth, ClockNote};

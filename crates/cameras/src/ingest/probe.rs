@@ -9,6 +9,7 @@ use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
 };
+use tracing::info;
 
 use super::{
     camera::{in_time, stuck, tear_down},
@@ -18,7 +19,7 @@ use super::{
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
 use spotter_core::{
-    Clock,
+    Clock, StreamCounters,
     config::{CameraConfig, SourceConfig as Origin},
 };
 
@@ -27,7 +28,7 @@ const WATCH: Duration = Duration::from_secs(15);
 const STEP: Duration = Duration::from_millis(100);
 /// It is watched for so long when all is known, so that some frames bear the camera's own time.
 const LINGER: Duration = Duration::from_secs(1);
-const GOODBYE: Duration = Duration::from_secs(3);
+const TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
 
 /// What a camera is like.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,30 +41,46 @@ pub struct ProbeReport {
     pub first_frame_after: Duration,
     /// Good frames seen.
     pub frames: u64,
-    /// Broken frames seen.
-    pub frames_corrupt: u64,
-    /// Packets lost.
-    pub rtp_lost: u64,
+    /// Losses seen.
+    pub counters: StreamCounters,
 }
 
-/// Connects once, watches for some seconds (at most `first_frame` plus fifteen), and says goodbye. Needs a tokio runtime.
+/// Connects, watches for some seconds (at most `first_frame` plus fifteen), and disconnects. As a running camera does, it
+/// connects once more when the camera refuses the first transport and there is another one. Needs a tokio runtime.
 /// `sink` gets every good frame, in GStreamer's thread.
 pub async fn probe(
     camera: &CameraConfig,
     clock: Arc<dyn Clock>,
     sink: FrameSink,
 ) -> Result<ProbeReport, Failure> {
+    let opener = Arc::new(GstOpener::new(camera.clone(), None));
+    let first = probe_once(camera, &opener, &clock, &sink).await;
+    match first {
+        Err(failure) if opener.has_alternative() => {
+            info!(camera = %camera.id, "{failure}");
+            probe_once(camera, &opener, &clock, &sink).await
+        }
+        result => result,
+    }
+}
+
+async fn probe_once(
+    camera: &CameraConfig,
+    opener: &Arc<GstOpener>,
+    clock: &Arc<dyn Clock>,
+    sink: &FrameSink,
+) -> Result<ProbeReport, Failure> {
     let (events, mut received) = mpsc::channel(16);
     let outlet = Outlet {
         camera: camera.id.clone(),
-        clock: clock.clone(),
-        sink,
+        clock: Arc::clone(clock),
+        sink: Arc::clone(sink),
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
-    let opener = GstOpener::new(camera.clone(), None);
     let started = clock.now();
-    let source = in_time(camera.first_frame, move || opener.open(0, outlet))
+    let opener = Arc::clone(opener);
+    let source = in_time(camera.first_frame, move || opener.open(outlet))
         .await
         .unwrap_or_else(|| Err(stuck("the source did not open in time")))?;
     let left = camera
@@ -83,14 +100,13 @@ pub async fn probe(
             Err(Failure::new(Fault::NoFrame, text))
         }
     };
-    let _ = timeout(GOODBYE, tear_down(source)).await;
+    let _ = timeout(TEARDOWN_LIMIT, tear_down(source)).await;
     seen.map(|seen| ProbeReport {
         stream: seen.stream,
         clock: seen.clock,
         first_frame_after,
         frames: seen.frames,
-        frames_corrupt: seen.corrupt,
-        rtp_lost: seen.rtp_lost,
+        counters: seen.counters,
     })
 }
 

@@ -82,11 +82,8 @@ pub struct Seen {
 /// What the shell has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Build a pipeline and play it. `attempt` counts failures since the last good time, from 0.
-    Start {
-        /// Lets a source alternate between transports.
-        attempt: u32,
-    },
+    /// Build a pipeline and play it.
+    Start,
     /// Tear the pipeline down, then report [`Input::Stopped`], within a deadline.
     Stop,
     /// Play from the start again in the same pipeline.
@@ -405,9 +402,7 @@ impl Session {
                 ..Seen::default()
             };
             self.last_start = Some(now);
-            actions.push(Action::Start {
-                attempt: self.attempts,
-            });
+            actions.push(Action::Start);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     clock::ClockHealth,
     health::{Failure, StreamInfo},
 };
-use spotter_core::{CameraId, Clock, Frame, Mono};
+use spotter_core::{CameraId, Clock, Frame, Mono, StreamCounters};
 
 /// Takes every good frame, in the source's thread. Must not block; the newest frame wins.
 pub type FrameSink = Arc<dyn Fn(Frame) + Send + Sync>;
@@ -34,14 +34,8 @@ pub enum SourceEvent {
 pub struct Progress {
     /// Good frames handed over.
     pub frames: u64,
-    /// Frames dropped because they were broken.
-    pub corrupt: u64,
-    /// Frames that were not decoded because decoding had fallen behind.
-    pub late: u64,
-    /// RTP packets that never came.
-    pub rtp_lost: u64,
-    /// RTP packets of others than the camera's sender.
-    pub rtp_foreign: u64,
+    /// Losses.
+    pub counters: StreamCounters,
     /// When the last packet came; `None` for sources without packets.
     pub last_packet: Option<Mono>,
     /// When the last good frame was handed over.
@@ -68,8 +62,8 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// Tells an event. Never blocks: there are so few of them that the channel has room while anybody listens.
-    pub fn tell(&self, event: SourceEvent) {
+    /// Sends an event without blocking. A pipeline has at most four of them, fewer than the channel can keep.
+    pub fn send(&self, event: SourceEvent) {
         let _ = self.events.try_send(event);
     }
 
@@ -94,6 +88,11 @@ pub trait Source: Send + Sync {
 
 /// Makes sources of one camera.
 pub trait Opener: Send + Sync + 'static {
-    /// Builds a source and starts it. `attempt` counts failures since the last good time. May block shortly.
-    fn open(&self, attempt: u32, outlet: Outlet) -> Result<Arc<dyn Source>, Failure>;
+    /// Builds a source and starts it. May block shortly.
+    fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure>;
+
+    /// After a failure: the next source is connected in another way than the last one, for example over UDP instead of TCP.
+    fn has_alternative(&self) -> bool {
+        false
+    }
 }

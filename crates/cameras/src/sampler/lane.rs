@@ -1,6 +1,9 @@
-//! One camera on its way to looks: its slot, what judges its frames, and whom a frame wakes.
+//! One camera between ingest and the engine: its slot, what judges its frames, and which engine a frame wakes.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{Arc, Mutex, MutexGuard},
+};
 
 use tokio::sync::Notify;
 
@@ -17,16 +20,32 @@ use spotter_core::{
     config::{CameraConfig, PromptConfig},
 };
 
-/// A camera's frames, between ingest's thread and the engine that has the camera.
+/// One camera, behind one lock.
 pub struct Lane {
-    /// Whose.
     pub camera: CameraId,
-    /// Held for a swap and a few counters, by ingest's thread too.
-    slot: Mutex<Slot>,
-    /// Held while a picture is read.
-    judge: Mutex<Judge>,
-    /// Who waits for frames; `None` while no engine has the camera.
-    bell: Mutex<Option<Arc<Notify>>>,
+    /// Ingest's thread takes it too, so it is held for a swap and a few counters, never while a picture is read or freed.
+    state: Mutex<LaneState>,
+}
+
+/// What the lock of a camera guards.
+pub struct LaneState {
+    slot: Slot,
+    judge: JudgeState,
+    /// The engine's signal; `None` while no engine has the camera.
+    frame_arrived: Option<Arc<Notify>>,
+}
+
+/// Reading a picture takes milliseconds, so the judge is taken out of the lock meanwhile.
+enum JudgeState {
+    Idle(Box<Judge>),
+    /// With the camera's configuration, if it was changed meanwhile.
+    Judging(Option<Box<CameraConfig>>),
+}
+
+/// The judge while it is out of the lock. Dropping it puts it back.
+struct JudgeLoan<'a> {
+    lane: &'a Lane,
+    judge: Option<Box<Judge>>,
 }
 
 /// What decides whether a camera's frame is worth a look, and what of it may be seen.
@@ -42,72 +61,81 @@ impl Lane {
     pub fn new(camera: &CameraConfig) -> Self {
         Self {
             camera: camera.id.clone(),
-            slot: Mutex::new(Slot::new(camera.rate_hz, asked(camera))),
-            judge: Mutex::new(Judge::new(camera)),
-            bell: Mutex::default(),
+            state: Mutex::new(LaneState {
+                slot: Slot::new(camera.rate_hz, enabled_prompts(camera)),
+                judge: JudgeState::Idle(Box::new(Judge::new(camera))),
+                frame_arrived: None,
+            }),
         }
     }
 
-    /// The camera is as it is there from now on.
+    /// The slot and its counters.
+    pub fn lock(&self) -> MutexGuard<'_, LaneState> {
+        lock(&self.state)
+    }
+
+    /// Applies a changed configuration.
     pub fn change(&self, camera: &CameraConfig) {
-        let unneeded = self.slot().change(camera.rate_hz, asked(camera));
+        let mut state = self.lock();
+        let unneeded = state.change(camera.rate_hz, enabled_prompts(camera));
+        match &mut state.judge {
+            JudgeState::Idle(judge) => judge.change(camera),
+            JudgeState::Judging(changed) => *changed = Some(Box::new(camera.clone())),
+        }
+        drop(state);
         drop(unneeded);
-        lock(&self.judge).change(camera);
     }
 
-    /// Frames wake this one from now on; one that waits already does so at once.
-    pub fn rings(&self, bell: &Arc<Notify>) {
-        *lock(&self.bell) = Some(Arc::clone(bell));
-        // After the bell is there: of a frame that arrives meanwhile one of the two threads rings it.
-        if self.slot().due_since().is_some() {
-            bell.notify_one();
-        }
+    /// From now on frames wake this engine; a frame that waits already wakes it at once.
+    pub fn notifies(&self, engine: &Arc<Notify>) {
+        let mut state = self.lock();
+        state.frame_arrived = Some(Arc::clone(engine));
+        state.wake_engine();
     }
 
     /// A frame came from ingest.
     pub fn put(&self, frame: Frame, now: Mono) {
-        let arrival = self.slot().put(frame, now);
-        // The lock is free again: a frame that is not needed goes back to its decoder here.
+        let mut state = self.lock();
+        let arrival = state.put(frame, now);
+        if matches!(arrival, Arrival::Waiting(_)) {
+            state.wake_engine();
+        }
+        // A frame that is not needed goes back to its decoder outside of the lock.
+        drop(state);
         match arrival {
             Arrival::Skipped(unneeded) => drop(unneeded),
-            Arrival::Waiting(replaced) => {
-                if let Some(bell) = &*lock(&self.bell) {
-                    bell.notify_one();
-                }
-                drop(replaced);
-            }
+            Arrival::Waiting(replaced) => drop(replaced),
         }
     }
 
-    /// The camera's place for a frame, with its books.
-    pub fn slot(&self) -> MutexGuard<'_, Slot> {
-        lock(&self.slot)
-    }
-
-    /// Takes the waiting frame; `None` when it was late, gated or not to be read, which is then in the books.
+    /// Takes the waiting frame; `None` when it was late, gated or unreadable, which is then counted.
     pub fn take(&self, limits: TimeLimits, now: Mono) -> Option<Look> {
-        let mut judge = lock(&self.judge);
-        let taken = self.slot().take(limits, now)?;
-        let mut frame = match taken {
+        let mut state = self.lock();
+        let mut loan = state.lend_judge(self)?;
+        let taken = state.take(limits, now);
+        drop(state);
+        let mut frame = match taken? {
             Taken::Fresh(frame) => frame,
             Taken::Late(unneeded) => {
                 drop(unneeded);
                 return None;
             }
         };
-        // The slot is not locked while the picture is read: ingest's thread does not wait for it.
+        let judge = loan.judge.as_mut()?;
         // What cannot be read is not shown to the model as a black picture.
         if judge.reads() && !frame.picture.fetch() {
-            self.slot().let_go(FrameEnd::Failed, now);
+            self.lock().let_go(FrameEnd::Failed, now);
             return None;
         }
-        let urgent = self.slot().is_urgent();
-        if judge.judge(&frame, now) == Verdict::Closed && !urgent {
-            self.slot().let_go(FrameEnd::Gated, now);
+        let verdict = judge.judge(&frame, now);
+        let mut state = self.lock();
+        if verdict == Verdict::Closed && !state.is_urgent() {
+            state.let_go(FrameEnd::Gated, now);
             return None;
         }
-        // The frame handed back is freed here, where the slot is not locked.
-        let (prompts, _) = self.slot().look(now);
+        let (prompts, unneeded) = state.look(now);
+        drop(state);
+        drop(unneeded);
         if prompts.is_empty() {
             return None;
         }
@@ -121,8 +149,69 @@ impl Lane {
     }
 }
 
+impl LaneState {
+    /// Since when the waiting frame's look has been due; `None` when no frame waits, and while another one is judged, so that
+    /// two frames of a camera are never taken for the same due time.
+    pub fn due_since(&self) -> Option<Mono> {
+        match self.judge {
+            JudgeState::Idle(_) => self.slot.due_since(),
+            JudgeState::Judging(_) => None,
+        }
+    }
+
+    fn wake_engine(&self) {
+        if let Some(engine) = &self.frame_arrived
+            && self.due_since().is_some()
+        {
+            engine.notify_one();
+        }
+    }
+
+    fn lend_judge<'a>(&mut self, lane: &'a Lane) -> Option<JudgeLoan<'a>> {
+        match std::mem::replace(&mut self.judge, JudgeState::Judging(None)) {
+            JudgeState::Idle(judge) => Some(JudgeLoan {
+                lane,
+                judge: Some(judge),
+            }),
+            judging @ JudgeState::Judging(_) => {
+                self.judge = judging;
+                None
+            }
+        }
+    }
+}
+
+impl Deref for LaneState {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        &self.slot
+    }
+}
+
+impl DerefMut for LaneState {
+    fn deref_mut(&mut self) -> &mut Slot {
+        &mut self.slot
+    }
+}
+
+impl Drop for JudgeLoan<'_> {
+    fn drop(&mut self) {
+        let Some(mut judge) = self.judge.take() else {
+            return;
+        };
+        let mut state = self.lane.lock();
+        if let JudgeState::Judging(Some(camera)) = &state.judge {
+            judge.change(camera);
+        }
+        state.judge = JudgeState::Idle(judge);
+        // A frame that arrived meanwhile has woken no engine.
+        state.wake_engine();
+    }
+}
+
 /// The prompts that are asked, with their looks a second.
-fn asked(camera: &CameraConfig) -> Vec<(Arc<Prompt>, f64)> {
+fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, f64)> {
     let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
     let asked = enabled.map(|p: &PromptConfig| {
         let prompt = Prompt {

@@ -2,7 +2,7 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex},
 };
 
 use tokio::sync::Notify;
@@ -14,10 +14,7 @@ use spotter_core::{Clock, Look};
 /// [`Sampler::seat`](super::Sampler::seat) to say.
 pub struct Share {
     /// Held for a copy of the list.
-    lanes: RwLock<Arc<[Arc<Lane>]>>,
-    /// Makes choosing and judging a frame one step, so that two callers of `next` never take two frames of a camera for the
-    /// same due time; it is never held while waiting.
-    choosing: Mutex<()>,
+    lanes: Mutex<Arc<[Arc<Lane>]>>,
     arrived: Arc<Notify>,
     limits: TimeLimits,
     clock: Arc<dyn Clock>,
@@ -27,8 +24,7 @@ impl Share {
     /// Without cameras.
     pub(super) fn new(limits: TimeLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
-            lanes: RwLock::default(),
-            choosing: Mutex::new(()),
+            lanes: Mutex::default(),
             arrived: Arc::new(Notify::new()),
             limits,
             clock,
@@ -37,9 +33,9 @@ impl Share {
 
     /// These are its cameras from now on.
     pub(super) fn seat(&self, lanes: Arc<[Arc<Lane>]>) {
-        *self.lanes.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&lanes);
+        *lock(&self.lanes) = Arc::clone(&lanes);
         for lane in lanes.iter() {
-            lane.rings(&self.arrived);
+            lane.notifies(&self.arrived);
         }
     }
 
@@ -60,11 +56,10 @@ impl Share {
 
     /// As [`Share::next`], without waiting.
     pub fn try_next(&self) -> Option<Look> {
-        let _one_at_a_time = lock(&self.choosing);
-        let lanes = Arc::clone(&self.lanes.read().unwrap_or_else(PoisonError::into_inner));
+        let lanes = Arc::clone(&lock(&self.lanes));
         loop {
-            // Every round takes a frame out of a slot, so this ends.
-            let due = lanes.iter().map(|lane| lane.slot().due_since());
+            // Every round takes a frame out of a slot, or another caller has just taken it, so this ends.
+            let due = lanes.iter().map(|lane| lane.lock().due_since());
             let index = longest_overdue(due)?;
             let look = lanes[index].take(self.limits, self.clock.now());
             if look.is_some() {

@@ -1,6 +1,6 @@
 //! The shell around all cameras: locks, and the clock.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
 use super::{lane::Lane, limits::TimeLimits, lock, share::Share};
 use spotter_core::{
@@ -12,15 +12,21 @@ use spotter_core::{
 /// looks out of its [`Share`], and [`Sampler::done`] hears of their end. An engine comes and goes; a camera's books, pace and
 /// sink stay.
 pub struct Sampler {
-    /// In the order of the configuration. Held for a copy of the list.
-    lanes: RwLock<Arc<[Arc<Lane>]>>,
-    gone: Mutex<Gone>,
+    /// Held for a copy of the list, or for a change of it.
+    cameras: Mutex<SampledCameras>,
     clock: Arc<dyn Clock>,
+}
+
+/// Which cameras there are. Its lock is taken before that of a camera, never after it.
+struct SampledCameras {
+    /// In the order of the configuration.
+    lanes: Arc<[Arc<Lane>]>,
+    removed: RemovedCameras,
 }
 
 /// Cameras that are not looked at any more.
 #[derive(Default)]
-struct Gone {
+struct RemovedCameras {
     /// Those of which a look may be under way.
     lanes: Vec<Arc<Lane>>,
     /// All others together.
@@ -32,8 +38,10 @@ impl Sampler {
     pub fn new(cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Arc<Self> {
         let lane = |camera| Arc::new(Lane::new(camera));
         Arc::new(Self {
-            lanes: RwLock::new(cameras.iter().map(lane).collect()),
-            gone: Mutex::default(),
+            cameras: Mutex::new(SampledCameras {
+                lanes: cameras.iter().map(lane).collect(),
+                removed: RemovedCameras::default(),
+            }),
             clock,
         })
     }
@@ -54,11 +62,10 @@ impl Sampler {
     /// These are the cameras from now on, as they are now. One that was there before keeps its books, its sink, its engine, and
     /// the pace of what did not change. Looks under way at cameras that are gone still end in their books.
     pub fn change(&self, cameras: &[CameraConfig]) {
-        let before = self.lanes();
-        let mut gone = lock(&self.gone);
-        let mut known: Vec<Arc<Lane>> = before.iter().cloned().collect();
-        // One that comes back before its last look has ended is the same one.
-        known.append(&mut gone.lanes);
+        let mut current = lock(&self.cameras);
+        let mut known: Vec<Arc<Lane>> = current.lanes.iter().cloned().collect();
+        // A camera that is configured again before its last look has ended keeps its counters.
+        known.append(&mut current.removed.lanes);
         let mut after = Vec::new();
         for camera in cameras {
             let place = known.iter().position(|lane| lane.camera == camera.id);
@@ -70,9 +77,9 @@ impl Sampler {
                 },
             ));
         }
-        *self.lanes.write().unwrap_or_else(PoisonError::into_inner) = after.into();
+        current.lanes = after.into();
         for lane in known {
-            gone.take(lane);
+            current.removed.add(lane);
         }
     }
 
@@ -91,17 +98,17 @@ impl Sampler {
             Outcome::Failed(look, _) => (&look.frame, FrameEnd::Failed, look.prompts.as_slice()),
         };
         let lane = self.lane(&frame.camera);
-        if let Some(lane) = lane.or_else(|| lock(&self.gone).lane(&frame.camera)) {
-            lane.slot()
+        if let Some(lane) = lane.or_else(|| lock(&self.cameras).removed.lane(&frame.camera)) {
+            lane.lock()
                 .end(end, prompts.iter().map(|prompt| &prompt.id));
         }
     }
 
     /// There is no engine any more, and the looks under way will not end: they have failed.
     pub fn abandon(&self) {
-        let gone = lock(&self.gone);
-        for lane in self.lanes().iter().chain(&gone.lanes) {
-            lane.slot().abandon();
+        let cameras = lock(&self.cameras);
+        for lane in cameras.lanes.iter().chain(&cameras.removed.lanes) {
+            lane.lock().abandon();
         }
     }
 
@@ -110,7 +117,7 @@ impl Sampler {
     pub fn ask_once(&self, camera: &CameraId, prompt: Arc<Prompt>) -> bool {
         let lane = self.lane(camera);
         if let Some(lane) = &lane {
-            lane.slot().ask_once(prompt);
+            lane.lock().ask_once(prompt);
         }
         lane.is_some()
     }
@@ -118,7 +125,7 @@ impl Sampler {
     /// Every prompt of the camera is due on its next frame.
     pub fn hurry(&self, camera: &CameraId) {
         if let Some(lane) = self.lane(camera) {
-            lane.slot().hurry();
+            lane.lock().hurry();
         }
     }
 
@@ -127,29 +134,28 @@ impl Sampler {
     pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SkippedSinceLast {
         let lane = self.lane(camera);
         lane.map_or_else(SkippedSinceLast::default, |l| {
-            l.slot().take_since_last(prompt)
+            l.lock().take_since_last(prompt)
         })
     }
 
     /// The books of all cameras together that were taken away.
     pub fn books_of_gone(&self) -> FrameCounters {
-        let gone = lock(&self.gone);
-        let mut books = gone.books;
-        for lane in &gone.lanes {
-            books.add(&lane.slot().books());
+        let cameras = lock(&self.cameras);
+        let mut books = cameras.removed.books;
+        for lane in &cameras.removed.lanes {
+            books.add(&lane.lock().books());
         }
         books
     }
 
     /// The books of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
     pub fn books(&self) -> Vec<(CameraId, FrameCounters)> {
-        let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.slot().books());
+        let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.lock().books());
         self.lanes().iter().map(entry).collect()
     }
 
     fn lanes(&self) -> Arc<[Arc<Lane>]> {
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&lanes)
+        Arc::clone(&lock(&self.cameras).lanes)
     }
 
     fn lane(&self, camera: &CameraId) -> Option<Arc<Lane>> {
@@ -158,12 +164,12 @@ impl Sampler {
     }
 }
 
-impl Gone {
+impl RemovedCameras {
     /// A camera is taken away; nothing is asked of its frames any more.
-    fn take(&mut self, lane: Arc<Lane>) {
+    fn add(&mut self, lane: Arc<Lane>) {
         let (unneeded, books) = {
-            let mut slot = lane.slot();
-            (slot.change(1.0, Vec::new()), slot.books())
+            let mut state = lane.lock();
+            (state.change(1.0, Vec::new()), state.books())
         };
         drop(unneeded);
         match books.in_flight {

@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener},
-    sync::Mutex,
+    sync::{Mutex, atomic::Ordering},
 };
 
 use tokio::sync::mpsc::error::TryRecvError;
@@ -244,7 +244,10 @@ async fn a_real_stream_gives_right_pictures_with_the_camera_s_own_time() {
     let known = |distance_s: &f64| (0.5..2.0).contains(&(gop_s / distance_s));
     assert!(distances_s.iter().any(known), "{gop_s} of {distances_s:?}");
     assert_eq!(health.clock.note, None);
-    assert_eq!((health.rtp_lost, health.frames_corrupt), (0, 0));
+    assert_eq!(
+        (health.counters.rtp_lost, health.counters.frames_corrupt),
+        (0, 0)
+    );
     watched.stop().await;
 }
 

@@ -1,62 +1,75 @@
 //! From GStreamer's errors to ours. GStreamer's own texts are not repeated: they name elements, not remedies, and
-//! their debug part may hold anything. It is read where nothing else says why a conversation with a camera ended.
+//! their debug part may contain anything. It is read where nothing else gives the reason why an RTSP connection ended.
 
 use gstreamer as gst;
 
-use super::frames::Rejected;
-use crate::ingest::health::{Failure, Fault};
-use spotter_core::config::{SourceConfig as Origin, Transport};
-
-/// What the camera is in messages. URLs never hold a login, because the configuration refuses them.
-pub fn origin(origin: &Origin) -> String {
-    match origin {
-        Origin::Rtsp { url, .. } => url.clone(),
-        Origin::File { path, .. } => path.display().to_string(),
-        Origin::Usb { device } => device.display().to_string(),
-        Origin::Test => "the test source".to_owned(),
-    }
-}
+use super::{Rejected, sources::SourceType};
+use crate::ingest::{
+    health::{Failure, Fault},
+    transport::RtpTransport,
+};
 
 /// The camera closed the connection.
-pub fn ended(source: &Origin) -> Failure {
-    let text = format!("{} ended the stream", origin(source));
+pub fn ended(source: &dyn SourceType) -> Failure {
+    let text = format!("{} ended the stream", source.name());
     Failure::new(Fault::Disconnected, text)
 }
 
-/// Reads an error message of a pipeline.
-pub fn from_message(
+/// Reads an error message of a pipeline whose source has nothing to add to the fault.
+pub fn from_fault(source: &dyn SourceType, fault: Fault) -> Failure {
+    Failure::new(fault, format!("{}: {}", source.name(), words(fault, None)))
+}
+
+/// Reads an error message of an RTSP pipeline.
+pub fn from_rtsp(
+    source: &dyn SourceType,
     message: &gst::message::Error,
-    source: &Origin,
     rejected: &Rejected,
 ) -> Failure {
-    let debug = message.debug().unwrap_or_default();
-    let status = message
-        .details()
-        .and_then(|details| details.get::<u32>("rtsp-status-code").ok())
-        .or_else(|| status_of_setup(&debug));
-    let error = message.error();
-    let refuses_transport = refuses_transport(status, &error, rejected);
-    let fault = match source {
-        Origin::Rtsp { .. } if rejected.certificate => Fault::Tls,
-        // What refuses one transport may take the other, which is tried next.
-        Origin::Rtsp {
-            transport: Transport::Auto,
-            ..
-        } if refuses_transport => Fault::Protocol,
-        Origin::Rtsp { .. } => network_fault(status, &error, &debug),
-        Origin::File { .. } => match error.kind::<gst::ResourceError>() {
-            Some(gst::ResourceError::NotFound) => Fault::NotFound,
-            _ => Fault::NotVideo,
-        },
-        Origin::Usb { .. } | Origin::Test => Fault::Device,
+    let status = status(message);
+    let fault = match rejected.certificate {
+        true => Fault::Tls,
+        false => network_fault(
+            status,
+            &message.error(),
+            &message.debug().unwrap_or_default(),
+        ),
     };
-    let status = status.map(|code| format!(" (RTSP status {code})"));
-    let said = match refuses_transport {
-        true => "it does not send its video that way; set another `transport`".into(),
-        false => words(fault, rejected.codec.as_deref()),
-    };
-    let text = format!("{}: {said}{}", origin(source), status.unwrap_or_default());
+    let words = words(fault, rejected.codec.as_deref());
+    let status = status.map(|code| format!(" (RTSP {code})"));
+    let text = format!("{}: {words}{}", source.name(), status.unwrap_or_default());
     Failure::new(fault, text)
+}
+
+/// The camera refused a transport; `next` is tried now.
+pub fn transport_refused(
+    source: &dyn SourceType,
+    refused: RtpTransport,
+    next: Option<RtpTransport>,
+) -> Failure {
+    let (fault, remedy) = match next {
+        Some(next) => (Fault::Protocol, format!("retrying over {next}")),
+        None => (Fault::Unsupported, "set transport = \"auto\"".to_owned()),
+    };
+    let text = format!(
+        "{}: camera refused RTP over {refused} (RTSP 461); {remedy}",
+        source.name()
+    );
+    Failure::new(fault, text)
+}
+
+/// The camera answered 461, or its video stream was chosen and could not be set up: with no other transport left to ask for
+/// after a 461, rtspsrc reports that no stream was found, without a status.
+pub fn is_transport_refused(message: &gst::message::Error, rejected: &Rejected) -> bool {
+    let kind = message.error().kind::<gst::StreamError>();
+    let nothing_set_up = kind == Some(gst::StreamError::CodecNotFound);
+    !rejected.certificate && (status(message) == Some(461) || (rejected.chosen && nothing_set_up))
+}
+
+fn status(message: &gst::message::Error) -> Option<u32> {
+    let details = message.details();
+    let status = details.and_then(|details| details.get::<u32>("rtsp-status-code").ok());
+    status.or_else(|| status_of_setup(&message.debug()?))
 }
 
 /// The answer to SETUP has its status in the debug part alone, as `Error (453): Not Enough Bandwidth`.
@@ -65,13 +78,8 @@ fn status_of_setup(debug: &str) -> Option<u32> {
     rest.split(')').next()?.parse().ok()
 }
 
-/// A video stream was chosen and could not be set up; with no other transport left to ask for, rtspsrc gives no status.
-fn refuses_transport(status: Option<u32>, error: &gst::glib::Error, rejected: &Rejected) -> bool {
-    let nothing_set_up = error.kind::<gst::StreamError>() == Some(gst::StreamError::CodecNotFound);
-    status == Some(461) || (rejected.chosen && nothing_set_up)
-}
-
-fn network_fault(status: Option<u32>, error: &gst::glib::Error, debug: &str) -> Fault {
+/// The fault of an error without an RTSP status is that of the GStreamer error, and of its debug part.
+pub fn network_fault(status: Option<u32>, error: &gst::glib::Error, debug: &str) -> Fault {
     match status {
         Some(401 | 403) => return Fault::AuthFailed,
         Some(404) => return Fault::NotFound,
@@ -116,19 +124,24 @@ fn words(fault: Fault, rejected_codec: Option<&str>) -> String {
             "no video stream that can be decoded here; H.264, H.265 and JPEG are supported".into()
         }
         (Fault::Unreachable, _) => "no connection; check address, port and network".into(),
-        (Fault::NotFound, _) => "not there; check the path of the URL".into(),
-        (Fault::AuthFailed, _) => "the login was refused; check user and password".into(),
+        (Fault::NotFound, _) => "not found; check the path of the URL".into(),
+        (Fault::AuthFailed, _) => "the camera rejected the login; check user and password".into(),
         (Fault::TooManySessions, _) => {
             "the camera has no free session; close other viewers or use another stream".into()
         }
         (Fault::Disconnected, _) => {
-            "it broke off the connection; check its power and the network".into()
+            "the camera closed the connection; check its power and the network".into()
         }
-        (Fault::NoFrame, _) => "connected, but it does not answer; is it overloaded?".into(),
+        (Fault::NoFrame, _) => {
+            "connected, but the camera does not answer; is it overloaded?".into()
+        }
         (Fault::NotVideo, _) => "not a video that can be decoded here".into(),
-        (Fault::Tls, _) => "its certificate was not accepted; see `tls` of the camera".into(),
-        (Fault::Device, _) => "the device does not work; check that it is free and readable".into(),
-        _ => "the conversation failed; is this an RTSP camera?".into(),
+        (Fault::Tls, _) => "the camera's certificate was rejected; see `tls` of the camera".into(),
+        (Fault::Device, _) => {
+            "the device does not work; check that no other program uses it and that it is readable"
+                .into()
+        }
+        _ => "the camera's answers are not valid RTSP; is this an RTSP camera?".into(),
     }
 }
 
@@ -137,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_debug_part_says_what_no_field_does() {
+    fn debug_part_gives_status_and_reason() {
         let setup =
             "../gst/rtsp/gstrtspsrc.c(7870): setup (): /source:\nError (453): Not Enough Bandwidth";
         assert_eq!(status_of_setup(setup), Some(453));

@@ -14,15 +14,14 @@ use tokio::sync::mpsc;
 
 use super::{
     decoder::{Chain, Codec},
-    frames::FrameTap,
     packet::rename,
-    tracker::Kind,
+    sources::rtsp,
     *,
 };
 use crate::ingest::{CameraHandle, Health, Phase, spawn_with};
 use spotter_core::{
     Clock as _, Frame, ManualClock, PixelFormat, SystemClock,
-    config::{CameraTls, Transport},
+    config::{CameraTls, SourceConfig as Origin, Transport},
 };
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
@@ -90,7 +89,13 @@ fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffe
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
-    let tap = FrameTap::new(outlet, Kind::Network, &camera, None, Arc::default());
+    let source_type: Arc<dyn SourceType> = Arc::new(rtsp::RtspSource::new(&camera));
+    let memory = Arc::new(CameraMemory::new(
+        Decoders::default(),
+        source_type.transport(),
+    ));
+    let context = PipelineContext::new(outlet, SourceKind::Network, memory);
+    let probes = PipelineProbes::new(context, &camera, None);
     let pipeline = gst::Pipeline::new();
     let manager = gst::ElementFactory::make("rtpbin")
         .property("latency", 30_u32)
@@ -111,9 +116,9 @@ fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffe
         .build();
     pipeline.add(&manager).unwrap();
     pipeline.add(&source).unwrap();
-    tap.watch_manager(&manager);
-    rtsp::decode_when_added(&pipeline, &manager, &tap);
-    watch_bus(&pipeline, &tap, &camera.source);
+    probes.packets.watch_manager(&manager);
+    rtsp::decode_when_added(&pipeline, &manager, &probes);
+    watch_bus(&pipeline, &probes, &source_type);
     source
         .link_pads(Some("src"), &manager, Some("recv_rtp_sink_0"))
         .unwrap();
@@ -137,7 +142,7 @@ fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffe
     let clock = SystemClock::new();
     let start = clock.now();
     let failure = loop {
-        let progress = tap.progress();
+        let progress = probes.progress();
         assert!(
             clock.now().since(start) < LIMIT,
             "no end after {progress:?}"
@@ -155,8 +160,8 @@ fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffe
         .into_iter()
         .count();
     let threads = named(&pipeline, "decoder").unwrap().property("max-threads");
-    let progress = tap.progress();
-    GstSource { pipeline, tap }.stop();
+    let progress = probes.progress();
+    GstSource { pipeline, probes }.stop();
     Seen {
         pictures,
         progress,
@@ -183,7 +188,10 @@ fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
     let sent = encode(FRAMES);
     let whole = receive(&sent, as_sent);
     assert_eq!(whole.pictures.len(), FRAMES as usize);
-    let counted = (whole.progress.corrupt, whole.progress.rtp_foreign);
+    let counted = (
+        whole.progress.counters.frames_corrupt,
+        whole.progress.counters.rtp_foreign,
+    );
     assert_eq!((counted, whole.decoders, whole.threads), ((0, 0), 1, 4));
     let gop_s = whole.progress.stream.gop_s.unwrap();
     // The jitter buffer dates frames by their arrival too, which a busy machine delays.
@@ -222,7 +230,11 @@ fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
     let broken = [12..20, 24..30, 35..40, 50..60, 60..70, 70..80];
     assert_eq!(broken.map(shown), [0; 6]);
     let missing = u64::from(FRAMES) - hurt.pictures.len() as u64;
-    assert!(hurt.progress.corrupt >= missing - 6, "{:?}", hurt.progress);
+    assert!(
+        hurt.progress.counters.frames_corrupt >= missing - 6,
+        "{:?}",
+        hurt.progress
+    );
 }
 
 #[test]
@@ -238,7 +250,7 @@ fn frames_that_were_held_up_and_come_at_once_are_not_taken_for_one_another() {
             false => std::mem::take(&mut waiting),
         }
     });
-    assert_eq!(held_up.progress.corrupt, 0);
+    assert_eq!(held_up.progress.counters.frames_corrupt, 0);
     assert!(held_up.pictures == whole.pictures, "each with its own time");
 }
 
@@ -280,7 +292,7 @@ fn a_camera_that_changes_its_ssrc_keeps_one_decoder_and_others_packets_are_dropp
     for (frame, picture) in &renamed.pictures {
         assert_eq!(whole.pictures.get(frame), Some(picture), "frame {frame}");
     }
-    let dropped = renamed.progress.rtp_foreign;
+    let dropped = renamed.progress.counters.rtp_foreign;
     assert!(
         dropped + 5 >= foreign && dropped <= foreign + 5,
         "{dropped} of {foreign}"
@@ -365,8 +377,8 @@ async fn stays_in_time(url: String, slow: decoder::Candidates) {
     }
     // Sixty would have taken fifteen seconds; in six there is time for 24, and for some that wait to begin with.
     assert!(shown < 45, "{shown} of 60");
-    let health = until(&handle, |health| health.frames_late > 0).await;
-    assert_eq!((health.frames_corrupt, health.losses), (0, 0));
+    let health = until(&handle, |health| health.counters.frames_late > 0).await;
+    assert_eq!((health.counters.frames_corrupt, health.losses), (0, 0));
     assert!(handle.stop(LIMIT).await);
 }
 

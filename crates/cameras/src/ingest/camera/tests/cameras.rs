@@ -204,7 +204,7 @@ async fn lost_packets_are_counted_and_what_builds_on_them_is_not_shown() {
         None,
     );
     let mut watched = Watched::start(rtsp(url, Transport::Tcp));
-    let hurt = |health: &Health| health.rtp_lost > 0 && health.frames_corrupt > 0;
+    let hurt = |health: &Health| health.counters.rtp_lost > 0 && health.counters.frames_corrupt > 0;
     watched.health_until(hurt).await;
     watched.frame().await;
     watched.stop().await;

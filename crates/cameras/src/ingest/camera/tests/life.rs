@@ -81,10 +81,10 @@ impl Source for StuckSource {
 }
 
 impl Opener for Stuck {
-    fn open(&self, _: u32, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
+    fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
         self.opened.fetch_add(1, Ordering::SeqCst);
-        outlet.tell(SourceEvent::FirstFrame);
-        outlet.tell(SourceEvent::Failed(Failure::new(
+        outlet.send(SourceEvent::FirstFrame);
+        outlet.send(SourceEvent::Failed(Failure::new(
             Fault::Disconnected,
             "gone",
         )));
@@ -121,7 +121,7 @@ struct Hanging {
 }
 
 impl Opener for Hanging {
-    fn open(&self, _: u32, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
+    fn open(&self, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
         let _ = self.opening.send(());
         let _ = self.held.lock().unwrap().recv();
         Err(Failure::new(Fault::Device, "gone"))

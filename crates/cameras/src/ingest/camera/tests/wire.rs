@@ -297,7 +297,11 @@ async fn side_by_side(cases: Vec<Case>) {
     untouched.frames(before.frames + 10).await;
     let health = untouched.health();
     assert_eq!(
-        (health.losses, health.frames_corrupt, health.rtp_lost),
+        (
+            health.losses,
+            health.counters.frames_corrupt,
+            health.counters.rtp_lost
+        ),
         (0, 0, 0)
     );
     untouched.stop_undated().await;

@@ -55,7 +55,7 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
         let watched = watch(&server, &script);
         watched.frames(90).await;
         let health = watched.health();
-        assert_eq!((health.losses, health.frames_corrupt), (0, 0));
+        assert_eq!((health.losses, health.counters.frames_corrupt), (0, 0));
         let sizes = watched.stop().await.sizes;
         assert_eq!(sizes[..3], [(320, 192), (480, 272), (320, 192)]);
     };

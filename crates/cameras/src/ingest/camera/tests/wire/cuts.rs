@@ -104,7 +104,11 @@ async fn cut_and_restore() {
     let health = untouched.health();
     untouched.frames(health.frames + 10).await;
     assert_eq!(
-        (health.losses, health.rtp_lost, health.frames_corrupt),
+        (
+            health.losses,
+            health.counters.rtp_lost,
+            health.counters.frames_corrupt
+        ),
         (0, 0, 0)
     );
     untouched.stop().await;
@@ -160,7 +164,7 @@ impl Cut {
 
     async fn end(self) {
         let health = self.watched.health();
-        assert_eq!((health.abandoned, health.frames_corrupt), (0, 0));
+        assert_eq!((health.abandoned, health.counters.frames_corrupt), (0, 0));
         let rounds = FIRST_ROUNDS + MORE_ROUNDS;
         assert!(self.server.memory().connections >= rounds);
         let tally = self.watched.stop().await;

@@ -32,7 +32,7 @@ async fn watched_within(
     assert_eq!(health.losses, 0, "{name}");
     println!(
         "{name}: {} right, {} corrupt, {} packets lost",
-        tally.right, health.frames_corrupt, health.rtp_lost
+        tally.right, health.counters.frames_corrupt, health.counters.rtp_lost
     );
     (health, tally)
 }
@@ -48,11 +48,12 @@ fn damaged(damage: Damage) -> Script {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
     tape(Codec::H264);
-    let hurt = |health: &Health| health.rtp_lost > 0 && health.frames_corrupt > 0;
-    let whole = |health: &Health| health.rtp_lost == 0 && health.frames_corrupt == 0;
+    let hurt = |health: &Health| health.counters.rtp_lost > 0 && health.counters.frames_corrupt > 0;
+    let whole =
+        |health: &Health| health.counters.rtp_lost == 0 && health.counters.frames_corrupt == 0;
     let lossy = |of| watched("loss", damaged(Damage::LoseOneOf(of)), 100, hurt);
     let late = watched("reorder", damaged(Damage::DelayOneOf(20)), 300, whole);
-    let told = |health: &Health| health.rtp_foreign > 150 && health.rtp_lost == 0;
+    let told = |health: &Health| health.counters.rtp_foreign > 150 && health.counters.rtp_lost == 0;
     let foreign = watched("foreign", damaged(Damage::Foreign), 200, told);
     let wrapping = Script {
         stamps: Stamps {
@@ -83,7 +84,7 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
         ..good()
     };
     let rare = watched_within(FIRST_FRAME, "rare key pictures", rare, 50, hurt);
-    let none_foreign = |health: &Health| whole(health) && health.rtp_foreign == 0;
+    let none_foreign = |health: &Health| whole(health) && health.counters.rtp_foreign == 0;
     let renamed = watched("renamed", damaged(Damage::Renamed), 100, none_foreign);
     let sliced = watched("loss in slices", slices, 200, hurt);
     tokio::join!(

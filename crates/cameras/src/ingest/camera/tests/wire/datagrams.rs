@@ -38,14 +38,19 @@ async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
         let is_trusted = |health: &Health| shows(health, 60) && health.clock.trusted;
         let (health, _, server) =
             watched("udp", by_udp(Damage::None), Transport::Udp, is_trusted).await;
-        let lost = (health.losses, health.rtp_lost, health.frames_corrupt);
+        let lost = (
+            health.losses,
+            health.counters.rtp_lost,
+            health.counters.frames_corrupt,
+        );
         assert_eq!((health.stream.transport, lost), (Some("udp"), (0, 0, 0)));
         eventually("goodbye", || server.memory().torn_down == 1).await;
         assert_eq!(server.memory().connections, 1);
     };
     let lossy = async {
-        let hurt =
-            |health: &Health| shows(health, 60) && health.rtp_lost > 0 && health.frames_corrupt > 0;
+        let hurt = |health: &Health| {
+            shows(health, 60) && health.counters.rtp_lost > 0 && health.counters.frames_corrupt > 0
+        };
         let damage = Damage::LoseOneOf(20);
         let (health, tally, _) = watched("udp, loss", by_udp(damage), Transport::Udp, hurt).await;
         assert_eq!(health.losses, 0);
@@ -55,7 +60,11 @@ async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
         let damage = Damage::DelayOneOf(20);
         let enough = |health: &Health| shows(health, 150);
         let (health, ..) = watched("udp, reorder", by_udp(damage), Transport::Udp, enough).await;
-        let lost = (health.losses, health.rtp_lost, health.frames_corrupt);
+        let lost = (
+            health.losses,
+            health.counters.rtp_lost,
+            health.counters.frames_corrupt,
+        );
         assert_eq!(lost, (0, 0, 0));
     };
     // The camera ends sessions of clients that say nothing; packets that flow past it are no words.
@@ -72,7 +81,7 @@ async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_transport_that_a_camera_takes_is_found_and_silence_is_noticed() {
+async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
     tape(Codec::H264);
     let only = |takes| Script { takes, ..good() };
     let auto = async |name: &str, takes, transport: &str, tries: usize| {
@@ -87,6 +96,34 @@ async fn the_transport_that_a_camera_takes_is_found_and_silence_is_noticed() {
         let health = watched.failure().await;
         assert_eq!(health.failure.unwrap().fault, Fault::Unsupported);
         watched.stop().await;
+    };
+    let remembered = async {
+        let server = Server::start(move |_| only(Takes::Udp)).await;
+        let watched = Judged::start(rtsp(server.url(), Transport::Auto), &only(Takes::Udp));
+        let health = watched.failure().await;
+        let text = health.failure.unwrap().text;
+        let message = "camera refused RTP over TCP (RTSP 461); retrying over UDP";
+        assert!(text.ends_with(message), "{text}");
+        let health = watched.frames(5).await;
+        watched.handle.reconnect().await;
+        let again = |now: &Health| now.reconnects == 1 && shows(now, health.frames + 5);
+        let health = watched.until("a new connection", again).await;
+        assert_eq!(health.stream.transport, Some("udp"));
+        watched.stop().await;
+        let memory = server.memory();
+        assert_eq!((memory.connections, memory.sessions), (3, 2), "{memory:?}");
+    };
+    let probed = async {
+        let server = Server::start(move |_| only(Takes::Udp)).await;
+        let camera = rtsp(server.url(), Transport::Auto);
+        let report = probe(&camera, Arc::new(SystemClock::new()), Arc::new(|_| {})).await;
+        assert_eq!(report.unwrap().stream.transport, Some("udp"));
+        let camera = rtsp(server.url(), Transport::Tcp);
+        let refused = probe(&camera, Arc::new(SystemClock::new()), Arc::new(|_| {})).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.fault, Fault::Unsupported);
+        let message = "camera refused RTP over TCP (RTSP 461); set transport = \"auto\"";
+        assert!(refused.text.ends_with(message), "{refused}");
     };
     let silent = async {
         let script = by_udp(Damage::None).after(30, Deed::Silence);
@@ -104,6 +141,8 @@ async fn the_transport_that_a_camera_takes_is_found_and_silence_is_noticed() {
         auto("auto, datagrams alone", Takes::Udp, "udp", 2),
         auto("auto, both", Takes::Both, "tcp", 1),
         refused,
+        remembered,
+        probed,
         silent
     );
 }

@@ -131,7 +131,11 @@ async fn a_session_is_kept_alive_whatever_the_camera_says_to_that() {
                 "{deed:?} {memory:?}"
             );
             assert!(memory.count("GET_PARAMETER") > 0, "{deed:?} {memory:?}");
-            assert_eq!((health.rtp_lost, health.frames_corrupt), (0, 0), "{deed:?}");
+            assert_eq!(
+                (health.counters.rtp_lost, health.counters.frames_corrupt),
+                (0, 0),
+                "{deed:?}"
+            );
             watched.stop().await;
         });
     }

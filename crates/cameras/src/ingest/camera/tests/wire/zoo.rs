@@ -26,7 +26,11 @@ async fn shown(name: &str, script: Script, frames: u64) -> (Health, Tally, Serve
     let health = watched.health();
     let tally = watched.stop().await;
     println!("{name}: {:?} {:?}", health.stream, tally.sizes);
-    assert_eq!((health.losses, health.frames_corrupt), (0, 0), "{name}");
+    assert_eq!(
+        (health.losses, health.counters.frames_corrupt),
+        (0, 0),
+        "{name}"
+    );
     (health, tally, server)
 }
 

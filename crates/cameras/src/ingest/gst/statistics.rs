@@ -1,4 +1,4 @@
-//! The books of one connection: times of each frame, measured rate, key-frame distance, losses. Pure: takes `now`.
+//! The statistics of one connection: times of each frame, measured rate, key-frame distance, losses. Pure: takes `now`.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::ingest::{
     sequence::{Packet, Sequence},
     source::Progress,
 };
-use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, WallTime};
+use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, StreamCounters, WallTime};
 
 /// The measured rate is the mean over the last so many frames.
 const RATE_FRAMES: usize = 100;
@@ -30,7 +30,7 @@ const STUCK_AFTER_GOPS: u32 = 3;
 
 /// What a frame's times can be known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SourceKind {
     /// RTP: packets have an arrival, perhaps a capture time.
     Network,
     /// A file: a frame is received when it is due.
@@ -39,10 +39,11 @@ pub enum Kind {
     Local,
 }
 
-/// One connection's books.
+/// One connection: what its packets, encoded frames and pictures say of each other. One object, because each of its decisions
+/// needs the arrivals of the frame in question.
 #[derive(Debug)]
-pub struct Tracker {
-    kind: Kind,
+pub struct StreamStatistics {
+    kind: SourceKind,
     /// Frames on their way to the decoder.
     pub arrivals: Arrivals,
     clock: CaptureClock,
@@ -50,10 +51,8 @@ pub struct Tracker {
     pub stream: StreamInfo,
     /// Good frames.
     pub frames: u64,
-    /// Broken frames.
-    pub corrupt: u64,
-    /// Whole frames that were not decoded, to catch up.
-    pub late: u64,
+    /// Broken frames, and whole ones that were not decoded, to catch up. Packets are counted elsewhere.
+    pub counters: StreamCounters,
     senders: Senders,
     sequence: Sequence,
     backlog: Backlog,
@@ -68,17 +67,16 @@ pub struct Tracker {
     seen_key: bool,
 }
 
-impl Tracker {
+impl StreamStatistics {
     /// Nothing seen yet.
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: SourceKind) -> Self {
         Self {
             kind,
             arrivals: Arrivals::default(),
             clock: CaptureClock::default(),
             stream: StreamInfo::default(),
             frames: 0,
-            corrupt: 0,
-            late: 0,
+            counters: StreamCounters::default(),
             senders: Senders::default(),
             sequence: Sequence::default(),
             backlog: Backlog::default(),
@@ -167,7 +165,7 @@ impl Tracker {
             }
             self.last_key = Some(pts);
         }
-        if self.kind == Kind::File {
+        if self.kind == SourceKind::File {
             self.arrivals
                 .whole(pts.unwrap_or_default(), Default::default());
         }
@@ -187,8 +185,8 @@ impl Tracker {
         // Joining a stream in the middle breaks nothing.
         let joined = self.seen_key || key;
         match passes {
-            Err(Gap::Lost) if joined => self.corrupt += 1,
-            Err(Gap::Late) if joined => self.late += 1,
+            Err(Gap::Lost) if joined => self.counters.frames_corrupt += 1,
+            Err(Gap::Late) if joined => self.counters.frames_late += 1,
             _ => {}
         }
         self.seen_key |= key;
@@ -211,7 +209,7 @@ impl Tracker {
         let found = self.arrivals.find(pts);
         let key = found.is_some_and(|arrival| arrival.key) || self.is_raw();
         let shown = self.to_show.pass(key, whole, &self.to_decode, now);
-        self.corrupt += u64::from(!shown);
+        self.counters.frames_corrupt += u64::from(!shown);
         shown
     }
 
@@ -233,7 +231,7 @@ impl Tracker {
     }
 
     fn is_raw(&self) -> bool {
-        self.kind == Kind::Local && self.stream.codec == Some("raw")
+        self.kind == SourceKind::Local && self.stream.codec == Some("raw")
     }
 
     /// A picture came out of the decoder and is good: its times, and whether it is a key frame.
@@ -245,20 +243,20 @@ impl Tracker {
         let key = found.is_some_and(|arrival| arrival.key) || self.is_raw();
         // What cannot be found (a PTS that a decoder made up) arrived now, as far as anybody knows.
         let arrival = found
-            .filter(|_| self.kind != Kind::File)
+            .filter(|_| self.kind != SourceKind::File)
             .unwrap_or_else(|| Arrival::at(now));
         let received_wall = arrival.received_wall;
         let capture = match self.kind {
-            Kind::Network => {
+            SourceKind::Network => {
                 let received = (arrival.received, received_wall);
                 self.clock.capture(arrival.date, received)
             }
-            Kind::File => Capture {
+            SourceKind::File => Capture {
                 wall: received_wall,
                 source: CaptureSource::File,
                 error_ms: None,
             },
-            Kind::Local => Capture {
+            SourceKind::Local => Capture {
                 wall: received_wall,
                 source: CaptureSource::Arrival,
                 error_ms: None,
@@ -274,14 +272,14 @@ impl Tracker {
         (times, key)
     }
 
-    /// The books so far; lost packets are counted elsewhere.
+    /// The figures so far, without `rtp_lost`, which the jitter buffers count.
     pub fn progress(&self, now: (Mono, WallTime)) -> Progress {
         Progress {
             frames: self.frames,
-            corrupt: self.corrupt,
-            late: self.late,
-            rtp_lost: 0,
-            rtp_foreign: self.senders.dropped(),
+            counters: StreamCounters {
+                rtp_foreign: self.senders.dropped(),
+                ..self.counters
+            },
             last_packet: self.last_packet,
             last_frame: self.last_frame,
             stream: self.stream.clone(),
@@ -315,39 +313,39 @@ mod tests {
     }
 
     /// Frame `n` of 20 a second comes whole, as one packet. Whether it goes into the decoder.
-    fn take(tracker: &mut Tracker, n: u64, key: bool, seq: u16) -> bool {
+    fn take(statistics: &mut StreamStatistics, n: u64, key: bool, seq: u16) -> bool {
         let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
         let header = Packet {
             seq,
             rtp: n as u32 * 4500,
             marked: true,
         };
-        tracker.packet(7, header, now);
-        tracker.in_turn(header, pts, now);
-        tracker.encoded(Some(pts), key, false, now.0).is_ok()
+        statistics.packet(7, header, now);
+        statistics.in_turn(header, pts, now);
+        statistics.encoded(Some(pts), key, false, now.0).is_ok()
     }
 
     #[test]
     fn rate_and_key_distance_are_measured_and_not_believed() {
-        let mut tracker = Tracker::new(Kind::Network);
-        tracker.stream.fps_declared = Some(25.0);
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
+        statistics.stream.fps_declared = Some(25.0);
         for n in 0..43_u64 {
             let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
-            assert!(take(&mut tracker, n, n % 40 == 0, n as u16));
-            assert!(tracker.pictured(Some(pts), true, now.0));
-            let (times, key) = tracker.decoded(Some(pts), now);
+            assert!(take(&mut statistics, n, n % 40 == 0, n as u16));
+            assert!(statistics.pictured(Some(pts), true, now.0));
+            let (times, key) = statistics.decoded(Some(pts), now);
             assert_eq!((times.rtp, key), (Some(n as u32 * 4500), n % 40 == 0));
         }
-        let progress = tracker.progress(at(0));
+        let progress = statistics.progress(at(0));
         assert!((progress.stream.fps_measured.unwrap() - 20.0).abs() < 0.01);
         assert_eq!(progress.stream.gop_s, Some(2.0));
-        assert_eq!((progress.frames, progress.corrupt), (43, 0));
+        assert_eq!((progress.frames, progress.counters.frames_corrupt), (43, 0));
         assert_eq!(progress.last_packet, Some(at(42 * 50).0));
     }
 
     #[test]
     fn a_declared_rate_that_cannot_be_is_none() {
-        let mut tracker = Tracker::new(Kind::Network);
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
         for (rate, fps) in [
             (Some((25, 1)), Some(25.0)),
             (Some((30_000, 1_001)), Some(30_000.0 / 1_001.0)),
@@ -357,26 +355,29 @@ mod tests {
             (Some((-25, 1)), None),
             (None, None),
         ] {
-            tracker.declared(rate);
-            assert_eq!(tracker.stream.fps_declared, fps, "{rate:?}");
+            statistics.declared(rate);
+            assert_eq!(statistics.stream.fps_declared, fps, "{rate:?}");
         }
     }
 
     #[test]
     fn after_a_loss_nothing_is_decoded_until_the_next_key_frame() {
-        let mut tracker = Tracker::new(Kind::Network);
-        let unknown = tracker.encoded(Some(Duration::from_secs(99)), true, true, at(0).0);
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
+        let unknown = statistics.encoded(Some(Duration::from_secs(99)), true, true, at(0).0);
         assert_eq!(unknown, Err(Gap::Lost), "a key frame of no packet of ours");
-        let mut tracker = Tracker::new(Kind::Network);
-        assert!(!take(&mut tracker, 0, false, 0), "joined in the middle");
-        assert!(take(&mut tracker, 1, true, 1));
-        assert!(take(&mut tracker, 2, false, 2));
-        assert!(!take(&mut tracker, 3, false, 4), "behind a gap");
-        assert!(!take(&mut tracker, 4, false, 5));
-        assert!(!take(&mut tracker, 5, true, 7), "not whole itself, perhaps");
-        assert!(!take(&mut tracker, 6, false, 8));
-        assert!(take(&mut tracker, 7, true, 9));
-        assert!(take(&mut tracker, 8, false, 10));
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
+        assert!(!take(&mut statistics, 0, false, 0), "joined in the middle");
+        assert!(take(&mut statistics, 1, true, 1));
+        assert!(take(&mut statistics, 2, false, 2));
+        assert!(!take(&mut statistics, 3, false, 4), "behind a gap");
+        assert!(!take(&mut statistics, 4, false, 5));
+        assert!(
+            !take(&mut statistics, 5, true, 7),
+            "not whole itself, perhaps"
+        );
+        assert!(!take(&mut statistics, 6, false, 8));
+        assert!(take(&mut statistics, 7, true, 9));
+        assert!(take(&mut statistics, 8, false, 10));
         // Another sender goes on from where the one before was; the key frame mends it.
         let header = |n: u64, seq| Packet {
             seq,
@@ -385,54 +386,57 @@ mod tests {
         };
         for (n, key, passes) in [(9_u64, false, false), (10, true, true), (11, false, true)] {
             let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
-            let verdict = tracker.packet(8, header(n, n as u16 + 500), now);
+            let verdict = statistics.packet(8, header(n, n as u16 + 500), now);
             let Verdict::Rename { ssrc: 7, seq, .. } = verdict else {
                 panic!("{verdict:?}");
             };
             assert_eq!(u64::from(seq), n + 2);
-            tracker.in_turn(header(n, seq), pts, now);
-            let passed = tracker.encoded(Some(pts), key, false, now.0).is_ok();
+            statistics.in_turn(header(n, seq), pts, now);
+            let passed = statistics.encoded(Some(pts), key, false, now.0).is_ok();
             assert_eq!(passed, passes, "frame {n}");
         }
-        assert_eq!(tracker.corrupt, 5);
+        assert_eq!(statistics.counters.frames_corrupt, 5);
     }
 
     #[test]
     fn behind_a_picture_that_the_decoder_finds_broken_none_is_shown_until_a_key_frame() {
-        let mut tracker = Tracker::new(Kind::Network);
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
         let shown: Vec<bool> = (0..12_u64)
             .map(|n| {
-                take(&mut tracker, n, n % 5 == 0, n as u16);
+                take(&mut statistics, n, n % 5 == 0, n as u16);
                 let pts = Some(Duration::from_millis(n * 50));
-                let shown = tracker.pictured(pts, n != 7, at(n * 50).0);
+                let shown = statistics.pictured(pts, n != 7, at(n * 50).0);
                 if shown {
-                    let _ = tracker.decoded(pts, at(n * 50));
+                    let _ = statistics.decoded(pts, at(n * 50));
                 }
                 shown
             })
             .collect();
         let held: Vec<usize> = (0..12).filter(|n| !shown[*n]).collect();
-        assert_eq!((held, tracker.corrupt), (vec![7, 8, 9], 3));
+        assert_eq!(
+            (held, statistics.counters.frames_corrupt),
+            (vec![7, 8, 9], 3)
+        );
     }
 
     #[test]
     fn a_decoder_is_stuck_when_it_is_fed_and_gives_nothing() {
-        let mut tracker = Tracker::new(Kind::Network);
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
         let mut stuck_at = None;
         for n in 0..400_u64 {
-            take(&mut tracker, n, n % 200 == 0, n as u16);
-            tracker.fed(at(n * 50).0);
+            take(&mut statistics, n, n % 200 == 0, n as u16);
+            statistics.fed(at(n * 50).0);
             if n < 100 {
-                tracker.pictured(None, true, at(n * 50).0);
+                statistics.pictured(None, true, at(n * 50).0);
             }
-            if stuck_at.is_none() && tracker.is_decoder_stuck(false, at(n * 50).0) {
+            if stuck_at.is_none() && statistics.is_decoder_stuck(false, at(n * 50).0) {
                 stuck_at = Some(n);
             }
         }
         assert_eq!(stuck_at, Some(200));
-        assert!(!tracker.is_decoder_stuck(true, at(399 * 50).0));
+        assert!(!statistics.is_decoder_stuck(true, at(399 * 50).0));
         // The network is what delivers nothing.
-        let mut silent = Tracker::new(Kind::Network);
+        let mut silent = StreamStatistics::new(SourceKind::Network);
         take(&mut silent, 0, true, 0);
         silent.fed(at(0).0);
         assert!(!silent.is_decoder_stuck(false, at(60_000).0));
@@ -440,12 +444,12 @@ mod tests {
 
     #[test]
     fn a_file_frame_is_received_when_it_is_due() {
-        let mut tracker = Tracker::new(Kind::File);
+        let mut statistics = StreamStatistics::new(SourceKind::File);
         let now = (Mono::from_nanos(7), WallTime::from_unix_millis(9));
-        let passed = tracker.encoded(Some(Duration::ZERO), true, true, now.0);
+        let passed = statistics.encoded(Some(Duration::ZERO), true, true, now.0);
         assert_eq!(passed, Ok(()));
-        assert!(tracker.pictured(Some(Duration::ZERO), true, now.0));
-        let (times, key) = tracker.decoded(Some(Duration::ZERO), now);
+        assert!(statistics.pictured(Some(Duration::ZERO), true, now.0));
+        let (times, key) = statistics.decoded(Some(Duration::ZERO), now);
         assert_eq!((times.received, times.decoded, key), (now.0, now.0, true));
         assert_eq!(times.capture.unwrap().source, CaptureSource::File);
     }

@@ -12,21 +12,23 @@ use gstreamer::{self as gst, glib, prelude::*};
 use sha2::{Digest, Sha256};
 use tracing::info;
 
-use super::{
-    decoder::{Codec, exists},
-    device,
-    frames::FrameTap,
-    frames_text, named, parse,
-    tail::Place,
-};
+use super::SourceType;
 use crate::ingest::{
+    gst::{
+        PipelineProbes,
+        decoder::{Codec, exists},
+        device, failure, frames_text, named, parse,
+        statistics::SourceKind,
+        tail::Place,
+    },
     health::{Failure, Fault},
     template::{Value, fill},
+    transport::TransportChoice,
 };
 use spotter_core::config::{CameraConfig, CameraTls, Secret, SourceConfig as Origin, Transport};
 
-const RTSP: &str = include_str!("../../../../../pipelines/rtsp.launch");
-const RTP: &str = include_str!("../../../../../pipelines/rtp.launch");
+const RTSP: &str = include_str!("../../../../../../pipelines/rtsp.launch");
+const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");
 
 /// How long a missing packet is awaited. Packets in order do not wait.
 const LATENCY_MS: &str = "200";
@@ -38,49 +40,81 @@ const GOODBYE_US: u64 = 500_000;
 /// frames of a camera are ever waiting or looked at.
 const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
 
-/// The pipeline of a camera, not yet playing. With `transport = "auto"`, TCP is tried first and UDP after a failure.
-pub fn build(
-    camera: &CameraConfig,
-    attempt: u32,
-    tap: &Arc<FrameTap>,
-) -> Result<gst::Pipeline, Failure> {
-    let Origin::Rtsp {
-        url,
-        user,
-        password,
-        transport,
-        tls,
-    } = &camera.source
-    else {
-        return Err(device("not an RTSP camera".into()));
-    };
-    let transport = match transport {
-        Transport::Tcp => "tcp",
-        Transport::Udp => "udp",
-        Transport::Auto if attempt.is_multiple_of(2) => "tcp",
-        Transport::Auto => "udp",
-    };
-    tap.travelling_by(transport);
-    let values = [
-        ("protocols", Value::Text(transport)),
-        ("latency_ms", Value::Text(LATENCY_MS)),
-        (
-            "timeout_us",
-            Value::Text(&camera.first_frame.as_micros().to_string()),
-        ),
-    ];
-    let text = fill(RTSP, &values).map_err(|e| device(format!("rtsp.launch: {e}")))?;
-    let pipeline = parse("rtsp.launch", &text)?;
-    let source = named(&pipeline, "source")?;
-    source.set_property(
-        "location",
-        with_login(url, user.as_deref(), password.as_ref()),
-    );
-    check_certificate(&source, tls, tap);
-    select_video(&source, tap);
-    watch_manager(&source, tap, camera.stall.min(camera.first_frame));
-    decode_when_added(&pipeline, &source, tap);
-    Ok(pipeline)
+/// A camera that is read over RTSP.
+pub struct RtspSource(CameraConfig);
+
+impl RtspSource {
+    pub fn new(camera: &CameraConfig) -> Self {
+        Self(camera.clone())
+    }
+}
+
+impl SourceType for RtspSource {
+    fn kind(&self) -> SourceKind {
+        SourceKind::Network
+    }
+
+    /// The configuration rejects a URL with a login.
+    fn name(&self) -> String {
+        match &self.0.source {
+            Origin::Rtsp { url, .. } => url.clone(),
+            _ => String::new(),
+        }
+    }
+
+    fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
+        let camera = &self.0;
+        let Origin::Rtsp {
+            url,
+            user,
+            password,
+            tls,
+            ..
+        } = &camera.source
+        else {
+            return Err(device("not an RTSP camera".into()));
+        };
+        let transport = probes.context.memory().transport().connect().as_str();
+        probes.context.statistics().stream.transport = Some(transport);
+        let timeout_us = camera.first_frame.as_micros().to_string();
+        let values = [
+            ("protocols", Value::Text(transport)),
+            ("latency_ms", Value::Text(LATENCY_MS)),
+            ("timeout_us", Value::Text(&timeout_us)),
+        ];
+        let text = fill(RTSP, &values).map_err(|e| device(format!("rtsp.launch: {e}")))?;
+        let pipeline = parse("rtsp.launch", &text)?;
+        let source = named(&pipeline, "source")?;
+        source.set_property(
+            "location",
+            with_login(url, user.as_deref(), password.as_ref()),
+        );
+        check_certificate(&source, tls, probes);
+        select_video(&source, probes);
+        watch_manager(&source, probes, camera.stall.min(camera.first_frame));
+        decode_when_added(&pipeline, &source, probes);
+        Ok(pipeline)
+    }
+
+    fn fault(&self, error: &glib::Error) -> Fault {
+        failure::network_fault(None, error, "")
+    }
+
+    fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Option<Failure> {
+        let rejected = probes.rejected().clone();
+        if failure::is_transport_refused(message, &rejected) {
+            let (refused, next) = probes.context.memory().transport().refuse();
+            return Some(failure::transport_refused(self, refused, next));
+        }
+        Some(failure::from_rtsp(self, message, &rejected))
+    }
+
+    fn transport(&self) -> TransportChoice {
+        TransportChoice::new(match self.0.source {
+            Origin::Rtsp { transport, .. } => transport,
+            _ => Transport::Tcp,
+        })
+    }
 }
 
 /// A login in the URL is tried once, and again when the camera calls its nonce stale. One in rtspsrc's own properties is
@@ -104,29 +138,29 @@ pub fn hurry(pipeline: &gst::Pipeline) {
 }
 
 /// The signal comes when no authority vouches for the certificate, as none does for cameras' own ones.
-fn check_certificate(source: &gst::Element, tls: &CameraTls, tap: &Arc<FrameTap>) {
+fn check_certificate(source: &gst::Element, tls: &CameraTls, probes: &Arc<PipelineProbes>) {
     let pinned = match tls {
         CameraTls::Insecure => return source.set_property_from_str("tls-validation-flags", "0"),
         CameraTls::Verify => None,
         CameraTls::Fingerprint(pinned) => Some(*pinned),
     };
-    let tap = Arc::downgrade(tap);
+    let probes = Arc::downgrade(probes);
     source.connect("accept-certificate", false, move |values| {
         let accepted = values
             .get(2)
             .and_then(|value| value.get::<glib::Object>().ok())
             .map(|certificate| certificate.property::<glib::ByteArray>("certificate"))
             .is_some_and(|der| pinned.is_some_and(|pinned| Sha256::digest(&*der)[..] == pinned));
-        if let (false, Some(tap)) = (accepted, tap.upgrade()) {
-            tap.reject_certificate();
+        if let (false, Some(probes)) = (accepted, probes.upgrade()) {
+            probes.rejected().certificate = true;
         }
         Some(accepted.to_value())
     });
 }
 
 /// Only the first video stream that can be decoded is set up; sound and metadata never get a pad.
-fn select_video(source: &gst::Element, tap: &Arc<FrameTap>) {
-    let (tap, chosen) = (Arc::downgrade(tap), Arc::new(AtomicBool::new(false)));
+fn select_video(source: &gst::Element, probes: &Arc<PipelineProbes>) {
+    let (probes, chosen) = (Arc::downgrade(probes), Arc::new(AtomicBool::new(false)));
     source.connect("select-stream", false, move |values| {
         let caps = values
             .get(2)
@@ -134,23 +168,23 @@ fn select_video(source: &gst::Element, tap: &Arc<FrameTap>) {
         let wanted = caps
             .as_ref()
             .and_then(|caps| caps.structure(0))
-            .is_some_and(|stream| is_decodable(stream, &tap));
+            .is_some_and(|stream| is_decodable(stream, &probes));
         let selected = wanted && !chosen.swap(true, Ordering::Relaxed);
-        if let (true, Some(tap)) = (selected, tap.upgrade()) {
-            tap.choose_stream();
+        if let (true, Some(probes)) = (selected, probes.upgrade()) {
+            probes.rejected().chosen = true;
         }
         Some(selected.to_value())
     });
 }
 
-fn is_decodable(stream: &gst::StructureRef, tap: &std::sync::Weak<FrameTap>) -> bool {
+fn is_decodable(stream: &gst::StructureRef, probes: &std::sync::Weak<PipelineProbes>) -> bool {
     if stream.get::<&str>("media") != Ok("video") {
         return false;
     }
     let encoding = stream.get::<&str>("encoding-name").unwrap_or("JPEG");
     let decodable = Codec::from_rtp(encoding).is_some();
-    if !decodable && let Some(tap) = tap.upgrade() {
-        tap.reject_codec(encoding);
+    if !decodable && let Some(probes) = probes.upgrade() {
+        probes.rejected().codec = Some(encoding.to_owned());
     }
     decodable
 }
@@ -158,19 +192,22 @@ fn is_decodable(stream: &gst::StructureRef, tap: &std::sync::Weak<FrameTap>) -> 
 /// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first one on none
 /// is awaited for longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the
 /// pipeline waits for it. What a camera was asked before may take longer.
-fn watch_manager(source: &gst::Element, tap: &Arc<FrameTap>, limit: Duration) {
+fn watch_manager(source: &gst::Element, probes: &Arc<PipelineProbes>, limit: Duration) {
     let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-    let (tap, rtspsrc) = (Arc::downgrade(tap), source.downgrade());
+    let (probes, rtspsrc) = (Arc::downgrade(probes), source.downgrade());
     source.connect("new-manager", false, move |values| {
         let manager = values.get(1)?.get::<gst::Element>().ok()?;
-        tap.upgrade()?.watch_manager(&manager);
-        let (tap, rtspsrc) = (tap.clone(), rtspsrc.clone());
+        let upgraded = probes.upgrade()?;
+        upgraded.packets.watch_manager(&manager);
+        // rtspsrc makes its manager when the camera has agreed to a transport.
+        upgraded.context.memory().transport().set_up();
+        let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
         manager.connect("new-jitterbuffer", false, move |values| {
             let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
-            let tap = tap.upgrade()?;
-            if let (true, Some(rtspsrc)) = (tap.travels_inside(), rtspsrc.upgrade()) {
+            let probes = probes.upgrade()?;
+            if let (true, Some(rtspsrc)) = (probes.context.is_interleaved(), rtspsrc.upgrade()) {
                 rtspsrc.set_property("tcp-timeout", limit_us);
-                keep_alive(&rtspsrc, &jitter_buffer, &tap);
+                keep_alive(&rtspsrc, &jitter_buffer, &probes);
             }
             None
         });
@@ -180,23 +217,23 @@ fn watch_manager(source: &gst::Element, tap: &Arc<FrameTap>, limit: Duration) {
 
 /// Asks the camera something now and then while its packets flow. rtspsrc of GStreamer 1.22 does so only when nothing
 /// comes, and a camera that hears nothing ends the session. What it answers does not matter.
-fn keep_alive(source: &gst::Element, jitter_buffer: &gst::Element, tap: &Arc<FrameTap>) {
+fn keep_alive(source: &gst::Element, jitter_buffer: &gst::Element, probes: &Arc<PipelineProbes>) {
     let Some(pad) = jitter_buffer.static_pad("sink") else {
         return;
     };
-    let (source, tap) = (source.downgrade(), Arc::downgrade(tap));
+    let (source, probes) = (source.downgrade(), Arc::downgrade(probes));
     let last = Mutex::new(None);
     let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
     pad.add_probe(kinds, move |_, _| {
-        if let (Some(source), Some(tap)) = (source.upgrade(), tap.upgrade()) {
-            let now = tap.now().0;
+        if let (Some(source), Some(probes)) = (source.upgrade(), probes.upgrade()) {
+            let now = probes.context.now().0;
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
             let asked = *last.get_or_insert(now);
             if now.since(asked) >= KEEP_ALIVE_EVERY {
                 *last = Some(now);
-                let nobody_waits = gst::Promise::new();
+                let unused = gst::Promise::new();
                 let content: Option<&str> = None;
-                source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &nobody_waits]);
+                source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
             }
         }
         gst::PadProbeReturn::Ok
@@ -204,11 +241,15 @@ fn keep_alive(source: &gst::Element, jitter_buffer: &gst::Element, tap: &Arc<Fra
 }
 
 /// One pipeline has one decoder. Another sender of the same stream does not come up here; another pad is another stream.
-pub fn decode_when_added(pipeline: &gst::Pipeline, source: &gst::Element, tap: &Arc<FrameTap>) {
-    let (pipeline, tap) = (pipeline.downgrade(), Arc::downgrade(tap));
+pub fn decode_when_added(
+    pipeline: &gst::Pipeline,
+    source: &gst::Element,
+    probes: &Arc<PipelineProbes>,
+) {
+    let (pipeline, probes) = (pipeline.downgrade(), Arc::downgrade(probes));
     let decoding = AtomicBool::new(false);
     source.connect_pad_added(move |_, pad| {
-        let (Some(pipeline), Some(tap)) = (pipeline.upgrade(), tap.upgrade()) else {
+        let (Some(pipeline), Some(probes)) = (pipeline.upgrade(), probes.upgrade()) else {
             return;
         };
         if pad.direction() != gst::PadDirection::Src {
@@ -216,17 +257,21 @@ pub fn decode_when_added(pipeline: &gst::Pipeline, source: &gst::Element, tap: &
         }
         if decoding.swap(true, Ordering::Relaxed) {
             let text = "the camera began another stream within its session; connecting again";
-            return tap.fail(Failure::new(Fault::Protocol, text));
+            return probes.context.fail(Failure::new(Fault::Protocol, text));
         }
-        if let Err(failure) = decode(&pipeline, pad, &tap) {
+        if let Err(failure) = decode(&pipeline, pad, &probes) {
             // Elements that cannot even be linked are not linked again.
-            let _ = tap.blame(true, true);
-            tap.fail(failure);
+            let _ = probes.decode.blame(true, true);
+            probes.context.fail(failure);
         }
     });
 }
 
-fn decode(pipeline: &gst::Pipeline, pad: &gst::Pad, tap: &Arc<FrameTap>) -> Result<(), Failure> {
+fn decode(
+    pipeline: &gst::Pipeline,
+    pad: &gst::Pad,
+    probes: &Arc<PipelineProbes>,
+) -> Result<(), Failure> {
     let unsupported = |text: &str| Failure::new(Fault::Unsupported, text);
     let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
     let codec = caps
@@ -234,8 +279,15 @@ fn decode(pipeline: &gst::Pipeline, pad: &gst::Pad, tap: &Arc<FrameTap>) -> Resu
         .and_then(|stream| stream.get::<&str>("encoding-name").ok())
         .and_then(Codec::from_rtp)
         .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
-    let (on_device, now) = (tap.may_stay_on_device(), tap.now().0);
-    let choice = tap.decoders().choose(codec, on_device, now, exists);
+    let (on_device, now) = (
+        probes.pictures.accepts_device_memory(),
+        probes.context.now().0,
+    );
+    let choice = probes
+        .context
+        .memory()
+        .decoders
+        .choose(codec, on_device, now, exists);
     let choice = choice.ok_or_else(|| {
         let name = codec.as_str();
         unsupported(&format!(
@@ -243,14 +295,14 @@ fn decode(pipeline: &gst::Pipeline, pad: &gst::Pad, tap: &Arc<FrameTap>) -> Resu
         ))
     })?;
     info!(
-        camera = %tap.camera(),
+        camera = %probes.context.camera(),
         codec = codec.as_str(),
         decoder = choice.element,
         reason = choice.reason,
         on_gpu = choice.place == Place::Device,
         "decoder chosen"
     );
-    tap.decoding_with(codec, &choice);
+    probes.decode.decode_with(codec, &choice);
     let frames = frames_text(choice.place, false)?;
     let values = [
         ("depay", Value::Elements(codec.depay())),
@@ -261,13 +313,13 @@ fn decode(pipeline: &gst::Pipeline, pad: &gst::Pad, tap: &Arc<FrameTap>) -> Resu
     let text = fill(RTP, &values).map_err(|e| device(format!("rtp.launch: {e}")))?;
     let branch = gst::parse::bin_from_description(&text, true)
         .map_err(|e| device(format!("rtp.launch cannot be built: {e}")))?;
-    tap.attach(&branch)?;
-    tap.watch_depayloader(&named(&branch, "depay")?);
+    probes.pictures.attach(&branch)?;
+    probes.packets.watch_depayloader(&named(&branch, "depay")?);
     let decoder = named(&branch, "decoder")?;
     if choice.place == Place::Device && decoder.has_property(SURFACES.0) {
         decoder.set_property_from_str(SURFACES.0, SURFACES.1);
     }
-    tap.watch_decoder(&decoder);
+    probes.decode.watch_decoder(&decoder);
     let join = || -> Result<(), glib::BoolError> {
         pipeline.add(&branch)?;
         branch.sync_state_with_parent()?;

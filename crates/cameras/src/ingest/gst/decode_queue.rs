@@ -1,0 +1,201 @@
+//! What goes into the decoder, and which decoder it is.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use gstreamer::{self as gst, prelude::*};
+use tracing::info;
+
+use super::{
+    context::{FrameOmission, PipelineContext},
+    decoder::{Choice, Codec, Decoding, bound_threads},
+    device,
+    packet_probe::sift,
+    statistics::StreamStatistics,
+};
+use crate::ingest::gate::Gap;
+use spotter_core::{Mono, config::Decode};
+
+const LATE: &str = "decoding fell behind, and no key frame came since; this machine is overloaded, so give the camera a smaller \
+                    stream or set decode = \"keyframes\"";
+const LOST: &str = "packets were lost, and no key frame came since";
+/// The decoder reports an error.
+pub const BROKEN: &str = "the decoder reports an error, and no key frame came since";
+
+/// The decoder of one pipeline and the encoded frames on their way into it.
+pub struct DecodeQueue {
+    context: Arc<PipelineContext>,
+    keyframes_only: bool,
+    decoding: Mutex<Decoding>,
+}
+
+impl DecodeQueue {
+    pub fn new(context: Arc<PipelineContext>, decode: Decode) -> Self {
+        Self {
+            context,
+            keyframes_only: decode == Decode::KeyFrames,
+            decoding: Mutex::default(),
+        }
+    }
+
+    /// Notes which decoder works.
+    pub fn decode_with(&self, codec: Codec, choice: &Choice) {
+        let mut decoding = self.lock();
+        (decoding.hardware, decoding.place) = (choice.hardware, choice.place);
+        drop(decoding);
+        let stream = &mut self.context.statistics().stream;
+        stream.codec = Some(codec.as_str());
+        stream.decoder = Some(choice.element.to_owned());
+    }
+
+    /// How pictures are decoded, and whether any came.
+    pub fn decoding(&self) -> Decoding {
+        let seen = self.context.statistics().frames > 0;
+        Decoding {
+            seen,
+            ..*self.lock()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Decoding> {
+        self.decoding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives up the decoder if an error is its own; the text says what is done then.
+    pub fn blame(&self, of_decoder: bool, of_streaming: bool) -> Option<&'static str> {
+        let (decoding, now) = (self.decoding(), self.context.now().0);
+        let decoders = &self.context.memory().decoders;
+        let blamed = decoders.blame(&decoding, of_decoder, of_streaming, now);
+        if let Some(text) = blamed {
+            info!(camera = %self.context.camera(), "{text}");
+        }
+        blamed
+    }
+
+    /// The decoder complained without failing.
+    pub fn complained(&self) {
+        let now = self.context.now().0;
+        self.context.statistics().complained(now);
+        self.context.warn_of(FrameOmission::Broken, BROKEN);
+    }
+
+    /// Fails the pipeline when its hardware decoder hangs, which no message of GStreamer reports.
+    pub fn check_for_stuck_decoder(&self, now: Mono) {
+        let statistics = self.context.statistics();
+        let is_stuck = statistics.is_decoder_stuck(self.keyframes_only, now);
+        drop(statistics);
+        if !is_stuck {
+            return;
+        }
+        let decoders = &self.context.memory().decoders;
+        if let Some(text) = decoders.blame_stuck(&self.decoding(), now) {
+            info!(camera = %self.context.camera(), "{text}");
+            self.context.fail(device(text.into()));
+        }
+    }
+
+    /// Bounds a decoder's threads, and watches what goes into it: key frames, codec, declared rate. With
+    /// `decode = "keyframes"` other frames are dropped.
+    pub fn watch_decoder(self: &Arc<Self>, decoder: &gst::Element) {
+        bound_threads(decoder);
+        let Some(pad) = decoder.static_pad("sink") else {
+            return;
+        };
+        let queue = Arc::downgrade(self);
+        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_DOWNSTREAM;
+        pad.add_probe(kinds, move |_, info| {
+            let Some(queue) = queue.upgrade() else {
+                return gst::PadProbeReturn::Ok;
+            };
+            if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view()) {
+                queue.on_encoded_caps(caps.caps());
+            }
+            match info.buffer() {
+                Some(buffer) if queue.on_encoded(buffer) => gst::PadProbeReturn::Ok,
+                // As in `sift`.
+                Some(_) => gst::PadProbeReturn::Handled,
+                None => gst::PadProbeReturn::Ok,
+            }
+        });
+    }
+
+    /// Watches the decoder that decodebin chooses.
+    pub fn watch_decodebin(self: &Arc<Self>, decodebin: &gst::Element) {
+        let Some(bin) = decodebin.downcast_ref::<gst::Bin>() else {
+            return;
+        };
+        let queue = Arc::downgrade(self);
+        bin.connect_deep_element_added(move |_, _, element| {
+            let Some(factory) = element.factory() else {
+                return;
+            };
+            let class = factory.metadata("klass").unwrap_or_default();
+            if class.contains("Decoder")
+                && (class.contains("Video") || class.contains("Image"))
+                && let Some(queue) = queue.upgrade()
+            {
+                queue.context.statistics().stream.decoder = Some(factory.name().into());
+                queue.watch_decoder(element);
+            }
+        });
+    }
+
+    /// Watches a source of this machine, whose frames come whole.
+    pub fn watch_local(self: &Arc<Self>, source: &gst::Element) {
+        self.context.statistics().stream.codec = Some("raw");
+        if let Some(pad) = source.static_pad("src") {
+            sift(self, &pad, Self::on_whole);
+        }
+    }
+
+    /// Keeps every frame.
+    fn on_whole(&self, frame: &mut gst::Buffer) -> bool {
+        if let Some(pts) = frame.pts() {
+            let now = self.context.now();
+            self.context.statistics().arrivals.whole(pts.into(), now);
+        }
+        true
+    }
+
+    /// False for a frame that is not to be decoded.
+    fn on_encoded(&self, buffer: &gst::BufferRef) -> bool {
+        self.context.packet_came();
+        let key = !buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
+        let lost = buffer.flags().contains(gst::BufferFlags::DISCONT);
+        let (pts, now) = (buffer.pts().map(Duration::from), self.context.now().0);
+        let mut statistics = self.context.statistics();
+        let omitted = |statistics: &StreamStatistics| {
+            statistics.counters.frames_corrupt + statistics.counters.frames_late
+        };
+        let omitted_before = omitted(&statistics);
+        let passes = statistics.encoded(pts, key, lost, now);
+        let is_counted = omitted(&statistics) > omitted_before;
+        let wanted = passes.is_ok() && (key || !self.keyframes_only);
+        if wanted {
+            statistics.fed(now);
+        }
+        drop(statistics);
+        if let (Err(gap), true) = (passes, is_counted) {
+            let why = match gap {
+                Gap::Lost => LOST,
+                Gap::Late => LATE,
+            };
+            self.context.warn_of(FrameOmission::NotDecoded(gap), why);
+        }
+        wanted
+    }
+
+    fn on_encoded_caps(&self, caps: &gst::CapsRef) {
+        let Some(structure) = caps.structure(0) else {
+            return;
+        };
+        let rate = structure.get::<gst::Fraction>("framerate").ok();
+        let mut statistics = self.context.statistics();
+        if let Some(codec) = Codec::from_media_type(structure.name()) {
+            statistics.stream.codec = Some(codec.as_str());
+        }
+        statistics.declared(rate.map(|rate| (rate.numer(), rate.denom())));
+    }
+}

@@ -1,0 +1,157 @@
+//! Where frames leave GStreamer: the scaler and the appsink at the end of a pipeline.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use gstreamer::{self as gst, prelude::*};
+use gstreamer_app::{AppSink, AppSinkCallbacks};
+use gstreamer_video as video;
+use tracing::warn;
+
+use super::{
+    context::{FrameOmission, PipelineContext},
+    decode_queue::{BROKEN, DecodeQueue},
+    device, named,
+    picture::{DeviceMap, picture_from_sample, picture_on_device, scaled_size},
+    tail::Place,
+};
+use crate::ingest::{health::Failure, source::SourceEvent};
+use spotter_core::{Frame, Picture};
+
+/// Makes frames of the pictures at a pipeline's end and hands them over.
+pub struct PictureSink {
+    context: Arc<PipelineContext>,
+    decode: Arc<DecodeQueue>,
+    /// Wider pictures are scaled down to so many pixels.
+    width: u32,
+    device: Option<DeviceMap>,
+    /// The memory of a picture on the GPU could not be taken over.
+    refused: AtomicBool,
+}
+
+impl PictureSink {
+    pub fn new(
+        context: Arc<PipelineContext>,
+        decode: Arc<DecodeQueue>,
+        width: u32,
+        device: Option<DeviceMap>,
+    ) -> Self {
+        Self {
+            context,
+            decode,
+            width,
+            device,
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    /// Pictures in a GPU's memory can be handed over.
+    pub fn accepts_device_memory(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Connects to the end of a pipeline: the scaler gets the size, and the appsink calls back.
+    pub fn attach(self: &Arc<Self>, bin: &impl IsA<gst::Bin>) -> Result<(), Failure> {
+        let size = named(bin, "size")?.downgrade();
+        let pictures = Arc::downgrade(self);
+        if let Some(pad) = named(bin, "scale")?.static_pad("sink") {
+            pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+                if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view())
+                    && let (Some(pictures), Some(size)) = (pictures.upgrade(), size.upgrade())
+                {
+                    pictures.on_decoded_caps(caps.caps(), &size);
+                }
+                gst::PadProbeReturn::Ok
+            });
+        }
+        let pictures = Arc::downgrade(self);
+        let on_sample = move |sink: &AppSink| {
+            let sample = sink.pull_sample().map_err(|_| gst::FlowError::Eos)?;
+            if let Some(pictures) = pictures.upgrade() {
+                pictures.on_sample(&sample);
+            }
+            Ok(gst::FlowSuccess::Ok)
+        };
+        let sink = named(bin, "sink")?
+            .downcast::<AppSink>()
+            .map_err(|_| device("sink is no appsink".into()))?;
+        sink.set_callbacks(AppSinkCallbacks::builder().new_sample(on_sample).build());
+        Ok(())
+    }
+
+    /// The camera's size is known: asks for a smaller one when it is wider than wanted.
+    fn on_decoded_caps(&self, caps: &gst::CapsRef, size: &gst::Element) {
+        let Ok(info) = video::VideoInfo::from_caps(caps) else {
+            return;
+        };
+        let camera_size = (info.width(), info.height());
+        self.context.statistics().stream.size = Some(camera_size);
+        let place = self.decode.decoding().place;
+        let wanted = place.caps(scaled_size(camera_size, self.width));
+        size.set_property("caps", wanted);
+    }
+
+    fn on_sample(&self, sample: &gst::Sample) {
+        if !self.context.is_open() {
+            return;
+        }
+        let Some(buffer) = sample.buffer() else {
+            return;
+        };
+        let pts = buffer.pts().map(Duration::from);
+        let whole = !buffer.flags().contains(gst::BufferFlags::CORRUPTED);
+        let now = self.context.now().0;
+        if !self.context.statistics().pictured(pts, whole, now) {
+            return self.context.warn_of(FrameOmission::Broken, BROKEN);
+        }
+        let picture = match self.picture(sample) {
+            Ok(picture) => picture,
+            Err(text) => {
+                self.context.statistics().counters.frames_corrupt += 1;
+                return self.context.warn_of(FrameOmission::Unusable, &text);
+            }
+        };
+        let (times, key, camera_size, first) = {
+            let mut statistics = self.context.statistics();
+            let (times, key) = statistics.decoded(pts, self.context.now());
+            let size = statistics.stream.size;
+            (times, key, size, statistics.frames == 1)
+        };
+        let shown_size = (picture.width() as u32, picture.height() as u32);
+        let frame = Frame {
+            camera: self.context.camera().clone(),
+            number: self.context.next_number(),
+            camera_size: camera_size.unwrap_or(shown_size),
+            key,
+            times,
+            picture,
+        };
+        self.context.hand_over(frame);
+        if first {
+            self.context.memory().transport().first_frame();
+            self.context.send(SourceEvent::FirstFrame);
+        }
+    }
+
+    /// The sample's picture in the memory that has it, or copied to the host when its memory on the GPU cannot be taken over.
+    fn picture(&self, sample: &gst::Sample) -> Result<Picture, String> {
+        let on_device = self.decode.decoding().place == Place::Device;
+        if let (true, Some(device)) = (on_device, self.device)
+            && !self.refused.load(Ordering::Relaxed)
+        {
+            match picture_on_device(sample, device) {
+                Ok(picture) => return Ok(picture),
+                Err(text) => {
+                    self.refused.store(true, Ordering::Relaxed);
+                    warn!(camera = %self.context.camera(), "pictures are copied to the host instead of staying on the GPU: {text}");
+                }
+            }
+        }
+        picture_from_sample(sample)
+    }
+}

@@ -1,0 +1,54 @@
+//! The kinds of source, one module each. A new one is added as docs/adding-a-source.md describes.
+
+mod file;
+pub mod rtsp;
+mod test;
+mod usb;
+
+use std::sync::Arc;
+
+use gstreamer as gst;
+
+use super::{PipelineProbes, statistics::SourceKind};
+use crate::ingest::{
+    health::{Failure, Fault},
+    transport::TransportChoice,
+};
+use spotter_core::config::{CameraConfig, SourceConfig as Origin, Transport};
+
+pub use file::pipeline as file_pipeline;
+
+/// How pipelines of one kind of source are built and how their errors are read.
+pub trait SourceType: Send + Sync {
+    /// What the times of its frames can be known from.
+    fn kind(&self) -> SourceKind;
+
+    /// What it is in messages. Never contains a login.
+    fn name(&self) -> String;
+
+    /// Builds a pipeline that does not play yet.
+    fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure>;
+
+    /// The fault that an error message means.
+    fn fault(&self, error: &gst::glib::Error) -> Fault;
+
+    /// The failure that an error message means, when more than its fault is to be reported.
+    fn failure(&self, _: &gst::message::Error, _: &PipelineProbes) -> Option<Failure> {
+        None
+    }
+
+    /// Its choice of a transport, before the first connection.
+    fn transport(&self) -> TransportChoice {
+        TransportChoice::new(Transport::Tcp)
+    }
+}
+
+/// The registry: the source type of a camera.
+pub fn source_type(camera: &CameraConfig) -> Box<dyn SourceType> {
+    match &camera.source {
+        Origin::Rtsp { .. } => Box::new(rtsp::RtspSource::new(camera)),
+        Origin::File { path, .. } => Box::new(file::FileSource(path.clone())),
+        Origin::Usb { device } => Box::new(usb::UsbSource(device.clone())),
+        Origin::Test => Box::new(test::TestSource),
+    }
+}

@@ -1,0 +1,53 @@
+//! A video file at its own speed.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use gstreamer::{self as gst, prelude::*};
+
+use super::SourceType;
+use crate::ingest::{
+    gst::{PipelineProbes, decodebin, named, statistics::SourceKind},
+    health::{Failure, Fault},
+};
+
+/// The file.
+pub struct FileSource(pub PathBuf);
+
+impl SourceType for FileSource {
+    fn kind(&self) -> SourceKind {
+        SourceKind::File
+    }
+
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
+        let pipeline = pipeline(&self.0, true)?;
+        probes.decode.watch_decodebin(&named(&pipeline, "decode")?);
+        probes.pictures.attach(&pipeline)?;
+        Ok(pipeline)
+    }
+
+    fn fault(&self, error: &gst::glib::Error) -> Fault {
+        match error.kind::<gst::ResourceError>() {
+            Some(gst::ResourceError::NotFound) => Fault::NotFound,
+            _ => Fault::NotVideo,
+        }
+    }
+}
+
+/// With `sync`, frames come at the file's own speed. Also the pipeline for stills.
+pub fn pipeline(path: &Path, sync: bool) -> Result<gst::Pipeline, Failure> {
+    let shown = path.display();
+    if let Err(e) = std::fs::File::open(path) {
+        let text = format!("file {shown} cannot be read: {e}");
+        return Err(Failure::new(Fault::NotFound, text));
+    }
+    let pipeline = decodebin("filesrc", sync)?;
+    named(&pipeline, "source")?.set_property("location", path);
+    Ok(pipeline)
+}

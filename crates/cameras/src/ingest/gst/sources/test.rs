@@ -1,0 +1,36 @@
+//! GStreamer's test picture.
+
+use std::sync::Arc;
+
+use gstreamer as gst;
+
+use super::SourceType;
+use crate::ingest::{
+    gst::{PipelineProbes, launch, named, statistics::SourceKind},
+    health::{Failure, Fault},
+};
+
+const TEST: &str = include_str!("../../../../../../pipelines/test.launch");
+
+pub struct TestSource;
+
+impl SourceType for TestSource {
+    fn kind(&self) -> SourceKind {
+        SourceKind::Local
+    }
+
+    fn name(&self) -> String {
+        "the test source".into()
+    }
+
+    fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
+        let pipeline = launch("test.launch", TEST, &[], false)?;
+        probes.decode.watch_local(&named(&pipeline, "source")?);
+        probes.pictures.attach(&pipeline)?;
+        Ok(pipeline)
+    }
+
+    fn fault(&self, _: &gst::glib::Error) -> Fault {
+        Fault::Device
+    }
+}

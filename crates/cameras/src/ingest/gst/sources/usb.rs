@@ -1,0 +1,38 @@
+//! A camera of this machine (Video4Linux).
+
+use std::{path::PathBuf, sync::Arc};
+
+use gstreamer::{self as gst, prelude::*};
+
+use super::SourceType;
+use crate::ingest::{
+    gst::{PipelineProbes, decodebin, named, statistics::SourceKind},
+    health::{Failure, Fault},
+};
+
+/// The device node.
+pub struct UsbSource(pub PathBuf);
+
+impl SourceType for UsbSource {
+    fn kind(&self) -> SourceKind {
+        SourceKind::Local
+    }
+
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
+        let pipeline = decodebin("v4l2src", false)?;
+        let source = named(&pipeline, "source")?;
+        source.set_property("device", self.0.to_string_lossy().as_ref());
+        probes.decode.watch_decodebin(&named(&pipeline, "decode")?);
+        probes.decode.watch_local(&source);
+        probes.pictures.attach(&pipeline)?;
+        Ok(pipeline)
+    }
+
+    fn fault(&self, _: &gst::glib::Error) -> Fault {
+        Fault::Device
+    }
+}

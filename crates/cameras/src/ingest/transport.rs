@@ -1,0 +1,180 @@
+//! Which way RTP travels to us from a camera with `transport = "auto"`: decided before each connection by the end of the one
+//! before it. Pure.
+
+use std::fmt;
+
+use spotter_core::config::Transport;
+
+/// A way for RTP packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RtpTransport {
+    /// Inside of the RTSP connection.
+    Tcp,
+    /// In datagrams to sockets of their own.
+    Udp,
+}
+
+impl RtpTransport {
+    /// The value of `transport` in health, and of rtspsrc's `protocols`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Tcp => Self::Udp,
+            Self::Udp => Self::Tcp,
+        }
+    }
+}
+
+impl fmt::Display for RtpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// How far the latest connection came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ConnectionReached {
+    /// The camera did not agree to any transport: it is away, rejects the login, or has no such stream.
+    #[default]
+    Nothing,
+    /// The camera agreed to the transport.
+    SetUp,
+    /// The camera refused the transport.
+    Refused,
+    /// Frames came.
+    Frames,
+}
+
+/// Remembers over reconnects which transport works. TCP is the first.
+#[derive(Clone, Copy, Debug)]
+pub struct TransportChoice {
+    configured: Transport,
+    current: RtpTransport,
+    reached: ConnectionReached,
+    /// Frames came by the current transport, in this connection or an earlier one.
+    works: bool,
+}
+
+impl TransportChoice {
+    /// Before the first connection.
+    pub fn new(configured: Transport) -> Self {
+        Self {
+            configured,
+            current: match configured {
+                Transport::Tcp | Transport::Auto => RtpTransport::Tcp,
+                Transport::Udp => RtpTransport::Udp,
+            },
+            reached: ConnectionReached::Nothing,
+            works: false,
+        }
+    }
+
+    /// The transport of a new connection.
+    pub fn connect(&mut self) -> RtpTransport {
+        let next = self.next();
+        self.works &= next == self.current;
+        (self.current, self.reached) = (next, ConnectionReached::Nothing);
+        next
+    }
+
+    /// The transport that [`TransportChoice::connect`] would give now. A transport that was refused, or that never gave a frame
+    /// although the camera agreed to it, is followed by the other one. A camera that is away changes nothing.
+    fn next(&self) -> RtpTransport {
+        let gives_way = match self.reached {
+            ConnectionReached::Refused => true,
+            ConnectionReached::SetUp => !self.works,
+            ConnectionReached::Nothing | ConnectionReached::Frames => false,
+        };
+        match self.configured == Transport::Auto && gives_way {
+            true => self.current.other(),
+            false => self.current,
+        }
+    }
+
+    /// The next connection uses another transport than the latest one.
+    pub fn will_change(&self) -> bool {
+        self.next() != self.current
+    }
+
+    /// The camera agreed to the transport.
+    pub fn set_up(&mut self) {
+        if self.reached == ConnectionReached::Nothing {
+            self.reached = ConnectionReached::SetUp;
+        }
+    }
+
+    /// The camera refused the transport: it, and the one that is tried next, if there is one.
+    pub fn refuse(&mut self) -> (RtpTransport, Option<RtpTransport>) {
+        self.reached = ConnectionReached::Refused;
+        let next = self.next();
+        (self.current, (next != self.current).then_some(next))
+    }
+
+    /// The first frame of the connection came.
+    pub fn first_frame(&mut self) {
+        (self.reached, self.works) = (ConnectionReached::Frames, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RtpTransport::*, *};
+
+    #[test]
+    fn refused_tcp_gives_way_to_udp_which_stays_over_reconnects() {
+        let mut choice = TransportChoice::new(Transport::Auto);
+        assert_eq!(choice.connect(), Tcp);
+        assert_eq!(choice.refuse(), (Tcp, Some(Udp)));
+        assert!(choice.will_change());
+        assert_eq!(choice.connect(), Udp);
+        choice.set_up();
+        choice.first_frame();
+        assert!(!choice.will_change());
+        // The camera is away, then agrees and sends nothing yet: what worked is kept.
+        assert_eq!(choice.connect(), Udp);
+        assert_eq!(choice.connect(), Udp);
+        choice.set_up();
+        assert_eq!(choice.connect(), Udp);
+        // The camera was configured anew.
+        assert_eq!(choice.refuse(), (Udp, Some(Tcp)));
+        assert_eq!(choice.connect(), Tcp);
+        choice.set_up();
+        assert_eq!(choice.connect(), Udp, "TCP has not worked since");
+    }
+
+    #[test]
+    fn absent_camera_is_tried_over_tcp_again() {
+        let mut choice = TransportChoice::new(Transport::Auto);
+        for _ in 0..5 {
+            assert_eq!(choice.connect(), Tcp);
+        }
+    }
+
+    #[test]
+    fn transport_without_frames_gives_way_until_one_works() {
+        let mut choice = TransportChoice::new(Transport::Auto);
+        for transport in [Tcp, Udp, Tcp, Udp] {
+            assert_eq!(choice.connect(), transport);
+            choice.set_up();
+        }
+    }
+
+    #[test]
+    fn configured_transport_never_changes() {
+        for (configured, transport) in [(Transport::Tcp, Tcp), (Transport::Udp, Udp)] {
+            let mut choice = TransportChoice::new(configured);
+            assert_eq!(choice.connect(), transport);
+            assert_eq!(choice.refuse(), (transport, None));
+            assert_eq!(choice.connect(), transport);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What is counted of a camera's stream. Each counter is declared once, here: health, metrics and the status page list
+//! [`StreamCounters::ALL`].
+
+use std::ops::{Add, AddAssign};
+
+use serde::Serialize;
+
+/// One declared counter.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamCounter {
+    /// Its key in health.
+    pub key: &'static str,
+    /// The metric's name without `spotter_` and `_total`.
+    pub metric: &'static str,
+    /// The metric's help text.
+    pub help: &'static str,
+    /// What the status page calls it.
+    pub label: &'static str,
+    /// Reads it.
+    pub get: fn(&StreamCounters) -> u64,
+}
+
+macro_rules! stream_counters {
+    ($($key:ident: $metric:literal, $help:literal, $label:literal;)+) => {
+        /// Counters of one stream, or of several added together. Serialised with the keys of health.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct StreamCounters {
+            $(#[doc = $help] pub $key: u64,)+
+        }
+
+        impl StreamCounters {
+            /// All of them, in the order of health.
+            pub const ALL: &'static [StreamCounter] = &[$(StreamCounter {
+                key: stringify!($key),
+                metric: $metric,
+                help: $help,
+                label: $label,
+                get: |counters| counters.$key,
+            },)+];
+        }
+
+        impl Add for StreamCounters {
+            type Output = Self;
+
+            fn add(self, other: Self) -> Self {
+                Self { $($key: self.$key + other.$key,)+ }
+            }
+        }
+    };
+}
+
+stream_counters! {
+    rtp_lost: "ingest_rtp_packets_lost", "Lost packets of a camera", "Lost packets";
+    rtp_foreign: "ingest_rtp_packets_foreign", "Packets of other senders than the camera's", "Packets of other senders";
+    frames_corrupt: "ingest_frames_corrupt", "Broken frames of a camera", "Corrupt frames";
+    frames_late: "ingest_frames_late", "Frames of a camera that were not decoded because decoding had fallen behind",
+        "Not decoded in time";
+}
+
+impl AddAssign for StreamCounters {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_is_added_listed_and_serialised() {
+        let one = StreamCounters {
+            rtp_lost: 1,
+            rtp_foreign: 2,
+            frames_corrupt: 3,
+            frames_late: 4,
+        };
+        let mut sum = one + one;
+        sum += one;
+        let listed: Vec<_> = StreamCounters::ALL
+            .iter()
+            .map(|counter| (counter.get)(&sum))
+            .collect();
+        assert_eq!(listed, [3, 6, 9, 12]);
+    }
+}
