@@ -90,7 +90,7 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
         ..config::ModelSettings::of(ModelSource::Embedded)
     };
     let (mut engine, _) =
-        Engine::open(&settings, OpenOptions::default(), clock).expect("the embedded model");
+        Engine::open(&settings, spotter_engine::open::OpenOptions::default(), clock).expect("the embedded model");
     let options = TrackOptions {
         kbit_per_s: Some(1000),
         ..options(1)
