@@ -19,7 +19,7 @@ use tokio::task::{Id, JoinSet};
 use super::snapshot::{Mark, SnapshotError, jpeg};
 use spotter_core::{CameraId, EventStep, Mono, Picture, PromptId, UpdateReason};
 
-/// A topic gets a snapshot so often at most (mqtt-contract section 2).
+/// A topic gets a snapshot so often at most (docs/mqtt.md section 4).
 const TOPIC_EVERY: Duration = Duration::from_secs(1);
 /// So many of a camera's snapshots wait while one is being made: things of several prompts may come on one look, whose
 /// picture they share. So a camera holds at most one picture more than this, and usually one in all.

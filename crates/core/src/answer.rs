@@ -58,7 +58,7 @@ impl Look {
     }
 }
 
-/// What a score means (`score_src` of the contract).
+/// What a score means (`score_src` in docs/mqtt.md section 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScoreSource {
     /// Probability of the model's own decision.

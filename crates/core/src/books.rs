@@ -104,7 +104,7 @@ impl FrameCounters {
     }
 }
 
-/// Frames on which a prompt was due and not answered since its previous message (`since_last` of the contract).
+/// Frames on which a prompt was due and not answered since its previous message (`since_last` in docs/mqtt.md section 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SkippedSinceLast {
     /// The motion gate was closed.

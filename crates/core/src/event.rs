@@ -1,5 +1,5 @@
-//! What happened to one thing that a camera watches: it came, something about it changed, it is gone (mqtt-contract
-//! section 3).
+//! What happened to one thing that a camera watches: it came, something about it changed, it is gone (docs/mqtt.md
+//! section 2).
 
 use std::{fmt, sync::Arc};
 

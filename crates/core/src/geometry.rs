@@ -1,4 +1,4 @@
-//! Places in a picture, as shares of its width and height: 0..1, origin top left (mqtt-contract section 1).
+//! Places in a picture, as shares of its width and height: 0..1, origin top left (docs/mqtt.md section 1).
 
 use serde::{Deserialize, Serialize};
 

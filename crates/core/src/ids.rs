@@ -1,5 +1,5 @@
 //! Names of configured things. Each kind is a type of its own, so that a camera id is never taken for a prompt id.
-//! The alphabet is the one that MQTT topics and Home Assistant share (mqtt-contract section 1).
+//! The alphabet is the one that MQTT topics and Home Assistant share (docs/mqtt.md section 1).
 
 use std::{fmt, sync::Arc};
 

@@ -98,7 +98,7 @@ impl WallTime {
     }
 }
 
-/// Where a capture time came from (`capture_src` of the contract).
+/// Where a capture time came from (`capture_src` in docs/mqtt.md section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureSource {
     /// The camera's RTCP sender reports, found trustworthy.

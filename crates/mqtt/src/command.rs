@@ -1,4 +1,4 @@
-//! Commands and their answers (contract sections 2 and 5): from topics and bytes of strangers to nouns, and back. Pure.
+//! Commands and their answers (docs/mqtt.md section 5): from topics and bytes of strangers to nouns, and back. Pure.
 //!
 //! Nothing here knows what is done with a command. Everything that is no request, or may not be one, becomes a refusal that
 //! names what is wrong, because who sent it waits for an answer.

@@ -1,4 +1,4 @@
-//! The detection message (contract section 3): facts in, JSON out, with a latency account that adds up.
+//! The detection message (docs/mqtt.md section 2): facts in, JSON out, with a latency account that adds up.
 //!
 //! A [`Detection`] is plain facts. It becomes bytes in [`Detection::to_json`], called when the client library takes
 //! the message and not before: `publish_ms` and the stage `out` are read there.

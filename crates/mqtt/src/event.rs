@@ -1,4 +1,4 @@
-//! The event message (contract section 3): what came, changed or went, as JSON.
+//! The event message (docs/mqtt.md section 2): what came, changed or went, as JSON.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What Spotter tells the world: topics, payloads, and the way to the broker (`mqtt-contract.md`).
+//! What Spotter tells the world: topics, payloads, and the way to the broker (docs/mqtt.md).
 //!
 //! ```text
 //!   Update ──message──▶ Message ──outbox──▶ Outgoing ──broker──▶ MQTT

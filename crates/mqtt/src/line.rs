@@ -1,4 +1,4 @@
-//! A message as a line of JSON, for programs that read our standard output (contract section 9).
+//! A message as a line of JSON, for programs that read our standard output (docs/mqtt.md section 8).
 
 use std::{fmt, sync::Arc};
 

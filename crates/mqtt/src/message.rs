@@ -212,7 +212,7 @@ pub(super) struct Message {
 const HEALTH_REFRESH: Duration = Duration::from_secs(60);
 
 impl Message {
-    /// Decides by the contract's table (section 2).
+    /// Decides by the tables of docs/mqtt.md sections 1 and 2.
     pub(super) fn from_update(topics: &Topics, update: Update) -> Self {
         match update {
             Update::Info(info) => {

@@ -196,7 +196,7 @@ impl Publisher {
     }
 
     /// Accepts an update. Never waits and never fails: a state is kept until the broker has it, a stream message may be
-    /// dropped by the contract's rules and is counted then.
+    /// dropped by the limits of docs/mqtt.md section 1 and is counted then.
     pub fn publish(&self, update: Update) {
         let is_event = matches!(update, Update::Event(_));
         let message = Message::from_update(&self.target.topics, update);

@@ -1,6 +1,6 @@
-//! The JSON payloads about the node and its cameras: info, config, stats, health (contract section 3).
+//! The JSON payloads about the node and its cameras: info, config, stats, health (docs/mqtt.md section 2).
 //!
-//! Plain structs that others fill; field names and units are the contract's. Unknown is `null`.
+//! Plain structs that others fill; field names and units are those of docs/mqtt.md section 2. Unknown is `null`.
 
 use serde::Serialize;
 use spotter_core::StreamCounters;
@@ -254,7 +254,7 @@ impl Off {
     }
 }
 
-/// How a camera is. `state` is one of the contract's words.
+/// How a camera is. `state` is one of the words in docs/mqtt.md section 2.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CameraHealth {
     /// connecting, waiting_keyframe, streaming, stalled, auth_failed, unsupported or disabled.

@@ -7,7 +7,7 @@ pub struct Tally {
     pub states_acked: u64,
     /// Stream messages handed to the client library.
     pub streams_sent: u64,
-    /// Empty detections that the contract says not to send; nothing is lost by them.
+    /// Empty detections that docs/mqtt.md section 2 leaves out; nothing is lost by them.
     pub empties_skipped: u64,
     /// Dropped: the broker was away.
     pub dropped_offline: u64,
@@ -17,7 +17,7 @@ pub struct Tally {
     pub dropped_full: u64,
     /// Dropped: waited longer than 5 s.
     pub dropped_expired: u64,
-    /// Dropped: larger than the contract allows, or refused by the client library.
+    /// Dropped: larger than docs/mqtt.md section 1 allows, or refused by the client library.
     pub dropped_refused: u64,
     /// States that the broker does not take, because they are too large for it or by its rules; each is tried again when it
     /// changes and after each connect.
@@ -41,7 +41,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// `mqtt_dropped` of the contract: all that was to be sent and never will be.
+    /// `mqtt_dropped` in docs/mqtt.md section 2: all that was to be sent and never will be.
     pub fn dropped(&self) -> u64 {
         self.drops().iter().map(|(_, count)| count).sum()
     }

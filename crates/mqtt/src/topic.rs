@@ -1,4 +1,4 @@
-//! Topic names of the contract, section 2: pure functions from ids.
+//! Topic names of docs/mqtt.md sections 2 and 5: pure functions from ids.
 
 use spotter_core::{CameraId, NodeId, PromptId, Setting, ZoneId};
 

@@ -1,4 +1,4 @@
-//! When did light hit the sensor? A pure judge of the camera's own time (mqtt-contract section 8).
+//! When did light hit the sensor? A pure judge of the camera's own time (docs/mqtt.md section 2).
 //!
 //! A sender report says which NTP time belongs to which RTP time. The camera's clock may be hours off, so its word is
 //! taken only when two reports agree, its RTP time runs as fast as its clock and has not jumped since the last report, and

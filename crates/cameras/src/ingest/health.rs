@@ -1,4 +1,4 @@
-//! What is told about a camera: its phase, why it is not streaming, and what its stream is like (contract section 3).
+//! What is told about a camera: its phase, why it is not streaming, and what its stream is like (docs/mqtt.md section 2).
 
 use std::{fmt, time::Duration};
 
@@ -35,7 +35,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The short code of the contract's `reason`.
+    /// The short code of `reason` in docs/mqtt.md section 2.
     pub fn code(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -74,7 +74,7 @@ impl Failure {
     }
 }
 
-/// Where a camera is in its life (`state` of the contract).
+/// Where a camera is in its life (`state` in docs/mqtt.md section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Trying, or pausing before the next try.
@@ -96,7 +96,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The word on the wire. The contract has no word for a file that is over: it is no longer watched, so `disabled`,
+    /// The word on the wire. docs/mqtt.md section 2 has no word for a file that is over: it is no longer watched, so `disabled`,
     /// for a reason of its own.
     pub fn as_str(self) -> &'static str {
         match self {

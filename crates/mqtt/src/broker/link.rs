@@ -14,12 +14,12 @@ use spotter_core::config::Secret;
 
 /// The library may hold so many messages. Few, because they are dated when they are put in.
 pub(super) const QUEUE: usize = 4;
-/// The contract's largest payload with its topic and properties; commands are far smaller.
+/// The largest payload of docs/mqtt.md section 1 with its topic and properties; commands are far smaller.
 pub(super) const PACKET_MAX_BYTES: usize = 512 * 1024;
 /// Half as much again without a word from us, and the broker sends our will.
 pub(super) const KEEP_ALIVE_S: u16 = 10;
-/// The contract's, for losses that are over in a moment. Our session ends with the connection, and by the letter of MQTT 5 the
-/// will is due then; mosquitto waits all the same.
+/// As in docs/mqtt.md section 1, for short connection losses. The session ends with the connection, and by the MQTT 5
+/// specification the will is due then; mosquitto waits for the delay all the same.
 pub(super) const WILL_DELAY_S: u32 = 5;
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

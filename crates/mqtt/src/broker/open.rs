@@ -26,7 +26,7 @@ use crate::{
 };
 use spotter_core::{LogThrottle, Mono};
 
-/// A larger detection is not sent (contract section 4).
+/// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
 /// A clean stop waits so long until what the rates hold back has gone; the rest is dropped.
 const STREAMS_WITHIN: Duration = Duration::from_secs(1);

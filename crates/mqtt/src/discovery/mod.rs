@@ -1,4 +1,4 @@
-//! What Home Assistant is told, so that every camera appears there by itself (contract section 7). Pure: a configuration
+//! What Home Assistant is told, so that every camera appears there by itself (docs/mqtt.md section 6). Pure: a configuration
 //! goes in, retained messages come out.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! The rates of the contract (section 4), flooded on purpose.
+//! The rates of docs/mqtt.md section 1, flooded on purpose.
 
 use std::collections::HashMap;
 

@@ -67,7 +67,7 @@ const PUBACKS_KEPT: usize = 128;
 /// After the first refusal, everything that was refused is retried when this time has passed.
 const RETRY_DECLINED_AFTER: Duration = Duration::from_secs(60);
 
-/// Bounds; the defaults are the contract's (section 4).
+/// Bounds; the defaults are those of docs/mqtt.md section 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Stream messages a second of one camera.

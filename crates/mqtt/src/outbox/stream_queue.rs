@@ -20,7 +20,7 @@ pub(crate) const STREAM_MAX_AGE: Duration = Duration::from_secs(5);
 const EMPTY_EVERY: Duration = Duration::from_secs(10);
 /// Pictures of one topic are so far apart; a newer one takes the place of one that waits.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
-/// A larger picture is not sent (contract section 4).
+/// A larger picture is not sent (docs/mqtt.md section 1).
 const PICTURE_MAX_BYTES: usize = 256 * 1024;
 
 #[derive(Clone, Debug)]

@@ -240,7 +240,7 @@ fn an_empty_answer_follows_objects_and_then_comes_every_ten_seconds() {
             sent_at.push((second, label.seq, sent.since_last.gated));
         }
     }
-    // No gap in `seq`: what the contract says not to send is not lost; `since_last` still counts every frame.
+    // No gap in `seq`: what docs/mqtt.md section 2 leaves out is not lost; `since_last` still counts every frame.
     assert_eq!(
         sent_at,
         [(0, 1, 1), (3, 2, 3), (4, 3, 1), (14, 4, 10), (24, 5, 10)]
