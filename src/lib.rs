@@ -3,7 +3,7 @@
 //! # How a frame becomes a message
 //!
 //! ```text
-//!  camera ──RTSP──▶ ingest ──Frame──▶ sampler ──Look──▶ engine ──Answer──▶ track ──Sighting──▶ publish ──MQTT──▶
+//!  camera ──RTSP──▶ ingest ──Frame──▶ sampler ──Look──▶ engine ──Answer──▶ track ──Detection─▶ publish ──MQTT──▶
 //!                   GStreamer's       newest wins,      one thread         pure: filters,     outbox, topics,
 //!                   threads           permit first      for each device    presence, counts   payloads
 //! ```
@@ -17,7 +17,7 @@
 //! frame, and hands the look to [`front::handle::Permit::look`]; as many looks are under way as there are permits. The
 //! engine's thread cuts them into steps ([`engine::schedule`]), and [`engine::worker`] keeps [`cpu::CpuBackend`] busy:
 //! the next step is launched before the last one's results are read. `app::in_order` hands the outcomes of a camera on
-//! in the order of its looks, `app::desk` passes the answers through [`track::Tracker`] and gives them to
+//! in the order of its looks, `app::answer_router` passes the answers through [`track::Tracker`] and gives them to
 //! [`publish::Publisher`], whose outbox holds them until the client library takes them: there they become JSON, and the
 //! latency account is closed.
 //!

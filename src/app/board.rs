@@ -21,10 +21,10 @@ use recent::Recent;
 use shown::Shown;
 use tokio::task::spawn_blocking;
 
-use super::{SnapshotBooks, seats::Seats};
+use super::{SnapshotCounters, seats::Seats};
 use crate::ops::{page, process::ProcessUse, window::Window};
 use spotter_core::{
-    Answer, FrameCounters, CameraId, Clock, Frame, Mono, Outcome,
+    CameraId, Clock, Detection, Frame, FrameCounters, Mono, Outcome,
     config::{Camera, Config},
 };
 use spotter_engine::open::ModelCard;
@@ -96,7 +96,7 @@ pub struct Facts {
     /// What became of messages.
     pub tally: Tally,
     /// What became of wanted snapshots.
-    pub snapshots: SnapshotBooks,
+    pub snapshots: SnapshotCounters,
     /// Hand-over to acknowledgement, 95th percentile.
     pub puback_p95: Option<Duration>,
     /// Events waiting on disk.
@@ -113,7 +113,7 @@ impl Default for Facts {
             engines: Vec::new(),
             broker: BrokerState::Connecting,
             tally: Tally::default(),
-            snapshots: SnapshotBooks::default(),
+            snapshots: SnapshotCounters::default(),
             puback_p95: None,
             spooled: 0,
             process: ProcessUse::default(),
@@ -202,9 +202,9 @@ impl Board {
     }
 
     /// An answer of the look that ended last, with what the prompt's filters let through.
-    pub fn answer(&self, frame: &Frame, answer: &Answer) {
-        if let Some(camera) = self.lock().camera(&frame.camera) {
-            camera.answer(frame, answer);
+    pub fn answer(&self, detection: &Detection) {
+        if let Some(camera) = self.lock().camera(detection.camera()) {
+            camera.answer(detection);
         }
     }
 

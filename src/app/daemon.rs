@@ -22,16 +22,16 @@ use tokio::{
 };
 
 use super::{
-    Logging, birth,
+    Logging,
+    answer_router::{AnswerRouter, AnswerRouterParts},
+    birth,
     board::Board,
     cameras::Cameras,
     console::Console,
     control::{Asks, Force},
-    desk::Desk,
     engines::{Engines, News, Opened, Plan},
     housekeeping::{BoundPage, Housekeeping},
     lines::Lines,
-    pictures::Pictures,
     remember_secrets,
     report::Report,
     seats::Seats,
@@ -229,7 +229,7 @@ struct Daemon {
     info: Info,
     engines: Engines,
     cameras: Cameras,
-    desk: Desk,
+    answers: AnswerRouter,
     housekeeping: Housekeeping,
     board: Board,
     around: Around,
@@ -293,14 +293,16 @@ impl Daemon {
         let in_force = file.with_cameras(force.cameras().to_vec());
         let info = birth::info(&in_force, &identity, (&card, engines.gpus()), clock.wall());
         let board = Board::new(&in_force, &card, &engines.seats(), Arc::clone(&clock));
-        let pictures = Pictures::new(force.cameras(), file.mqtt.retain_snapshots);
-        let desk = Desk::new(
-            (force.cameras(), pictures),
-            (publisher.clone(), Arc::clone(engines.sampler())),
-            (Arc::clone(&card.name), Arc::clone(&identity.boot)),
-            Arc::clone(&clock),
-            board.clone(),
-        );
+        let answers = AnswerRouter::new(AnswerRouterParts {
+            cameras: force.cameras(),
+            retain_snapshots: file.mqtt.retain_snapshots,
+            model: Arc::clone(&card.name),
+            boot: Arc::clone(&identity.boot),
+            sampler: Arc::clone(engines.sampler()),
+            publisher: publisher.clone(),
+            board: board.clone(),
+            clock: Arc::clone(&clock),
+        });
         let cameras = Cameras::start(force.cameras(), &engines, &clock);
         notify::ready(&format!(
             "watching {} cameras with {}",
@@ -325,7 +327,7 @@ impl Daemon {
             log_until: None,
             info,
             cameras,
-            desk,
+            answers,
             housekeeping: Housekeeping::start(page, &engines, board.clone(), Arc::clone(&clock)),
             board,
             engines,
@@ -358,7 +360,7 @@ impl Daemon {
                 {
                     return Ok(End::Reload(again));
                 },
-                picture = self.desk.next_picture() => self.desk.on_picture(picture),
+                picture = self.answers.next_snapshot() => self.answers.on_snapshot(picture),
                 _ = second.tick() => self.on_second().await?,
                 wish = signals.next() => match wish {
                     Wish::Reload => if !self.reload_later()
@@ -382,15 +384,15 @@ impl Daemon {
     async fn on_second(&mut self) -> anyhow::Result<()> {
         self.on_time().await;
         for switched in self.cameras.tick(&self.publisher, &self.clock).await {
-            self.desk.switched(&switched);
+            self.answers.switched(&switched);
         }
-        self.desk.tick();
+        self.answers.tick();
         self.announcer.tick(&self.publisher, self.clock.now());
         let stages = (&self.engines, &self.cameras);
         if let Some(lines) = &self.around.lines {
             self.housekeeping.lines_lost(lines.lost());
         }
-        let (snapshots, budget) = (self.desk.snapshots(), self.file.model.budget);
+        let (snapshots, budget) = (self.answers.snapshot_counters(), self.file.model.budget);
         let stuck = self
             .housekeeping
             .tick(&self.publisher, stages, snapshots, budget);
@@ -430,7 +432,7 @@ impl Daemon {
         self.cameras.stop(CAMERAS_LIMIT).await;
         let last = self.engines.finish(LAST_LOOK_LIMIT).await;
         self.on_outcomes(last);
-        self.desk.shutdown();
+        self.answers.shutdown();
         self.publisher.stop();
         let _ = timeout(BROKER_LIMIT, &mut self.broker_task).await;
         self.engines.let_go().await;

@@ -8,7 +8,7 @@ use super::{
     engines::Engines,
 };
 use crate::ops::metrics::{Metrics, OfStage};
-use spotter_mqtt::{Latency, STAGES};
+use spotter_core::{Latency, STAGES};
 
 /// A detection left.
 pub fn sent(metrics: &Metrics, latency: &Latency) {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 pub use self::page::BoundPage;
 use self::page::Page;
 use super::{
-    SnapshotBooks,
+    SnapshotCounters,
     board::{Batches, Board, Facts},
     cameras::Cameras,
     engines::Engines,
@@ -24,7 +24,7 @@ use crate::ops::{
     process::{ProcessMeter, ProcessUse},
     window::Window,
 };
-use spotter_core::{FrameCounters, CameraId, Clock, Mono, config::Http};
+use spotter_core::{CameraId, Clock, FrameCounters, Mono, config::Http};
 use spotter_engine::gauge::Gauge;
 use spotter_mqtt::{GpuStats, Publisher, Sent, Stats, Tally, Update};
 
@@ -157,7 +157,7 @@ impl Housekeeping {
         &mut self,
         publisher: &Publisher,
         (engines, cameras): (&Engines, &Cameras),
-        snapshots: SnapshotBooks,
+        snapshots: SnapshotCounters,
         budget: Duration,
     ) -> Vec<String> {
         let now = self.clock.now();
@@ -201,7 +201,7 @@ impl Housekeeping {
     fn show(
         &self,
         publisher: &Publisher,
-        (books, snapshots): (&[(CameraId, FrameCounters)], SnapshotBooks),
+        (books, snapshots): (&[(CameraId, FrameCounters)], SnapshotCounters),
         engines: &Engines,
         cameras: &Cameras,
     ) {

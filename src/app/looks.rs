@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::in_order::{InOrder, Ticket};
+use super::in_order::{InOrder, LookTicket};
 use spotter_cameras::sampler::Share;
 use spotter_core::{Look, Outcome};
 use spotter_engine::front::handle::{EngineStopped, Handle, Permit};
@@ -20,7 +20,7 @@ use spotter_engine::front::handle::{EngineStopped, Handle, Permit};
 /// A permit, and then a frame for it.
 type NextLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;
 /// How a look ended, with its place among its camera's.
-type Ended = (Ticket, Outcome);
+type Ended = (LookTicket, Outcome);
 
 /// Takes looks, has the engine answer them, and hands their outcomes on in the order of each camera.
 pub struct Looks {

@@ -1,12 +1,13 @@
 //! The whole daemon: the only place that sees every stage.
 //!
 //! ```text
-//!  ingest ──Frame──▶ sampler ──Look──▶ engine ──Outcome──▶ desk ──Update──▶ publish
+//!  ingest ──Frame──▶ sampler ──Look──▶ engine ──Outcome──▶ answers ──Update──▶ publish
 //!  one task/camera   newest wins       one for each GPU    track, books     one task
 //! ```
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
 
+mod answer_router;
 mod birth;
 mod board;
 mod cameras;
@@ -15,7 +16,6 @@ mod console;
 mod control;
 mod daemon;
 mod demo;
-mod desk;
 mod engines;
 mod gauges;
 mod housekeeping;
@@ -39,7 +39,10 @@ pub use canvas::Canvas;
 pub use demo::{DemoOptions, demo};
 pub use opening::{Home, Measured, Order, open_with, serve};
 pub use snapshot::{Mark, SnapshotError};
-pub use snapshots::{Declined, Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one};
+pub use snapshots::{
+    FinishedSnapshot, SnapshotCounters, SnapshotDeclined, SnapshotOrder, SnapshotPurpose,
+    Snapshots, is_worth_one,
+};
 
 use self::lines::Lines;
 use crate::ops::telemetry::{self, Levels, SecretList, Sink};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spotter_core::{FrameCounters, CameraId};
+use spotter_core::{CameraId, FrameCounters};
 use spotter_mqtt::Tally;
 
 /// Books, losses and latency from start to stop.

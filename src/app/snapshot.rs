@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::jpeg::JpegEncoder, imageops};
 
 use super::canvas::Canvas;
-use spotter_core::{Picture, Location};
+use spotter_core::{Location, Picture};
 use spotter_engine::model;
 
 /// A snapshot has at most so many bytes (mqtt-contract section 4).

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::app::Canvas;
-use spotter_core::{AnswerBody, Picture, Location};
+use spotter_core::{AnswerBody, Location, Picture};
 use spotter_engine::model;
 
 /// Writes `picture` with the boxes or points of `answer` as a PNG file.

@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 
 use super::process;
-use spotter_core::{FrameCounters, CameraId};
+use spotter_core::{CameraId, FrameCounters};
 
 mod labels;
 

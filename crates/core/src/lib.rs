@@ -5,15 +5,18 @@
 
 mod anchor;
 mod answer;
-mod books;
 mod command;
 pub mod config;
+mod detection;
 mod event;
 mod frame;
+mod frame_counters;
 mod geometry;
 mod ids;
+mod latency;
 mod polygon;
 mod prompt;
+mod prompt_state;
 mod repeats;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
@@ -25,17 +28,22 @@ pub mod testing;
 mod time;
 
 pub use anchor::Anchor;
-pub use answer::{Answer, AnswerBody, FoundObject, Look, StageTimes, Outcome, ScoreSource, yes_or_no};
-pub use books::{FrameCounters, FrameEnd, SkippedSinceLast};
+pub use answer::{
+    Answer, AnswerBody, FoundObject, Look, Outcome, ScoreSource, StageTimes, yes_or_no,
+};
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};
+pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
 pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
 pub use frame::{
     ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Matrix, Picture, PictureError,
     PixelFormat, Planes,
 };
+pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
+pub use latency::{Latency, STAGES};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
+pub use prompt_state::{Presence, PromptState};
 pub use repeats::{Repeats, TELL_AGAIN_AFTER};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};

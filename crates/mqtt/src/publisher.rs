@@ -17,15 +17,14 @@ use tokio::{
 };
 
 use super::{
-    Bounds, BrokerState, Detection, Inbound, Limits, Line, Place, Tally, Topics, Update,
+    Bounds, BrokerState, Inbound, Limits, Line, Place, Tally, Topics, Update,
     broker::{Shared, Task, TlsError},
-    detection::Latency,
     message::{Message, Rank},
     outbox::Outbox,
     spool::{Desk, Disk, Folder, Found, Journal, Keeper, time_left},
 };
 use spotter_core::{
-    Clock, EndReason, Event, EventStep, NodeId,
+    Clock, Detection, EndReason, Event, EventStep, Latency, NodeId,
     config::{self, Mqtt},
 };
 

@@ -7,7 +7,6 @@ use crate::ops::{
     window::Window,
 };
 use spotter_core::Mono;
-use spotter_mqtt as publish;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const COLUMN_NS: u64 = MINUTE.as_nanos() as u64 / COLUMNS as u64;
@@ -41,7 +40,7 @@ impl Default for Minute {
 
 impl Minute {
     /// A message left `now`.
-    pub fn add(&mut self, now: Mono, latency: &publish::Latency) {
+    pub fn add(&mut self, now: Mono, latency: &spotter_core::Latency) {
         self.totals.add(now, latency.total_tenth_ms as f64 / 10.0);
         let number = now.as_nanos() / COLUMN_NS;
         if self.columns.back().is_none_or(|last| last.number != number) {
@@ -105,8 +104,8 @@ impl Column {
 mod tests {
     use super::*;
 
-    fn latency(tenth_ms: u64) -> publish::Latency {
-        publish::Latency {
+    fn latency(tenth_ms: u64) -> spotter_core::Latency {
+        spotter_core::Latency {
             stages_tenth_ms: [tenth_ms; STAGES],
             total_tenth_ms: tenth_ms * STAGES as u64,
             camera_tenth_ms: None,

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use crate::ops::page;
-use spotter_core::{CameraId, StageTimes, Mono};
+use spotter_core::{CameraId, Mono, StageTimes};
 
 /// A timeline looks back so far at most.
 const SPAN: Duration = Duration::from_secs(5);

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 
 use super::minute::Minute;
 use crate::ops::page::{self, Still};
-use spotter_core::{Answer, AnswerBody, CameraId, Frame, Mono, Task, WallTime, config};
+use spotter_core::{
+    CameraId, Detection, DetectionBody, Frame, Location, Mono, Task, TrackedObject, WallTime,
+    config,
+};
 
 /// A picture is copied so often at most.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
@@ -96,15 +99,18 @@ impl Shown {
     }
 
     /// An answer of a look that ended.
-    pub fn answer(&mut self, frame: &Frame, answer: &Answer) {
-        let Some(index) = self.prompt(answer) else {
+    pub fn answer(&mut self, detection: &Detection) {
+        let Some(index) = self.prompt(detection) else {
             return;
         };
-        self.prompts[index].answer = Some((frame.times.received, in_short(&answer.body)));
+        let frame = &detection.frame;
+        self.prompts[index].answer = Some((frame.times.received, in_short(&detection.body)));
         let looks = [&mut self.shown, &mut self.next];
         for look in looks.into_iter().flatten() {
             if look.frame == frame.number {
-                found(&answer.body, index, &mut look.found);
+                let objects = detection.body.objects().iter();
+                look.found
+                    .extend(objects.map(|object| found(object, index)));
             }
         }
     }
@@ -164,8 +170,9 @@ impl Shown {
     }
 
     /// The place of the answer's prompt, whose words may be new, as may be the prompt.
-    fn prompt(&mut self, answer: &Answer) -> Option<usize> {
-        let asked = Asked::new(answer.prompt.id.as_str(), &answer.prompt.task);
+    fn prompt(&mut self, detection: &Detection) -> Option<usize> {
+        let prompt = &detection.prompt;
+        let asked = Asked::new(prompt.id.as_str(), &prompt.task);
         match self.prompts.iter().position(|known| known.id == asked.id) {
             Some(index) => {
                 self.prompts[index] = asked;
@@ -191,12 +198,10 @@ impl Asked {
     }
 }
 
-fn in_short(body: &AnswerBody) -> page::Answer {
-    let best = |scores: &mut dyn Iterator<Item = f64>| scores.reduce(f64::max);
+fn in_short(body: &DetectionBody) -> page::Answer {
     let (text, score) = match body {
-        AnswerBody::Boxes(found) => (None, best(&mut found.iter().map(|f| f.score))),
-        AnswerBody::Points(found) => (None, best(&mut found.iter().map(|f| f.score))),
-        AnswerBody::Text { text, score } => (Some(text.clone()), Some(*score)),
+        DetectionBody::Objects(objects) => (None, objects.iter().map(|o| o.score).reduce(f64::max)),
+        DetectionBody::Text { text, score } => (Some(text.clone()), Some(*score)),
     };
     page::Answer {
         age_ms: 0,
@@ -206,34 +211,15 @@ fn in_short(body: &AnswerBody) -> page::Answer {
     }
 }
 
-/// Adds the things of an answer, with places as exact as a screen is.
-fn found(body: &AnswerBody, prompt: usize, all: &mut Vec<page::Found>) {
+/// An object of the prompt with that index, with a location as exact as a screen is.
+fn found(object: &TrackedObject, prompt: usize) -> page::Found {
     let exact = |share: f64| (share * 1e4).round() / 1e4;
-    let mut add = |place, score: f64| {
-        all.push(page::Found {
-            prompt,
-            place,
-            score: (score * 1e3).round() / 1e3,
-        });
-    };
-    match body {
-        AnswerBody::Boxes(boxes) => {
-            for f in boxes {
-                let b = f.place;
-                add(
-                    page::Place::Box([b.x0, b.y0, b.x1, b.y1].map(exact)),
-                    f.score,
-                );
-            }
-        }
-        AnswerBody::Points(points) => {
-            for f in points {
-                add(
-                    page::Place::Point([f.place.x, f.place.y].map(exact)),
-                    f.score,
-                );
-            }
-        }
-        AnswerBody::Text { .. } => {}
+    page::Found {
+        prompt,
+        place: match object.location {
+            Location::Box(b) => page::Place::Box([b.x0, b.y0, b.x1, b.y1].map(exact)),
+            Location::Point(p) => page::Place::Point([p.x, p.y].map(exact)),
+        },
+        score: (object.score * 1e3).round() / 1e3,
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Facts, State};
 use crate::ops::page::{self, Mood};
-use spotter_core::{FrameCounters, CameraId, Mono, WallTime};
-use spotter_mqtt::{BrokerState, CameraHealth, STAGES, Tally};
+use spotter_core::{CameraId, FrameCounters, Mono, STAGES, WallTime};
+use spotter_mqtt::{BrokerState, CameraHealth, Tally};
 
 impl State {
     /// Everything, now.

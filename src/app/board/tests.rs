@@ -6,7 +6,8 @@ use crate::{
     ops::page::{Mood, Place, Scene as _},
 };
 use spotter_core::{
-    AnswerBody, FoundObject, ManualClock, StageTimes, NormBox, Prompt, PromptId, ScoreSource, Task, WallTime,
+    Answer, AnswerBody, DetectionBody, FoundObject, Location, ManualClock, NormBox, Prompt,
+    PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, WallTime,
 };
 
 const CONFIG: &str = r#"
@@ -67,7 +68,25 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
         answers: answers.clone(),
     };
     board.look(&outcome);
-    board.answer(&frame, &answers[0]);
+    board.answer(&Detection {
+        frame: (&frame).into(),
+        prompt: Arc::clone(&answers[0].prompt),
+        body: DetectionBody::Objects(vec![TrackedObject {
+            location: Location::Box(NormBox::from_corners(left, 0.2, 0.9, 0.8)),
+            score: 0.83,
+            score_source: ScoreSource::TokenProb,
+            sharpness: 0.5,
+            track: TrackId::new("b7c1", camera, 1),
+            age: Duration::ZERO,
+            zones: Vec::new(),
+        }]),
+        truncated: false,
+        model: "a model".into(),
+        model_size: (2, 2),
+        stages: answers[0].marks,
+        finished: now,
+        since_last: SkippedSinceLast::default(),
+    });
 }
 
 /// What is shown of the first camera: the frame, where its thing begins, and whether there is a picture.

@@ -55,7 +55,8 @@ impl Daemon {
         self.cameras
             .change(cameras, &self.engines, &self.clock)
             .await;
-        self.desk.change(cameras, self.file.mqtt.retain_snapshots);
+        self.answers
+            .change(cameras, self.file.mqtt.retain_snapshots);
         // After the last states of what is gone, which it clears.
         self.announce();
         let cameras = self.force.cameras();

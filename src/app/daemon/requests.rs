@@ -55,7 +55,7 @@ impl Daemon {
             for (asker, result) in self.asks.outcome(&outcome) {
                 self.reply(asker, result);
             }
-            self.desk.outcome(outcome);
+            self.answers.outcome(outcome);
         }
     }
 
@@ -155,7 +155,7 @@ impl Daemon {
             Command::Snapshot { camera } => {
                 self.watched(camera)?;
                 self.has_model()?;
-                self.desk.picture_next(camera);
+                self.answers.snapshot_next(camera);
                 self.hurry(camera);
                 Ok(Done::Now(Value::Done))
             }

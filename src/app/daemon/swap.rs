@@ -108,7 +108,7 @@ impl Daemon {
         self.engines.replace(stations);
         let all: Vec<_> = self.engines.seats().into_keys().collect();
         self.cameras.regain(&all);
-        self.desk.answered_by(Arc::clone(&card.name));
+        self.answers.answered_by(Arc::clone(&card.name));
         self.board.answered_by(&card, &self.engines.seats());
         self.housekeeping.watch(&self.engines);
         self.info.model = Some(birth::model(&card));

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::app::rig::frame;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
-use spotter_core::{FrameCounters, Clock as _, ManualClock, config::Camera};
+use spotter_core::{Clock as _, FrameCounters, ManualClock, config::Camera};
 use spotter_engine::{
     front::handle,
     scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{limits::TimeLimits, policy::Schedule};
-use spotter_core::{FrameCounters, Frame, FrameEnd, Mono, Prompt, PromptId, SkippedSinceLast};
+use spotter_core::{Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, SkippedSinceLast};
 
 /// What became of an arriving frame. Frames that are no longer needed are handed back, so that the caller frees the
 /// decoder's memory outside of the lock.
@@ -197,7 +197,9 @@ impl Slot {
     /// What was lost for a prompt since this was last asked; it counts from zero again.
     pub fn take_since_last(&mut self, prompt: &PromptId) -> SkippedSinceLast {
         let asked = self.prompts.iter_mut().find(|a| a.prompt.id == *prompt);
-        asked.map_or_else(SkippedSinceLast::default, |a| std::mem::take(&mut a.since_last))
+        asked.map_or_else(SkippedSinceLast::default, |a| {
+            std::mem::take(&mut a.since_last)
+        })
     }
 
     /// Where the camera's frames went.

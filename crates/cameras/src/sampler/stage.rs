@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::{lane::Lane, limits::TimeLimits, lock, share::Share};
 use spotter_core::{
-    FrameCounters, CameraId, Clock, Frame, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast, config::Camera,
+    CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
+    config::Camera,
 };
 
 /// All cameras, whichever engine has them. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
@@ -125,7 +126,9 @@ impl Sampler {
     /// again.
     pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SkippedSinceLast {
         let lane = self.lane(camera);
-        lane.map_or_else(SkippedSinceLast::default, |l| l.slot().take_since_last(prompt))
+        lane.map_or_else(SkippedSinceLast::default, |l| {
+            l.slot().take_since_last(prompt)
+        })
     }
 
     /// The books of all cameras together that were taken away.

@@ -17,8 +17,8 @@ use super::{
     *,
 };
 use spotter_core::{
-    FrameCounters, CameraId, Clock, ColourRange, Frame, FrameTimes, Look, ManualClock, Matrix, Mono,
-    Outcome, Picture, PixelFormat, Prompt, PromptId, SkippedSinceLast, WallTime,
+    CameraId, Clock, ColourRange, Frame, FrameCounters, FrameTimes, Look, ManualClock, Matrix,
+    Mono, Outcome, Picture, PixelFormat, Prompt, PromptId, SkippedSinceLast, WallTime,
     config::{Camera, CameraPrompt},
 };
 

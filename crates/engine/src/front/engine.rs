@@ -16,8 +16,8 @@ use crate::{
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, Clock, FoundObject, Look, NormBox, NormPoint, Outcome, Prompt,
-    ScoreSource, Task,
+    Answer, AnswerBody, Clock, FoundObject, Look, NormBox, NormPoint, Outcome, Prompt, ScoreSource,
+    Task,
 };
 
 /// Why a look could not be answered.

@@ -28,8 +28,8 @@ use crate::{
     },
 };
 use spotter_core::{
-    AnswerBody, Clock as _, FoundObject, Look, ManualClock, Mono, NormBox, Outcome, Picture, Prompt,
-    PromptId, Task, WallTime,
+    AnswerBody, Clock as _, FoundObject, Look, ManualClock, Mono, NormBox, Outcome, Picture,
+    Prompt, PromptId, Task, WallTime,
 };
 
 const BOUNDS: Bounds = Bounds {

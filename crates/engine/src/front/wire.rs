@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shape::Shape;
 
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Frame, Look, StageTimes, Mono, NormBox, NormPoint, Outcome, Picture,
-    Prompt,
+    Answer, AnswerBody, CameraId, Frame, Look, Mono, NormBox, NormPoint, Outcome, Picture, Prompt,
+    StageTimes,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.

@@ -2,7 +2,7 @@
 
 use super::{draft::DraftKey, sequence::Sequence};
 use crate::model::{Found, Object};
-use spotter_core::{CameraId, StageTimes, Mono, Picture};
+use spotter_core::{CameraId, Mono, Picture, StageTimes};
 
 /// A look in the engine; rises with each arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

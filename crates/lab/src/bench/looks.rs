@@ -173,7 +173,8 @@ fn row(
     (config, tokenizer): (&ModelConfig, &Tokenizer),
     ceiling_gflop_per_s: Option<f64>,
 ) -> LooksRow {
-    let spread = |stage: fn(&StageDurations) -> f64| Spread::of(looks.iter().map(|l| stage(&l.times)));
+    let spread =
+        |stage: fn(&StageDurations) -> f64| Spread::of(looks.iter().map(|l| stage(&l.times)));
     // Every look of a row sees the same picture with the same words, so the first stands for all.
     let boxes: &[usize] = looks.first().map_or(&[], |look| &look.boxes);
     let detect = |(task, &boxes): (Task, &usize)| DetectWork {

@@ -75,7 +75,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use spotter_core::{AnswerBody, StageTimes, Prompt, PromptId, Task};
+    use spotter_core::{AnswerBody, Prompt, PromptId, StageTimes, Task};
 
     #[test]
     fn nearest_ranks() {

@@ -19,12 +19,12 @@ use super::{
     tls::Trust,
 };
 use crate::{
-    Inbound, Line, Place,
+    Inbound, Line, Place, detection,
     message::{Body, status_text},
     outbox::{Outgoing, Ticket},
     publisher::Sent,
 };
-use spotter_core::{Mono, Repeats};
+use spotter_core::{Latency, Mono, Repeats};
 
 /// A larger detection is not sent (contract section 4).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
@@ -323,7 +323,7 @@ impl<'a> Open<'a> {
         let now = self.task.clock.now();
         let payload = match (&outgoing.body, &outgoing.label) {
             (Body::Bytes(bytes), _) => bytes.to_vec(),
-            (Body::Detection(detection), Some(label)) => detection.to_json(label, now),
+            (Body::Detection(detection), Some(label)) => detection::to_json(detection, label, now),
             (Body::Detection(_), None) => return self.decline(&outgoing, 0),
         };
         let ticket = outgoing.promise.ticket();
@@ -355,7 +355,7 @@ impl<'a> Open<'a> {
                     });
                 }
                 if let Body::Detection(detection) = outgoing.body {
-                    let latency = detection.latency(now);
+                    let latency = Latency::of(&detection, now);
                     // Nobody has to listen.
                     _ = self.task.sent.send(Sent {
                         topic: outgoing.topic.into(),

@@ -93,11 +93,11 @@ mod tests {
         outbox.push(Message::from_update(topics, update), Mono::default());
     }
 
-    fn count(count: u64) -> Update {
-        Update::Count {
+    fn count(count: u32) -> Update {
+        Update::State {
             camera: CameraId::new("gate").unwrap(),
             prompt: PromptId::new("person").unwrap(),
-            count: Some(count),
+            state: spotter_core::PromptState::Count(Some(count)),
         }
     }
 

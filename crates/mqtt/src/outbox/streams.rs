@@ -4,11 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Outbox, Outgoing, Promise, rates::RateLimit};
 use crate::{
-    Detection,
     detection::Label,
     message::{Body, Stream},
 };
-use spotter_core::{Mono, SkippedSinceLast};
+use spotter_core::{Detection, Mono, SkippedSinceLast};
 
 /// A stream message that is older is not sent; also its expiry at the broker.
 pub(crate) const STREAM_MAX_AGE: Duration = Duration::from_secs(5);

@@ -3,7 +3,9 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use spotter_core::{CaptionLength, ColourRange, FoundObject, Matrix, PixelFormat, ScoreSource, Task};
+use spotter_core::{
+    CaptionLength, ColourRange, FoundObject, Matrix, PixelFormat, ScoreSource, Task,
+};
 
 /// There and back.
 fn carried<M: Serialize + DeserializeOwned>(message: &M) -> M {
