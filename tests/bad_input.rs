@@ -174,7 +174,10 @@ impl Site {
 #[track_caller]
 fn ends_well(daemon: Program) -> Ended {
     let ended = daemon.terminate().expect(DONE);
-    assert!(ended.stderr.contains("the books balance"), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("every frame is accounted for"),
+        "{ended:#?}"
+    );
     for text in [&ended.stderr, &ended.stdout] {
         assert!(!text.contains(CANARY), "{ended:#?}");
     }
@@ -409,7 +412,7 @@ fn a_new_configuration_is_used_when_it_is_good() {
     assert!(!ended.stderr.contains("old-secret-4711"));
     // A journal takes lines: each has to say by itself how bad it is.
     let refused = ended.stderr.lines().filter(|line| {
-        ["is refused, the old one", "site.toml:"]
+        ["new configuration rejected", "site.toml:"]
             .iter()
             .any(|part| line.contains(part))
     });

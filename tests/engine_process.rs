@@ -21,7 +21,7 @@ use std::{
 use support::{DONE, FAILED, PATIENCE, command, spotter, until};
 use tokio::time::timeout;
 
-use spotter::app::{Measured, Order, open_with};
+use spotter::app::{EngineOrder, MeasuredEngine, open_with};
 use spotter_core::{
     Look, Outcome, Picture, SystemClock, Task,
     config::{self, ModelSource},
@@ -35,7 +35,7 @@ use spotter_engine::{
 struct Apart {
     engine: Handle,
     end: End,
-    told: Measured,
+    told: MeasuredEngine,
     pid: u32,
 }
 
@@ -91,12 +91,12 @@ fn task() -> Task {
     Task::Detect { object }
 }
 
-fn order() -> Order {
-    Order {
+fn order() -> EngineOrder {
+    EngineOrder {
         device: Device::Cpu("cpu, for a test".into()),
-        settings: config::Model {
-            device: config::Device::Cpu,
-            ..config::Model::of(ModelSource::Embedded)
+        settings: config::ModelConfig {
+            device: config::DeviceChoice::Cpu,
+            ..config::ModelConfig::of(ModelSource::Embedded)
         },
         tasks: vec![task()],
     }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use super::{
     board::Board,
-    cameras::Switched,
+    camera_supervisor::CameraSwitch,
     pictures::SnapshotRequests,
     snapshot::Mark,
     snapshots::{FinishedSnapshot, SnapshotCounters},
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, Outcome, Prompt,
-    Repeats, config::Camera,
+    Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, Outcome,
+    Prompt, config::CameraConfig,
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::{Publisher, Update};
@@ -22,7 +22,7 @@ pub struct AnswerRouter {
     tracker: Tracker,
     snapshots: SnapshotRequests,
     cameras: Vec<CameraId>,
-    failures: Repeats<CameraId>,
+    failures: LogThrottle<CameraId>,
     model: Arc<str>,
     sampler: Arc<Sampler>,
     publisher: Publisher,
@@ -32,7 +32,7 @@ pub struct AnswerRouter {
 
 /// What an [`AnswerRouter`] is made of.
 pub struct AnswerRouterParts<'a> {
-    pub cameras: &'a [Camera],
+    pub cameras: &'a [CameraConfig],
     /// The broker retains the snapshots of events.
     pub retain_snapshots: bool,
     /// Name of the model that answers.
@@ -53,7 +53,7 @@ impl AnswerRouter {
             tracker: Tracker::new(parts.boot, cameras),
             snapshots: SnapshotRequests::new(cameras, parts.retain_snapshots),
             cameras: ids(cameras),
-            failures: Repeats::default(),
+            failures: LogThrottle::default(),
             model: parts.model,
             sampler: parts.sampler,
             publisher: parts.publisher,
@@ -92,7 +92,7 @@ impl AnswerRouter {
             Outcome::Failed(look, reason) => {
                 self.tracker.unanswered(&look);
                 let camera = &look.frame.camera;
-                if let Some(suppressed) = self.failures.tell(camera.clone(), self.clock.now()) {
+                if let Some(suppressed) = self.failures.admit(camera.clone(), self.clock.now()) {
                     let suppressed = (suppressed > 0).then_some(suppressed);
                     tracing::warn!(%camera, reason, suppressed, "a look failed; its frame is dropped");
                 }
@@ -107,26 +107,26 @@ impl AnswerRouter {
     }
 
     /// A camera was switched on or off. When it is off, its states are unknown and answers of looks in flight are ignored.
-    pub fn switched(&mut self, switched: &Switched) {
+    pub fn switched(&mut self, switched: &CameraSwitch) {
         let changes = self.switch(switched);
         self.publish(changes);
     }
 
-    fn switch(&mut self, switched: &Switched) -> Vec<PromptChange> {
+    fn switch(&mut self, switched: &CameraSwitch) -> Vec<PromptChange> {
         let (camera, reason) = match switched {
-            Switched::On(camera) => {
+            CameraSwitch::On(camera) => {
                 self.tracker.resume(camera);
                 return Vec::new();
             }
-            Switched::Off(camera) => (camera, EndReason::Disabled),
-            Switched::Lost(camera) => (camera, EndReason::CameraLost),
+            CameraSwitch::Off(camera) => (camera, EndReason::Disabled),
+            CameraSwitch::EngineLost(camera) => (camera, EndReason::CameraLost),
         };
         let wall = self.clock.wall();
         self.tracker.suspend(camera, reason, wall)
     }
 
     /// The configuration changed. The states of prompts that stay are kept.
-    pub fn change(&mut self, cameras: &[Camera], retain_snapshots: bool) {
+    pub fn change(&mut self, cameras: &[CameraConfig], retain_snapshots: bool) {
         let wall = self.clock.wall();
         let before = std::mem::replace(&mut self.cameras, ids(cameras));
         let mut changes = Vec::new();
@@ -149,11 +149,6 @@ impl AnswerRouter {
         for event in self.tracker.shutdown(self.clock.wall()) {
             self.publisher.publish(Update::Event(Box::new(event)));
         }
-    }
-
-    /// Another model answers from now on.
-    pub fn answered_by(&mut self, model: Arc<str>) {
-        self.model = model;
     }
 
     /// Requests a snapshot of the camera's next look, with all its objects.
@@ -244,7 +239,7 @@ impl AnswerRouter {
     }
 }
 
-fn ids(cameras: &[Camera]) -> Vec<CameraId> {
+fn ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
     cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 

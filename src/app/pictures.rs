@@ -11,7 +11,7 @@ use super::{
         FinishedSnapshot, SnapshotCounters, SnapshotOrder, SnapshotPurpose, Snapshots, is_worth_one,
     },
 };
-use spotter_core::{CameraId, Event, Frame, Mono, PromptId, config::Camera};
+use spotter_core::{CameraId, Event, Frame, Mono, PromptId, config::CameraConfig};
 use spotter_mqtt::Update;
 
 /// All cameras' pictures. Needs a tokio runtime.
@@ -34,7 +34,7 @@ struct SnapshotPrompt {
 
 impl SnapshotRequests {
     /// Of these cameras. With `retain` the broker keeps the last picture of each prompt's events.
-    pub fn new(cameras: &[Camera], retain: bool) -> Self {
+    pub fn new(cameras: &[CameraConfig], retain: bool) -> Self {
         Self {
             snapshots: Snapshots::default(),
             prompts: cameras.iter().map(snapshot_prompts).collect(),
@@ -49,7 +49,7 @@ impl SnapshotRequests {
     }
 
     /// These are the cameras from now on, as they are now; `retain` as in [`SnapshotRequests::new`].
-    pub fn change(&mut self, cameras: &[Camera], retain: bool) {
+    pub fn change(&mut self, cameras: &[CameraConfig], retain: bool) {
         self.retain = retain;
         self.prompts = cameras.iter().map(snapshot_prompts).collect();
         let prompts = &self.prompts;
@@ -126,7 +126,7 @@ impl SnapshotRequests {
     }
 }
 
-fn snapshot_prompts(camera: &Camera) -> (CameraId, Vec<SnapshotPrompt>) {
+fn snapshot_prompts(camera: &CameraConfig) -> (CameraId, Vec<SnapshotPrompt>) {
     let prompts = camera.prompts.iter().map(|prompt| SnapshotPrompt {
         id: prompt.id.clone(),
         words: prompt.task.text().to_owned(),

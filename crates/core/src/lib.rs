@@ -14,10 +14,10 @@ mod frame_counters;
 mod geometry;
 mod ids;
 mod latency;
+mod log_throttle;
 mod polygon;
 mod prompt;
 mod prompt_state;
-mod repeats;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
     clippy::unwrap_used,
@@ -27,23 +27,23 @@ mod repeats;
 pub mod testing;
 mod time;
 
-pub use anchor::Anchor;
+pub use anchor::WallClockAnchor;
 pub use answer::{
     Answer, AnswerBody, FoundObject, Look, Outcome, ScoreSource, StageTimes, yes_or_no,
 };
-pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};
+pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
 pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
 pub use frame::{
-    ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Matrix, Picture, PictureError,
-    PixelFormat, Planes,
+    ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
+    PictureError, PixelFormat, Planes,
 };
 pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
 pub use latency::{Latency, STAGES};
+pub use log_throttle::{LOG_REPEAT_INTERVAL, LogThrottle};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
 pub use prompt_state::{Presence, PromptState};
-pub use repeats::{Repeats, TELL_AGAIN_AFTER};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::app::{rig, seats::Seats};
+use crate::app::{camera_assignment::CameraAssignment, test_support};
 use spotter_cameras::sampler::{Share, TimeLimits};
 use spotter_core::{
     AnswerBody, EventStep, FoundObject, Look, ManualClock, Mono, NormBox, ScoreSource, StageTimes,
@@ -33,7 +33,7 @@ struct Site {
 
 impl Site {
     fn new(text: &str) -> Self {
-        let config = rig::config(text);
+        let config = test_support::config(text);
         let clock = ManualClock::default();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let limits = TimeLimits::new(Duration::from_secs(3600), None);
@@ -42,7 +42,12 @@ impl Site {
         sampler.seat(&share, &ids(&config.cameras));
         let identity = Identity::of_this_machine(config.node.name.clone());
         let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));
-        let board = Board::new(&config, &rig::card(), &Seats::new(), Arc::clone(&shared));
+        let board = Board::new(
+            &config,
+            &test_support::card(),
+            &CameraAssignment::new(),
+            Arc::clone(&shared),
+        );
         let router = AnswerRouter::new(AnswerRouterParts {
             cameras: &config.cameras,
             retain_snapshots: config.mqtt.retain_snapshots,
@@ -218,7 +223,9 @@ async fn events_end_as_camera_lost_when_engine_is_lost() {
         let look = site.frame(1000).unwrap();
         site.answered(look, "");
     }
-    let changes = site.router.switch(&Switched::Lost(site.gate.clone()));
+    let changes = site
+        .router
+        .switch(&CameraSwitch::EngineLost(site.gate.clone()));
     let events = changes.into_iter().flat_map(|change| change.events);
     let steps: Vec<EventStep> = events.map(|event| event.step).collect();
     assert_eq!(steps, [EventStep::End(EndReason::CameraLost)]);

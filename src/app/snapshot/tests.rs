@@ -2,7 +2,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg32;
 
 use super::*;
-use spotter_core::{NormBox, NormPoint, testing::Elsewhere};
+use spotter_core::{NormBox, NormPoint, testing::FakeDevicePlanes};
 
 fn grey(width: usize, height: usize) -> Picture {
     Picture::from_rgb(width, height, vec![128; width * height * 3]).unwrap()
@@ -126,9 +126,12 @@ fn what_is_masked_stays_black_and_what_cannot_be_fetched_is_told() {
     let dark = (0..640).all(|x| image.get_pixel(x, 50).0.iter().all(|&value| value < 8));
     assert!(dark);
 
-    let planes = std::sync::Arc::new(Elsewhere::new(vec![vec![90; 16 * 16], vec![128; 16 * 8]]));
+    let planes = std::sync::Arc::new(FakeDevicePlanes::new(vec![
+        vec![90; 16 * 16],
+        vec![128; 16 * 8],
+    ]));
     let colour = (
-        spotter_core::Matrix::Bt709,
+        spotter_core::ColourMatrix::Bt709,
         spotter_core::ColourRange::Limited,
     );
     let format = spotter_core::PixelFormat::Nv12;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use super::{lane::Lane, limits::TimeLimits, lock, share::Share};
 use spotter_core::{
     CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
-    config::Camera,
+    config::CameraConfig,
 };
 
 /// All cameras, whichever engine has them. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
@@ -29,7 +29,7 @@ struct Gone {
 
 impl Sampler {
     /// For these cameras, which no engine has yet.
-    pub fn new(cameras: &[Camera], clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn new(cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Arc<Self> {
         let lane = |camera| Arc::new(Lane::new(camera));
         Arc::new(Self {
             lanes: RwLock::new(cameras.iter().map(lane).collect()),
@@ -53,7 +53,7 @@ impl Sampler {
 
     /// These are the cameras from now on, as they are now. One that was there before keeps its books, its sink, its engine, and
     /// the pace of what did not change. Looks under way at cameras that are gone still end in their books.
-    pub fn change(&self, cameras: &[Camera]) {
+    pub fn change(&self, cameras: &[CameraConfig]) {
         let before = self.lanes();
         let mut gone = lock(&self.gone);
         let mut known: Vec<Arc<Lane>> = before.iter().cloned().collect();

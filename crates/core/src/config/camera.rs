@@ -1,8 +1,8 @@
 //! `[camera.*]` with its zones and prompts, and `[defaults]`, which fills in what a camera does not say.
 
 use super::{
-    Camera, CameraPrompt, CameraTls, Decode, Events, Motion, Schedule, Source, Transport, Zone,
-    ZonePoint,
+    CameraConfig, CameraTls, Decode, EventConfig, MotionConfig, PromptConfig, SourceConfig,
+    Transport, WeeklySchedule, ZoneConfig, ZonePoint,
     address::{self, CameraUrl},
     choices, defaults as d,
     load::Scope,
@@ -14,7 +14,7 @@ use super::{
 use crate::{CameraId, PromptId, Task, ZoneId};
 
 /// All cameras in the order of the file. `[defaults]` is read on the way.
-pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<Camera> {
+pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
     let mut settings = Settings::default();
     if let Some(mut table) = root.table("defaults") {
         settings = Settings::read(&mut table, &settings);
@@ -40,9 +40,9 @@ struct Settings {
     stall: std::time::Duration,
     first_frame: std::time::Duration,
     decode: Decode,
-    motion: Motion,
-    schedule: Option<Schedule>,
-    events: Events,
+    motion: MotionConfig,
+    schedule: Option<WeeklySchedule>,
+    events: EventConfig,
 }
 
 impl Default for Settings {
@@ -50,18 +50,18 @@ impl Default for Settings {
         Self {
             rate_hz: d::RATE_HZ,
             width: d::WIDTH as u32,
-            transport: Transport::Tcp,
+            transport: d::TRANSPORT,
             stall: d::STALL,
             first_frame: d::FIRST_FRAME,
             decode: Decode::All,
-            motion: Motion {
+            motion: MotionConfig {
                 on: false,
                 threshold: d::MOTION_THRESHOLD,
                 hold: d::MOTION_HOLD,
                 at_least_every: d::MOTION_AT_LEAST_EVERY,
             },
             schedule: None,
-            events: Events {
+            events: EventConfig {
                 confirm: d::CONFIRM,
                 end_after: d::END_AFTER,
                 still_after: d::STILL_AFTER,
@@ -73,18 +73,16 @@ impl Default for Settings {
 impl Settings {
     /// The settings of a table; `base` where it says nothing.
     fn read(table: &mut Reader<'_>, base: &Self) -> Self {
-        let rate_hz = table.get("rate").and_then(|v| v.number(d::RATE_HZ_RANGE));
-        let width = table.get("width").and_then(|v| v.whole(d::WIDTH_RANGE));
+        let rate_hz = table.get("rate").and_then(|v| v.number());
+        let width = table.get("width").and_then(|v| v.whole());
         let transports = [
             ("tcp", Transport::Tcp),
             ("udp", Transport::Udp),
             ("auto", Transport::Auto),
         ];
         let transport = table.get("transport").and_then(|v| v.choice(&transports));
-        let stall = table.get("stall").and_then(|v| v.duration(d::STALL_RANGE));
-        let first_frame = table
-            .get("first_frame")
-            .and_then(|v| v.duration(d::FIRST_FRAME_RANGE));
+        let stall = table.get("stall").and_then(|v| v.duration());
+        let first_frame = table.get("first_frame").and_then(|v| v.duration());
         let decodes = [("all", Decode::All), ("keyframes", Decode::KeyFrames)];
         let decode = table.get("decode").and_then(|v| v.choice(&decodes));
         let schedule = table.get("schedule").and_then(|v| v.parsed(schedule));
@@ -107,7 +105,7 @@ fn camera(
     id: CameraId,
     mut table: Reader<'_>,
     base: &Settings,
-) -> Option<Camera> {
+) -> Option<CameraConfig> {
     let settings = Settings::read(&mut table, base);
     let source = source(scope, &mut table, settings.transport);
     let mask = table
@@ -116,7 +114,7 @@ fn camera(
         .unwrap_or_default();
     let mask = mask.iter().filter_map(corners).collect();
     let zones = table.tables("zone", ZoneId::new).into_iter();
-    let zones: Vec<Zone> = zones.map(|(id, table)| zone(id, table)).collect();
+    let zones: Vec<ZoneConfig> = zones.map(|(id, table)| zone(id, table)).collect();
     let prompts = table.tables("prompt", PromptId::new);
     if prompts.is_empty() {
         let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
@@ -131,7 +129,7 @@ fn camera(
     };
     let read = |(id, table)| prompt(id, table, &surroundings);
     let prompts = prompts.into_iter().filter_map(read).collect();
-    Some(Camera {
+    Some(CameraConfig {
         id,
         enabled: true,
         source: source?,
@@ -149,7 +147,7 @@ fn camera(
 }
 
 /// `url` with what belongs to it: user, password, tls, transport.
-fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Option<Source> {
+fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Option<SourceConfig> {
     let url = table.get("url");
     if url.is_none() {
         table.missing(&["url"], "no url; add url = \"rtsp://HOST/PATH\"");
@@ -168,7 +166,7 @@ fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Op
             if let (false, Some(_), Some(url)) = (secure, &tls, &url) {
                 url.error("rtsp:// together with tls; did you mean rtsps://?");
             }
-            Source::Rtsp {
+            SourceConfig::Rtsp {
                 url: text,
                 user,
                 password,
@@ -178,9 +176,9 @@ fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Op
                     .unwrap_or(CameraTls::Verify),
             }
         }
-        CameraUrl::File { path, looped } => Source::File { path, looped },
-        CameraUrl::Usb { device } => Source::Usb { device },
-        CameraUrl::Test => Source::Test,
+        CameraUrl::File { path, looped } => SourceConfig::File { path, looped },
+        CameraUrl::Usb { device } => SourceConfig::Usb { device },
+        CameraUrl::Test => SourceConfig::Test,
     })
 }
 
@@ -206,21 +204,17 @@ fn camera_tls(value: &Value<'_>) -> Option<CameraTls> {
     }
 }
 
-fn motion(table: Option<Reader<'_>>, base: Motion) -> Motion {
+fn motion(table: Option<Reader<'_>>, base: MotionConfig) -> MotionConfig {
     let Some(mut table) = table else {
         return base;
     };
     let on = table.get("on").and_then(|v| v.flag());
-    let threshold = table
-        .get("threshold")
-        .and_then(|v| v.number(d::SHARE_RANGE));
-    let hold = table
-        .get("hold")
-        .and_then(|v| v.duration(d::MOTION_HOLD_RANGE));
+    let threshold = table.get("threshold").and_then(|v| v.number());
+    let hold = table.get("hold").and_then(|v| v.duration());
     let every = table.get("at_least_every");
-    let every = every.and_then(|v| v.duration(d::MOTION_AT_LEAST_EVERY_RANGE));
+    let every = every.and_then(|v| v.duration());
     table.finish();
-    Motion {
+    MotionConfig {
         on: on.unwrap_or(base.on),
         threshold: threshold.unwrap_or(base.threshold),
         hold: hold.unwrap_or(base.hold),
@@ -228,19 +222,15 @@ fn motion(table: Option<Reader<'_>>, base: Motion) -> Motion {
     }
 }
 
-fn events(table: Option<Reader<'_>>, base: Events) -> Events {
+fn events(table: Option<Reader<'_>>, base: EventConfig) -> EventConfig {
     let Some(mut table) = table else {
         return base;
     };
     let confirm = table.get("confirm").and_then(|v| v.parsed(parse::confirm));
-    let end_after = table
-        .get("end_after")
-        .and_then(|v| v.duration(d::EVENT_TIME_RANGE));
-    let still_after = table
-        .get("still_after")
-        .and_then(|v| v.duration(d::EVENT_TIME_RANGE));
+    let end_after = table.get("end_after").and_then(|v| v.duration());
+    let still_after = table.get("still_after").and_then(|v| v.duration());
     table.finish();
-    Events {
+    EventConfig {
         confirm: confirm.unwrap_or(base.confirm),
         end_after: end_after.unwrap_or(base.end_after),
         still_after: still_after.unwrap_or(base.still_after),
@@ -248,7 +238,7 @@ fn events(table: Option<Reader<'_>>, base: Events) -> Events {
 }
 
 /// A zone; with a wrong polygon it is still one, so that prompts may name it.
-fn zone(id: ZoneId, mut table: Reader<'_>) -> Zone {
+fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
     let polygon = table.get("polygon");
     if polygon.is_none() {
         table.missing(
@@ -259,7 +249,7 @@ fn zone(id: ZoneId, mut table: Reader<'_>) -> Zone {
     let points = [("bottom", ZonePoint::Bottom), ("centre", ZonePoint::Centre)];
     let point = table.get("point").and_then(|value| value.choice(&points));
     table.finish();
-    Zone {
+    ZoneConfig {
         id,
         polygon: polygon.as_ref().and_then(corners).unwrap_or_default(),
         point: point.unwrap_or(ZonePoint::Bottom),
@@ -280,7 +270,7 @@ fn corners(value: &Value<'_>) -> Option<Vec<(f64, f64)>> {
         };
         // The range is polygon::check's to judge: its message counts the points.
         let any = f64::NEG_INFINITY..=f64::INFINITY;
-        corners.push((x.number(any.clone())?, y.number(any)?));
+        corners.push((x.number_in(any.clone())?, y.number_in(any)?));
     }
     value.checked(polygon::check(&corners))?;
     Some(corners)
@@ -290,16 +280,14 @@ fn corners(value: &Value<'_>) -> Option<Vec<(f64, f64)>> {
 struct Surroundings<'a> {
     camera: &'a CameraId,
     rate_hz: f64,
-    zones: &'a [Zone],
-    events: Events,
+    zones: &'a [ZoneConfig],
+    events: EventConfig,
 }
 
-fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Option<CameraPrompt> {
+fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Option<PromptConfig> {
     let task = task(&mut table);
     let rate = table.get("rate");
-    let rate_hz = rate
-        .as_ref()
-        .and_then(|value| value.number(d::RATE_HZ_RANGE));
+    let rate_hz = rate.as_ref().and_then(|value| value.number());
     let rate_hz = rate_hz.unwrap_or(camera.rate_hz);
     if let (true, Some(rate)) = (rate_hz > camera.rate_hz, &rate) {
         let ceiling = camera.rate_hz;
@@ -307,9 +295,7 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
             "{rate_hz} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
     }
-    let min_score = table
-        .get("min_score")
-        .and_then(|v| v.number(d::SHARE_RANGE));
+    let min_score = table.get("min_score").and_then(|v| v.number());
     let area = table.get("min_area");
     let zones = table.get("zones");
     let snapshot = table.get("snapshot").and_then(|v| v.flag());
@@ -326,14 +312,14 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
     for value in no_boxes.iter().chain(no_places).copied().flatten() {
         value.error("has no effect on an answer without boxes; it is for detect");
     }
-    Some(CameraPrompt {
+    Some(PromptConfig {
         id,
         enabled: true,
         revision: 1,
         task: task?,
         rate_hz,
         min_score: min_score.unwrap_or(0.0),
-        min_area: area.and_then(|v| v.number(d::SHARE_RANGE)).unwrap_or(0.0),
+        min_area: area.and_then(|v| v.number()).unwrap_or(0.0),
         zones: zones
             .and_then(|value| prompt_zones(&value, camera))
             .unwrap_or_default(),

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use super::Transport;
+
 /// Version of the file's shape (`schema`).
 pub const SCHEMA: u64 = 1;
 
@@ -63,6 +65,8 @@ pub const RATE_HZ_RANGE: RangeInclusive<f64> = 0.01..=30.0;
 pub const WIDTH: u64 = 1280;
 /// Range of `width`.
 pub const WIDTH_RANGE: RangeInclusive<u64> = 64..=7680;
+/// `transport`: TCP first, UDP for a camera that refuses TCP.
+pub const TRANSPORT: Transport = Transport::Auto;
 /// `stall`: no frame for so long means that the camera is gone.
 pub const STALL: Duration = Duration::from_secs(5);
 /// Range of `stall`.

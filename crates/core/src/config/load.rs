@@ -9,8 +9,9 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    Config, Environment, Problem, Problems, Severity, camera,
+    Config, ConfigProblem, ConfigProblems, Environment, Severity, camera,
     defaults::SCHEMA,
+    keys,
     problem::Notes,
     reader::{Reader, Value},
     sections, syntax,
@@ -25,24 +26,28 @@ pub struct Loaded {
     /// Only valid values.
     pub config: Config,
     /// Sorted by line.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
 }
 
 /// Reads the file to run with it. Everything it names on this machine must be there: secrets, certificates, models.
 /// Blocks on the disk.
-pub fn load(path: &Path, environment: &Environment) -> Result<Loaded, Problems> {
+pub fn load(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
     read(path, environment, Purpose::Run)
 }
 
 /// Reads the file to judge it, perhaps on another machine than the one it is for: a secret, certificate or model
 /// that is not here is a warning, and the secret is left out of the result. Blocks on the disk.
-pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, Problems> {
+pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
     read(path, environment, Purpose::Check)
 }
 
 /// Reads a configuration that a program wrote and no file holds, called `name` in messages; relative paths in it start at the
 /// working directory.
-pub fn of_text(name: &str, text: &str, environment: &Environment) -> Result<Loaded, Problems> {
+pub fn of_text(
+    name: &str,
+    text: &str,
+    environment: &Environment,
+) -> Result<Loaded, ConfigProblems> {
     let scope = Scope {
         environment,
         dir: PathBuf::new(),
@@ -85,18 +90,22 @@ impl Scope<'_> {
     }
 }
 
-fn read(path: &Path, environment: &Environment, purpose: Purpose) -> Result<Loaded, Problems> {
+fn read(
+    path: &Path,
+    environment: &Environment,
+    purpose: Purpose,
+) -> Result<Loaded, ConfigProblems> {
     let file = path.display().to_string();
     let bytes = read_bytes(path).map_err(|error| {
         let text = format!("cannot be read: {error}; name a configuration file");
-        let problem = Problem {
+        let problem = ConfigProblem {
             file: file.clone(),
             place: None,
             key: String::new(),
             text,
             severity: Severity::Error,
         };
-        Problems::new(&file, vec![problem])
+        ConfigProblems::new(&file, vec![problem])
     })?;
     let scope = Scope {
         environment,
@@ -108,7 +117,11 @@ fn read(path: &Path, environment: &Environment, purpose: Purpose) -> Result<Load
 }
 
 /// Reads the bytes of a file that is called `file` in messages.
-pub(super) fn read_text(file: &str, bytes: &[u8], scope: Scope<'_>) -> Result<Loaded, Problems> {
+pub(super) fn read_text(
+    file: &str,
+    bytes: &[u8],
+    scope: Scope<'_>,
+) -> Result<Loaded, ConfigProblems> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
@@ -125,7 +138,7 @@ pub(super) fn read_text(file: &str, bytes: &[u8], scope: Scope<'_>) -> Result<Lo
     let notes = Notes::new(file, text);
     let document = syntax::parse(&notes, text);
     let config = document.as_ref().and_then(|document| {
-        let root = Reader::new(&notes, "", 0..0, document.get_ref());
+        let root = Reader::of_file(&notes, document.get_ref(), &keys::ROOT);
         read_root(root, scope, hash(bytes))
     });
     match (config, notes) {
@@ -136,18 +149,16 @@ pub(super) fn read_text(file: &str, bytes: &[u8], scope: Scope<'_>) -> Result<Lo
 
 /// The problems of a file of which no configuration came. A reader that gives nothing has noted why; should one
 /// ever not, the empty list still stops the start.
-fn judged_wrong(notes: Notes, file: &str) -> Problems {
+fn judged_wrong(notes: Notes, file: &str) -> ConfigProblems {
     notes
         .judge()
         .err()
-        .unwrap_or_else(|| Problems::new(file, Vec::new()))
+        .unwrap_or_else(|| ConfigProblems::new(file, Vec::new()))
 }
 
 fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option<Config> {
     if let Some(value) = root.get("schema")
-        && value
-            .whole(0..=u64::MAX)
-            .is_some_and(|schema| schema != SCHEMA)
+        && value.whole().is_some_and(|schema| schema != SCHEMA)
     {
         value.error(format!("this version reads schema {SCHEMA} only"));
     }

@@ -3,8 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{
-    Commands, Device, Discovery, FramePlace, HomeAssistant, Http, Model, ModelSource, Mqtt,
-    MqttTls, Node, Overrides, Precision, Spool, address, defaults as d,
+    Commands, DeviceChoice, Discovery, FramePlace, GpuPrecision, HomeAssistantConfig, HttpConfig,
+    ModelConfig, ModelSource, MqttConfig, MqttTls, NodeConfig, OverridePersistence, SpoolConfig,
+    address, defaults as d,
     load::Scope,
     parse,
     reader::{Reader, Value},
@@ -13,9 +14,9 @@ use super::{
 use crate::NodeId;
 
 /// `[node]`: name, state_dir.
-pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Node {
+pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> NodeConfig {
     let environment = scope.environment;
-    let mut node = Node {
+    let mut node = NodeConfig {
         name: NodeId::from_host_name(environment.host_name()),
         state_dir: environment.state_dir().unwrap_or(d::STATE_DIR.into()),
     };
@@ -37,7 +38,7 @@ pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Node {
 }
 
 /// `[http]`: listen, an address with a port or `off`.
-pub(super) fn http(table: Option<Reader<'_>>) -> Http {
+pub(super) fn http(table: Option<Reader<'_>>) -> HttpConfig {
     let mut listen = Some(d::HTTP_LISTEN);
     if let Some(mut table) = table {
         if let Some(given) = table.get("listen").and_then(|value| value.parsed(socket)) {
@@ -45,11 +46,11 @@ pub(super) fn http(table: Option<Reader<'_>>) -> Http {
         }
         table.finish();
     }
-    Http { listen }
+    HttpConfig { listen }
 }
 
 /// `[mqtt]`, the one table that must be there beside a camera.
-pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
+pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfig> {
     let Some(value) = root.get("mqtt") else {
         root.missing(
             &["mqtt"],
@@ -82,7 +83,10 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
     let commands = table
         .get("commands")
         .and_then(|value| value.choice(&commands));
-    let overrides = [("keep", Overrides::Keep), ("forget", Overrides::Forget)];
+    let overrides = [
+        ("keep", OverridePersistence::Keep),
+        ("forget", OverridePersistence::Forget),
+    ];
     let overrides = table
         .get("overrides")
         .and_then(|value| value.choice(&overrides));
@@ -98,7 +102,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
         client_key: None,
         insecure: false,
     };
-    Some(Mqtt {
+    Some(MqttConfig {
         tls: broker
             .secure
             .then(|| tls.map_or(default_tls, |(_, tls)| tls)),
@@ -108,7 +112,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
         user,
         password,
         commands: commands.unwrap_or(Commands::Basic),
-        overrides: overrides.unwrap_or(Overrides::Keep),
+        overrides: overrides.unwrap_or(OverridePersistence::Keep),
         retain_snapshots: retain_snapshots.unwrap_or(false),
         spool,
         ha,
@@ -116,8 +120,8 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
 }
 
 /// `[model]`: path, device, gpus, precision, budget, max_objects, frames, tile_difference.
-pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
-    let mut model = Model::of(ModelSource::Embedded);
+pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelConfig {
+    let mut model = ModelConfig::of(ModelSource::Embedded);
     let Some(mut table) = table else {
         return model;
     };
@@ -129,45 +133,40 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
         if !dir.is_dir() {
             scope.absent(&value, format!("no directory {} is here", dir.display()));
         }
-        model = Model::of(ModelSource::Directory(dir));
+        model = ModelConfig::of(ModelSource::Directory(dir));
     }
     let devices = [
-        ("auto", Device::Auto),
-        ("cpu", Device::Cpu),
-        ("cuda", Device::Cuda),
+        ("auto", DeviceChoice::Auto),
+        ("cpu", DeviceChoice::Cpu),
+        ("cuda", DeviceChoice::Cuda),
     ];
     let device = table.get("device").and_then(|value| value.choice(&devices));
     model.device = device.unwrap_or(model.device);
     if let Some(value) = table.get("gpus") {
-        if model.device == Device::Cpu {
+        if model.device == DeviceChoice::Cpu {
             value.warning("has no effect with device = \"cpu\"");
         }
         model.gpus = gpus(&value).unwrap_or(model.gpus);
     }
-    let precisions = [("bf16", Precision::Bf16), ("fp8", Precision::Fp8)];
+    let precisions = [("bf16", GpuPrecision::Bf16), ("fp8", GpuPrecision::Fp8)];
     let precision = table
         .get("precision")
         .and_then(|value| value.choice(&precisions));
     model.precision = precision.unwrap_or(model.precision);
-    let budget = table
-        .get("budget")
-        .and_then(|value| value.duration(d::BUDGET_RANGE));
+    let budget = table.get("budget").and_then(|value| value.duration());
     model.budget = budget.unwrap_or(model.budget);
-    if let Some(limit) = table
-        .get("max_objects")
-        .and_then(|value| value.whole(d::MAX_OBJECTS_RANGE))
-    {
+    if let Some(limit) = table.get("max_objects").and_then(|value| value.whole()) {
         model.max_objects = limit as u32;
     }
     let places = [("host", FramePlace::Host), ("gpu", FramePlace::Gpu)];
     if let Some(value) = table.get("frames") {
-        if model.device == Device::Cpu {
+        if model.device == DeviceChoice::Cpu {
             value.warning("has no effect with device = \"cpu\"");
         }
         model.frames = value.choice(&places).unwrap_or(model.frames);
     }
     if let Some(value) = table.get("tile_difference")
-        && let Some(difference) = value.number(d::TILE_DIFFERENCE_RANGE)
+        && let Some(difference) = value.number()
     {
         match (difference > 0.0, model.frames) {
             (true, FramePlace::Host) => value.warning(INEXACT),
@@ -246,8 +245,8 @@ fn insecure(value: &Value<'_>) -> bool {
 pub(super) const INSECURE: &str =
     "the certificate is not checked; whoever stands in between can read and change everything";
 
-fn spool(table: Option<Reader<'_>>) -> Spool {
-    let mut spool = Spool {
+fn spool(table: Option<Reader<'_>>) -> SpoolConfig {
+    let mut spool = SpoolConfig {
         events: d::SPOOL_EVENTS as usize,
         max_age: d::SPOOL_MAX_AGE,
         max_mb: d::SPOOL_MAX_MB,
@@ -255,30 +254,21 @@ fn spool(table: Option<Reader<'_>>) -> Spool {
     let Some(mut table) = table else {
         return spool;
     };
-    if let Some(events) = table
-        .get("events")
-        .and_then(|v| v.whole(d::SPOOL_EVENTS_RANGE))
-    {
+    if let Some(events) = table.get("events").and_then(|v| v.whole()) {
         spool.events = events as usize;
     }
-    if let Some(max_age) = table
-        .get("max_age")
-        .and_then(|v| v.duration(d::SPOOL_MAX_AGE_RANGE))
-    {
+    if let Some(max_age) = table.get("max_age").and_then(|v| v.duration()) {
         spool.max_age = max_age;
     }
-    if let Some(max_mb) = table
-        .get("max_mb")
-        .and_then(|v| v.whole(d::SPOOL_MAX_MB_RANGE))
-    {
+    if let Some(max_mb) = table.get("max_mb").and_then(|v| v.whole()) {
         spool.max_mb = max_mb;
     }
     table.finish();
     spool
 }
 
-fn home_assistant(table: Option<Reader<'_>>) -> HomeAssistant {
-    let mut ha = HomeAssistant {
+fn home_assistant(table: Option<Reader<'_>>) -> HomeAssistantConfig {
+    let mut ha = HomeAssistantConfig {
         discovery: Discovery::Device,
         prefix: d::HA_PREFIX.to_owned(),
     };
@@ -318,7 +308,7 @@ fn file(scope: &Scope<'_>, value: &Value<'_>) -> Option<PathBuf> {
 fn gpus(value: &Value<'_>) -> Option<Vec<u32>> {
     let mut gpus = Vec::new();
     for element in value.list()? {
-        let gpu = element.whole(d::GPU_RANGE)? as u32;
+        let gpu = element.whole_in(d::GPU_RANGE)? as u32;
         if gpus.contains(&gpu) {
             element.error(format!("GPU {gpu} is named twice; each has one engine"));
         }

@@ -17,7 +17,7 @@ mod mistakes;
 mod secrets;
 
 /// An environment with the given variables and nothing else.
-fn environment(variables: &[(&str, &str)]) -> Environment {
+pub(super) fn environment(variables: &[(&str, &str)]) -> Environment {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let variables: Vec<_> = variables.iter().map(owned).collect();
     Environment::new("Edge.Box", move |name| {
@@ -26,7 +26,11 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
     })
 }
 
-fn read(text: &[u8], purpose: Purpose, environment: &Environment) -> Result<Loaded, Problems> {
+fn read(
+    text: &[u8],
+    purpose: Purpose,
+    environment: &Environment,
+) -> Result<Loaded, ConfigProblems> {
     let scope = Scope {
         environment,
         dir: "/nowhere".into(),
@@ -36,13 +40,27 @@ fn read(text: &[u8], purpose: Purpose, environment: &Environment) -> Result<Load
     read_text("site.toml", text, scope)
 }
 
+/// Checks a piece of a file, with a broker and a camera when it has none.
+pub(super) fn of_example(piece: &str, environment: &Environment) {
+    let mut text = piece.to_owned();
+    if !text.contains("[mqtt]") {
+        text.insert_str(0, "mqtt.url = \"mqtt://broker\"\n");
+    }
+    if !text.contains("[camera.") {
+        text += "\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+    }
+    if let Err(problems) = read(text.as_bytes(), Purpose::Check, environment) {
+        panic!("{problems}\n{text}");
+    }
+}
+
 /// What is said about a file at a start, errors and warnings, one a line; empty when all is well.
 fn said(text: &str) -> Vec<String> {
     let problems = match read(text.as_bytes(), Purpose::Run, &environment(&[])) {
         Ok(loaded) => loaded.warnings,
         Err(problems) => problems.iter().cloned().collect(),
     };
-    problems.iter().map(Problem::to_string).collect()
+    problems.iter().map(ConfigProblem::to_string).collect()
 }
 
 /// A good file around `extra` lines of camera gate (from line 5 on) and more tables after it.

@@ -99,10 +99,10 @@ pub enum Device {
 
 /// Chooses by the settings and by what is there: the processor, or each of the listed GPUs in their order. The error says
 /// what is missing. A GPU is opened for it and closed again: an open one takes some hundred MB of its memory.
-pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
+pub fn choose(settings: &config::ModelConfig) -> Result<Vec<Device>, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = |why: String| vec![Device::Cpu(format!("cpu, {threads} threads, {why}"))];
-    if settings.device == config::Device::Cpu {
+    if settings.device == config::DeviceChoice::Cpu {
         return Ok(cpu("as configured".into()));
     }
     let open = |&index: &u32| {
@@ -123,7 +123,7 @@ pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
         .collect();
     match gpus {
         Ok(gpus) => Ok(gpus),
-        Err((_, error)) if none_works && settings.device == config::Device::Auto => {
+        Err((_, error)) if none_works && settings.device == config::DeviceChoice::Auto => {
             if has_nvidia_gpu(Path::new(PCI_DEVICES)) {
                 tracing::warn!(
                     "this machine has an NVIDIA GPU that does not work: {error}; the CPU is used until Spotter starts again. \
@@ -150,8 +150,8 @@ fn has_nvidia_gpu(devices: &Path) -> bool {
 }
 
 /// The first of them: for work that needs one.
-pub fn choose_one(settings: &config::Model) -> Result<Device, String> {
-    let first = config::Model {
+pub fn choose_one(settings: &config::ModelConfig) -> Result<Device, String> {
+    let first = config::ModelConfig {
         gpus: settings.gpus.iter().take(1).copied().collect(),
         ..settings.clone()
     };
@@ -171,7 +171,7 @@ impl Device {
     /// Puts the model there. Blocks while weights are converted or copied.
     pub fn place(
         self,
-        settings: &config::Model,
+        settings: &config::ModelConfig,
         (config, weights): (&ModelConfig, Weights),
         bounds: Bounds,
         clock: Arc<dyn Clock>,
@@ -179,7 +179,7 @@ impl Device {
         let label = self.label();
         match self {
             Self::Cpu(device) => {
-                if settings.precision == config::Precision::Fp8 {
+                if settings.precision == config::GpuPrecision::Fp8 {
                     tracing::warn!(
                         "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
                     );
@@ -209,8 +209,8 @@ impl Device {
                 let at = (index, &*kernel_cache());
                 let pictures = calibration_pictures(settings.precision)?;
                 let (precision, told) = match settings.precision {
-                    config::Precision::Bf16 => (cuda::Precision::Bf16, "bf16"),
-                    config::Precision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
+                    config::GpuPrecision::Bf16 => (cuda::Precision::Bf16, "bf16"),
+                    config::GpuPrecision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
                 };
                 let how = (capacity, precision);
                 let backend = CudaBackend::new(at, config, weights, how, clock);
@@ -228,16 +228,16 @@ impl Device {
 }
 
 /// How frames that are decoded on a GPU stay there for an engine on one, where that is asked for; `None`: they come to the host.
-pub fn frames_on(gpu: bool, settings: &config::Model) -> Option<cuda::TakeFrame> {
+pub fn frames_on(gpu: bool, settings: &config::ModelConfig) -> Option<cuda::TakeFrame> {
     (gpu && settings.frames == config::FramePlace::Gpu)
         .then_some(cuda::take_frame as cuda::TakeFrame)
 }
 
 /// Drawn scenes by which fp8 learns how large values get: any place, any light, the same at every start.
-fn calibration_pictures(precision: config::Precision) -> Result<Vec<Picture>, String> {
+fn calibration_pictures(precision: config::GpuPrecision) -> Result<Vec<Picture>, String> {
     let count = match precision {
-        config::Precision::Bf16 => 0,
-        config::Precision::Fp8 => CALIBRATION_SCENES,
+        config::GpuPrecision::Bf16 => 0,
+        config::GpuPrecision::Fp8 => CALIBRATION_SCENES,
     };
     let (width, height) = CALIBRATION_SIZE;
     let drawn = |seed| {
@@ -309,17 +309,17 @@ mod tests {
     /// No machine has so many GPUs.
     const ABSENT: u32 = 4000;
 
-    fn settings(device: config::Device, gpus: &[u32]) -> config::Model {
-        config::Model {
+    fn settings(device: config::DeviceChoice, gpus: &[u32]) -> config::ModelConfig {
+        config::ModelConfig {
             device,
             gpus: gpus.to_vec(),
-            ..config::Model::of(ModelSource::Embedded)
+            ..config::ModelConfig::of(ModelSource::Embedded)
         }
     }
 
     #[test]
     fn a_gpu_that_is_not_there_is_an_error_that_names_it() {
-        let Err(error) = choose(&settings(config::Device::Cuda, &[ABSENT])) else {
+        let Err(error) = choose(&settings(config::DeviceChoice::Cuda, &[ABSENT])) else {
             panic!("no machine has so many GPUs");
         };
         assert!(error.starts_with("GPU 4000 of model.gpus: "), "{error}");
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn frames_stay_on_a_gpu_when_that_is_asked_for() {
-        let mut settings = settings(config::Device::Cuda, &[0]);
+        let mut settings = settings(config::DeviceChoice::Cuda, &[0]);
         assert!(frames_on(true, &settings).is_none());
         settings.frames = config::FramePlace::Gpu;
         assert!(frames_on(true, &settings).is_some());
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn auto_is_the_cpu_where_no_listed_gpu_works_and_says_why() {
-        let chosen = choose(&settings(config::Device::Auto, &[ABSENT, ABSENT + 1])).unwrap();
+        let chosen = choose(&settings(config::DeviceChoice::Auto, &[ABSENT, ABSENT + 1])).unwrap();
         let [Device::Cpu(why)] = &chosen[..] else {
             panic!("a GPU that is not there");
         };

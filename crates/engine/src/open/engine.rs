@@ -42,7 +42,7 @@ pub struct ModelCard {
 
 /// Loads the model and puts it on its device. Blocks on the disk. The error says what to do.
 pub fn build_engine(
-    settings: &config::Model,
+    settings: &config::ModelConfig,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
     build_engine_with(settings, Options::default(), clock)
@@ -50,7 +50,7 @@ pub fn build_engine(
 
 /// The same, working in another way: for measurements.
 pub fn build_engine_with(
-    settings: &config::Model,
+    settings: &config::ModelConfig,
     engine_options: Options,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
@@ -62,7 +62,7 @@ pub fn build_engine_with(
 /// Puts a loaded model on a device. Blocks while the weights are converted or copied.
 pub fn engine_on(
     device: Device,
-    settings: &config::Model,
+    settings: &config::ModelConfig,
     loaded: LoadedModel,
     engine_options: Options,
     clock: Arc<dyn Clock>,
@@ -100,7 +100,7 @@ pub struct Bare {
 /// A device alone, with the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as
 /// [`build_engine`] does.
 pub fn build_backend(
-    settings: &config::Model,
+    settings: &config::ModelConfig,
     noise: bool,
     clock: Arc<dyn Clock>,
 ) -> Result<Bare, String> {
@@ -119,7 +119,7 @@ pub fn build_backend(
 /// An engine whose answers end at their bounds and never before, so that what a look costs is known: for measurements of
 /// speed. With the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as [`build_engine`] does.
 pub fn build_endless_engine(
-    settings: &config::Model,
+    settings: &config::ModelConfig,
     noise: bool,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
@@ -129,7 +129,7 @@ pub fn build_endless_engine(
     engine_on(device, settings, loaded, Options::default(), clock)
 }
 
-fn model_or_noise(settings: &config::Model, noise: bool) -> Result<LoadedModel, String> {
+fn model_or_noise(settings: &config::ModelConfig, noise: bool) -> Result<LoadedModel, String> {
     if !noise {
         return model::load_model(&settings.source).map_err(|e| e.to_string());
     }
@@ -145,7 +145,7 @@ fn model_or_noise(settings: &config::Model, noise: bool) -> Result<LoadedModel, 
     })
 }
 
-fn bounds(settings: &config::Model) -> Bounds {
+fn bounds(settings: &config::ModelConfig) -> Bounds {
     Bounds {
         max_objects: settings.max_objects as usize,
         max_tokens: ANSWER_MAX_TOKENS,
@@ -199,9 +199,9 @@ mod tests {
 
     /// Crops that are not encoded again of a picture whose every byte differs from the one before by `step`.
     fn reused(tile_difference: f64, step: u8) -> u64 {
-        let settings = config::Model {
+        let settings = config::ModelConfig {
             tile_difference,
-            ..config::Model::of(config::ModelSource::Embedded)
+            ..config::ModelConfig::of(config::ModelSource::Embedded)
         };
         let clock = Arc::new(ManualClock::default());
         let (mut engine, _) = build_engine(&settings, clock).unwrap();

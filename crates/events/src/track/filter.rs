@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::BTreeSet};
 
 use spotter_core::{
     FoundObject, Location, NormBox, NormPoint, Polygon, ScoreSource, ZoneId,
-    config::{Camera, CameraPrompt, ZonePoint},
+    config::{CameraConfig, PromptConfig, ZonePoint},
 };
 
 /// Boxes that overlap more than this are one object found twice. The model does not suppress duplicates, and a decode
@@ -45,8 +45,8 @@ struct FilterZone {
 
 impl Filter {
     /// The prompt's limits with the camera's zones.
-    pub fn new(camera: &Camera, prompt: &CameraPrompt) -> Self {
-        let zone = |zone: &spotter_core::config::Zone| FilterZone {
+    pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
+        let zone = |zone: &spotter_core::config::ZoneConfig| FilterZone {
             id: zone.id.clone(),
             area: Polygon::new(&zone.polygon),
             point: zone.point,
@@ -177,8 +177,12 @@ pub(super) mod tests {
         }
     }
 
-    fn zone(id: &str, polygon: &[(f64, f64)], point: ZonePoint) -> spotter_core::config::Zone {
-        spotter_core::config::Zone {
+    fn zone(
+        id: &str,
+        polygon: &[(f64, f64)],
+        point: ZonePoint,
+    ) -> spotter_core::config::ZoneConfig {
+        spotter_core::config::ZoneConfig {
             id: ZoneId::new(id).unwrap(),
             polygon: polygon.to_vec(),
             point,

@@ -14,7 +14,7 @@ use super::{
 use spotter_core::{
     Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, Mono, Prompt, PromptId,
     PromptState, Task, TrackId, WallTime, ZoneId,
-    config::{Camera, CameraPrompt},
+    config::{CameraConfig, PromptConfig},
 };
 
 /// After this many of the longest expected pauses without a look, all states are unknown.
@@ -60,7 +60,7 @@ pub struct TrackedAnswer {
 #[derive(Clone, Debug)]
 pub(super) struct PromptTracker {
     camera: CameraId,
-    prompt: CameraPrompt,
+    prompt: PromptConfig,
     filter: Filter,
     stale_after: Duration,
     count: Hysteresis,
@@ -75,7 +75,7 @@ pub(super) struct PromptTracker {
 
 impl PromptTracker {
     /// All states are unknown.
-    pub fn new(camera: &Camera, prompt: &CameraPrompt) -> Self {
+    pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
         let rules = track_rules(camera, prompt);
         let zones = camera.zones_counted(prompt);
         Self {
@@ -216,8 +216,8 @@ impl PromptTracker {
     /// Replaces the configuration; keeps all that the new one does not change.
     pub fn configure(
         &mut self,
-        camera: &Camera,
-        prompt: &CameraPrompt,
+        camera: &CameraConfig,
+        prompt: &PromptConfig,
         wall: WallTime,
     ) -> PromptChange {
         let mut change = self.change(Vec::new(), Vec::new());
@@ -329,7 +329,7 @@ fn captured_or_received(frame: &Frame) -> WallTime {
         .map_or(times.received_wall, |capture| capture.wall)
 }
 
-fn track_rules(camera: &Camera, prompt: &CameraPrompt) -> TrackRules {
+fn track_rules(camera: &CameraConfig, prompt: &PromptConfig) -> TrackRules {
     let events = prompt.events;
     TrackRules {
         hysteresis: HysteresisRules {
@@ -344,7 +344,7 @@ fn track_rules(camera: &Camera, prompt: &CameraPrompt) -> TrackRules {
 
 /// Time without a look until all states are unknown: some of the pauses that the prompt's rate and the motion gate make,
 /// so that a gate that is closed over a quiet scene keeps the states.
-fn stale_after(camera: &Camera, prompt: &CameraPrompt) -> Duration {
+fn stale_after(camera: &CameraConfig, prompt: &PromptConfig) -> Duration {
     let period = Duration::from_secs_f64(1.0 / prompt.rate_hz.min(camera.rate_hz));
     let gate = if camera.motion.on {
         camera.motion.at_least_every

@@ -18,7 +18,7 @@ use super::{
 };
 use spotter_core::{
     Answer, CameraId, EndReason, Event, Frame, Look, Mono, Prompt, PromptId, WallTime,
-    config::Camera,
+    config::CameraConfig,
 };
 
 /// What is known of every prompt of every camera.
@@ -34,7 +34,7 @@ pub struct Tracker {
 
 impl Tracker {
     /// All states of these cameras are unknown. `boot` identifies this run of the daemon in track ids.
-    pub fn new(boot: Arc<str>, cameras: &[Camera]) -> Self {
+    pub fn new(boot: Arc<str>, cameras: &[CameraConfig]) -> Self {
         let mut tracker = Self {
             boot,
             prompts: BTreeMap::new(),
@@ -115,7 +115,7 @@ impl Tracker {
     /// The camera is new or its configuration changed. A prompt whose words stay keeps its tracks. When the words of a prompt
     /// change or the prompt is removed, its events end as `prompt_changed` and its states are unknown. The states of a new
     /// prompt are reported as unknown. Answers carry the revision of the words: those to the old words are ignored.
-    pub fn configure(&mut self, camera: &Camera, wall: WallTime) -> Vec<PromptChange> {
+    pub fn configure(&mut self, camera: &CameraConfig, wall: WallTime) -> Vec<PromptChange> {
         let id = &camera.id;
         let ids = || IdAllocator::new(Arc::clone(&self.boot), id.clone());
         self.ids.entry(id.clone()).or_insert_with(ids);

@@ -3,7 +3,7 @@
 use super::*;
 use spotter_core::Prompt;
 
-fn site() -> [Camera; 3] {
+fn site() -> [CameraConfig; 3] {
     ["a", "b", "c"].map(|id| camera(id, 2.0, &[("person", 2.0), ("dog", 2.0)]))
 }
 

@@ -73,7 +73,7 @@ fn a_minimal_file_gets_every_default() {
     );
     assert_eq!(
         (config.mqtt.commands, config.mqtt.overrides),
-        (Commands::Basic, Overrides::Keep)
+        (Commands::Basic, OverridePersistence::Keep)
     );
     assert_eq!(config.mqtt.ha.discovery, Discovery::Device);
     let front = &config.cameras[0];
@@ -156,7 +156,7 @@ fn the_three_camera_example_means_what_it_says() {
         dock.mask,
         [vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.2), (0.0, 0.2)]]
     );
-    let forklift = Events {
+    let forklift = EventConfig {
         confirm: (3, 4),
         end_after: Duration::from_secs(5),
         still_after: Duration::from_secs(30),
@@ -173,8 +173,8 @@ fn the_three_camera_example_means_what_it_says() {
     assert_eq!(schedule.zone, "Europe/Berlin");
 }
 
-fn assert_gate(gate: &Camera) {
-    let Source::Rtsp {
+fn assert_gate(gate: &CameraConfig) {
+    let SourceConfig::Rtsp {
         url,
         user,
         password,
@@ -189,7 +189,7 @@ fn assert_gate(gate: &Camera) {
     assert_eq!(password.as_ref().unwrap().reveal(), "gate_password!");
     assert_eq!(*transport, Transport::Tcp);
     assert!(matches!(tls, CameraTls::Fingerprint(bytes) if bytes[..2] == [0x6f, 0x1e]));
-    let motion = Motion {
+    let motion = MotionConfig {
         on: true,
         threshold: 0.02,
         hold: Duration::from_secs(10),

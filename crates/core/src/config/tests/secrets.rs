@@ -24,7 +24,7 @@ fn texts(password: &str, environment: &Environment) -> Vec<String> {
 
 fn camera_password(config: &Config) -> Option<&str> {
     match &config.cameras[0].source {
-        Source::Rtsp { password, .. } => password.as_ref().map(Secret::reveal),
+        SourceConfig::Rtsp { password, .. } => password.as_ref().map(Secret::reveal),
         _ => None,
     }
 }

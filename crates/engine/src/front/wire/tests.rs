@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 use spotter_core::{
-    CaptionLength, ColourRange, FoundObject, Matrix, PixelFormat, ScoreSource, Task,
+    CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, ScoreSource, Task,
 };
 
 /// There and back.
@@ -41,7 +41,7 @@ fn picture(format: PixelFormat, (width, height): (usize, usize), gap: usize) -> 
         let bytes = 0..*stride * rows;
         planes.push(bytes.map(|i| (i * 31 + plane * 7) as u8).collect());
     }
-    let colour = (Matrix::Bt709, ColourRange::Limited);
+    let colour = (ColourMatrix::Bt709, ColourRange::Limited);
     Picture::new(format, (width, height), strides, colour, Arc::new(planes)).unwrap()
 }
 
@@ -257,7 +257,7 @@ fn a_look_too_large_for_a_message_is_not_begun() {
         }
     }
     let size = (32_000, 32_000);
-    let colour = (Matrix::Bt601, ColourRange::Full);
+    let colour = (ColourMatrix::Bt601, ColourRange::Full);
     let strides = [96_000, 0, 0];
     let huge = Picture::new(PixelFormat::Rgb, size, strides, colour, Arc::new(Endless));
     let mut bytes = Vec::new();

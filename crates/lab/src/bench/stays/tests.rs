@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::Stays;
 use spotter_core::{
     Answer, AnswerBody, FoundObject, Location, NormBox, Prompt, ScoreSource, StageTimes, WallTime,
-    config::{Camera, CameraPrompt},
+    config::{CameraConfig, PromptConfig},
     testing::{camera, frame_at, prompt},
 };
 use spotter_events::track::Tracker;
@@ -67,7 +67,7 @@ fn street(minutes: u64) -> Vec<Vec<Seen>> {
         .collect()
 }
 
-fn site(looks_per_s: usize) -> Camera {
+fn site(looks_per_s: usize) -> CameraConfig {
     let id = |class: Class| class.name().replace(' ', "_");
     let mut camera = camera(
         "street",
@@ -156,7 +156,7 @@ fn play(street: &[Vec<Seen>], looks_per_s: usize, eyes: Eyes) -> Stays {
     stays
 }
 
-fn answer(asked: &CameraPrompt, boxes: Vec<FoundObject<NormBox>>) -> Answer {
+fn answer(asked: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
     let (id, task) = (asked.id.clone(), asked.task.clone());
     let revision = 1;
     Answer {

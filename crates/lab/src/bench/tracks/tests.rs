@@ -83,9 +83,9 @@ fn a_box_shows_who_bore_its_name_while_it_fits_him() {
 #[test]
 fn the_embedded_model_keeps_the_names_of_a_minute() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = config::Model {
-        device: config::Device::Cpu,
-        ..config::Model::of(ModelSource::Embedded)
+    let settings = config::ModelConfig {
+        device: config::DeviceChoice::Cpu,
+        ..config::ModelConfig::of(ModelSource::Embedded)
     };
     let (mut engine, _) =
         spotter_engine::open::build_engine(&settings, clock).expect("the embedded model");
@@ -93,7 +93,7 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
         kbit_per_s: Some(1000),
         ..options(1)
     };
-    let report = track(&mut engine, &options, &mut Progress::silent()).expect("a report");
+    let report = track(&mut engine, &options, &mut ProgressLine::silent()).expect("a report");
     println!("{report}");
     let stays: usize = report.classes.iter().map(|class| class.stays).sum();
     let events: usize = report.classes.iter().map(|class| class.events).sum();
@@ -109,8 +109,8 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
 }
 
 /// What the camera's prompts are answered when only the one for people finds something, and that is there.
-fn people(watched: &Watched, left: f64) -> Vec<Answer> {
-    let answer = |asked: &config::CameraPrompt| {
+fn people(watched: &WatchedStreet, left: f64) -> Vec<Answer> {
+    let answer = |asked: &config::PromptConfig| {
         let bounds = bounds(&object(0, left)).filter(|_| asked.id.as_str() == "person");
         let found = |place| FoundObject {
             place,
@@ -138,7 +138,7 @@ fn who_is_told_under_two_names_misses_what_is_asked() {
     let options = options(1);
     let scene = street_at(options.seed, Duration::ZERO);
     let score = |places: &[f64]| {
-        let mut watched = Watched::new(&options).expect("a camera");
+        let mut watched = WatchedStreet::new(&options).expect("a camera");
         for (look, &left) in places.iter().enumerate() {
             let pixel = Picture::from_rgb(1, 1, vec![0; 3]).expect("a pixel");
             let frame = watched.frame(look as u32, pixel);
