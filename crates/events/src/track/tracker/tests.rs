@@ -306,7 +306,7 @@ fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
     let states = [unknown("right"), unknown("all")];
     assert_eq!(of(&changes, "person").states, states);
     let answer = look(&mut tracker, 4.0, &people(1, 1));
-    assert_eq!(tracks(&answer), [track.clone()]);
+    assert_eq!(tracks(&answer), std::slice::from_ref(&track));
     assert_eq!(tracker.open_events().count(), 1);
     // Other words.
     site.prompts[0].task = Task::Detect {
