@@ -5,6 +5,7 @@ use spotter_core::{
     AnswerBody, Clock, Found, Marks, NormPoint, ScoreSource, SystemClock,
     config::{self, ModelSource},
 };
+use spotter_engine::open::OpenOptions;
 use spotter_street::truth::Standing;
 
 fn options(looks_per_s: u32) -> TrackOptions {
@@ -90,8 +91,7 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
         ..config::Model::of(ModelSource::Embedded)
     };
     let (mut engine, _) =
-        Engine::open(&settings, OpenOptions::default(), clock)
-            .expect("the embedded model");
+        Engine::open(&settings, OpenOptions::default(), clock).expect("the embedded model");
     let options = TrackOptions {
         kbit_per_s: Some(1000),
         ..options(1)
