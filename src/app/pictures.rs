@@ -9,7 +9,7 @@ use super::{
     snapshot::Mark,
     snapshots::{Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one},
 };
-use spotter_core::{CameraId, Event, Frame, Mono, PromptId, config::Camera};
+use spotter_core::{CameraId, Event, Frame, Mono, PromptId, config::CameraConfig};
 use spotter_mqtt::Update;
 
 /// All cameras' pictures. Needs a tokio runtime.
@@ -32,7 +32,7 @@ struct Shown {
 
 impl Pictures {
     /// Of these cameras. With `retain` the broker keeps the last picture of each prompt's events.
-    pub fn new(cameras: &[Camera], retain: bool) -> Self {
+    pub fn new(cameras: &[CameraConfig], retain: bool) -> Self {
         Self {
             snapshots: Snapshots::default(),
             prompts: cameras.iter().map(shown).collect(),
@@ -47,7 +47,7 @@ impl Pictures {
     }
 
     /// These are the cameras from now on, as they are now; `retain` as in [`Pictures::new`].
-    pub fn change(&mut self, cameras: &[Camera], retain: bool) {
+    pub fn change(&mut self, cameras: &[CameraConfig], retain: bool) {
         self.retain = retain;
         self.prompts = cameras.iter().map(shown).collect();
         let prompts = &self.prompts;
@@ -124,7 +124,7 @@ impl Pictures {
     }
 }
 
-fn shown(camera: &Camera) -> (CameraId, Vec<Shown>) {
+fn shown(camera: &CameraConfig) -> (CameraId, Vec<Shown>) {
     let prompts = camera.prompts.iter().map(|prompt| Shown {
         id: prompt.id.clone(),
         words: prompt.task.text().to_owned(),

@@ -11,12 +11,12 @@ const STEP_S: f64 = 0.1;
 
 /// One reading of both clocks. Until the next, UTC passes as monotonic time does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Anchor {
+pub struct WallClockAnchor {
     read_at: Mono,
     wall: WallTime,
 }
 
-impl Anchor {
+impl WallClockAnchor {
     /// Both clocks at one moment.
     pub const fn new(read_at: Mono, wall: WallTime) -> Self {
         Self { read_at, wall }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_step_is_told_once_and_a_slew_never() {
-        let mut anchor = Anchor::new(at(0), WallTime::from_unix_millis(START_MS));
+        let mut anchor = WallClockAnchor::new(at(0), WallTime::from_unix_millis(START_MS));
         let mut told = Vec::new();
         for minute in 1..=60_u64 {
             let now = at(minute * 60_000);
@@ -83,7 +83,7 @@ mod tests {
             read_ms in 0_u64..1_000_000, wall_ms in 0_i64..4_000_000_000_000,
             one_ms in 0_u64..2_000_000, later_ms in 0_u64..60_000,
         ) {
-            let anchor = Anchor::new(at(read_ms), WallTime::from_unix_millis(wall_ms));
+            let anchor = WallClockAnchor::new(at(read_ms), WallTime::from_unix_millis(wall_ms));
             let (one, other) = (anchor.wall_at(at(one_ms)), anchor.wall_at(at(one_ms + later_ms)));
             prop_assert_eq!(other.unix_nanos() - one.unix_nanos(), later_ms as i64 * 1_000_000);
         }

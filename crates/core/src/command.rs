@@ -69,7 +69,7 @@ pub struct NewPrompt {
 
 /// What [`Command::Get`] asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequestedInfo {
     /// The birth message.
     Info,
     /// Every value that may be changed, as it is now.
@@ -153,7 +153,7 @@ pub enum Command {
     /// Tell something.
     Get {
         /// What.
-        what: Wanted,
+        what: RequestedInfo,
     },
     /// Log more or less for a while.
     LogLevel {

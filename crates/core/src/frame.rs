@@ -80,7 +80,7 @@ impl PixelFormat {
 
 /// Which weights turned RGB into YUV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Matrix {
+pub enum ColourMatrix {
     /// ITU-R BT.601, standard definition.
     Bt601,
     /// ITU-R BT.709, high definition.
@@ -128,7 +128,7 @@ pub struct Picture {
     width: usize,
     height: usize,
     strides: [usize; 3],
-    matrix: Matrix,
+    matrix: ColourMatrix,
     range: ColourRange,
     planes: Arc<dyn Planes>,
 }
@@ -139,7 +139,7 @@ impl Picture {
         format: PixelFormat,
         (width, height): (usize, usize),
         strides: [usize; 3],
-        (matrix, range): (Matrix, ColourRange),
+        (matrix, range): (ColourMatrix, ColourRange),
         planes: Arc<dyn Planes>,
     ) -> Result<Self, PictureError> {
         if width == 0 || height == 0 {
@@ -172,7 +172,7 @@ impl Picture {
 
     /// A packed RGB picture, `width * height * 3` bytes.
     pub fn from_rgb(width: usize, height: usize, bytes: Vec<u8>) -> Result<Self, PictureError> {
-        let colour = (Matrix::Bt601, ColourRange::Full);
+        let colour = (ColourMatrix::Bt601, ColourRange::Full);
         Self::new(
             PixelFormat::Rgb,
             (width, height),
@@ -198,7 +198,7 @@ impl Picture {
     }
 
     /// Weights of the YUV formats.
-    pub fn matrix(&self) -> Matrix {
+    pub fn matrix(&self) -> ColourMatrix {
         self.matrix
     }
 
@@ -283,13 +283,13 @@ pub struct Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Elsewhere;
+    use crate::testing::FakeDevicePlanes;
 
     #[test]
     fn a_picture_on_a_device_is_measured_there_and_copied_once_when_a_row_is_read() {
         let of = |strides| {
-            let planes = Arc::new(Elsewhere::new(vec![vec![1; 8 * 4], vec![2; 8 * 2]]));
-            let colour = (Matrix::Bt709, ColourRange::Limited);
+            let planes = Arc::new(FakeDevicePlanes::new(vec![vec![1; 8 * 4], vec![2; 8 * 2]]));
+            let colour = (ColourMatrix::Bt709, ColourRange::Limited);
             let picture = Picture::new(PixelFormat::Nv12, (6, 4), strides, colour, planes.clone());
             (picture, planes)
         };

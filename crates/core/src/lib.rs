@@ -12,9 +12,9 @@ mod event;
 mod frame;
 mod geometry;
 mod ids;
+mod log_throttle;
 mod polygon;
 mod prompt;
-mod repeats;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
     clippy::unwrap_used,
@@ -24,18 +24,20 @@ mod repeats;
 pub mod testing;
 mod time;
 
-pub use anchor::Anchor;
-pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource, yes_or_no};
-pub use books::{Books, FrameEnd, SinceLast};
-pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, Setting, Wanted};
-pub use event::{EndReason, Event, EventStep, Place, TrackId, UpdateReason};
+pub use anchor::WallClockAnchor;
+pub use answer::{
+    Answer, AnswerBody, FoundObject, Look, Outcome, ScoreSource, StageTimes, yes_or_no,
+};
+pub use books::{FrameCounters, FrameEnd, SkippedSinceLast};
+pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
+pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
 pub use frame::{
-    ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Matrix, Picture, PictureError,
-    PixelFormat, Planes,
+    ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
+    PictureError, PixelFormat, Planes,
 };
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
+pub use log_throttle::{LOG_REPEAT_INTERVAL, LogThrottle};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
-pub use repeats::{Repeats, TELL_AGAIN_AFTER};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};

@@ -12,14 +12,14 @@ use std::{
 use crate::{
     CameraId, DevicePlanes, Frame, FrameTimes, Mono, Picture, Planes, PromptId, Task, WallTime,
     config::{
-        Camera, CameraPrompt, Commands, Decode, Discovery, Events, HomeAssistant, Motion, Mqtt,
-        Overrides, Source, Spool,
+        CameraConfig, Commands, Decode, Discovery, EventConfig, HomeAssistantConfig, MotionConfig,
+        MqttConfig, OverridePersistence, PromptConfig, SourceConfig, SpoolConfig,
     },
 };
 
 /// A broker on this machine, in clear, that keeps next to nothing for events.
-pub fn mqtt(port: u16) -> Mqtt {
-    Mqtt {
+pub fn mqtt(port: u16) -> MqttConfig {
+    MqttConfig {
         host: "127.0.0.1".into(),
         port,
         tls: None,
@@ -27,14 +27,14 @@ pub fn mqtt(port: u16) -> Mqtt {
         user: None,
         password: None,
         commands: Commands::Basic,
-        overrides: Overrides::Keep,
+        overrides: OverridePersistence::Keep,
         retain_snapshots: false,
-        spool: Spool {
+        spool: SpoolConfig {
             events: 1,
             max_age: Duration::from_secs(1),
             max_mb: 1,
         },
-        ha: HomeAssistant {
+        ha: HomeAssistantConfig {
             discovery: Discovery::Off,
             prefix: "homeassistant".into(),
         },
@@ -42,17 +42,17 @@ pub fn mqtt(port: u16) -> Mqtt {
 }
 
 /// A camera of the test source: one look a second, no gate, no mask, no zones.
-pub fn camera(id: &str, prompts: Vec<CameraPrompt>) -> Camera {
-    Camera {
+pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
+    CameraConfig {
         id: CameraId::new(id).expect("an id"),
         enabled: true,
-        source: Source::Test,
+        source: SourceConfig::Test,
         rate_hz: 1.0,
         width: 1280,
         stall: Duration::from_secs(5),
         first_frame: Duration::from_secs(15),
         decode: Decode::All,
-        motion: Motion {
+        motion: MotionConfig {
             on: false,
             threshold: 0.02,
             hold: Duration::from_secs(10),
@@ -66,8 +66,8 @@ pub fn camera(id: &str, prompts: Vec<CameraPrompt>) -> Camera {
 }
 
 /// A prompt that detects what it is called, once a second, and reports everything.
-pub fn prompt(id: &str) -> CameraPrompt {
-    CameraPrompt {
+pub fn prompt(id: &str) -> PromptConfig {
+    PromptConfig {
         id: PromptId::new(id).expect("an id"),
         enabled: true,
         revision: 1,
@@ -78,7 +78,7 @@ pub fn prompt(id: &str) -> CameraPrompt {
         zones: Vec::new(),
         snapshot: false,
         verify: None,
-        events: Events {
+        events: EventConfig {
             confirm: (2, 3),
             end_after: Duration::from_secs(3),
             still_after: Duration::from_secs(30),
@@ -106,14 +106,14 @@ pub fn frame_at(camera: &CameraId, after: Duration) -> Frame {
 }
 
 /// Planes that say that they lie on a device, one behind the other, and count how often they are copied to the host.
-pub struct Elsewhere {
+pub struct FakeDevicePlanes {
     there: Vec<Vec<u8>>,
     here: OnceLock<Vec<Vec<u8>>>,
     copies: AtomicUsize,
     lost: bool,
 }
 
-impl Elsewhere {
+impl FakeDevicePlanes {
     /// These planes.
     pub fn new(planes: Vec<Vec<u8>>) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl Elsewhere {
     }
 }
 
-impl Planes for Elsewhere {
+impl Planes for FakeDevicePlanes {
     fn plane(&self, index: usize) -> &[u8] {
         let copy = || {
             self.copies.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::Anchor;
+use super::WallClockAnchor;
 
 /// A point of the daemon's monotonic time, nanoseconds since its clock was made. It never jumps.
 #[derive(
@@ -128,14 +128,14 @@ pub trait Clock: Send + Sync {
     fn wall(&self) -> WallTime;
 }
 
-/// The machine's clocks. UTC is monotonic time from an [`Anchor`] on, which is read again once a minute: when somebody sets
+/// The machine's clocks. UTC is monotonic time from an [`WallClockAnchor`] on, which is read again once a minute: when somebody sets
 /// the machine's clock, it is logged once, and what we tell the world moves within that minute.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
     /// What it showed at the start.
     origin: Mono,
-    anchor: Mutex<Anchor>,
+    anchor: Mutex<WallClockAnchor>,
 }
 
 impl SystemClock {
@@ -155,7 +155,7 @@ impl SystemClock {
         Self {
             start,
             origin,
-            anchor: Mutex::new(Anchor::new(now, wall)),
+            anchor: Mutex::new(WallClockAnchor::new(now, wall)),
         }
     }
 }

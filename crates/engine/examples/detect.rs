@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: detect PICTURE OBJECT".into());
     };
     let picture = picture_from_image(image::open(path)?)?;
-    let settings = config::Model::of(config::ModelSource::Embedded);
+    let settings = config::ModelSettings::of(config::ModelSource::Embedded);
     let clock = Arc::new(SystemClock::new());
     let (mut engine, _) = Engine::open(&settings, OpenOptions::default(), clock)?;
     match engine.look(Look::still(picture, [Task::Detect { object }])?)? {

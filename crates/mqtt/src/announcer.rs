@@ -13,7 +13,7 @@ use super::{
 };
 use spotter_core::{
     Mono,
-    config::{Camera, Config},
+    config::{CameraConfig, Config},
 };
 
 /// Tells Home Assistant of us, and has the broker forget what is not published any more. Made once, at the start.
@@ -45,7 +45,7 @@ impl Announcer {
         &mut self,
         publisher: &Publisher,
         config: &Config,
-        in_force: &[Camera],
+        in_force: &[CameraConfig],
         gpu: bool,
     ) {
         let records = discovery::records(config, gpu);

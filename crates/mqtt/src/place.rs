@@ -7,7 +7,7 @@ use super::{
     broker::{Settings, TlsError, Trust},
     message::Message,
 };
-use spotter_core::config::{Config, Mqtt};
+use spotter_core::config::{Config, MqttConfig};
 
 /// See the module's documentation.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub struct Place {
 
 impl Place {
     /// As configured. Fails only when the TLS files are no good; blocks to read them.
-    pub fn new(mqtt: &Mqtt, identity: &Identity) -> Result<Self, TlsError> {
+    pub fn new(mqtt: &MqttConfig, identity: &Identity) -> Result<Self, TlsError> {
         let topics = Topics::new(&mqtt.base, &identity.node);
         let settings = Settings {
             host: mqtt.host.clone(),

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     Bounds, BrokerState, Detection, Inbound, Limits, Line, Place, Tally, Topics, Update,
-    broker::{Shared, Task, TlsError},
+    broker::{Shared, Task, TlsError, Trust},
     detection::Latency,
     message::{Message, Rank},
     outbox::Outbox,
@@ -26,7 +26,7 @@ use super::{
 };
 use spotter_core::{
     Clock, EndReason, Event, EventStep, NodeId,
-    config::{self, Mqtt},
+    config::{self, MqttConfig},
 };
 
 /// Listeners that are slower than this many detections lose the oldest.
@@ -129,7 +129,7 @@ impl Publisher {
     ///
     /// Fails only when the TLS files are no good; blocks to read them and the spool.
     pub fn start(
-        mqtt: &Mqtt,
+        mqtt: &MqttConfig,
         state_dir: Option<&Path>,
         identity: &Identity,
         clock: Arc<dyn Clock>,
@@ -202,6 +202,11 @@ impl Publisher {
         Ok((publisher, tokio::spawn(all)))
     }
 
+    /// Reads the TLS files as [`start`](Self::start) would and connects to nothing. Blocks on the disk.
+    pub fn check(mqtt: &MqttConfig) -> Result<(), TlsError> {
+        mqtt.tls.as_ref().map(Trust::read).transpose().map(drop)
+    }
+
     /// Accepts an update. Never waits and never fails: a state is kept until the broker has it, a stream message may be
     /// dropped by the contract's rules and is counted then.
     pub fn publish(&self, update: Update) {
@@ -235,7 +240,7 @@ impl Publisher {
     }
 
     /// From now on keeps so much for a broker that is away.
-    pub fn keep_within(&self, spool: &config::Spool) {
+    pub fn keep_within(&self, spool: &config::SpoolConfig) {
         self.shared.outbox().keep_within(bounds(spool));
         self.spool.keep_within(disk_bytes(spool));
     }
@@ -331,7 +336,7 @@ impl Publisher {
 }
 
 /// The configured bounds. On disk, records of what is done take place too, so less is kept than may lie there.
-fn bounds(spool: &config::Spool) -> Bounds {
+fn bounds(spool: &config::SpoolConfig) -> Bounds {
     Bounds {
         events: spool.events,
         max_age: spool.max_age,
@@ -340,7 +345,7 @@ fn bounds(spool: &config::Spool) -> Bounds {
 }
 
 /// What may lie on the disk.
-fn disk_bytes(spool: &config::Spool) -> u64 {
+fn disk_bytes(spool: &config::SpoolConfig) -> u64 {
     spool.max_mb * 1_000_000
 }
 
@@ -351,7 +356,7 @@ struct Spool {
 }
 
 impl Spool {
-    fn open(path: &Path, spool: &config::Spool) -> Self {
+    fn open(path: &Path, spool: &config::SpoolConfig) -> Self {
         let opened = Folder::open(path).and_then(|folder| Journal::open(folder, disk_bytes(spool)));
         if let Ok((_, found)) = &opened {
             let (waiting, open) = (found.waiting.len(), found.open.len());

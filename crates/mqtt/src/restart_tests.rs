@@ -9,15 +9,15 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::event::tests::event;
-use spotter_core::{SystemClock, config::Mqtt};
+use spotter_core::{SystemClock, config::MqttConfig};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A broker that is not there.
-fn nowhere(events: usize) -> Mqtt {
+fn nowhere(events: usize) -> MqttConfig {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    Mqtt {
-        spool: config::Spool {
+    MqttConfig {
+        spool: config::SpoolConfig {
             events,
             max_age: Duration::from_secs(3600),
             max_mb: 1,
@@ -26,7 +26,7 @@ fn nowhere(events: usize) -> Mqtt {
     }
 }
 
-fn start(mqtt: &Mqtt, state: &Path) -> (Publisher, JoinHandle<()>) {
+fn start(mqtt: &MqttConfig, state: &Path) -> (Publisher, JoinHandle<()>) {
     let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
     let clock = Arc::new(SystemClock::new());
     Publisher::start(mqtt, Some(state), &identity, clock).unwrap()

@@ -21,7 +21,7 @@ use super::{
 };
 use spotter_core::{
     Setting, Task,
-    config::{Camera, CameraPrompt, Config},
+    config::{CameraConfig, Config, PromptConfig},
 };
 
 /// Its name in the state directory.
@@ -172,7 +172,7 @@ fn write(file: &Path, list: &List) -> io::Result<()> {
 }
 
 /// Every topic at which a daemon of this name at its broker, with these cameras and records, has the broker keep something.
-pub fn topics(config: &Config, cameras: &[Camera], records: &[Record]) -> Topicwise {
+pub fn topics(config: &Config, cameras: &[CameraConfig], records: &[Record]) -> Topicwise {
     let topics = &Topics::new(&config.mqtt.base, &config.node.name);
     let of_node = [topics.status(), topics.info(), topics.config()];
     let of_cameras = cameras.iter().flat_map(|camera| of_camera(topics, camera));
@@ -185,7 +185,7 @@ pub fn topics(config: &Config, cameras: &[Camera], records: &[Record]) -> Topicw
     states.chain(records).collect()
 }
 
-fn of_camera(topics: &Topics, camera: &Camera) -> Vec<String> {
+fn of_camera(topics: &Topics, camera: &CameraConfig) -> Vec<String> {
     let id = &camera.id;
     let settings = [
         Setting::Enabled(camera.enabled),
@@ -200,12 +200,12 @@ fn of_camera(topics: &Topics, camera: &Camera) -> Vec<String> {
 }
 
 /// Pictures of events, where the broker keeps them.
-fn pictures(topics: &Topics, camera: &Camera) -> impl Iterator<Item = String> {
+fn pictures(topics: &Topics, camera: &CameraConfig) -> impl Iterator<Item = String> {
     let pictured = camera.prompts.iter().filter(|prompt| prompt.snapshot);
     pictured.map(|prompt| topics.snapshot(&camera.id, &prompt.id))
 }
 
-fn of_prompt(topics: &Topics, camera: &Camera, prompt: &CameraPrompt) -> Vec<String> {
+fn of_prompt(topics: &Topics, camera: &CameraConfig, prompt: &PromptConfig) -> Vec<String> {
     let (of, id) = (&camera.id, &prompt.id);
     let settings = [
         Setting::Text(id.clone(), prompt.task.text().to_owned()),

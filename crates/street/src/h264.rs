@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gstreamer::prelude::*;
 use gstreamer_app::{AppSink, AppSrc};
 
-use spotter_core::{ColourRange, Matrix, Picture, PixelFormat};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat};
 
 /// Why pictures did not come back.
 #[derive(Debug, thiserror::Error)]
@@ -237,7 +237,7 @@ impl Decoded {
         let (u, v) = chroma.split_at(chroma.len() / 2);
         let planes = Arc::new(vec![luma.to_vec(), u.to_vec(), v.to_vec()]);
         let strides = [width, width / 2, width / 2];
-        let colour = (Matrix::Bt601, ColourRange::Limited);
+        let colour = (ColourMatrix::Bt601, ColourRange::Limited);
         Picture::new(PixelFormat::I420, (width, height), strides, colour, planes)
             .map_err(|e| broken(&e.to_string()))
     }

@@ -117,7 +117,7 @@ mod tests {
         Street, draw_i420,
         h264::{Encoding, through_h264},
     };
-    use spotter_core::{ColourRange, Matrix};
+    use spotter_core::{ColourMatrix, ColourRange};
 
     const NOW: WallTime = WallTime::from_unix_millis(1_787_393_730_123);
 
@@ -126,7 +126,7 @@ mod tests {
         let (u, v) = chroma.split_at(chroma.len() / 2);
         let planes = vec![luma.to_vec(), u.to_vec(), v.to_vec()];
         let half = width.div_ceil(2);
-        let colour = (Matrix::Bt601, ColourRange::Limited);
+        let colour = (ColourMatrix::Bt601, ColourRange::Limited);
         let strides = [width, half, half];
         Picture::new(
             PixelFormat::I420,

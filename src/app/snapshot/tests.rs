@@ -2,7 +2,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg32;
 
 use super::*;
-use spotter_core::{NormBox, NormPoint, testing::Elsewhere};
+use spotter_core::{NormBox, NormPoint, testing::FakeDevicePlanes};
 
 fn grey(width: usize, height: usize) -> Picture {
     Picture::from_rgb(width, height, vec![128; width * height * 3]).unwrap()
@@ -21,11 +21,11 @@ fn decoded(jpeg: &[u8]) -> RgbImage {
     image.expect("a JPEG").into_rgb8()
 }
 
-fn box_at(x0: f64, y0: f64, x1: f64, y1: f64) -> Place {
-    Place::Box(NormBox { x0, y0, x1, y1 })
+fn box_at(x0: f64, y0: f64, x1: f64, y1: f64) -> Location {
+    Location::Box(NormBox { x0, y0, x1, y1 })
 }
 
-fn silent(place: Place) -> Mark {
+fn silent(place: Location) -> Mark {
     Mark {
         place,
         words: String::new(),
@@ -57,7 +57,7 @@ fn a_box_is_drawn_where_it_is_and_nowhere_else() {
 
 #[test]
 fn a_point_has_its_ring() {
-    let place = Place::Point(NormPoint { x: 0.5, y: 0.5 });
+    let place = Location::Point(NormPoint { x: 0.5, y: 0.5 });
     let image = decoded(&jpeg(&grey(640, 360), &[silent(place)]).unwrap());
     assert!(drawn_at(&image, 326, 180) > 60);
     assert!(drawn_at(&image, 320, 180) < 40, "what it is about is seen");
@@ -126,9 +126,12 @@ fn what_is_masked_stays_black_and_what_cannot_be_fetched_is_told() {
     let dark = (0..640).all(|x| image.get_pixel(x, 50).0.iter().all(|&value| value < 8));
     assert!(dark);
 
-    let planes = std::sync::Arc::new(Elsewhere::new(vec![vec![90; 16 * 16], vec![128; 16 * 8]]));
+    let planes = std::sync::Arc::new(FakeDevicePlanes::new(vec![
+        vec![90; 16 * 16],
+        vec![128; 16 * 8],
+    ]));
     let colour = (
-        spotter_core::Matrix::Bt709,
+        spotter_core::ColourMatrix::Bt709,
         spotter_core::ColourRange::Limited,
     );
     let format = spotter_core::PixelFormat::Nv12;

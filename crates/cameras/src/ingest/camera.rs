@@ -26,8 +26,8 @@ use super::{
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
 use spotter_core::{
-    Clock, Mono, Repeats, WallTime,
-    config::{Camera, Source as Origin},
+    Clock, LogThrottle, Mono, WallTime,
+    config::{CameraConfig, SourceConfig as Origin},
 };
 
 /// A pipeline that did not end by then is left behind.
@@ -74,7 +74,7 @@ impl CameraHandle {
 
     /// The camera is to be reached and decoded as configured here from now on: the old connection is ended first. Its id and
     /// where its frames go stay.
-    pub async fn change(&self, camera: &Camera, device: Option<DeviceMap>) {
+    pub async fn change(&self, camera: &CameraConfig, device: Option<DeviceMap>) {
         let opener = Arc::new(GstOpener::new(camera.clone(), device));
         let stream = Stream::new(opener, camera);
         let _ = self.orders.send(Order::Change(Box::new(stream))).await;
@@ -91,7 +91,7 @@ impl CameraHandle {
 /// Starts a camera for ever. Needs a tokio runtime. `sink` gets every good frame, in GStreamer's thread. With a `device`,
 /// frames that are decoded on a GPU stay there.
 pub fn spawn(
-    camera: Camera,
+    camera: CameraConfig,
     clock: Arc<dyn Clock>,
     sink: FrameSink,
     device: Option<DeviceMap>,
@@ -103,7 +103,7 @@ pub fn spawn(
 /// As [`spawn`], with sources of one's own.
 pub fn spawn_with(
     opener: Arc<dyn Opener>,
-    camera: &Camera,
+    camera: &CameraConfig,
     clock: Arc<dyn Clock>,
     sink: FrameSink,
 ) -> CameraHandle {
@@ -150,7 +150,7 @@ pub fn spawn_with(
         last: Progress::default(),
         totals: Totals::default(),
         since,
-        failures: Repeats::default(),
+        failures: LogThrottle::default(),
         silent: true,
         reports,
     };
@@ -199,7 +199,7 @@ pub(super) fn stuck(what: &str) -> Failure {
 }
 
 impl Stream {
-    fn new(opener: Arc<dyn Opener>, camera: &Camera) -> Self {
+    fn new(opener: Arc<dyn Opener>, camera: &CameraConfig) -> Self {
         let policy = Policy {
             first_frame: camera.first_frame,
             stall: camera.stall,
@@ -239,7 +239,7 @@ struct Life {
     last: Progress,
     totals: Totals,
     since: WallTime,
-    failures: Repeats<Fault>,
+    failures: LogThrottle<Fault>,
     /// The last log line did not say that it streams.
     silent: bool,
     reports: watch::Sender<Health>,
@@ -391,7 +391,7 @@ impl Life {
         if let Some(failure) = self.session.failure()
             && self.session.attempts() > attempts_before
         {
-            if let Some(untold) = self.failures.tell(failure.fault, now) {
+            if let Some(untold) = self.failures.admit(failure.fault, now) {
                 let untold = (untold > 0).then_some(untold);
                 let retry = self.session.next_retry();
                 let retry_s = retry.map_or(0.0, |due| tenths(due.since(now)));

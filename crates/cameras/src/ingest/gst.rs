@@ -29,7 +29,7 @@ use super::{
     source::{Opener, Outlet, Progress, Source, SourceEvent},
     template::{Value, fill},
 };
-use spotter_core::config::{Camera, Source as Origin};
+use spotter_core::config::{CameraConfig, SourceConfig as Origin};
 
 pub use picture::DeviceMap;
 pub(super) use picture::picture_from_sample;
@@ -48,14 +48,14 @@ pub fn init() -> Result<(), Failure> {
 
 /// Makes the pipelines of one camera.
 pub struct GstOpener {
-    camera: Camera,
+    camera: CameraConfig,
     device: Option<DeviceMap>,
     lasting: Arc<Lasting>,
 }
 
 impl GstOpener {
     /// For the camera as configured. Does nothing yet. With a `device`, frames stay on the GPU where they are decoded there.
-    pub fn new(camera: Camera, device: Option<DeviceMap>) -> Self {
+    pub fn new(camera: CameraConfig, device: Option<DeviceMap>) -> Self {
         Self {
             camera,
             device,
@@ -65,7 +65,7 @@ impl GstOpener {
 
     /// With decoders of one's own.
     #[cfg(test)]
-    pub fn with_decoders(camera: Camera, candidates: decoder::Candidates) -> Self {
+    pub fn with_decoders(camera: CameraConfig, candidates: decoder::Candidates) -> Self {
         let decoders = decoder::Decoders::of(candidates);
         Self {
             lasting: Arc::new(Lasting::of(decoders)),

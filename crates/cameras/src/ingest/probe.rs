@@ -19,7 +19,7 @@ use super::{
 };
 use spotter_core::{
     Clock,
-    config::{Camera, Source as Origin},
+    config::{CameraConfig, SourceConfig as Origin},
 };
 
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
@@ -49,7 +49,7 @@ pub struct ProbeReport {
 /// Connects once, watches for some seconds (at most `first_frame` plus fifteen), and says goodbye. Needs a tokio runtime.
 /// `sink` gets every good frame, in GStreamer's thread.
 pub async fn probe(
-    camera: &Camera,
+    camera: &CameraConfig,
     clock: Arc<dyn Clock>,
     sink: FrameSink,
 ) -> Result<ProbeReport, Failure> {

@@ -1,6 +1,6 @@
 //! The motion gate: frames of a quiet scene are not worth a look.
 
-use spotter_core::{Mono, config::Motion};
+use spotter_core::{Mono, config::MotionConfig};
 
 /// What the gate says about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +20,14 @@ pub enum Verdict {
 /// Memory of one camera's gate.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
-    rules: Motion,
+    rules: MotionConfig,
     moved: Option<Mono>,
     looked: Option<Mono>,
 }
 
 impl Gate {
     /// A gate that has seen nothing: its first frame passes.
-    pub fn new(rules: Motion) -> Self {
+    pub fn new(rules: MotionConfig) -> Self {
         Self {
             rules,
             moved: None,
@@ -36,7 +36,7 @@ impl Gate {
     }
 
     /// Other rules from now on; what moved when is remembered.
-    pub fn set_rules(&mut self, rules: Motion) {
+    pub fn set_rules(&mut self, rules: MotionConfig) {
         self.rules = rules;
     }
 
@@ -91,8 +91,8 @@ mod tests {
         Mono::default().after(Duration::from_secs(seconds))
     }
 
-    fn rules(on: bool) -> Motion {
-        Motion {
+    fn rules(on: bool) -> MotionConfig {
+        MotionConfig {
             on,
             threshold: 0.02,
             hold: Duration::from_secs(10),

@@ -14,7 +14,7 @@ use super::{
 };
 use spotter_core::{
     CameraId, Frame, FrameEnd, Look, Mono, Prompt,
-    config::{Camera, CameraPrompt},
+    config::{CameraConfig, PromptConfig},
 };
 
 /// A camera's frames, between ingest's thread and the engine that has the camera.
@@ -39,7 +39,7 @@ struct Judge {
 
 impl Lane {
     /// A camera that no engine has yet.
-    pub fn new(camera: &Camera) -> Self {
+    pub fn new(camera: &CameraConfig) -> Self {
         Self {
             camera: camera.id.clone(),
             slot: Mutex::new(Slot::new(camera.rate_hz, asked(camera))),
@@ -49,7 +49,7 @@ impl Lane {
     }
 
     /// The camera is as it is there from now on.
-    pub fn change(&self, camera: &Camera) {
+    pub fn change(&self, camera: &CameraConfig) {
         let unneeded = self.slot().change(camera.rate_hz, asked(camera));
         drop(unneeded);
         lock(&self.judge).change(camera);
@@ -122,9 +122,9 @@ impl Lane {
 }
 
 /// The prompts that are asked, with their looks a second.
-fn asked(camera: &Camera) -> Vec<(Arc<Prompt>, f64)> {
+fn asked(camera: &CameraConfig) -> Vec<(Arc<Prompt>, f64)> {
     let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
-    let asked = enabled.map(|p: &CameraPrompt| {
+    let asked = enabled.map(|p: &PromptConfig| {
         let prompt = Prompt {
             id: p.id.clone(),
             revision: p.revision,
@@ -136,7 +136,7 @@ fn asked(camera: &Camera) -> Vec<(Arc<Prompt>, f64)> {
 }
 
 impl Judge {
-    fn new(camera: &Camera) -> Self {
+    fn new(camera: &CameraConfig) -> Self {
         let mask = Mask::new(&camera.mask);
         Self {
             gate: Gate::new(camera.motion),
@@ -147,7 +147,7 @@ impl Judge {
     }
 
     /// Another mask makes another picture, with which the last one is not compared.
-    fn change(&mut self, camera: &Camera) {
+    fn change(&mut self, camera: &CameraConfig) {
         self.gate.set_rules(camera.motion);
         let mask = Mask::new(&camera.mask);
         if mask != self.mask {

@@ -94,7 +94,7 @@ fn black(picture: &Picture, plane: usize) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::Matrix;
+    use spotter_core::ColourMatrix;
 
     /// The upper half of the picture.
     fn sky() -> Mask {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn yuv(format: PixelFormat, planes: Vec<Vec<u8>>, strides: [usize; 3]) -> Picture {
-        let colour = (Matrix::Bt709, ColourRange::Limited);
+        let colour = (ColourMatrix::Bt709, ColourRange::Limited);
         Picture::new(format, (4, 4), strides, colour, Arc::new(planes)).unwrap()
     }
 
@@ -146,7 +146,7 @@ mod tests {
         let painted = sky().paint(&original);
         assert_eq!(plane(&painted, 1, 2), [128, 128, 90, 90]);
         assert_eq!(plane(&painted, 2, 2), [128, 128, 30, 30]);
-        assert_eq!(painted.matrix(), Matrix::Bt709);
+        assert_eq!(painted.matrix(), ColourMatrix::Bt709);
     }
 
     #[test]

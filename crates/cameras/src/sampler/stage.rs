@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::{lane::Lane, limits::TimeLimits, lock, share::Share};
 use spotter_core::{
-    Books, CameraId, Clock, Frame, FrameEnd, Outcome, Prompt, PromptId, SinceLast, config::Camera,
+    CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
+    config::CameraConfig,
 };
 
 /// All cameras, whichever engine has them. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
@@ -23,12 +24,12 @@ struct Gone {
     /// Those of which a look may be under way.
     lanes: Vec<Arc<Lane>>,
     /// All others together.
-    books: Books,
+    books: FrameCounters,
 }
 
 impl Sampler {
     /// For these cameras, which no engine has yet.
-    pub fn new(cameras: &[Camera], clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn new(cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Arc<Self> {
         let lane = |camera| Arc::new(Lane::new(camera));
         Arc::new(Self {
             lanes: RwLock::new(cameras.iter().map(lane).collect()),
@@ -52,7 +53,7 @@ impl Sampler {
 
     /// These are the cameras from now on, as they are now. One that was there before keeps its books, its sink, its engine, and
     /// the pace of what did not change. Looks under way at cameras that are gone still end in their books.
-    pub fn change(&self, cameras: &[Camera]) {
+    pub fn change(&self, cameras: &[CameraConfig]) {
         let before = self.lanes();
         let mut gone = lock(&self.gone);
         let mut known: Vec<Arc<Lane>> = before.iter().cloned().collect();
@@ -123,13 +124,15 @@ impl Sampler {
 
     /// What a prompt lost since this was last asked. Ask when a message of the prompt is made, it counts from zero
     /// again.
-    pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SinceLast {
+    pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SkippedSinceLast {
         let lane = self.lane(camera);
-        lane.map_or_else(SinceLast::default, |l| l.slot().take_since_last(prompt))
+        lane.map_or_else(SkippedSinceLast::default, |l| {
+            l.slot().take_since_last(prompt)
+        })
     }
 
     /// The books of all cameras together that were taken away.
-    pub fn books_of_gone(&self) -> Books {
+    pub fn books_of_gone(&self) -> FrameCounters {
         let gone = lock(&self.gone);
         let mut books = gone.books;
         for lane in &gone.lanes {
@@ -139,7 +142,7 @@ impl Sampler {
     }
 
     /// The books of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
-    pub fn books(&self) -> Vec<(CameraId, Books)> {
+    pub fn books(&self) -> Vec<(CameraId, FrameCounters)> {
         let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.slot().books());
         self.lanes().iter().map(entry).collect()
     }

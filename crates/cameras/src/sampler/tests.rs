@@ -17,9 +17,9 @@ use super::{
     *,
 };
 use spotter_core::{
-    Books, CameraId, Clock, ColourRange, Frame, FrameTimes, Look, ManualClock, Matrix, Mono,
-    Outcome, Picture, PixelFormat, Prompt, PromptId, SinceLast, WallTime,
-    config::{Camera, CameraPrompt},
+    CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, FrameTimes, Look,
+    ManualClock, Mono, Outcome, Picture, PixelFormat, Prompt, PromptId, SkippedSinceLast, WallTime,
+    config::{CameraConfig, PromptConfig},
 };
 
 const BUDGET: Duration = Duration::from_millis(250);
@@ -34,18 +34,18 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn camera(id: &str, rate_hz: f64, prompts: &[(&str, f64)]) -> Camera {
-    let prompt = |&(id, rate_hz): &(&str, f64)| CameraPrompt {
+fn camera(id: &str, rate_hz: f64, prompts: &[(&str, f64)]) -> CameraConfig {
+    let prompt = |&(id, rate_hz): &(&str, f64)| PromptConfig {
         rate_hz,
         ..spotter_core::testing::prompt(id)
     };
-    Camera {
+    CameraConfig {
         rate_hz,
         ..spotter_core::testing::camera(id, prompts.iter().map(prompt).collect())
     }
 }
 
-fn ids(cameras: &[Camera]) -> Vec<CameraId> {
+fn ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
     cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 
@@ -59,7 +59,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(cameras: &[Camera]) -> Self {
+    fn new(cameras: &[CameraConfig]) -> Self {
         let clock = ManualClock::default();
         clock.advance(Duration::from_secs(1000));
         let sampler = Sampler::new(cameras, Arc::new(clock.clone()));
@@ -86,7 +86,7 @@ impl Bench {
     }
 
     /// As when the app hears of other cameras.
-    fn change(&self, cameras: &[Camera]) {
+    fn change(&self, cameras: &[CameraConfig]) {
         self.sampler.change(cameras);
         self.sampler.seat(&self.share, &ids(cameras));
     }
@@ -121,19 +121,19 @@ impl Bench {
     }
 
     /// An NV12 picture of 2 x 2 pixels.
-    fn put_picture(&mut self, camera: usize, planes: Arc<spotter_core::testing::Elsewhere>) {
+    fn put_picture(&mut self, camera: usize, planes: Arc<spotter_core::testing::FakeDevicePlanes>) {
         let mut frame = self.frame(camera, ms(20), 0);
         let (size, strides) = ((2, 2), [2, 2, 0]);
-        let colour = (Matrix::Bt709, ColourRange::Limited);
+        let colour = (ColourMatrix::Bt709, ColourRange::Limited);
         frame.picture = Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap();
         self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
     }
 
-    fn books(&self, camera: usize) -> Books {
+    fn books(&self, camera: usize) -> FrameCounters {
         self.sampler.books()[camera].1
     }
 
-    fn since_last(&self, camera: usize, prompt: &str) -> SinceLast {
+    fn since_last(&self, camera: usize, prompt: &str) -> SkippedSinceLast {
         let prompt = PromptId::new(prompt).unwrap();
         self.sampler.take_since_last(&self.cameras[camera], &prompt)
     }
@@ -166,22 +166,22 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
     assert_eq!(look.answer_by, received.after(BUDGET + 4 * MEASURED));
     assert!(bench.share.try_next().is_none());
     bench.put(0);
-    let expected = Books {
+    let expected = FrameCounters {
         arrived: 4,
         replaced: 2,
         skipped: 1,
         in_flight: 1,
-        ..Books::default()
+        ..FrameCounters::default()
     };
     assert_eq!(bench.books(0), expected);
     bench.answer(look);
     assert_eq!((bench.books(0).looked, bench.books(0).in_flight), (1, 0));
-    let busy = SinceLast {
+    let busy = SkippedSinceLast {
         busy: 2,
-        ..SinceLast::default()
+        ..SkippedSinceLast::default()
     };
     assert_eq!(bench.since_last(0, "parcel"), busy);
-    assert_eq!(bench.since_last(0, "parcel"), SinceLast::default());
+    assert_eq!(bench.since_last(0, "parcel"), SkippedSinceLast::default());
     assert_eq!(bench.since_last(0, "person"), busy);
 }
 
@@ -258,7 +258,7 @@ fn a_picture_on_a_device_stays_there_unless_a_gate_or_a_mask_reads_it() {
     // Copies to the host; whether the engine finds the picture on the device.
     for (camera, copies, on_device) in [(plain, 0, true), (gated, 1, true), (masked, 1, false)] {
         let mut bench = Bench::new(&[camera]);
-        let planes = Arc::new(spotter_core::testing::Elsewhere::new(vec![
+        let planes = Arc::new(spotter_core::testing::FakeDevicePlanes::new(vec![
             vec![200; 4],
             vec![128; 2],
         ]));
@@ -279,7 +279,7 @@ fn a_picture_that_cannot_be_read_is_no_black_one_for_the_model() {
     let plain = camera("plain", 1.0, &[("person", 1.0)]);
     let mut bench = Bench::new(&[masked, plain]);
     let lost = || {
-        Arc::new(spotter_core::testing::Elsewhere::lost(vec![
+        Arc::new(spotter_core::testing::FakeDevicePlanes::lost(vec![
             vec![200; 4],
             vec![128; 2],
         ]))
@@ -377,7 +377,7 @@ fn threads_lose_no_frame() {
 /// Cameras with these frame intervals (ms) and rates, an engine that takes `service_ms` for a look, for `seconds`.
 /// Returns when each camera was looked at, and checks what must hold at each moment.
 fn simulate(cameras: &[(u64, f64)], service_ms: u64, seconds: u64) -> Vec<Vec<Mono>> {
-    let configs: Vec<Camera> = (cameras.iter().enumerate())
+    let configs: Vec<CameraConfig> = (cameras.iter().enumerate())
         .map(|(i, &(_, rate))| camera(&format!("c{i}"), rate, &[("person", rate)]))
         .collect();
     let mut bench = Bench::new(&configs);

@@ -30,7 +30,7 @@ pub(super) fn camera(text: &str) -> Result<CameraUrl, String> {
         scheme @ ("rtsp" | "rtsps") => {
             host(&url)?;
             if url.fragment().is_some() {
-                return Err("holds \"#\", which cuts a URL short; write it as %23".to_owned());
+                return Err("contains \"#\", which ends a URL; write it as %23".to_owned());
             }
             let (url, secure) = (text.to_owned(), scheme == "rtsps");
             Ok(CameraUrl::Rtsp { url, secure })
@@ -40,7 +40,7 @@ pub(super) fn camera(text: &str) -> Result<CameraUrl, String> {
                 None => false,
                 Some("loop") => true,
                 Some(_) => {
-                    return Err("file URLs take ?loop and nothing else after the path".to_owned());
+                    return Err("file URLs accept only ?loop after the path".to_owned());
                 }
             };
             let slashes = "file URLs need three slashes: file:///path/to/video.mp4";
@@ -54,9 +54,9 @@ pub(super) fn camera(text: &str) -> Result<CameraUrl, String> {
             _ => Err("usb URLs name a device node: usb:///dev/video0".to_owned()),
         },
         "test" if text == "test://" => Ok(CameraUrl::Test),
-        "test" => Err("the test picture has no settings; write test://".to_owned()),
+        "test" => Err("the test source has no settings; write test://".to_owned()),
         scheme => Err(format!(
-            "scheme {scheme:?} is not supported here; {CAMERA_SCHEMES}"
+            "scheme {scheme:?} is not supported; use one of {CAMERA_SCHEMES}"
         )),
     }
 }
@@ -78,12 +78,12 @@ pub(super) fn broker(text: &str) -> Result<BrokerUrl, String> {
         "mqtts" => true,
         scheme => {
             return Err(format!(
-                "scheme {scheme:?} is not supported here; {BROKER_SCHEMES}"
+                "scheme {scheme:?} is not supported; use one of {BROKER_SCHEMES}"
             ));
         }
     };
     if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
-        return Err("has something after the port; write mqtt://HOST:PORT".to_owned());
+        return Err("has text after the port; write mqtt://HOST:PORT".to_owned());
     }
     Ok(BrokerUrl {
         host: host(&url)?,
@@ -98,10 +98,10 @@ pub(super) fn broker(text: &str) -> Result<BrokerUrl, String> {
 /// parses, and the login hides in what looks like the path.
 fn parse(text: &str, schemes: &str) -> Result<Url, String> {
     if text.contains('@') {
-        return Err("holds a user name or password; use \"user\" and \"password\"".to_owned());
+        return Err("contains a user name or password; use \"user\" and \"password\"".to_owned());
     }
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err("holds a space or a control character".to_owned());
+        return Err("contains a space or a control character".to_owned());
     }
     Url::parse(text).map_err(|error| match error {
         url::ParseError::RelativeUrlWithoutBase => {
@@ -114,7 +114,7 @@ fn parse(text: &str, schemes: &str) -> Result<Url, String> {
 /// The host name or address, without the brackets of IPv6.
 fn host(url: &Url) -> Result<String, String> {
     if url.port() == Some(0) {
-        return Err("port 0 cannot be connected to".to_owned());
+        return Err("port 0 is not a valid port".to_owned());
     }
     match url.host() {
         Some(Host::Domain("")) | None => Err("has no host".to_owned()),
@@ -163,14 +163,14 @@ mod tests {
 
     #[test]
     fn mistakes_are_named_and_values_are_not_shown() {
-        let login = "holds a user name or password; use \"user\" and \"password\"";
+        let login = "contains a user name or password; use \"user\" and \"password\"";
         for (text, part) in [
             ("rtsp://admin:canary@192.0.2.1/", login),
             ("rtsp://admin:1#canary@192.0.2.1/", login),
             ("rtsp://canary@192.0.2.1/", login),
             (
                 "http://192.0.2.1/canary",
-                "scheme \"http\" is not supported here; rtsp, rtsps, file",
+                "scheme \"http\" is not supported; use one of rtsp, rtsps, file",
             ),
             (
                 "192.0.2.1/canary",
@@ -182,8 +182,8 @@ mod tests {
                 "is not a URL: invalid port number",
             ),
             ("rtsp://host:0/canary", "port 0"),
-            ("rtsp://host/#canary", "holds \"#\""),
-            ("rtsp://host/a canary", "holds a space"),
+            ("rtsp://host/#canary", "contains \"#\""),
+            ("rtsp://host/a canary", "contains a space"),
             ("file://canary.mp4", "three slashes"),
             ("file:///a.mp4?canary", "?loop"),
             ("usb:///home/canary", "usb:///dev/video0"),
@@ -199,7 +199,7 @@ mod tests {
             ("mqtt://user:canary@host", login),
             (
                 "tcp://host",
-                "scheme \"tcp\" is not supported here; mqtt, mqtts",
+                "scheme \"tcp\" is not supported; use one of mqtt, mqtts",
             ),
             (
                 "broker.local",

@@ -1,16 +1,20 @@
 //! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
 
-use super::{Camera, CameraTls, Config, Device, FramePlace, Source};
+use super::{CameraConfig, CameraTls, Config, DevicePreference, FramePlace, SourceConfig};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
-pub fn asked_prompt_frames_hz(cameras: &[Camera]) -> f64 {
+pub fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
     let prompts = cameras.iter().flat_map(|camera| &camera.prompts);
     prompts.map(|prompt| prompt.rate_hz).sum()
 }
 
 /// A warning when the cameras ask for more than the machine did at its last measurement. `machine` is `GPU` or `CPU`;
 /// both rates are prompt-frames a second.
-pub fn impossible_load(cameras: &[Camera], machine: &str, measured_hz: f64) -> Option<String> {
+pub fn impossible_load(
+    cameras: &[CameraConfig],
+    machine: &str,
+    measured_hz: f64,
+) -> Option<String> {
     let asked_hz = asked_prompt_frames_hz(cameras);
     let count = match cameras.len() {
         1 => "1 camera asks".to_owned(),
@@ -19,7 +23,7 @@ pub fn impossible_load(cameras: &[Camera], machine: &str, measured_hz: f64) -> O
     (asked_hz > measured_hz).then(|| {
         let (asked, measured) = (shown(asked_hz), shown(measured_hz));
         format!(
-            "{count} for {asked} prompt-frames/s; this {machine} measured {measured}/s at last start; \
+            "{count} for {asked} prompt-frames/s; this {machine} measured {measured}/s at the last start; \
              frames will be dropped"
         )
     })
@@ -31,7 +35,9 @@ pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<St
     // Cameras keep their distance only roughly.
     (key_frame_distance_s > needed_s * 1.05).then(|| {
         let (rate, needed, sent) = (shown(rate_hz), shown(needed_s), shown(key_frame_distance_s));
-        format!("rate {rate} needs a key frame every {needed} s, camera sends one every {sent} s")
+        format!(
+            "rate {rate} needs a key frame every {needed} s, the camera sends one every {sent} s"
+        )
     })
 }
 
@@ -39,7 +45,7 @@ pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<St
 pub fn insecure_features(config: &Config) -> Vec<String> {
     let broker = config.mqtt.tls.as_ref().is_some_and(|tls| tls.insecure);
     let broker = broker.then(|| "insecure_tls:mqtt".to_owned());
-    let is_insecure = |camera: &&Camera| matches!(&camera.source, Source::Rtsp { tls, .. } if *tls == CameraTls::Insecure);
+    let is_insecure = |camera: &&CameraConfig| matches!(&camera.source, SourceConfig::Rtsp { tls, .. } if *tls == CameraTls::Insecure);
     let cameras = config.cameras.iter().filter(is_insecure);
     let cameras = cameras.map(|camera| format!("insecure_tls:cam/{}", camera.id));
     broker.into_iter().chain(cameras).collect()
@@ -49,9 +55,9 @@ pub fn insecure_features(config: &Config) -> Vec<String> {
 pub fn idle_gpus(config: &Config) -> Option<String> {
     let (gpus, cameras) = (config.model.gpus.len(), config.cameras.len());
     let used = &config.model.gpus[..cameras.min(gpus)];
-    (gpus > cameras && config.model.device != Device::Cpu).then(|| {
+    (gpus > cameras && config.model.device != DevicePreference::Cpu).then(|| {
         format!(
-            "model.gpus: {gpus} GPUs, but cameras: {cameras}; a camera stays with one GPU, so only {used:?} is used"
+            "model.gpus: {gpus} GPUs, but cameras: {cameras}; a camera uses one GPU, so only {used:?} is used"
         )
     })
 }
@@ -61,7 +67,7 @@ pub fn idle_gpus(config: &Config) -> Option<String> {
 pub fn without_effect(config: &Config) -> Option<String> {
     let model = &config.model;
     let engines = model.gpus.len().min(config.cameras.len());
-    let wanted = model.frames == FramePlace::Gpu && model.device != Device::Cpu;
+    let wanted = model.frames == FramePlace::Gpu && model.device != DevicePreference::Cpu;
     (wanted && engines > 1).then(|| {
         "model.frames: \"gpu\" has no effect with several GPUs in model.gpus, whose engines are processes of their own; \
          frames come to the host"

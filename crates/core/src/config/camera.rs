@@ -1,26 +1,27 @@
 //! `[camera.*]` with its zones and prompts, and `[defaults]`, which fills in what a camera does not say.
 
 use super::{
-    Camera, CameraPrompt, CameraTls, Decode, Events, Motion, Schedule, Source, Transport, Zone,
-    ZonePoint,
+    CameraConfig, CameraTls, Decode, EventConfig, MotionConfig, PromptConfig, SourceConfig,
+    Transport, WeeklySchedule, ZoneConfig,
     address::{self, CameraUrl},
     choices, defaults as d,
+    keys::{self, Key, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
-    reader::{Reader, Value},
+    reader::{ConfigValue, Reader},
     schedule::schedule,
     sections::{INSECURE, login},
 };
 use crate::{CameraId, PromptId, Task, ZoneId};
 
 /// All cameras in the order of the file. `[defaults]` is read on the way.
-pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<Camera> {
-    let mut settings = Settings::default();
-    if let Some(mut table) = root.table("defaults") {
-        settings = Settings::read(&mut table, &settings);
+pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
+    let mut settings = CameraDefaults::default();
+    if let Some(mut table) = root.table(&keys::root::DEFAULTS) {
+        settings = CameraDefaults::read(&mut table, &settings);
         table.finish();
     }
-    let tables = root.tables("camera", CameraId::new);
+    let tables = root.tables(&keys::root::CAMERA, CameraId::new);
     if tables.is_empty() {
         root.missing(
             &["camera"],
@@ -33,35 +34,35 @@ pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<Camera> {
 
 /// What `[defaults]` and `[camera.*]` have in common.
 #[derive(Clone)]
-struct Settings {
+struct CameraDefaults {
     rate_hz: f64,
     width: u32,
     transport: Transport,
     stall: std::time::Duration,
     first_frame: std::time::Duration,
     decode: Decode,
-    motion: Motion,
-    schedule: Option<Schedule>,
-    events: Events,
+    motion: MotionConfig,
+    schedule: Option<WeeklySchedule>,
+    events: EventConfig,
 }
 
-impl Default for Settings {
+impl Default for CameraDefaults {
     fn default() -> Self {
         Self {
             rate_hz: d::RATE_HZ,
             width: d::WIDTH as u32,
-            transport: Transport::Tcp,
+            transport: d::TRANSPORT,
             stall: d::STALL,
             first_frame: d::FIRST_FRAME,
-            decode: Decode::All,
-            motion: Motion {
+            decode: d::DECODE,
+            motion: MotionConfig {
                 on: false,
                 threshold: d::MOTION_THRESHOLD,
                 hold: d::MOTION_HOLD,
                 at_least_every: d::MOTION_AT_LEAST_EVERY,
             },
             schedule: None,
-            events: Events {
+            events: EventConfig {
                 confirm: d::CONFIRM,
                 end_after: d::END_AFTER,
                 still_after: d::STILL_AFTER,
@@ -70,24 +71,16 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl CameraDefaults {
     /// The settings of a table; `base` where it says nothing.
     fn read(table: &mut Reader<'_>, base: &Self) -> Self {
-        let rate_hz = table.get("rate").and_then(|v| v.number(d::RATE_HZ_RANGE));
-        let width = table.get("width").and_then(|v| v.whole(d::WIDTH_RANGE));
-        let transports = [
-            ("tcp", Transport::Tcp),
-            ("udp", Transport::Udp),
-            ("auto", Transport::Auto),
-        ];
-        let transport = table.get("transport").and_then(|v| v.choice(&transports));
-        let stall = table.get("stall").and_then(|v| v.duration(d::STALL_RANGE));
-        let first_frame = table
-            .get("first_frame")
-            .and_then(|v| v.duration(d::FIRST_FRAME_RANGE));
-        let decodes = [("all", Decode::All), ("keyframes", Decode::KeyFrames)];
-        let decode = table.get("decode").and_then(|v| v.choice(&decodes));
-        let schedule = table.get("schedule").and_then(|v| v.parsed(schedule));
+        let rate_hz = table.read(&settings::RATE);
+        let width = table.read(&settings::WIDTH);
+        let transport = table.read(&settings::TRANSPORT);
+        let stall = table.read(&settings::STALL);
+        let first_frame = table.read(&settings::FIRST_FRAME);
+        let decode = table.read(&settings::DECODE);
+        let schedule = table.parsed(&settings::SCHEDULE, schedule);
         Self {
             rate_hz: rate_hz.unwrap_or(base.rate_hz),
             width: width.map_or(base.width, |width| width as u32),
@@ -95,9 +88,9 @@ impl Settings {
             stall: stall.unwrap_or(base.stall),
             first_frame: first_frame.unwrap_or(base.first_frame),
             decode: decode.unwrap_or(base.decode),
-            motion: motion(table.table("motion"), base.motion),
+            motion: motion(table.table(&settings::MOTION), base.motion),
             schedule: schedule.or_else(|| base.schedule.clone()),
-            events: events(table.table("events"), base.events),
+            events: events(table.table(&settings::EVENTS), base.events),
         }
     }
 }
@@ -106,18 +99,18 @@ fn camera(
     scope: &Scope<'_>,
     id: CameraId,
     mut table: Reader<'_>,
-    base: &Settings,
-) -> Option<Camera> {
-    let settings = Settings::read(&mut table, base);
+    base: &CameraDefaults,
+) -> Option<CameraConfig> {
+    let settings = CameraDefaults::read(&mut table, base);
     let source = source(scope, &mut table, settings.transport);
     let mask = table
-        .get("mask")
+        .get(&keys::camera::MASK)
         .and_then(|value| value.list())
         .unwrap_or_default();
     let mask = mask.iter().filter_map(corners).collect();
-    let zones = table.tables("zone", ZoneId::new).into_iter();
-    let zones: Vec<Zone> = zones.map(|(id, table)| zone(id, table)).collect();
-    let prompts = table.tables("prompt", PromptId::new);
+    let zones = table.tables(&keys::camera::ZONE, ZoneId::new).into_iter();
+    let zones: Vec<ZoneConfig> = zones.map(|(id, table)| zone(id, table)).collect();
+    let prompts = table.tables(&keys::camera::PROMPT, PromptId::new);
     if prompts.is_empty() {
         let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
         table.missing(&["prompt"], format!("no prompt; add {example}"));
@@ -131,7 +124,7 @@ fn camera(
     };
     let read = |(id, table)| prompt(id, table, &surroundings);
     let prompts = prompts.into_iter().filter_map(read).collect();
-    Some(Camera {
+    Some(CameraConfig {
         id,
         enabled: true,
         source: source?,
@@ -149,17 +142,22 @@ fn camera(
 }
 
 /// `url` with what belongs to it: user, password, tls, transport.
-fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Option<Source> {
-    let url = table.get("url");
+fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Option<SourceConfig> {
+    let url = table.get(&keys::camera::URL);
     if url.is_none() {
         table.missing(&["url"], "no url; add url = \"rtsp://HOST/PATH\"");
     }
-    let of_rtsp = ["user", "password", "tls", "transport"].map(|key| table.get(key));
-    let (user, password) = login(scope, table);
+    let of_rtsp = [
+        table.get(&keys::camera::USER),
+        table.get(&keys::camera::PASSWORD),
+        table.get(&keys::camera::TLS),
+        table.get(&settings::TRANSPORT),
+    ];
+    let (user, password) = login(scope, table, &keys::camera::USER, &keys::camera::PASSWORD);
     let address = url.as_ref()?.parsed(address::camera)?;
     if !matches!(address, CameraUrl::Rtsp { .. }) {
         for value in of_rtsp.iter().flatten() {
-            value.error("is for rtsp and rtsps only");
+            value.error("is only for rtsp and rtsps cameras");
         }
     }
     let [_, _, tls, _] = of_rtsp;
@@ -168,7 +166,7 @@ fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Op
             if let (false, Some(_), Some(url)) = (secure, &tls, &url) {
                 url.error("rtsp:// together with tls; did you mean rtsps://?");
             }
-            Source::Rtsp {
+            SourceConfig::Rtsp {
                 url: text,
                 user,
                 password,
@@ -178,21 +176,21 @@ fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Op
                     .unwrap_or(CameraTls::Verify),
             }
         }
-        CameraUrl::File { path, looped } => Source::File { path, looped },
-        CameraUrl::Usb { device } => Source::Usb { device },
-        CameraUrl::Test => Source::Test,
+        CameraUrl::File { path, looped } => SourceConfig::File { path, looped },
+        CameraUrl::Usb { device } => SourceConfig::Usb { device },
+        CameraUrl::Test => SourceConfig::Test,
     })
 }
 
 /// `{ fingerprint = "sha256:…" }` or `{ insecure = true }`.
-fn camera_tls(value: &Value<'_>) -> Option<CameraTls> {
+fn camera_tls(value: &ConfigValue<'_>) -> Option<CameraTls> {
     let mut table = value.table()?;
-    let fingerprint = table.get("fingerprint");
-    let insecure = table.get("insecure").and_then(|value| value.flag()) == Some(true);
+    let fingerprint = table.get(&keys::camera_tls::FINGERPRINT);
+    let insecure = table.read(&keys::camera_tls::INSECURE) == Some(true);
     table.finish();
     match (fingerprint, insecure) {
         (Some(_), true) => {
-            value.error("fingerprint together with insecure; take one");
+            value.error("use either fingerprint or insecure");
             None
         }
         (Some(fingerprint), false) => fingerprint
@@ -206,21 +204,16 @@ fn camera_tls(value: &Value<'_>) -> Option<CameraTls> {
     }
 }
 
-fn motion(table: Option<Reader<'_>>, base: Motion) -> Motion {
+fn motion(table: Option<Reader<'_>>, base: MotionConfig) -> MotionConfig {
     let Some(mut table) = table else {
         return base;
     };
-    let on = table.get("on").and_then(|v| v.flag());
-    let threshold = table
-        .get("threshold")
-        .and_then(|v| v.number(d::SHARE_RANGE));
-    let hold = table
-        .get("hold")
-        .and_then(|v| v.duration(d::MOTION_HOLD_RANGE));
-    let every = table.get("at_least_every");
-    let every = every.and_then(|v| v.duration(d::MOTION_AT_LEAST_EVERY_RANGE));
+    let on = table.read(&keys::motion::ON);
+    let threshold = table.read(&keys::motion::THRESHOLD);
+    let hold = table.read(&keys::motion::HOLD);
+    let every = table.read(&keys::motion::AT_LEAST_EVERY);
     table.finish();
-    Motion {
+    MotionConfig {
         on: on.unwrap_or(base.on),
         threshold: threshold.unwrap_or(base.threshold),
         hold: hold.unwrap_or(base.hold),
@@ -228,19 +221,15 @@ fn motion(table: Option<Reader<'_>>, base: Motion) -> Motion {
     }
 }
 
-fn events(table: Option<Reader<'_>>, base: Events) -> Events {
+fn events(table: Option<Reader<'_>>, base: EventConfig) -> EventConfig {
     let Some(mut table) = table else {
         return base;
     };
-    let confirm = table.get("confirm").and_then(|v| v.parsed(parse::confirm));
-    let end_after = table
-        .get("end_after")
-        .and_then(|v| v.duration(d::EVENT_TIME_RANGE));
-    let still_after = table
-        .get("still_after")
-        .and_then(|v| v.duration(d::EVENT_TIME_RANGE));
+    let confirm = table.parsed(&keys::events::CONFIRM, parse::confirm);
+    let end_after = table.read(&keys::events::END_AFTER);
+    let still_after = table.read(&keys::events::STILL_AFTER);
     table.finish();
-    Events {
+    EventConfig {
         confirm: confirm.unwrap_or(base.confirm),
         end_after: end_after.unwrap_or(base.end_after),
         still_after: still_after.unwrap_or(base.still_after),
@@ -248,26 +237,25 @@ fn events(table: Option<Reader<'_>>, base: Events) -> Events {
 }
 
 /// A zone; with a wrong polygon it is still one, so that prompts may name it.
-fn zone(id: ZoneId, mut table: Reader<'_>) -> Zone {
-    let polygon = table.get("polygon");
+fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
+    let polygon = table.get(&keys::zone::POLYGON);
     if polygon.is_none() {
         table.missing(
             &["polygon"],
             "no polygon; add polygon = [[x, y], …], shares of the picture",
         );
     }
-    let points = [("bottom", ZonePoint::Bottom), ("centre", ZonePoint::Centre)];
-    let point = table.get("point").and_then(|value| value.choice(&points));
+    let point = table.read(&keys::zone::POINT);
     table.finish();
-    Zone {
+    ZoneConfig {
         id,
         polygon: polygon.as_ref().and_then(corners).unwrap_or_default(),
-        point: point.unwrap_or(ZonePoint::Bottom),
+        point: point.unwrap_or(d::ZONE_POINT),
     }
 }
 
 /// `[[x, y], …]`, checked to be an area.
-fn corners(value: &Value<'_>) -> Option<Vec<(f64, f64)>> {
+fn corners(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
     let mut corners = Vec::new();
     for corner in value.list()? {
         let numbers = corner.list()?;
@@ -290,16 +278,16 @@ fn corners(value: &Value<'_>) -> Option<Vec<(f64, f64)>> {
 struct Surroundings<'a> {
     camera: &'a CameraId,
     rate_hz: f64,
-    zones: &'a [Zone],
-    events: Events,
+    zones: &'a [ZoneConfig],
+    events: EventConfig,
 }
 
-fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Option<CameraPrompt> {
+fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Option<PromptConfig> {
     let task = task(&mut table);
-    let rate = table.get("rate");
+    let rate = table.get(&keys::prompt::RATE);
     let rate_hz = rate
         .as_ref()
-        .and_then(|value| value.number(d::RATE_HZ_RANGE));
+        .and_then(|value| keys::prompt::RATE.read(value));
     let rate_hz = rate_hz.unwrap_or(camera.rate_hz);
     if let (true, Some(rate)) = (rate_hz > camera.rate_hz, &rate) {
         let ceiling = camera.rate_hz;
@@ -307,14 +295,12 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
             "{rate_hz} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
     }
-    let min_score = table
-        .get("min_score")
-        .and_then(|v| v.number(d::SHARE_RANGE));
-    let area = table.get("min_area");
-    let zones = table.get("zones");
-    let snapshot = table.get("snapshot").and_then(|v| v.flag());
-    let verify = table.get("verify");
-    let events = events(table.table("events"), camera.events);
+    let min_score = table.read(&keys::prompt::MIN_SCORE);
+    let area = table.get(&keys::prompt::MIN_AREA);
+    let zones = table.get(&keys::prompt::ZONES);
+    let snapshot = table.read(&keys::prompt::SNAPSHOT);
+    let verify = table.get(&keys::prompt::VERIFY);
+    let events = events(table.table(&keys::prompt::EVENTS), camera.events);
     table.finish();
 
     // A key that cannot have an effect would only seem to filter.
@@ -324,16 +310,18 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
         _ => (&[], &[]),
     };
     for value in no_boxes.iter().chain(no_places).copied().flatten() {
-        value.error("has no effect on an answer without boxes; it is for detect");
+        value.error("has no effect on an answer without boxes; use it with detect");
     }
-    Some(CameraPrompt {
+    Some(PromptConfig {
         id,
         enabled: true,
         revision: 1,
         task: task?,
         rate_hz,
-        min_score: min_score.unwrap_or(0.0),
-        min_area: area.and_then(|v| v.number(d::SHARE_RANGE)).unwrap_or(0.0),
+        min_score: min_score.unwrap_or(d::MIN_SCORE),
+        min_area: area
+            .and_then(|value| keys::prompt::MIN_AREA.read(&value))
+            .unwrap_or(d::MIN_AREA),
         zones: zones
             .and_then(|value| prompt_zones(&value, camera))
             .unwrap_or_default(),
@@ -346,17 +334,21 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
 /// Exactly one of detect, point, query; with query also the choices.
 fn task(table: &mut Reader<'_>) -> Option<Task> {
     const ONE: &str = "give exactly one of detect, point, query";
-    const KEYS: [&str; 3] = ["detect", "point", "query"];
-    let given = KEYS.map(|key| table.get(key));
-    let choices = table.get("choices");
+    let keys = [
+        &prompt_keys::DETECT,
+        &prompt_keys::POINT,
+        &prompt_keys::QUERY,
+    ];
+    let given = keys.map(|key| table.get(key));
+    let choices = table.get(&prompt_keys::CHOICES);
     if given.iter().flatten().count() > 1 {
         table.error(ONE);
         return None;
     }
     if let ([Some(_), ..] | [_, Some(_), _], Some(choices)) = (&given, &choices) {
-        choices.error("has no effect on an answer that is no text; it is for query");
+        choices.error("has no effect on an answer that is not text; use it with query");
     }
-    let words = |value: Value<'_>| value.parsed(parse::prompt_text);
+    let words = |value: ConfigValue<'_>| value.parsed(parse::prompt_text);
     match given {
         [Some(value), _, _] => words(value).map(|object| Task::Detect { object }),
         [_, Some(value), _] => words(value).map(|object| Task::Point { object }),
@@ -369,13 +361,13 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
             })
         }
         [None, None, None] => {
-            table.missing(&KEYS, ONE);
+            table.missing(&keys.map(Key::name), ONE);
             None
         }
     }
 }
 
-fn prompt_zones(value: &Value<'_>, camera: &Surroundings<'_>) -> Option<Vec<ZoneId>> {
+fn prompt_zones(value: &ConfigValue<'_>, camera: &Surroundings<'_>) -> Option<Vec<ZoneId>> {
     let names: Vec<_> = camera.zones.iter().map(|zone| zone.id.as_str()).collect();
     let has = if names.is_empty() {
         "none".to_owned()

@@ -1,6 +1,6 @@
 //! `choices`: the texts that the answer to a question may be. Pure but for noting problems at their places.
 
-use super::{defaults::CHOICES_RANGE, parse, reader::Value};
+use super::{defaults::CHOICES_RANGE, parse, reader::ConfigValue};
 
 /// What is wrong with a list of choices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,17 +46,17 @@ fn another(text: &str, others: &[String]) -> Result<String, String> {
     let lower = text.to_lowercase();
     match others.iter().find(|other| other.to_lowercase() == lower) {
         Some(other) => Err(format!(
-            "{text:?} is {other:?} again; capitals do not count"
+            "{text:?} repeats {other:?}; upper and lower case count as equal"
         )),
         None => Ok(text),
     }
 }
 
 /// The value of the key, or `None` after noting what is wrong.
-pub(super) fn read(value: &Value<'_>) -> Option<Vec<String>> {
+pub(super) fn read(value: &ConfigValue<'_>) -> Option<Vec<String>> {
     let elements = value.list()?;
     // Every element is read before the first problem ends it, so that all of them are told.
-    let texts: Vec<_> = elements.iter().map(Value::text).collect();
+    let texts: Vec<_> = elements.iter().map(ConfigValue::text).collect();
     let texts: Vec<_> = texts.into_iter().collect::<Option<_>>()?;
     let note = |wrong: WrongChoice| {
         let place = wrong.index.and_then(|index| elements.get(index));

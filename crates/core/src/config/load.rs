@@ -9,10 +9,11 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    Config, Environment, Problem, Problems, Severity, camera,
+    Config, ConfigProblem, ConfigProblems, Environment, Severity, camera,
     defaults::SCHEMA,
+    keys::root,
     problem::Notes,
-    reader::{Reader, Value},
+    reader::{ConfigValue, Reader},
     sections, syntax,
 };
 
@@ -25,28 +26,32 @@ pub struct Loaded {
     /// Only valid values.
     pub config: Config,
     /// Sorted by line.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
 }
 
 /// Reads the file to run with it. Everything it names on this machine must be there: secrets, certificates, models.
 /// Blocks on the disk.
-pub fn load(path: &Path, environment: &Environment) -> Result<Loaded, Problems> {
-    read(path, environment, Purpose::Run)
+pub fn load(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
+    read(path, environment, ReadPurpose::Run)
 }
 
 /// Reads the file to judge it, perhaps on another machine than the one it is for: a secret, certificate or model
 /// that is not here is a warning, and the secret is left out of the result. Blocks on the disk.
-pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, Problems> {
-    read(path, environment, Purpose::Check)
+pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
+    read(path, environment, ReadPurpose::Check)
 }
 
 /// Reads a configuration that a program wrote and no file holds, called `name` in messages; relative paths in it start at the
 /// working directory.
-pub fn of_text(name: &str, text: &str, environment: &Environment) -> Result<Loaded, Problems> {
+pub fn of_text(
+    name: &str,
+    text: &str,
+    environment: &Environment,
+) -> Result<Loaded, ConfigProblems> {
     let scope = Scope {
         environment,
         dir: PathBuf::new(),
-        purpose: Purpose::Run,
+        purpose: ReadPurpose::Run,
         allow_plain_secrets: false,
     };
     read_text(name, text.as_bytes(), scope)
@@ -54,7 +59,7 @@ pub fn of_text(name: &str, text: &str, environment: &Environment) -> Result<Load
 
 /// What the configuration is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum ReadPurpose {
     Run,
     Check,
 }
@@ -64,7 +69,7 @@ pub(super) struct Scope<'a> {
     pub(super) environment: &'a Environment,
     /// Directory of the file: relative paths in it start there.
     pub(super) dir: PathBuf,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: ReadPurpose,
     /// `allow_plain_secrets`, off by default: passwords may stand in the file.
     pub(super) allow_plain_secrets: bool,
 }
@@ -76,27 +81,31 @@ impl Scope<'_> {
     }
 
     /// Notes that something which `value` names is not on this machine.
-    pub(super) fn absent(&self, value: &Value<'_>, text: String) {
+    pub(super) fn absent(&self, value: &ConfigValue<'_>, text: String) {
         let severity = match self.purpose {
-            Purpose::Run => Severity::Error,
-            Purpose::Check => Severity::Warning,
+            ReadPurpose::Run => Severity::Error,
+            ReadPurpose::Check => Severity::Warning,
         };
         value.add(severity, text);
     }
 }
 
-fn read(path: &Path, environment: &Environment, purpose: Purpose) -> Result<Loaded, Problems> {
+fn read(
+    path: &Path,
+    environment: &Environment,
+    purpose: ReadPurpose,
+) -> Result<Loaded, ConfigProblems> {
     let file = path.display().to_string();
     let bytes = read_bytes(path).map_err(|error| {
         let text = format!("cannot be read: {error}; name a configuration file");
-        let problem = Problem {
+        let problem = ConfigProblem {
             file: file.clone(),
             place: None,
             key: String::new(),
             text,
             severity: Severity::Error,
         };
-        Problems::new(&file, vec![problem])
+        ConfigProblems::new(&file, vec![problem])
     })?;
     let scope = Scope {
         environment,
@@ -108,7 +117,11 @@ fn read(path: &Path, environment: &Environment, purpose: Purpose) -> Result<Load
 }
 
 /// Reads the bytes of a file that is called `file` in messages.
-pub(super) fn read_text(file: &str, bytes: &[u8], scope: Scope<'_>) -> Result<Loaded, Problems> {
+pub(super) fn read_text(
+    file: &str,
+    bytes: &[u8],
+    scope: Scope<'_>,
+) -> Result<Loaded, ConfigProblems> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
@@ -117,7 +130,7 @@ pub(super) fn read_text(file: &str, bytes: &[u8], scope: Scope<'_>) -> Result<Lo
             notes.error(
                 &(good.len()..good.len()),
                 "",
-                "not TOML: holds bytes that are not UTF-8",
+                "not TOML: contains bytes that are not UTF-8",
             );
             return Err(judged_wrong(notes, file));
         }
@@ -136,28 +149,27 @@ pub(super) fn read_text(file: &str, bytes: &[u8], scope: Scope<'_>) -> Result<Lo
 
 /// The problems of a file of which no configuration came. A reader that gives nothing has noted why; should one
 /// ever not, the empty list still stops the start.
-fn judged_wrong(notes: Notes, file: &str) -> Problems {
+fn judged_wrong(notes: Notes, file: &str) -> ConfigProblems {
     notes
         .judge()
         .err()
-        .unwrap_or_else(|| Problems::new(file, Vec::new()))
+        .unwrap_or_else(|| ConfigProblems::new(file, Vec::new()))
 }
 
 fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option<Config> {
-    if let Some(value) = root.get("schema")
+    if let Some(value) = root.get(&root::SCHEMA)
         && value
             .whole(0..=u64::MAX)
             .is_some_and(|schema| schema != SCHEMA)
     {
         value.error(format!("this version reads schema {SCHEMA} only"));
     }
-    let allow = root.get("allow_plain_secrets");
-    scope.allow_plain_secrets = allow.and_then(|value| value.flag()).unwrap_or(false);
+    scope.allow_plain_secrets = root.read(&root::ALLOW_PLAIN_SECRETS).unwrap_or(false);
 
-    let node = sections::node(&scope, root.table("node"));
-    let http = sections::http(root.table("http"));
+    let node = sections::node(&scope, root.table(&root::NODE));
+    let http = sections::http(root.table(&root::HTTP));
     let mqtt = sections::mqtt(&scope, &mut root);
-    let model = sections::model(&scope, root.table("model"));
+    let model = sections::model(&scope, root.table(&root::MODEL));
     let cameras = camera::cameras(&scope, &mut root);
     root.finish();
     Some(Config {

@@ -51,7 +51,7 @@ pub(super) fn confirm(text: &str) -> Result<(u32, u32), String> {
     };
     if hits == 0 || hits > looks {
         return Err(format!(
-            "{text:?} can never be met as meant; the first number is 1 to {looks}"
+            "{text:?} cannot be met; the first number must be 1 to {looks}"
         ));
     }
     if looks > CONFIRM_LOOKS_MAX {
@@ -62,13 +62,17 @@ pub(super) fn confirm(text: &str) -> Result<(u32, u32), String> {
 
 /// The words of a prompt or a question, trimmed.
 pub fn prompt_text(text: &str) -> Result<String, String> {
-    let hint = "say in plain words what to look for";
+    let hint = "describe in plain words what to look for";
     line(text, PROMPT_TEXT_MAX_CHARS, hint)
 }
 
 /// One of the texts that an answer may be, trimmed.
 pub(super) fn choice(text: &str) -> Result<String, String> {
-    line(text, CHOICE_MAX_CHARS, "write what the answer may be")
+    line(
+        text,
+        CHOICE_MAX_CHARS,
+        "write an answer that the model may give",
+    )
 }
 
 /// A plain line that says something, trimmed; `hint` helps who wrote nothing.
@@ -83,7 +87,7 @@ fn line(text: &str, max_chars: usize, hint: &str) -> Result<String, String> {
     }
     if text.chars().any(char::is_control) {
         return Err(
-            "holds a control character (a tab or a line break); write one plain line".to_owned(),
+            "contains a control character (a tab or a line break); write one plain line".to_owned(),
         );
     }
     Ok(text.to_owned())

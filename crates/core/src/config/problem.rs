@@ -13,7 +13,7 @@ pub enum Severity {
 
 /// A place in the file, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct FilePosition {
     /// Line.
     pub line: usize,
     /// Column, in characters.
@@ -22,11 +22,11 @@ pub struct Place {
 
 /// One thing that is wrong. No field ever holds a secret or the login of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The file as it was named on the command line.
     pub file: String,
     /// Where; `None` when the file could not be read at all.
-    pub place: Option<Place>,
+    pub place: Option<FilePosition>,
     /// The key with its tables, such as `camera.gate.rate`; empty when the problem is with the whole file.
     pub key: String,
     /// What is wrong and what to do.
@@ -36,7 +36,7 @@ pub struct Problem {
 }
 
 /// `site.toml:14:1 camera.gate.promts: unknown key; did you mean "prompt"?`
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if let Some(place) = self.place {
@@ -55,14 +55,14 @@ impl fmt::Display for Problem {
 
 /// Everything that is wrong with one file, sorted by line; at least one is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems {
+pub struct ConfigProblems {
     file: String,
-    list: Vec<Problem>,
+    list: Vec<ConfigProblem>,
 }
 
-impl Problems {
+impl ConfigProblems {
     /// Of `file`, in the order in which they are to be shown.
-    pub(super) fn new(file: &str, list: Vec<Problem>) -> Self {
+    pub(super) fn new(file: &str, list: Vec<ConfigProblem>) -> Self {
         Self {
             file: file.to_owned(),
             list,
@@ -70,7 +70,7 @@ impl Problems {
     }
 
     /// Errors and warnings, sorted by line.
-    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigProblem> {
         self.list.iter()
     }
 
@@ -82,7 +82,7 @@ impl Problems {
 }
 
 /// All lines, then how many errors there are and what to do next.
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.list {
             writeln!(f, "{problem}")?;
@@ -97,7 +97,7 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigProblems {}
 
 /// Collects the problems of one file while it is read. Shared by all readers of the file, hence the cell.
 pub(super) struct Notes {
@@ -105,7 +105,7 @@ pub(super) struct Notes {
     text: String,
     /// Byte offsets at which lines start.
     lines: Vec<usize>,
-    list: RefCell<Vec<Problem>>,
+    list: RefCell<Vec<ConfigProblem>>,
 }
 
 impl Notes {
@@ -140,7 +140,7 @@ impl Notes {
 
     /// Notes a problem about the bytes `span`.
     pub(super) fn add(&self, severity: Severity, span: &Range<usize>, key: &str, text: String) {
-        self.list.borrow_mut().push(Problem {
+        self.list.borrow_mut().push(ConfigProblem {
             file: self.file.clone(),
             place: Some(self.place_of(span.start)),
             key: key.to_owned(),
@@ -150,21 +150,21 @@ impl Notes {
     }
 
     /// The warnings when nothing forbids the start, else everything; sorted by place.
-    pub(super) fn judge(self) -> Result<Vec<Problem>, Problems> {
+    pub(super) fn judge(self) -> Result<Vec<ConfigProblem>, ConfigProblems> {
         let mut list = self.list.into_inner();
         list.sort_by_key(|problem| problem.place);
         if list.iter().any(|p| p.severity == Severity::Error) {
-            Err(Problems::new(&self.file, list))
+            Err(ConfigProblems::new(&self.file, list))
         } else {
             Ok(list)
         }
     }
 
-    fn place_of(&self, offset: usize) -> Place {
+    fn place_of(&self, offset: usize) -> FilePosition {
         let line = self.line_of(offset);
         let start = self.lines[line - 1];
         let before = self.text.get(start..offset).unwrap_or_default();
-        Place {
+        FilePosition {
             line,
             column: before.chars().count() + 1,
         }

@@ -14,19 +14,20 @@ use toml::{
 };
 
 use super::{
+    keys::{CustomForm, Key, KeyForm},
     parse,
     problem::{Notes, Severity},
 };
 use crate::IdError;
 
 /// One value of the file with its full key.
-pub(super) struct Value<'a> {
+pub(super) struct ConfigValue<'a> {
     notes: &'a Notes,
     key: String,
     item: &'a Spanned<DeValue<'a>>,
 }
 
-impl<'a> Value<'a> {
+impl<'a> ConfigValue<'a> {
     /// Where the value stands, in bytes.
     pub(super) fn span(&self) -> Range<usize> {
         self.item.span()
@@ -74,7 +75,10 @@ impl<'a> Value<'a> {
             Some(word) => format!("; did you mean {word:?}?"),
             None => String::new(),
         };
-        self.error(format!("{text:?} is none of {}{guess}", words.join(", ")));
+        self.error(format!(
+            "{text:?} is not one of {}{guess}",
+            words.join(", ")
+        ));
         None
     }
 
@@ -129,9 +133,9 @@ impl<'a> Value<'a> {
     }
 
     /// The elements of an array.
-    pub(super) fn list(&self) -> Option<Vec<Value<'a>>> {
+    pub(super) fn list(&self) -> Option<Vec<ConfigValue<'a>>> {
         let array = self.expect(self.item.get_ref().as_array(), "an array")?;
-        let element = |item| Value {
+        let element = |item| ConfigValue {
             notes: self.notes,
             key: self.key.clone(),
             item,
@@ -175,7 +179,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// One table. Every key that is asked for becomes a known one; [`Reader::finish`] reports the others.
+/// One table. Every key that is read becomes a known one; [`Reader::finish`] reports the others.
 pub(super) struct Reader<'a> {
     notes: &'a Notes,
     path: String,
@@ -204,27 +208,43 @@ impl<'a> Reader<'a> {
     }
 
     /// The value of `key`, when the file has one.
-    pub(super) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
+    pub(super) fn get<F>(&mut self, key: &'static Key<F>) -> Option<ConfigValue<'a>> {
+        let key = key.name();
         if !self.known.contains(&key) {
             self.known.push(key);
         }
         let item = self.table.get(key)?;
-        Some(Value {
+        Some(ConfigValue {
             notes: self.notes,
             key: self.key_of(key),
             item,
         })
     }
 
+    /// The value of `key` in its declared form, when the file has a valid one.
+    pub(super) fn read<F: KeyForm>(&mut self, key: &'static Key<F>) -> Option<F::Output> {
+        let value = self.get(key)?;
+        key.read(&value)
+    }
+
+    /// The value of `key`, made by `make` from its text, when the file has a valid one.
+    pub(super) fn parsed<T>(
+        &mut self,
+        key: &'static Key<CustomForm>,
+        make: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.get(key)?.parsed(make)
+    }
+
     /// The table `key`, when the file has one.
-    pub(super) fn table(&mut self, key: &'static str) -> Option<Reader<'a>> {
+    pub(super) fn table(&mut self, key: &'static Key<CustomForm>) -> Option<Reader<'a>> {
         self.get(key)?.table()
     }
 
     /// The tables below `key` with their ids, in the order of the file.
     pub(super) fn tables<T>(
         &mut self,
-        key: &'static str,
+        key: &'static Key<CustomForm>,
         id: fn(&str) -> Result<T, IdError>,
     ) -> Vec<(T, Reader<'a>)> {
         let Some(parent) = self.table(key) else {
@@ -236,7 +256,7 @@ impl<'a> Reader<'a> {
         for (name, item) in entries {
             let id = parent.id_of(name, id);
             let (notes, key) = (parent.notes, parent.key_of(name.get_ref()));
-            let table = Value { notes, key, item }.table();
+            let table = ConfigValue { notes, key, item }.table();
             tables.extend(id.zip(table));
         }
         tables
@@ -253,7 +273,7 @@ impl<'a> Reader<'a> {
         self.missing.push((keys.to_vec(), text.into()));
     }
 
-    /// Reports keys that nobody asked for, then what is missing.
+    /// Reports unknown keys, then missing ones.
     pub(super) fn finish(mut self) {
         for name in self.table.keys() {
             if self.known.contains(&name.get_ref().as_ref()) {
@@ -264,7 +284,7 @@ impl<'a> Reader<'a> {
                     self.missing.retain(|(keys, _)| !keys.contains(&near));
                     format!("unknown key; did you mean {near:?}?")
                 }
-                None => format!("unknown key; known here: {}", self.known.join(", ")),
+                None => format!("unknown key; valid keys: {}", self.known.join(", ")),
             };
             let key = self.key_of(name.get_ref());
             self.notes.error(&name.span(), &key, text);

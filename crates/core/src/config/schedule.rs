@@ -2,7 +2,7 @@
 
 use jiff::{Timestamp, ToSpan, tz};
 
-use super::Schedule;
+use super::WeeklySchedule;
 use crate::WallTime;
 
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
@@ -12,7 +12,7 @@ const SHAPE: &str = "write \"Mon-Fri 18:00-06:00 Europe/Berlin\"";
 /// How much of two zone names must agree (Jaro-Winkler, 0..1) to offer one for the other.
 const ZONE_LIKENESS: f64 = 0.9;
 
-impl Schedule {
+impl WeeklySchedule {
     /// True when `now` is inside. Clock times are those of the zone, so that a span that ends at 06:00 does so in
     /// summer and in winter; a span over midnight belongs to the day on which it starts.
     pub fn covers(&self, now: WallTime) -> bool {
@@ -40,11 +40,11 @@ impl Schedule {
 }
 
 /// Reads `DAYS FROM-TO ZONE`: days as `Mon-Fri` or `Mon,Wed,Sat-Sun`, times as 00:00 to 24:00, an IANA zone.
-pub(super) fn schedule(text: &str) -> Result<Schedule, String> {
+pub(super) fn schedule(text: &str) -> Result<WeeklySchedule, String> {
     let words: Vec<_> = text.split_whitespace().collect();
     let [days_text, times, zone] = words[..] else {
         let hint = if words.len() == 2 {
-            " (the time zone is not guessed)"
+            " (the time zone is required)"
         } else {
             ""
         };
@@ -60,7 +60,7 @@ pub(super) fn schedule(text: &str) -> Result<Schedule, String> {
     if from_minute == MINUTES_A_DAY {
         return Err(format!("{from:?} cannot start a span; write 00:00"));
     }
-    Ok(Schedule {
+    Ok(WeeklySchedule {
         days,
         from_minute,
         to_minute,
@@ -186,7 +186,7 @@ mod tests {
                 "Mon-Fri 18:00-06:00 Europe/Berln",
                 "did you mean \"Europe/Berlin\"?",
             ),
-            ("Mon-Fri 18:00-06:00", "the time zone is not guessed"),
+            ("Mon-Fri 18:00-06:00", "the time zone is required"),
             ("Montag 18:00-06:00 UTC", "\"Montag\" is not a day"),
             ("Mon 18-06 UTC", "\"18\" is not a time of day"),
             ("Mon 24:30-25:00 UTC", "\"24:30\" is not a time of day"),

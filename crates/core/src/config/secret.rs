@@ -7,7 +7,12 @@ use std::{
     path::Path,
 };
 
-use super::{Secret, load::Scope, reader::Value};
+use super::{
+    Secret,
+    keys::{CustomForm, Key, secret as keys},
+    load::Scope,
+    reader::ConfigValue,
+};
 
 /// No password or key is longer, in bytes.
 const SECRET_MAX_BYTES: u64 = 64 * 1024;
@@ -22,33 +27,33 @@ pub(super) enum SecretKind {
 }
 
 impl SecretKind {
-    fn credential_key(self) -> &'static str {
+    fn credential_key(self) -> &'static Key<CustomForm> {
         match self {
-            Self::Password => "cred",
-            Self::Key => "cred_file",
+            Self::Password => &keys::CRED,
+            Self::Key => &keys::CRED_FILE,
         }
     }
 }
 
 /// Fetches the secret that `value` names: `{ env = "NAME" }`, `{ cred = "NAME" }` (systemd), `{ file = "PATH" }`.
-pub(super) fn secret(scope: &Scope, value: &Value<'_>, kind: SecretKind) -> Option<Secret> {
+pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -> Option<Secret> {
     let credential_key = kind.credential_key();
+    let credential_name = credential_key.name();
     let advice = format!(
-        "use {{ env = \"NAME\" }}, {{ {credential_key} = \"NAME\" }} or {{ file = \"PATH\" }}"
+        "use {{ env = \"NAME\" }}, {{ {credential_name} = \"NAME\" }} or {{ file = \"PATH\" }}"
     );
     if value.is_text() {
         if !scope.allow_plain_secrets {
-            value.error(format!("plain text is refused; {advice}"));
+            value.error(format!("plain text is not allowed; {advice}"));
             return None;
         }
         value.warning(format!(
-            "plain text, readable by all who read this file; {advice}"
+            "plain text: everyone who can read this file can read the secret; {advice}"
         ));
         return usable(value, value.text()?.to_owned(), kind);
     }
     let mut table = value.table()?;
-    let keys = ["env", credential_key, "file"];
-    let named = keys.map(|key| table.get(key));
+    let named = [&keys::ENV, credential_key, &keys::FILE].map(|key| table.get(key));
     let found = match named {
         [Some(variable), None, None] => {
             let name = variable.text();
@@ -62,11 +67,14 @@ pub(super) fn secret(scope: &Scope, value: &Value<'_>, kind: SecretKind) -> Opti
             .text()
             .and_then(|path| from_file(scope, value, &scope.path(path))),
         [None, None, None] => {
-            table.missing(&keys, format!("no secret is named; {advice}"));
+            table.missing(
+                &["env", credential_name, "file"],
+                format!("no secret is named; {advice}"),
+            );
             None
         }
         _ => {
-            table.error(format!("several secrets are named; {advice}"));
+            table.error(format!("more than one secret is named; {advice}"));
             None
         }
     };
@@ -74,7 +82,7 @@ pub(super) fn secret(scope: &Scope, value: &Value<'_>, kind: SecretKind) -> Opti
     usable(value, found?, kind)
 }
 
-fn usable(value: &Value<'_>, mut text: String, kind: SecretKind) -> Option<Secret> {
+fn usable(value: &ConfigValue<'_>, mut text: String, kind: SecretKind) -> Option<Secret> {
     if kind == SecretKind::Password {
         let line = text.strip_suffix('\n').unwrap_or(&text);
         text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
@@ -86,10 +94,10 @@ fn usable(value: &Value<'_>, mut text: String, kind: SecretKind) -> Option<Secre
     Some(Secret::new(text))
 }
 
-fn from_variable(scope: &Scope, value: &Value<'_>, name: &str) -> Option<String> {
+fn from_variable(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') || name.is_empty() {
         // Not shown: it may be the secret itself.
-        value.error("what \"env\" says is not the name of an environment variable");
+        value.error("\"env\" must be the name of an environment variable");
         return None;
     }
     let found = scope.environment.variable(name);
@@ -102,19 +110,17 @@ fn from_variable(scope: &Scope, value: &Value<'_>, name: &str) -> Option<String>
     found
 }
 
-fn from_credential(scope: &Scope, value: &Value<'_>, name: &str) -> Option<String> {
+fn from_credential(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     if !name.bytes().all(allowed) || name.bytes().all(|b| b == b'.') {
-        value.error(
-            "what \"cred\" says is not the name of a credential; use letters, digits, _ - and .",
-        );
+        value.error("\"cred\" must be the name of a credential: letters, digits, _ - and .");
         return None;
     }
     let absent = || {
         let remedy = format!("add LoadCredential={name}:PATH to the unit");
         scope.absent(
             value,
-            format!("credential {name:?} was not given by systemd; {remedy}"),
+            format!("systemd did not provide credential {name:?}; {remedy}"),
         );
     };
     let Some(dir) = scope.environment.credentials_dir() else {
@@ -132,7 +138,7 @@ fn from_credential(scope: &Scope, value: &Value<'_>, name: &str) -> Option<Strin
     }
 }
 
-fn from_file(scope: &Scope, value: &Value<'_>, path: &Path) -> Option<String> {
+fn from_file(scope: &Scope, value: &ConfigValue<'_>, path: &Path) -> Option<String> {
     let shown = path.display();
     match fs::metadata(path).map(|meta| meta.permissions().mode() & 0o7777) {
         Ok(mode) if mode & 0o004 != 0 => {

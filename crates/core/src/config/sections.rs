@@ -3,19 +3,20 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{
-    Commands, Device, Discovery, FramePlace, HomeAssistant, Http, Model, ModelSource, Mqtt,
-    MqttTls, Node, Overrides, Precision, Spool, address, defaults as d,
+    DevicePreference, FramePlace, HomeAssistantConfig, HttpConfig, ModelSettings, ModelSource,
+    MqttConfig, MqttTls, NodeConfig, SpoolConfig, address, defaults as d,
+    keys::{self, CustomForm, Key, home_assistant as ha_keys},
     load::Scope,
     parse,
-    reader::{Reader, Value},
+    reader::{ConfigValue, Reader},
     secret::{SecretKind, secret},
 };
 use crate::NodeId;
 
 /// `[node]`: name, state_dir.
-pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Node {
+pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> NodeConfig {
     let environment = scope.environment;
-    let mut node = Node {
+    let mut node = NodeConfig {
         name: NodeId::from_host_name(environment.host_name()),
         state_dir: environment.state_dir().unwrap_or(d::STATE_DIR.into()),
     };
@@ -23,12 +24,10 @@ pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Node {
         return node;
     };
     let id = |text: &str| NodeId::new(text).map_err(|error| error.to_string());
-    if let Some(name) = table.get("name").and_then(|value| value.parsed(id)) {
+    if let Some(name) = table.parsed(&keys::node::NAME, id) {
         node.name = name;
     }
-    let state_dir = table
-        .get("state_dir")
-        .and_then(|value| value.parsed(not_empty));
+    let state_dir = table.parsed(&keys::node::STATE_DIR, not_empty);
     if let Some(dir) = state_dir.filter(|dir| dir != "auto") {
         node.state_dir = scope.path(&dir);
     }
@@ -37,30 +36,30 @@ pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Node {
 }
 
 /// `[http]`: listen, an address with a port or `off`.
-pub(super) fn http(table: Option<Reader<'_>>) -> Http {
+pub(super) fn http(table: Option<Reader<'_>>) -> HttpConfig {
     let mut listen = Some(d::HTTP_LISTEN);
     if let Some(mut table) = table {
-        if let Some(given) = table.get("listen").and_then(|value| value.parsed(socket)) {
+        if let Some(given) = table.parsed(&keys::http::LISTEN, socket) {
             listen = given;
         }
         table.finish();
     }
-    Http { listen }
+    HttpConfig { listen }
 }
 
 /// `[mqtt]`, the one table that must be there beside a camera.
-pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
-    let Some(value) = root.get("mqtt") else {
+pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfig> {
+    let Some(value) = root.get(&keys::root::MQTT) else {
         root.missing(
             &["mqtt"],
-            "no broker is named; add [mqtt] with url = \"mqtt://HOST\"",
+            "no broker; add [mqtt] with url = \"mqtt://HOST\"",
         );
         return None;
     };
     let mut table = value.table()?;
-    let url = table.get("url");
+    let url = table.get(&keys::mqtt::URL);
     if url.is_none() {
-        table.missing(&["url"], "no broker is named; add url = \"mqtt://HOST\"");
+        table.missing(&["url"], "no broker; add url = \"mqtt://HOST\"");
     }
     let broker = url.as_ref().and_then(|url| url.parsed(address::broker));
     let tls = mqtt_tls(scope, &mut table);
@@ -70,25 +69,13 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
             "mqtt:// together with {key}; did you mean mqtts://?"
         ));
     }
-    let base = table
-        .get("base")
-        .and_then(|value| value.parsed(parse::topic_level));
-    let (user, password) = login(scope, &mut table);
-    let commands = [
-        ("off", Commands::Off),
-        ("basic", Commands::Basic),
-        ("all", Commands::All),
-    ];
-    let commands = table
-        .get("commands")
-        .and_then(|value| value.choice(&commands));
-    let overrides = [("keep", Overrides::Keep), ("forget", Overrides::Forget)];
-    let overrides = table
-        .get("overrides")
-        .and_then(|value| value.choice(&overrides));
-    let retain_snapshots = table.get("retain_snapshots").and_then(|v| v.flag());
-    let spool = spool(table.table("spool"));
-    let ha = home_assistant(table.table("ha"));
+    let base = table.parsed(&keys::mqtt::BASE, parse::topic_level);
+    let (user, password) = login(scope, &mut table, &keys::mqtt::USER, &keys::mqtt::PASSWORD);
+    let commands = table.read(&keys::mqtt::COMMANDS);
+    let overrides = table.read(&keys::mqtt::OVERRIDES);
+    let retain_snapshots = table.read(&keys::mqtt::RETAIN_SNAPSHOTS);
+    let spool = spool(table.table(&keys::mqtt::SPOOL));
+    let ha = home_assistant(table.table(&keys::mqtt::HA));
     table.finish();
 
     let broker = broker?;
@@ -98,7 +85,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
         client_key: None,
         insecure: false,
     };
-    Some(Mqtt {
+    Some(MqttConfig {
         tls: broker
             .secure
             .then(|| tls.map_or(default_tls, |(_, tls)| tls)),
@@ -107,8 +94,8 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
         base: base.unwrap_or_else(|| d::MQTT_BASE.to_owned()),
         user,
         password,
-        commands: commands.unwrap_or(Commands::Basic),
-        overrides: overrides.unwrap_or(Overrides::Keep),
+        commands: commands.unwrap_or(d::COMMANDS),
+        overrides: overrides.unwrap_or(d::OVERRIDES),
         retain_snapshots: retain_snapshots.unwrap_or(false),
         spool,
         ha,
@@ -116,58 +103,43 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<Mqtt> {
 }
 
 /// `[model]`: path, device, gpus, precision, budget, max_objects, frames, tile_difference.
-pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
-    let mut model = Model::of(ModelSource::Embedded);
+pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelSettings {
+    let mut model = ModelSettings::of(ModelSource::Embedded);
     let Some(mut table) = table else {
         return model;
     };
-    if let Some(value) = table.get("path")
+    if let Some(value) = table.get(&keys::model::PATH)
         && let Some(text) = value.parsed(not_empty)
         && text != "embedded"
     {
         let dir = scope.path(&text);
         if !dir.is_dir() {
-            scope.absent(&value, format!("no directory {} is here", dir.display()));
+            scope.absent(&value, format!("directory not found: {}", dir.display()));
         }
-        model = Model::of(ModelSource::Directory(dir));
+        model = ModelSettings::of(ModelSource::Directory(dir));
     }
-    let devices = [
-        ("auto", Device::Auto),
-        ("cpu", Device::Cpu),
-        ("cuda", Device::Cuda),
-    ];
-    let device = table.get("device").and_then(|value| value.choice(&devices));
+    let device = table.read(&keys::model::DEVICE);
     model.device = device.unwrap_or(model.device);
-    if let Some(value) = table.get("gpus") {
-        if model.device == Device::Cpu {
+    if let Some(value) = table.get(&keys::model::GPUS) {
+        if model.device == DevicePreference::Cpu {
             value.warning("has no effect with device = \"cpu\"");
         }
         model.gpus = gpus(&value).unwrap_or(model.gpus);
     }
-    let precisions = [("bf16", Precision::Bf16), ("fp8", Precision::Fp8)];
-    let precision = table
-        .get("precision")
-        .and_then(|value| value.choice(&precisions));
+    let precision = table.read(&keys::model::PRECISION);
     model.precision = precision.unwrap_or(model.precision);
-    let budget = table
-        .get("budget")
-        .and_then(|value| value.duration(d::BUDGET_RANGE));
-    model.budget = budget.unwrap_or(model.budget);
-    if let Some(limit) = table
-        .get("max_objects")
-        .and_then(|value| value.whole(d::MAX_OBJECTS_RANGE))
-    {
+    model.budget = table.read(&keys::model::BUDGET).unwrap_or(model.budget);
+    if let Some(limit) = table.read(&keys::model::MAX_OBJECTS) {
         model.max_objects = limit as u32;
     }
-    let places = [("host", FramePlace::Host), ("gpu", FramePlace::Gpu)];
-    if let Some(value) = table.get("frames") {
-        if model.device == Device::Cpu {
+    if let Some(value) = table.get(&keys::model::FRAMES) {
+        if model.device == DevicePreference::Cpu {
             value.warning("has no effect with device = \"cpu\"");
         }
-        model.frames = value.choice(&places).unwrap_or(model.frames);
+        model.frames = keys::model::FRAMES.read(&value).unwrap_or(model.frames);
     }
-    if let Some(value) = table.get("tile_difference")
-        && let Some(difference) = value.number(d::TILE_DIFFERENCE_RANGE)
+    if let Some(value) = table.get(&keys::model::TILE_DIFFERENCE)
+        && let Some(difference) = keys::model::TILE_DIFFERENCE.read(&value)
     {
         match (difference > 0.0, model.frames) {
             (true, FramePlace::Host) => value.warning(INEXACT),
@@ -182,20 +154,22 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> Model {
 
 /// What is said at each start about tiles that are only similar.
 const INEXACT: &str =
-    "a tile that changed by less keeps its old features, which changes answers; 0 is exact";
+    "a tile that changed by less is not encoded again, which can change answers; 0 is exact";
 
 /// What is said about similar tiles of frames that nobody compares.
-const NOT_COMPARED: &str = "has no effect on frames that stay on the GPU (model.frames = \"gpu\"): all their tiles are encoded";
+const NOT_COMPARED: &str = "has no effect with model.frames = \"gpu\", which encodes every tile";
 
 /// `user` and `password` of a table; a password without a user is an error.
 pub(super) fn login(
     scope: &Scope<'_>,
     table: &mut Reader<'_>,
+    user: &'static Key<CustomForm>,
+    password: &'static Key<CustomForm>,
 ) -> (Option<String>, Option<super::Secret>) {
-    let user = table.get("user");
-    let password = table.get("password");
+    let user = table.get(user);
+    let password = table.get(password);
     if let (None, Some(password)) = (&user, &password) {
-        password.error("there is no user to it; add \"user\"");
+        password.error("requires \"user\"");
     }
     (
         user.and_then(|value| value.parsed(not_empty)),
@@ -205,17 +179,22 @@ pub(super) fn login(
 
 /// The TLS settings, with the first key that asks for TLS; `None` when there is no such key.
 fn mqtt_tls(scope: &Scope<'_>, table: &mut Reader<'_>) -> Option<(&'static str, MqttTls)> {
-    let keys = ["ca", "client_cert", "client_key", "tls"];
+    let keys = [
+        &keys::mqtt::CA,
+        &keys::mqtt::CLIENT_CERT,
+        &keys::mqtt::CLIENT_KEY,
+        &keys::mqtt::TLS,
+    ];
     let values = keys.map(|key| table.get(key));
     let first = keys
         .into_iter()
         .zip(&values)
         .find(|(_, value)| value.is_some());
-    let (first, _) = first?;
+    let first = first?.0.name();
     let [ca, cert, key, tls] = &values;
     match (cert, key) {
-        (Some(cert), None) => cert.error("there is no key to it; add \"client_key\""),
-        (None, Some(key)) => key.error("there is no certificate to it; add \"client_cert\""),
+        (Some(cert), None) => cert.error("requires \"client_key\""),
+        (None, Some(key)) => key.error("requires \"client_cert\""),
         _ => {}
     }
     let settings = MqttTls {
@@ -230,11 +209,11 @@ fn mqtt_tls(scope: &Scope<'_>, table: &mut Reader<'_>) -> Option<(&'static str, 
 }
 
 /// `{ insecure = true }` and nothing else.
-fn insecure(value: &Value<'_>) -> bool {
+fn insecure(value: &ConfigValue<'_>) -> bool {
     let Some(mut table) = value.table() else {
         return false;
     };
-    let on = table.get("insecure").and_then(|value| value.flag()) == Some(true);
+    let on = table.read(&keys::mqtt_tls::INSECURE) == Some(true);
     table.finish();
     if on {
         value.warning(INSECURE);
@@ -244,10 +223,10 @@ fn insecure(value: &Value<'_>) -> bool {
 
 /// What is said at each start about a certificate that is not checked.
 pub(super) const INSECURE: &str =
-    "the certificate is not checked; whoever stands in between can read and change everything";
+    "the certificate is not checked; an attacker on the network can read and change everything";
 
-fn spool(table: Option<Reader<'_>>) -> Spool {
-    let mut spool = Spool {
+fn spool(table: Option<Reader<'_>>) -> SpoolConfig {
+    let mut spool = SpoolConfig {
         events: d::SPOOL_EVENTS as usize,
         max_age: d::SPOOL_MAX_AGE,
         max_mb: d::SPOOL_MAX_MB,
@@ -255,51 +234,31 @@ fn spool(table: Option<Reader<'_>>) -> Spool {
     let Some(mut table) = table else {
         return spool;
     };
-    if let Some(events) = table
-        .get("events")
-        .and_then(|v| v.whole(d::SPOOL_EVENTS_RANGE))
-    {
+    if let Some(events) = table.read(&keys::spool::EVENTS) {
         spool.events = events as usize;
     }
-    if let Some(max_age) = table
-        .get("max_age")
-        .and_then(|v| v.duration(d::SPOOL_MAX_AGE_RANGE))
-    {
+    if let Some(max_age) = table.read(&keys::spool::MAX_AGE) {
         spool.max_age = max_age;
     }
-    if let Some(max_mb) = table
-        .get("max_mb")
-        .and_then(|v| v.whole(d::SPOOL_MAX_MB_RANGE))
-    {
+    if let Some(max_mb) = table.read(&keys::spool::MAX_MB) {
         spool.max_mb = max_mb;
     }
     table.finish();
     spool
 }
 
-fn home_assistant(table: Option<Reader<'_>>) -> HomeAssistant {
-    let mut ha = HomeAssistant {
-        discovery: Discovery::Device,
+fn home_assistant(table: Option<Reader<'_>>) -> HomeAssistantConfig {
+    let mut ha = HomeAssistantConfig {
+        discovery: d::DISCOVERY,
         prefix: d::HA_PREFIX.to_owned(),
     };
     let Some(mut table) = table else {
         return ha;
     };
-    let kinds = [
-        ("device", Discovery::Device),
-        ("single", Discovery::Single),
-        ("off", Discovery::Off),
-    ];
-    if let Some(discovery) = table
-        .get("discovery")
-        .and_then(|value| value.choice(&kinds))
-    {
+    if let Some(discovery) = table.read(&ha_keys::DISCOVERY) {
         ha.discovery = discovery;
     }
-    if let Some(prefix) = table
-        .get("prefix")
-        .and_then(|value| value.parsed(parse::topic_level))
-    {
+    if let Some(prefix) = table.parsed(&ha_keys::PREFIX, parse::topic_level) {
         ha.prefix = prefix;
     }
     table.finish();
@@ -307,7 +266,7 @@ fn home_assistant(table: Option<Reader<'_>>) -> HomeAssistant {
 }
 
 /// A file that must be on the machine that runs.
-fn file(scope: &Scope<'_>, value: &Value<'_>) -> Option<PathBuf> {
+fn file(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<PathBuf> {
     let path = scope.path(&value.parsed(not_empty)?);
     if !path.is_file() {
         scope.absent(value, format!("file not found: {}", path.display()));
@@ -315,12 +274,14 @@ fn file(scope: &Scope<'_>, value: &Value<'_>) -> Option<PathBuf> {
     Some(path)
 }
 
-fn gpus(value: &Value<'_>) -> Option<Vec<u32>> {
+fn gpus(value: &ConfigValue<'_>) -> Option<Vec<u32>> {
     let mut gpus = Vec::new();
     for element in value.list()? {
         let gpu = element.whole(d::GPU_RANGE)? as u32;
         if gpus.contains(&gpu) {
-            element.error(format!("GPU {gpu} is named twice; each has one engine"));
+            element.error(format!(
+                "GPU {gpu} is listed twice; each GPU runs one engine"
+            ));
         }
         gpus.push(gpu);
     }

@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 use proptest::prelude::*;
 
 use super::{
-    load::{Purpose, Scope, read_text},
+    load::{ReadPurpose, Scope, read_text},
     *,
 };
 use crate::Task;
@@ -26,7 +26,11 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
     })
 }
 
-fn read(text: &[u8], purpose: Purpose, environment: &Environment) -> Result<Loaded, Problems> {
+fn read(
+    text: &[u8],
+    purpose: ReadPurpose,
+    environment: &Environment,
+) -> Result<Loaded, ConfigProblems> {
     let scope = Scope {
         environment,
         dir: "/nowhere".into(),
@@ -38,11 +42,11 @@ fn read(text: &[u8], purpose: Purpose, environment: &Environment) -> Result<Load
 
 /// What is said about a file at a start, errors and warnings, one a line; empty when all is well.
 fn said(text: &str) -> Vec<String> {
-    let problems = match read(text.as_bytes(), Purpose::Run, &environment(&[])) {
+    let problems = match read(text.as_bytes(), ReadPurpose::Run, &environment(&[])) {
         Ok(loaded) => loaded.warnings,
         Err(problems) => problems.iter().cloned().collect(),
     };
-    problems.iter().map(Problem::to_string).collect()
+    problems.iter().map(ConfigProblem::to_string).collect()
 }
 
 /// A good file around `extra` lines of camera gate (from line 5 on) and more tables after it.
@@ -59,7 +63,7 @@ fn person(extra: &str) -> String {
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = read(&bytes, Purpose::Run, &environment(&[]));
+        let _ = read(&bytes, ReadPurpose::Run, &environment(&[]));
     }
 
     /// Lines of a real file in any order, some of them with a piece of their text replaced.
@@ -77,7 +81,7 @@ proptest! {
             text += &line;
             text.push('\n');
         }
-        match read(text.as_bytes(), Purpose::Check, &environment(&[])) {
+        match read(text.as_bytes(), ReadPurpose::Check, &environment(&[])) {
             Ok(loaded) => prop_assert!(!loaded.config.cameras.is_empty()),
             Err(problems) => prop_assert!(problems.iter().any(|p| p.severity == Severity::Error)),
         }

@@ -33,22 +33,22 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `[node]`
-    pub node: Node,
+    pub node: NodeConfig,
     /// `[http]`
-    pub http: Http,
+    pub http: HttpConfig,
     /// `[mqtt]`
-    pub mqtt: Mqtt,
+    pub mqtt: MqttConfig,
     /// `[model]`
-    pub model: Model,
+    pub model: ModelSettings,
     /// `[camera.*]`, in the order of the file; at least one.
-    pub cameras: Vec<Camera>,
+    pub cameras: Vec<CameraConfig>,
     /// First 12 hex digits of the file's SHA-256, to tell configurations apart.
     pub hash: String,
 }
 
 impl Config {
     /// The same with other cameras.
-    pub fn with_cameras(&self, cameras: Vec<Camera>) -> Self {
+    pub fn with_cameras(&self, cameras: Vec<CameraConfig>) -> Self {
         Self {
             cameras,
             ..self.clone()
@@ -58,7 +58,7 @@ impl Config {
 
 /// This box.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct NodeConfig {
     /// Level of the topics; the host name by default.
     pub name: NodeId,
     /// Where state is kept; `auto` is systemd's `STATE_DIRECTORY`, else `$XDG_STATE_HOME/spotter` or `~/.local/state/spotter`.
@@ -67,14 +67,14 @@ pub struct Node {
 
 /// Metrics and health.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Http {
+pub struct HttpConfig {
     /// Address to listen on; `None` = off. Default `127.0.0.1:9464`.
     pub listen: Option<std::net::SocketAddr>,
 }
 
 /// How the broker is reached.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mqtt {
+pub struct MqttConfig {
     /// Host name or address.
     pub host: String,
     /// Port; 1883, with TLS 8883.
@@ -90,13 +90,13 @@ pub struct Mqtt {
     /// Which commands are obeyed; default basic.
     pub commands: Commands,
     /// Whether run-time changes survive a restart; default keep.
-    pub overrides: Overrides,
+    pub overrides: OverridePersistence,
     /// The broker keeps the last picture of each prompt's events for who comes later; default false.
     pub retain_snapshots: bool,
     /// What is kept while the broker is away.
-    pub spool: Spool,
+    pub spool: SpoolConfig,
     /// Home Assistant.
-    pub ha: HomeAssistant,
+    pub ha: HomeAssistantConfig,
 }
 
 /// TLS to the broker.
@@ -125,7 +125,7 @@ pub enum Commands {
 
 /// Whether run-time changes survive a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overrides {
+pub enum OverridePersistence {
     /// They do.
     Keep,
     /// They do not.
@@ -134,7 +134,7 @@ pub enum Overrides {
 
 /// Bounds of what is kept for the broker.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spool {
+pub struct SpoolConfig {
     /// Number of events.
     pub events: usize,
     /// Oldest event kept.
@@ -145,7 +145,7 @@ pub struct Spool {
 
 /// How Home Assistant learns of us.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HomeAssistant {
+pub struct HomeAssistantConfig {
     /// Which kind of discovery message.
     pub discovery: Discovery,
     /// Its first topic level; default `homeassistant`.
@@ -174,15 +174,15 @@ pub enum FramePlace {
 
 /// Which model runs where. Its serde form goes to the processes of engines and is not that of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Model {
+pub struct ModelSettings {
     /// Where it comes from.
     pub source: ModelSource,
     /// On what it runs.
-    pub device: Device,
+    pub device: DevicePreference,
     /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
     pub gpus: Vec<u32>,
     /// Arithmetic on the GPU.
-    pub precision: Precision,
+    pub precision: GpuPrecision,
     /// Receive to publish; older work is dropped. Default 250 ms with a GPU model, 1 s with the embedded one.
     pub budget: Duration,
     /// Objects a prompt may return; default 50.
@@ -196,7 +196,7 @@ pub struct Model {
     pub tile_difference: f64,
 }
 
-impl Model {
+impl ModelSettings {
     /// A model with every other setting at its default.
     pub fn of(source: ModelSource) -> Self {
         let budget = match source {
@@ -205,10 +205,10 @@ impl Model {
         };
         Self {
             source,
-            device: Device::Auto,
+            device: defaults::DEVICE,
             gpus: defaults::GPUS.to_vec(),
-            frames: FramePlace::Host,
-            precision: Precision::Bf16,
+            frames: defaults::FRAMES,
+            precision: defaults::PRECISION,
             budget,
             max_objects: defaults::MAX_OBJECTS as u32,
             tile_difference: defaults::TILE_DIFFERENCE,
@@ -227,7 +227,7 @@ pub enum ModelSource {
 
 /// On what a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Device {
+pub enum DevicePreference {
     /// The GPU when it works, else the CPU.
     Auto,
     /// The CPU.
@@ -238,7 +238,7 @@ pub enum Device {
 
 /// Arithmetic on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Precision {
+pub enum GpuPrecision {
     /// bfloat16.
     Bf16,
     /// 8-bit products of many rows (compute capability 8.9 and newer).
@@ -247,13 +247,13 @@ pub enum Precision {
 
 /// One camera with everything filled in (from `[defaults]` where it says nothing).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Camera {
+pub struct CameraConfig {
     /// Its id.
     pub id: CameraId,
     /// It is watched. The file cannot say otherwise (a camera that is not wanted is not in it); who runs Spotter can.
     pub enabled: bool,
     /// Where its pictures come from.
-    pub source: Source,
+    pub source: SourceConfig,
     /// Looks a second at most; 0.01 to 30, default 1. The newest frame wins.
     pub rate_hz: f64,
     /// Pictures are scaled to this width while decoding, aspect kept; never enlarged. Default 1280.
@@ -265,20 +265,20 @@ pub struct Camera {
     /// What is decoded.
     pub decode: Decode,
     /// Motion gate.
-    pub motion: Motion,
+    pub motion: MotionConfig,
     /// Areas blacked out before the model, polygons in shares of the picture.
     pub mask: Vec<Vec<(f64, f64)>>,
     /// Named areas.
-    pub zones: Vec<Zone>,
+    pub zones: Vec<ZoneConfig>,
     /// When the camera is looked at; `None` = always. Checked text such as `Mon-Fri 18:00-06:00 Europe/Berlin`.
-    pub schedule: Option<Schedule>,
+    pub schedule: Option<WeeklySchedule>,
     /// What is looked for; at least one.
-    pub prompts: Vec<CameraPrompt>,
+    pub prompts: Vec<PromptConfig>,
 }
 
-impl Camera {
+impl CameraConfig {
     /// The zones in which the things of a prompt are counted: those that it asks for, or all.
-    pub fn zones_counted(&self, prompt: &CameraPrompt) -> Vec<ZoneId> {
+    pub fn zones_counted(&self, prompt: &PromptConfig) -> Vec<ZoneId> {
         let all = self.zones.iter().map(|zone| &zone.id);
         all.filter(|zone| prompt.zones.is_empty() || prompt.zones.contains(zone))
             .cloned()
@@ -288,7 +288,7 @@ impl Camera {
 
 /// Where pictures come from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
+pub enum SourceConfig {
     /// `rtsp://` and `rtsps://`.
     Rtsp {
         /// URL without login.
@@ -351,7 +351,7 @@ pub enum Decode {
 
 /// The motion gate: frames without motion are not looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Motion {
+pub struct MotionConfig {
     /// Off by default.
     pub on: bool,
     /// Share of the picture that must change.
@@ -364,7 +364,7 @@ pub struct Motion {
 
 /// A named area of a camera's picture.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Zone {
+pub struct ZoneConfig {
     /// Its id.
     pub id: ZoneId,
     /// Corners in shares of the picture, at least three, edges do not cross.
@@ -384,7 +384,7 @@ pub enum ZonePoint {
 
 /// A prompt with its filters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CameraPrompt {
+pub struct PromptConfig {
     /// Its id.
     pub id: PromptId,
     /// It is asked. As with cameras, the file cannot say otherwise.
@@ -406,12 +406,12 @@ pub struct CameraPrompt {
     /// Yes/no question asked before an event starts.
     pub verify: Option<String>,
     /// Life cycle of events, presence.
-    pub events: Events,
+    pub events: EventConfig,
 }
 
 /// Hysteresis of presence and events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Events {
+pub struct EventConfig {
     /// `confirm.0` of the last `confirm.1` looks must see it; default 2 of 3.
     pub confirm: (u32, u32),
     /// Unseen for so long = gone; default 3 s.
@@ -422,7 +422,7 @@ pub struct Events {
 
 /// A checked weekly schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Schedule {
+pub struct WeeklySchedule {
     /// True for days on which a span starts, Monday first.
     pub days: [bool; 7],
     /// Minutes after midnight; a span whose end is not after its start runs over midnight.

@@ -24,7 +24,7 @@
 use std::{collections::HashMap, ops::Range, rc::Rc};
 
 use crate::model::{Tiling, VisionConfig, taps};
-use spotter_core::{CameraId, ColourRange, Matrix, Picture, PixelFormat};
+use spotter_core::{CameraId, ColourMatrix, ColourRange, Picture, PixelFormat};
 
 /// Where a crop's features come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Tile {
 struct Shape {
     format: PixelFormat,
     size: (usize, usize),
-    colour: (Matrix, ColourRange),
+    colour: (ColourMatrix, ColourRange),
 }
 
 /// Source pixels that a crop is made of.

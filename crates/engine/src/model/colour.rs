@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use spotter_core::{ColourRange, Matrix, Picture, PictureError, PixelFormat};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PictureError, PixelFormat};
 
 /// Fractional bits of the coefficients.
 const BITS: u32 = 16;
@@ -43,7 +43,7 @@ pub fn rgb_from_picture(picture: &Picture) -> Vec<u8> {
 }
 
 /// Black, luma, red from V, green from U, green from V, blue from U: what turns YUV into RGB, with 16 fractional bits.
-pub fn yuv_coefficients(matrix: Matrix, range: ColourRange) -> [i32; 6] {
+pub fn yuv_coefficients(matrix: ColourMatrix, range: ColourRange) -> [i32; 6] {
     let yuv = Yuv::new(matrix, range);
     [
         yuv.black,
@@ -67,10 +67,10 @@ struct Yuv {
 
 impl Yuv {
     /// From the luma weights of red and blue (ITU-R BT.601-7 section 2.5.1, BT.709-6 section 3).
-    fn new(matrix: Matrix, range: ColourRange) -> Self {
+    fn new(matrix: ColourMatrix, range: ColourRange) -> Self {
         let (red, blue) = match matrix {
-            Matrix::Bt601 => (0.299, 0.114),
-            Matrix::Bt709 => (0.2126, 0.0722),
+            ColourMatrix::Bt601 => (0.299, 0.114),
+            ColourMatrix::Bt709 => (0.2126, 0.0722),
         };
         let green = 1.0 - red - blue;
         let (black, luma, chroma) = match range {
@@ -115,18 +115,18 @@ mod tests {
 
     use super::*;
 
-    const ALL: [(Matrix, ColourRange); 4] = [
-        (Matrix::Bt601, ColourRange::Limited),
-        (Matrix::Bt601, ColourRange::Full),
-        (Matrix::Bt709, ColourRange::Limited),
-        (Matrix::Bt709, ColourRange::Full),
+    const ALL: [(ColourMatrix, ColourRange); 4] = [
+        (ColourMatrix::Bt601, ColourRange::Limited),
+        (ColourMatrix::Bt601, ColourRange::Full),
+        (ColourMatrix::Bt709, ColourRange::Limited),
+        (ColourMatrix::Bt709, ColourRange::Full),
     ];
 
     /// The textbook formula in real numbers.
-    fn textbook((y, u, v): (u8, u8, u8), matrix: Matrix, range: ColourRange) -> [f64; 3] {
+    fn textbook((y, u, v): (u8, u8, u8), matrix: ColourMatrix, range: ColourRange) -> [f64; 3] {
         let (kr, kb) = match matrix {
-            Matrix::Bt601 => (0.299, 0.114),
-            Matrix::Bt709 => (0.2126, 0.0722),
+            ColourMatrix::Bt601 => (0.299, 0.114),
+            ColourMatrix::Bt709 => (0.2126, 0.0722),
         };
         let (y, u, v) = (f64::from(y), f64::from(u) - 128.0, f64::from(v) - 128.0);
         let (y, pb, pr) = match range {
@@ -139,7 +139,11 @@ mod tests {
         [red, green, blue].map(|c| (c * 255.0).clamp(0.0, 255.0))
     }
 
-    fn one_pixel(format: PixelFormat, yuv: (u8, u8, u8), colour: (Matrix, ColourRange)) -> Vec<u8> {
+    fn one_pixel(
+        format: PixelFormat,
+        yuv: (u8, u8, u8),
+        colour: (ColourMatrix, ColourRange),
+    ) -> Vec<u8> {
         let planes = match format {
             PixelFormat::Nv12 => vec![vec![yuv.0], vec![yuv.1, yuv.2]],
             _ => vec![vec![yuv.0], vec![yuv.1], vec![yuv.2]],
@@ -172,7 +176,7 @@ mod tests {
         ];
         let uv = [[128, 128, 128, 128, 9, 9], [128, 128, 128, 228, 9, 9]];
         let planes = vec![luma.concat(), uv.concat()];
-        let colour = (Matrix::Bt601, ColourRange::Full);
+        let colour = (ColourMatrix::Bt601, ColourRange::Full);
         let picture = Picture::new(
             PixelFormat::Nv12,
             (3, 3),

@@ -110,10 +110,10 @@ pub enum Device {
 
 /// Chooses by the settings and by what is there: the processor, or each of the listed GPUs in their order. The error says
 /// what is missing. A GPU is opened for it and closed again: an open one takes some hundred MB of its memory.
-pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
+pub fn choose(settings: &config::ModelSettings) -> Result<Vec<Device>, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = |why: String| vec![Device::Cpu(format!("cpu, {threads} threads, {why}"))];
-    if settings.device == config::Device::Cpu {
+    if settings.device == config::DevicePreference::Cpu {
         return Ok(cpu("as configured".into()));
     }
     let open = |&index: &u32| {
@@ -134,7 +134,7 @@ pub fn choose(settings: &config::Model) -> Result<Vec<Device>, String> {
         .collect();
     match gpus {
         Ok(gpus) => Ok(gpus),
-        Err((_, error)) if none_works && settings.device == config::Device::Auto => {
+        Err((_, error)) if none_works && settings.device == config::DevicePreference::Auto => {
             if has_nvidia_gpu(Path::new(PCI_DEVICES)) {
                 tracing::warn!(
                     "this machine has an NVIDIA GPU that does not work: {error}; the CPU is used until Spotter starts again. \
@@ -161,8 +161,8 @@ fn has_nvidia_gpu(devices: &Path) -> bool {
 }
 
 /// The first of them: for work that needs one.
-pub fn choose_one(settings: &config::Model) -> Result<Device, String> {
-    let first = config::Model {
+pub fn choose_one(settings: &config::ModelSettings) -> Result<Device, String> {
+    let first = config::ModelSettings {
         gpus: settings.gpus.iter().take(1).copied().collect(),
         ..settings.clone()
     };
@@ -182,7 +182,7 @@ impl Device {
     /// Puts the model there. Blocks while weights are converted or copied.
     pub fn place(
         self,
-        settings: &config::Model,
+        settings: &config::ModelSettings,
         model: ModelToPlace<'_>,
         clock: Arc<dyn Clock>,
     ) -> Result<Placed, String> {
@@ -195,7 +195,7 @@ impl Device {
         let label = self.label();
         match self {
             Self::Cpu(device) => {
-                if settings.precision == config::Precision::Fp8 {
+                if settings.precision == config::GpuPrecision::Fp8 {
                     tracing::warn!(
                         "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
                     );
@@ -224,15 +224,15 @@ impl Device {
                 let capacity = gpu_capacity(config, bounds, images, settings.tile_difference);
                 let at = (index, &*kernel_cache());
                 let pictures = match settings.precision {
-                    config::Precision::Bf16 => Vec::new(),
-                    config::Precision::Fp8 => calibration(),
+                    config::GpuPrecision::Bf16 => Vec::new(),
+                    config::GpuPrecision::Fp8 => calibration(),
                 };
-                if settings.precision == config::Precision::Fp8 && pictures.is_empty() {
+                if settings.precision == config::GpuPrecision::Fp8 && pictures.is_empty() {
                     return Err(NO_CALIBRATION.into());
                 }
                 let (precision, precision_name) = match settings.precision {
-                    config::Precision::Bf16 => (cuda::Precision::Bf16, "bf16"),
-                    config::Precision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
+                    config::GpuPrecision::Bf16 => (cuda::Precision::Bf16, "bf16"),
+                    config::GpuPrecision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
                 };
                 let how = (capacity, precision);
                 let backend = CudaBackend::new(at, config, weights, how, clock);
@@ -250,7 +250,7 @@ impl Device {
 }
 
 /// How frames that are decoded on a GPU stay there for an engine on one, where that is asked for; `None`: they come to the host.
-pub fn frames_on(gpu: bool, settings: &config::Model) -> Option<cuda::TakeFrame> {
+pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::TakeFrame> {
     (gpu && settings.frames == config::FramePlace::Gpu)
         .then_some(cuda::take_frame as cuda::TakeFrame)
 }
@@ -317,17 +317,17 @@ mod tests {
     /// No machine has so many GPUs.
     const ABSENT: u32 = 4000;
 
-    fn settings(device: config::Device, gpus: &[u32]) -> config::Model {
-        config::Model {
+    fn settings(device: config::DevicePreference, gpus: &[u32]) -> config::ModelSettings {
+        config::ModelSettings {
             device,
             gpus: gpus.to_vec(),
-            ..config::Model::of(ModelSource::Embedded)
+            ..config::ModelSettings::of(ModelSource::Embedded)
         }
     }
 
     #[test]
     fn a_gpu_that_is_not_there_is_an_error_that_names_it() {
-        let Err(error) = choose(&settings(config::Device::Cuda, &[ABSENT])) else {
+        let Err(error) = choose(&settings(config::DevicePreference::Cuda, &[ABSENT])) else {
             panic!("no machine has so many GPUs");
         };
         assert!(error.starts_with("GPU 4000 of model.gpus: "), "{error}");
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn frames_stay_on_a_gpu_when_that_is_asked_for() {
-        let mut settings = settings(config::Device::Cuda, &[0]);
+        let mut settings = settings(config::DevicePreference::Cuda, &[0]);
         assert!(frames_on(true, &settings).is_none());
         settings.frames = config::FramePlace::Gpu;
         assert!(frames_on(true, &settings).is_some());
@@ -362,7 +362,11 @@ mod tests {
 
     #[test]
     fn auto_is_the_cpu_where_no_listed_gpu_works_and_says_why() {
-        let chosen = choose(&settings(config::Device::Auto, &[ABSENT, ABSENT + 1])).unwrap();
+        let chosen = choose(&settings(
+            config::DevicePreference::Auto,
+            &[ABSENT, ABSENT + 1],
+        ))
+        .unwrap();
         let [Device::Cpu(why)] = &chosen[..] else {
             panic!("a GPU that is not there");
         };

@@ -71,7 +71,7 @@ impl Engine {
     /// Loads the model and puts it on its device; blocks meanwhile. `device = "auto"` takes the first listed GPU, or the
     /// CPU without one. The error says what to do.
     pub fn open(
-        settings: &config::Model,
+        settings: &config::ModelSettings,
         options: OpenOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, ModelCard), String> {
@@ -83,7 +83,7 @@ impl Engine {
     /// Puts a loaded model on a device. Blocks while the weights are converted or copied.
     pub fn open_on(
         device: Device,
-        settings: &config::Model,
+        settings: &config::ModelSettings,
         loaded: LoadedModel,
         options: OpenOptions,
         clock: Arc<dyn Clock>,
@@ -127,7 +127,7 @@ pub struct Bare {
 /// A device alone, with the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as
 /// [`Engine::open`] does.
 pub fn build_backend(
-    settings: &config::Model,
+    settings: &config::ModelSettings,
     noise: bool,
     options: OpenOptions,
     clock: Arc<dyn Clock>,
@@ -152,7 +152,7 @@ pub fn build_backend(
 /// An engine whose answers end at their bounds and never before, so that what a look costs is known: for measurements of
 /// speed. With the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as [`Engine::open`] does.
 pub fn build_endless_engine(
-    settings: &config::Model,
+    settings: &config::ModelSettings,
     noise: bool,
     options: OpenOptions,
     clock: Arc<dyn Clock>,
@@ -163,7 +163,7 @@ pub fn build_endless_engine(
     Engine::open_on(device, settings, loaded, options, clock)
 }
 
-fn model_or_noise(settings: &config::Model, noise: bool) -> Result<LoadedModel, String> {
+fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<LoadedModel, String> {
     if !noise {
         return model::load_model(&settings.source).map_err(|e| e.to_string());
     }
@@ -179,7 +179,7 @@ fn model_or_noise(settings: &config::Model, noise: bool) -> Result<LoadedModel, 
     })
 }
 
-fn bounds(settings: &config::Model) -> Bounds {
+fn bounds(settings: &config::ModelSettings) -> Bounds {
     Bounds {
         max_objects: settings.max_objects as usize,
         max_tokens: ANSWER_MAX_TOKENS,
@@ -233,9 +233,9 @@ mod tests {
 
     /// Crops that are not encoded again of a picture whose every byte differs from the one before by `step`.
     fn reused(tile_difference: f64, step: u8) -> u64 {
-        let settings = config::Model {
+        let settings = config::ModelSettings {
             tile_difference,
-            ..config::Model::of(config::ModelSource::Embedded)
+            ..config::ModelSettings::of(config::ModelSource::Embedded)
         };
         let clock = Arc::new(ManualClock::default());
         let (mut engine, _) = Engine::open(&settings, OpenOptions::default(), clock).unwrap();

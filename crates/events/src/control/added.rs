@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::setting::{in_range, words};
 use spotter_core::{
     CameraId, Mono, NewPrompt, PromptId, Refusal, RefusalCode, Task,
-    config::{Camera, CameraPrompt, defaults as d},
+    config::{CameraConfig, PromptConfig, defaults as d},
 };
 
 /// Prompts that a camera may be given by commands. Each costs a part of every look.
@@ -31,7 +31,7 @@ pub(super) struct Attention {
 impl Added {
     /// Checks it by the file's own rules. `others` are those that were added to the camera before.
     pub(super) fn new(
-        camera: &Camera,
+        camera: &CameraConfig,
         mut prompt: NewPrompt,
         others: usize,
     ) -> Result<Self, Refusal> {
@@ -77,7 +77,7 @@ impl Added {
 
     /// As a prompt of its camera, with the camera's rules for events. A rate above the camera's is cut to it, as the camera's
     /// rate is the ceiling.
-    pub(super) fn in_camera(&self, camera: &Camera) -> CameraPrompt {
+    pub(super) fn in_camera(&self, camera: &CameraConfig) -> PromptConfig {
         let NewPrompt {
             id,
             task,
@@ -86,7 +86,7 @@ impl Added {
             zones,
         } = self.prompt.clone();
         let events = camera.prompts.first().map(|first| first.events);
-        CameraPrompt {
+        PromptConfig {
             id,
             enabled: true,
             revision: 1,
@@ -97,7 +97,7 @@ impl Added {
             zones,
             snapshot: false,
             verify: None,
-            events: events.unwrap_or(spotter_core::config::Events {
+            events: events.unwrap_or(spotter_core::config::EventConfig {
                 confirm: d::CONFIRM,
                 end_after: d::END_AFTER,
                 still_after: d::STILL_AFTER,
@@ -130,7 +130,7 @@ impl Attention {
     }
 
     /// All prompts of the camera are asked at this pace, and the motion gate holds nothing back.
-    pub(super) fn put(&self, camera: &mut Camera) {
+    pub(super) fn put(&self, camera: &mut CameraConfig) {
         let rate_hz = self.rate_hz.unwrap_or(camera.rate_hz).max(camera.rate_hz);
         camera.rate_hz = rate_hz;
         camera.motion.on = false;

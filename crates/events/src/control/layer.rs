@@ -6,12 +6,12 @@ use super::{
     revisions::{Kept, Revisions},
     setting::{checked, current},
 };
-use spotter_core::{CameraId, Command, Mono, Refusal, RefusalCode, Setting, config::Camera};
+use spotter_core::{CameraId, Command, Mono, Refusal, RefusalCode, Setting, config::CameraConfig};
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Layer {
-    file: Vec<Camera>,
+    file: Vec<CameraConfig>,
     overrides: Overrides,
     revisions: Revisions,
     added: Vec<Added>,
@@ -32,7 +32,7 @@ pub enum Changed {
 impl Layer {
     /// The file's cameras with what an earlier run left.
     pub fn new(
-        file: Vec<Camera>,
+        file: Vec<CameraConfig>,
         overrides: Overrides,
         revisions: Vec<Kept>,
     ) -> (Self, Vec<Lapsed>) {
@@ -51,11 +51,11 @@ impl Layer {
 
     /// The file was read again. What was edited in it holds from now on, and is told; added prompts stay where their camera
     /// stays, unless the file has one of their name now.
-    pub fn rebase(&mut self, file: Vec<Camera>) -> Vec<Lapsed> {
+    pub fn rebase(&mut self, file: Vec<CameraConfig>) -> Vec<Lapsed> {
         let lapsed = self.overrides.rebase(&file);
         let find = |id: &CameraId| file.iter().find(|camera| camera.id == *id);
         self.added.retain(|added| {
-            let taken = |camera: &Camera| {
+            let taken = |camera: &CameraConfig| {
                 let mut prompts = camera.prompts.iter();
                 prompts.any(|prompt| added.is(&camera.id, &prompt.id))
             };
@@ -68,7 +68,7 @@ impl Layer {
     }
 
     /// The cameras that are in force at `now`, in the order of the file.
-    pub fn cameras(&mut self, now: Mono) -> Vec<Camera> {
+    pub fn cameras(&mut self, now: Mono) -> Vec<CameraConfig> {
         self.attention.retain(|attention| now < attention.until);
         let mut cameras = self.kept_cameras();
         for camera in &mut cameras {
@@ -89,7 +89,7 @@ impl Layer {
     }
 
     /// The file's cameras with what is kept over a restart, and without what holds for a while only.
-    pub fn kept_cameras(&self) -> Vec<Camera> {
+    pub fn kept_cameras(&self) -> Vec<CameraConfig> {
         let mut cameras = self.file.clone();
         self.overrides.apply(&mut cameras);
         cameras
@@ -178,13 +178,14 @@ impl Layer {
         Ok(Changed::Kept)
     }
 
-    fn camera(&self, id: &CameraId) -> Result<&Camera, Refusal> {
+    fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {
         let known = self.file.iter().find(|camera| camera.id == *id);
         known.ok_or_else(|| Refusal::no_camera(id))
     }
 
     fn not_added(&self, camera: &CameraId, prompt: &spotter_core::PromptId) -> Refusal {
-        let in_file = |camera: &Camera| camera.prompts.iter().any(|known| known.id == *prompt);
+        let in_file =
+            |camera: &CameraConfig| camera.prompts.iter().any(|known| known.id == *prompt);
         match self.camera(camera).is_ok_and(in_file) {
             true => Refusal::new(
                 RefusalCode::Conflict,

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::setting::{current, put};
-use spotter_core::{CameraId, Setting, config::Camera};
+use spotter_core::{CameraId, Setting, config::CameraConfig};
 
 /// All of them, at most one for each value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct Lapsed {
 
 impl Overrides {
     /// Notes that a value of `camera`, as it is in the file, is to be another one. The file's own value is no override.
-    pub fn set(&mut self, camera: &Camera, now: Setting) {
+    pub fn set(&mut self, camera: &CameraConfig, now: Setting) {
         self.0
             .retain(|old| old.camera != camera.id || !old.now.is_same_key(&now));
         let Some(file) = current(camera, &now).filter(|file| *file != now) else {
@@ -47,7 +47,7 @@ impl Overrides {
     }
 
     /// Puts the values into cameras that are as in the file.
-    pub fn apply(&self, cameras: &mut [Camera]) {
+    pub fn apply(&self, cameras: &mut [CameraConfig]) {
         for change in &self.0 {
             let of = cameras.iter_mut().find(|camera| camera.id == change.camera);
             if let Some(camera) = of {
@@ -57,7 +57,7 @@ impl Overrides {
     }
 
     /// Forgets those that the file has other values for than it had, and tells which.
-    pub fn rebase(&mut self, cameras: &[Camera]) -> Vec<Lapsed> {
+    pub fn rebase(&mut self, cameras: &[CameraConfig]) -> Vec<Lapsed> {
         let in_file = |change: &Override| {
             let camera = cameras.iter().find(|camera| camera.id == change.camera)?;
             current(camera, &change.now)

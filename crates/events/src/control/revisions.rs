@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use spotter_core::{CameraId, PromptId, Task, config::Camera};
+use spotter_core::{CameraId, PromptId, Task, config::CameraConfig};
 
 /// Prompts that are gone are remembered, so that their number goes on when they come back while answers to the old words may
 /// still be under way. Beyond so many they are forgotten.
@@ -44,7 +44,7 @@ impl Revisions {
     }
 
     /// Numbers the prompts of the cameras as they are now.
-    pub fn number(&mut self, cameras: &mut [Camera]) {
+    pub fn number(&mut self, cameras: &mut [CameraConfig]) {
         for camera in &mut *cameras {
             for prompt in &mut camera.prompts {
                 let key = (camera.id.clone(), prompt.id.clone());

@@ -4,11 +4,11 @@ use std::ops::RangeInclusive;
 
 use spotter_core::{
     PromptId, Refusal, RefusalCode, Setting, Task,
-    config::{Camera, CameraPrompt, defaults as d, prompt_text},
+    config::{CameraConfig, PromptConfig, defaults as d, prompt_text},
 };
 
 /// All values of a camera that may be changed, as they are.
-pub fn all(camera: &Camera) -> Vec<Setting> {
+pub fn all(camera: &CameraConfig) -> Vec<Setting> {
     let mut settings = vec![
         Setting::Enabled(camera.enabled),
         Setting::RateHz(camera.rate_hz),
@@ -26,19 +26,19 @@ pub fn all(camera: &Camera) -> Vec<Setting> {
 }
 
 /// The camera's own value of the thing that `like` is a value of; `None` when it has no such prompt.
-pub fn current(camera: &Camera, like: &Setting) -> Option<Setting> {
+pub fn current(camera: &CameraConfig, like: &Setting) -> Option<Setting> {
     all(camera).into_iter().find(|own| own.is_same_key(like))
 }
 
 /// Puts a value in. A prompt that the camera does not have is passed over.
 ///
 /// A prompt whose rate is its camera's follows it: who changes the camera's rate means these.
-pub(super) fn put(camera: &mut Camera, setting: &Setting) {
+pub(super) fn put(camera: &mut CameraConfig, setting: &Setting) {
     match setting {
         Setting::Enabled(on) => camera.enabled = *on,
         Setting::RateHz(rate_hz) => {
             let before_hz = camera.rate_hz;
-            let follow = |prompt: &&mut CameraPrompt| prompt.rate_hz == before_hz;
+            let follow = |prompt: &&mut PromptConfig| prompt.rate_hz == before_hz;
             for prompt in camera.prompts.iter_mut().filter(follow) {
                 prompt.rate_hz = *rate_hz;
             }
@@ -55,7 +55,7 @@ pub(super) fn put(camera: &mut Camera, setting: &Setting) {
     }
 }
 
-fn with_prompt(camera: &mut Camera, id: &PromptId, change: impl FnOnce(&mut CameraPrompt)) {
+fn with_prompt(camera: &mut CameraConfig, id: &PromptId, change: impl FnOnce(&mut PromptConfig)) {
     if let Some(prompt) = camera.prompts.iter_mut().find(|prompt| prompt.id == *id) {
         change(prompt);
     }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_prompt_without_a_rate_of_its_own_follows_its_camera() {
-        let slow = CameraPrompt {
+        let slow = PromptConfig {
             rate_hz: 0.2,
             ..spotter_core::testing::prompt("parcel")
         };

@@ -18,7 +18,7 @@ use super::{
 };
 use spotter_core::{
     Answer, CameraId, EndReason, Event, Frame, Look, Mono, Prompt, PromptId, WallTime,
-    config::Camera,
+    config::CameraConfig,
 };
 
 /// What changed about a prompt without an answer.
@@ -45,7 +45,7 @@ pub struct Tracker {
 
 impl Tracker {
     /// Knows nothing of any prompt of these cameras yet. `boot` names this run of the daemon, in the names of tracks.
-    pub fn new(boot: Arc<str>, cameras: &[Camera]) -> Self {
+    pub fn new(boot: Arc<str>, cameras: &[CameraConfig]) -> Self {
         let mut tracker = Self {
             boot,
             watches: BTreeMap::new(),
@@ -130,7 +130,7 @@ impl Tracker {
     /// The camera is new or its configuration another one. A prompt whose words stay keeps its tracks, whatever else of it
     /// changes. Events of one whose words change or that is gone end as `prompt_changed`, and nothing is known of it. What
     /// is new begins unknown, and that is news. Revisions are told by answers: those to the words of before are dropped.
-    pub fn configure(&mut self, camera: &Camera, wall: WallTime) -> Vec<Change> {
+    pub fn configure(&mut self, camera: &CameraConfig, wall: WallTime) -> Vec<Change> {
         let id = &camera.id;
         let names = || Names::new(Arc::clone(&self.boot), id.clone());
         self.names.entry(id.clone()).or_insert_with(names);

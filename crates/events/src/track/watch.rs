@@ -13,7 +13,7 @@ use super::{
 };
 use spotter_core::{
     Answer, AnswerBody, EndReason, Event, Frame, Mono, Prompt, Task, TrackId, WallTime, ZoneId,
-    config::{Camera, CameraPrompt},
+    config::{CameraConfig, PromptConfig},
 };
 
 /// Nobody has looked for so many of the longest expected pauses between two looks: nothing is known any more.
@@ -67,7 +67,7 @@ pub struct Sighting {
 /// What is known of the prompt.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
-    prompt: CameraPrompt,
+    prompt: PromptConfig,
     filter: Filter,
     stale_after: Duration,
     count: Hysteresis,
@@ -82,7 +82,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Nothing is known yet.
-    pub fn new(camera: &Camera, prompt: &CameraPrompt) -> Self {
+    pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
         let habits = habits(camera, prompt);
         let filter = Filter::new(camera, prompt);
         let zones = camera.zones_counted(prompt);
@@ -200,8 +200,8 @@ impl Watch {
     /// The configuration is another one: keeps what it says nothing new about.
     pub fn configure(
         &mut self,
-        camera: &Camera,
-        prompt: &CameraPrompt,
+        camera: &CameraConfig,
+        prompt: &PromptConfig,
         wall: WallTime,
     ) -> Vec<News> {
         let mut news = Vec::new();
@@ -302,7 +302,7 @@ fn taken(frame: &Frame) -> WallTime {
         .map_or(times.received_wall, |capture| capture.wall)
 }
 
-fn habits(camera: &Camera, prompt: &CameraPrompt) -> Habits {
+fn habits(camera: &CameraConfig, prompt: &PromptConfig) -> Habits {
     let events = prompt.events;
     Habits {
         rules: Rules {
@@ -317,7 +317,7 @@ fn habits(camera: &Camera, prompt: &CameraPrompt) -> Habits {
 
 /// How long without a look until nothing is known: some of the pauses that the prompt's pace and the motion gate make,
 /// so that a gate that is closed over a quiet scene keeps what is known.
-fn stale_after(camera: &Camera, prompt: &CameraPrompt) -> Duration {
+fn stale_after(camera: &CameraConfig, prompt: &PromptConfig) -> Duration {
     let pace = Duration::from_secs_f64(1.0 / prompt.rate_hz.min(camera.rate_hz));
     let gate = if camera.motion.on {
         camera.motion.at_least_every

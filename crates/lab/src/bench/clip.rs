@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
 use super::{ask::MeasureError, scores::Origin};
-use spotter_core::{ColourRange, Matrix, Picture, PixelFormat, WallTime};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat, WallTime};
 use spotter_street::{
     Scene, Street, draw_i420,
     h264::{Encoding, through_h264},
@@ -99,7 +99,7 @@ pub(super) fn drawn(scene: &Scene, seed: u64) -> Result<Picture, MeasureError> {
         PixelFormat::I420,
         (width, height),
         [width, width / 2, width / 2],
-        (Matrix::Bt601, ColourRange::Limited),
+        (ColourMatrix::Bt601, ColourRange::Limited),
         Arc::new(vec![pixels, chroma_u, chroma_v]),
     )
     .map_err(|source| MeasureError::Picture { seed, source })

@@ -24,7 +24,7 @@ use crate::{
     outbox::{Outgoing, Ticket},
     publisher::Sent,
 };
-use spotter_core::{Mono, Repeats};
+use spotter_core::{LogThrottle, Mono};
 
 /// A larger detection is not sent (contract section 4).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
@@ -50,7 +50,7 @@ pub(super) enum Trouble {
 
 /// What outlives a connection.
 pub(super) struct Memory {
-    told: Repeats<Trouble>,
+    told: LogThrottle<Trouble>,
     suspect: Suspect,
     /// `None` = plain TCP.
     trust: Option<Trust>,
@@ -60,7 +60,7 @@ impl Memory {
     /// Before the first connection to a place.
     pub(super) fn of(place: &Place) -> Self {
         Self {
-            told: Repeats::default(),
+            told: LogThrottle::default(),
             suspect: Suspect::default(),
             trust: place.trust.clone(),
         }
@@ -72,7 +72,7 @@ impl Memory {
             return;
         };
         if let Err(error) = trust.renew().await
-            && let Some(untold) = self.told.tell(Trouble::Files, now)
+            && let Some(untold) = self.told.admit(Trouble::Files, now)
         {
             tracing::warn!(%error, untold, "going on with the certificates that were read before");
         }
@@ -392,7 +392,7 @@ impl<'a> Open<'a> {
     /// Does not send what the broker would close the connection for.
     fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
         let now = self.task.clock.now();
-        if let Some(untold) = self.memory.told.tell(Trouble::TooLarge, now) {
+        if let Some(untold) = self.memory.told.admit(Trouble::TooLarge, now) {
             let (topic, max) = (outgoing.topic.as_str(), self.terms_at(now).packet_max_bytes);
             tracing::warn!(
                 topic,
@@ -420,7 +420,7 @@ impl<'a> Open<'a> {
             Ok((Asked::Message { topic, ticket }, Outcome::Refused(code))) => {
                 self.pulse.answered(&ticket);
                 self.task.shared.outbox().declined(ticket, now);
-                if let Some(untold) = self.memory.told.tell(Trouble::Refused, now) {
+                if let Some(untold) = self.memory.told.admit(Trouble::Refused, now) {
                     tracing::warn!(
                         topic,
                         code,
@@ -442,7 +442,7 @@ impl<'a> Open<'a> {
         if let Some(untold) = self
             .memory
             .told
-            .tell(Trouble::NotListening(filter.clone()), now)
+            .admit(Trouble::NotListening(filter.clone()), now)
         {
             tracing::warn!(
                 filter,
@@ -467,7 +467,7 @@ impl<'a> Open<'a> {
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
             self.task.shared.drop_inbound();
-            if let Some(untold) = self.memory.told.tell(Trouble::InboxFull, now) {
+            if let Some(untold) = self.memory.told.admit(Trouble::InboxFull, now) {
                 let topic = dropped.topic;
                 tracing::warn!(topic, untold, "commands come too fast, dropped");
             }

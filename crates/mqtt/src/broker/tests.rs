@@ -19,12 +19,12 @@ use super::{
     rig::{Listener, Mosquitto, PATIENCE},
 };
 use crate::{
-    CameraHealth, ConfigReport, Daemon, Identity, Info, Presence, Publisher, Update,
+    CameraHealth, ConfigReport, DaemonInfo, Identity, Info, Presence, Publisher, Update,
     detection::tests::detection,
 };
 use spotter_core::{
     CameraId, NodeId, PromptId, SystemClock,
-    config::{Mqtt, MqttTls, Secret},
+    config::{MqttConfig, MqttTls, Secret},
     testing::mqtt,
 };
 
@@ -38,7 +38,7 @@ mod scripted;
 mod second;
 mod secrets;
 
-fn start(mqtt: &Mqtt) -> (Publisher, JoinHandle<()>) {
+fn start(mqtt: &MqttConfig) -> (Publisher, JoinHandle<()>) {
     let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
     Publisher::start(mqtt, None, &identity, Arc::new(SystemClock::new())).unwrap()
 }
@@ -70,7 +70,7 @@ fn ids() -> (CameraId, PromptId) {
 
 fn info() -> Info {
     Info {
-        daemon: Daemon {
+        daemon: DaemonInfo {
             name: "spotter".into(),
             version: "0.1.0".into(),
         },
@@ -333,7 +333,7 @@ async fn tls_trusts_its_authority_only_and_never_goes_on_in_clear() {
             client_key: None,
             insecure,
         };
-        Mqtt {
+        MqttConfig {
             tls: Some(tls),
             host: "localhost".into(),
             ..mqtt(broker.port)
@@ -374,7 +374,7 @@ async fn a_broker_that_wants_our_certificate_gets_it() {
         client_key: Some(Secret::new(key)),
         insecure: false,
     };
-    let with = |tls: &MqttTls| Mqtt {
+    let with = |tls: &MqttTls| MqttConfig {
         tls: Some(tls.clone()),
         host: "localhost".into(),
         ..mqtt(broker.port)

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::{Head, ID_MAX_CHARS, REQUEST_MAX_BYTES, camera_id, prompt_id, shown};
 use spotter_core::{
-    Command, LogLevel, NewPrompt, Refusal, RefusalCode, Task, Wanted, ZoneId, config::choices,
+    Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Task, ZoneId,
+    config::choices,
 };
 
 /// For so long more looks are taken when a request does not say.
@@ -243,11 +244,11 @@ fn checked_choices(texts: &[String]) -> Result<Vec<String>, Refusal> {
     })
 }
 
-fn wanted(what: &str) -> Result<Wanted, Refusal> {
+fn wanted(what: &str) -> Result<RequestedInfo, Refusal> {
     match what {
-        "info" => Ok(Wanted::Info),
-        "settings" => Ok(Wanted::Settings),
-        "overrides" => Ok(Wanted::Overrides),
+        "info" => Ok(RequestedInfo::Info),
+        "settings" => Ok(RequestedInfo::Settings),
+        "overrides" => Ok(RequestedInfo::Overrides),
         other => {
             let text = format!("what: {} is not info, settings or overrides", shown(other));
             Err(Refusal::new(RefusalCode::BadValue, text))

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use spotter_core::{LogLevel, NewPrompt, NodeId, Task, WallTime, Wanted};
+use spotter_core::{LogLevel, NewPrompt, NodeId, RequestedInfo, Task, WallTime};
 
 fn topics() -> Topics {
     Topics::new("spotter", &NodeId::new("edge1").unwrap())
@@ -162,7 +162,7 @@ fn every_operation_is_read() {
             rate_hz
         })
     );
-    let what = Wanted::Overrides;
+    let what = RequestedInfo::Overrides;
     assert_eq!(
         command(json!({"op": "get", "what": "overrides"})),
         Ok(Command::Get { what })

@@ -10,7 +10,7 @@ use super::{
 use crate::Off;
 use spotter_core::{
     CameraId, Setting, Task,
-    config::{Camera, CameraPrompt, Commands, Config, Source, defaults},
+    config::{CameraConfig, Commands, Config, PromptConfig, SourceConfig, defaults},
 };
 
 /// The longest state that Home Assistant takes, in characters.
@@ -30,14 +30,14 @@ const HEALTH_STATES: [&str; 7] = [
 const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value_json.reason, 'event': value_json.event, \
      'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'score': value_json.score} | tojson }}";
 
-pub(super) fn device(config: &Config, topics: &Topics, camera: &Camera) -> Device {
+pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> Device {
     let (node, id) = (node::id(config), &camera.id);
     let availability = [topics.status(), topics.camera_status(id)];
     let made_by = match camera.source {
-        Source::Rtsp { .. } => "RTSP camera",
-        Source::Usb { .. } => "USB camera",
-        Source::File { .. } => "Video file",
-        Source::Test => "Test picture",
+        SourceConfig::Rtsp { .. } => "RTSP camera",
+        SourceConfig::Usb { .. } => "USB camera",
+        SourceConfig::File { .. } => "Video file",
+        SourceConfig::Test => "Test picture",
     };
     let name = title(id.as_str());
     let mut device = Device::new(&format!("{node}_{id}"), &name, made_by, &availability).via(&node);
@@ -94,7 +94,7 @@ fn add_health(device: &mut Device, topics: &Topics, camera: &CameraId) {
     device.add("problem", problem);
 }
 
-fn add_settings(device: &mut Device, topics: &Topics, camera: &Camera) {
+fn add_settings(device: &mut Device, topics: &Topics, camera: &CameraConfig) {
     let at = |setting| topics.setting(&camera.id, &setting);
     // Not greyed out by what it does: a camera that is switched off is offline.
     let enabled = Entity::new("switch", "Analysis")
@@ -117,8 +117,8 @@ fn add_settings(device: &mut Device, topics: &Topics, camera: &Camera) {
 struct Entities<'a> {
     device: &'a mut Device,
     topics: &'a Topics,
-    camera: &'a Camera,
-    prompt: &'a CameraPrompt,
+    camera: &'a CameraConfig,
+    prompt: &'a PromptConfig,
 }
 
 impl Entities<'_> {

@@ -25,7 +25,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::Topics;
-use spotter_core::config::{Config, Discovery, HomeAssistant};
+use spotter_core::config::{Config, Discovery, HomeAssistantConfig};
 
 /// One retained message to Home Assistant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ fn device_id(topic: &str) -> Option<(&str, &str)> {
 }
 
 /// Where Home Assistant says that it has started; `None` when it is not told of us.
-pub fn birth_topic(ha: &HomeAssistant) -> Option<String> {
+pub fn birth_topic(ha: &HomeAssistantConfig) -> Option<String> {
     (ha.discovery != Discovery::Off).then(|| format!("{}/status", ha.prefix))
 }
 

@@ -189,7 +189,7 @@ fn the_list_is_what_is_published() {
             Setting::RateHz(1.0),
             Setting::MotionGate(false),
         ];
-        let of_prompt = |prompt: &CameraPrompt| {
+        let of_prompt = |prompt: &PromptConfig| {
             let id = || prompt.id.clone();
             [
                 Setting::Text(id(), "person".into()),

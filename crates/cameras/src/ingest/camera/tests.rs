@@ -12,7 +12,7 @@ use super::*;
 use crate::ingest::probe;
 use spotter_core::{
     CaptureSource, Frame, PixelFormat, SystemClock,
-    config::{CameraTls, Decode, Secret, Source as Origin, Transport},
+    config::{CameraTls, Decode, Secret, SourceConfig as Origin, Transport},
 };
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
@@ -25,8 +25,8 @@ mod wire;
 const LIMIT: Duration = Duration::from_secs(60);
 const CANARY: &str = "canary-7f3a91";
 
-fn camera(source: Origin) -> Camera {
-    Camera {
+fn camera(source: Origin) -> CameraConfig {
+    CameraConfig {
         source,
         stall: LIMIT,
         first_frame: LIMIT,
@@ -34,7 +34,7 @@ fn camera(source: Origin) -> Camera {
     }
 }
 
-fn rtsp(url: String, transport: Transport) -> Camera {
+fn rtsp(url: String, transport: Transport) -> CameraConfig {
     camera(Origin::Rtsp {
         url,
         user: Some("viewer".into()),
@@ -97,11 +97,11 @@ struct Watched {
 }
 
 impl Watched {
-    fn start(camera: Camera) -> Self {
+    fn start(camera: CameraConfig) -> Self {
         Self::start_with(camera, None)
     }
 
-    fn start_with(camera: Camera, device: Option<DeviceMap>) -> Self {
+    fn start_with(camera: CameraConfig, device: Option<DeviceMap>) -> Self {
         let (sender, frames) = mpsc::channel(500);
         let sink: FrameSink = Arc::new(move |frame| {
             let _ = sender.try_send(frame);

@@ -5,7 +5,7 @@ use gstreamer as gst;
 
 use super::frames::Rejected;
 use crate::ingest::health::{Failure, Fault};
-use spotter_core::config::{Source as Origin, Transport};
+use spotter_core::config::{SourceConfig as Origin, Transport};
 
 /// What the camera is in messages. URLs never hold a login, because the configuration refuses them.
 pub fn origin(origin: &Origin) -> String {

@@ -26,8 +26,8 @@ use crate::ingest::{
     source::{Outlet, Progress, SourceEvent},
 };
 use spotter_core::{
-    CameraId, Frame, Mono, Picture, Repeats, WallTime,
-    config::{Camera, Decode},
+    CameraId, Frame, LogThrottle, Mono, Picture, WallTime,
+    config::{CameraConfig, Decode},
 };
 
 /// Watches one pipeline from the network to its end and hands its frames over.
@@ -49,7 +49,7 @@ pub struct FrameTap {
 pub struct Lasting {
     /// Its decoders.
     pub decoders: Decoders,
-    told: Mutex<Repeats<Harm>>,
+    told: Mutex<LogThrottle<Harm>>,
 }
 
 impl Lasting {
@@ -101,7 +101,7 @@ impl FrameTap {
     pub fn new(
         outlet: Outlet,
         kind: Kind,
-        camera: &Camera,
+        camera: &CameraConfig,
         device: Option<DeviceMap>,
         lasting: Arc<Lasting>,
     ) -> Arc<Self> {
@@ -388,7 +388,7 @@ impl FrameTap {
     fn tell_harm(&self, harm: Harm, why: &str) {
         let told = &self.lasting.told;
         let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(untold) = told.tell(harm, self.now().0) else {
+        let Some(untold) = told.admit(harm, self.now().0) else {
             return;
         };
         let (camera, untold) = (self.camera(), (untold > 0).then_some(untold));

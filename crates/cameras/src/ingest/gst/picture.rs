@@ -9,7 +9,9 @@ use gstreamer as gst;
 use gstreamer_video::{self as video, prelude::*};
 use tracing::warn;
 
-use spotter_core::{ColourRange, DeviceMemory, DevicePlanes, Matrix, Picture, PixelFormat, Planes};
+use spotter_core::{
+    ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Picture, PixelFormat, Planes,
+};
 
 /// Takes over a buffer in a GPU's memory for the engine's device, in GStreamer's thread; the error says why not. Handed in,
 /// because only that device's room can read such memory.
@@ -144,12 +146,12 @@ fn picture(
 }
 
 /// Unknown weights are guessed by the height, as everybody does: high definition is BT.709.
-fn colour(colorimetry: &video::VideoColorimetry, height: u32) -> (Matrix, ColourRange) {
+fn colour(colorimetry: &video::VideoColorimetry, height: u32) -> (ColourMatrix, ColourRange) {
     let matrix = match colorimetry.matrix() {
-        video::VideoColorMatrix::Bt709 => Matrix::Bt709,
-        video::VideoColorMatrix::Bt601 => Matrix::Bt601,
-        _ if height >= 720 => Matrix::Bt709,
-        _ => Matrix::Bt601,
+        video::VideoColorMatrix::Bt709 => ColourMatrix::Bt709,
+        video::VideoColorMatrix::Bt601 => ColourMatrix::Bt601,
+        _ if height >= 720 => ColourMatrix::Bt709,
+        _ => ColourMatrix::Bt601,
     };
     let range = match colorimetry.range() {
         video::VideoColorRange::Range0_255 => ColourRange::Full,

@@ -23,7 +23,7 @@ use crate::ingest::{
     health::{Failure, Fault},
     template::{Value, fill},
 };
-use spotter_core::config::{Camera, CameraTls, Secret, Source as Origin, Transport};
+use spotter_core::config::{CameraConfig, CameraTls, Secret, SourceConfig as Origin, Transport};
 
 const RTSP: &str = include_str!("../../../../../pipelines/rtsp.launch");
 const RTP: &str = include_str!("../../../../../pipelines/rtp.launch");
@@ -39,7 +39,11 @@ const GOODBYE_US: u64 = 500_000;
 const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
 
 /// The pipeline of a camera, not yet playing. With `transport = "auto"`, TCP is tried first and UDP after a failure.
-pub fn build(camera: &Camera, attempt: u32, tap: &Arc<FrameTap>) -> Result<gst::Pipeline, Failure> {
+pub fn build(
+    camera: &CameraConfig,
+    attempt: u32,
+    tap: &Arc<FrameTap>,
+) -> Result<gst::Pipeline, Failure> {
     let Origin::Rtsp {
         url,
         user,

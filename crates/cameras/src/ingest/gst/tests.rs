@@ -303,7 +303,7 @@ fn street() -> RtspStreet {
 
 /// Watches a street with decoders of one's own; its handle and its frames.
 fn watch(url: String, candidates: decoder::Candidates) -> (CameraHandle, mpsc::Receiver<Frame>) {
-    let camera = Camera {
+    let camera = CameraConfig {
         source: Origin::Rtsp {
             url,
             user: None,

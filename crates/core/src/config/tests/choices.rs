@@ -19,15 +19,15 @@ fn what_is_wrong_with_choices() {
         (r#"["yes"]"#, "8:11 KEY: has 1 texts; give 2 to 16"),
         (
             r#"["yes", " "]"#,
-            "8:19 KEY: empty; write what the answer may be",
+            "8:19 KEY: empty; write an answer that the model may give",
         ),
         (
             r#"["a\tb", "c"]"#,
-            "8:12 KEY: holds a control character (a tab or a line break); write one plain line",
+            "8:12 KEY: contains a control character (a tab or a line break); write one plain line",
         ),
         (
             r#"["Open", "shut", " open "]"#,
-            "8:28 KEY: \"open\" is \"Open\" again; capitals do not count",
+            "8:28 KEY: \"open\" repeats \"Open\"; upper and lower case count as equal",
         ),
         (
             r#"["yes", 2]"#,
@@ -55,7 +55,7 @@ fn what_is_wrong_with_choices() {
 fn choices_are_for_questions() {
     for task in ["detect", "point"] {
         let line = format!(
-            "site.toml:8:11 {KEY}: has no effect on an answer that is no text; it is for query"
+            "site.toml:8:11 {KEY}: has no effect on an answer that is not text; use it with query"
         );
         let lines = format!("{task} = \"door\"\nchoices = [\"open\", \"closed\"]");
         assert_eq!(prompt(&lines), [line]);
@@ -67,7 +67,7 @@ fn choices_are_for_questions() {
         "detect = \"person\"",
         "query = \"Open?\"\nchoices = [\" Open\", \"half open \"]",
     );
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     let task = Task::Query {
         question: "Open?".into(),
         choices: vec!["Open".into(), "half open".into()],

@@ -18,7 +18,7 @@ fn unknown_key() {
         [line],
         "the missing prompt is explained by it"
     );
-    let line = "site.toml:9:1 http.colour: unknown key; known here: listen";
+    let line = "site.toml:9:1 http.colour: unknown key; valid keys: listen";
     assert_eq!(said(&person("[http]\ncolour = 1")), [line]);
 }
 
@@ -32,7 +32,7 @@ fn wrong_type_or_unit() {
     assert_eq!(said(&gate("rate = \"2\"")), [line]);
     let line = "site.toml:5:9 camera.gate.width: needs a whole number, found a value of type float";
     assert_eq!(said(&gate("width = 640.5")), [line]);
-    let line = "site.toml:5:13 camera.gate.transport: \"tpc\" is none of tcp, udp, auto; did you mean \"tcp\"?";
+    let line = "site.toml:5:13 camera.gate.transport: \"tpc\" is not one of tcp, udp, auto; did you mean \"tcp\"?";
     assert_eq!(said(&gate("transport = \"tpc\"")), [line]);
     let line = "site.toml:1:8 http: needs a table, found a value of type integer";
     assert_eq!(said(&format!("http = 3\n{}", gate(""))), [line]);
@@ -62,9 +62,9 @@ fn out_of_range() {
 #[test]
 fn bad_urls() {
     let with = |url: &str| said(&gate("").replace("rtsp://192.0.2.1/0", url));
-    let line = "site.toml:4:7 camera.gate.url: holds a user name or password; use \"user\" and \"password\"";
+    let line = "site.toml:4:7 camera.gate.url: contains a user name or password; use \"user\" and \"password\"";
     assert_eq!(with("rtsp://admin:canary@192.0.2.1/0"), [line]);
-    let line = "site.toml:4:7 camera.gate.url: scheme \"http\" is not supported here; rtsp, rtsps, file, usb, test";
+    let line = "site.toml:4:7 camera.gate.url: scheme \"http\" is not supported; use one of rtsp, rtsps, file, usb, test";
     assert_eq!(with("http://192.0.2.1/0"), [line]);
 }
 
@@ -153,7 +153,7 @@ fn prompts() {
     for (words, text) in [
         (" ".to_owned(), "empty"),
         ("x".repeat(240), "240 characters, limit 200"),
-        ("a\\tb".to_owned(), "holds a control character"),
+        ("a\\tb".to_owned(), "contains a control character"),
     ] {
         let all = prompt(&format!("detect = \"{words}\""));
         let start = format!("site.toml:7:10 camera.gate.prompt.person.detect: {text}");
@@ -163,7 +163,7 @@ fn prompts() {
         prompt(&format!("detect = \"{}\"", "ä".repeat(200))),
         [""; 0]
     );
-    let line = "site.toml:8:12 camera.gate.prompt.person.min_area: has no effect on an answer without boxes; it is for detect";
+    let line = "site.toml:8:12 camera.gate.prompt.person.min_area: has no effect on an answer without boxes; use it with detect";
     assert_eq!(prompt("query = \"Open?\"\nmin_area = 0.1"), [line]);
 }
 
@@ -173,7 +173,7 @@ fn tiles_that_are_only_similar_are_warned_about() {
     assert_eq!(model("tile_difference = 0"), [""; 0]);
     let key = "site.toml:9:19 model.tile_difference";
     let text =
-        "a tile that changed by less keeps its old features, which changes answers; 0 is exact";
+        "a tile that changed by less is not encoded again, which can change answers; 0 is exact";
     assert_eq!(
         model("tile_difference = 1.5"),
         [format!("{key}: warning: {text}")]
@@ -187,7 +187,7 @@ fn tiles_that_are_only_similar_are_warned_about() {
         [format!("{key}: -1 is below 0")]
     );
     let file = person("[model]\ntile_difference = 1.5");
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     assert_eq!(loaded.config.model.tile_difference, 1.5);
 }
 
@@ -202,7 +202,7 @@ fn frames_that_stay_on_a_gpu_are_asked_for_and_not_compared() {
     let unknown = model("frames = \"cuda\"");
     assert!(unknown.len() == 1 && unknown[0].contains("model.frames"));
     let place = |text: &str| {
-        let loaded = read(text.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+        let loaded = read(text.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
         loaded.config.model.frames
     };
     assert_eq!(place(&person("")), FramePlace::Host);
@@ -221,17 +221,17 @@ fn prompt_rate_above_camera_rate() {
 fn load_and_key_frames_are_judged_at_run_time() {
     let file =
         gate("rate = 18") + "[camera.a]\nurl = \"test://\"\n[camera.a.prompt.x]\nquery = \"x\"\n";
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     let cameras = loaded.config.cameras;
     assert_eq!(advice::asked_prompt_frames_hz(&cameras), 19.0);
     assert_eq!(
         advice::impossible_load(&cameras, "GPU", 12.0).unwrap(),
-        "2 cameras ask for 19 prompt-frames/s; this GPU measured 12/s at last start; frames will be dropped"
+        "2 cameras ask for 19 prompt-frames/s; this GPU measured 12/s at the last start; frames will be dropped"
     );
     assert_eq!(advice::impossible_load(&cameras, "GPU", 19.0), None);
     assert_eq!(
         advice::key_frames_too_rare(0.5, 10.0).unwrap(),
-        "rate 0.5 needs a key frame every 2 s, camera sends one every 10 s"
+        "rate 0.5 needs a key frame every 2 s, the camera sends one every 10 s"
     );
     assert_eq!(advice::key_frames_too_rare(0.5, 2.04), None);
 }
@@ -241,7 +241,7 @@ fn no_key_is_accepted_and_then_ignored() {
     let file =
         person("snapshot = true\nverify = \"Is it?\"\n[model]\nprecision = \"fp8\"\ngpus = [0, 1]")
             .replace("mqtt://broker\"", "mqtt://broker\"\ncommands = \"all\"");
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     assert_eq!(advice::without_effect(&loaded.config), None);
 }
 
@@ -253,7 +253,7 @@ fn broker_tls() {
     let ca = "site.toml:3:6 mqtt.ca: file not found: /nowhere/ca.pem";
     let line = "site.toml:2:7 mqtt.url: mqtt:// together with ca; did you mean mqtts://?";
     assert_eq!(mqtt("url = \"mqtt://broker\"\nca = \"ca.pem\""), [line, ca]);
-    let line = "site.toml:1:1 mqtt: no broker is named; add url = \"mqtt://HOST\"";
+    let line = "site.toml:1:1 mqtt: no broker; add url = \"mqtt://HOST\"";
     assert_eq!(mqtt(""), [line]);
     let line =
         "site.toml:3:8 mqtt.base: \"a/b\" is not one topic level; use letters, digits, _ and -";
@@ -268,7 +268,7 @@ fn insecure_works_but_warns_at_each_start() {
             "mqtt://broker\"",
             "mqtts://broker\"\ntls = { insecure = true }",
         );
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     let keys: Vec<_> = loaded.warnings.iter().map(|w| w.key.as_str()).collect();
     assert_eq!(keys, ["mqtt.tls", "camera.gate.tls"]);
     let features = ["insecure_tls:mqtt", "insecure_tls:cam/gate"];
@@ -290,7 +290,7 @@ fn time_zone() {
 #[test]
 fn what_must_be_there() {
     let expected = [
-        "site.toml:1:1: no broker is named; add [mqtt] with url = \"mqtt://HOST\"",
+        "site.toml:1:1: no broker; add [mqtt] with url = \"mqtt://HOST\"",
         "site.toml:1:1: no camera; add [camera.NAME] with a url and a prompt",
     ];
     assert_eq!(said(""), expected);
@@ -315,7 +315,7 @@ fn gpus_are_listed_once_each_and_not_beside_the_cpu() {
         ),
         (
             "gpus = [0, 1, 0]",
-            Some("9:15 model.gpus: GPU 0 is named twice; each has one engine"),
+            Some("9:15 model.gpus: GPU 0 is listed twice; each GPU runs one engine"),
         ),
         (
             "device = \"cpu\"\ngpus = [1]",
@@ -338,7 +338,7 @@ fn gpus_are_listed_once_each_and_not_beside_the_cpu() {
 fn frames_on_a_gpu_are_for_one_engine() {
     let told = |cameras: &str, model: &str| {
         let text = person(&format!("[model]\nframes = \"gpu\"\n{model}\n{cameras}"));
-        let loaded = read(text.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+        let loaded = read(text.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
         advice::without_effect(&loaded.config)
     };
     let yard = "[camera.yard]\nurl = \"test://\"\nprompt.person.detect = \"person\"";
@@ -356,14 +356,14 @@ fn frames_on_a_gpu_are_for_one_engine() {
 fn more_gpus_than_cameras_are_told() {
     let loaded = |model: &str| {
         let text = person(&format!("[model]\n{model}"));
-        read(text.as_bytes(), Purpose::Run, &environment(&[]))
+        read(text.as_bytes(), ReadPurpose::Run, &environment(&[]))
             .unwrap()
             .config
     };
     let idle = advice::idle_gpus(&loaded("gpus = [1, 0]")).unwrap();
     assert_eq!(
         idle,
-        "model.gpus: 2 GPUs, but cameras: 1; a camera stays with one GPU, so only [1] is used"
+        "model.gpus: 2 GPUs, but cameras: 1; a camera uses one GPU, so only [1] is used"
     );
     assert_eq!(advice::idle_gpus(&loaded("gpus = [3]")), None);
 }
@@ -381,11 +381,11 @@ fn syntax_errors_have_places_too() {
         "{all:?}"
     );
     let bytes = b"x = 1\ny = \"\xff\"";
-    let problems = read(bytes, Purpose::Run, &environment(&[])).unwrap_err();
+    let problems = read(bytes, ReadPurpose::Run, &environment(&[])).unwrap_err();
     let first = problems.iter().next().unwrap().to_string();
     assert_eq!(
         first,
-        "site.toml:2:6: not TOML: holds bytes that are not UTF-8"
+        "site.toml:2:6: not TOML: contains bytes that are not UTF-8"
     );
 }
 
@@ -393,7 +393,7 @@ fn syntax_errors_have_places_too() {
 fn all_problems_of_a_file_are_told_in_its_order() {
     let file = "[camera.gate]\nurl = \"http://x\"\nrate = 60\nstall = \"5\"\n[camera.gate.prompt.a]\n\
                 [mqtt]\nurl = \"mqtt://b\"\ncolour = 1\n";
-    let problems = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap_err();
+    let problems = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap_err();
     let lines: Vec<_> = problems.iter().map(|p| p.place.unwrap().line).collect();
     assert_eq!(lines, [2, 3, 4, 5, 8]);
     let end = "5 problems; `spotter check site.toml` tests the file and starts nothing";

@@ -12,7 +12,7 @@ fn with_password(value: &str) -> String {
 fn texts(password: &str, environment: &Environment) -> Vec<String> {
     let result = read(
         with_password(password).as_bytes(),
-        Purpose::Run,
+        ReadPurpose::Run,
         environment,
     );
     let problems = match result {
@@ -24,36 +24,32 @@ fn texts(password: &str, environment: &Environment) -> Vec<String> {
 
 fn camera_password(config: &Config) -> Option<&str> {
     match &config.cameras[0].source {
-        Source::Rtsp { password, .. } => password.as_ref().map(Secret::reveal),
+        SourceConfig::Rtsp { password, .. } => password.as_ref().map(Secret::reveal),
         _ => None,
     }
 }
 
 #[test]
 fn plain_text_is_refused_unless_allowed() {
-    let line = "site.toml:6:12 camera.gate.password: plain text is refused; \
+    let line = "site.toml:6:12 camera.gate.password: plain text is not allowed; \
                 use { env = \"NAME\" }, { cred = \"NAME\" } or { file = \"PATH\" }";
     assert_eq!(said(&with_password("\"canary\"")), [line]);
     let file = format!(
         "allow_plain_secrets = true\n{}",
         with_password("\"canary\"")
     );
-    let loaded = read(file.as_bytes(), Purpose::Run, &environment(&[])).unwrap();
+    let loaded = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
     assert_eq!(camera_password(&loaded.config), Some("canary"));
-    assert!(
-        loaded.warnings[0]
-            .text
-            .starts_with("plain text, readable by all")
-    );
+    assert!(loaded.warnings[0].text.starts_with("plain text: everyone"));
 }
 
 #[test]
 fn missing_secrets_stop_a_start_and_warn_in_a_check() {
     let file = with_password("{ cred = \"gate_password\" }");
-    let text = "credential \"gate_password\" was not given by systemd; add LoadCredential=gate_password:PATH to the unit";
+    let text = "systemd did not provide credential \"gate_password\"; add LoadCredential=gate_password:PATH to the unit";
     let line = format!("site.toml:6:12 camera.gate.password: {text}");
     assert_eq!(said(&file), [line]);
-    let checked = read(file.as_bytes(), Purpose::Check, &environment(&[])).unwrap();
+    let checked = read(file.as_bytes(), ReadPurpose::Check, &environment(&[])).unwrap();
     assert_eq!(checked.warnings[0].text, text);
     assert_eq!(camera_password(&checked.config), None);
     let texts = texts("{ env = \"DOCK\" }", &environment(&[]));
@@ -75,7 +71,7 @@ fn secrets_come_from_variables_credentials_and_files() {
     ] {
         let loaded = read(
             with_password(&value).as_bytes(),
-            Purpose::Run,
+            ReadPurpose::Run,
             &surroundings,
         )
         .unwrap();
@@ -104,7 +100,7 @@ fn secrets_are_named_in_one_way_only() {
     let nothing = environment(&[("A", "x")]);
     assert!(texts("{}", &nothing)[0].starts_with("no secret is named"));
     let several = texts("{ env = \"A\", file = \"b\" }", &nothing);
-    assert!(several[0].starts_with("several secrets are named"));
+    assert!(several[0].starts_with("more than one secret is named"));
     let unknown = texts("{ evn = \"A\" }", &nothing);
     assert_eq!(unknown, ["unknown key; did you mean \"env\"?"]);
     let user = gate("password = { env = \"A\" }");
@@ -139,7 +135,7 @@ fn no_secret_is_ever_shown() {
         gate(&format!("tls = {{ fingerprint = \"{CANARY}\" }}")),
     ];
     for file in files {
-        for purpose in [Purpose::Run, Purpose::Check] {
+        for purpose in [ReadPurpose::Run, ReadPurpose::Check] {
             let result = read(file.as_bytes(), purpose, &environment(&[]));
             let shown = match &result {
                 Ok(loaded) => format!("{loaded:?}"),

@@ -43,7 +43,7 @@ impl Frame {
                 .plane_size(index, SIZE.0, SIZE.1)
                 .map_or(0, |s| s.0)
         };
-        let colour = (Matrix::Bt709, ColourRange::Limited);
+        let colour = (ColourMatrix::Bt709, ColourRange::Limited);
         let strides = [0, 1, 2].map(stride);
         let planes = Arc::new(self.planes.clone());
         Picture::new(self.format, SIZE, strides, colour, planes).unwrap()

@@ -14,7 +14,7 @@ use crate::{
     },
     model::{VisionConfig, crops, normalise_table},
 };
-use spotter_core::{ColourRange, Matrix, Picture, PixelFormat};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat};
 
 pub(super) fn picture(
     random: &mut Random,
@@ -33,7 +33,7 @@ pub(super) fn picture(
         let offset = random.below(1000);
         planes.push((0..*stride * rows).map(|i| byte(i + offset)).collect());
     }
-    let colour = (Matrix::Bt709, ColourRange::Limited);
+    let colour = (ColourMatrix::Bt709, ColourRange::Limited);
     Picture::new(format, (width, height), strides, colour, Arc::new(planes)).unwrap()
 }
 

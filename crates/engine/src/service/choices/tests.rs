@@ -111,7 +111,7 @@ fn whatever_the_choices_are_the_answer_is_one_of_them() {
 
 #[test]
 fn a_choice_that_the_model_gives_by_itself_is_given_with_the_same_score() {
-    let settings = config::Model::of(config::ModelSource::Embedded);
+    let settings = config::ModelSettings::of(config::ModelSource::Embedded);
     let (mut engine, _) = Engine::open(
         &settings,
         OpenOptions::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{WireError, malformed};
-use spotter_core::{ColourRange, Matrix, Picture, PixelFormat, Planes};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat, Planes};
 
 /// Longest side of a picture, pixels.
 const SIDE_MAX: usize = 1 << 15;
@@ -16,7 +16,7 @@ pub struct Shape {
     format: PixelFormat,
     pub(super) width: usize,
     pub(super) height: usize,
-    matrix: Matrix,
+    matrix: ColourMatrix,
     range: ColourRange,
 }
 

@@ -3,7 +3,9 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use spotter_core::{CaptionLength, ColourRange, Found, Matrix, PixelFormat, ScoreSource, Task};
+use spotter_core::{
+    CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, ScoreSource, Task,
+};
 
 /// There and back.
 fn carried<M: Serialize + DeserializeOwned>(message: &M) -> M {
@@ -39,7 +41,7 @@ fn picture(format: PixelFormat, (width, height): (usize, usize), gap: usize) -> 
         let bytes = 0..*stride * rows;
         planes.push(bytes.map(|i| (i * 31 + plane * 7) as u8).collect());
     }
-    let colour = (Matrix::Bt709, ColourRange::Limited);
+    let colour = (ColourMatrix::Bt709, ColourRange::Limited);
     Picture::new(format, (width, height), strides, colour, Arc::new(planes)).unwrap()
 }
 
@@ -82,12 +84,12 @@ fn number() -> impl Strategy<Value = f64> {
 }
 
 fn body() -> impl Strategy<Value = AnswerBody> {
-    fn found<T>(place: T, (score, sharpness): (f64, f64)) -> Found<T> {
+    fn found<T>(place: T, (score, sharpness): (f64, f64)) -> FoundObject<T> {
         let source = match score > sharpness {
             true => ScoreSource::TokenProb,
             false => ScoreSource::Verify,
         };
-        Found {
+        FoundObject {
             place,
             score,
             source,
@@ -132,7 +134,7 @@ proptest! {
     #[test]
     fn an_answer_arrives_to_the_bit(bodies in vec(body(), 4), taken in any::<u64>(), truncated: bool) {
         let asked = look(picture(PixelFormat::Rgb, (2, 2), 0));
-        let marks = Marks { taken: Mono::from_nanos(taken), ..Marks::default() };
+        let marks = StageTimes { taken: Mono::from_nanos(taken), ..StageTimes::default() };
         let answer = |(prompt, body): (&Arc<Prompt>, &AnswerBody)| Answer {
             prompt: Arc::clone(prompt),
             body: body.clone(),
@@ -255,7 +257,7 @@ fn a_look_too_large_for_a_message_is_not_begun() {
         }
     }
     let size = (32_000, 32_000);
-    let colour = (Matrix::Bt601, ColourRange::Full);
+    let colour = (ColourMatrix::Bt601, ColourRange::Full);
     let strides = [96_000, 0, 0];
     let huge = Picture::new(PixelFormat::Rgb, size, strides, colour, Arc::new(Endless));
     let mut bytes = Vec::new();
@@ -288,7 +290,7 @@ fn an_answer_that_json_cannot_say_is_a_failure() {
             score: f64::NAN,
         },
         truncated: false,
-        marks: Marks::default(),
+        marks: StageTimes::default(),
     };
     let ending = Ending::of(Outcome::Answered {
         frame: asked.frame,

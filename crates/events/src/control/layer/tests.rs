@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::*;
 use crate::control::Store;
-use spotter_core::{NewPrompt, PromptId, Task, config::CameraPrompt};
+use spotter_core::{NewPrompt, PromptId, Task, config::PromptConfig};
 
 fn at(seconds: u64) -> Mono {
     Mono::default().after(Duration::from_secs(seconds))
 }
 
-fn site() -> Vec<Camera> {
+fn site() -> Vec<CameraConfig> {
     let prompts = || {
         vec![
             spotter_core::testing::prompt("person"),
@@ -171,7 +171,7 @@ fn a_prompt_is_added_for_a_while_and_only_such_a_one_is_taken_away() {
     };
     layer.command(&add(hat()), at(0)).unwrap();
     let cameras = layer.cameras(at(0));
-    let added: &CameraPrompt = &cameras[0].prompts[2];
+    let added: &PromptConfig = &cameras[0].prompts[2];
     assert_eq!(
         (added.id.as_str(), added.rate_hz),
         ("hat", 1.0),

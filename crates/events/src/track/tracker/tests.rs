@@ -3,9 +3,9 @@ use std::time::Duration;
 use super::*;
 use crate::track::{Presence, filter::tests::found};
 use spotter_core::{
-    AnswerBody, EventStep, Found, Marks, NormBox, NormPoint, Place, Prompt, ScoreSource, Task,
-    TrackId, UpdateReason, ZoneId,
-    config::{Zone, ZonePoint},
+    AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Prompt, ScoreSource,
+    StageTimes, Task, TrackId, UpdateReason, ZoneId,
+    config::{ZoneConfig, ZonePoint},
     testing::{frame_at, prompt},
 };
 
@@ -14,7 +14,7 @@ mod names;
 mod properties;
 mod verify;
 
-pub(in crate::track) fn camera() -> Camera {
+pub(in crate::track) fn camera() -> CameraConfig {
     spotter_core::testing::camera("gate", vec![prompt("person"), prompt("dog")])
 }
 
@@ -22,7 +22,7 @@ fn gate() -> CameraId {
     CameraId::new("gate").unwrap()
 }
 
-fn tracker(camera: Camera) -> Tracker {
+fn tracker(camera: CameraConfig) -> Tracker {
     Tracker::new("b7c1".into(), &[camera])
 }
 
@@ -39,7 +39,7 @@ fn answer(revision: u32, body: AnswerBody) -> Answer {
         prompt: asked(revision, prompt("person").task),
         body,
         truncated: false,
-        marks: Marks::default(),
+        marks: StageTimes::default(),
     }
 }
 
@@ -107,7 +107,7 @@ fn states(
 }
 
 /// The steps of all events over looks that each see these boxes, one a second; with the second.
-fn steps(tracker: &mut Tracker, looks: &[Vec<Found<NormBox>>]) -> Vec<(usize, Event)> {
+fn steps(tracker: &mut Tracker, looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usize, Event)> {
     let mut told = Vec::new();
     for (second, boxes) in looks.iter().enumerate() {
         let sighting = look(
@@ -130,15 +130,15 @@ fn kinds(told: &[(usize, Event)]) -> Vec<(usize, EventStep)> {
         .collect()
 }
 
-fn zone(id: &str, x0: f64, x1: f64) -> Zone {
-    Zone {
+fn zone(id: &str, x0: f64, x1: f64) -> ZoneConfig {
+    ZoneConfig {
         id: ZoneId::new(id).unwrap(),
         polygon: vec![(x0, 0.0), (x1, 0.0), (x1, 1.0), (x0, 1.0)],
         point: ZonePoint::Centre,
     }
 }
 
-fn zoned() -> Camera {
+fn zoned() -> CameraConfig {
     let mut site = camera();
     // They overlap between 0.45 and 0.55.
     site.zones = vec![zone("right", 0.45, 1.0), zone("left", 0.0, 0.55)];

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::SoakError;
 use spotter_core::{
-    CameraId, CaptionLength, ColourRange, Matrix, Mono, Picture, PixelFormat, Prompt, PromptId,
-    Task,
+    CameraId, CaptionLength, ColourMatrix, ColourRange, Mono, Picture, PixelFormat, Prompt,
+    PromptId, Task,
 };
 use spotter_engine::{
     model::{ModelConfig, TokenIds, Tokenizer, prompt_tokens},
@@ -198,7 +198,7 @@ fn picture(index: usize) -> Result<Picture, SoakError> {
                 PixelFormat::I420,
                 (w, h),
                 [w, w / 2, w / 2],
-                (Matrix::Bt601, ColourRange::Limited),
+                (ColourMatrix::Bt601, ColourRange::Limited),
                 Arc::new(vec![luma, u, v]),
             )
         }

@@ -16,14 +16,14 @@ use super::{
 use crate::{BrokerState, Publisher};
 use spotter_core::{
     ManualClock,
-    config::{Mqtt, MqttTls, Secret},
+    config::{MqttConfig, MqttTls, Secret},
 };
 use spotter_scripted::broker::{Broker, Script};
 
 const TLS: &str = "allow_anonymous true\ncertfile DIR/server.pem\nkeyfile DIR/server.key";
 
-fn with(broker: &Mosquitto, tls: MqttTls) -> Mqtt {
-    Mqtt {
+fn with(broker: &Mosquitto, tls: MqttTls) -> MqttConfig {
+    MqttConfig {
         tls: Some(tls),
         host: "localhost".into(),
         ..mqtt(broker.port)

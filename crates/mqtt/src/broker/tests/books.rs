@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::{super::rig::Faithful, away, ids, mqtt};
 use crate::{BrokerState, Identity, Publisher, Update, event::tests::event};
 use spotter_core::{
-    Clock, Event, EventStep, Mono, NodeId, SystemClock, TrackId, WallTime, config::Spool,
+    Clock, Event, EventStep, Mono, NodeId, SystemClock, TrackId, WallTime, config::SpoolConfig,
 };
 
 pub(super) const EVENTS: &str = "spotter/edge1/cam/+/event/+";
@@ -58,7 +58,7 @@ impl Books {
             ahead: Mutex::default(),
         });
         let mut settings = mqtt(port);
-        settings.spool = Spool {
+        settings.spool = SpoolConfig {
             events: 1000,
             max_age: Duration::from_secs(3600),
             max_mb: 1,

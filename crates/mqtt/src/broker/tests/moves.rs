@@ -11,13 +11,13 @@ use super::{
 use crate::{BrokerState, Place, Publisher, Update, event::tests::event};
 use spotter_core::{
     EventStep, NodeId, SystemClock,
-    config::{Mqtt, Spool},
+    config::{MqttConfig, SpoolConfig},
 };
 use spotter_scripted::broker::{Broker, Script, codec::Packet};
 
-fn roomy(port: u16) -> Mqtt {
-    Mqtt {
-        spool: Spool {
+fn roomy(port: u16) -> MqttConfig {
+    MqttConfig {
+        spool: SpoolConfig {
             events: 100,
             max_age: Duration::from_secs(3600),
             max_mb: 1,

@@ -6,7 +6,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use super::{mqtt, publish_states, reach, start};
 use crate::BrokerState;
-use spotter_core::config::{Mqtt, MqttTls, Secret};
+use spotter_core::config::{MqttConfig, MqttTls, Secret};
 use spotter_scripted::broker::{Acknowledges, Broker, Instead, Script, codec};
 
 const USER: &str = "edge";
@@ -19,8 +19,8 @@ const FORMS: [&str; 4] = [
     "ZWRnZTpjNG5hcnkvU3cwcmQgZmlzaA",
 ];
 
-fn with_login(port: u16) -> Mqtt {
-    Mqtt {
+fn with_login(port: u16) -> MqttConfig {
+    MqttConfig {
         user: Some(USER.into()),
         password: Some(Secret::new(PASSWORD.into())),
         ..mqtt(port)
@@ -35,7 +35,7 @@ fn in_words() -> Vec<u8> {
 }
 
 /// Shows what a connection comes to; it must not be online.
-async fn trouble(settings: Mqtt) -> String {
+async fn trouble(settings: MqttConfig) -> String {
     let (publisher, _task) = start(&settings);
     publish_states(&publisher);
     let is_over = |state: &BrokerState| state.trouble().is_some();
@@ -108,7 +108,7 @@ async fn no_error_repeats_the_login() {
         ..Script::default()
     })
     .await;
-    texts.spawn(trouble(Mqtt {
+    texts.spawn(trouble(MqttConfig {
         tls: Some(MqttTls {
             ca: None,
             client_cert: None,

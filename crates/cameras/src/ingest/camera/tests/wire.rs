@@ -79,7 +79,7 @@ struct Judged {
 
 impl Judged {
     /// Watches a camera that plays as the script says.
-    fn start(camera: Camera, script: &Script) -> Self {
+    fn start(camera: CameraConfig, script: &Script) -> Self {
         let tally = Arc::<Mutex<Tally>>::default();
         let (judge, script) = (Arc::clone(&tally), script.clone());
         let sink: FrameSink = Arc::new(move |frame| judge.lock().unwrap().take(&frame, &script));
@@ -188,7 +188,7 @@ async fn eventually(what: &str, wanted: impl Fn() -> bool) {
 }
 
 /// A camera that is configured with this server.
-fn camera_of(server: &Server) -> Camera {
+fn camera_of(server: &Server) -> CameraConfig {
     rtsp(server.url(), Transport::Tcp)
 }
 

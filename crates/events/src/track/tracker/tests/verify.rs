@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use spotter_core::Look;
 
-fn doubting() -> Camera {
+fn doubting() -> CameraConfig {
     let mut site = camera();
     site.prompts[0].verify = Some("Is it a person?".into());
     site
@@ -19,7 +19,7 @@ fn says(question: &Arc<Prompt>, text: &str) -> Answer {
             score: 0.75,
         },
         truncated: false,
-        marks: Marks::default(),
+        marks: StageTimes::default(),
     }
 }
 
