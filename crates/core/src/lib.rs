@@ -31,7 +31,7 @@ pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedI
 pub use event::{EndReason, Event, EventStep, Place, TrackId, UpdateReason};
 pub use frame::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
-    PictureError, PixelFormat, Planes,
+    PictureError, PictureLayout, PixelFormat, Planes,
 };
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};

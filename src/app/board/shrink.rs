@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ops::page::Still;
-use spotter_core::{Frame, Picture, PixelFormat};
+use spotter_core::{Frame, Picture, PictureLayout, PixelFormat};
 use spotter_engine::model;
 
 /// Pixels across at most: enough for a telephone, and for a card on a wide screen.
@@ -44,7 +44,16 @@ fn shrunk(picture: &Picture, by: usize) -> Option<Picture> {
         small.push(means(picture, plane, samples[plane], (row_bytes, rows), by));
     }
     let colour = (picture.matrix(), picture.range());
-    Picture::new(picture.format(), size, strides, colour, Arc::new(small)).ok()
+    Picture::new(
+        PictureLayout {
+            format: picture.format(),
+            size,
+            strides,
+            colour,
+        },
+        Arc::new(small),
+    )
+    .ok()
 }
 
 /// The means of one plane whose pixels have so many `samples`.
@@ -96,7 +105,16 @@ mod tests {
         let stride = |plane| format.plane_size(plane, w, h).map_or(0, |(bytes, _)| bytes);
         let strides = [stride(0), stride(1), stride(2)];
         let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-        Picture::new(format, (w, h), strides, colour, Arc::new(planes)).unwrap()
+        Picture::new(
+            PictureLayout {
+                format,
+                size: (w, h),
+                strides,
+                colour,
+            },
+            Arc::new(planes),
+        )
+        .unwrap()
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
 };
 use spotter_core::{
     Books, CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameTimes, Look, ManualClock, Mono,
-    Outcome, Picture, PixelFormat, Prompt, PromptId, SinceLast, WallTime,
+    Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId, SinceLast, WallTime,
     config::{CameraConfig, PromptConfig},
 };
 
@@ -125,7 +125,16 @@ impl Bench {
         let mut frame = self.frame(camera, ms(20), 0);
         let (size, strides) = ((2, 2), [2, 2, 0]);
         let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-        frame.picture = Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap();
+        frame.picture = Picture::new(
+            PictureLayout {
+                format: PixelFormat::Nv12,
+                size,
+                strides,
+                colour,
+            },
+            planes,
+        )
+        .unwrap();
         self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
     }
 

@@ -1,10 +1,12 @@
 //! Whether corners make an area. Pure geometry.
 
-/// Corners in shares of the picture.
-type Point = (f64, f64);
+/// `(x, y)` in shares of the picture.
+type Corner = (f64, f64);
+/// The two ends of an edge.
+type CornerPair = (Corner, Corner);
 
 /// What is wrong with a polygon, in the words of the configuration's messages.
-pub(super) fn check(corners: &[Point]) -> Result<(), String> {
+pub(super) fn check(corners: &[Corner]) -> Result<(), String> {
     for (index, (x, y)) in corners.iter().enumerate() {
         let inside = |share: &f64| (0.0..=1.0).contains(share);
         if !inside(x) || !inside(y) {
@@ -35,7 +37,7 @@ pub(super) fn check(corners: &[Point]) -> Result<(), String> {
 }
 
 /// Twice the signed area (shoelace formula).
-fn doubled_area(corners: &[Point]) -> f64 {
+fn doubled_area(corners: &[Corner]) -> f64 {
     let next = corners.iter().cycle().skip(1);
     corners
         .iter()
@@ -45,7 +47,8 @@ fn doubled_area(corners: &[Point]) -> f64 {
 }
 
 /// True when two edges share a point.
-fn touch((a, b): (Point, Point), (c, d): (Point, Point)) -> bool {
+fn touch(first: CornerPair, second: CornerPair) -> bool {
+    let ((a, b), (c, d)) = (first, second);
     let [abc, abd, cda, cdb] = [side(a, b, c), side(a, b, d), side(c, d, a), side(c, d, b)];
     let crossing = abc * abd < 0.0 && cda * cdb < 0.0;
     let ends = [
@@ -61,12 +64,13 @@ fn touch((a, b): (Point, Point), (c, d): (Point, Point)) -> bool {
 }
 
 /// Positive, zero or negative: `point` is left of, on, or right of the line from `a` to `b`.
-fn side(a: Point, b: Point, point: Point) -> f64 {
+fn side(a: Corner, b: Corner, point: Corner) -> f64 {
     (b.0 - a.0) * (point.1 - a.1) - (b.1 - a.1) * (point.0 - a.0)
 }
 
 /// True when `point`, which is on the line through `a` and `b`, lies between them.
-fn between((a, b): (Point, Point), point: Point) -> bool {
+fn between(ends: CornerPair, point: Corner) -> bool {
+    let (a, b) = ends;
     let within = |p: f64, q: f64, value: f64| (p.min(q)..=p.max(q)).contains(&value);
     within(a.0, b.0, point.0) && within(a.1, b.1, point.1)
 }
@@ -88,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_is_no_area_is_named() {
-        let cases: [(&[Point], &str); 6] = [
+        let cases: [(&[Corner], &str); 6] = [
             (&[(0.0, 0.0), (1.0, 1.0)], "needs at least 3 points, has 2"),
             (
                 &[(0.0, 0.0), (0.5, 0.5), (1.2, 0.5)],
