@@ -1,5 +1,6 @@
 # make demo    cameras, model and broker on this machine, detections on the terminal
 # make test    everything that CI runs
+# make test-all    and what takes hours: true sizes, many cases, the soak, Home Assistant, other Debian releases (root)
 # make soak    an hour of faults: four cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
 # make home-assistant    shows a real Home Assistant what Spotter tells it
 # make install as root: the daemon as a systemd service
@@ -8,7 +9,7 @@ DESTDIR ?=
 UNITS   ?= /etc/systemd/system
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test check check-files lint soak home-assistant install uninstall
+.PHONY: help build demo test test-all test-full test-properties test-debian check check-files lint soak home-assistant install uninstall
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -24,9 +25,27 @@ demo: build
 
 # Where .ci/packages put the compiler of the CUDA kernels.
 test: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
+# Many tests wait for sockets and processes: more threads than cores.
+test: export RUST_TEST_THREADS ?= 4
 test: lint
 	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory check-files
+
+# Tests that are ignored in `make test` because of their length: Moondream 2 at its true size, on the CPU.
+test-full:
+	cargo test --locked -p spotter-engine --lib cpu::tests::full -- --ignored
+
+# Properties with many more cases than in `make test`.
+test-properties:
+	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --locked --workspace --lib
+
+# The demo and the tests in Debian 12 and 13; needs root for debootstrap.
+test-debian:
+	.ci/debian bookworm
+	.ci/debian trixie
+
+test-all: test
+	@$(MAKE) --no-print-directory test-full test-properties soak home-assistant test-debian
 
 lint:
 	@.ci/packages test

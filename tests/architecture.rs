@@ -5,8 +5,15 @@
     reason = "a test that cannot read the sources has nothing to say"
 )]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod sources;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use sources::{files, root, shipped};
 
 /// Modules of a crate, and the modules of the same crate that each may import. Cargo holds the rules between crates.
 const IMPORTS: &[(&str, &str, &[&str])] = &[
@@ -23,27 +30,9 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("engine", "cuda", &["contract", "model", "scheduler"]),
 ];
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)
-        .expect("folder of the sources")
-        .flatten()
-    {
-        let path = entry.path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path
-            .extension()
-            .is_some_and(|e| e == "rs" || e == "py" || e == "cu" || e == "cuh")
-        {
-            found.push(path);
-        }
-    }
-    found
-}
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+/// Sources of all languages below `folder`.
+fn sources_below(folder: &Path) -> Vec<PathBuf> {
+    files(folder, &["rs", "py", "cu", "cuh"])
 }
 
 #[test]
@@ -56,7 +45,7 @@ fn modules_of_a_crate_import_only_what_they_may() {
             .map(|(_, module, _)| *module)
             .collect();
         let folder = root().join("crates").join(owner).join("src").join(module);
-        for path in sources(&folder) {
+        for path in sources_below(&folder) {
             let within = path.strip_prefix(&folder).expect("a file of the module");
             // A test may set up whatever it needs.
             if within
@@ -78,28 +67,6 @@ fn modules_of_a_crate_import_only_what_they_may() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// The text with empty lines in place of comments and of items that only tests see. `cargo fmt` has set it: such an item ends
-/// where a line at the depth of its attribute does.
-fn shipped(text: &str) -> String {
-    let mut hidden = None;
-    let mut lines = Vec::new();
-    for line in text.lines() {
-        let code = line.trim();
-        let depth = line.len() - line.trim_start().len();
-        let shown = hidden.is_none() && code != "#[cfg(test)]" && !code.starts_with("//");
-        lines.push(if shown { line } else { "" });
-        if code == "#[cfg(test)]" {
-            hidden = hidden.or(Some(depth));
-        } else if hidden == Some(depth)
-            && !code.starts_with(['#', '/'])
-            && code.ends_with([';', ',', '}'])
-        {
-            hidden = None;
-        }
-    }
-    lines.join("\n")
 }
 
 /// Every name that stands directly behind `crate::`, by itself or in braces, and its line.
@@ -182,7 +149,7 @@ impl Held {
 #[test]
 fn what_allocates_or_waits_on_a_gpu_is_counted() {
     let room = root().join("crates/engine/src/cuda");
-    for path in sources(&room) {
+    for path in sources_below(&room) {
         let name = path.strip_prefix(&room).expect("a file of the room");
         if name == Path::new("memory.rs") || name.starts_with("tests") {
             continue;
@@ -213,7 +180,7 @@ fn unsafe_code_is_in_cuda_only() {
     let cuda = root().join("crates/engine/src/cuda");
     for path in ["src", "crates"]
         .iter()
-        .flat_map(|folder| sources(&root().join(folder)))
+        .flat_map(|folder| sources_below(&root().join(folder)))
     {
         let text = fs::read_to_string(&path).expect("source file");
         let has_unsafe = text
@@ -229,7 +196,7 @@ fn unsafe_code_is_in_cuda_only() {
 
 #[test]
 fn every_test_that_the_docs_name_is_there() {
-    let folders = ["src", "crates", "tests"].map(|folder| sources(&root().join(folder)));
+    let folders = ["src", "crates", "tests"].map(|folder| sources_below(&root().join(folder)));
     let texts = folders.iter().flatten();
     let code: String = texts
         .map(|path| fs::read_to_string(path).expect("source file"))
@@ -263,5 +230,23 @@ fn every_test_that_the_docs_name_is_there() {
         }
     }
     assert!(named > 100, "the tables have another form: {named} names");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn every_path_of_the_architecture_page_exists() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
+    let quoted: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
+    let folders = ["crates", "kernels", "src", "systemd", "tests"];
+    let is_path = |text: &&&str| {
+        let first = text.split('/').next();
+        folders.iter().any(|folder| first == Some(*folder)) && !text.contains("::")
+    };
+    let paths: Vec<&&str> = quoted.iter().filter(is_path).collect();
+    assert!(paths.len() > 60, "the page has another form: {paths:?}");
+    let missing: Vec<_> = paths
+        .iter()
+        .filter(|path| !root().join(path).exists())
+        .collect();
     assert!(missing.is_empty(), "{missing:#?}");
 }

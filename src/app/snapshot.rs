@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::jpeg::JpegEncoder, imageops};
 
 use super::canvas::Canvas;
-use spotter_core::{Picture, Place};
+use spotter_core::{Location, Picture};
 use spotter_engine::model;
 
 /// A snapshot has at most so many bytes (mqtt-contract section 4).
@@ -23,14 +23,14 @@ const QUALITIES: [u8; 4] = [85, 70, 55, 40];
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
     /// Where.
-    pub place: Place,
+    pub place: Location,
     /// What, and how sure.
     pub words: String,
 }
 
 impl Mark {
     /// With the prompt's words and the score: "person 83 %".
-    pub fn of(place: Place, words: &str, score: f64) -> Self {
+    pub fn of(place: Location, words: &str, score: f64) -> Self {
         let percent = (score * 100.0).round().clamp(0.0, 100.0);
         Self {
             place,
@@ -93,7 +93,7 @@ fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
         true => Cow::Borrowed(whole),
         false => Cow::Owned(imageops::thumbnail(whole, width, height)),
     };
-    let mut canvas = Canvas::new(&scaled, (width as usize, height as usize))?;
+    let mut canvas = Canvas::new(&scaled, width as usize, height as usize)?;
     for (index, mark) in marks.iter().enumerate() {
         canvas.mark(index, mark.place);
     }

@@ -77,7 +77,7 @@ impl ScoreSource {
 
 /// One found thing with the model's confidence in it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Found<T> {
+pub struct FoundObject<T> {
     /// Where.
     pub place: T,
     /// How sure the model is that the thing is there, 0..1.
@@ -93,9 +93,9 @@ pub struct Found<T> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum AnswerBody {
     /// To `detect`, in the model's order.
-    Boxes(Vec<Found<NormBox>>),
+    Boxes(Vec<FoundObject<NormBox>>),
     /// To `point`, in the model's order.
-    Points(Vec<Found<NormPoint>>),
+    Points(Vec<FoundObject<NormPoint>>),
     /// To `query` and `caption`.
     Text {
         /// Trimmed.
@@ -119,7 +119,7 @@ impl AnswerBody {
 
 /// Moments on the way of one prompt through the engine, in order. Stage times are their differences, so they add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Marks {
+pub struct StageTimes {
     /// Taken by the engine (end of waiting).
     pub taken: Mono,
     /// Scaled and cut into crops.
@@ -142,7 +142,7 @@ pub struct Answer {
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,
     /// When.
-    pub marks: Marks,
+    pub marks: StageTimes,
 }
 
 /// How a look ended.

@@ -20,7 +20,7 @@ pub enum FrameEnd {
 
 /// The frames of one camera since the start of the process. `arrived` is the sum of all the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct FrameCounters {
     /// Handed over by ingest.
     pub arrived: u64,
     /// Ended as [`FrameEnd::Skipped`].
@@ -41,7 +41,7 @@ pub struct Books {
     pub in_flight: u64,
 }
 
-impl Books {
+impl FrameCounters {
     /// A frame came from ingest and ended at once.
     pub fn arrive_and_end(&mut self, end: FrameEnd) {
         self.arrived += 1;
@@ -106,7 +106,7 @@ impl Books {
 
 /// Frames on which a prompt was due and not answered since its previous message (`since_last` of the contract).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SinceLast {
+pub struct SkippedSinceLast {
     /// The motion gate was closed.
     pub gated: u64,
     /// Not begun, or not answered, in time.
@@ -117,7 +117,7 @@ pub struct SinceLast {
     pub error: u64,
 }
 
-impl SinceLast {
+impl SkippedSinceLast {
     /// Adds the counts of a message that was never sent, so that its successor tells the whole story.
     pub fn add(&mut self, other: Self) {
         self.gated += other.gated;

@@ -32,7 +32,7 @@ impl fmt::Display for TrackId {
 
 /// Where a thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Place {
+pub enum Location {
     /// Its extents, from a `detect` prompt.
     Box(NormBox),
     /// A point on it, from a `point` prompt.
@@ -102,7 +102,7 @@ pub struct Event {
     /// When it ended; with [`EventStep::End`] and never else.
     pub ended: Option<WallTime>,
     /// Where it was seen last.
-    pub place: Place,
+    pub place: Location,
     /// Score of the last look that saw it, 0..1; of a thing that was verified, the score of the yes.
     pub score: f64,
     /// The highest score so far.

@@ -25,10 +25,12 @@ pub mod testing;
 mod time;
 
 pub use anchor::WallClockAnchor;
-pub use answer::{Answer, AnswerBody, Found, Look, Marks, Outcome, ScoreSource, yes_or_no};
-pub use books::{Books, FrameEnd, SinceLast};
+pub use answer::{
+    Answer, AnswerBody, FoundObject, Look, Outcome, ScoreSource, StageTimes, yes_or_no,
+};
+pub use books::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
-pub use event::{EndReason, Event, EventStep, Place, TrackId, UpdateReason};
+pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
 pub use frame::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
     PictureError, PictureLayout, PixelFormat, Planes,

@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use spotter_core::{
-    Answer, AnswerBody, CameraId, CaptureSource, Found, Frame, FrameTimes, Mono, NormBox,
-    NormPoint, ScoreSource, SinceLast, TrackId, WallTime, ZoneId, yes_or_no,
+    Answer, AnswerBody, CameraId, CaptureSource, FoundObject, Frame, FrameTimes, Mono, NormBox,
+    NormPoint, ScoreSource, SkippedSinceLast, TrackId, WallTime, ZoneId, yes_or_no,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
@@ -29,7 +29,7 @@ pub struct Detection {
     zones: Vec<Vec<ZoneId>>,
     tracks: Vec<(TrackId, Duration)>,
     finished: Mono,
-    pub(super) since_last: SinceLast,
+    pub(super) since_last: SkippedSinceLast,
 }
 
 impl Detection {
@@ -54,7 +54,7 @@ impl Detection {
             zones: Vec::new(),
             tracks: Vec::new(),
             finished,
-            since_last: SinceLast::default(),
+            since_last: SkippedSinceLast::default(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Detection {
 
     /// Says which frames were passed over since the previous detection of this camera and prompt.
     #[must_use]
-    pub fn after(mut self, since_last: SinceLast) -> Self {
+    pub fn after(mut self, since_last: SkippedSinceLast) -> Self {
         self.since_last = since_last;
         self
     }
@@ -214,7 +214,7 @@ impl Detection {
     }
 
     /// What points and boxes have in common. `track` and `age_s` of what nobody follows are unknown.
-    fn object<T>(&self, index: usize, found: &Found<T>) -> Value {
+    fn object<T>(&self, index: usize, found: &FoundObject<T>) -> Value {
         let zones: Vec<&str> = self
             .zones
             .get(index)

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use spotter_core::{Capture, Marks, Picture, Prompt, PromptId, Task};
+use spotter_core::{Capture, Picture, Prompt, PromptId, StageTimes, Task};
 
 fn ms(ms: f64) -> Mono {
     Mono::from_nanos((ms * 1e6) as u64)
@@ -34,7 +34,7 @@ fn answer(task: Task, body: AnswerBody) -> Answer {
         }),
         body,
         truncated: false,
-        marks: Marks {
+        marks: StageTimes {
             taken: ms(1016.4),
             prepared: ms(1018.6),
             encoded: ms(1028.2),
@@ -51,7 +51,7 @@ fn person() -> Task {
 }
 
 fn boxes(places: &[NormBox]) -> AnswerBody {
-    let found = places.iter().map(|&place| Found {
+    let found = places.iter().map(|&place| FoundObject {
         place,
         score: 0.831_23,
         source: ScoreSource::TokenProb,
@@ -104,10 +104,10 @@ fn payload(detection: &Detection) -> Value {
 
 #[test]
 fn the_payload_is_the_contracts_field_by_field() {
-    let since_last = SinceLast {
+    let since_last = SkippedSinceLast {
         gated: 12,
         busy: 3,
-        ..SinceLast::default()
+        ..SkippedSinceLast::default()
     };
     let drive = vec![vec![ZoneId::new("drive").unwrap()]];
     let expected = json!({
@@ -168,7 +168,7 @@ fn without_a_trusted_capture_time_nothing_is_guessed() {
 
 #[test]
 fn points_have_no_box_and_texts_no_count() {
-    let found = vec![Found {
+    let found = vec![FoundObject {
         place: NormPoint::new(0.25, 0.5),
         score: 0.5,
         source: ScoreSource::Verify,
@@ -209,7 +209,7 @@ proptest! {
 /// One payload of each kind, for other tests of the room.
 pub(crate) fn payloads() -> Vec<Vec<u8>> {
     let at = NormPoint::new(0.5, 0.25);
-    let point = Found {
+    let point = FoundObject {
         place: at,
         score: 0.5,
         source: ScoreSource::Verify,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::detection::{SCHEMA, corners, pair, rounded, source};
-use spotter_core::{EndReason, Event, EventStep, Place, UpdateReason, ZoneId};
+use spotter_core::{EndReason, Event, EventStep, Location, UpdateReason, ZoneId};
 
 #[derive(Serialize)]
 struct Payload<'a> {
@@ -51,8 +51,8 @@ struct FramePart {
 pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
     let (kind, reason) = words(event.step);
     let (corners, point) = match event.place {
-        Place::Box(place) => (Some(corners(&place)), None),
-        Place::Point(point) => (None, Some(pair(point))),
+        Location::Box(place) => (Some(corners(&place)), None),
+        Location::Point(point) => (None, Some(pair(point))),
     };
     let payload = Payload {
         v: SCHEMA,
@@ -136,7 +136,7 @@ pub(super) mod tests {
             started: at(0),
             last_seen: at(223),
             ended: matches!(step, EventStep::End(_)).then(|| at(3000)),
-            place: Place::Box(NormBox {
+            place: Location::Box(NormBox {
                 x0: 0.412,
                 y0: 0.205,
                 x1: 0.488,
@@ -174,7 +174,7 @@ pub(super) mod tests {
     #[test]
     fn a_thing_of_a_point_prompt_has_a_point_and_no_box() {
         let mut event = event("gate", 1, EventStep::New);
-        event.place = Place::Point(NormPoint { x: 0.5, y: 0.25 });
+        event.place = Location::Point(NormPoint { x: 0.5, y: 0.25 });
         event.score_source = ScoreSource::Verify;
         let value = value(&event, true);
         assert_eq!(value["point"], json!([0.5, 0.25]));

@@ -12,7 +12,7 @@ use crate::{
     report::to_json,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, NormPoint, Place, PromptId, Refusal, RefusalCode,
+    CameraId, EndReason, Event, EventStep, Location, NormPoint, PromptId, Refusal, RefusalCode,
     Setting, UpdateReason, WallTime,
 };
 
@@ -25,7 +25,7 @@ fn parsed(bytes: &[u8]) -> Value {
 
 fn infos() -> [Info; 2] {
     let bare = Info {
-        daemon: Daemon {
+        daemon: DaemonInfo {
             name: "spotter".into(),
             version: "0.1.0".into(),
         },
@@ -180,7 +180,7 @@ fn events() -> Vec<Vec<u8>> {
     ];
     let on_a_box = steps.map(|step| event("gate", 37, step));
     let on_a_point = on_a_box.clone().map(|event| Event {
-        place: Place::Point(NormPoint { x: 0.5, y: 0.25 }),
+        place: Location::Point(NormPoint { x: 0.5, y: 0.25 }),
         ..event
     });
     let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";

@@ -21,11 +21,11 @@ fn decoded(jpeg: &[u8]) -> RgbImage {
     image.expect("a JPEG").into_rgb8()
 }
 
-fn box_at(x0: f64, y0: f64, x1: f64, y1: f64) -> Place {
-    Place::Box(NormBox { x0, y0, x1, y1 })
+fn box_at(x0: f64, y0: f64, x1: f64, y1: f64) -> Location {
+    Location::Box(NormBox { x0, y0, x1, y1 })
 }
 
-fn silent(place: Place) -> Mark {
+fn silent(place: Location) -> Mark {
     Mark {
         place,
         words: String::new(),
@@ -57,7 +57,7 @@ fn a_box_is_drawn_where_it_is_and_nowhere_else() {
 
 #[test]
 fn a_point_has_its_ring() {
-    let place = Place::Point(NormPoint { x: 0.5, y: 0.5 });
+    let place = Location::Point(NormPoint { x: 0.5, y: 0.5 });
     let image = decoded(&jpeg(&grey(640, 360), &[silent(place)]).unwrap());
     assert!(drawn_at(&image, 326, 180) > 60);
     assert!(drawn_at(&image, 320, 180) < 40, "what it is about is seen");

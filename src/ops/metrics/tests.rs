@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn names_follow_the_scheme_and_books_are_copied() {
     let metrics = Metrics::new();
-    let books = Books {
+    let books = FrameCounters {
         arrived: 10,
         replaced: 1,
         skipped: 3,
@@ -74,7 +74,7 @@ fn names_follow_the_scheme_and_books_are_copied() {
 fn a_camera_that_is_taken_away_leaves_no_line() {
     let metrics = Metrics::new();
     for id in ["gate", "yard"].map(|id| CameraId::new(id).unwrap()) {
-        metrics.set_books(&id, &Books::default());
+        metrics.set_books(&id, &FrameCounters::default());
         metrics.set_camera(&id, true, &CameraCounts::default());
     }
     metrics.forget(&CameraId::new("gate").unwrap());

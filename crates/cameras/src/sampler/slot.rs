@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{limits::TimeLimits, policy::Schedule};
-use spotter_core::{Books, Frame, FrameEnd, Mono, Prompt, PromptId, SinceLast};
+use spotter_core::{Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, SkippedSinceLast};
 
 /// What became of an arriving frame. Frames that are no longer needed are handed back, so that the caller frees the
 /// decoder's memory outside of the lock.
@@ -32,13 +32,13 @@ pub struct Slot {
     prompts: Vec<Asked>,
     /// Asked once, of the next frame.
     once: Vec<Arc<Prompt>>,
-    books: Books,
+    books: FrameCounters,
 }
 
 #[derive(Debug)]
 struct Asked {
     prompt: Arc<Prompt>,
-    since_last: SinceLast,
+    since_last: SkippedSinceLast,
 }
 
 impl Slot {
@@ -52,11 +52,11 @@ impl Slot {
                 .into_iter()
                 .map(|(prompt, _)| Asked {
                     prompt,
-                    since_last: SinceLast::default(),
+                    since_last: SkippedSinceLast::default(),
                 })
                 .collect(),
             once: Vec::new(),
-            books: Books::default(),
+            books: FrameCounters::default(),
         }
     }
 
@@ -75,7 +75,7 @@ impl Slot {
         self.schedule.change(camera_rate_hz, &paces);
         let since_last = |prompt: &Prompt| {
             let old = before.iter().find(|old| old.prompt.id == prompt.id);
-            old.map_or_else(SinceLast::default, |old| old.since_last)
+            old.map_or_else(SkippedSinceLast::default, |old| old.since_last)
         };
         let asked = |(prompt, _): (Arc<Prompt>, f64)| Asked {
             since_last: since_last(&prompt),
@@ -195,13 +195,15 @@ impl Slot {
     }
 
     /// What was lost for a prompt since this was last asked; it counts from zero again.
-    pub fn take_since_last(&mut self, prompt: &PromptId) -> SinceLast {
+    pub fn take_since_last(&mut self, prompt: &PromptId) -> SkippedSinceLast {
         let asked = self.prompts.iter_mut().find(|a| a.prompt.id == *prompt);
-        asked.map_or_else(SinceLast::default, |a| std::mem::take(&mut a.since_last))
+        asked.map_or_else(SkippedSinceLast::default, |a| {
+            std::mem::take(&mut a.since_last)
+        })
     }
 
     /// Where the camera's frames went.
-    pub fn books(&self) -> Books {
+    pub fn books(&self) -> FrameCounters {
         self.books
     }
 

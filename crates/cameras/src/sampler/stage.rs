@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::{lane::Lane, limits::TimeLimits, lock, share::Share};
 use spotter_core::{
-    Books, CameraId, Clock, Frame, FrameEnd, Outcome, Prompt, PromptId, SinceLast,
+    CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
     config::CameraConfig,
 };
 
@@ -24,7 +24,7 @@ struct Gone {
     /// Those of which a look may be under way.
     lanes: Vec<Arc<Lane>>,
     /// All others together.
-    books: Books,
+    books: FrameCounters,
 }
 
 impl Sampler {
@@ -124,13 +124,15 @@ impl Sampler {
 
     /// What a prompt lost since this was last asked. Ask when a message of the prompt is made, it counts from zero
     /// again.
-    pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SinceLast {
+    pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SkippedSinceLast {
         let lane = self.lane(camera);
-        lane.map_or_else(SinceLast::default, |l| l.slot().take_since_last(prompt))
+        lane.map_or_else(SkippedSinceLast::default, |l| {
+            l.slot().take_since_last(prompt)
+        })
     }
 
     /// The books of all cameras together that were taken away.
-    pub fn books_of_gone(&self) -> Books {
+    pub fn books_of_gone(&self) -> FrameCounters {
         let gone = lock(&self.gone);
         let mut books = gone.books;
         for lane in &gone.lanes {
@@ -140,7 +142,7 @@ impl Sampler {
     }
 
     /// The books of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
-    pub fn books(&self) -> Vec<(CameraId, Books)> {
+    pub fn books(&self) -> Vec<(CameraId, FrameCounters)> {
         let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.slot().books());
         self.lanes().iter().map(entry).collect()
     }

@@ -17,8 +17,9 @@ use super::{
     *,
 };
 use spotter_core::{
-    Books, CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameTimes, Look, ManualClock, Mono,
-    Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId, SinceLast, WallTime,
+    CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, FrameTimes, Look,
+    ManualClock, Mono, Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId,
+    SkippedSinceLast, WallTime,
     config::{CameraConfig, PromptConfig},
 };
 
@@ -138,11 +139,11 @@ impl Bench {
         self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
     }
 
-    fn books(&self, camera: usize) -> Books {
+    fn books(&self, camera: usize) -> FrameCounters {
         self.sampler.books()[camera].1
     }
 
-    fn since_last(&self, camera: usize, prompt: &str) -> SinceLast {
+    fn since_last(&self, camera: usize, prompt: &str) -> SkippedSinceLast {
         let prompt = PromptId::new(prompt).unwrap();
         self.sampler.take_since_last(&self.cameras[camera], &prompt)
     }
@@ -175,22 +176,22 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
     assert_eq!(look.answer_by, received.after(BUDGET + 4 * MEASURED));
     assert!(bench.share.try_next().is_none());
     bench.put(0);
-    let expected = Books {
+    let expected = FrameCounters {
         arrived: 4,
         replaced: 2,
         skipped: 1,
         in_flight: 1,
-        ..Books::default()
+        ..FrameCounters::default()
     };
     assert_eq!(bench.books(0), expected);
     bench.answer(look);
     assert_eq!((bench.books(0).looked, bench.books(0).in_flight), (1, 0));
-    let busy = SinceLast {
+    let busy = SkippedSinceLast {
         busy: 2,
-        ..SinceLast::default()
+        ..SkippedSinceLast::default()
     };
     assert_eq!(bench.since_last(0, "parcel"), busy);
-    assert_eq!(bench.since_last(0, "parcel"), SinceLast::default());
+    assert_eq!(bench.since_last(0, "parcel"), SkippedSinceLast::default());
     assert_eq!(bench.since_last(0, "person"), busy);
 }
 

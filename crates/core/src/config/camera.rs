@@ -2,10 +2,9 @@
 
 use super::{
     CameraConfig, CameraTls, Decode, EventConfig, MotionConfig, PromptConfig, SourceConfig,
-    Transport, WeeklySchedule, ZoneConfig,
+    Transport, WeeklySchedule, ZoneConfig, ZonePoint,
     address::{self, CameraUrl},
     choices, defaults as d,
-    keys::{self, Key, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
     reader::{ConfigValue, Reader},
@@ -17,11 +16,11 @@ use crate::{CameraId, PromptId, Task, ZoneId};
 /// All cameras in the order of the file. `[defaults]` is read on the way.
 pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
     let mut settings = CameraDefaults::default();
-    if let Some(mut table) = root.table(&keys::root::DEFAULTS) {
+    if let Some(mut table) = root.table("defaults") {
         settings = CameraDefaults::read(&mut table, &settings);
         table.finish();
     }
-    let tables = root.tables(&keys::root::CAMERA, CameraId::new);
+    let tables = root.tables("camera", CameraId::new);
     if tables.is_empty() {
         root.missing(
             &["camera"],
@@ -54,7 +53,7 @@ impl Default for CameraDefaults {
             transport: d::TRANSPORT,
             stall: d::STALL,
             first_frame: d::FIRST_FRAME,
-            decode: d::DECODE,
+            decode: Decode::All,
             motion: MotionConfig {
                 on: false,
                 threshold: d::MOTION_THRESHOLD,
@@ -74,13 +73,19 @@ impl Default for CameraDefaults {
 impl CameraDefaults {
     /// The settings of a table; `base` where it says nothing.
     fn read(table: &mut Reader<'_>, base: &Self) -> Self {
-        let rate_hz = table.read(&settings::RATE);
-        let width = table.read(&settings::WIDTH);
-        let transport = table.read(&settings::TRANSPORT);
-        let stall = table.read(&settings::STALL);
-        let first_frame = table.read(&settings::FIRST_FRAME);
-        let decode = table.read(&settings::DECODE);
-        let schedule = table.parsed(&settings::SCHEDULE, schedule);
+        let rate_hz = table.get("rate").and_then(|v| v.number());
+        let width = table.get("width").and_then(|v| v.whole());
+        let transports = [
+            ("tcp", Transport::Tcp),
+            ("udp", Transport::Udp),
+            ("auto", Transport::Auto),
+        ];
+        let transport = table.get("transport").and_then(|v| v.choice(&transports));
+        let stall = table.get("stall").and_then(|v| v.duration());
+        let first_frame = table.get("first_frame").and_then(|v| v.duration());
+        let decodes = [("all", Decode::All), ("keyframes", Decode::KeyFrames)];
+        let decode = table.get("decode").and_then(|v| v.choice(&decodes));
+        let schedule = table.get("schedule").and_then(|v| v.parsed(schedule));
         Self {
             rate_hz: rate_hz.unwrap_or(base.rate_hz),
             width: width.map_or(base.width, |width| width as u32),
@@ -88,9 +93,9 @@ impl CameraDefaults {
             stall: stall.unwrap_or(base.stall),
             first_frame: first_frame.unwrap_or(base.first_frame),
             decode: decode.unwrap_or(base.decode),
-            motion: motion(table.table(&settings::MOTION), base.motion),
+            motion: motion(table.table("motion"), base.motion),
             schedule: schedule.or_else(|| base.schedule.clone()),
-            events: events(table.table(&settings::EVENTS), base.events),
+            events: events(table.table("events"), base.events),
         }
     }
 }
@@ -104,13 +109,13 @@ fn camera(
     let settings = CameraDefaults::read(&mut table, base);
     let source = source(scope, &mut table, settings.transport);
     let mask = table
-        .get(&keys::camera::MASK)
+        .get("mask")
         .and_then(|value| value.list())
         .unwrap_or_default();
     let mask = mask.iter().filter_map(corners).collect();
-    let zones = table.tables(&keys::camera::ZONE, ZoneId::new).into_iter();
+    let zones = table.tables("zone", ZoneId::new).into_iter();
     let zones: Vec<ZoneConfig> = zones.map(|(id, table)| zone(id, table)).collect();
-    let prompts = table.tables(&keys::camera::PROMPT, PromptId::new);
+    let prompts = table.tables("prompt", PromptId::new);
     if prompts.is_empty() {
         let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
         table.missing(&["prompt"], format!("no prompt; add {example}"));
@@ -143,17 +148,12 @@ fn camera(
 
 /// `url` with what belongs to it: user, password, tls, transport.
 fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Option<SourceConfig> {
-    let url = table.get(&keys::camera::URL);
+    let url = table.get("url");
     if url.is_none() {
         table.missing(&["url"], "no url; add url = \"rtsp://HOST/PATH\"");
     }
-    let of_rtsp = [
-        table.get(&keys::camera::USER),
-        table.get(&keys::camera::PASSWORD),
-        table.get(&keys::camera::TLS),
-        table.get(&settings::TRANSPORT),
-    ];
-    let (user, password) = login(scope, table, &keys::camera::USER, &keys::camera::PASSWORD);
+    let of_rtsp = ["user", "password", "tls", "transport"].map(|key| table.get(key));
+    let (user, password) = login(scope, table);
     let address = url.as_ref()?.parsed(address::camera)?;
     if !matches!(address, CameraUrl::Rtsp { .. }) {
         for value in of_rtsp.iter().flatten() {
@@ -185,8 +185,8 @@ fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Op
 /// `{ fingerprint = "sha256:…" }` or `{ insecure = true }`.
 fn camera_tls(value: &ConfigValue<'_>) -> Option<CameraTls> {
     let mut table = value.table()?;
-    let fingerprint = table.get(&keys::camera_tls::FINGERPRINT);
-    let insecure = table.read(&keys::camera_tls::INSECURE) == Some(true);
+    let fingerprint = table.get("fingerprint");
+    let insecure = table.get("insecure").and_then(|value| value.flag()) == Some(true);
     table.finish();
     match (fingerprint, insecure) {
         (Some(_), true) => {
@@ -208,10 +208,11 @@ fn motion(table: Option<Reader<'_>>, base: MotionConfig) -> MotionConfig {
     let Some(mut table) = table else {
         return base;
     };
-    let on = table.read(&keys::motion::ON);
-    let threshold = table.read(&keys::motion::THRESHOLD);
-    let hold = table.read(&keys::motion::HOLD);
-    let every = table.read(&keys::motion::AT_LEAST_EVERY);
+    let on = table.get("on").and_then(|v| v.flag());
+    let threshold = table.get("threshold").and_then(|v| v.number());
+    let hold = table.get("hold").and_then(|v| v.duration());
+    let every = table.get("at_least_every");
+    let every = every.and_then(|v| v.duration());
     table.finish();
     MotionConfig {
         on: on.unwrap_or(base.on),
@@ -225,9 +226,9 @@ fn events(table: Option<Reader<'_>>, base: EventConfig) -> EventConfig {
     let Some(mut table) = table else {
         return base;
     };
-    let confirm = table.parsed(&keys::events::CONFIRM, parse::confirm);
-    let end_after = table.read(&keys::events::END_AFTER);
-    let still_after = table.read(&keys::events::STILL_AFTER);
+    let confirm = table.get("confirm").and_then(|v| v.parsed(parse::confirm));
+    let end_after = table.get("end_after").and_then(|v| v.duration());
+    let still_after = table.get("still_after").and_then(|v| v.duration());
     table.finish();
     EventConfig {
         confirm: confirm.unwrap_or(base.confirm),
@@ -238,19 +239,20 @@ fn events(table: Option<Reader<'_>>, base: EventConfig) -> EventConfig {
 
 /// A zone; with a wrong polygon it is still one, so that prompts may name it.
 fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
-    let polygon = table.get(&keys::zone::POLYGON);
+    let polygon = table.get("polygon");
     if polygon.is_none() {
         table.missing(
             &["polygon"],
             "no polygon; add polygon = [[x, y], …], shares of the picture",
         );
     }
-    let point = table.read(&keys::zone::POINT);
+    let points = [("bottom", ZonePoint::Bottom), ("centre", ZonePoint::Centre)];
+    let point = table.get("point").and_then(|value| value.choice(&points));
     table.finish();
     ZoneConfig {
         id,
         polygon: polygon.as_ref().and_then(corners).unwrap_or_default(),
-        point: point.unwrap_or(d::ZONE_POINT),
+        point: point.unwrap_or(ZonePoint::Bottom),
     }
 }
 
@@ -268,7 +270,7 @@ fn corners(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
         };
         // The range is polygon::check's to judge: its message counts the points.
         let any = f64::NEG_INFINITY..=f64::INFINITY;
-        corners.push((x.number(any.clone())?, y.number(any)?));
+        corners.push((x.number_in(any.clone())?, y.number_in(any)?));
     }
     value.checked(polygon::check(&corners))?;
     Some(corners)
@@ -284,10 +286,8 @@ struct Surroundings<'a> {
 
 fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Option<PromptConfig> {
     let task = task(&mut table);
-    let rate = table.get(&keys::prompt::RATE);
-    let rate_hz = rate
-        .as_ref()
-        .and_then(|value| keys::prompt::RATE.read(value));
+    let rate = table.get("rate");
+    let rate_hz = rate.as_ref().and_then(|value| value.number());
     let rate_hz = rate_hz.unwrap_or(camera.rate_hz);
     if let (true, Some(rate)) = (rate_hz > camera.rate_hz, &rate) {
         let ceiling = camera.rate_hz;
@@ -295,12 +295,12 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
             "{rate_hz} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
     }
-    let min_score = table.read(&keys::prompt::MIN_SCORE);
-    let area = table.get(&keys::prompt::MIN_AREA);
-    let zones = table.get(&keys::prompt::ZONES);
-    let snapshot = table.read(&keys::prompt::SNAPSHOT);
-    let verify = table.get(&keys::prompt::VERIFY);
-    let events = events(table.table(&keys::prompt::EVENTS), camera.events);
+    let min_score = table.get("min_score").and_then(|v| v.number());
+    let area = table.get("min_area");
+    let zones = table.get("zones");
+    let snapshot = table.get("snapshot").and_then(|v| v.flag());
+    let verify = table.get("verify");
+    let events = events(table.table("events"), camera.events);
     table.finish();
 
     // A key that cannot have an effect would only seem to filter.
@@ -318,10 +318,8 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
         revision: 1,
         task: task?,
         rate_hz,
-        min_score: min_score.unwrap_or(d::MIN_SCORE),
-        min_area: area
-            .and_then(|value| keys::prompt::MIN_AREA.read(&value))
-            .unwrap_or(d::MIN_AREA),
+        min_score: min_score.unwrap_or(0.0),
+        min_area: area.and_then(|v| v.number()).unwrap_or(0.0),
         zones: zones
             .and_then(|value| prompt_zones(&value, camera))
             .unwrap_or_default(),
@@ -334,13 +332,9 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
 /// Exactly one of detect, point, query; with query also the choices.
 fn task(table: &mut Reader<'_>) -> Option<Task> {
     const ONE: &str = "give exactly one of detect, point, query";
-    let keys = [
-        &prompt_keys::DETECT,
-        &prompt_keys::POINT,
-        &prompt_keys::QUERY,
-    ];
-    let given = keys.map(|key| table.get(key));
-    let choices = table.get(&prompt_keys::CHOICES);
+    const KEYS: [&str; 3] = ["detect", "point", "query"];
+    let given = KEYS.map(|key| table.get(key));
+    let choices = table.get("choices");
     if given.iter().flatten().count() > 1 {
         table.error(ONE);
         return None;
@@ -361,7 +355,7 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
             })
         }
         [None, None, None] => {
-            table.missing(&keys.map(Key::name), ONE);
+            table.missing(&KEYS, ONE);
             None
         }
     }

@@ -1,4 +1,4 @@
-//! Default of each key, and the range of each number. `keys` and the readers of the sections use these constants alone.
+//! What holds when the file says nothing, and the range that each number may have.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
@@ -6,15 +6,12 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Commands, Decode, DevicePreference, Discovery, FramePlace, GpuPrecision, OverridePersistence,
-    Transport, ZonePoint,
-};
+use super::Transport;
 
 /// Version of the file's shape (`schema`).
 pub const SCHEMA: u64 = 1;
 
-/// `node.state_dir` when it is `auto` and the environment names neither a state directory nor a home.
+/// `node.state_dir` when it is `auto` and the surroundings name neither a state directory nor a home.
 pub const STATE_DIR: &str = "/var/lib/spotter";
 
 /// `http.listen`: metrics and health, for this machine only.
@@ -26,19 +23,13 @@ pub const MQTT_PORT: u16 = 1883;
 pub const MQTTS_PORT: u16 = 8883;
 /// `mqtt.base`: first level of all topics.
 pub const MQTT_BASE: &str = "spotter";
-/// `mqtt.commands`
-pub const COMMANDS: Commands = Commands::Basic;
-/// `mqtt.overrides`
-pub const OVERRIDES: OverridePersistence = OverridePersistence::Keep;
-/// `mqtt.ha.discovery`
-pub const DISCOVERY: Discovery = Discovery::Device;
-/// `mqtt.ha.prefix`: Home Assistant's own default.
+/// `mqtt.ha.prefix`: where Home Assistant listens unless told otherwise.
 pub const HA_PREFIX: &str = "homeassistant";
 /// `mqtt.spool.events`: events kept while the broker is away.
 pub const SPOOL_EVENTS: u64 = 5000;
 /// Range of `mqtt.spool.events`.
 pub const SPOOL_EVENTS_RANGE: RangeInclusive<u64> = 0..=1_000_000;
-/// `mqtt.spool.max_age`: older events are dropped.
+/// `mqtt.spool.max_age`: older events are forgotten.
 pub const SPOOL_MAX_AGE: Duration = hours(24);
 /// Range of `mqtt.spool.max_age`.
 pub const SPOOL_MAX_AGE_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=hours(24 * 30);
@@ -49,12 +40,6 @@ pub const SPOOL_MAX_MB_RANGE: RangeInclusive<u64> = 1..=10_000;
 
 /// `model.gpus`: the first GPU.
 pub const GPUS: [u32; 1] = [0];
-/// `model.device`
-pub const DEVICE: DevicePreference = DevicePreference::Auto;
-/// `model.precision`
-pub const PRECISION: GpuPrecision = GpuPrecision::Bf16;
-/// `model.frames`
-pub const FRAMES: FramePlace = FramePlace::Host;
 /// Range of one index in `model.gpus`.
 pub const GPU_RANGE: RangeInclusive<u64> = 0..=63;
 /// `model.budget` with a model directory.
@@ -74,17 +59,15 @@ pub const TILE_DIFFERENCE_RANGE: RangeInclusive<f64> = 0.0..=255.0;
 
 /// `rate`: looks a second.
 pub const RATE_HZ: f64 = 1.0;
-/// `transport`: TCP first, UDP when the camera refuses TCP.
-pub const TRANSPORT: Transport = Transport::Auto;
-/// `decode`
-pub const DECODE: Decode = Decode::All;
 /// Range of every `rate`.
 pub const RATE_HZ_RANGE: RangeInclusive<f64> = 0.01..=30.0;
 /// `width`: pixels across after decoding.
 pub const WIDTH: u64 = 1280;
 /// Range of `width`.
 pub const WIDTH_RANGE: RangeInclusive<u64> = 64..=7680;
-/// `stall`: no frame for this time means that the stream has stalled.
+/// `transport`: TCP first, UDP for a camera that refuses TCP.
+pub const TRANSPORT: Transport = Transport::Auto;
+/// `stall`: no frame for so long means that the camera is gone.
 pub const STALL: Duration = Duration::from_secs(5);
 /// Range of `stall`.
 pub const STALL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=minutes(10);
@@ -95,11 +78,11 @@ pub const FIRST_FRAME_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..
 
 /// `motion.threshold`: share of the picture that must change.
 pub const MOTION_THRESHOLD: f64 = 0.02;
-/// `motion.hold`: the gate stays open for this time after motion.
+/// `motion.hold`: the gate stays open so long after motion.
 pub const MOTION_HOLD: Duration = Duration::from_secs(10);
 /// Range of `motion.hold`.
 pub const MOTION_HOLD_RANGE: RangeInclusive<Duration> = Duration::ZERO..=hours(1);
-/// `motion.at_least_every`: longest time between two looks, also without motion.
+/// `motion.at_least_every`: a look is taken so often, motion or not.
 pub const MOTION_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
 /// Range of `motion.at_least_every`.
 pub const MOTION_AT_LEAST_EVERY_RANGE: RangeInclusive<Duration> =
@@ -109,22 +92,16 @@ pub const SHARE_RANGE: RangeInclusive<f64> = 0.0..=1.0;
 
 /// `events.confirm`: 2 of the last 3 looks must see it.
 pub const CONFIRM: (u32, u32) = (2, 3);
-/// `min_score`: every object is reported.
-pub const MIN_SCORE: f64 = 0.0;
-/// `min_area`: boxes of every size are reported.
-pub const MIN_AREA: f64 = 0.0;
-/// `point` of a zone.
-pub const ZONE_POINT: ZonePoint = ZonePoint::Bottom;
 /// The most looks that `events.confirm` may span.
 pub const CONFIRM_LOOKS_MAX: u32 = 100;
-/// `events.end_after`: not found for this time means gone.
+/// `events.end_after`: unseen for so long means gone.
 pub const END_AFTER: Duration = Duration::from_secs(3);
-/// `events.still_after`: unmoved for this time means still.
+/// `events.still_after`: unmoved for so long means still.
 pub const STILL_AFTER: Duration = Duration::from_secs(30);
 /// Range of `events.end_after` and `events.still_after`.
 pub const EVENT_TIME_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=hours(24);
 
-/// The longest prompt text, in characters.
+/// The longest prompt text, in characters (mqtt-contract section 2).
 pub const PROMPT_TEXT_MAX_CHARS: usize = 200;
 /// How many texts `choices` may have.
 pub const CHOICES_RANGE: RangeInclusive<usize> = 2..=16;

@@ -1,480 +1,678 @@
-//! Every key of the configuration file, declared once: name, form, default, example and explanation. A [`Key`] can only be made by
-//! the macro below, which also lists it in its section, and a reader gets values by [`Key`] alone. So no key exists without its
-//! documentation, and [`super::reference`] shows the same ranges and defaults that the parser uses.
+//! Every key of the configuration file: its form, unit, range, default and meaning. A `Reader` knows the keys of its table
+//! from here and reads no other, so a key cannot exist without its documentation; [`reference`](super::reference()) prints it.
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{
-    Commands, Decode, DevicePreference, Discovery, FramePlace, GpuPrecision, OverridePersistence,
-    Transport, ZonePoint, defaults as d, parse, reader::ConfigValue,
-};
+use super::{defaults as d, parse::duration_text};
 
-/// How a key's value is written, and how it is read.
-pub(super) trait KeyForm {
-    type Output;
-
-    /// The value, or `None` after noting what is wrong.
-    fn read(&self, value: &ConfigValue<'_>) -> Option<Self::Output>;
-
-    /// The form with its range and unit, for the reference.
-    fn describe(&self) -> String;
-
-    /// The default, for a form that has its own.
-    fn default_text(&self) -> Option<String> {
-        None
-    }
-}
-
-/// A number in a range.
-pub(super) struct NumberForm {
-    range: RangeInclusive<f64>,
-    unit: &'static str,
-}
-
-impl KeyForm for NumberForm {
-    type Output = f64;
-
-    fn read(&self, value: &ConfigValue<'_>) -> Option<f64> {
-        value.number(self.range.clone())
-    }
-
-    fn describe(&self) -> String {
-        let (low, high) = (self.range.start(), self.range.end());
-        format!("number, {low} to {high}{}", unit(self.unit))
-    }
-}
-
-/// A whole number in a range.
-pub(super) struct WholeForm {
-    range: RangeInclusive<u64>,
-    unit: &'static str,
-}
-
-impl KeyForm for WholeForm {
-    type Output = u64;
-
-    fn read(&self, value: &ConfigValue<'_>) -> Option<u64> {
-        value.whole(self.range.clone())
-    }
-
-    fn describe(&self) -> String {
-        let (low, high) = (self.range.start(), self.range.end());
-        format!("whole number, {low} to {high}{}", unit(self.unit))
-    }
-}
-
-fn unit(unit: &str) -> String {
-    match unit {
-        "" => String::new(),
-        unit => format!(" ({unit})"),
-    }
-}
-
-/// A time with its unit, in a range.
-pub(super) struct TimeForm(RangeInclusive<Duration>);
-
-impl KeyForm for TimeForm {
-    type Output = Duration;
-
-    fn read(&self, value: &ConfigValue<'_>) -> Option<Duration> {
-        value.duration(self.0.clone())
-    }
-
-    fn describe(&self) -> String {
-        let shown = |time: &Duration| parse::duration_text(*time);
-        format!(
-            "time with unit, {} to {}",
-            shown(self.0.start()),
-            shown(self.0.end())
-        )
-    }
-}
-
-/// `true` or `false`.
-pub(super) struct FlagForm;
-
-impl KeyForm for FlagForm {
-    type Output = bool;
-
-    fn read(&self, value: &ConfigValue<'_>) -> Option<bool> {
-        value.flag()
-    }
-
-    fn describe(&self) -> String {
-        "true or false".to_owned()
-    }
-}
-
-/// One of a few words, with the default.
-pub(super) struct WordForm<T: 'static>(&'static [(&'static str, T)], T);
-
-impl<T: Copy + PartialEq> KeyForm for WordForm<T> {
-    type Output = T;
-
-    fn read(&self, value: &ConfigValue<'_>) -> Option<T> {
-        value.choice(self.0)
-    }
-
-    fn describe(&self) -> String {
-        let words: Vec<_> = self
-            .0
-            .iter()
-            .map(|(word, _)| format!("`\"{word}\"`"))
-            .collect();
-        words.join(", ")
-    }
-
-    fn default_text(&self) -> Option<String> {
-        let (word, _) = self.0.iter().find(|(_, value)| *value == self.1)?;
-        Some(format!("`\"{word}\"`"))
-    }
-}
-
-/// A text, list or table whose parts the section's own code reads and checks.
-pub(super) struct CustomForm(&'static str);
-
-/// What the parser uses when the file does not have the key.
-pub(super) enum DefaultValue {
-    /// The file must have the key.
-    Required,
-    Number(f64),
-    Whole(u64),
-    Time(Duration),
-    Flag(bool),
-    /// Written in quotes.
-    Text(&'static str),
-    Address(std::net::SocketAddr),
-    Gpus(&'static [u32]),
-    Confirm((u32, u32)),
-    /// The default of the form.
-    Word,
-    /// Not a value but a rule, in words.
-    Rule(&'static str),
-}
-
-impl DefaultValue {
-    fn describe(&self) -> String {
-        match self {
-            Self::Required => "required".to_owned(),
-            Self::Number(number) => format!("`{number}`"),
-            Self::Whole(number) => format!("`{number}`"),
-            Self::Time(time) => format!("`\"{}\"`", parse::duration_text(*time)),
-            Self::Flag(flag) => format!("`{flag}`"),
-            Self::Text(text) => format!("`\"{text}\"`"),
-            Self::Address(address) => format!("`\"{address}\"`"),
-            Self::Gpus(gpus) => format!("`{gpus:?}`"),
-            Self::Confirm((hits, looks)) => format!("`\"{hits} of {looks}\"`"),
-            Self::Rule(rule) => (*rule).to_owned(),
-            Self::Word => String::new(),
-        }
-    }
-}
-
-/// One key of one section. Made by `sections!` alone.
-pub(super) struct Key<F> {
-    name: &'static str,
-    form: F,
-    default: DefaultValue,
-    example: &'static str,
-    doc: &'static str,
-}
-
-impl<F> Key<F> {
-    pub(super) fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
-impl<F: KeyForm> Key<F> {
-    pub(super) fn read(&self, value: &ConfigValue<'_>) -> Option<F::Output> {
-        self.form.read(value)
-    }
-}
-
-/// What the reference shows of a key.
-pub(super) struct KeyReference {
+/// One key of a table.
+pub(super) struct Key {
     pub(super) name: &'static str,
-    pub(super) form: String,
-    pub(super) default: String,
-    pub(super) example: &'static str,
+    pub(super) form: Form,
+    /// What applies without the key, as it would be written; empty when the key has no default.
+    pub(super) default: fn() -> String,
+    /// Markdown, one paragraph.
     pub(super) doc: &'static str,
 }
 
-trait Documented: Sync {
-    fn reference(&self) -> KeyReference;
+/// What a value looks like.
+pub(super) enum Form {
+    Text,
+    Path,
+    /// A secret that is named, not written.
+    Secret(&'static TableKeys),
+    Flag,
+    Number {
+        range: RangeInclusive<f64>,
+        unit: &'static str,
+    },
+    Whole {
+        range: RangeInclusive<u64>,
+        unit: &'static str,
+    },
+    Time(RangeInclusive<Duration>),
+    Choice(&'static [&'static str]),
+    /// An array; what its elements are.
+    List(&'static str),
+    Table(&'static TableKeys),
+    /// Tables by id: `[camera.front]`, `[camera.yard]`.
+    Tables(&'static TableKeys),
 }
 
-impl<F: KeyForm + Sync> Documented for Key<F> {
-    fn reference(&self) -> KeyReference {
-        let mut reference = key_reference(self, self.form.describe());
-        if let Some(default) = self.form.default_text() {
-            reference.default = default;
-        }
-        reference
+/// The keys of a table.
+pub(super) struct TableKeys {
+    /// Its heading in the reference, such as `[mqtt]`.
+    pub(super) heading: &'static str,
+    pub(super) doc: &'static str,
+    /// A piece of a file, which a test reads.
+    pub(super) example: &'static str,
+    /// Groups, because cameras share keys with `[defaults]`.
+    pub(super) groups: &'static [&'static [Key]],
+}
+
+impl TableKeys {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static Key> {
+        self.groups.iter().copied().flatten()
+    }
+
+    /// The key of this name. Code that reads another one has a bug, which each test of the table finds.
+    pub(super) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys().find(|key| key.name == name)
     }
 }
 
-impl Documented for Key<CustomForm> {
-    fn reference(&self) -> KeyReference {
-        key_reference(self, self.form.0.to_owned())
-    }
-}
-
-fn key_reference<F>(key: &Key<F>, form: String) -> KeyReference {
-    KeyReference {
-        name: key.name,
+const fn key(name: &'static str, form: Form, default: fn() -> String, doc: &'static str) -> Key {
+    Key {
+        name,
         form,
-        default: key.default.describe(),
-        example: key.example,
-        doc: key.doc,
+        default,
+        doc,
     }
 }
 
-/// One table of the file.
-pub(super) struct SectionReference {
-    pub(super) title: &'static str,
-    pub(super) doc: &'static str,
-    pub(super) example: &'static str,
-    keys: &'static [&'static dyn Documented],
+fn none() -> String {
+    String::new()
 }
 
-impl SectionReference {
-    pub(super) fn keys(&self) -> impl Iterator<Item = KeyReference> {
-        self.keys.iter().map(|key| key.reference())
-    }
+fn off() -> String {
+    "false".into()
 }
 
-macro_rules! sections {
-    ($($module:ident $title:literal $doc:literal $section_example:literal {
-        $($key:ident: $form:ty = $name:literal, $value:expr, $default:expr, $example:literal, $key_doc:literal;)*
-    })*) => {
-        $(pub(super) mod $module {
-            use super::*;
-            $(pub(in super::super) static $key: Key<$form> = Key {
-                name: $name, form: $value, default: $default, example: $example, doc: $key_doc,
-            };)*
-            pub(super) static SECTION: SectionReference = SectionReference {
-                title: $title, doc: $doc, example: $section_example, keys: &[$(&$key),*],
-            };
-        })*
-
-        /// All sections in the order of the reference.
-        pub(super) static SECTIONS: &[&SectionReference] = &[$(&$module::SECTION),*];
-    };
-}
-
-use DefaultValue::{
-    Address, Confirm, Flag, Gpus, Number, Required, Rule, Text as TextDefault, Time, Whole, Word,
+const SHARE: Form = Form::Number {
+    range: d::SHARE_RANGE,
+    unit: "",
+};
+const RATE: Form = Form::Number {
+    range: d::RATE_HZ_RANGE,
+    unit: "1/s",
 };
 
-sections! {
-    root "The top of the file" "Keys above the first table." "schema = 1" {
-        SCHEMA: CustomForm = "schema", CustomForm("`1`"), Whole(d::SCHEMA), "schema = 1",
-            "Version of the file format. This version of Spotter reads schema 1 only.";
-        ALLOW_PLAIN_SECRETS: FlagForm = "allow_plain_secrets", FlagForm, Flag(false), "allow_plain_secrets = true",
-            "Accepts passwords and keys as plain text in this file, with a warning at each start.";
-        NODE: CustomForm = "node", CustomForm("table"), Rule("see `[node]`"), "[node]", "This machine.";
-        HTTP: CustomForm = "http", CustomForm("table"), Rule("see `[http]`"), "[http]", "Status page, metrics and health.";
-        MQTT: CustomForm = "mqtt", CustomForm("table"), Required, "[mqtt]", "The broker.";
-        MODEL: CustomForm = "model", CustomForm("table"), Rule("see `[model]`"), "[model]", "The model and its device.";
-        DEFAULTS: CustomForm = "defaults", CustomForm("table"), Rule("see `[defaults]`"), "[defaults]",
-            "Settings of all cameras that do not have their own.";
-        CAMERA: CustomForm = "camera", CustomForm("one table per camera"), Required, "[camera.gate]",
-            "The cameras. The name in the header is the camera's id in MQTT topics: 1 to 32 characters of a-z 0-9 _ -.";
-    }
-    node "`[node]`" "This machine." "[node]\nname = \"edge1\"" {
-        NAME: CustomForm = "name", CustomForm("text of a-z 0-9 _ -, at most 32 characters"), Rule("the host name"),
-            "name = \"edge1\"", "Name of this machine. It is one level of all MQTT topics.";
-        STATE_DIR: CustomForm = "state_dir", CustomForm("path, or `\"auto\"`"), TextDefault("auto"),
-            "state_dir = \"/var/lib/spotter\"",
-            "Directory for state that survives a restart. `auto` uses systemd's `STATE_DIRECTORY`, then `$XDG_STATE_HOME/spotter`, then `~/.local/state/spotter`, then `/var/lib/spotter`.";
-    }
-    http "`[http]`" "Status page, metrics and health checks." "[http]\nlisten = \"0.0.0.0:9464\"" {
-        LISTEN: CustomForm = "listen", CustomForm("`\"ADDRESS:PORT\"`, or `\"off\"`"), Address(d::HTTP_LISTEN),
-            "listen = \"0.0.0.0:9464\"",
-            "Address and port of the HTTP server. The default accepts connections from this machine only.";
-    }
-    mqtt "`[mqtt]`" "The MQTT broker. This table is required." "[mqtt]\nurl = \"mqtts://broker.example.net\"\nuser = \"edge1\"\npassword = { cred = \"mqtt_password\" }" {
-        URL: CustomForm = "url", CustomForm("`mqtt://HOST` or `mqtts://HOST`, with an optional `:PORT`"), Required,
-            "url = \"mqtts://broker.example.net\"",
-            "The broker. `mqtts` uses TLS. Without a port, `mqtt` uses 1883 and `mqtts` 8883. The URL has no user name and no password.";
-        USER: CustomForm = "user", CustomForm("text"), Rule("no login"), "user = \"edge1\"", "User name for the broker.";
-        PASSWORD: CustomForm = "password", CustomForm("secret"), Rule("none"), "password = { cred = \"mqtt_password\" }",
-            "Password for the broker; requires `user`. See [Secrets](#secrets).";
-        BASE: CustomForm = "base", CustomForm("one topic level: letters, digits, _ and -"), TextDefault(d::MQTT_BASE),
-            "base = \"spotter\"", "First level of all topics.";
-        CA: CustomForm = "ca", CustomForm("path of a PEM file"), Rule("the certificate authorities that this machine trusts"),
-            "ca = \"/etc/site/ca.pem\"", "Certificate authority that signed the broker's certificate. Only with `mqtts`.";
-        CLIENT_CERT: CustomForm = "client_cert", CustomForm("path of a PEM file"), Rule("none"),
-            "client_cert = \"/etc/site/edge1.pem\"", "Certificate of this client, for mutual TLS; requires `client_key`.";
-        CLIENT_KEY: CustomForm = "client_key", CustomForm("secret with `env`, `cred_file` or `file`"), Rule("none"),
-            "client_key = { cred_file = \"mqtt_key\" }", "Private key in PEM format that belongs to `client_cert`.";
-        TLS: CustomForm = "tls", CustomForm("table with `insecure`"), Rule("the certificate is checked"),
-            "tls = { insecure = true }", "How the broker's certificate is checked. Only with `mqtts`.";
-        COMMANDS: WordForm<Commands> = "commands", WordForm(&[("off", Commands::Off), ("basic", Commands::Basic), ("all", Commands::All)], d::COMMANDS),
-            Word, "commands = \"all\"",
-            "Commands accepted over MQTT: none; the `/set` topics; or also the topic `cmd` (snapshot, look, ask, reload and others).";
-        OVERRIDES: WordForm<OverridePersistence> = "overrides",
-            WordForm(&[("keep", OverridePersistence::Keep), ("forget", OverridePersistence::Forget)], d::OVERRIDES),
-            Word, "overrides = \"forget\"",
-            "Whether values that were changed over MQTT survive a restart.";
-        RETAIN_SNAPSHOTS: FlagForm = "retain_snapshots", FlagForm, Flag(false), "retain_snapshots = true",
-            "Publishes snapshots of events as retained messages, so that a client that subscribes later receives the last one.";
-        SPOOL: CustomForm = "spool", CustomForm("table"), Rule("see `spool`"), "spool = { max_age = \"24h\" }",
-            "Limits of the events kept on disk while the broker cannot be reached.";
-        HA: CustomForm = "ha", CustomForm("table"), Rule("see `ha`"), "ha = { discovery = \"off\" }", "Home Assistant discovery.";
-    }
-    mqtt_tls "`tls` in `[mqtt]`" "Checks of the broker's certificate." "tls = { insecure = true }" {
-        INSECURE: FlagForm = "insecure", FlagForm, Flag(false), "tls = { insecure = true }",
-            "Accepts any certificate, with a warning at each start. An attacker on the network can then read and change every message.";
-    }
-    spool "`spool` in `[mqtt]`" "Events on disk while the broker cannot be reached. When a limit is reached, the oldest events are dropped and counted."
-        "spool = { events = 5000, max_age = \"24h\", max_mb = 20 }" {
-        EVENTS: WholeForm = "events", WholeForm { range: d::SPOOL_EVENTS_RANGE, unit: "events" }, Whole(d::SPOOL_EVENTS),
-            "spool = { events = 5000 }", "The most events kept.";
-        MAX_AGE: TimeForm = "max_age", TimeForm(d::SPOOL_MAX_AGE_RANGE), Time(d::SPOOL_MAX_AGE),
-            "spool = { max_age = \"24h\" }", "Older events are dropped.";
-        MAX_MB: WholeForm = "max_mb", WholeForm { range: d::SPOOL_MAX_MB_RANGE, unit: "megabytes" }, Whole(d::SPOOL_MAX_MB),
-            "spool = { max_mb = 20 }", "The most space on disk.";
-    }
-    home_assistant "`ha` in `[mqtt]`" "Home Assistant discovery." "ha = { discovery = \"device\", prefix = \"homeassistant\" }" {
-        DISCOVERY: WordForm<Discovery> = "discovery",
-            WordForm(&[("device", Discovery::Device), ("single", Discovery::Single), ("off", Discovery::Off)], d::DISCOVERY),
-            Word, "ha = { discovery = \"off\" }",
-            "One discovery message per device (Home Assistant 2024.11 and later), one per entity, or none.";
-        PREFIX: CustomForm = "prefix", CustomForm("one topic level: letters, digits, _ and -"), TextDefault(d::HA_PREFIX),
-            "ha = { prefix = \"homeassistant\" }", "First topic level of discovery messages, as configured in Home Assistant.";
-    }
-    model "`[model]`" "The vision-language model and the device that runs it." "[model]\npath = \"/var/lib/spotter/models/moondream2\"\ndevice = \"cuda\"" {
-        PATH: CustomForm = "path", CustomForm("path of a directory, or `\"embedded\"`"), TextDefault("embedded"),
-            "path = \"/var/lib/spotter/models/moondream2\"",
-            "Directory with `config.json`, `model.safetensors` and `tokenizer.json`. `embedded` is the small demonstration model in the program.";
-        DEVICE: WordForm<DevicePreference> = "device",
-            WordForm(&[("auto", DevicePreference::Auto), ("cpu", DevicePreference::Cpu), ("cuda", DevicePreference::Cuda)], d::DEVICE),
-            Word, "device = \"cuda\"",
-            "`auto` uses an NVIDIA GPU when one works, otherwise the CPU. `cuda` requires a GPU: without one, Spotter does not start.";
-        GPUS: CustomForm = "gpus", CustomForm("list of GPU indices, 0 to 63, each once"), Gpus(&d::GPUS), "gpus = [0, 1]",
-            "GPUs to use. Each GPU runs one engine; several engines run in separate processes and share the cameras.";
-        PRECISION: WordForm<GpuPrecision> = "precision", WordForm(&[("bf16", GpuPrecision::Bf16), ("fp8", GpuPrecision::Fp8)], d::PRECISION),
-            Word, "precision = \"fp8\"",
-            "Arithmetic on the GPU. `fp8` is faster and requires compute capability 8.9 or newer; it can change answers.";
-        BUDGET: TimeForm = "budget", TimeForm(d::BUDGET_RANGE), Rule("`\"250ms\"` with a model directory, `\"1s\"` with the embedded model"),
-            "budget = \"250ms\"", "Longest time from receiving a frame to publishing its answer. Looks that would be later are dropped and counted.";
-        MAX_OBJECTS: WholeForm = "max_objects", WholeForm { range: d::MAX_OBJECTS_RANGE, unit: "objects" }, Whole(d::MAX_OBJECTS),
-            "max_objects = 50", "The most objects that one answer may have.";
-        FRAMES: WordForm<FramePlace> = "frames", WordForm(&[("host", FramePlace::Host), ("gpu", FramePlace::Gpu)], d::FRAMES),
-            Word, "frames = \"gpu\"",
-            "Memory of the frames that an NVIDIA GPU decodes. `gpu` avoids copies but encodes every tile again; it requires exactly one engine on a GPU.";
-        TILE_DIFFERENCE: NumberForm = "tile_difference", NumberForm { range: d::TILE_DIFFERENCE_RANGE, unit: "steps of a byte" },
-            Number(d::TILE_DIFFERENCE), "tile_difference = 2",
-            "Difference up to which an image tile counts as unchanged and is not encoded again: on the CPU the mean difference of its bytes, on a GPU the largest difference of a source pixel. `0` keeps answers exact; a larger value is logged as a warning at each start.";
-    }
-    settings "`[defaults]` and `[camera.NAME]`" "A camera uses the value in `[defaults]` for each of these keys that it does not have."
-        "[defaults]\nrate = 2\nevents = { confirm = \"3 of 5\" }" {
-        RATE: NumberForm = "rate", NumberForm { range: d::RATE_HZ_RANGE, unit: "looks per second" }, Number(d::RATE_HZ), "rate = 2",
-            "The most looks per second. Each look uses the newest frame; older frames are dropped and counted.";
-        WIDTH: WholeForm = "width", WholeForm { range: d::WIDTH_RANGE, unit: "pixels" }, Whole(d::WIDTH), "width = 1920",
-            "Frames are scaled down to this width while decoding. The aspect ratio is kept; frames are never enlarged.";
-        TRANSPORT: WordForm<Transport> = "transport",
-            WordForm(&[("tcp", Transport::Tcp), ("udp", Transport::Udp), ("auto", Transport::Auto)], d::TRANSPORT),
-            Word, "transport = \"udp\"",
-            "RTP transport of an RTSP camera. `auto` tries TCP and falls back to UDP when the camera refuses TCP. With UDP, lost packets damage pictures.";
-        STALL: TimeForm = "stall", TimeForm(d::STALL_RANGE), Time(d::STALL), "stall = \"10s\"",
-            "Without a frame for this time, Spotter reconnects to the camera.";
-        FIRST_FRAME: TimeForm = "first_frame", TimeForm(d::FIRST_FRAME_RANGE), Time(d::FIRST_FRAME), "first_frame = \"30s\"",
-            "Longest time from connecting to the first frame.";
-        DECODE: WordForm<Decode> = "decode", WordForm(&[("all", Decode::All), ("keyframes", Decode::KeyFrames)], d::DECODE),
-            Word, "decode = \"keyframes\"",
-            "`keyframes` decodes only key frames, which costs least; the rate is then limited by how often the camera sends one.";
-        SCHEDULE: CustomForm = "schedule", CustomForm("`\"DAYS FROM-TO ZONE\"`: days Mon to Sun, times 00:00 to 24:00, IANA time zone"),
-            Rule("always"), "schedule = \"Mon-Fri 18:00-06:00 Europe/Berlin\"",
-            "Times at which the camera is watched. A span over midnight belongs to the day on which it starts.";
-        MOTION: CustomForm = "motion", CustomForm("table"), Rule("see `motion`"), "motion = { on = true }", "Motion gate.";
-        EVENTS: CustomForm = "events", CustomForm("table"), Rule("see `events`"), "events = { confirm = \"3 of 5\" }",
-            "When events start and end.";
-    }
-    motion "`motion`" "The motion gate skips frames without motion. In `[defaults]` and `[camera.NAME]`."
-        "motion = { on = true, threshold = 0.02, hold = \"10s\", at_least_every = \"30s\" }" {
-        ON: FlagForm = "on", FlagForm, Flag(false), "motion = { on = true }", "Enables the gate.";
-        THRESHOLD: NumberForm = "threshold", NumberForm { range: d::SHARE_RANGE, unit: "share of the picture" },
-            Number(d::MOTION_THRESHOLD), "motion = { threshold = 0.02 }", "Share of the picture that must change to count as motion.";
-        HOLD: TimeForm = "hold", TimeForm(d::MOTION_HOLD_RANGE), Time(d::MOTION_HOLD), "motion = { hold = \"10s\" }",
-            "The gate stays open for this time after motion.";
-        AT_LEAST_EVERY: TimeForm = "at_least_every", TimeForm(d::MOTION_AT_LEAST_EVERY_RANGE), Time(d::MOTION_AT_LEAST_EVERY),
-            "motion = { at_least_every = \"30s\" }", "Longest time between two looks, also without motion.";
-    }
-    events "`events`" "When events start and end. In `[defaults]`, `[camera.NAME]` and `[camera.NAME.prompt.NAME]`."
-        "events = { confirm = \"2 of 3\", end_after = \"3s\", still_after = \"30s\" }" {
-        CONFIRM: CustomForm = "confirm", CustomForm("`\"HITS of LOOKS\"`, at most 100 looks"), Confirm(d::CONFIRM),
-            "events = { confirm = \"3 of 5\" }", "An object must be found in HITS of the last LOOKS looks before its event starts.";
-        END_AFTER: TimeForm = "end_after", TimeForm(d::EVENT_TIME_RANGE), Time(d::END_AFTER), "events = { end_after = \"5s\" }",
-            "An event ends when its object was not found for this time.";
-        STILL_AFTER: TimeForm = "still_after", TimeForm(d::EVENT_TIME_RANGE), Time(d::STILL_AFTER), "events = { still_after = \"30s\" }",
-            "An object that did not move for this time is reported as still.";
-    }
-    camera "`[camera.NAME]`" "One camera. It also accepts every key of `[defaults]`."
-        "[camera.gate]\nurl = \"rtsp://192.0.2.11/stream2\"\nuser = \"viewer\"\npassword = { env = \"GATE_PASSWORD\" }" {
-        URL: CustomForm = "url", CustomForm("`rtsp://`, `rtsps://`, `file:///PATH` (with `?loop` to repeat), `usb:///dev/videoN` or `test://`"),
-            Required, "url = \"rtsp://192.0.2.11/stream2\"", "The video source. The URL has no user name and no password.";
-        USER: CustomForm = "user", CustomForm("text"), Rule("no login"), "user = \"viewer\"", "User name of an RTSP camera.";
-        PASSWORD: CustomForm = "password", CustomForm("secret"), Rule("none"), "password = { env = \"GATE_PASSWORD\" }",
-            "Password of an RTSP camera; requires `user`. See [Secrets](#secrets).";
-        TLS: CustomForm = "tls", CustomForm("table with `fingerprint` or `insecure`"), Rule("the certificate is checked with the authorities that this machine trusts"),
-            "tls = { insecure = true }", "How the certificate of an `rtsps` camera is checked.";
-        MASK: CustomForm = "mask", CustomForm("list of polygons, `[[[x, y], ...], ...]`, shares 0 to 1, origin top left"), Rule("none"),
-            "mask = [[[0, 0], [1, 0], [1, 0.2], [0, 0.2]]]", "Areas that are blacked out before the model receives the picture.";
-        ZONE: CustomForm = "zone", CustomForm("one table per zone"), Rule("none"), "[camera.gate.zone.drive]", "Named areas of the picture.";
-        PROMPT: CustomForm = "prompt", CustomForm("one table per prompt"), Required, "[camera.gate.prompt.person]",
-            "What the model looks for.";
-    }
-    camera_tls "`tls` in `[camera.NAME]`" "Checks of an `rtsps` camera's certificate. Use one of the two keys." "tls = { insecure = true }" {
-        FINGERPRINT: CustomForm = "fingerprint", CustomForm("`\"sha256:\"` and 64 hex digits, with or without colons"), Rule("none"),
-            "tls = { fingerprint = \"sha256:6f1e...\" }",
-            "SHA-256 of the camera's certificate. `openssl x509 -noout -fingerprint -sha256` prints it.";
-        INSECURE: FlagForm = "insecure", FlagForm, Flag(false), "tls = { insecure = true }",
-            "Accepts any certificate, with a warning at each start. An attacker on the network can then read and change everything.";
-    }
-    zone "`[camera.NAME.zone.NAME]`" "A named area of the camera's picture."
-        "[camera.gate.zone.drive]\npolygon = [[0.05, 0.55], [0.95, 0.55], [0.95, 1.0], [0.05, 1.0]]" {
-        POLYGON: CustomForm = "polygon", CustomForm("`[[x, y], ...]`, at least 3 points, shares 0 to 1, origin top left"), Required,
-            "polygon = [[0, 0.5], [1, 0.5], [1, 1], [0, 1]]", "Corners in order around the area. Edges must not cross.";
-        POINT: WordForm<ZonePoint> = "point", WordForm(&[("bottom", ZonePoint::Bottom), ("centre", ZonePoint::Centre)], d::ZONE_POINT),
-            Word, "point = \"centre\"",
-            "Which point of a box must be inside: the middle of its lower edge or its centre.";
-    }
-    prompt "`[camera.NAME.prompt.NAME]`" "What the model looks for. Exactly one of `detect`, `point` and `query` is required."
-        "[camera.gate.prompt.person]\ndetect = \"person\"\nzones = [\"drive\"]\nmin_score = 0.4" {
-        DETECT: CustomForm = "detect", CustomForm("text, at most 200 characters"), Rule("none"), "detect = \"red car\"",
-            "Objects to find, in plain words. The answer is a list of boxes.";
-        POINT: CustomForm = "point", CustomForm("text, at most 200 characters"), Rule("none"), "point = \"crane hook\"",
-            "Objects to find, in plain words. The answer is a list of points.";
-        QUERY: CustomForm = "query", CustomForm("text, at most 200 characters"), Rule("none"), "query = \"Is the door open?\"",
-            "A question about the picture. The answer is text.";
-        CHOICES: CustomForm = "choices", CustomForm("list of 2 to 16 texts, each at most 40 characters"), Rule("any text"),
-            "choices = [\"open\", \"closed\"]", "The only answers to `query` that the model may give.";
-        RATE: NumberForm = "rate", NumberForm { range: d::RATE_HZ_RANGE, unit: "looks per second" }, Rule("the camera's rate"), "rate = 0.2",
-            "Looks per second for this prompt; at most the camera's rate.";
-        MIN_SCORE: NumberForm = "min_score", NumberForm { range: d::SHARE_RANGE, unit: "" }, Number(d::MIN_SCORE), "min_score = 0.4",
-            "Objects with a lower score are not reported.";
-        MIN_AREA: NumberForm = "min_area", NumberForm { range: d::SHARE_RANGE, unit: "share of the picture" }, Number(d::MIN_AREA),
-            "min_area = 0.002", "Smaller boxes are not reported. Only for `detect`.";
-        ZONES: CustomForm = "zones", CustomForm("list of zone names of this camera"), Rule("the whole picture"), "zones = [\"drive\"]",
-            "Only objects in one of these zones count. Not for `query`.";
-        SNAPSHOT: FlagForm = "snapshot", FlagForm, Flag(false), "snapshot = true", "Publishes a picture of each event's best moment.";
-        VERIFY: CustomForm = "verify", CustomForm("text, at most 200 characters"), Rule("none"), "verify = \"Is there a parcel?\"",
-            "A yes/no question that the model must answer with yes before an event starts. Not for `query`.";
-        EVENTS: CustomForm = "events", CustomForm("table"), Rule("the camera's `events`"), "events = { confirm = \"2 of 2\" }",
-            "When events of this prompt start and end.";
-    }
-    secret "Secrets" "Passwords and keys are not written in this file. Each is a table with exactly one of these keys."
-        "password = { cred = \"mqtt_password\" }" {
-        ENV: CustomForm = "env", CustomForm("name of an environment variable"), Rule("none"), "password = { env = \"GATE_PASSWORD\" }",
-            "Reads the secret from an environment variable.";
-        CRED: CustomForm = "cred", CustomForm("name of a systemd credential"), Rule("none"), "password = { cred = \"mqtt_password\" }",
-            "Reads a password from a credential: `LoadCredential=mqtt_password:PATH` in the unit.";
-        CRED_FILE: CustomForm = "cred_file", CustomForm("name of a systemd credential"), Rule("none"),
-            "client_key = { cred_file = \"mqtt_key\" }", "The same for a private key (`client_key`).";
-        FILE: CustomForm = "file", CustomForm("path, relative to the configuration file"), Rule("none"),
-            "password = { file = \"/etc/spotter/front\" }", "Reads the secret from a file. A file that all users can read causes a warning.";
-    }
+pub(super) static ROOT: TableKeys = TableKeys {
+    heading: "Top of the file",
+    doc: "Keys before the first table.",
+    example: "schema = 1",
+    groups: &[&[
+        key(
+            "schema",
+            Form::Whole {
+                range: 0..=u64::MAX,
+                unit: "",
+            },
+            || d::SCHEMA.to_string(),
+            "Version of the file's structure. This version of Spotter reads schema 1 only.",
+        ),
+        key(
+            "allow_plain_secrets",
+            Form::Flag,
+            off,
+            "Passwords may be written into the file as text; each one gives a warning.",
+        ),
+        key("node", Form::Table(&NODE), none, ""),
+        key("http", Form::Table(&HTTP), none, ""),
+        key("mqtt", Form::Table(&MQTT), none, ""),
+        key("model", Form::Table(&MODEL), none, ""),
+        key("defaults", Form::Table(&DEFAULTS), none, ""),
+        key("camera", Form::Tables(&CAMERA), none, ""),
+    ]],
+};
+
+static NODE: TableKeys = TableKeys {
+    heading: "[node]",
+    doc: "This machine. A change restarts the daemon inside its process.",
+    example: "[node]\nname = \"edge1\"",
+    groups: &[&[
+        key(
+            "name",
+            Form::Text,
+            || "the host name".into(),
+            "Level of all topics: 1 to 32 of `a-z 0-9 _ -`. Two machines at one broker need two names.",
+        ),
+        key(
+            "state_dir",
+            Form::Path,
+            || "\"auto\"".into(),
+            "Directory for overrides, retained topics and the spool. `auto` is systemd's `StateDirectory`, else a directory in the user's home.",
+        ),
+    ]],
+};
+
+static HTTP: TableKeys = TableKeys {
+    heading: "[http]",
+    doc: "Status page, metrics and health probes. A change restarts the daemon inside its process.",
+    example: "[http]\nlisten = \"127.0.0.1:9464\"",
+    groups: &[&[key(
+        "listen",
+        Form::Text,
+        || format!("\"{}\"", d::HTTP_LISTEN),
+        "Address with port, or `off`. The page has no login, so keep it on loopback or behind a proxy.",
+    )]],
+};
+
+static MQTT: TableKeys = TableKeys {
+    heading: "[mqtt]",
+    doc: "The broker; required. A change restarts the daemon inside its process.",
+    example: "[mqtt]\nurl = \"mqtts://broker.example.net\"\nuser = \"edge1\"\npassword = { cred = \"mqtt_password\" }",
+    groups: &[&[
+        key(
+            "url",
+            Form::Text,
+            none,
+            "`mqtt://HOST[:1883]`, or `mqtts://HOST[:8883]` with TLS. Required.",
+        ),
+        key(
+            "base",
+            Form::Text,
+            || format!("\"{}\"", d::MQTT_BASE),
+            "First level of all topics.",
+        ),
+        key("user", Form::Text, none, "Login name."),
+        key(
+            "password",
+            Form::Secret(&PASSWORD),
+            none,
+            "Password of `user`.",
+        ),
+        key(
+            "ca",
+            Form::Path,
+            || "the machine's authorities".into(),
+            "PEM file with the authorities that may sign the broker's certificate. Read again before every connection.",
+        ),
+        key(
+            "client_cert",
+            Form::Path,
+            none,
+            "PEM file with Spotter's own certificate; needs `client_key`. Read again before every connection.",
+        ),
+        key(
+            "client_key",
+            Form::Secret(&PEM_KEY),
+            none,
+            "PEM key of `client_cert`: `{ file = … }` or `{ cred_file = … }`.",
+        ),
+        key(
+            "tls",
+            Form::Table(&INSECURE_TLS),
+            none,
+            "`{ insecure = true }` skips the verification of the broker's certificate, with a warning at each start.",
+        ),
+        key(
+            "commands",
+            Form::Choice(&["off", "basic", "all"]),
+            || "\"basic\"".into(),
+            "Which commands are accepted over MQTT: none, the `…/set` topics, or also requests on `cmd`.",
+        ),
+        key(
+            "overrides",
+            Form::Choice(&["keep", "forget"]),
+            || "\"keep\"".into(),
+            "Whether values that were changed over MQTT survive a restart.",
+        ),
+        key(
+            "retain_snapshots",
+            Form::Flag,
+            off,
+            "The broker keeps the last snapshot of each prompt for later subscribers.",
+        ),
+        key(
+            "spool",
+            Form::Table(&SPOOL),
+            none,
+            "Events that wait for the broker.",
+        ),
+        key(
+            "ha",
+            Form::Table(&HOME_ASSISTANT),
+            none,
+            "Home Assistant discovery.",
+        ),
+    ]],
+};
+
+static INSECURE_TLS: TableKeys = TableKeys {
+    heading: "mqtt.tls",
+    doc: "For tests with a self-signed certificate; `ca` is the better way.",
+    example: "[mqtt]\nurl = \"mqtts://broker.example.net\"\ntls = { insecure = true }",
+    groups: &[&[key(
+        "insecure",
+        Form::Flag,
+        off,
+        "Anyone between Spotter and the broker can read and change all messages.",
+    )]],
+};
+
+static SPOOL: TableKeys = TableKeys {
+    heading: "mqtt.spool",
+    doc: "Bounds of the events on disk while the broker is down. The oldest events are dropped first, and counted.",
+    example: "[mqtt]\nurl = \"mqtt://broker.local\"\nspool = { events = 5000, max_age = \"24h\", max_mb = 20 }",
+    groups: &[&[
+        key(
+            "events",
+            Form::Whole {
+                range: d::SPOOL_EVENTS_RANGE,
+                unit: "",
+            },
+            || d::SPOOL_EVENTS.to_string(),
+            "Number of events.",
+        ),
+        key(
+            "max_age",
+            Form::Time(d::SPOOL_MAX_AGE_RANGE),
+            || time(d::SPOOL_MAX_AGE),
+            "Older events are dropped.",
+        ),
+        key(
+            "max_mb",
+            Form::Whole {
+                range: d::SPOOL_MAX_MB_RANGE,
+                unit: "MB",
+            },
+            || d::SPOOL_MAX_MB.to_string(),
+            "Space on disk.",
+        ),
+    ]],
+};
+
+static HOME_ASSISTANT: TableKeys = TableKeys {
+    heading: "mqtt.ha",
+    doc: "Discovery records for Home Assistant.",
+    example: "[mqtt]\nurl = \"mqtt://broker.local\"\nha = { discovery = \"device\" }",
+    groups: &[&[
+        key(
+            "discovery",
+            Form::Choice(&["device", "single", "off"]),
+            || "\"device\"".into(),
+            "One record per device, one per entity, or none.",
+        ),
+        key(
+            "prefix",
+            Form::Text,
+            || format!("\"{}\"", d::HA_PREFIX),
+            "Home Assistant's discovery prefix.",
+        ),
+    ]],
+};
+
+static MODEL: TableKeys = TableKeys {
+    heading: "[model]",
+    doc: "The model and its device. A change restarts the daemon inside its process.",
+    example: "[model]\npath = \"/var/lib/spotter/models/moondream2\"\nprecision = \"bf16\"",
+    groups: &[&[
+        key(
+            "path",
+            Form::Path,
+            || "\"embedded\"".into(),
+            "Directory with `config.json`, `model.safetensors` and `tokenizer.json`. `embedded` is the demonstration model, which knows only the demo's drawn street.",
+        ),
+        key(
+            "device",
+            Form::Choice(&["auto", "cpu", "cuda"]),
+            || "\"auto\"".into(),
+            "`auto` uses the GPU if it works and the CPU otherwise; `cuda` is the GPU or no start.",
+        ),
+        key(
+            "gpus",
+            Form::List("GPU numbers, 0 to 63"),
+            || format!("{:?}", d::GPUS),
+            "One engine on each of these GPUs. Cameras are assigned in the order of the file, each to the next GPU.",
+        ),
+        key(
+            "precision",
+            Form::Choice(&["bf16", "fp8"]),
+            || "\"bf16\"".into(),
+            "Arithmetic on a GPU. `fp8` is faster from compute capability 8.9 on and a little less exact. The CPU computes in f32.",
+        ),
+        key(
+            "budget",
+            Form::Time(d::BUDGET_RANGE),
+            || {
+                let (usual, embedded) = (time(d::BUDGET), time(d::BUDGET_EMBEDDED));
+                format!("{usual}; {embedded} with the embedded model")
+            },
+            "Age up to which a frame is looked at. Older frames are dropped and counted as `late`.",
+        ),
+        key(
+            "max_objects",
+            Form::Whole {
+                range: d::MAX_OBJECTS_RANGE,
+                unit: "",
+            },
+            || d::MAX_OBJECTS.to_string(),
+            "Most objects in one answer; more are cut off (`truncated`).",
+        ),
+        key(
+            "frames",
+            Form::Choice(&["host", "gpu"]),
+            || "\"host\"".into(),
+            "`gpu` leaves frames that an NVIDIA decoder decodes on the GPU ([gpu.md](gpu.md#frames-that-stay-on-the-gpu)).",
+        ),
+        key(
+            "tile_difference",
+            Form::Number {
+                range: d::TILE_DIFFERENCE_RANGE,
+                unit: "steps of a byte",
+            },
+            || d::TILE_DIFFERENCE.to_string(),
+            "A tile of the picture in which no byte differs by more keeps its features. 0 is exact; more is faster and changes answers.",
+        ),
+    ]],
+};
+
+static DEFAULTS: TableKeys = TableKeys {
+    heading: "[defaults]",
+    doc: "Values for all cameras that do not set their own.",
+    example: "[defaults]\nrate = 2.0\nevents = { confirm = \"2 of 3\" }",
+    groups: &[SETTINGS],
+};
+
+/// What `[defaults]` and `[camera.*]` have in common.
+static SETTINGS: &[Key] = &[
+    key(
+        "rate",
+        RATE,
+        || d::RATE_HZ.to_string(),
+        "Looks per second. The newest frame is looked at; frames in between are dropped and counted.",
+    ),
+    key(
+        "width",
+        Form::Whole {
+            range: d::WIDTH_RANGE,
+            unit: "pixels",
+        },
+        || d::WIDTH.to_string(),
+        "Frames are scaled to this width while decoding; the aspect ratio is kept, and frames are never enlarged.",
+    ),
+    key(
+        "transport",
+        Form::Choice(&["tcp", "udp", "auto"]),
+        || format!("\"{}\"", d::TRANSPORT),
+        "How RTP travels. `auto` tries TCP first and UDP when the camera refuses TCP, and remembers what worked.",
+    ),
+    key(
+        "stall",
+        Form::Time(d::STALL_RANGE),
+        || time(d::STALL),
+        "Without a frame for this time the camera is connected again.",
+    ),
+    key(
+        "first_frame",
+        Form::Time(d::FIRST_FRAME_RANGE),
+        || time(d::FIRST_FRAME),
+        "Time from connecting to the first frame.",
+    ),
+    key(
+        "decode",
+        Form::Choice(&["all", "keyframes"]),
+        || "\"all\"".into(),
+        "`keyframes` decodes keyframes only, which costs least; `rate` must then fit the camera's keyframe distance.",
+    ),
+    key(
+        "schedule",
+        Form::Text,
+        || "always".into(),
+        "When the camera is watched: days, times and a time zone, such as `Mon-Fri 18:00-06:00 Europe/Berlin`. A night belongs to the day on which it starts.",
+    ),
+    key("motion", Form::Table(&MOTION), none, "The motion gate."),
+    key(
+        "events",
+        Form::Table(&EVENTS),
+        none,
+        "When objects become events.",
+    ),
+];
+
+static MOTION: TableKeys = TableKeys {
+    heading: "motion (of [defaults] and cameras)",
+    doc: "The motion gate drops frames while the picture does not change.",
+    example: "[defaults]\nmotion = { on = true, threshold = 0.02, hold = \"10s\", at_least_every = \"30s\" }",
+    groups: &[&[
+        key("on", Form::Flag, off, "Switches the gate on."),
+        key(
+            "threshold",
+            SHARE,
+            || d::MOTION_THRESHOLD.to_string(),
+            "Share of the picture that must change to open the gate.",
+        ),
+        key(
+            "hold",
+            Form::Time(d::MOTION_HOLD_RANGE),
+            || time(d::MOTION_HOLD),
+            "The gate stays open for this time after motion.",
+        ),
+        key(
+            "at_least_every",
+            Form::Time(d::MOTION_AT_LEAST_EVERY_RANGE),
+            || time(d::MOTION_AT_LEAST_EVERY),
+            "A frame is looked at this often without motion.",
+        ),
+    ]],
+};
+
+static EVENTS: TableKeys = TableKeys {
+    heading: "events (of [defaults], cameras and prompts)",
+    doc: "When an object becomes an event, and when the event ends. Presence and counts follow the same values.",
+    example: "[defaults]\nevents = { confirm = \"2 of 3\", end_after = \"3s\", still_after = \"30s\" }",
+    groups: &[&[
+        key(
+            "confirm",
+            Form::Text,
+            || format!("\"{} of {}\"", d::CONFIRM.0, d::CONFIRM.1),
+            "How many of the last looks must find an object before it counts, such as `2 of 3`.",
+        ),
+        key(
+            "end_after",
+            Form::Time(d::EVENT_TIME_RANGE),
+            || time(d::END_AFTER),
+            "An object that no look found for this time has left.",
+        ),
+        key(
+            "still_after",
+            Form::Time(d::EVENT_TIME_RANGE),
+            || time(d::STILL_AFTER),
+            "An object that has not moved for this time is `stationary`.",
+        ),
+    ]],
+};
+
+static CAMERA: TableKeys = TableKeys {
+    heading: "[camera.NAME]",
+    doc: "A camera. NAME is 1 to 32 of `a-z 0-9 _ -` and appears in topics. All keys of `[defaults]` may be set here too. Cameras, prompts and zones change in place on a reload.",
+    example: "[camera.front]\nurl = \"rtsp://192.0.2.10/stream2\"\nuser = \"viewer\"\npassword = { cred = \"front_password\" }\nprompt.person.detect = \"person\"",
+    groups: &[
+        &[
+            key(
+                "url",
+                Form::Text,
+                none,
+                "`rtsp://HOST[:554]/PATH`, `rtsps://…` (TLS), `file:///PATH` (with `?loop` for ever), `usb:///dev/video0`, or `test://`. Required. Logins in the URL are rejected.",
+            ),
+            key("user", Form::Text, none, "Login name; RTSP only."),
+            key(
+                "password",
+                Form::Secret(&PASSWORD),
+                none,
+                "Password of `user`; RTSP only.",
+            ),
+            key(
+                "tls",
+                Form::Table(&CAMERA_TLS),
+                || "verified by the machine's authorities".into(),
+                "How the certificate of an `rtsps://` camera is verified.",
+            ),
+            key(
+                "mask",
+                Form::List("polygons `[[x, y], …]`, shares of the picture"),
+                || "[]".into(),
+                "Areas that are painted black before the model sees the picture.",
+            ),
+            key("zone", Form::Tables(&ZONE), none, "Zones, by name."),
+            key(
+                "prompt",
+                Form::Tables(&PROMPT),
+                none,
+                "Prompts, by name; at least one.",
+            ),
+        ],
+        SETTINGS,
+    ],
+};
+
+static CAMERA_TLS: TableKeys = TableKeys {
+    heading: "tls of a camera",
+    doc: "One of the two keys.",
+    example: "[camera.gate]\nurl = \"rtsps://192.0.2.11/main\"\ntls = { fingerprint = \"sha256:6f1ed002ab5595859014ebf0951522d96f1ed002ab5595859014ebf0951522d9\" }\nprompt.person.detect = \"person\"",
+    groups: &[&[
+        key(
+            "fingerprint",
+            Form::Text,
+            none,
+            "`sha256:` and the certificate's fingerprint (`openssl s_client -connect HOST:322 </dev/null | openssl x509 -noout -fingerprint -sha256`).",
+        ),
+        key(
+            "insecure",
+            Form::Flag,
+            off,
+            "The certificate is not verified; a warning at each start.",
+        ),
+    ]],
+};
+
+static ZONE: TableKeys = TableKeys {
+    heading: "[camera.NAME.zone.NAME]",
+    doc: "A part of the picture in which objects are counted.",
+    example: "[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n[camera.gate.zone.drive]\npolygon = [[0.05, 0.55], [0.95, 0.55], [0.95, 1.0], [0.05, 1.0]]",
+    groups: &[&[
+        key(
+            "polygon",
+            Form::List("points `[x, y]`, shares of the picture"),
+            none,
+            "Corners, origin top left. Required.",
+        ),
+        key(
+            "point",
+            Form::Choice(&["bottom", "centre"]),
+            || "\"bottom\"".into(),
+            "Which point of a box must be inside: the middle of its lower edge, or its centre.",
+        ),
+    ]],
+};
+
+static PROMPT: TableKeys = TableKeys {
+    heading: "[camera.NAME.prompt.NAME]",
+    doc: "What to look for: exactly one of `detect`, `point` and `query`. All prompts that are due on a frame share the encoding of its image.",
+    example: "[camera.gate]\nurl = \"test://\"\n[camera.gate.prompt.parcel]\ndetect = \"cardboard parcel on the ground\"\nmin_score = 0.4\nsnapshot = true",
+    groups: &[&[
+        key(
+            "detect",
+            Form::Text,
+            none,
+            "An object in plain words; the answer is boxes. 1 to 200 characters.",
+        ),
+        key(
+            "point",
+            Form::Text,
+            none,
+            "The same; the answer is one point per object.",
+        ),
+        key(
+            "query",
+            Form::Text,
+            none,
+            "A question; the answer is text and becomes a state.",
+        ),
+        key(
+            "choices",
+            Form::List("2 to 16 texts of at most 40 characters"),
+            || "any text".into(),
+            "The answer to `query` is one of these texts, letter by letter.",
+        ),
+        key(
+            "rate",
+            RATE,
+            || "the camera's".into(),
+            "Looks per second for this prompt, at most the camera's.",
+        ),
+        key(
+            "min_score",
+            SHARE,
+            || "0".into(),
+            "Objects with a lower score are dropped.",
+        ),
+        key(
+            "min_area",
+            SHARE,
+            || "0".into(),
+            "Boxes that cover a smaller share of the picture are dropped; `detect` only.",
+        ),
+        key(
+            "zones",
+            Form::List("names of the camera's zones"),
+            || "the whole picture".into(),
+            "Objects outside of these zones are dropped; not for `query`.",
+        ),
+        key(
+            "snapshot",
+            Form::Flag,
+            off,
+            "Publish a JPEG when an event starts, and again for each better picture.",
+        ),
+        key(
+            "verify",
+            Form::Text,
+            none,
+            "A question about the whole picture that the model must answer with yes before an event starts; not for `query`.",
+        ),
+        key(
+            "events",
+            Form::Table(&EVENTS),
+            || "the camera's".into(),
+            "When objects become events.",
+        ),
+    ]],
+};
+
+static PASSWORD: TableKeys = TableKeys {
+    heading: "Passwords",
+    doc: "A password is named, not written. Its value is a table with one of these keys.",
+    example: "[mqtt]\nurl = \"mqtt://broker.local\"\nuser = \"edge1\"\npassword = { env = \"MQTT_PASSWORD\" }",
+    groups: &[&[
+        key("env", Form::Text, none, "Name of an environment variable."),
+        key(
+            "cred",
+            Form::Text,
+            none,
+            "Name of a systemd credential (`LoadCredential=NAME:PATH` in the unit).",
+        ),
+        key(
+            "file",
+            Form::Path,
+            none,
+            "A file; a warning if all users can read it. One line break at the end is removed.",
+        ),
+    ]],
+};
+
+static PEM_KEY: TableKeys = TableKeys {
+    heading: "mqtt.client_key",
+    doc: "A key is named like a password.",
+    example: "[mqtt]\nurl = \"mqtts://broker.example.net\"\nclient_cert = \"/etc/site/edge1.pem\"\nclient_key = { cred_file = \"mqtt_key\" }",
+    groups: &[&[
+        key(
+            "env",
+            Form::Text,
+            none,
+            "Name of an environment variable with the PEM text.",
+        ),
+        key(
+            "cred_file",
+            Form::Text,
+            none,
+            "Name of a systemd credential with the PEM text.",
+        ),
+        key("file", Form::Path, none, "A PEM file."),
+    ]],
+};
+
+fn time(duration: Duration) -> String {
+    format!("\"{}\"", duration_text(duration))
 }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Config, ConfigProblem, ConfigProblems, Environment, Severity, camera,
     defaults::SCHEMA,
-    keys::root,
+    keys,
     problem::Notes,
     reader::{ConfigValue, Reader},
     sections, syntax,
@@ -138,7 +138,7 @@ pub(super) fn read_text(
     let notes = Notes::new(file, text);
     let document = syntax::parse(&notes, text);
     let config = document.as_ref().and_then(|document| {
-        let root = Reader::new(&notes, "", 0..0, document.get_ref());
+        let root = Reader::of_file(&notes, document.get_ref(), &keys::ROOT);
         read_root(root, scope, hash(bytes))
     });
     match (config, notes) {
@@ -157,19 +157,18 @@ fn judged_wrong(notes: Notes, file: &str) -> ConfigProblems {
 }
 
 fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option<Config> {
-    if let Some(value) = root.get(&root::SCHEMA)
-        && value
-            .whole(0..=u64::MAX)
-            .is_some_and(|schema| schema != SCHEMA)
+    if let Some(value) = root.get("schema")
+        && value.whole().is_some_and(|schema| schema != SCHEMA)
     {
         value.error(format!("this version reads schema {SCHEMA} only"));
     }
-    scope.allow_plain_secrets = root.read(&root::ALLOW_PLAIN_SECRETS).unwrap_or(false);
+    let allow = root.get("allow_plain_secrets");
+    scope.allow_plain_secrets = allow.and_then(|value| value.flag()).unwrap_or(false);
 
-    let node = sections::node(&scope, root.table(&root::NODE));
-    let http = sections::http(root.table(&root::HTTP));
+    let node = sections::node(&scope, root.table("node"));
+    let http = sections::http(root.table("http"));
     let mqtt = sections::mqtt(&scope, &mut root);
-    let model = sections::model(&scope, root.table(&root::MODEL));
+    let model = sections::model(&scope, root.table("model"));
     let cameras = camera::cameras(&scope, &mut root);
     root.finish();
     Some(Config {

@@ -3,9 +3,9 @@
 //! Belongs here: keys, defaults, ranges, secrets, messages. Does not belong here: run-time changes (`control`) and the
 //! diff of a reload. The program sees [`Config`] alone.
 //!
-//! One mechanism does it all: a `Reader` goes through a table of the parsed file, typed getters note every problem
-//! with its place, and the keys that nobody asked for are unknown ones. So each key is named once, in the code that
-//! gives it a meaning (`sections`, `camera`), and [`load`] reports all problems of a file together.
+//! Each key is declared once, in `keys`, with its form, range, default and documentation; [`reference`] prints them as
+//! `docs/configuration.md`. A `Reader` goes through a table of the parsed file and reads declared keys only; typed getters note every
+//! problem with its position, and [`load`] reports all problems of a file together.
 //!
 //! Secrets are named, not written: `{ env = ".." }`, `{ cred = ".." }` (systemd; `cred_file` for PEM keys) or
 //! `{ file = ".." }`. `allow_plain_secrets = true` at the top of the file lets them stand in it, with a warning.

@@ -14,7 +14,7 @@ use toml::{
 };
 
 use super::{
-    keys::{CustomForm, Key, KeyForm},
+    keys::{Form, TableKeys},
     parse,
     problem::{Notes, Severity},
 };
@@ -24,6 +24,7 @@ use crate::IdError;
 pub(super) struct ConfigValue<'a> {
     notes: &'a Notes,
     key: String,
+    form: &'static Form,
     item: &'a Spanned<DeValue<'a>>,
 }
 
@@ -66,6 +67,11 @@ impl<'a> ConfigValue<'a> {
 
     /// One of a few words.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
+        debug_assert!(
+            matches!(self.form, Form::Choice(words) if words.iter().eq(choices.iter().map(|(word, _)| word))),
+            "{} is declared with other words",
+            self.key
+        );
         let text = self.text()?;
         if let Some((_, value)) = choices.iter().find(|(word, _)| *word == text) {
             return Some(*value);
@@ -87,8 +93,16 @@ impl<'a> ConfigValue<'a> {
         self.expect(self.item.get_ref().as_bool(), "true or false")
     }
 
+    /// A number in the range of the key.
+    pub(super) fn number(&self) -> Option<f64> {
+        let Form::Number { range, .. } = self.form else {
+            unreachable!("{} is declared as another form", self.key);
+        };
+        self.number_in(range.clone())
+    }
+
     /// A number, whole or not.
-    pub(super) fn number(&self, range: RangeInclusive<f64>) -> Option<f64> {
+    pub(super) fn number_in(&self, range: RangeInclusive<f64>) -> Option<f64> {
         let number = match self.item.get_ref() {
             DeValue::Float(float) => float.as_str().parse().ok(),
             DeValue::Integer(whole) => i64::from_str_radix(whole.as_str(), whole.radix())
@@ -107,8 +121,16 @@ impl<'a> ConfigValue<'a> {
         })
     }
 
+    /// A whole number in the range of the key.
+    pub(super) fn whole(&self) -> Option<u64> {
+        let Form::Whole { range, .. } = self.form else {
+            unreachable!("{} is declared as another form", self.key);
+        };
+        self.whole_in(range.clone())
+    }
+
     /// A whole number.
-    pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub(super) fn whole_in(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let whole = self.item.get_ref().as_integer();
         let whole = whole.and_then(|w| i128::from_str_radix(w.as_str(), w.radix()).ok());
         let whole = self.expect(whole, "a whole number")?;
@@ -117,8 +139,11 @@ impl<'a> ConfigValue<'a> {
         u64::try_from(whole).ok()
     }
 
-    /// A time with its unit.
-    pub(super) fn duration(&self, range: RangeInclusive<Duration>) -> Option<Duration> {
+    /// A time with its unit, in the range of the key.
+    pub(super) fn duration(&self) -> Option<Duration> {
+        let Form::Time(range) = self.form else {
+            unreachable!("{} is declared as another form", self.key);
+        };
         let bare = match self.item.get_ref() {
             DeValue::Integer(whole) => Some(whole.to_string()),
             DeValue::Float(float) => Some(float.to_string()),
@@ -129,7 +154,7 @@ impl<'a> ConfigValue<'a> {
             return None;
         }
         let duration = self.parsed(parse::duration)?;
-        self.in_range(duration, &range, |d| parse::duration_text(*d))
+        self.in_range(duration, range, |d| parse::duration_text(*d))
     }
 
     /// The elements of an array.
@@ -138,6 +163,7 @@ impl<'a> ConfigValue<'a> {
         let element = |item| ConfigValue {
             notes: self.notes,
             key: self.key.clone(),
+            form: self.form,
             item,
         };
         Some(array.iter().map(element).collect())
@@ -145,8 +171,18 @@ impl<'a> ConfigValue<'a> {
 
     /// A table.
     pub(super) fn table(&self) -> Option<Reader<'a>> {
+        let (Form::Table(keys) | Form::Tables(keys) | Form::Secret(keys)) = self.form else {
+            unreachable!("{} is declared as another form", self.key);
+        };
         let table = self.expect(self.item.get_ref().as_table(), "a table")?;
-        Some(Reader::new(self.notes, &self.key, self.span(), table))
+        Some(Reader {
+            notes: self.notes,
+            path: self.key.clone(),
+            span: self.span(),
+            table,
+            keys,
+            missing: Vec::new(),
+        })
     }
 
     /// The value, when there is one; else what is wrong is noted.
@@ -179,75 +215,62 @@ impl<'a> ConfigValue<'a> {
     }
 }
 
-/// One table. Every key that is read becomes a known one; [`Reader::finish`] reports the others.
+/// One table. [`Reader::finish`] reports the keys that its [`TableKeys`] do not have.
 pub(super) struct Reader<'a> {
     notes: &'a Notes,
     path: String,
     span: Range<usize>,
     table: &'a DeTable<'a>,
-    known: Vec<&'static str>,
+    keys: &'static TableKeys,
     missing: Vec<(Vec<&'static str>, String)>,
 }
 
 impl<'a> Reader<'a> {
-    /// Of a table that stands at `span` (its header), with its full key; the whole file has an empty one.
-    pub(super) fn new(
+    /// Of the whole file.
+    pub(super) fn of_file(
         notes: &'a Notes,
-        path: &str,
-        span: Range<usize>,
         table: &'a DeTable<'a>,
+        keys: &'static TableKeys,
     ) -> Self {
         Self {
             notes,
-            path: path.to_owned(),
-            span,
+            path: String::new(),
+            span: 0..0,
             table,
-            known: Vec::new(),
+            keys,
             missing: Vec::new(),
         }
     }
 
     /// The value of `key`, when the file has one.
-    pub(super) fn get<F>(&mut self, key: &'static Key<F>) -> Option<ConfigValue<'a>> {
-        let key = key.name();
-        if !self.known.contains(&key) {
-            self.known.push(key);
-        }
+    pub(super) fn get(&mut self, key: &'static str) -> Option<ConfigValue<'a>> {
+        let Some(declared) = self.keys.key(key) else {
+            unreachable!("{} has no declared key {key}", self.keys.heading);
+        };
         let item = self.table.get(key)?;
         Some(ConfigValue {
             notes: self.notes,
             key: self.key_of(key),
+            form: &declared.form,
             item,
         })
     }
 
-    /// The value of `key` in its declared form, when the file has a valid one.
-    pub(super) fn read<F: KeyForm>(&mut self, key: &'static Key<F>) -> Option<F::Output> {
-        let value = self.get(key)?;
-        key.read(&value)
-    }
-
-    /// The value of `key`, made by `make` from its text, when the file has a valid one.
-    pub(super) fn parsed<T>(
-        &mut self,
-        key: &'static Key<CustomForm>,
-        make: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<T> {
-        self.get(key)?.parsed(make)
-    }
-
     /// The table `key`, when the file has one.
-    pub(super) fn table(&mut self, key: &'static Key<CustomForm>) -> Option<Reader<'a>> {
+    pub(super) fn table(&mut self, key: &'static str) -> Option<Reader<'a>> {
         self.get(key)?.table()
     }
 
     /// The tables below `key` with their ids, in the order of the file.
     pub(super) fn tables<T>(
         &mut self,
-        key: &'static Key<CustomForm>,
+        key: &'static str,
         id: fn(&str) -> Result<T, IdError>,
     ) -> Vec<(T, Reader<'a>)> {
-        let Some(parent) = self.table(key) else {
+        let Some(value) = self.get(key) else {
+            return Vec::new();
+        };
+        let Some(parent) = value.table() else {
             return Vec::new();
         };
         let mut entries: Vec<_> = parent.table.iter().collect();
@@ -256,7 +279,14 @@ impl<'a> Reader<'a> {
         for (name, item) in entries {
             let id = parent.id_of(name, id);
             let (notes, key) = (parent.notes, parent.key_of(name.get_ref()));
-            let table = ConfigValue { notes, key, item }.table();
+            let form = value.form;
+            let table = ConfigValue {
+                notes,
+                key,
+                form,
+                item,
+            }
+            .table();
             tables.extend(id.zip(table));
         }
         tables
@@ -276,15 +306,19 @@ impl<'a> Reader<'a> {
     /// Reports unknown keys, then missing ones.
     pub(super) fn finish(mut self) {
         for name in self.table.keys() {
-            if self.known.contains(&name.get_ref().as_ref()) {
+            if self.keys.key(name.get_ref()).is_some() {
                 continue;
             }
-            let text = match parse::nearest(name.get_ref(), self.known.iter().copied()) {
+            let known = || self.keys.keys().map(|key| key.name);
+            let text = match parse::nearest(name.get_ref(), known()) {
                 Some(near) => {
                     self.missing.retain(|(keys, _)| !keys.contains(&near));
                     format!("unknown key; did you mean {near:?}?")
                 }
-                None => format!("unknown key; valid keys: {}", self.known.join(", ")),
+                None => format!(
+                    "unknown key; valid keys: {}",
+                    known().collect::<Vec<_>>().join(", ")
+                ),
             };
             let key = self.key_of(name.get_ref());
             self.notes.error(&name.span(), &key, text);

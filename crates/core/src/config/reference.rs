@@ -1,50 +1,121 @@
-//! `docs/configuration.md`, generated from the declarations that the parser uses.
+//! `docs/configuration.md`, from the declared keys.
 
-use super::keys;
+use std::{fmt::Write as _, ops::RangeInclusive};
+
+use super::{
+    keys::{Form, ROOT, TableKeys},
+    parse::duration_text,
+};
 
 const INTRODUCTION: &str = "\
 # Configuration
 
-<!-- Generated from crates/core/src/config/keys.rs. To update it: SPOTTER_WRITE_DOCS=1 cargo test -p spotter-core reference -->
+One TOML file. `spotter check FILE` reports every mistake in it with line and column; `spotter check FILE --probe` also connects to the
+broker and to each camera. `systemctl reload spotter` applies a changed file. This page is generated from the code.
 
-The configuration is one TOML file. `spotter check FILE` reports every mistake with its line and column and starts nothing. An
-unknown key is an error. While Spotter runs, an invalid file is rejected and the running configuration stays active.
-
-A time is written with its unit: `\"500ms\"`, `\"5s\"`, `\"1m\"`, `\"24h\"`. A relative path starts at the directory of the file.
-Positions in a picture are shares of its width and height, 0 to 1, from the top left corner.
-
-The smallest file names a broker, a camera and a prompt:
-
-```toml
-[mqtt]
-url = \"mqtt://broker.local\"
-
-[camera.front]
-url = \"rtsp://192.0.2.10/stream2\"
-
-[camera.front.prompt.person]
-detect = \"person\"
-```
+Times have a unit: `\"250ms\"`, `\"5s\"`, `\"2m\"`, `\"24h\"`. Relative paths start at the file's directory. Tables may be written inline (`motion = { on = true }`), with
+dots (`prompt.person.detect = \"person\"`), or with a header.
 ";
 
-/// The reference of all keys, in Markdown.
+/// The reference of all keys, as Markdown: the text of `docs/configuration.md`.
 pub fn reference() -> String {
-    let mut page = INTRODUCTION.to_owned();
-    for section in keys::SECTIONS {
-        page += &format!(
-            "\n## {}\n\n{}\n\n```toml\n{}\n```\n",
-            section.title, section.doc, section.example
+    let mut text = INTRODUCTION.to_owned();
+    let mut shown = Vec::new();
+    table(&mut text, &ROOT, &mut shown);
+    text
+}
+
+/// A table, then the tables in it; each once, though several keys may have it.
+fn table(text: &mut String, keys: &'static TableKeys, shown: &mut Vec<&'static str>) {
+    if shown.contains(&keys.heading) {
+        return;
+    }
+    shown.push(keys.heading);
+    let heading = match keys.heading.starts_with(|c: char| c.is_uppercase()) {
+        true => keys.heading.to_owned(),
+        false => format!("`{}`", keys.heading),
+    };
+    let _ = write!(text, "\n## {heading}\n\n{}\n\n", keys.doc);
+    let _ = writeln!(
+        text,
+        "| key | value | default | meaning |\n| --- | --- | --- | --- |"
+    );
+    for key in keys.keys().filter(|key| !key.doc.is_empty()) {
+        let default = match (key.default)() {
+            none if none.is_empty() => "–".to_owned(),
+            text if text.contains(' ') && !text.starts_with('"') => text,
+            literal => format!("`{literal}`"),
+        };
+        let value = form(&key.form);
+        let _ = writeln!(
+            text,
+            "| `{}` | {value} | {default} | {} |",
+            key.name, key.doc
         );
-        page +=
-            "\n| key | value | default | meaning | example |\n| --- | --- | --- | --- | --- |\n";
-        for key in section.keys() {
-            page += &format!(
-                "| `{}` | {} | {} | {} | `{}` |\n",
-                key.name, key.form, key.default, key.doc, key.example
-            );
+    }
+    let _ = write!(text, "\n```toml\n{}\n```\n", keys.example);
+    for key in keys.keys() {
+        if let Form::Table(inner) | Form::Tables(inner) | Form::Secret(inner) = &key.form {
+            table(text, inner, shown);
         }
     }
-    page
+}
+
+fn form(form: &Form) -> String {
+    match form {
+        Form::Text => "text".into(),
+        Form::Path => "path".into(),
+        Form::Secret(keys) => format!("a table ([{0}](#{1}))", keys.heading, anchor(keys.heading)),
+        Form::Flag => "`true`, `false`".into(),
+        Form::Number { range, unit } => with_unit(numbers(range), unit),
+        Form::Whole { range, unit } if *range.end() == u64::MAX => {
+            with_unit("whole number".into(), unit)
+        }
+        Form::Whole { range, unit } => with_unit(
+            format!("whole number, {} to {}", range.start(), range.end()),
+            unit,
+        ),
+        Form::Time(range) => format!(
+            "time, {} to {}",
+            duration_text(*range.start()),
+            duration_text(*range.end())
+        ),
+        Form::Choice(words) => {
+            let words: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+            words.join(", ")
+        }
+        Form::List(elements) => format!("array of {elements}"),
+        Form::Table(keys) => format!(
+            "a table ([{0}](#{1}))",
+            keys.heading.trim_matches(['[', ']']),
+            anchor(keys.heading)
+        ),
+        Form::Tables(keys) => format!(
+            "tables ([{0}](#{1}))",
+            keys.heading.trim_matches(['[', ']']),
+            anchor(keys.heading)
+        ),
+    }
+}
+
+fn numbers(range: &RangeInclusive<f64>) -> String {
+    format!("number, {} to {}", range.start(), range.end())
+}
+
+fn with_unit(text: String, unit: &str) -> String {
+    match unit {
+        "" => text,
+        unit => format!("{text} {unit}"),
+    }
+}
+
+/// The anchor that GitHub gives a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase();
+    let kept = kept
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().replace(' ', "-")
 }
 
 #[cfg(test)]
@@ -52,70 +123,57 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
-    use crate::{
-        ID_MAX_CHARS,
-        config::defaults::{
-            CHOICE_MAX_CHARS, CHOICES_RANGE, CONFIRM_LOOKS_MAX, GPU_RANGE, PROMPT_TEXT_MAX_CHARS,
-        },
-    };
+    use crate::config::tests::{environment, of_example};
 
+    /// `SPOTTER_WRITE_DOCS=1` writes the page.
     #[test]
-    fn documentation_page_equals_generated_reference() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    fn configuration_page_is_the_generated_one() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
         if std::env::var_os("SPOTTER_WRITE_DOCS").is_some() {
-            fs::write(&path, reference()).unwrap();
+            fs::write(&page, reference()).unwrap();
         }
-        let page = fs::read_to_string(&path).unwrap_or_default();
+        let written = fs::read_to_string(&page).unwrap_or_default();
         assert!(
-            page == reference(),
-            "docs/configuration.md is stale; run SPOTTER_WRITE_DOCS=1 cargo test -p spotter-core reference"
+            written == reference(),
+            "docs/configuration.md is stale; run: SPOTTER_WRITE_DOCS=1 cargo test -p spotter-core configuration_page"
         );
     }
 
     #[test]
-    fn every_key_has_documentation_and_a_valid_example() {
-        for section in keys::SECTIONS {
-            let mut names = Vec::new();
-            assert!(
-                section.example.parse::<toml::Table>().is_ok(),
-                "{}",
-                section.title
-            );
-            for key in section.keys() {
-                let name = format!("{} {}", section.title, key.name);
-                assert!(key.doc.ends_with('.') && !key.form.is_empty(), "{name}");
-                assert!(!key.default.is_empty(), "{name}");
-                assert!(key.example.contains(key.name), "{name}");
-                assert!(key.example.parse::<toml::Table>().is_ok(), "{name}");
-                assert!(!names.contains(&key.name), "{name} is declared twice");
-                names.push(key.name);
+    fn every_key_has_a_meaning() {
+        let mut tables = vec![&ROOT];
+        let mut count = 0;
+        while let Some(table) = tables.pop() {
+            for key in table.keys() {
+                let inner = match &key.form {
+                    Form::Table(inner) | Form::Tables(inner) | Form::Secret(inner) => Some(*inner),
+                    _ => None,
+                };
+                let has_doc =
+                    !key.doc.is_empty() || inner.is_some_and(|inner| !inner.doc.is_empty());
+                assert!(has_doc, "{} {}", table.heading, key.name);
+                count += 1;
+                tables.extend(inner);
             }
         }
+        assert!(count > 60, "{count} keys");
     }
 
     #[test]
-    fn limits_in_words_equal_the_parser_limits() {
-        let form = |section: &str, name: &str| {
-            let sections = keys::SECTIONS.iter();
-            let mut keys = sections
-                .filter(|s| s.title == section)
-                .flat_map(|s| s.keys());
-            keys.find(|key| key.name == name).unwrap().form
-        };
-        let prompt = "`[camera.NAME.prompt.NAME]`";
-        let text = format!("at most {PROMPT_TEXT_MAX_CHARS} characters");
-        for name in ["detect", "point", "query", "verify"] {
-            assert!(form(prompt, name).contains(&text), "{name}");
+    fn every_example_is_valid() {
+        let mut tables = vec![&ROOT];
+        let mut seen = Vec::new();
+        while let Some(table) = tables.pop() {
+            if seen.contains(&table.heading) {
+                continue;
+            }
+            seen.push(table.heading);
+            of_example(table.example, &environment(&[("MQTT_PASSWORD", "x")]));
+            for key in table.keys() {
+                if let Form::Table(inner) | Form::Tables(inner) | Form::Secret(inner) = &key.form {
+                    tables.push(inner);
+                }
+            }
         }
-        let (fewest, most) = (CHOICES_RANGE.start(), CHOICES_RANGE.end());
-        let choices =
-            format!("{fewest} to {most} texts, each at most {CHOICE_MAX_CHARS} characters");
-        assert!(form(prompt, "choices").contains(&choices));
-        let gpus = format!("{} to {}", GPU_RANGE.start(), GPU_RANGE.end());
-        assert!(form("`[model]`", "gpus").contains(&gpus));
-        let looks = format!("at most {CONFIRM_LOOKS_MAX} looks");
-        assert!(form("`events`", "confirm").contains(&looks));
-        let id = format!("at most {ID_MAX_CHARS} characters");
-        assert!(form("`[node]`", "name").contains(&id));
     }
 }

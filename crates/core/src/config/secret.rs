@@ -7,12 +7,7 @@ use std::{
     path::Path,
 };
 
-use super::{
-    Secret,
-    keys::{CustomForm, Key, secret as keys},
-    load::Scope,
-    reader::ConfigValue,
-};
+use super::{Secret, load::Scope, reader::ConfigValue};
 
 /// No password or key is longer, in bytes.
 const SECRET_MAX_BYTES: u64 = 64 * 1024;
@@ -27,10 +22,10 @@ pub(super) enum SecretKind {
 }
 
 impl SecretKind {
-    fn credential_key(self) -> &'static Key<CustomForm> {
+    fn credential_key(self) -> &'static str {
         match self {
-            Self::Password => &keys::CRED,
-            Self::Key => &keys::CRED_FILE,
+            Self::Password => "cred",
+            Self::Key => "cred_file",
         }
     }
 }
@@ -38,9 +33,8 @@ impl SecretKind {
 /// Fetches the secret that `value` names: `{ env = "NAME" }`, `{ cred = "NAME" }` (systemd), `{ file = "PATH" }`.
 pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -> Option<Secret> {
     let credential_key = kind.credential_key();
-    let credential_name = credential_key.name();
     let advice = format!(
-        "use {{ env = \"NAME\" }}, {{ {credential_name} = \"NAME\" }} or {{ file = \"PATH\" }}"
+        "use {{ env = \"NAME\" }}, {{ {credential_key} = \"NAME\" }} or {{ file = \"PATH\" }}"
     );
     if value.is_text() {
         if !scope.allow_plain_secrets {
@@ -53,7 +47,8 @@ pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -
         return usable(value, value.text()?.to_owned(), kind);
     }
     let mut table = value.table()?;
-    let named = [&keys::ENV, credential_key, &keys::FILE].map(|key| table.get(key));
+    let keys = ["env", credential_key, "file"];
+    let named = keys.map(|key| table.get(key));
     let found = match named {
         [Some(variable), None, None] => {
             let name = variable.text();
@@ -67,10 +62,7 @@ pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -
             .text()
             .and_then(|path| from_file(scope, value, &scope.path(path))),
         [None, None, None] => {
-            table.missing(
-                &["env", credential_name, "file"],
-                format!("no secret is named; {advice}"),
-            );
+            table.missing(&keys, format!("no secret is named; {advice}"));
             None
         }
         _ => {

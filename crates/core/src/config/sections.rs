@@ -3,9 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{
-    DevicePreference, FramePlace, HomeAssistantConfig, HttpConfig, ModelSettings, ModelSource,
-    MqttConfig, MqttTls, NodeConfig, SpoolConfig, address, defaults as d,
-    keys::{self, CustomForm, Key, home_assistant as ha_keys},
+    Commands, DevicePreference, Discovery, FramePlace, GpuPrecision, HomeAssistantConfig,
+    HttpConfig, ModelSettings, ModelSource, MqttConfig, MqttTls, NodeConfig, OverridePersistence,
+    SpoolConfig, address, defaults as d,
     load::Scope,
     parse,
     reader::{ConfigValue, Reader},
@@ -24,10 +24,12 @@ pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> NodeConfig {
         return node;
     };
     let id = |text: &str| NodeId::new(text).map_err(|error| error.to_string());
-    if let Some(name) = table.parsed(&keys::node::NAME, id) {
+    if let Some(name) = table.get("name").and_then(|value| value.parsed(id)) {
         node.name = name;
     }
-    let state_dir = table.parsed(&keys::node::STATE_DIR, not_empty);
+    let state_dir = table
+        .get("state_dir")
+        .and_then(|value| value.parsed(not_empty));
     if let Some(dir) = state_dir.filter(|dir| dir != "auto") {
         node.state_dir = scope.path(&dir);
     }
@@ -39,7 +41,7 @@ pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> NodeConfig {
 pub(super) fn http(table: Option<Reader<'_>>) -> HttpConfig {
     let mut listen = Some(d::HTTP_LISTEN);
     if let Some(mut table) = table {
-        if let Some(given) = table.parsed(&keys::http::LISTEN, socket) {
+        if let Some(given) = table.get("listen").and_then(|value| value.parsed(socket)) {
             listen = given;
         }
         table.finish();
@@ -49,7 +51,7 @@ pub(super) fn http(table: Option<Reader<'_>>) -> HttpConfig {
 
 /// `[mqtt]`, the one table that must be there beside a camera.
 pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfig> {
-    let Some(value) = root.get(&keys::root::MQTT) else {
+    let Some(value) = root.get("mqtt") else {
         root.missing(
             &["mqtt"],
             "no broker; add [mqtt] with url = \"mqtt://HOST\"",
@@ -57,7 +59,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
         return None;
     };
     let mut table = value.table()?;
-    let url = table.get(&keys::mqtt::URL);
+    let url = table.get("url");
     if url.is_none() {
         table.missing(&["url"], "no broker; add url = \"mqtt://HOST\"");
     }
@@ -69,13 +71,28 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
             "mqtt:// together with {key}; did you mean mqtts://?"
         ));
     }
-    let base = table.parsed(&keys::mqtt::BASE, parse::topic_level);
-    let (user, password) = login(scope, &mut table, &keys::mqtt::USER, &keys::mqtt::PASSWORD);
-    let commands = table.read(&keys::mqtt::COMMANDS);
-    let overrides = table.read(&keys::mqtt::OVERRIDES);
-    let retain_snapshots = table.read(&keys::mqtt::RETAIN_SNAPSHOTS);
-    let spool = spool(table.table(&keys::mqtt::SPOOL));
-    let ha = home_assistant(table.table(&keys::mqtt::HA));
+    let base = table
+        .get("base")
+        .and_then(|value| value.parsed(parse::topic_level));
+    let (user, password) = login(scope, &mut table);
+    let commands = [
+        ("off", Commands::Off),
+        ("basic", Commands::Basic),
+        ("all", Commands::All),
+    ];
+    let commands = table
+        .get("commands")
+        .and_then(|value| value.choice(&commands));
+    let overrides = [
+        ("keep", OverridePersistence::Keep),
+        ("forget", OverridePersistence::Forget),
+    ];
+    let overrides = table
+        .get("overrides")
+        .and_then(|value| value.choice(&overrides));
+    let retain_snapshots = table.get("retain_snapshots").and_then(|v| v.flag());
+    let spool = spool(table.table("spool"));
+    let ha = home_assistant(table.table("ha"));
     table.finish();
 
     let broker = broker?;
@@ -94,8 +111,8 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
         base: base.unwrap_or_else(|| d::MQTT_BASE.to_owned()),
         user,
         password,
-        commands: commands.unwrap_or(d::COMMANDS),
-        overrides: overrides.unwrap_or(d::OVERRIDES),
+        commands: commands.unwrap_or(Commands::Basic),
+        overrides: overrides.unwrap_or(OverridePersistence::Keep),
         retain_snapshots: retain_snapshots.unwrap_or(false),
         spool,
         ha,
@@ -108,7 +125,7 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelSettin
     let Some(mut table) = table else {
         return model;
     };
-    if let Some(value) = table.get(&keys::model::PATH)
+    if let Some(value) = table.get("path")
         && let Some(text) = value.parsed(not_empty)
         && text != "embedded"
     {
@@ -118,28 +135,38 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelSettin
         }
         model = ModelSettings::of(ModelSource::Directory(dir));
     }
-    let device = table.read(&keys::model::DEVICE);
+    let devices = [
+        ("auto", DevicePreference::Auto),
+        ("cpu", DevicePreference::Cpu),
+        ("cuda", DevicePreference::Cuda),
+    ];
+    let device = table.get("device").and_then(|value| value.choice(&devices));
     model.device = device.unwrap_or(model.device);
-    if let Some(value) = table.get(&keys::model::GPUS) {
+    if let Some(value) = table.get("gpus") {
         if model.device == DevicePreference::Cpu {
             value.warning("has no effect with device = \"cpu\"");
         }
         model.gpus = gpus(&value).unwrap_or(model.gpus);
     }
-    let precision = table.read(&keys::model::PRECISION);
+    let precisions = [("bf16", GpuPrecision::Bf16), ("fp8", GpuPrecision::Fp8)];
+    let precision = table
+        .get("precision")
+        .and_then(|value| value.choice(&precisions));
     model.precision = precision.unwrap_or(model.precision);
-    model.budget = table.read(&keys::model::BUDGET).unwrap_or(model.budget);
-    if let Some(limit) = table.read(&keys::model::MAX_OBJECTS) {
+    let budget = table.get("budget").and_then(|value| value.duration());
+    model.budget = budget.unwrap_or(model.budget);
+    if let Some(limit) = table.get("max_objects").and_then(|value| value.whole()) {
         model.max_objects = limit as u32;
     }
-    if let Some(value) = table.get(&keys::model::FRAMES) {
+    let places = [("host", FramePlace::Host), ("gpu", FramePlace::Gpu)];
+    if let Some(value) = table.get("frames") {
         if model.device == DevicePreference::Cpu {
             value.warning("has no effect with device = \"cpu\"");
         }
-        model.frames = keys::model::FRAMES.read(&value).unwrap_or(model.frames);
+        model.frames = value.choice(&places).unwrap_or(model.frames);
     }
-    if let Some(value) = table.get(&keys::model::TILE_DIFFERENCE)
-        && let Some(difference) = keys::model::TILE_DIFFERENCE.read(&value)
+    if let Some(value) = table.get("tile_difference")
+        && let Some(difference) = value.number()
     {
         match (difference > 0.0, model.frames) {
             (true, FramePlace::Host) => value.warning(INEXACT),
@@ -163,11 +190,9 @@ const NOT_COMPARED: &str = "has no effect with model.frames = \"gpu\", which enc
 pub(super) fn login(
     scope: &Scope<'_>,
     table: &mut Reader<'_>,
-    user: &'static Key<CustomForm>,
-    password: &'static Key<CustomForm>,
 ) -> (Option<String>, Option<super::Secret>) {
-    let user = table.get(user);
-    let password = table.get(password);
+    let user = table.get("user");
+    let password = table.get("password");
     if let (None, Some(password)) = (&user, &password) {
         password.error("requires \"user\"");
     }
@@ -179,18 +204,13 @@ pub(super) fn login(
 
 /// The TLS settings, with the first key that asks for TLS; `None` when there is no such key.
 fn mqtt_tls(scope: &Scope<'_>, table: &mut Reader<'_>) -> Option<(&'static str, MqttTls)> {
-    let keys = [
-        &keys::mqtt::CA,
-        &keys::mqtt::CLIENT_CERT,
-        &keys::mqtt::CLIENT_KEY,
-        &keys::mqtt::TLS,
-    ];
+    let keys = ["ca", "client_cert", "client_key", "tls"];
     let values = keys.map(|key| table.get(key));
     let first = keys
         .into_iter()
         .zip(&values)
         .find(|(_, value)| value.is_some());
-    let first = first?.0.name();
+    let (first, _) = first?;
     let [ca, cert, key, tls] = &values;
     match (cert, key) {
         (Some(cert), None) => cert.error("requires \"client_key\""),
@@ -213,7 +233,7 @@ fn insecure(value: &ConfigValue<'_>) -> bool {
     let Some(mut table) = value.table() else {
         return false;
     };
-    let on = table.read(&keys::mqtt_tls::INSECURE) == Some(true);
+    let on = table.get("insecure").and_then(|value| value.flag()) == Some(true);
     table.finish();
     if on {
         value.warning(INSECURE);
@@ -234,13 +254,13 @@ fn spool(table: Option<Reader<'_>>) -> SpoolConfig {
     let Some(mut table) = table else {
         return spool;
     };
-    if let Some(events) = table.read(&keys::spool::EVENTS) {
+    if let Some(events) = table.get("events").and_then(|v| v.whole()) {
         spool.events = events as usize;
     }
-    if let Some(max_age) = table.read(&keys::spool::MAX_AGE) {
+    if let Some(max_age) = table.get("max_age").and_then(|v| v.duration()) {
         spool.max_age = max_age;
     }
-    if let Some(max_mb) = table.read(&keys::spool::MAX_MB) {
+    if let Some(max_mb) = table.get("max_mb").and_then(|v| v.whole()) {
         spool.max_mb = max_mb;
     }
     table.finish();
@@ -249,16 +269,27 @@ fn spool(table: Option<Reader<'_>>) -> SpoolConfig {
 
 fn home_assistant(table: Option<Reader<'_>>) -> HomeAssistantConfig {
     let mut ha = HomeAssistantConfig {
-        discovery: d::DISCOVERY,
+        discovery: Discovery::Device,
         prefix: d::HA_PREFIX.to_owned(),
     };
     let Some(mut table) = table else {
         return ha;
     };
-    if let Some(discovery) = table.read(&ha_keys::DISCOVERY) {
+    let kinds = [
+        ("device", Discovery::Device),
+        ("single", Discovery::Single),
+        ("off", Discovery::Off),
+    ];
+    if let Some(discovery) = table
+        .get("discovery")
+        .and_then(|value| value.choice(&kinds))
+    {
         ha.discovery = discovery;
     }
-    if let Some(prefix) = table.parsed(&ha_keys::PREFIX, parse::topic_level) {
+    if let Some(prefix) = table
+        .get("prefix")
+        .and_then(|value| value.parsed(parse::topic_level))
+    {
         ha.prefix = prefix;
     }
     table.finish();
@@ -277,7 +308,7 @@ fn file(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<PathBuf> {
 fn gpus(value: &ConfigValue<'_>) -> Option<Vec<u32>> {
     let mut gpus = Vec::new();
     for element in value.list()? {
-        let gpu = element.whole(d::GPU_RANGE)? as u32;
+        let gpu = element.whole_in(d::GPU_RANGE)? as u32;
         if gpus.contains(&gpu) {
             element.error(format!(
                 "GPU {gpu} is listed twice; each GPU runs one engine"

@@ -17,7 +17,7 @@ mod mistakes;
 mod secrets;
 
 /// An environment with the given variables and nothing else.
-fn environment(variables: &[(&str, &str)]) -> Environment {
+pub(super) fn environment(variables: &[(&str, &str)]) -> Environment {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let variables: Vec<_> = variables.iter().map(owned).collect();
     Environment::new("Edge.Box", move |name| {
@@ -38,6 +38,20 @@ fn read(
         allow_plain_secrets: false,
     };
     read_text("site.toml", text, scope)
+}
+
+/// Checks a piece of a file, with a broker and a camera when it has none.
+pub(super) fn of_example(piece: &str, environment: &Environment) {
+    let mut text = piece.to_owned();
+    if !text.contains("[mqtt]") {
+        text.insert_str(0, "mqtt.url = \"mqtt://broker\"\n");
+    }
+    if !text.contains("[camera.") {
+        text += "\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+    }
+    if let Err(problems) = read(text.as_bytes(), ReadPurpose::Check, environment) {
+        panic!("{problems}\n{text}");
+    }
 }
 
 /// What is said about a file at a start, errors and warnings, one a line; empty when all is well.

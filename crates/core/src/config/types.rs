@@ -205,10 +205,10 @@ impl ModelSettings {
         };
         Self {
             source,
-            device: defaults::DEVICE,
+            device: DevicePreference::Auto,
             gpus: defaults::GPUS.to_vec(),
-            frames: defaults::FRAMES,
-            precision: defaults::PRECISION,
+            frames: FramePlace::Host,
+            precision: GpuPrecision::Bf16,
             budget,
             max_objects: defaults::MAX_OBJECTS as u32,
             tile_difference: defaults::TILE_DIFFERENCE,
@@ -325,8 +325,18 @@ pub enum Transport {
     Tcp,
     /// Own sockets; pictures break when packets are lost.
     Udp,
-    /// TCP first.
+    /// TCP first, UDP when the camera refuses TCP.
     Auto,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Auto => "auto",
+        })
+    }
 }
 
 /// How the certificate of an `rtsps` camera is checked.

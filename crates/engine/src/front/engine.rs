@@ -16,8 +16,8 @@ use crate::{
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, Clock, Found as Scored, Look, NormBox, NormPoint, Outcome, Prompt,
-    ScoreSource, Task,
+    Answer, AnswerBody, Clock, FoundObject, Look, NormBox, NormPoint, Outcome, Prompt, ScoreSource,
+    Task,
 };
 
 /// Why a look could not be answered.
@@ -274,8 +274,8 @@ fn place(object: &Object) -> Option<NormBox> {
     Some(NormBox::from_centre(x, y, width, height))
 }
 
-fn scored<T>(place: T, object: &Object) -> Scored<T> {
-    Scored {
+fn scored<T>(place: T, object: &Object) -> FoundObject<T> {
+    FoundObject {
         place,
         score: f64::from(object.probability),
         source: ScoreSource::TokenProb,

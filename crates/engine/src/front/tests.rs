@@ -28,8 +28,8 @@ use crate::{
     },
 };
 use spotter_core::{
-    AnswerBody, Clock as _, Found, Look, ManualClock, Mono, NormBox, Outcome, Picture, Prompt,
-    PromptId, Task, WallTime,
+    AnswerBody, Clock as _, FoundObject, Look, ManualClock, Mono, NormBox, Outcome, Picture,
+    Prompt, PromptId, Task, WallTime,
 };
 
 const BOUNDS: Bounds = Bounds {
@@ -244,7 +244,7 @@ fn prompts_share_steps() {
 fn objects_are_told_as_they_are_found_and_are_those_of_the_answer() {
     let (mut engine, clock, _) = engine(LIMITS, None);
     let asked = engine.submit(look(3, clock.now()), true).expect("a prompt");
-    let mut told: HashMap<PromptId, Vec<Found<NormBox>>> = HashMap::new();
+    let mut told: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
     let mut turns_with_objects = Vec::new();
     for turn in 0.. {
         for (id, news) in engine.turn().expect("a device") {

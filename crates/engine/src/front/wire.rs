@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shape::Shape;
 
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Frame, Look, Marks, Mono, NormBox, NormPoint, Outcome, Picture,
-    Prompt,
+    Answer, AnswerBody, CameraId, Frame, Look, Mono, NormBox, NormPoint, Outcome, Picture, Prompt,
+    StageTimes,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -159,7 +159,7 @@ pub enum Ending {
 pub struct Said {
     body: AnswerBody,
     truncated: bool,
-    marks: Marks,
+    marks: StageTimes,
 }
 
 /// Sends a message without a body. Blocks until the connection has taken it.

@@ -18,7 +18,7 @@ use super::{
     request::{Ask, LookId},
     sequence::Sequence,
 };
-use spotter_core::Marks;
+use spotter_core::StageTimes;
 
 /// What a job is still good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) struct Job {
     pub sequence: Sequence,
     pub draft_key: Option<DraftKey>,
     pub kv: KvTable,
-    pub marks: Marks,
+    pub marks: StageTimes,
     /// Objects that were shown already.
     pub shown: usize,
     /// Steps that carry the row and are not committed, 0..=depth.
@@ -84,7 +84,7 @@ impl Job {
             sequence: ask.sequence,
             draft_key: ask.draft,
             kv: KvTable::default(),
-            marks: Marks::default(),
+            marks: StageTimes::default(),
             shown: 0,
             inflight_refs: 0,
             draft: None,

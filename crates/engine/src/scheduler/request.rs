@@ -2,7 +2,7 @@
 
 use super::{draft::DraftKey, sequence::Sequence};
 use crate::model::{Found, Object};
-use spotter_core::{CameraId, Marks, Mono, Picture};
+use spotter_core::{CameraId, Mono, Picture, StageTimes};
 
 /// A look in the engine; rises with each arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +40,7 @@ pub struct Finding {
     /// What was found.
     pub found: Found,
     /// When.
-    pub marks: Marks,
+    pub marks: StageTimes,
 }
 
 /// Why a look cannot be answered, however long it waits.

@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 
 use spotter_core::{
-    AnswerBody, Found, NormBox, NormPoint, Place, Polygon, ScoreSource, TrackId, ZoneId,
+    AnswerBody, FoundObject, Location, NormBox, NormPoint, Polygon, ScoreSource, TrackId, ZoneId,
     config::{CameraConfig, PromptConfig, ZonePoint},
 };
 
@@ -103,8 +103,9 @@ impl Filter {
 
 impl Object {
     /// Where it is.
-    pub fn place(&self) -> Place {
-        self.bounds.map_or(Place::Point(self.point), Place::Box)
+    pub fn place(&self) -> Location {
+        self.bounds
+            .map_or(Location::Point(self.point), Location::Box)
     }
 
     /// The point that decides about zones. A thing known by a point alone has no other.
@@ -120,14 +121,14 @@ impl Object {
 }
 
 /// Boxes with an area, each thing once.
-fn distinct_boxes(found: &[Found<NormBox>]) -> Vec<Object> {
+fn distinct_boxes(found: &[FoundObject<NormBox>]) -> Vec<Object> {
     let solid: Vec<_> = found.iter().filter(|f| f.place.area() > 0.0).collect();
     let distinct = best_of_doubles(
         &solid,
         |a, b| a.iou(b) > SAME_BOX_IOU,
         |b| [b.x0, b.y0, b.x1, b.y1],
     );
-    let object = |f: &Found<NormBox>| Object {
+    let object = |f: &FoundObject<NormBox>| Object {
         bounds: Some(f.place),
         point: f.place.centre(),
         score: f.score,
@@ -141,12 +142,12 @@ fn distinct_boxes(found: &[Found<NormBox>]) -> Vec<Object> {
 }
 
 /// Points, each thing once.
-fn distinct_points(found: &[Found<NormPoint>]) -> Vec<Object> {
+fn distinct_points(found: &[FoundObject<NormPoint>]) -> Vec<Object> {
     let all: Vec<_> = found.iter().collect();
     let same = |a: &NormPoint, b: &NormPoint| {
         (a.x - b.x).abs() <= SAME_POINT_DISTANCE && (a.y - b.y).abs() <= SAME_POINT_DISTANCE
     };
-    let object = |f: &Found<NormPoint>| Object {
+    let object = |f: &FoundObject<NormPoint>| Object {
         bounds: None,
         point: f.place,
         score: f.score,
@@ -165,10 +166,10 @@ fn distinct_points(found: &[Found<NormPoint>]) -> Vec<Object> {
 /// Of things that are the same, the one with the highest score; the order stays. Where scores are equal, `numbers` decide
 /// by the places and not by the order, so that no order of the model changes what is reported.
 fn best_of_doubles<'a, T, const N: usize>(
-    found: &[&'a Found<T>],
+    found: &[&'a FoundObject<T>],
     same: impl Fn(&T, &T) -> bool,
     numbers: impl Fn(&T) -> [f64; N],
-) -> Vec<&'a Found<T>> {
+) -> Vec<&'a FoundObject<T>> {
     let mut best_first: Vec<usize> = (0..found.len()).collect();
     best_first.sort_by(|&a, &b| {
         let better = found[b].score.total_cmp(&found[a].score);
@@ -200,8 +201,8 @@ pub(super) mod tests {
         x1: f64,
         y1: f64,
         score: f64,
-    ) -> Found<NormBox> {
-        Found {
+    ) -> FoundObject<NormBox> {
+        FoundObject {
             place: NormBox::from_corners(x0, y0, x1, y1),
             score,
             source: ScoreSource::TokenProb,
@@ -221,7 +222,7 @@ pub(super) mod tests {
         }
     }
 
-    fn scores(filter: &Filter, found: Vec<Found<NormBox>>) -> Vec<f64> {
+    fn scores(filter: &Filter, found: Vec<FoundObject<NormBox>>) -> Vec<f64> {
         let objects = filter.objects(&AnswerBody::Boxes(found)).unwrap();
         objects.iter().map(|o| o.score).collect()
     }
@@ -241,7 +242,7 @@ pub(super) mod tests {
     #[test]
     fn a_stuck_decode_gives_one_point() {
         let filter = Filter::new(&camera(), &prompt("hook"));
-        let stuck = Found {
+        let stuck = FoundObject {
             place: NormPoint::new(0.5, 0.25),
             score: 0.5,
             source: ScoreSource::TokenProb,

@@ -14,7 +14,7 @@ use super::{
     life::{Glance, Habits, Life, Sight, Turn},
     motion::Motion,
 };
-use spotter_core::{CameraId, EndReason, Event, Mono, Place, TrackId, WallTime, ZoneId};
+use spotter_core::{CameraId, EndReason, Event, Location, Mono, TrackId, WallTime, ZoneId};
 
 /// A pair must be less surprising than that the one is missed and the other new, at the same look (natural logarithms):
 /// each happens to one of about ten, and a new one may be anywhere in the picture.
@@ -222,9 +222,9 @@ impl Thing {
 
 /// Who is whom: (expected, object).
 fn pairs(expected: &[Motion], objects: &[&mut Object]) -> Vec<(usize, usize)> {
-    let limit = |place: Place| match place {
-        Place::Point(_) => SURPRISE_MAX,
-        Place::Box(_) => SURPRISE_MAX - SURPRISE_OF_SIZES,
+    let limit = |place: Location| match place {
+        Location::Point(_) => SURPRISE_MAX,
+        Location::Box(_) => SURPRISE_MAX - SURPRISE_OF_SIZES,
     };
     // The answers to one prompt are all of one kind. Costs are told from their limit, so that they have one.
     let cost = |row: usize, column: usize| {
@@ -254,9 +254,9 @@ fn outcome(turn: Turn) -> (Option<Event>, bool) {
 }
 
 /// What orders places.
-fn numbers(place: Place) -> [f64; 4] {
+fn numbers(place: Location) -> [f64; 4] {
     match place {
-        Place::Box(b) => [b.x0, b.y0, b.x1, b.y1],
-        Place::Point(p) => [p.x, p.y, 0.0, 0.0],
+        Location::Box(b) => [b.x0, b.y0, b.x1, b.y1],
+        Location::Point(p) => [p.x, p.y, 0.0, 0.0],
     }
 }

@@ -14,7 +14,7 @@ use super::{
     zones::Zones,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, Mono, Place, PromptId, ScoreSource, TrackId,
+    CameraId, EndReason, Event, EventStep, Location, Mono, PromptId, ScoreSource, TrackId,
     UpdateReason, WallTime, ZoneId,
 };
 
@@ -59,7 +59,7 @@ pub struct Glance<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Sight<'a> {
     /// Where.
-    pub place: Place,
+    pub place: Location,
     /// How sure, 0..1.
     pub score: f64,
     /// The zones it is in.
@@ -323,14 +323,14 @@ impl Life {
 /// Where a thing stands, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
-    place: Place,
+    place: Location,
     since: Mono,
     /// Looks in a row that saw it elsewhere.
     away: u32,
 }
 
 impl Rest {
-    fn new(place: Place, now: Mono) -> Self {
+    fn new(place: Location, now: Mono) -> Self {
         Self {
             place,
             since: now,
@@ -339,10 +339,10 @@ impl Rest {
     }
 
     /// One odd box is no movement: it takes `looks_to_believe` in a row.
-    fn look(&mut self, place: Place, now: Mono, looks_to_believe: u32) {
+    fn look(&mut self, place: Location, now: Mono, looks_to_believe: u32) {
         let here = match (self.place, place) {
-            (Place::Box(old), Place::Box(new)) => old.iou(&new) >= MOVED_IOU,
-            (Place::Point(old), Place::Point(new)) => {
+            (Location::Box(old), Location::Box(new)) => old.iou(&new) >= MOVED_IOU,
+            (Location::Point(old), Location::Point(new)) => {
                 (old.x - new.x).abs() <= MOVED_DISTANCE && (old.y - new.y).abs() <= MOVED_DISTANCE
             }
             _ => false,

@@ -5,7 +5,7 @@
 //! and how far the guess may be wrong is known with it. Numbers are shares of the picture, times those at which frames
 //! were received.
 
-use spotter_core::{Mono, NormBox, NormPoint, Place};
+use spotter_core::{Location, Mono, NormBox, NormPoint};
 
 /// How fast things usually are before anything is known of their speed, shares of the picture a second: one standard
 /// deviation. A walker near the camera needs some ten seconds from side to side, a dog that runs six.
@@ -55,7 +55,7 @@ pub struct Motion {
 
 impl Motion {
     /// Seen once.
-    pub fn new(place: Place, at: Mono) -> Self {
+    pub fn new(place: Location, at: Mono) -> Self {
         let seen = Seen::new(place);
         let axis = |value, error, speed| Axis::new(value, error, speed);
         Self {
@@ -94,7 +94,7 @@ impl Motion {
 
     /// It was seen at `place` at the time that this was expected for.
     #[must_use]
-    pub fn seen(mut self, place: Place) -> Self {
+    pub fn seen(mut self, place: Location) -> Self {
         let seen = Seen::new(self.whole(place));
         let happened = self
             .offs(&seen, self.values())
@@ -120,7 +120,7 @@ impl Motion {
     /// How unlikely it is to be seen at `place`: minus the logarithm of the density there. `None` when it cannot be: it
     /// has left the picture, or the one is a point and the other a box. It has left when it is expected outside and the look
     /// before missed it already: one that was seen a look ago may be slower than it seemed.
-    pub fn surprise(&self, place: Place) -> Option<f64> {
+    pub fn surprise(&self, place: Location) -> Option<f64> {
         let offs = match self.place() {
             Some(part) => {
                 let Seen { centre, size, .. } = Seen::new(part);
@@ -164,24 +164,24 @@ impl Motion {
     }
 
     /// The part in the picture; `None` when it is outside.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<Location> {
         let [x, y] = &self.centre;
         match &self.size {
             None => {
                 let near = |value: f64| (-POINT_ERROR..=1.0 + POINT_ERROR).contains(&value);
                 (near(x.value) && near(y.value))
-                    .then(|| Place::Point(NormPoint::new(x.value, y.value)))
+                    .then(|| Location::Point(NormPoint::new(x.value, y.value)))
             }
             Some([width, height]) => {
                 let part = NormBox::from_centre(x.value, y.value, width.value, height.value);
-                (part.area() > 0.0).then_some(Place::Box(part))
+                (part.area() > 0.0).then_some(Location::Box(part))
             }
         }
     }
 
     /// The box with what the picture's edge cuts off: what is known to reach over the edge moves with its free side.
-    fn whole(&self, place: Place) -> Place {
-        let (Place::Box(seen), Some(size)) = (place, &self.size) else {
+    fn whole(&self, place: Location) -> Location {
+        let (Location::Box(seen), Some(size)) = (place, &self.size) else {
             return place;
         };
         let [(x0, x1), (y0, y1)] =
@@ -191,7 +191,7 @@ impl Motion {
                 over_the_edge(span, (centre - half, centre + half))
             });
         // Not through the constructors, which would cut it again.
-        Place::Box(NormBox { x0, y0, x1, y1 })
+        Location::Box(NormBox { x0, y0, x1, y1 })
     }
 
     fn axes(&mut self) -> impl Iterator<Item = &mut Axis> {
@@ -246,15 +246,15 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(place: Place) -> Self {
+    fn new(place: Location) -> Self {
         match place {
-            Place::Point(NormPoint { x, y }) => Self {
+            Location::Point(NormPoint { x, y }) => Self {
                 centre: [x, y],
                 centre_error: [POINT_ERROR; 2],
                 size: None,
                 size_error: [0.0; 2],
             },
-            Place::Box(found) => {
+            Location::Box(found) => {
                 let size = [found.x1 - found.x0, found.y1 - found.y0];
                 let NormPoint { x, y } = found.centre();
                 Self {

@@ -11,8 +11,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Spread, machine::Machine};
-use spotter_core::Books;
+use super::Spread;
+use spotter::ops::machine::Machine;
+use spotter_core::FrameCounters;
 
 /// Delays are told apart by so much, and above the last step not at all.
 const STEP_MS: f64 = 0.1;
@@ -182,7 +183,7 @@ pub struct ThreadUse {
     pub cpu_pct: f64,
 }
 
-/// What became of the frames of a run (`domain::Books`).
+/// What became of the frames of a run ([`FrameCounters`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FrameEnds {
     /// Came from ingest.
@@ -203,7 +204,7 @@ pub struct FrameEnds {
 
 impl FrameEnds {
     /// Adds a camera's frames between two readings of its books.
-    pub fn add(&mut self, before: &Books, after: &Books) {
+    pub fn add(&mut self, before: &FrameCounters, after: &FrameCounters) {
         self.arrived += after.arrived - before.arrived;
         self.skipped += after.skipped - before.skipped;
         self.replaced += after.replaced - before.replaced;

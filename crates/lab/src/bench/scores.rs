@@ -6,7 +6,7 @@ use serde::Serialize;
 use spotter_street::score::{Matches, Share, Tally, Thing, match_boxes, match_points, same_answer};
 
 use super::calibration::Calibration;
-use spotter_core::{AnswerBody, Found, NormBox, NormPoint};
+use spotter_core::{AnswerBody, FoundObject, NormBox, NormPoint};
 use spotter_street::{
     questions::{Expected, Kind, Question},
     scene::Light,
@@ -28,7 +28,7 @@ pub enum Origin {
 
 /// What all questions about a picture share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct EvalSetting {
     /// Where the scene comes from.
     pub origin: Origin,
     /// Time of the day.
@@ -80,7 +80,7 @@ pub struct Scores {
 
 impl Scores {
     /// Adds the answer to one question. An answer of another kind than the question counts as none.
-    pub fn add(&mut self, setting: Setting, question: &Question, answer: &AnswerBody) {
+    pub fn add(&mut self, setting: EvalSetting, question: &Question, answer: &AnswerBody) {
         match (&question.expected, answer) {
             (Expected::Boxes(truth), answer) => {
                 let found = boxes(answer);
@@ -126,7 +126,7 @@ impl Scores {
 
     fn add_boxes(
         &mut self,
-        setting: Setting,
+        setting: EvalSetting,
         question: &Question,
         truth: &[NormBox],
         answered: &[NormBox],
@@ -182,7 +182,7 @@ fn required(truth: &[NormBox]) -> Vec<Thing> {
     truth.iter().map(thing).collect()
 }
 
-fn boxes(answer: &AnswerBody) -> &[Found<NormBox>] {
+fn boxes(answer: &AnswerBody) -> &[FoundObject<NormBox>] {
     match answer {
         AnswerBody::Boxes(found) => found,
         _ => &[],

@@ -8,7 +8,7 @@ use spotter_core::{Answer, Mono};
 
 /// Times of one look, milliseconds; the stages add up to the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct StageTimes {
+pub(super) struct StageDurations {
     /// From the call to its return.
     pub total_ms: f64,
     /// Scaling and cutting of the picture.
@@ -21,7 +21,7 @@ pub(super) struct StageTimes {
     pub generate_ms: f64,
 }
 
-impl StageTimes {
+impl StageDurations {
     /// From the marks of the first answer. The look began at `began` and was there at `ended`.
     pub fn of(answers: &[Answer], began: Mono, ended: Mono) -> Self {
         let marks = answers.first().map(|a| a.marks).unwrap_or_default();
@@ -75,7 +75,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use spotter_core::{AnswerBody, Marks, Prompt, PromptId, Task};
+    use spotter_core::{AnswerBody, Prompt, PromptId, StageTimes, Task};
 
     #[test]
     fn nearest_ranks() {
@@ -99,7 +99,7 @@ mod tests {
             prompt: Arc::new(prompt),
             body: AnswerBody::Boxes(Vec::new()),
             truncated: false,
-            marks: Marks {
+            marks: StageTimes {
                 taken: at(100),
                 prepared: at(103),
                 encoded: at(143),
@@ -107,7 +107,7 @@ mod tests {
                 generated: at(160),
             },
         };
-        let times = StageTimes::of(&[answer], at(99), at(162));
+        let times = StageDurations::of(&[answer], at(99), at(162));
         assert_eq!(
             (times.total_ms, times.prepare_ms, times.encode_ms),
             (63.0, 4.0, 40.0)

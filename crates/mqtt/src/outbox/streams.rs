@@ -8,7 +8,7 @@ use crate::{
     detection::Label,
     message::{Body, Stream},
 };
-use spotter_core::{Mono, SinceLast};
+use spotter_core::{Mono, SkippedSinceLast};
 
 /// A stream message that is older is not sent; also its expiry at the broker.
 pub(crate) const STREAM_MAX_AGE: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ pub(super) struct Waiting {
 pub(super) struct Line {
     seq: u64,
     /// Counts of messages that were not sent; the next one carries them.
-    carried: SinceLast,
+    carried: SkippedSinceLast,
     /// When an empty detection was the last thing sent.
     empty_since: Option<Mono>,
     /// When the last picture was sent.

@@ -7,7 +7,7 @@ use crate::{
     Presence, Topics, Update,
     detection::tests::{detection, empty},
 };
-use spotter_core::{NodeId, PromptId, SinceLast};
+use spotter_core::{NodeId, PromptId, SkippedSinceLast};
 
 fn topics() -> Topics {
     Topics::new("spotter", &NodeId::new("edge1").unwrap())
@@ -222,9 +222,9 @@ fn an_empty_answer_follows_objects_and_then_comes_every_ten_seconds() {
         } else {
             empty("gate")
         };
-        let since_last = SinceLast {
+        let since_last = SkippedSinceLast {
             gated: 1,
-            ..SinceLast::default()
+            ..SkippedSinceLast::default()
         };
         push(
             &mut outbox,
@@ -322,9 +322,9 @@ fn what_a_refused_message_counted_is_told_by_the_next_one() {
     let mut outbox = outbox();
     outbox.connected();
     let with = |gated| {
-        let since_last = SinceLast {
+        let since_last = SkippedSinceLast {
             gated,
-            ..SinceLast::default()
+            ..SkippedSinceLast::default()
         };
         Update::Detection(Box::new(detection("gate").after(since_last)))
     };
@@ -357,7 +357,7 @@ fn a_state_that_is_repeated_while_on_its_way_is_sent_once_more() {
 #[derive(Clone, Debug)]
 enum Deed {
     State { camera: usize, value: u64 },
-    Found { camera: usize },
+    FoundObject { camera: usize },
     Empty { camera: usize },
     Wait { ms: u64 },
     Connect,
@@ -370,7 +370,7 @@ enum Deed {
 fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
         3 => (0usize..4, 0u64..5).prop_map(|(camera, value)| Deed::State { camera, value }),
-        4 => (0usize..4).prop_map(|camera| Deed::Found { camera }),
+        4 => (0usize..4).prop_map(|camera| Deed::FoundObject { camera }),
         2 => (0usize..4).prop_map(|camera| Deed::Empty { camera }),
         3 => (0u64..4000).prop_map(|ms| Deed::Wait { ms }),
         1 => Just(Deed::Connect),
@@ -431,7 +431,7 @@ proptest! {
                     let topic = format!("spotter/edge1/cam/{}/count/person", CAMERAS[camera]);
                     world.wanted.insert(topic, value.to_string());
                 }
-                Deed::Found { camera } => world.offer(&mut outbox, detection(CAMERAS[camera]), now),
+                Deed::FoundObject { camera } => world.offer(&mut outbox, detection(CAMERAS[camera]), now),
                 Deed::Empty { camera } => world.offer(&mut outbox, empty(CAMERAS[camera]), now),
                 Deed::Wait { ms } => now = now.after(Duration::from_millis(ms)),
                 Deed::Connect | Deed::Disconnect => {

@@ -138,12 +138,12 @@ fn a_camera_that_moves_to_another_engine_takes_its_frame_its_pace_and_its_books_
     bench.answer(look);
     sink(bench.frame(0, ms(20), 100));
     assert!(other.try_next().is_none(), "nothing is due for 500 ms");
-    let expected = Books {
+    let expected = FrameCounters {
         arrived: 4,
         looked: 2,
         replaced: 1,
         skipped: 1,
-        ..Books::default()
+        ..FrameCounters::default()
     };
     assert_eq!(bench.books(0), expected);
 }

@@ -82,13 +82,6 @@ fn a_minimal_file_gets_every_default() {
         (front.stall, front.first_frame),
         (Duration::from_secs(5), Duration::from_secs(15))
     );
-    assert!(matches!(
-        front.source,
-        SourceConfig::Rtsp {
-            transport: Transport::Auto,
-            ..
-        }
-    ));
     assert!(!front.motion.on && front.zones.is_empty() && front.schedule.is_none());
     let prompt = &front.prompts[0];
     assert_eq!(

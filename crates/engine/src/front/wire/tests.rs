@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 use spotter_core::{
-    CaptionLength, ColourMatrix, ColourRange, Found, PixelFormat, ScoreSource, Task,
+    CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, ScoreSource, Task,
 };
 
 /// There and back.
@@ -93,12 +93,12 @@ fn number() -> impl Strategy<Value = f64> {
 }
 
 fn body() -> impl Strategy<Value = AnswerBody> {
-    fn found<T>(place: T, (score, sharpness): (f64, f64)) -> Found<T> {
+    fn found<T>(place: T, (score, sharpness): (f64, f64)) -> FoundObject<T> {
         let source = match score > sharpness {
             true => ScoreSource::TokenProb,
             false => ScoreSource::Verify,
         };
-        Found {
+        FoundObject {
             place,
             score,
             source,
@@ -143,7 +143,7 @@ proptest! {
     #[test]
     fn an_answer_arrives_to_the_bit(bodies in vec(body(), 4), taken in any::<u64>(), truncated: bool) {
         let asked = look(picture(PixelFormat::Rgb, (2, 2), 0));
-        let marks = Marks { taken: Mono::from_nanos(taken), ..Marks::default() };
+        let marks = StageTimes { taken: Mono::from_nanos(taken), ..StageTimes::default() };
         let answer = |(prompt, body): (&Arc<Prompt>, &AnswerBody)| Answer {
             prompt: Arc::clone(prompt),
             body: body.clone(),
@@ -307,7 +307,7 @@ fn an_answer_that_json_cannot_say_is_a_failure() {
             score: f64::NAN,
         },
         truncated: false,
-        marks: Marks::default(),
+        marks: StageTimes::default(),
     };
     let ending = Ending::of(Outcome::Answered {
         frame: asked.frame,

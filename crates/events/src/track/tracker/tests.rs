@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::*;
 use crate::track::{Presence, filter::tests::found};
 use spotter_core::{
-    AnswerBody, EventStep, Found, Marks, NormBox, NormPoint, Place, Prompt, ScoreSource, Task,
-    TrackId, UpdateReason, ZoneId,
+    AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Prompt, ScoreSource,
+    StageTimes, Task, TrackId, UpdateReason, ZoneId,
     config::{ZoneConfig, ZonePoint},
     testing::{frame_at, prompt},
 };
@@ -39,7 +39,7 @@ fn answer(revision: u32, body: AnswerBody) -> Answer {
         prompt: asked(revision, prompt("person").task),
         body,
         truncated: false,
-        marks: Marks::default(),
+        marks: StageTimes::default(),
     }
 }
 
@@ -107,7 +107,7 @@ fn states(
 }
 
 /// The steps of all events over looks that each see these boxes, one a second; with the second.
-fn steps(tracker: &mut Tracker, looks: &[Vec<Found<NormBox>>]) -> Vec<(usize, Event)> {
+fn steps(tracker: &mut Tracker, looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usize, Event)> {
     let mut told = Vec::new();
     for (second, boxes) in looks.iter().enumerate() {
         let sighting = look(

@@ -131,12 +131,12 @@ fn the_table_has_the_floor_beside_the_figure() {
 
 #[test]
 fn frames_are_counted_between_two_readings() {
-    let before = Books {
+    let before = FrameCounters {
         arrived: 10,
         looked: 4,
-        ..Books::default()
+        ..FrameCounters::default()
     };
-    let after = Books {
+    let after = FrameCounters {
         arrived: 40,
         looked: 6,
         skipped: 20,

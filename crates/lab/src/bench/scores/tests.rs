@@ -1,9 +1,9 @@
 use super::*;
 use crate::bench::report::figures;
-use spotter_core::{Found, ScoreSource, Task};
+use spotter_core::{FoundObject, ScoreSource, Task};
 use spotter_street::{questions::questions, random, scene::Class, truth};
 
-const BY_NIGHT: Setting = Setting {
+const BY_NIGHT: EvalSetting = EvalSetting {
     origin: Origin::Random,
     light: Light::Night,
 };
@@ -21,8 +21,8 @@ const FAR_CAR: NormBox = NormBox {
     y1: 0.525,
 };
 
-fn found<T>(place: T) -> Found<T> {
-    Found {
+fn found<T>(place: T) -> FoundObject<T> {
+    FoundObject {
         place,
         score: 0.9,
         source: ScoreSource::TokenProb,

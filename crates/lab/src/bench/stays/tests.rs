@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::Stays;
 use spotter_core::{
-    Answer, AnswerBody, Found, Marks, NormBox, Prompt, ScoreSource, WallTime,
+    Answer, AnswerBody, FoundObject, NormBox, Prompt, ScoreSource, StageTimes, WallTime,
     config::{CameraConfig, PromptConfig},
     testing::{camera, frame_at, prompt},
 };
@@ -85,7 +85,7 @@ fn found<'a>(
     seen: impl Iterator<Item = &'a Seen>,
     eyes: Eyes,
     rng: &mut Pcg32,
-) -> Vec<(Option<Identity>, Found<NormBox>)> {
+) -> Vec<(Option<Identity>, FoundObject<NormBox>)> {
     let normal = |rng: &mut Pcg32| (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
     let mut all = Vec::new();
     let mut add = |rng: &mut Pcg32, who, place: NormBox| {
@@ -101,7 +101,7 @@ fn found<'a>(
         let source = ScoreSource::TokenProb;
         all.push((
             who,
-            Found {
+            FoundObject {
                 place,
                 score,
                 source,
@@ -156,14 +156,14 @@ fn play(street: &[Vec<Seen>], looks_per_s: usize, eyes: Eyes) -> Stays {
     stays
 }
 
-fn answer(asked: &PromptConfig, boxes: Vec<Found<NormBox>>) -> Answer {
+fn answer(asked: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
     let (id, task) = (asked.id.clone(), asked.task.clone());
     let revision = 1;
     Answer {
         prompt: Arc::new(Prompt { id, revision, task }),
         body: AnswerBody::Boxes(boxes),
         truncated: false,
-        marks: Marks::default(),
+        marks: StageTimes::default(),
     }
 }
 

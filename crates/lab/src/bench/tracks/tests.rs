@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use spotter_core::{
-    AnswerBody, Clock, Found, Marks, NormPoint, ScoreSource, SystemClock,
+    AnswerBody, Clock, FoundObject, NormPoint, ScoreSource, StageTimes, SystemClock,
     config::{self, ModelSource},
 };
 use spotter_street::truth::Standing;
@@ -95,7 +95,7 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
         kbit_per_s: Some(1000),
         ..options(1)
     };
-    let report = track(&mut engine, &options, &mut Progress::silent()).expect("a report");
+    let report = track(&mut engine, &options, &mut ProgressLine::silent()).expect("a report");
     println!("{report}");
     let stays: usize = report.classes.iter().map(|class| class.stays).sum();
     let events: usize = report.classes.iter().map(|class| class.events).sum();
@@ -111,12 +111,12 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
 }
 
 /// What the camera's prompts are answered when only the one for people finds something, and that is there.
-fn people(watched: &Watched, left: f64) -> Vec<Answer> {
+fn people(watched: &WatchedStreet, left: f64) -> Vec<Answer> {
     let answer = |asked: &config::PromptConfig| {
         let bounds = object(0, left)
             .bounds
             .filter(|_| asked.id.as_str() == "person");
-        let found = |place| Found {
+        let found = |place| FoundObject {
             place,
             score: 0.9,
             source: ScoreSource::TokenProb,
@@ -131,7 +131,7 @@ fn people(watched: &Watched, left: f64) -> Vec<Answer> {
             }),
             body: AnswerBody::Boxes(bounds.into_iter().map(found).collect()),
             truncated: false,
-            marks: Marks::default(),
+            marks: StageTimes::default(),
         }
     };
     watched.camera.prompts.iter().map(answer).collect()
@@ -142,7 +142,7 @@ fn who_is_told_under_two_names_misses_what_is_asked() {
     let options = options(1);
     let scene = street_at(options.seed, Duration::ZERO);
     let score = |places: &[f64]| {
-        let mut watched = Watched::new(&options).expect("a camera");
+        let mut watched = WatchedStreet::new(&options).expect("a camera");
         for (look, &left) in places.iter().enumerate() {
             let pixel = Picture::from_rgb(1, 1, vec![0; 3]).expect("a pixel");
             let frame = watched.frame(look as u32, pixel);

@@ -32,7 +32,7 @@ fn an_event_begins_when_confirmed_and_ends_when_unseen() {
         (end.looks, end.last_seen, end.ended),
         (5, at(5.0).1, Some(at(8.0).1))
     );
-    assert_eq!(end.place, Place::Box(looks[5][0].place));
+    assert_eq!(end.place, Location::Box(looks[5][0].place));
     assert_eq!(new.ended, None);
 }
 
@@ -166,7 +166,7 @@ fn only_the_zones_that_a_prompt_asks_for_are_counted() {
 #[test]
 fn points_are_followed() {
     let mut tracker = tracker(camera());
-    let point = |x: f64| Found {
+    let point = |x: f64| FoundObject {
         place: NormPoint::new(x, 0.5),
         score: 0.8,
         source: ScoreSource::TokenProb,
@@ -182,7 +182,7 @@ fn points_are_followed() {
         let body = AnswerBody::Points(vec![point(a), point(b)]);
         let sighting = look(&mut tracker, f64::from(second), &answer(1, body));
         for event in events(&sighting.news) {
-            assert!(matches!(event.place, Place::Point(_)), "{event:?}");
+            assert!(matches!(event.place, Location::Point(_)), "{event:?}");
         }
         tracks.push(
             sighting

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Boxes anywhere, in any number: each is (left, top, width, height, score).
-fn boxes() -> impl Strategy<Value = Vec<Found<NormBox>>> {
+fn boxes() -> impl Strategy<Value = Vec<FoundObject<NormBox>>> {
     let one = (
         0.0..0.9f64,
         0.0..0.9f64,
@@ -18,7 +18,7 @@ fn boxes() -> impl Strategy<Value = Vec<Found<NormBox>>> {
 }
 
 /// What must hold of any sequence of looks. Returns what was told.
-fn checked(looks: &[(u64, Vec<Found<NormBox>>)]) -> Vec<Sighting> {
+fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<Sighting> {
     let mut tracker = tracker(camera());
     let mut now_ms = 0;
     let mut open = BTreeMap::<TrackId, Event>::new();

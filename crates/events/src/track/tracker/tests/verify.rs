@@ -19,7 +19,7 @@ fn says(question: &Arc<Prompt>, text: &str) -> Answer {
             score: 0.75,
         },
         truncated: false,
-        marks: Marks::default(),
+        marks: StageTimes::default(),
     }
 }
 

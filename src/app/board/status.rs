@@ -1,0 +1,136 @@
+//! The status page, made from the board and from what the daemon knows once a second.
+
+use std::time::Duration;
+
+use super::{BoardState, Facts};
+use crate::ops::page::{BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, Mood, NodeStatus};
+use spotter_core::{CameraId, FrameCounters, Mono, WallTime};
+use spotter_mqtt::{BrokerState, CameraHealth, STAGES};
+
+impl BoardState {
+    pub(super) fn status(&mut self, now: Mono, wall: WallTime) -> DaemonStatus {
+        let is_watched = self.is_watched(now);
+        let [total_p95_ms] = self.totals.percentiles(now, [0.95]);
+        let facts = &self.facts;
+        let node = NodeStatus {
+            name: self.address.name.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            model: self.model.clone(),
+            uptime_s: now.since(self.started).as_secs(),
+            looks_per_s: self.looks_per_s(),
+            total_p95_ms,
+            rss_mib: facts.process.rss_mib,
+            cpu_pct: facts.process.cpu_pct,
+        };
+        let mut cameras: Vec<CameraStatus> = self
+            .cameras
+            .iter_mut()
+            .map(|camera| camera.status(now, is_watched))
+            .collect();
+        for camera in &mut cameras {
+            facts.add_to(camera);
+        }
+        let engines = self.engines.iter().map(|engine| {
+            let its = |(camera, _): &&(CameraId, FrameCounters)| engine.cameras.contains(camera);
+            let mut known = facts.engines.iter();
+            let known = known.find(|(device, _)| *device == engine.device);
+            EngineStatus {
+                state: known.map(|(_, state)| *state).unwrap_or_default(),
+                under_way: facts
+                    .books
+                    .iter()
+                    .filter(its)
+                    .map(|(_, b)| b.in_flight)
+                    .sum(),
+                ..engine.status(now)
+            }
+        });
+        DaemonStatus {
+            v: 1,
+            time_ms: wall.unix_millis(),
+            node,
+            stages: STAGES.to_vec(),
+            cameras,
+            engines: engines.collect(),
+            broker: BrokerStatus {
+                address: self.address.broker.clone(),
+                topics: self.address.topics.clone(),
+                sent: facts.tally.streams_sent,
+                dropped: facts.tally.drops().to_vec(),
+                spooled: facts.spooled,
+                puback_p95_ms: facts.puback_p95.map(|time| time.as_secs_f64() * 1e3),
+                ..broker(&facts.broker, now)
+            },
+            config: self.config.clone(),
+        }
+    }
+
+    fn looks_per_s(&self) -> Option<f64> {
+        let ((first, before), (last, looked)) = self.looked.front().zip(self.looked.back())?;
+        let seconds = last.since(*first).as_secs_f64();
+        (seconds > 0.0).then(|| (looked - before) as f64 / seconds)
+    }
+}
+
+impl Facts {
+    fn add_to(&self, camera: &mut CameraStatus) {
+        let its = |id: &CameraId| id.as_str() == camera.id;
+        let health = self.cameras.iter().find(|(id, _)| its(id));
+        let books = self.books.iter().find(|(id, _)| its(id));
+        if let Some((_, books)) = books {
+            camera.frames = *books;
+        }
+        match health {
+            Some((_, health)) => add_health(camera, health),
+            None => camera.health.state = "connecting".into(),
+        }
+    }
+}
+
+fn add_health(camera: &mut CameraStatus, health: &CameraHealth) {
+    let lost = health
+        .reason
+        .as_ref()
+        .is_some_and(|reason| reason.starts_with("engine_lost"));
+    let state = if lost {
+        "engine_lost"
+    } else {
+        health.state.as_str()
+    };
+    camera.mood = match (state, &health.reason) {
+        ("streaming", _) => Mood::Good,
+        ("disabled", _) => Mood::Off,
+        ("connecting" | "waiting_keyframe", None) => Mood::Busy,
+        _ => Mood::Bad,
+    };
+    camera.health = CameraHealth {
+        state: state.to_owned(),
+        ..health.clone()
+    };
+}
+
+fn broker(state: &BrokerState, now: Mono) -> BrokerStatus {
+    let (mood, word) = match state {
+        BrokerState::Connecting => (Mood::Busy, "connecting"),
+        BrokerState::Online { .. } => (Mood::Good, "online"),
+        BrokerState::Backoff { .. } => (Mood::Bad, "disconnected"),
+        BrokerState::Refused { .. } => (Mood::Bad, "connection rejected"),
+        BrokerState::TakenOver { .. } => (Mood::Bad, "session taken over"),
+        BrokerState::Untrusted { .. } => (Mood::Bad, "certificate not trusted"),
+        BrokerState::Stopped => (Mood::Off, "closed"),
+    };
+    let seconds = |at: Mono| at.since(now).as_secs_f64();
+    BrokerStatus {
+        mood,
+        state: match state {
+            BrokerState::Online { protocol } => format!("{word}, MQTT {protocol}"),
+            _ => word.to_owned(),
+        },
+        reason: state.trouble().map(str::to_owned),
+        next_retry_s: state
+            .retry_at()
+            .map(seconds)
+            .filter(|s| *s >= Duration::from_secs(1).as_secs_f64()),
+        ..BrokerStatus::default()
+    }
+}

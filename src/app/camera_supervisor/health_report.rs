@@ -1,0 +1,142 @@
+//! A camera's published health: when it is published, and its message.
+
+use std::{fmt, time::Duration};
+
+use crate::ops::metrics::CameraCounts;
+use spotter_cameras::ingest::{Health, Phase};
+use spotter_core::Mono;
+use spotter_mqtt::{CameraHealth, ClockHealth, Off};
+
+/// Unchanged health is published again after this time.
+const REPEAT_AFTER: Duration = Duration::from_secs(60);
+
+/// The part of a health whose change is published at once; measured rates change all the time.
+#[derive(PartialEq)]
+pub struct HealthDigest {
+    phase: Phase,
+    reason: Option<&'static str>,
+    attempts: u32,
+    size: Option<(u32, u32)>,
+    decoder: Option<String>,
+    /// A counter, because a camera may be lost and stream again between two ticks.
+    losses: u64,
+    trusted: bool,
+    note: Option<&'static str>,
+}
+
+impl HealthDigest {
+    /// `reason`: why the camera does not stream.
+    pub fn of(health: &Health, reason: Option<&OffReason>) -> Self {
+        Self {
+            phase: health.phase,
+            reason: reason.map(|reason| reason.code),
+            attempts: health.attempts,
+            size: health.stream.size,
+            decoder: health.stream.decoder.clone(),
+            losses: health.losses,
+            trusted: health.clock.trusted,
+            note: health.clock.note.map(|note| note.as_str()),
+        }
+    }
+
+    /// Whether it is to be published. `published`: the last published digest and its time.
+    pub fn is_due(&self, published: Option<&(Self, Mono)>, now: Mono) -> bool {
+        published.is_none_or(|(digest, at)| digest != self || now.since(*at) >= REPEAT_AFTER)
+    }
+}
+
+pub fn counters(health: &Health) -> CameraCounts {
+    CameraCounts {
+        losses: health.losses,
+        reconnects: health.reconnects,
+        reconnects_1h: health.reconnects_1h,
+        stalls: health.stalls,
+        stalls_1h: health.stalls_1h,
+        rtp_lost: health.rtp_lost,
+        rtp_foreign: health.rtp_foreign,
+        frames_corrupt: health.frames_corrupt,
+        frames_late: health.frames_late,
+        abandoned: health.abandoned,
+    }
+}
+
+/// Whether a camera in this phase is switched on and has not ended.
+pub fn is_meant_to_stream(phase: Phase) -> bool {
+    !matches!(phase, Phase::Disabled | Phase::Ended)
+}
+
+/// Why a camera does not stream: a short code and a text, without any login.
+pub struct OffReason {
+    code: &'static str,
+    text: String,
+}
+
+impl OffReason {
+    /// `engine_lost`: the error of its engine. `off`: why the configuration has it off.
+    pub fn of(health: &Health, engine_lost: Option<&str>, off: Option<Off>) -> Option<Self> {
+        if let Some(why) = engine_lost {
+            return Some(Self::new("engine_lost", why));
+        }
+        let off = match health.phase {
+            Phase::Disabled => off,
+            Phase::Ended => Some(Off::Ended),
+            _ => None,
+        };
+        if let Some(off) = off {
+            return Some(Self::new(off.code(), off.text()));
+        }
+        let failure = health.failure.as_ref()?;
+        Some(Self::new(failure.fault.code(), &failure.text))
+    }
+
+    fn new(code: &'static str, text: &str) -> Self {
+        Self {
+            code,
+            text: text.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for OffReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.text)
+    }
+}
+
+pub fn health_message(health: &Health, reason: Option<&OffReason>) -> CameraHealth {
+    let stream = &health.stream;
+    CameraHealth {
+        state: health.phase.as_str().into(),
+        reason: reason.map(OffReason::to_string),
+        since_ms: health.since.unix_millis(),
+        attempts: health.attempts,
+        next_retry_s: rounded(health.next_retry.map(|pause| pause.as_secs_f64())),
+        codec: stream.codec.map(Into::into),
+        w: stream.size.map(|(width, _)| width),
+        h: stream.size.map(|(_, height)| height),
+        fps_declared: rounded(stream.fps_declared),
+        fps_measured: rounded(stream.fps_measured),
+        gop_s: rounded(stream.gop_s),
+        transport: stream.transport.map(Into::into),
+        decoder: stream.decoder.clone(),
+        rtp_lost: health.rtp_lost,
+        rtp_foreign: health.rtp_foreign,
+        frames_corrupt: health.frames_corrupt,
+        frames_late: health.frames_late,
+        reconnects_1h: health.reconnects_1h,
+        stalls_1h: health.stalls_1h,
+        abandoned: health.abandoned,
+        clock: ClockHealth {
+            trusted: health.clock.trusted,
+            offset_ms: rounded(health.clock.offset_ms),
+            drift_ppm: rounded(health.clock.drift_ppm),
+            sr_age_s: rounded(health.clock.report_age_s),
+            note: health.clock.note.map(|note| note.as_str().into()),
+        },
+    }
+}
+
+/// To a hundredth: more digits are noise.
+fn rounded(value: Option<f64>) -> Option<f64> {
+    value.map(|value| (value * 100.0).round() / 100.0)
+}

@@ -1,0 +1,266 @@
+//! Switching and losing cameras, and their published health.
+
+use super::*;
+use crate::app::test_support;
+use spotter_cameras::ingest::{Failure, Fault, Opener, Outlet, Progress, Source, SourceEvent};
+use spotter_core::{ManualClock, NodeId, SystemClock};
+use spotter_mqtt::Identity;
+
+/// A camera that does not answer.
+struct Absent;
+
+impl Opener for Absent {
+    fn open(&self, _: u32, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
+        Err(Failure::new(Fault::Unreachable, "test"))
+    }
+}
+
+#[tokio::test]
+async fn switching_is_reported_once_off_at_once_on_when_connecting() {
+    let camera = spotter_core::testing::camera("gate", Vec::new());
+    let clock = Arc::new(SystemClock::new());
+    let handle = ingest::spawn_with(Arc::new(Absent), &camera, clock, Arc::new(|_| {}));
+    let mut health = handle.health();
+    let mut watched = SupervisedCamera::new(&camera, handle);
+    watched.enable(true).await;
+    assert_eq!(watched.switched(), None, "absent is not off");
+
+    watched.enable(false).await;
+    let off = CameraSwitch::Off(camera.id.clone());
+    assert_eq!(watched.switched(), Some(off));
+    let heard = health.wait_for(|health| health.phase == Phase::Disabled);
+    assert!(heard.await.is_ok());
+    assert_eq!(watched.switched(), None);
+
+    watched.enable(true).await;
+    let heard = health.wait_for(|health| health.phase != Phase::Disabled);
+    assert!(heard.await.is_ok());
+    assert_eq!(
+        watched.switched(),
+        Some(CameraSwitch::On(camera.id.clone()))
+    );
+    assert_eq!(watched.switched(), None);
+}
+
+#[tokio::test]
+async fn schedule_switches_camera_off_and_on_without_trouble() {
+    let file = test_support::config(
+        "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
+         schedule = \"Mon-Sun 18:00-06:00 UTC\"\n",
+    );
+    // A second before six in the evening of 22 August 2026.
+    let manual = ManualClock::at(WallTime::from_unix_millis(1_787_421_599_000));
+    let clock: Arc<dyn Clock> = Arc::new(manual.clone());
+    let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
+    let (publisher, _task) =
+        Publisher::start(&file.mqtt, None, &identity, Arc::clone(&clock)).unwrap();
+    let camera = &file.cameras[0];
+    let real = Arc::new(SystemClock::new());
+    let handle = ingest::spawn_with(Arc::new(Absent), camera, real, Arc::new(|_| {}));
+    let mut health = handle.health();
+    let mut cameras = CameraSupervisor {
+        cameras: vec![SupervisedCamera::new(camera, handle)],
+        closing: JoinSet::new(),
+    };
+    let off = [CameraSwitch::Off(camera.id.clone())];
+    assert_eq!(cameras.tick(&publisher, &clock).await, off);
+    let is_off = |health: &Health| health.phase == Phase::Disabled;
+    assert!(health.wait_for(is_off).await.is_ok());
+    assert_eq!(cameras.troubles().count(), 0);
+
+    manual.advance(Duration::from_secs(1));
+    let mut switched = cameras.tick(&publisher, &clock).await;
+    assert!(health.wait_for(|health| !is_off(health)).await.is_ok());
+    switched.extend(cameras.tick(&publisher, &clock).await);
+    assert_eq!(switched, [CameraSwitch::On(camera.id.clone())]);
+
+    manual.advance(Duration::from_secs(12 * 3600 - 1));
+    assert_eq!(cameras.tick(&publisher, &clock).await, []);
+    manual.advance(Duration::from_secs(1));
+    assert_eq!(cameras.tick(&publisher, &clock).await, off);
+}
+
+#[tokio::test]
+async fn camera_without_engine_is_off_and_reports_reason() {
+    let camera = spotter_core::testing::camera("gate", Vec::new());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let sink = Arc::new(|_| {});
+    let handle = ingest::spawn_with(Arc::new(Absent), &camera, Arc::clone(&clock), sink);
+    let mut health = handle.health();
+    let mut cameras = CameraSupervisor {
+        cameras: vec![SupervisedCamera::new(&camera, handle)],
+        closing: JoinSet::new(),
+    };
+    let yard = CameraId::new("yard").unwrap();
+    cameras.engine_lost(&[yard], "another engine");
+    assert!(cameras.cameras[0].engine_lost.is_none());
+
+    cameras.engine_lost(std::slice::from_ref(&camera.id), "engine on cuda 1: gone");
+    let watched = &mut cameras.cameras[0];
+    watched.follow_schedule(clock.wall()).await;
+    assert!(
+        health
+            .wait_for(|health| health.phase == Phase::Disabled)
+            .await
+            .is_ok()
+    );
+    assert_eq!(
+        watched.switched(),
+        Some(CameraSwitch::EngineLost(camera.id.clone()))
+    );
+    let reason = "engine_lost: engine on cuda 1: gone";
+    assert_eq!(published(watched), ("disabled".into(), Some(reason.into())));
+    let troubles: Vec<String> = cameras.troubles().collect();
+    assert_eq!(troubles, [format!("camera gate: {reason}")]);
+}
+
+/// Published state and reason.
+fn published(watched: &SupervisedCamera) -> (String, Option<String>) {
+    let health = watched.health.borrow();
+    let message = health_message(&health, watched.reason(&health).as_ref());
+    (message.state, message.reason)
+}
+
+/// A source that shows a picture and is over.
+struct Short;
+
+impl Opener for Short {
+    fn open(&self, _: u32, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
+        for event in [SourceEvent::FirstFrame, SourceEvent::Ended] {
+            outlet.events.try_send(event).unwrap();
+        }
+        Ok(Arc::new(Over))
+    }
+}
+
+struct Over;
+
+impl Source for Over {
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn rewind(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn stop(&self) {}
+}
+
+#[tokio::test]
+async fn camera_that_is_off_reports_reason() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut camera = spotter_core::testing::camera("gate", Vec::new());
+    let handle = ingest::spawn_with(
+        Arc::new(Short),
+        &camera,
+        Arc::clone(&clock),
+        Arc::new(|_| {}),
+    );
+    let mut health = handle.health();
+    let mut watched = SupervisedCamera::new(&camera, handle);
+    let heard = health.wait_for(|health| health.phase == Phase::Ended);
+    assert!(heard.await.is_ok());
+    let reason_is = |watched: &SupervisedCamera, code: &str| {
+        let (state, reason) = published(watched);
+        let reason = reason.unwrap();
+        assert_eq!(state, "disabled");
+        assert!(reason.starts_with(&format!("{code}: ")), "{reason}");
+    };
+    reason_is(&watched, "ended");
+
+    camera.enabled = false;
+    watched.camera.clone_from(&camera);
+    watched.follow_schedule(clock.wall()).await;
+    let heard = health.wait_for(|health| health.phase == Phase::Disabled);
+    assert!(heard.await.is_ok());
+    reason_is(&watched, "switched_off");
+    let digest = |watched: &SupervisedCamera| {
+        let health = watched.health.borrow();
+        HealthDigest::of(&health, watched.reason(&health).as_ref())
+    };
+    let before = (digest(&watched), clock.now());
+
+    // A Saturday, and a schedule of workdays.
+    camera.enabled = true;
+    camera.schedule = Some(config::WeeklySchedule {
+        days: [true, true, true, true, true, false, false],
+        from_minute: 0,
+        to_minute: 24 * 60,
+        zone: "UTC".into(),
+    });
+    watched.camera.clone_from(&camera);
+    let saturday = WallTime::from_unix_millis(1_787_393_730_123);
+    watched.follow_schedule(saturday).await;
+    reason_is(&watched, "schedule");
+    assert!(digest(&watched).is_due(Some(&before), before.1));
+
+    let monday = WallTime::from_unix_millis(1_787_393_730_123 + 2 * 86_400_000);
+    watched.follow_schedule(monday).await;
+    let heard = health.wait_for(|health| health.phase != Phase::Disabled);
+    assert!(heard.await.is_ok());
+    assert!(watched.off.is_none());
+}
+
+fn streaming(losses: u64, frames: u64) -> Health {
+    Health {
+        phase: Phase::Streaming,
+        failure: None,
+        since: WallTime::default(),
+        attempts: 0,
+        next_retry: None,
+        stream: ingest::StreamInfo::default(),
+        frames,
+        rtp_lost: 0,
+        rtp_foreign: 0,
+        frames_corrupt: 0,
+        frames_late: 0,
+        losses,
+        reconnects: 0,
+        stalls: 0,
+        reconnects_1h: 0,
+        stalls_1h: 0,
+        abandoned: 0,
+        clock: ingest::ClockHealth::default(),
+    }
+}
+
+#[test]
+fn camera_lost_between_two_ticks_is_published() {
+    let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+    let published = (HealthDigest::of(&streaming(4, 100), None), at(100));
+    let is_due =
+        |health: &Health, now| HealthDigest::of(health, None).is_due(Some(&published), now);
+    assert!(HealthDigest::of(&streaming(4, 100), None).is_due(None, at(100)));
+    assert!(!is_due(&streaming(4, 115), at(101)), "only frames came");
+    assert!(is_due(&streaming(5, 115), at(101)), "it streams again");
+    assert!(is_due(&streaming(4, 900), at(160)), "once a minute");
+}
+
+#[test]
+fn changed_decoder_is_published() {
+    let with = |decoder: &str| {
+        let mut health = streaming(4, 100);
+        health.stream.decoder = Some(decoder.to_owned());
+        health
+    };
+    let (hardware, software) = (with("nvh264dec"), with("avdec_h264"));
+    let decoder = health_message(&software, None).decoder;
+    assert_eq!(decoder.as_deref(), Some("avdec_h264"));
+    let before = (HealthDigest::of(&hardware, None), Mono::default());
+    assert!(HealthDigest::of(&software, None).is_due(Some(&before), Mono::default()));
+}
+
+#[test]
+fn eight_abandoned_pipelines_need_a_new_process() {
+    let ids: Vec<CameraId> = ["gate", "yard", "dock"]
+        .map(|id| CameraId::new(id).unwrap())
+        .into();
+    let judge = |left: [u32; 3]| too_many_abandoned(ids.iter().zip(left));
+    assert_eq!(judge([3, 0, 4]), None);
+    let why = judge([3, 0, 5]).unwrap();
+    assert!(
+        why.contains("8 camera pipelines") && why.contains("gate 3, dock 5"),
+        "{why}"
+    );
+}

@@ -1,0 +1,262 @@
+//! Questions of the command `ask` that wait for a look. Pure: takes `now`.
+
+use std::{sync::Arc, time::Duration};
+
+use spotter_core::{
+    AnswerBody, CameraId, Mono, Outcome, Prompt, PromptId, Refusal, RefusalCode, Task,
+};
+use spotter_mqtt::Value;
+
+/// Questions that may wait at the same time: each is a prompt of a look.
+const QUESTIONS_MAX: usize = 16;
+/// A question to a camera without frames fails after this time.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// The questions, each with its requester.
+#[derive(Debug)]
+pub struct PendingQuestions<T> {
+    waiting: Vec<PendingQuestion<T>>,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct PendingQuestion<T> {
+    camera: CameraId,
+    prompt: Arc<Prompt>,
+    until: Mono,
+    requester: T,
+}
+
+/// The requester of a question, with its answer.
+pub type SettledQuestion<T> = (T, Result<Value, Refusal>);
+
+impl<T> PendingQuestions<T> {
+    /// Adds a question. Returns the prompt for the camera's next frame.
+    pub fn ask(
+        &mut self,
+        camera: &CameraId,
+        question: String,
+        requester: T,
+        now: Mono,
+    ) -> Result<Arc<Prompt>, Refusal> {
+        if self.waiting.len() >= QUESTIONS_MAX {
+            let text = format!("{QUESTIONS_MAX} questions wait for an answer; ask again later");
+            return Err(Refusal::new(RefusalCode::Conflict, text));
+        }
+        self.number += 1;
+        let id = PromptId::new(&format!("ask-{}", self.number))
+            .map_err(|error| Refusal::new(RefusalCode::Failed, error.to_string()))?;
+        let task = Task::Query {
+            question,
+            choices: Vec::new(),
+        };
+        let prompt = Arc::new(Prompt {
+            id,
+            revision: Prompt::ONCE,
+            task,
+        });
+        self.waiting.push(PendingQuestion {
+            camera: camera.clone(),
+            prompt: Arc::clone(&prompt),
+            until: now.after(ANSWER_LIMIT),
+            requester,
+        });
+        Ok(prompt)
+    }
+
+    /// The questions that a finished look settles.
+    pub fn outcome(&mut self, outcome: &Outcome) -> Vec<SettledQuestion<T>> {
+        // Nearly always: questions are rare.
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let unavailable = |text: &str| Err(Refusal::new(RefusalCode::Unavailable, text));
+        let (camera, ended): (_, Vec<_>) = match outcome {
+            Outcome::Answered { frame, answers, .. } => {
+                let ended = answers.iter().map(|a| (&a.prompt, value(&a.body)));
+                (&frame.camera, ended.collect())
+            }
+            Outcome::Late(look) => {
+                let late = || unavailable("the model was too busy to answer in time; ask again");
+                let ended = look.prompts.iter().map(|prompt| (prompt, late()));
+                (&look.frame.camera, ended.collect())
+            }
+            Outcome::Failed(look, why) => {
+                let failed = || Err(Refusal::new(RefusalCode::Failed, why.clone()));
+                let ended = look.prompts.iter().map(|prompt| (prompt, failed()));
+                (&look.frame.camera, ended.collect())
+            }
+        };
+        let mut settled = Vec::new();
+        for (prompt, result) in ended {
+            let is_it = |w: &PendingQuestion<T>| w.camera == *camera && w.prompt == *prompt;
+            if let Some(place) = self.waiting.iter().position(is_it) {
+                settled.push((self.waiting.swap_remove(place).requester, result));
+            }
+        }
+        settled
+    }
+
+    /// Refuses the questions to cameras without an engine.
+    pub fn refuse(&mut self, cameras: &[CameraId], reason: &str) -> Vec<SettledQuestion<T>> {
+        let (lost, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting| cameras.contains(&waiting.camera));
+        self.waiting = waiting;
+        let refusal = Refusal::new(RefusalCode::Unavailable, reason.to_owned());
+        let refused = |lost: PendingQuestion<T>| (lost.requester, Err(refusal.clone()));
+        Vec::into_iter(lost).map(refused).collect()
+    }
+
+    /// Refuses the questions that waited too long.
+    pub fn tick(&mut self, now: Mono) -> Vec<SettledQuestion<T>> {
+        let (late, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting| waiting.until <= now);
+        self.waiting = waiting;
+        let refused = |late: PendingQuestion<T>| {
+            let seconds = ANSWER_LIMIT.as_secs();
+            let text = format!(
+                "camera {} delivered no frame within {seconds} s; see its health topic",
+                late.camera
+            );
+            (
+                late.requester,
+                Err(Refusal::new(RefusalCode::Unavailable, text)),
+            )
+        };
+        Vec::into_iter(late).map(refused).collect()
+    }
+}
+
+impl<T> Default for PendingQuestions<T> {
+    fn default() -> Self {
+        Self {
+            waiting: Vec::new(),
+            number: 0,
+        }
+    }
+}
+
+fn value(body: &AnswerBody) -> Result<Value, Refusal> {
+    match body {
+        AnswerBody::Text { text, score } => Ok(Value::Answer {
+            text: text.clone(),
+            score: *score,
+        }),
+        AnswerBody::Boxes(_) | AnswerBody::Points(_) => {
+            let text = "the model answered the question with boxes or points instead of text";
+            Err(Refusal::new(RefusalCode::Failed, text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::test_support;
+    use spotter_core::{Answer, Look, StageTimes};
+
+    fn at(seconds: u64) -> Mono {
+        Mono::default().after(Duration::from_secs(seconds))
+    }
+
+    fn gate() -> CameraId {
+        CameraId::new("gate").unwrap()
+    }
+
+    fn look(prompts: Vec<Arc<Prompt>>) -> Look {
+        Look {
+            frame: test_support::frame(&gate(), 1, at(1)),
+            prompts,
+            start_by: at(2),
+            answer_by: at(3),
+        }
+    }
+
+    #[test]
+    fn question_is_settled_once_by_its_own_answer() {
+        let mut questions = PendingQuestions::default();
+        let mut ask = |requester| {
+            questions
+                .ask(&gate(), "rain?".into(), requester, at(0))
+                .unwrap()
+        };
+        let (a, b, c) = (ask("a"), ask("b"), ask("c"));
+        let text = |text: &str| AnswerBody::Text {
+            text: text.into(),
+            score: 0.5,
+        };
+        let answer = |prompt: &Arc<Prompt>, body| Answer {
+            prompt: Arc::clone(prompt),
+            body,
+            truncated: false,
+            marks: StageTimes::default(),
+        };
+        let of_camera = Arc::new(Prompt {
+            revision: 1,
+            ..(*a).clone()
+        });
+        let answered = |answers| Outcome::Answered {
+            frame: test_support::frame(&gate(), 1, at(1)),
+            model_size: (2, 2),
+            answers,
+        };
+        let other = answered(vec![answer(&of_camera, text("no"))]);
+        assert!(
+            questions.outcome(&other).is_empty(),
+            "a prompt of the same name"
+        );
+        let both = answered(vec![answer(&b, text("no")), answer(&a, text("yes"))]);
+        let says = |text: &str| {
+            let text = text.into();
+            Ok(Value::Answer { text, score: 0.5 })
+        };
+        assert_eq!(
+            questions.outcome(&both),
+            [("b", says("no")), ("a", says("yes"))]
+        );
+        assert!(questions.outcome(&both).is_empty(), "once");
+        let settled = questions.outcome(&Outcome::Late(look(vec![c])));
+        assert_eq!(
+            settled[0].1.as_ref().unwrap_err().code,
+            RefusalCode::Unavailable
+        );
+    }
+
+    #[test]
+    fn questions_to_a_camera_without_engine_are_refused() {
+        let yard = CameraId::new("yard").unwrap();
+        let mut questions = PendingQuestions::default();
+        for (camera, requester) in [(&gate(), "a"), (&yard, "b"), (&gate(), "c")] {
+            questions
+                .ask(camera, "rain?".into(), requester, at(0))
+                .unwrap();
+        }
+        let settled = questions.refuse(&[gate()], "engine on cuda 0: it fell off the bus");
+        let refusal = Refusal::new(
+            RefusalCode::Unavailable,
+            "engine on cuda 0: it fell off the bus",
+        );
+        assert_eq!(settled, [("a", Err(refusal.clone())), ("c", Err(refusal))]);
+        let late: Vec<&str> = questions.tick(at(33)).into_iter().map(|(n, _)| n).collect();
+        assert_eq!(late, ["b"]);
+    }
+
+    #[test]
+    fn unanswered_questions_time_out_and_their_number_is_bounded() {
+        let mut questions = PendingQuestions::default();
+        for n in 0..QUESTIONS_MAX {
+            questions
+                .ask(&gate(), "rain?".into(), n, at(n as u64))
+                .unwrap();
+        }
+        let refusal = questions
+            .ask(&gate(), "rain?".into(), 99, at(20))
+            .unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Conflict);
+        let late: Vec<usize> = questions.tick(at(33)).into_iter().map(|(n, _)| n).collect();
+        assert_eq!(late, [0, 1, 2, 3]);
+        assert!(questions.ask(&gate(), "rain?".into(), 99, at(33)).is_ok());
+    }
+}

@@ -1,0 +1,130 @@
+//! The machine and the program that a measurement ran on, from `/proc`.
+
+use std::{fmt, fs, thread};
+
+use serde::Serialize;
+
+use spotter_engine::gauge::GpuCard;
+
+/// From the environment of the build, which `make build` sets: a program that was copied to another machine finds no
+/// repository to ask, and a build script would build everything again after each commit.
+const COMMIT: Option<&str> = option_env!("SPOTTER_COMMIT");
+
+/// The machine and the program, to be printed beside every figure.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Machine {
+    /// Name of the processor; `None` when the system does not name it.
+    pub cpu: Option<String>,
+    /// Cores that this process may use.
+    pub cores: Option<usize>,
+    /// Version of Spotter.
+    pub spotter: &'static str,
+    /// The commit that it was built from, `-dirty` when files had changed since; `None` when unknown.
+    pub commit: Option<&'static str>,
+    /// The GPU that was measured, when there is one and its driver names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuCard>,
+    /// Most memory that this process has had at once, MiB.
+    pub peak_rss_mib: Option<f64>,
+}
+
+impl Machine {
+    /// Reads it from `/proc`; what cannot be read stays unknown. The peak is that of the process so far.
+    pub fn now() -> Self {
+        let read = |path| fs::read_to_string(path).ok();
+        Self {
+            cpu: read("/proc/cpuinfo").and_then(|text| cpu_name(&text)),
+            cores: thread::available_parallelism().ok().map(usize::from),
+            spotter: env!("CARGO_PKG_VERSION"),
+            commit: COMMIT.filter(|commit| !commit.is_empty()),
+            gpu: None,
+            peak_rss_mib: read("/proc/self/status").and_then(|text| peak_rss_mib(&text)),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    /// The program and what it ran on, without a line's end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "spotter {}", self.spotter)?;
+        if let Some(commit) = self.commit {
+            write!(f, " ({commit})")?;
+        }
+        let cpu = self.cpu.as_deref().unwrap_or("unknown processor");
+        write!(f, ", {cpu}, {} cores", self.cores.unwrap_or_default())?;
+        let Some(gpu) = &self.gpu else { return Ok(()) };
+        write!(f, "; {}, driver {}", gpu.name, gpu.driver)?;
+        if let Some(watts) = gpu.power_limit_w {
+            write!(f, ", up to {watts:.0} W")?;
+        }
+        match gpu.sm_max_mhz {
+            Some(mhz) => write!(f, " and {mhz:.0} MHz"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// x86 says "model name"; many ARM kernels say nothing.
+fn cpu_name(cpuinfo: &str) -> Option<String> {
+    field(cpuinfo, "model name").map(str::to_owned)
+}
+
+/// Memory that this process has now, MiB.
+pub fn rss_mib() -> Option<f64> {
+    mib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS")
+}
+
+fn peak_rss_mib(status: &str) -> Option<f64> {
+    mib(status, "VmHWM")
+}
+
+fn mib(status: &str, name: &str) -> Option<f64> {
+    let kib = field(status, name)?.strip_suffix("kB")?;
+    Some(kib.trim().parse::<f64>().ok()? / 1024.0)
+}
+
+/// The value of the first line `name: value`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = fields.find(|(key, _)| key.trim() == name)?;
+    Some(value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_and_memory_are_read_from_proc() {
+        let cpuinfo = "processor\t: 0\nmodel\t\t: 143\nmodel name\t: Some CPU @ 2.00GHz\n";
+        assert_eq!(cpu_name(cpuinfo).as_deref(), Some("Some CPU @ 2.00GHz"));
+        let status = "Name:\tspotter\nVmPeak:\t  900000 kB\nVmHWM:\t   51200 kB\n";
+        assert_eq!(peak_rss_mib(status), Some(50.0));
+    }
+
+    #[test]
+    fn display_names_program_and_hardware_in_one_line() {
+        let mut machine = Machine {
+            cpu: Some("Some CPU".into()),
+            cores: Some(2),
+            spotter: "0.1.0",
+            ..Machine::default()
+        };
+        assert_eq!(machine.to_string(), "spotter 0.1.0, Some CPU, 2 cores");
+        machine.commit = Some("dd8419a");
+        machine.gpu = Some(GpuCard {
+            name: "Some GPU".into(),
+            driver: "580.1".into(),
+            power_limit_w: Some(700.0),
+            sm_max_mhz: Some(1980.0),
+        });
+        let line = "spotter 0.1.0 (dd8419a), Some CPU, 2 cores; Some GPU, driver 580.1, up to 700 W and 1980 MHz";
+        assert_eq!(machine.to_string(), line);
+    }
+
+    #[test]
+    fn missing_fields_stay_unknown() {
+        assert_eq!(cpu_name("processor\t: 0\n"), None);
+        assert_eq!(peak_rss_mib("VmHWM:\tmany\n"), None);
+    }
+}
