@@ -63,7 +63,8 @@ mod tests {
 
     use super::*;
     use spotter_core::{
-        Capture, ColourMatrix, ColourRange, FrameTimes, Mono, Picture, PixelFormat, WallTime,
+        Capture, ColourMatrix, ColourRange, FrameTimes, Mono, Picture, PictureLayout, PixelFormat,
+        WallTime,
     };
 
     const DRAWN: WallTime = WallTime::from_unix_millis(1_787_393_730_123);
@@ -79,7 +80,16 @@ mod tests {
         let colour = (ColourMatrix::Bt601, ColourRange::Limited);
         let size = (width, height);
         let strides = [width, width, 0];
-        let picture = Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap();
+        let picture = Picture::new(
+            PictureLayout {
+                format: PixelFormat::Nv12,
+                size,
+                strides,
+                colour,
+            },
+            planes,
+        )
+        .unwrap();
         let wall = WallTime::from_unix_millis(DRAWN.unix_millis() + off_ms);
         let capture = Capture {
             wall,

@@ -5,7 +5,6 @@ use spotter_core::{
     AnswerBody, Clock, FoundObject, ScoreSource, StageTimes, SystemClock,
     config::{self, ModelSource},
 };
-use spotter_engine::open::OpenOptions;
 use spotter_street::truth::Standing;
 
 fn options(looks_per_s: u32) -> TrackOptions {
