@@ -174,7 +174,10 @@ impl Site {
 #[track_caller]
 fn ends_well(daemon: Program) -> Ended {
     let ended = daemon.terminate().expect(DONE);
-    assert!(ended.stderr.contains("the books balance"), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("every frame is accounted for"),
+        "{ended:#?}"
+    );
     for text in [&ended.stderr, &ended.stdout] {
         assert!(!text.contains(CANARY), "{ended:#?}");
     }

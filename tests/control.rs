@@ -365,7 +365,7 @@ fn a_reload_changes_what_changed_and_nothing_else() {
     assert_eq!(site.health("gate")["since_ms"], connected[0]);
     let ended = program.terminate().expect(DONE);
     assert!(
-        ended.stderr.contains("the books balance"),
+        ended.stderr.contains("every frame is accounted for"),
         "{}",
         ended.stderr
     );

@@ -235,7 +235,10 @@ fn what_the_demo_publishes_is_true() {
     the_states_are_true(&heard, &detections, &truth);
     people_can_read_it(&ended.stdout, &heard);
 
-    assert!(ended.stdout.contains("the books balance"), "{ended:#?}");
+    assert!(
+        ended.stdout.contains("every frame is accounted for"),
+        "{ended:#?}"
+    );
     nothing_is_wrong(&ended);
     // What a consumer that comes later is told: all states, no streams.
     let left = retained(address);
@@ -328,7 +331,7 @@ fn the_contract_is_kept(heard: &[Heard], detections: &[Detection]) {
 fn anybody_can_check_the_time(config: &Path) {
     let config = config.display().to_string();
     let probed = spotter(["check", "--probe", &config]).expect(DONE);
-    let told = "camera street: burnt-in time code: the camera's own time is off by ";
+    let told = "camera street: burnt-in time code: the camera's time differs by ";
     assert!(probed.stdout.contains(told), "{probed:#?}");
 }
 
@@ -439,7 +442,10 @@ fn ctrl_c_ends_the_demo_with_its_summary() {
     demo.stdout.wait_for("/cam/street/det/");
     demo.signal_group("INT");
     let ended = demo.end().expect(DONE);
-    assert!(ended.stdout.contains("the books balance"), "{ended:#?}");
+    assert!(
+        ended.stdout.contains("every frame is accounted for"),
+        "{ended:#?}"
+    );
     nothing_is_wrong(&ended);
 }
 
@@ -469,5 +475,8 @@ fn a_demo_with_a_limit_ends_by_itself() {
     let config = format!("--config={}", config(&directory, address).display());
     let ended = Program::start(["demo", &config, "--seconds=1"]).end();
     let ended = ended.expect(DONE);
-    assert!(ended.stdout.contains("the books balance"), "{ended:#?}");
+    assert!(
+        ended.stdout.contains("every frame is accounted for"),
+        "{ended:#?}"
+    );
 }

@@ -28,32 +28,32 @@ use support::get;
 use tokio::sync::watch;
 
 use spotter::ops::{
-    metrics::{CameraCounts, Metrics, OfStage},
-    page::{Health, Site, StatusPage},
+    metrics::{CameraCounts, Metrics, StageLabel},
+    page::{DaemonHealth, PageInputs, StatusPage},
 };
 use spotter_core::CameraId;
 
 /// The page on loopback, which ends with the test.
 struct Served {
     address: SocketAddr,
-    health: watch::Sender<Health>,
+    health: watch::Sender<DaemonHealth>,
     _runtime: tokio::runtime::Runtime,
 }
 
-fn serve(scene: Painted, metrics: Metrics) -> Served {
+fn serve(source: Painted, metrics: Metrics) -> Served {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (health, seen) = watch::channel(Health::default());
+    let (health, seen) = watch::channel(DaemonHealth::default());
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let page = runtime
         .block_on(StatusPage::bind(loopback))
         .expect("a page");
     let address = page.address();
-    let site = Site {
+    let inputs = PageInputs {
         metrics: Arc::new(metrics),
         health: seen,
-        scene: Arc::new(scene),
+        source: Arc::new(source),
     };
-    runtime.spawn(page.serve(site, std::future::pending()));
+    runtime.spawn(page.serve(inputs, std::future::pending()));
     Served {
         address,
         health,
@@ -122,7 +122,7 @@ fn what_is_asked_is_answered_and_nothing_else() {
     }
 
     assert!(ask("/readyz").starts_with("HTTP/1.1 503"));
-    served.health.send_replace(Health {
+    served.health.send_replace(DaemonHealth {
         ready: true,
         troubles: vec!["broker: login refused".into()],
     });
@@ -149,7 +149,7 @@ fn without_a_script_it_is_a_whole_snapshot_and_status_json_has_the_same() {
     for part in [
         "<h2 id=\"h-cameras\">Cameras</h2>",
         "role=\"status\"",
-        "1 of 2 cameras deliver",
+        "1 of 2 cameras streaming",
         "<a href=\"#cam-yard\">yard</a>",
         "alt=\"CameraConfig gate at 10:15:30 UTC: ",
         "login refused",
@@ -157,7 +157,7 @@ fn without_a_script_it_is_a_whole_snapshot_and_status_json_has_the_same() {
         "<caption>Frames since the start</caption>",
         "1\u{202f}203",
         "not trusted: looks like time zone",
-        "This is a snapshot.",
+        "This page is a snapshot.",
     ] {
         assert!(page.contains(part), "{part} is not in\n{page}");
     }
@@ -181,7 +181,7 @@ fn metrics() -> Metrics {
     metrics.set_engine_busy("cpu", Duration::from_secs(1));
     metrics.set_messages(1, &[("offline", 1)]);
     metrics.total_seconds.observe(0.1);
-    let stage = OfStage { stage: "decode" };
+    let stage = StageLabel { stage: "decode" };
     metrics.stage_seconds.get_or_create(&stage).observe(0.1);
     metrics
 }

@@ -1,14 +1,15 @@
-//! What the app tells the page: the last look of each camera, the last minute of its messages, the looks of each engine,
-//! and what the daemon knows once a second.
+//! The source of the status page: the last look of each camera, the latency of its messages over a minute, the looks of each
+//! engine, and the figures that the daemon has once a second.
 //!
-//! Nobody looks most of the time, so little is done then: a look leaves its answers and five moments here. Words for the
-//! page are made when it is asked for, a picture is copied at most once a second and camera while somebody watches.
+//! Most of the time no browser shows the page, so a look costs little: its answers and five times are kept. HTML and JSON
+//! are made on request. A thumbnail is made at most once a second and camera while a browser shows the page, else every
+//! half minute, so that the page has a picture at once.
 
+mod camera;
+mod engine;
 mod minute;
-mod recent;
-mod shown;
-mod shrink;
-pub mod telling;
+mod status;
+mod thumbnail;
 
 use std::{
     collections::VecDeque,
@@ -16,58 +17,61 @@ use std::{
     time::Duration,
 };
 
-pub use recent::Batches;
-use recent::Recent;
-use shown::Shown;
+use camera::CameraBoard;
+pub use engine::Batches;
+use engine::EngineBoard;
 use tokio::task::spawn_blocking;
 
 use super::{SnapshotBooks, camera_assignment::CameraAssignment};
-use crate::ops::{page, process::ProcessUse, window::Window};
+use crate::ops::{
+    page::{DaemonStatus, EngineState, StatusSource, Thumbnail},
+    process::ProcessUse,
+    window::PercentileWindow,
+};
 use spotter_core::{
     Answer, CameraId, Clock, Frame, FrameCounters, Mono, Outcome,
     config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
-use spotter_mqtt::{BrokerState, CameraHealth, ConfigReport, Sent, Tally};
+use spotter_mqtt::{BrokerState, CameraHealth, ConfigReport, ConfigState, Sent, Tally};
 
-/// Somebody watches who has asked for the page within this time.
+/// A browser that asked for the page within this time still shows it.
 const WATCHED_FOR: Duration = Duration::from_secs(10);
-/// Looks a second are counted over so many seconds.
+/// Looks per second are a mean over this many seconds.
 const RATE_TICKS: usize = 10;
-/// What the 95th percentile of all messages looks back over.
 const LATENCY_SPAN: Duration = Duration::from_secs(60);
-/// Messages that it remembers.
+/// Messages that the percentile is taken of.
 const LATENCY_VALUES: usize = 8192;
 
-/// What is known for the page. Clones share it; no call waits for more than a lock.
+/// Clones share the state; no call blocks for longer than a lock.
 #[derive(Clone)]
 pub struct Board {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<BoardState>>,
     clock: Arc<dyn Clock>,
 }
 
-struct State {
+struct BoardState {
     started: Mono,
-    watched: Option<Mono>,
-    place: Location,
+    page_asked: Option<Mono>,
+    address: NodeAddress,
     model: String,
-    cameras: Vec<Shown>,
-    engines: Vec<Recent>,
-    totals: Window,
-    config: page::Config,
+    cameras: Vec<CameraBoard>,
+    engines: Vec<EngineBoard>,
+    totals: PercentileWindow,
+    config: ConfigReport,
     facts: Facts,
-    /// Looks that had ended at the last ticks.
+    /// Analysed frames at the last ticks.
     looked: VecDeque<(Mono, u64)>,
 }
 
-/// Where everything is told.
-struct Location {
+/// Node, broker and base topic.
+struct NodeAddress {
     name: String,
     broker: String,
     topics: String,
 }
 
-impl Location {
+impl NodeAddress {
     fn of(config: &Config) -> Self {
         let mqtt = &config.mqtt;
         Self {
@@ -82,26 +86,20 @@ fn model(card: &ModelCard) -> String {
     format!("{} ({})", card.name, card.precision)
 }
 
-/// What the daemon knows once a second.
+/// The figures that the daemon collects once a second.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Health of every camera.
     pub cameras: Vec<(CameraId, CameraHealth)>,
-    /// FrameCounters of every camera.
     pub books: Vec<(CameraId, FrameCounters)>,
-    /// Every engine, and what it is at.
-    pub engines: Vec<(String, page::EngineState)>,
-    /// The connection to the broker.
+    /// By device.
+    pub engines: Vec<(String, EngineState)>,
     pub broker: BrokerState,
-    /// What became of messages.
     pub tally: Tally,
-    /// What became of wanted snapshots.
     pub snapshots: SnapshotBooks,
     /// Hand-over to acknowledgement, 95th percentile.
     pub puback_p95: Option<Duration>,
     /// Events waiting on disk.
     pub spooled: u64,
-    /// What the process costs.
     pub process: ProcessUse,
 }
 
@@ -121,19 +119,19 @@ impl Default for Facts {
     }
 }
 
-/// Notes which engine looks at which camera. What is known of an engine stays.
-fn seat(engines: &mut Vec<Recent>, seats: &CameraAssignment) {
+/// Sets the cameras of each engine; the looks of a known engine are kept.
+fn assign(engines: &mut Vec<EngineBoard>, seats: &CameraAssignment) {
     engines.iter_mut().for_each(|engine| engine.cameras.clear());
     for (camera, device) in seats {
         match engines.iter_mut().find(|engine| engine.device == *device) {
             Some(engine) => engine.cameras.push(camera.clone()),
-            None => engines.push(Recent::new(device, camera)),
+            None => engines.push(EngineBoard::new(device, camera)),
         }
     }
 }
 
 impl Board {
-    /// Nothing was looked at yet. `seats` says which engine looks at which camera.
+    /// `seats` maps each camera to the device of its engine.
     pub fn new(
         config: &Config,
         card: &ModelCard,
@@ -141,16 +139,21 @@ impl Board {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let mut engines = Vec::new();
-        seat(&mut engines, seats);
-        let state = State {
+        assign(&mut engines, seats);
+        let state = BoardState {
             started: clock.now(),
-            watched: None,
-            place: Location::of(config),
+            page_asked: None,
+            address: NodeAddress::of(config),
             model: model(card),
-            cameras: config.cameras.iter().map(Shown::new).collect(),
+            cameras: config.cameras.iter().map(CameraBoard::new).collect(),
             engines,
-            totals: Window::new(LATENCY_SPAN, LATENCY_VALUES),
-            config: page::Config::default(),
+            totals: PercentileWindow::new(LATENCY_SPAN, LATENCY_VALUES),
+            config: ConfigReport {
+                state: ConfigState::Ok,
+                hash: String::new(),
+                at: String::new(),
+                errors: Vec::new(),
+            },
             facts: Facts::default(),
             looked: VecDeque::new(),
         };
@@ -158,21 +161,22 @@ impl Board {
         Self { state, clock }
     }
 
-    /// These are the cameras from now on, as they are now, and this is who looks at which.
+    /// Replaces the cameras and their engines; looks of a camera with the same id are kept.
     pub fn change(&self, cameras: &[CameraConfig], seats: &CameraAssignment) {
         let mut state = self.lock();
         let mut before = std::mem::take(&mut state.cameras);
-        let shown = |camera: &CameraConfig| {
-            let place = before.iter().position(|shown| shown.id == camera.id);
-            let mut shown = place.map_or_else(|| Shown::new(camera), |at| before.swap_remove(at));
-            shown.ask(camera);
-            shown
+        let board = |camera: &CameraConfig| {
+            let index = before.iter().position(|board| board.id == camera.id);
+            let mut board =
+                index.map_or_else(|| CameraBoard::new(camera), |at| before.swap_remove(at));
+            board.set_prompts(camera);
+            board
         };
-        state.cameras = cameras.iter().map(shown).collect();
-        seat(&mut state.engines, seats);
+        state.cameras = cameras.iter().map(board).collect();
+        assign(&mut state.engines, seats);
     }
 
-    /// A look ended; its answers follow.
+    /// A look ended; [`Self::answer`] follows for each of its answers.
     pub fn look(&self, outcome: &Outcome) {
         let Outcome::Answered { frame, answers, .. } = outcome else {
             return;
@@ -182,24 +186,24 @@ impl Board {
         if let Some(engine) = state.engine(&frame.camera) {
             engine.look(&frame.camera, answers.iter().map(|answer| &answer.marks));
         }
-        let watched = state.is_watched(now);
-        let wanted = state
+        let is_watched = state.is_watched(now);
+        let is_wanted = state
             .camera(&frame.camera)
-            .is_some_and(|camera| camera.look(frame, now, watched));
+            .is_some_and(|camera| camera.look(frame, now, is_watched));
         drop(state);
-        if wanted {
-            self.picture(frame.clone());
+        if is_wanted {
+            self.make_thumbnail(frame.clone());
         }
     }
 
-    /// An answer of the look that ended last, with what the prompt's filters let through.
+    /// An answer of the last look, after the prompt's filters.
     pub fn answer(&self, frame: &Frame, answer: &Answer) {
         if let Some(camera) = self.lock().camera(&frame.camera) {
             camera.answer(frame, answer);
         }
     }
 
-    /// A message went out.
+    /// A message was published.
     pub fn sent(&self, sent: &Sent) {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -210,13 +214,9 @@ impl Board {
         }
     }
 
-    /// A configuration was read.
+    /// A configuration was loaded or rejected.
     pub fn configured(&self, report: &ConfigReport) {
-        self.lock().config = page::Config {
-            hash: report.hash.clone(),
-            at: report.at.clone(),
-            errors: report.errors.clone(),
-        };
+        self.lock().config = report.clone();
     }
 
     /// Once a second.
@@ -228,72 +228,72 @@ impl Board {
             state.looked.pop_front();
         }
         state.looked.push_back((now, looked));
-        if !state.is_watched(now) {
-            state.cameras.iter_mut().for_each(Shown::nobody_watches);
-        }
         state.facts = facts;
     }
 
-    /// Every engine with the time that looks have been under way in it since the start.
+    /// By device, the time with a look in progress since the start.
     pub fn busy(&self) -> Vec<(String, Duration)> {
         let state = self.lock();
-        let busy = |engine: &Recent| (engine.device.clone(), engine.busy());
+        let busy = |engine: &EngineBoard| (engine.device.clone(), engine.busy());
         state.engines.iter().map(busy).collect()
     }
 
     /// Images and the steps that encoded them, of all engines since the start.
     pub fn batches(&self) -> Batches {
         let state = self.lock();
-        let all = state.engines.iter().map(Recent::batches);
+        let all = state.engines.iter().map(EngineBoard::batches);
         all.fold(Batches::default(), Batches::and)
     }
 
-    /// Copies the picture on a thread of its own: looks do not wait for it, and the decoder has its frame back in a moment.
-    fn picture(&self, frame: Frame) {
+    /// On a blocking thread: looks do not wait for it, and the decoder gets its frame back after some milliseconds.
+    fn make_thumbnail(&self, frame: Frame) {
         let board = self.clone();
         spawn_blocking(move || {
-            let still = shrink::still(&frame);
+            let thumbnail = thumbnail::thumbnail(&frame);
             let camera = frame.camera.clone();
             drop(frame);
             if let Some(camera) = board.lock().camera(&camera) {
-                camera.pictured(still);
+                camera.set_thumbnail(thumbnail);
             }
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // What a thread that panicked left is still the best there is.
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
+        // A thread that panicked may have left a look half written, which only the page shows.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl page::Scene for Board {
-    fn view(&self, people: bool) -> page::View {
+impl StatusSource for Board {
+    fn status(&self, people: bool) -> DaemonStatus {
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let mut state = self.lock();
         if people {
-            state.watched = Some(now);
+            state.page_asked = Some(now);
         }
-        state.view(now, wall)
+        state.status(now, wall)
     }
 
-    fn still(&self, camera: &str) -> Option<Arc<page::Still>> {
+    fn thumbnail(&self, camera: &str) -> Option<Arc<Thumbnail>> {
         let state = self.lock();
         let mut cameras = state.cameras.iter();
-        cameras.find(|shown| shown.id.as_str() == camera)?.still()
+        cameras
+            .find(|board| board.id.as_str() == camera)?
+            .thumbnail()
     }
 }
 
-impl State {
+impl BoardState {
     fn is_watched(&self, now: Mono) -> bool {
-        self.watched.is_some_and(|at| now.since(at) < WATCHED_FOR)
+        self.page_asked
+            .is_some_and(|at| now.since(at) < WATCHED_FOR)
     }
 
-    fn camera(&mut self, id: &CameraId) -> Option<&mut Shown> {
+    fn camera(&mut self, id: &CameraId) -> Option<&mut CameraBoard> {
         self.cameras.iter_mut().find(|camera| camera.id == *id)
     }
 
-    fn engine(&mut self, camera: &CameraId) -> Option<&mut Recent> {
+    fn engine(&mut self, camera: &CameraId) -> Option<&mut EngineBoard> {
         let mut engines = self.engines.iter_mut();
         engines.find(|engine| engine.cameras.contains(camera))
     }

@@ -1,13 +1,13 @@
-//! Drawing on a picture: outlines around what was found, and words beside them.
+//! Drawing on a picture: outlines around objects, and words beside them.
 //!
-//! Belongs here: lines, colours, letters. Does not belong here: files and formats, and what is worth drawing.
+//! Belongs here: lines, colours, letters. Does not belong here: files and formats, and the choice of objects.
 
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, RasterizedChar, get_raster};
 use tiny_skia::{Color, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform};
 
 use spotter_core::Location;
 
-/// Colours of successive objects, told apart also by people who see red and green alike (Okabe and Ito).
+/// Colours of successive objects, distinguishable with red-green colour blindness (Okabe and Ito).
 const COLOURS: [(u8, u8, u8); 6] = [
     (230, 159, 0),
     (86, 180, 233),
@@ -16,10 +16,10 @@ const COLOURS: [(u8, u8, u8); 6] = [
     (213, 94, 0),
     (204, 121, 167),
 ];
-/// Pixels from line to line; letters stand on a plate of this height.
+/// Letters on a dark plate of the same height.
 const LETTERS: RasterHeight = RasterHeight::Size20;
 const PLATE_PX: u32 = 20;
-/// Stands for letters that the font does not have.
+/// Replaces letters that the font does not have.
 const UNKNOWN: char = '\u{fffd}';
 
 /// A picture that is drawn on.
@@ -30,7 +30,7 @@ pub struct Canvas {
 
 impl Canvas {
     /// With the packed `rgb` of a picture on it. `None` when it has no pixels or more than can be drawn on.
-    pub fn new(rgb: &[u8], (width, height): (usize, usize)) -> Option<Self> {
+    pub fn new(rgb: &[u8], width: usize, height: usize) -> Option<Self> {
         let size = u32::try_from(width).ok().zip(u32::try_from(height).ok());
         let mut pixels = size.and_then(|(width, height)| Pixmap::new(width, height))?;
         for (to, from) in pixels.pixels_mut().iter_mut().zip(rgb.chunks_exact(3)) {
@@ -42,7 +42,7 @@ impl Canvas {
         })
     }
 
-    /// StageTimes a place in the colour of the `index`-th thing: a box with its outline, a point with a ring around it.
+    /// Marks a place in the colour of the `index`-th object: a box with its outline, a point with a ring around it.
     pub fn mark(&mut self, index: usize, place: Location) {
         let (w, h) = (self.pixels.width() as f32, self.pixels.height() as f32);
         let path = match place {
@@ -60,7 +60,7 @@ impl Canvas {
         }
     }
 
-    /// Writes one line of words above the place, or inside of it where there is no room above. What does not fit into the
+    /// Writes one line of words above the place, or inside of it where there is no space above. Text that leaves the
     /// picture is cut off.
     pub fn label(&mut self, index: usize, place: Location, words: &str) {
         let letters: Vec<RasterizedChar> = words

@@ -1,4 +1,4 @@
-//! One readable line for each detection, for people who watch a terminal.
+//! One readable line for each detection, for a terminal.
 
 use std::{
     fmt::{self, Write as _},
@@ -8,12 +8,12 @@ use std::{
 use spotter_core::{AnswerBody, WallTime};
 use spotter_mqtt::Sent;
 
-/// Prints detections as they leave.
+/// Prints detections when they are published.
 #[derive(Clone, Copy, Debug)]
 pub struct Console;
 
 impl Console {
-    /// Explains the columns.
+    /// The heading of the columns.
     pub fn title(self) {
         say(
             "time (UTC)    camera   prompt      found                                           latency   topic",
@@ -26,7 +26,7 @@ impl Console {
     }
 }
 
-/// A terminal that is gone is no reason to stop watching, so an error is nobody's business.
+/// A closed terminal does not stop the daemon, so an error is ignored.
 pub fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }

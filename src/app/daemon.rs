@@ -38,11 +38,11 @@ use super::{
     node_reporter::{NodeReporter, node_info},
     pictures::Pictures,
     remember_secrets,
-    report::Report,
+    report::RunReport,
 };
 use crate::ops::{
     notify,
-    shutdown::{Signals, Wish},
+    shutdown::{OperatorSignal, Signals},
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
@@ -93,7 +93,7 @@ struct ProcessContext {
 }
 
 /// Runs until a signal, the time limit, or a failure that only a restart of the process can repair.
-pub async fn run(start: Start) -> anyhow::Result<Report> {
+pub async fn run(start: Start) -> anyhow::Result<RunReport> {
     let open_engines: Arc<OpenEngines> = Arc::new(|plan| Box::pin(plan.open()));
     run_with(start, Arc::new(SystemClock::new()), open_engines).await
 }
@@ -102,7 +102,7 @@ async fn run_with(
     start: Start,
     clock: Arc<dyn Clock>,
     open_engines: Arc<OpenEngines>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<RunReport> {
     let mut signals = Signals::listen().context("cannot install signal handlers")?;
     let mut limit = pin!(time_limit(start.seconds));
     let context = ProcessContext {
@@ -121,8 +121,8 @@ async fn run_with(
         let starting = start_or_return_to_previous(loaded.config, previous, &context);
         let mut daemon = tokio::select! {
             daemon = notify::alive_while(START_LIMIT, starting) => daemon?,
-            _ = signals.next_stop() => return Ok(Report::default()),
-            () = &mut limit => return Ok(Report::default()),
+            _ = signals.next_stop() => return Ok(RunReport::default()),
+            () = &mut limit => return Ok(RunReport::default()),
         };
         let end = tokio::select! {
             end = daemon.run(&mut signals) => end,
@@ -356,11 +356,11 @@ impl Daemon {
                     None
                 }
                 wish = signals.next() => match wish {
-                    Wish::Reload => {
+                    OperatorSignal::Reload => {
                         let reload = self.read_file().await;
                         self.carry_out(reload).await
                     }
-                    Wish::Stop | Wish::StopNow => return Ok(RunEnd::Stop),
+                    OperatorSignal::Stop | OperatorSignal::StopNow => return Ok(RunEnd::Stop),
                 },
             };
             if let Some(loaded) = restart {
@@ -570,7 +570,7 @@ impl Daemon {
 
     /// Stops from left to right: no more frames, the last answers, the last messages. A second signal to stop cuts it short.
     /// Before a restart, an engine that is being opened has to leave its device.
-    async fn stop(mut self, signals: &mut Signals, is_restart: bool) -> Report {
+    async fn stop(mut self, signals: &mut Signals, is_restart: bool) -> RunReport {
         tokio::select! {
             () = self.stop_stages(is_restart) => {}
             () = signals.stop_now() => tracing::warn!("stopped at once by a second signal; camera sessions stay open and the last messages are lost"),

@@ -1,4 +1,4 @@
-//! `spotter demo`: everything on this machine. The drawn street is an RTSP camera, mosquitto the broker.
+//! `spotter demo`: a drawn street as RTSP camera, mosquitto as broker, the daemon and a console, all on this machine.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -25,18 +25,15 @@ const STREET_SIZE: (u32, u32) = (640, 360);
 /// Bit rate of the drawn street.
 const STREET_KBIT_PER_S: u32 = 1000;
 
-/// What the command was asked for.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// The configuration.
     pub config: PathBuf,
-    /// Which street.
+    /// Of the drawn street.
     pub seed: u64,
-    /// Draw the street of so many seconds later, or with a negative number earlier, than now.
+    /// Seconds by which the street is ahead of now; may be negative.
     pub ahead_s: i64,
-    /// Stop by itself after so long; `None` = at a signal.
+    /// Stop after this time; `None` = at a signal.
     pub seconds: Option<u64>,
-    /// Log more.
     pub verbose: u8,
 }
 
@@ -83,7 +80,7 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where a browser on this machine finds what listens there.
+/// The URL for a browser on this machine.
 fn page_url(listen: SocketAddr) -> String {
     let mut address = listen;
     if listen.ip().is_unspecified() {
@@ -95,10 +92,10 @@ fn page_url(listen: SocketAddr) -> String {
     format!("http://{address}/")
 }
 
-/// Serves the drawn street where the first RTSP camera of the configuration looks for it.
+/// Serves the drawn street at the URL of the first RTSP camera of the configuration.
 fn start_street(
     config: &Config,
-    asked: &DemoOptions,
+    demo: &DemoOptions,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<rtsp::RtspStreet> {
     let urls = config
@@ -111,14 +108,16 @@ fn start_street(
     let url = urls
         .into_iter()
         .next()
-        .context("the demo's configuration has no rtsp camera")?;
+        .context("the configuration has no RTSP camera; add one with a URL like rtsp://127.0.0.1:8554/street")?;
     let url = url::Url::parse(url).with_context(|| format!("camera URL {url}"))?;
     let host = url.host_str().unwrap_or_default();
     if !matches!(host, "127.0.0.1" | "localhost") {
-        bail!("the demo serves its camera on 127.0.0.1, the configuration looks for it at {host}");
+        bail!(
+            "the demo serves its camera on 127.0.0.1, but the configuration has {host}; set the host of the camera URL to 127.0.0.1"
+        );
     }
-    let street = Street::new(asked.seed);
-    let ahead_ns = asked.ahead_s.saturating_mul(1_000_000_000);
+    let street = Street::new(demo.seed);
+    let ahead_ns = demo.ahead_s.saturating_mul(1_000_000_000);
     let (width, height) = STREET_SIZE;
     let options = rtsp::StreetOptions {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, url.port().unwrap_or(554))),
@@ -143,7 +142,7 @@ mod tests {
     use super::page_url;
 
     #[test]
-    fn the_page_s_address_is_one_that_a_browser_here_can_open() {
+    fn page_url_is_reachable_from_a_local_browser() {
         for (listen, url) in [
             ("127.0.0.1:9464", "http://127.0.0.1:9464/"),
             ("0.0.0.0:80", "http://127.0.0.1:80/"),

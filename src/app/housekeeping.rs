@@ -15,14 +15,14 @@ use super::{
     engine_supervisor::EngineSupervisor,
     latency_budget::{BudgetChange, LatencyBudget},
     metrics_update,
-    report::Report,
+    report::RunReport,
 };
 use crate::ops::{
     metrics::Metrics,
     notify::{self, Vitality, Watchdog},
-    page::{EngineState, Health},
+    page::{DaemonHealth, EngineState},
     process::{ProcessMeter, ProcessUse},
-    window::Window,
+    window::PercentileWindow,
 };
 use spotter_core::{CameraId, Clock, FrameCounters, Mono};
 use spotter_engine::gauge::Gauge;
@@ -55,7 +55,7 @@ pub struct Housekeeping {
     process_use: ProcessUse,
     board: Board,
     metrics: Arc<Metrics>,
-    health: watch::Sender<Health>,
+    health: watch::Sender<DaemonHealth>,
     page: Page,
     engine_watchdog: Watchdog,
     systemd_watchdog: Option<SystemdWatchdog>,
@@ -76,16 +76,16 @@ pub struct TickInput<'a> {
 /// Latencies of published detections, in milliseconds.
 struct LatencyWindows {
     /// Receive to publish.
-    total: Window,
+    total: PercentileWindow,
     /// Capture to publish, of cameras whose clock is known.
-    end_to_end: Window,
+    end_to_end: PercentileWindow,
 }
 
 impl LatencyWindows {
     fn new(span: Duration) -> Self {
         Self {
-            total: Window::new(span, WINDOW_VALUES),
-            end_to_end: Window::new(span, WINDOW_VALUES),
+            total: PercentileWindow::new(span, WINDOW_VALUES),
+            end_to_end: PercentileWindow::new(span, WINDOW_VALUES),
         }
     }
 
@@ -160,7 +160,7 @@ impl Housekeeping {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let metrics = Arc::new(Metrics::new());
-        let (health, receiver) = watch::channel(Health::default());
+        let (health, receiver) = watch::channel(DaemonHealth::default());
         let scene = Arc::new(board.clone());
         let page = Page::open(bound, Arc::clone(&metrics), receiver, scene);
         let now = clock.now();
@@ -246,7 +246,7 @@ impl Housekeeping {
         } = input;
         let broker = publisher.state().borrow().clone();
         let of_broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
-        self.health.send_replace(Health {
+        self.health.send_replace(DaemonHealth {
             ready: true,
             troubles: cameras
                 .troubles()
@@ -372,11 +372,15 @@ impl Housekeeping {
     }
 
     /// Closes the status page, so that its address is free, and returns the figures of the whole run.
-    pub async fn end(mut self, books: Vec<(CameraId, FrameCounters)>, messages: Tally) -> Report {
+    pub async fn end(
+        mut self,
+        books: Vec<(CameraId, FrameCounters)>,
+        messages: Tally,
+    ) -> RunReport {
         self.page.close().await;
         let now = self.clock.now();
         let LatencyWindows { total, end_to_end } = &mut self.whole_run;
-        Report {
+        RunReport {
             books,
             messages,
             total_ms: total.percentiles(now, [0.5, 0.95]),

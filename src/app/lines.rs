@@ -1,7 +1,7 @@
-//! Messages as lines of JSON on standard output, for programs such as Vector and Fluent Bit (contract section 9).
+//! Messages as lines of JSON on standard output, for programs such as Vector and Fluent Bit (`docs/mqtt.md`).
 //!
-//! A pipe blocks when its reader is slow, so a thread of its own writes and nobody waits for it. The channel to it keeps the
-//! newest lines and counts the others; their number stands where they would have stood.
+//! A pipe blocks when its reader is slow, so a thread of its own writes and nothing else blocks. The channel to it keeps the
+//! newest lines and counts the dropped ones; a line `{"lost":n}` replaces them.
 
 use std::{
     convert::Infallible,
@@ -19,19 +19,18 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use spotter_mqtt::Line;
 
-/// Prints what is published. Clones share the count of what is lost.
+/// Prints published messages. Clones share the count of lost lines.
 #[derive(Clone, Debug)]
 pub struct Lines {
     lost: Arc<AtomicU64>,
-    /// Dropped by the last that prints.
+    /// [`Printed`] waits until the last clone drops it.
     _printing: mpsc::Sender<Infallible>,
 }
 
-/// The end of all printing, to be waited for.
+/// Waits for the end of all printing.
 pub struct Printed(mpsc::Receiver<Infallible>);
 
 impl Lines {
-    /// Nothing is printed yet.
     pub fn new() -> (Self, Printed) {
         let (printing, printed) = mpsc::channel();
         let lines = Self {
@@ -41,7 +40,7 @@ impl Lines {
         (lines, Printed(printed))
     }
 
-    /// Prints these until their sender is gone or nobody reads our output any more. Does not block.
+    /// Prints on a thread until the sender is dropped or standard output is closed. Does not block.
     pub fn print(&self, lines: Receiver<Line>) {
         self.print_to(lines, io::stdout());
     }
@@ -50,15 +49,18 @@ impl Lines {
         let own = self.clone();
         let print = move || own.write(lines, out);
         if let Err(error) = thread::Builder::new().name("lines".into()).spawn(print) {
-            tracing::error!("no thread to print lines in: {error}");
+            tracing::error!(
+                "cannot start the thread that prints messages; none are printed: {error}"
+            );
         }
     }
 
-    /// The whole of a thread.
     fn write(self, lines: Receiver<Line>, mut out: impl Write) {
         if let Err(error) = write(lines, &mut out, &self.lost) {
-            // No reason to stop watching.
-            tracing::warn!("standard output takes no more lines: {error}");
+            // The cameras are watched on.
+            tracing::warn!(
+                "cannot write to standard output; messages are no longer printed: {error}"
+            );
         }
     }
 
@@ -69,16 +71,18 @@ impl Lines {
 }
 
 impl Printed {
-    /// Waits until the last line is printed, which it is once every publisher and every [`Lines`] is gone. Blocks, but not for
-    /// a reader that takes longer than `limit`.
+    /// Waits until the last line is printed: every publisher and every [`Lines`] must be dropped before. Blocks for
+    /// `limit` at most.
     pub fn wait(self, limit: Duration) {
         if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(limit) {
-            tracing::warn!("nobody read the last lines on standard output in time");
+            tracing::warn!(
+                "standard output was not read in time; the last messages were not printed"
+            );
         }
     }
 }
 
-/// Blocks while there is nothing to print, or nobody reads.
+/// Blocks until the sender is dropped or writing fails.
 fn write(mut lines: Receiver<Line>, out: &mut impl Write, lost: &AtomicU64) -> io::Result<()> {
     loop {
         match lines.blocking_recv() {
@@ -86,7 +90,7 @@ fn write(mut lines: Receiver<Line>, out: &mut impl Write, lost: &AtomicU64) -> i
             Err(RecvError::Lagged(more)) => {
                 if lost.fetch_add(more, Ordering::Relaxed) == 0 {
                     tracing::warn!(
-                        "standard output is read too slowly: lines are lost, and counted"
+                        "standard output is read too slowly; messages are dropped there and counted"
                     );
                 }
                 writeln!(out, "{{\"lost\":{more}}}")?;
@@ -107,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_costs_the_oldest_lines_and_hears_how_many() {
+    fn slow_reader_loses_the_oldest_lines_and_gets_their_count() {
         let (sender, receiver) = broadcast::channel(4);
         for n in 0..10 {
             sender.send(line(n)).unwrap();
@@ -137,15 +141,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_goes_away_ends_the_printing() {
+    fn closed_reader_ends_printing() {
         let (sender, receiver) = broadcast::channel(4);
         sender.send(line(0)).unwrap();
         let ended = write(receiver, &mut Closed, &AtomicU64::new(0));
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-        assert_eq!(sender.receiver_count(), 0, "nobody listens any more");
+        assert_eq!(sender.receiver_count(), 0, "the receiver is dropped");
     }
 
-    /// A full pipe, until somebody takes a piece out of it.
+    /// A full pipe that blocks until a piece is read.
     struct Full(mpsc::SyncSender<Vec<u8>>);
 
     impl Write for Full {
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_waits_for_the_last_line_and_for_a_reader_that_stopped_no_longer_than_it_may() {
+    fn end_waits_for_the_last_line_up_to_its_limit() {
         let (sender, receiver) = broadcast::channel(4);
         let (pipe, reader) = mpsc::sync_channel(0);
         let (lines, Printed(printed)) = Lines::new();

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    board::{Facts, telling::dropped},
-    camera_supervisor::CameraSupervisor,
-    engine_supervisor::EngineSupervisor,
+    board::Facts, camera_supervisor::CameraSupervisor, engine_supervisor::EngineSupervisor,
 };
-use crate::ops::metrics::{Metrics, OfStage};
+use crate::ops::metrics::{Metrics, StageLabel};
 use spotter_mqtt::{Latency, STAGES};
 
 /// A detection was handed to the MQTT client.
@@ -17,7 +15,7 @@ pub fn sent(metrics: &Metrics, latency: &Latency) {
         .total_seconds
         .observe(seconds(latency.total_tenth_ms));
     for (stage, tenth_ms) in STAGES.iter().zip(latency.stages_tenth_ms) {
-        let stage = metrics.stage_seconds.get_or_create(&OfStage { stage });
+        let stage = metrics.stage_seconds.get_or_create(&StageLabel { stage });
         stage.observe(seconds(tenth_ms));
     }
 }
@@ -43,7 +41,7 @@ pub fn facts(metrics: &Metrics, facts: &Facts) {
     for (camera, books) in &facts.books {
         metrics.set_books(camera, books);
     }
-    metrics.set_messages(facts.tally.streams_sent, &dropped(&facts.tally));
+    metrics.set_messages(facts.tally.streams_sent, &facts.tally.drops());
     metrics.set_inbound(facts.tally.inbound_dropped, facts.tally.inbound_retained);
     metrics.set_snapshots(&facts.snapshots.by_outcome());
     metrics

@@ -93,7 +93,7 @@ fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
         true => Cow::Borrowed(whole),
         false => Cow::Owned(imageops::thumbnail(whole, width, height)),
     };
-    let mut canvas = Canvas::new(&scaled, (width as usize, height as usize))?;
+    let mut canvas = Canvas::new(&scaled, width as usize, height as usize)?;
     for (index, mark) in marks.iter().enumerate() {
         canvas.mark(index, mark.place);
     }

@@ -1,4 +1,4 @@
-//! The arguments of every command. What `--help` shows is written here.
+//! The arguments of every command. Their doc comments are the text of `--help`.
 
 use std::path::PathBuf;
 
@@ -10,35 +10,36 @@ use spotter_core::{
     config::{self, ModelSource},
 };
 
-/// Watches cameras with a vision-language model and tells over MQTT what it sees.
+/// Watches cameras with a vision-language model and publishes detections over MQTT.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, max_term_width = 100)]
-pub struct Arguments {
+pub struct CliArguments {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Watch the cameras of a configuration until stopped (what the systemd service runs)
+pub enum CliCommand {
+    /// Watch the cameras of a configuration until stopped (the systemd service runs this)
     Run(RunArgs),
-    /// Test a configuration without starting anything
+    /// Check a configuration without starting anything
     Check(CheckArgs),
-    /// Show it all on this machine: a drawn street as camera, a broker, detections on the terminal
+    /// Try Spotter on this machine: a drawn street as camera, a broker, detections on the terminal
     Demo(DemoArgs),
-    /// Find things in a picture: boxes
+    /// Measure how many cameras this machine can watch
+    Bench(BenchArgs),
+    /// Find objects in a picture: boxes
     Detect(AskArgs),
-    /// Find things in a picture: one point each
+    /// Find objects in a picture: one point each
     Point(AskArgs),
     /// Ask a question about a picture
     Query(QueryArgs),
     /// Describe a picture
     Caption(CaptionArgs),
-    /// An engine in a process of its own; only `run` and `demo` start it
+    /// An engine in a separate process; started by `run` and `demo`
     #[command(hide = true)]
-    Engine(EngineArgs),
+    Engine(EngineProcessArgs),
 }
 
 /// `spotter run`
@@ -47,7 +48,7 @@ pub struct RunArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Print each JSON message that goes to the broker as a line {"topic":…,"payload":…}; the log is on stderr
+    /// Print each published JSON message as a line {"topic":…,"payload":…}; the log is on stderr
     #[arg(long)]
     pub json: bool,
     /// Log more (twice: everything); RUST_LOG overrides
@@ -57,7 +58,7 @@ pub struct RunArgs {
 
 /// `spotter engine`
 #[derive(Debug, Args)]
-pub struct EngineArgs {
+pub struct EngineProcessArgs {
     /// Log more (twice: everything); RUST_LOG overrides
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -69,7 +70,7 @@ pub struct CheckArgs {
     /// The configuration file
     #[arg(value_name = "FILE")]
     pub config: PathBuf,
-    /// Also connect to every camera and to the broker, and report codec, size, fps, key-frame distance, clock offset
+    /// Also connect to every camera and to the broker; print codec, size, fps, keyframe interval, clock offset
     #[arg(long)]
     pub probe: bool,
 }
@@ -80,14 +81,14 @@ pub struct DemoArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = "configs/demo.toml")]
     pub config: PathBuf,
-    /// Stop by itself after so many seconds (0 = at Ctrl-C)
+    /// Stop after this many seconds (0 = run until Ctrl-C)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seconds: u64,
-    /// Which street is drawn
+    /// Seed of the drawn street
     #[arg(long, value_name = "N", default_value_t = 7)]
     pub seed: u64,
-    /// Draw the street as it will be so many seconds from now (negative: as it was). Its traffic, light and weather
-    /// follow from the seed and the time, so this repeats a moment
+    /// Draw the street this many seconds ahead of now (negative: in the past). Traffic, light and weather depend on
+    /// seed and time alone, so this repeats a moment
     #[arg(
         long,
         value_name = "N",
@@ -112,28 +113,26 @@ impl From<DemoArgs> for DemoOptions {
     }
 }
 
-/// Which model answers.
 #[derive(Clone, Debug, Args)]
 pub struct ModelArgs {
     /// A model directory (config.json, model.safetensors, tokenizer.json); the embedded demonstration model when absent
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// What it runs on; auto takes the GPU when it works
+    /// Device; auto uses the GPU if it works, else the CPU
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceChoice,
-    /// Arithmetic on a GPU; fp8 is faster from compute capability 8.9 on (Ada, Hopper) and a little less exact
+    /// Arithmetic on a GPU; fp8 is faster on compute capability 8.9 or later (Ada, Hopper) and slightly less accurate
     #[arg(long, value_enum, default_value = "bf16")]
     pub precision: PrecisionChoice,
 }
 
-/// Devices on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum DeviceChoice {
-    /// The GPU when it works, else the CPU
+    /// The GPU if it works, else the CPU
     Auto,
     /// The CPU
     Cpu,
-    /// The GPU or nothing
+    /// The GPU; fail without one
     Cuda,
 }
 
@@ -147,12 +146,11 @@ impl From<DeviceChoice> for config::DeviceChoice {
     }
 }
 
-/// Arithmetic on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum PrecisionChoice {
     /// bfloat16
     Bf16,
-    /// 8 bits in products of many rows
+    /// 8-bit floating point in large matrix products
     Fp8,
 }
 
@@ -177,13 +175,59 @@ impl ModelArgs {
     }
 }
 
+/// `spotter bench`
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Looks per second at each camera
+    #[arg(long, value_name = "HZ", default_value_t = 1.0, value_parser = positive)]
+    pub rate: f64,
+    /// Prompts per look
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub prompts: u16,
+    /// Size of the frames; multiples of 8 pixels
+    #[arg(long, value_name = "WxH", default_value = "1280x720", value_parser = frame_size)]
+    pub size: (u32, u32),
+    /// Frames per second that a camera sends
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=60))]
+    pub fps: u16,
+    /// How long the engine is measured under load
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("must be a number greater than 0, like 2 or 0.5".into()),
+    }
+}
+
+/// `1280x720`; the encoder of the recorded stream needs multiples of 8.
+fn frame_size(text: &str) -> Result<(u32, u32), String> {
+    let side = |side: &str| {
+        side.parse::<u32>()
+            .ok()
+            .filter(|px| (64..=8192).contains(px) && px % 8 == 0)
+    };
+    text.split_once('x')
+        .and_then(|(width, height)| side(width).zip(side(height)))
+        .ok_or_else(|| {
+            "must be WIDTHxHEIGHT, like 1280x720, both multiples of 8 from 64 to 8192".into()
+        })
+}
+
 /// `spotter query`
 #[derive(Debug, Args)]
 pub struct QueryArgs {
     /// The question and the picture
     #[command(flatten)]
     pub ask: AskArgs,
-    /// A text that the answer may be; give two or more, and it is one of them
+    /// An allowed answer; give two or more, and the answer is one of them
     #[arg(long = "choice", value_name = "TEXT")]
     pub choices: Vec<String>,
 }
@@ -191,7 +235,7 @@ pub struct QueryArgs {
 /// `spotter detect|point`, and most of `spotter query`
 #[derive(Debug, Args)]
 pub struct AskArgs {
-    /// A picture (PNG, JPEG) or a video; of a video the first frame is taken
+    /// A picture (PNG, JPEG) or a video, of which the first frame is used
     #[arg(value_name = "IMAGE-OR-VIDEO")]
     pub media: PathBuf,
     /// What to look for, or the question
@@ -199,10 +243,9 @@ pub struct AskArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Write the picture with what was found drawn into it
+    /// Write the picture with the found objects drawn into it
     #[arg(long, value_name = "PNG")]
     pub draw: Option<PathBuf>,
-    /// Which model
     #[command(flatten)]
     pub model: ModelArgs,
 }
@@ -210,7 +253,7 @@ pub struct AskArgs {
 /// `spotter caption`
 #[derive(Debug, Args)]
 pub struct CaptionArgs {
-    /// A picture (PNG, JPEG) or a video; of a video the first frame is taken
+    /// A picture (PNG, JPEG) or a video, of which the first frame is used
     #[arg(value_name = "IMAGE-OR-VIDEO")]
     pub media: PathBuf,
     /// How long the caption may be
@@ -219,19 +262,17 @@ pub struct CaptionArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Which model
     #[command(flatten)]
     pub model: ModelArgs,
 }
 
-/// Caption lengths on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Length {
     /// A few words
     Short,
     /// A sentence
     Normal,
-    /// All that is known
+    /// Several sentences
     Long,
 }
 
@@ -251,6 +292,6 @@ mod tests {
 
     #[test]
     fn arguments_are_consistent() {
-        super::Arguments::command().debug_assert();
+        super::CliArguments::command().debug_assert();
     }
 }

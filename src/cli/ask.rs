@@ -68,11 +68,11 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
         return Ok(Vec::new());
     }
     config::choices(given).map_err(|wrong| {
-        let said = wrong.into_iter().map(|wrong| match wrong.index {
+        let messages = wrong.into_iter().map(|wrong| match wrong.index {
             Some(index) => format!("--choice {:?}: {}", given[index], wrong.text),
             None => format!("--choice: {}", wrong.text),
         });
-        anyhow::Error::msg(said.collect::<Vec<_>>().join("; "))
+        anyhow::Error::msg(messages.collect::<Vec<_>>().join("; "))
     })
 }
 
@@ -95,7 +95,7 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads the model and has it answer; `found` gets every object as soon as it is known. Blocks for all of it.
+/// Loads the model and answers; `found` gets every object as soon as it is decoded. Blocks for all of it.
 fn answer(
     settings: config::ModelConfig,
     picture: &Picture,
@@ -119,13 +119,12 @@ fn answer(
 fn answered(outcome: Outcome) -> anyhow::Result<Answer> {
     match outcome {
         Outcome::Answered { mut answers, .. } => answers.pop().context("the engine gave no answer"),
-        Outcome::Late(_) => bail!("the engine took the look for a late one"),
+        Outcome::Late(_) => bail!("the engine dropped the look as late; this is a bug"),
         Outcome::Failed(_, reason) => bail!(reason),
     }
 }
 
-/// One line for each thing found, at once; pixels beside shares, because both are asked for. `before` of them were shown
-/// already.
+/// One line for each object, in shares of the picture and in pixels. `before` objects are printed already.
 fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<()> {
     let (width, height) = (picture.width() as f64, picture.height() as f64);
     match found {
@@ -166,7 +165,7 @@ fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<
     Ok(())
 }
 
-/// The answer as JSON, or what is left to say for people when its objects have been shown.
+/// The answer as JSON, or for people its text or count; its objects are printed already.
 fn print(answer: &Answer, picture: &Picture, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         return Ok(say(to_json(answer))?);

@@ -1,4 +1,4 @@
-//! `spotter check`: is this configuration right, and with `--probe`, do its cameras and broker answer?
+//! `spotter check`: validates a configuration; with `--probe`, connects to its cameras and broker.
 
 use std::{net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use anyhow::bail;
 use super::{
     args::CheckArgs,
     out::{remark, say},
-    truth::Truth,
+    timecode_check::TimecodeCheck,
 };
 use crate::app;
 use spotter_cameras::ingest::{self, FrameSink, ProbeReport};
@@ -20,7 +20,7 @@ use spotter_mqtt::discovery::collisions;
 /// Time for the broker to accept a connection.
 const BROKER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Prints every problem with its place, then one line of what was found. Fails when there is an error.
+/// Prints warnings, then one line about the configuration. Fails with all its errors.
 pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let loaded = config::check(&args.config, &Environment::process())?;
     for warning in &loaded.warnings {
@@ -58,7 +58,7 @@ fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Connects to everything, one camera after the other, and says what is there.
+/// Connects to every camera, one after the other, and to the broker, and prints what it finds.
 fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -71,15 +71,15 @@ fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
             "camera {}: connecting (up to half a minute)",
             camera.id
         ));
-        let truth = Arc::<Truth>::default();
+        let timecode = Arc::<TimecodeCheck>::default();
         let sink: FrameSink = {
-            let truth = Arc::clone(&truth);
-            Arc::new(move |frame| truth.add(&frame))
+            let timecode = Arc::clone(&timecode);
+            Arc::new(move |frame| timecode.add(&frame))
         };
         match runtime.block_on(ingest::probe(camera, Arc::clone(&clock), sink)) {
             Ok(report) => {
                 say(described(camera, &report))?;
-                if let Some(line) = truth.line(camera) {
+                if let Some(line) = timecode.line(camera) {
                     say(line)?;
                 }
             }
@@ -96,18 +96,14 @@ fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
     }
     let (host, port) = (&config.mqtt.host, config.mqtt.port);
     match reach(host, port) {
-        Ok(()) => say(format_args!("broker {host}:{port}: answers"))?,
+        Ok(()) => say(format_args!("broker {host}:{port}: accepts connections"))?,
         Err(reason) => {
             failed += 1;
             say(format_args!("broker {host}:{port}: {reason}"))?;
         }
     }
     if failed > 0 {
-        bail!(
-            "{}: {} did not answer",
-            path.display(),
-            counted(failed, "part")
-        );
+        bail!("{}: {} failed", path.display(), counted(failed, "probe"));
     }
     Ok(())
 }
@@ -115,12 +111,12 @@ fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
 fn reach(host: &str, port: u16) -> Result<(), String> {
     let addresses = (host, port)
         .to_socket_addrs()
-        .map_err(|e| format!("the name is not known: {e}"))?;
-    let mut last = "the name has no address".to_owned();
+        .map_err(|e| format!("cannot resolve the host name: {e}"))?;
+    let mut last = "the host name has no address".to_owned();
     for address in addresses {
         match std::net::TcpStream::connect_timeout(&address, BROKER_LIMIT) {
             Ok(_) => return Ok(()),
-            Err(e) => last = format!("no connection: {e}"),
+            Err(e) => last = format!("cannot connect: {e}"),
         }
     }
     Err(last)
@@ -140,7 +136,7 @@ fn described(camera: &CameraConfig, report: &ProbeReport) -> String {
         (None, _) => "unknown (no sender reports)".to_owned(),
     };
     let mut text = format!(
-        "camera {}: {} {size}, {} measured ({} declared), a key frame every {}, {}, decoder {}, clock offset {clock}, \
+        "camera {}: {} {size}, {} measured ({} declared), keyframe interval {}, {}, decoder {}, clock offset {clock}, \
          first frame after {} ms",
         camera.id,
         stream.codec.unwrap_or("unknown codec"),

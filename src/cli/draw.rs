@@ -10,8 +10,11 @@ use spotter_engine::model;
 
 /// Writes `picture` with the boxes or points of `answer` as a PNG file.
 pub fn write(path: &Path, picture: &Picture, answer: &AnswerBody) -> anyhow::Result<()> {
-    let size = (picture.width(), picture.height());
-    let canvas = Canvas::new(&model::rgb_from_picture(picture), size);
+    let canvas = Canvas::new(
+        &model::rgb_from_picture(picture),
+        picture.width(),
+        picture.height(),
+    );
     let mut canvas = canvas.context("the picture is too large to draw on")?;
     let places: Vec<Location> = match answer {
         AnswerBody::Boxes(found) => found.iter().map(|f| Location::Box(f.place)).collect(),
@@ -24,8 +27,8 @@ pub fn write(path: &Path, picture: &Picture, answer: &AnswerBody) -> anyhow::Res
     image::save_buffer_with_format(
         path,
         &canvas.into_rgb(),
-        size.0 as u32,
-        size.1 as u32,
+        picture.width() as u32,
+        picture.height() as u32,
         image::ColorType::Rgb8,
         image::ImageFormat::Png,
     )?;

@@ -1,50 +1,52 @@
-//! The command line: what each command takes, and which part of the program runs it.
+//! The command line: arguments of each command, and which part of the program runs it.
 //!
 //! Belongs here: arguments, exit codes, text for a person at a terminal. Not here: how anything is done.
 
 pub mod args;
 mod ask;
+mod bench;
 mod check;
 mod draw;
 pub mod out;
 mod still;
-mod truth;
+mod timecode_check;
 
 use std::process::ExitCode;
 
-pub use args::Arguments;
-use args::Command;
+pub use args::CliArguments;
+use args::CliCommand;
 use clap::Parser as _;
 
 use crate::app;
 
-/// The command did what it was asked to.
+/// The command succeeded.
 pub const EXIT_DONE: u8 = 0;
-/// It could not; the reason is on stderr.
+/// The command failed; the reason is on stderr.
 pub const EXIT_FAILED: u8 = 1;
 /// The configuration is wrong (`EX_CONFIG` of sysexits.h); systemd does not restart on it.
 pub const EXIT_CONFIG: u8 = 78;
 
-/// Parses the process's arguments, runs the command and says how it ended.
+/// Parses the arguments of the process and runs the command.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match CliArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(help) => return explain(&help),
     };
     let result = match arguments.command {
-        Command::Run(run) => app::run(&run.config, run.verbose, run.json),
-        Command::Demo(demo) => app::demo(&demo.into()),
-        Command::Check(check) => check::check(&check),
-        Command::Detect(ask) => ask::detect(&ask),
-        Command::Point(ask) => ask::point(&ask),
-        Command::Query(ask) => ask::query(&ask),
-        Command::Caption(caption) => ask::caption(&caption),
-        Command::Engine(engine) => app::serve(engine.verbose),
+        CliCommand::Run(run) => app::run(&run.config, run.verbose, run.json),
+        CliCommand::Demo(demo) => app::demo(&demo.into()),
+        CliCommand::Check(check) => check::check(&check),
+        CliCommand::Bench(bench) => bench::bench(&bench),
+        CliCommand::Detect(ask) => ask::detect(&ask),
+        CliCommand::Point(ask) => ask::point(&ask),
+        CliCommand::Query(ask) => ask::query(&ask),
+        CliCommand::Caption(caption) => ask::caption(&caption),
+        CliCommand::Engine(engine) => app::serve(engine.verbose),
     };
     end(result)
 }
 
-/// Says how the command ended, on stderr and as the exit code.
+/// The exit code of a result; writes an error to stderr.
 pub fn end(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::from(EXIT_DONE),
@@ -63,10 +65,9 @@ pub fn end(result: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// Shows the help that was asked for, or what is wrong with the arguments. clap's own exit code for that, 2, would be
-/// one more to know.
+/// Prints the requested help, or what is wrong with the arguments. An error exits with [`EXIT_FAILED`], not clap's 2.
 pub fn explain(help: &clap::Error) -> ExitCode {
-    // When the terminal is gone, nobody reads it.
+    // A closed terminal is no error.
     let _ = help.print();
     ExitCode::from(if help.use_stderr() {
         EXIT_FAILED

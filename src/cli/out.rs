@@ -1,7 +1,7 @@
-//! What a command has to say, on stdout, and remarks about it, on stderr.
+//! Output of a command on stdout, remarks about it on stderr.
 //!
-//! `println!` panics when nobody reads (`spotter detect … | head -0`), and a panic is a bug of ours. Here it is an error
-//! of its own, with which the command ends quietly.
+//! `println!` panics when stdout is closed (`spotter detect … | head -0`). Here that is an error of its own, and the command
+//! ends without a message.
 
 use std::{
     fmt,
@@ -11,8 +11,8 @@ use std::{
 /// A line could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// The reader went away. No failure: it has seen what it wanted to.
-    #[error("nobody reads the output any more")]
+    /// The reader closed the pipe. No failure: it has read what it needs.
+    #[error("standard output is closed")]
     Closed,
     /// For example, the disk is full.
     #[error("writing the output: {0}")]
@@ -33,7 +33,7 @@ pub fn say(line: impl fmt::Display) -> Result<(), OutputError> {
     Ok(writeln!(io::stdout(), "{line}")?)
 }
 
-/// A line for the person at the terminal; what reads the answer does not see it. When nobody does, nothing is lost.
+/// A line on stderr, for the person at the terminal. A closed stderr is no error.
 pub fn remark(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

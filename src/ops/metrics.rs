@@ -1,4 +1,4 @@
-//! Every metric of the program, declared here and nowhere else: `spotter_<stage>_<noun>_<unit>`, counters end in
+//! Every metric of the program: `spotter_<stage>_<noun>_<unit>`, counters end in
 //! `_total`. Labels are bounded: cameras, prompts' stages, reasons.
 
 use std::{
@@ -22,10 +22,10 @@ use spotter_core::{CameraId, FrameCounters};
 
 mod labels;
 
-pub use labels::OfStage;
-use labels::{OfBuild, OfCamera, OfDevice, OfFate, OfOutcome, OfReason};
+pub use labels::StageLabel;
+use labels::{BuildLabel, CameraLabel, DeviceLabel, FateLabel, OutcomeLabel, ReasonLabel};
 
-/// How frames ended. Each of these only rises; what waits and what is in flight are gauges.
+/// Finished frames. Each of these only rises; frames waiting and in flight are gauges.
 fn by_fate(books: &FrameCounters) -> [(&'static str, u64); 6] {
     [
         ("replaced", books.replaced),
@@ -37,47 +37,41 @@ fn by_fate(books: &FrameCounters) -> [(&'static str, u64); 6] {
     ]
 }
 
-type Seconds = Family<OfStage, Histogram, fn() -> Histogram>;
-type PerCamera = Family<OfCamera, Counter>;
+type Seconds = Family<StageLabel, Histogram, fn() -> Histogram>;
+type PerCamera = Family<CameraLabel, Counter>;
 type FloatCounter = Counter<f64, AtomicU64>;
 
 /// What is counted of a camera beside its frames, since the start or within the last hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CameraCounts {
-    /// Times it ceased to stream.
+    /// Times it stopped streaming.
     pub losses: u64,
-    /// Times it came back.
     pub reconnects: u64,
-    /// Times it came back within the last hour.
     pub reconnects_1h: u32,
-    /// Times it stalled.
     pub stalls: u64,
-    /// Times it stalled within the last hour.
     pub stalls_1h: u32,
-    /// Packets lost.
     pub rtp_lost: u64,
-    /// Packets of other senders.
+    /// RTP packets from other senders.
     pub rtp_foreign: u64,
-    /// Broken frames.
     pub frames_corrupt: u64,
-    /// Frames that were not decoded because decoding had fallen behind.
+    /// Frames that were not decoded because decoding was too slow.
     pub frames_late: u64,
-    /// Pipelines that did not end and were left behind.
+    /// Pipelines that did not stop in time.
     pub abandoned: u32,
 }
 
-/// Handles to all metrics; safe to use from any thread, no call waits.
+/// Handles to all metrics; usable from any thread, no call blocks.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     frames_in: PerCamera,
-    frames: Family<OfFate, Counter>,
-    frames_waiting: Family<OfCamera, Gauge>,
-    frames_in_flight: Family<OfCamera, Gauge>,
-    camera_online: Family<OfCamera, Gauge>,
+    frames: Family<FateLabel, Counter>,
+    frames_waiting: Family<CameraLabel, Gauge>,
+    frames_in_flight: Family<CameraLabel, Gauge>,
+    camera_online: Family<CameraLabel, Gauge>,
     camera_losses: PerCamera,
-    reconnects_1h: Family<OfCamera, Gauge>,
-    stalls_1h: Family<OfCamera, Gauge>,
+    reconnects_1h: Family<CameraLabel, Gauge>,
+    stalls_1h: Family<CameraLabel, Gauge>,
     reconnects: PerCamera,
     stalls: PerCamera,
     abandoned: PerCamera,
@@ -85,19 +79,19 @@ pub struct Metrics {
     rtp_foreign: PerCamera,
     frames_corrupt: PerCamera,
     frames_late: PerCamera,
-    engine_up: Family<OfDevice, Gauge>,
-    engine_turns: Family<OfDevice, Counter>,
-    engine_busy: Family<OfDevice, FloatCounter>,
+    engine_up: Family<DeviceLabel, Gauge>,
+    engine_turns: Family<DeviceLabel, Counter>,
+    engine_busy: Family<DeviceLabel, FloatCounter>,
     /// Each stage of the latency account, of each detection.
     pub stage_seconds: Seconds,
     /// Receive to publish, of each detection.
     pub total_seconds: Histogram,
     messages_sent: Counter,
-    messages_dropped: Family<OfReason, Counter>,
+    messages_dropped: Family<ReasonLabel, Counter>,
     inbound_dropped: Counter,
     lines_lost: Counter,
     inbound_retained: Counter,
-    snapshots: Family<OfOutcome, Counter>,
+    snapshots: Family<OutcomeLabel, Counter>,
     /// 1 while the broker accepts messages.
     pub broker_online: Gauge,
     /// Events waiting on disk.
@@ -120,7 +114,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
     pub fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("spotter"),
@@ -172,52 +165,52 @@ impl Metrics {
         );
         registry.register(
             "ingest_camera_losses",
-            "Times that a camera ceased to stream",
+            "Times that a camera stopped streaming",
             self.camera_losses.clone(),
         );
         registry.register(
             "ingest_camera_reconnects_1h",
-            "Times that a camera came back within the last hour",
+            "Reconnections of a camera within the last hour",
             self.reconnects_1h.clone(),
         );
         registry.register(
             "ingest_camera_stalls_1h",
-            "Times that a camera stalled within the last hour",
+            "Stalls of a camera within the last hour",
             self.stalls_1h.clone(),
         );
         registry.register(
             "ingest_camera_reconnects",
-            "Times that a camera came back",
+            "Reconnections of a camera",
             self.reconnects.clone(),
         );
         registry.register(
             "ingest_camera_stalls",
-            "Times that a camera stalled",
+            "Stalls of a camera",
             self.stalls.clone(),
         );
         registry.register(
             "ingest_pipelines_abandoned",
-            "Pipelines that did not end in time and were left behind",
+            "Pipelines that did not stop in time and were abandoned",
             self.abandoned.clone(),
         );
         registry.register(
             "ingest_rtp_packets_foreign",
-            "Packets of other senders than the camera's",
+            "RTP packets from other senders than the camera, dropped",
             self.rtp_foreign.clone(),
         );
         registry.register(
             "ingest_rtp_packets_lost",
-            "Lost packets of a camera",
+            "RTP packets lost",
             self.rtp_lost.clone(),
         );
         registry.register(
             "ingest_frames_corrupt",
-            "Broken frames of a camera",
+            "Corrupt frames of a camera",
             self.frames_corrupt.clone(),
         );
         registry.register(
             "ingest_frames_late",
-            "Frames of a camera that were not decoded because decoding had fallen behind",
+            "Frames of a camera that were not decoded because decoding was too slow",
             self.frames_late.clone(),
         );
     }
@@ -227,17 +220,17 @@ impl Metrics {
         registry.register("ingest_frames", "Decoded frames", self.frames_in.clone());
         registry.register(
             "sampler_frames",
-            "What became of decoded frames; with those waiting and in flight they add up to all decoded frames",
+            "Decoded frames by fate; with those waiting and in flight they add up to all decoded frames",
             self.frames.clone(),
         );
         registry.register(
             "sampler_frames_waiting",
-            "Newest frames not yet taken",
+            "Frames that wait for the engine",
             self.frames_waiting.clone(),
         );
         registry.register(
             "engine_frames_in_flight",
-            "Frames that the engine looks at now",
+            "Frames in the engine",
             self.frames_in_flight.clone(),
         );
         registry.register(
@@ -247,12 +240,12 @@ impl Metrics {
         );
         registry.register(
             "engine_turns",
-            "Turns of the engine's loop: about one a step while it works, about one a second while it does not",
+            "Iterations of the engine's loop: about one per step under load, about one per second when idle",
             self.engine_turns.clone(),
         );
         registry.register_with_unit(
             "engine_busy",
-            "Time with a look under way",
+            "Time with a look in progress",
             Unit::Seconds,
             self.engine_busy.clone(),
         );
@@ -262,7 +255,7 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register_with_unit(
             "publish_stage",
-            "Stages of a detection's way from reception to publication",
+            "Stages of a detection from reception to publication",
             Unit::Seconds,
             self.stage_seconds.clone(),
         );
@@ -274,7 +267,7 @@ impl Metrics {
         );
         registry.register(
             "publish_messages",
-            "Messages that reached the broker's client",
+            "Messages handed to the MQTT client",
             self.messages_sent.clone(),
         );
         registry.register(
@@ -284,22 +277,22 @@ impl Metrics {
         );
         registry.register(
             "publish_inbound_dropped",
-            "Commands and other messages to us that were dropped, because too many waited",
+            "Received commands and other messages that were dropped because the queue was full",
             self.inbound_dropped.clone(),
         );
         registry.register(
             "app_lines_lost",
-            "Lines on standard output (run --json) that its reader was too slow for",
+            "Lines of run --json that were dropped because standard output was read too slowly",
             self.lines_lost.clone(),
         );
         registry.register(
             "publish_inbound_retained",
-            "Commands that were not acted on, because they were retained",
+            "Commands ignored because they were retained",
             self.inbound_retained.clone(),
         );
         registry.register(
             "app_snapshots",
-            "Pictures of events and cameras that were wanted, by what became of them",
+            "Requested pictures of events and cameras, by outcome",
             self.snapshots.clone(),
         );
         registry.register(
@@ -314,7 +307,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "publish_puback_p95",
-            "Hand-over of a state to its acknowledgement, 95th percentile of the last ones",
+            "Hand-over of a state to its acknowledgement, 95th percentile",
             Unit::Seconds,
             self.puback_p95.clone(),
         );
@@ -322,11 +315,11 @@ impl Metrics {
 
     fn register_process(&mut self) {
         // Not of the type info, which only OpenMetrics knows.
-        let build = Family::<OfBuild, Gauge>::default();
+        let build = Family::<BuildLabel, Gauge>::default();
         let version = env!("CARGO_PKG_VERSION");
-        build.get_or_create(&OfBuild { version }).set(1);
+        build.get_or_create(&BuildLabel { version }).set(1);
         let registry = &mut self.registry;
-        registry.register("build_info", "Which program this is", build);
+        registry.register("build_info", "Version of the program", build);
         registry.register_with_unit(
             "process_resident_memory",
             "Resident memory of the daemon",
@@ -341,9 +334,9 @@ impl Metrics {
         );
     }
 
-    /// Copies how a camera is.
+    /// Copies the state and counters of a camera.
     pub fn set_camera(&self, camera: &CameraId, online: bool, counts: &CameraCounts) {
-        let label = OfCamera::from(camera);
+        let label = CameraLabel::from(camera);
         for (gauge, value) in [
             (&self.camera_online, i64::from(online)),
             (&self.reconnects_1h, i64::from(counts.reconnects_1h)),
@@ -365,10 +358,10 @@ impl Metrics {
         }
     }
 
-    /// Copies the turns of an engine; `None` when it has ended.
+    /// Copies the loop iterations of an engine; `None` when it failed.
     pub fn set_engine(&self, device: &str, turns: Option<u64>) {
         let device = device.to_owned();
-        let label = OfDevice { device };
+        let label = DeviceLabel { device };
         let up = self.engine_up.get_or_create(&label);
         up.set(i64::from(turns.is_some()));
         if let Some(turns) = turns {
@@ -376,16 +369,16 @@ impl Metrics {
         }
     }
 
-    /// Copies the time that looks have been under way in an engine since the start.
+    /// Copies the time with a look in progress in an engine since the start.
     pub fn set_engine_busy(&self, device: &str, busy: Duration) {
         let device = device.to_owned();
-        let counter = self.engine_busy.get_or_create(&OfDevice { device });
+        let counter = self.engine_busy.get_or_create(&DeviceLabel { device });
         set_seconds(&counter, busy);
     }
 
-    /// Copies a camera's books, which count from the start.
+    /// Copies the frame counters of a camera.
     pub fn set_books(&self, camera: &CameraId, books: &FrameCounters) {
-        let label = OfCamera::from(camera);
+        let label = CameraLabel::from(camera);
         set(&self.frames_in.get_or_create(&label), books.arrived);
         for (gauge, frames) in [
             (&self.frames_waiting, books.waiting),
@@ -396,13 +389,16 @@ impl Metrics {
         }
         for (fate, frames) in by_fate(books) {
             let camera = label.camera.clone();
-            set(&self.frames.get_or_create(&OfFate { camera, fate }), frames);
+            set(
+                &self.frames.get_or_create(&FateLabel { camera, fate }),
+                frames,
+            );
         }
     }
 
-    /// A camera was taken away: its lines go too, as no figure of them is true any more.
+    /// Removes the metrics of a camera that was removed.
     pub fn forget(&self, camera: &CameraId) {
-        let label = OfCamera::from(camera);
+        let label = CameraLabel::from(camera);
         for gauge in [
             &self.frames_waiting,
             &self.frames_in_flight,
@@ -427,7 +423,7 @@ impl Metrics {
         }
         for (fate, _) in by_fate(&FrameCounters::default()) {
             let camera = label.camera.clone();
-            self.frames.remove(&OfFate { camera, fate });
+            self.frames.remove(&FateLabel { camera, fate });
         }
     }
 
@@ -436,7 +432,7 @@ impl Metrics {
         set(&self.messages_sent, sent);
         for &(reason, messages) in dropped {
             set(
-                &self.messages_dropped.get_or_create(&OfReason { reason }),
+                &self.messages_dropped.get_or_create(&ReasonLabel { reason }),
                 messages,
             );
         }
@@ -453,17 +449,17 @@ impl Metrics {
         set(&self.lines_lost, lines);
     }
 
-    /// Copies what became of wanted snapshots, which counts from the start.
+    /// Copies the outcomes of requested snapshots since the start.
     pub fn set_snapshots(&self, by_outcome: &[(&'static str, u64)]) {
         for &(outcome, snapshots) in by_outcome {
             set(
-                &self.snapshots.get_or_create(&OfOutcome { outcome }),
+                &self.snapshots.get_or_create(&OutcomeLabel { outcome }),
                 snapshots,
             );
         }
     }
 
-    /// OpenMetrics text; what the process costs is read now.
+    /// OpenMetrics text; memory and processor time are read now.
     pub fn encode(&self) -> String {
         if let Some(bytes) = process::resident_bytes() {
             self.memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
@@ -472,13 +468,12 @@ impl Metrics {
             set_seconds(&self.processor, time);
         }
         let mut page = String::new();
-        // A String takes everything that is written to it.
+        // Writing to a String cannot fail.
         _ = text::encode(&mut page, &self.registry);
         page
     }
 }
 
-/// Totals are counted where things happen; here they are shown.
 fn set(counter: &Counter, total: u64) {
     counter.inner().store(total, Ordering::Relaxed);
 }

@@ -1,8 +1,9 @@
-//! Running in the world: logs, metrics, the status page, systemd, signals.
+//! Operations: logs, metrics, the status page, systemd, signals.
 //!
-//! Belongs here: what an operator sees and does. Does not belong here: what the numbers mean to a stage; stages hand
-//! plain numbers in. Imports no stage, only `domain` and `config`.
+//! Belongs here: what an operator sees and does. Does not belong here: how the numbers come about. Imports the types that are
+//! published (`spotter-core`, `spotter-mqtt`) and no stage.
 
+pub mod machine;
 pub mod metrics;
 pub mod notify;
 pub mod page;

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use spotter_core::Mono;
 
-/// Tells systemd that the start is complete.
+/// Reports to systemd that the start is complete.
 pub fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
@@ -17,18 +17,18 @@ pub fn status(text: &str) {
     send(&[NotifyState::Status(text)]);
 }
 
-/// Tells systemd that the stop has begun.
+/// Reports to systemd that the stop began.
 pub fn stopping(why: &str) {
     send(&[NotifyState::Stopping, NotifyState::Status(why)]);
 }
 
-/// Tells systemd's watchdog that the process makes progress. Call it when [`Watchdog::check`] says so, never from a
+/// Reports progress to systemd's watchdog. Call it when [`Watchdog::check`] says so, never from a
 /// plain timer; a start that comes after a reload has nothing to check yet and uses [`alive_while`].
 pub fn alive() {
     send(&[NotifyState::Watchdog]);
 }
 
-/// Does `work`, which shows no progress until it is done, and keeps the watchdog calm for at most `limit`. After a reload
+/// Does `work`, which shows no progress until it is done, and feeds the watchdog for at most `limit`. After a reload
 /// systemd watches already while a model is loaded.
 pub async fn alive_while<T>(limit: Duration, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
@@ -53,28 +53,28 @@ pub fn watchdog_interval() -> Option<Duration> {
 
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "cannot reach systemd; it may think that the start or the watchdog failed");
+        tracing::warn!(%error, "cannot notify systemd; it may restart the service or report a failed start");
     }
 }
 
-/// Whether systemd may be told that we live.
+/// Whether the watchdog may be fed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vitality {
     /// Every loop moved within the interval.
     Alive,
-    /// These did not; be silent, and systemd will restart us.
+    /// These did not: do not feed the watchdog, so that systemd restarts the service.
     Stuck(Vec<String>),
 }
 
-/// Compares progress counters with what they were. Pure: a loop that stands for its whole limit is stuck, and one
-/// that stands less is only busy.
+/// Compares progress counters with their earlier values. Pure: a loop without progress for its whole limit is stuck; for less,
+/// it is busy.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
-    seen: Vec<Seen>,
+    seen: Vec<LoopProgress>,
 }
 
 #[derive(Clone, Debug)]
-struct Seen {
+struct LoopProgress {
     name: String,
     limit: Duration,
     counter: u64,
@@ -82,9 +82,9 @@ struct Seen {
 }
 
 impl Watchdog {
-    /// `loops` names the counters that [`check`](Self::check) gets, in order, and how long each may stand still.
+    /// `loops` names the counters that [`check`](Self::check) gets, in order, and how long each may make no progress.
     pub fn new(loops: impl IntoIterator<Item = (String, Duration)>, now: Mono) -> Self {
-        let seen = loops.into_iter().map(|(name, limit)| Seen {
+        let seen = loops.into_iter().map(|(name, limit)| LoopProgress {
             name,
             limit,
             counter: 0,
@@ -95,8 +95,8 @@ impl Watchdog {
         }
     }
 
-    /// `counters` rise while their loops live; one for each name. `None` is a loop that has ended, which was told when it did
-    /// and is no reason to restart the others.
+    /// `counters` rise while their loops live; one for each name. `None` is a loop that has ended; that was
+    /// reported when it did and is no reason to restart the others.
     pub fn check(&mut self, counters: &[Option<u64>], now: Mono) -> Vitality {
         let mut stuck = Vec::new();
         let running = self.seen.iter_mut().zip(counters);
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_stuck_loop_is_enough_and_recovery_counts() {
+    fn one_stuck_loop_is_reported_until_it_recovers() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         let limit = Duration::from_secs(30);
         let loops = ["engine", "mqtt"].map(|name| (name.to_owned(), limit));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_has_ended_is_not_waited_for() {
+    fn ended_loop_is_not_reported_as_stuck() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         let loops = ["cuda 0", "cuda 1"].map(|name| (name.to_owned(), Duration::from_secs(30)));
         let mut watchdog = Watchdog::new(loops, at(0));

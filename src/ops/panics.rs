@@ -1,4 +1,4 @@
-//! A panic is told by the log, where secrets are masked: the standard library would write it past the mask.
+//! Panics go to the log, which masks secrets; the standard library would write them to stderr without masking.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -11,21 +11,21 @@ use tracing::Level;
 
 use super::telemetry::SecretList;
 
-/// From now on every panic of the process goes to the log.
+/// Sends every panic of the process to the log.
 pub(super) fn log_panics(secrets: SecretList) {
-    panic::set_hook(Box::new(move |panic| tell(panic, &secrets)));
+    panic::set_hook(Box::new(move |panic| log_panic(panic, &secrets)));
 }
 
-/// Masked here already: an error's words may be cut into lines, and a key that is masked as a whole has several.
-fn tell(panic: &PanicHookInfo<'_>, secrets: &SecretList) {
+/// Masks before the log does: the message is joined into one line, and a key of several lines is masked as a whole only.
+fn log_panic(panic: &PanicHookInfo<'_>, secrets: &SecretList) {
     let thread = thread::current();
-    let thread = thread.name().unwrap_or("without a name");
+    let thread = thread.name().unwrap_or("unnamed");
     let at = panic
         .location()
         .map_or_else(|| "?".to_owned(), ToString::to_string);
-    let words = panic.payload_as_str().unwrap_or("without words");
+    let words = panic.payload_as_str().unwrap_or("no message");
     let words = in_one_line(&secrets.mask(words));
-    // `RUST_LOG` may leave errors out, and a panic within the log cannot be told by it. It is never lost.
+    // `RUST_LOG` may leave errors out, and a panic within the log cannot be logged: write it to stderr.
     if !tracing::enabled!(Level::ERROR) {
         let line = format!("thread {thread:?} panicked at {at}: {words}\n");
         let _ = io::stderr().write_all(secrets.mask(&line).as_bytes());
@@ -41,7 +41,7 @@ fn tell(panic: &PanicHookInfo<'_>, secrets: &SecretList) {
     }
 }
 
-/// As `assert_eq!` panics in three.
+/// `assert_eq!` panics with three lines.
 fn in_one_line(words: &str) -> String {
     let lines: Vec<&str> = words.lines().map(str::trim).collect();
     lines.join(" | ")
@@ -62,11 +62,11 @@ mod tests {
     const TWO_LINES: &str = "first canary\nsecond canary";
 
     #[test]
-    fn a_panic_is_a_line_of_the_log_without_a_secret() {
+    fn panic_is_one_log_line_without_secrets() {
         if std::env::var_os(ALONE).is_some() {
             return panic_with_secrets();
         }
-        let test = "ops::panics::tests::a_panic_is_a_line_of_the_log_without_a_secret";
+        let test = "ops::panics::tests::panic_is_one_log_line_without_secrets";
         // Also when the log leaves errors out.
         for filter in ["", "off"] {
             let output = Command::new(std::env::current_exe().unwrap())

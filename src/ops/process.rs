@@ -1,4 +1,4 @@
-//! What this process costs: memory and processor time, from `/proc/self` (proc(5)).
+//! Memory and processor time of this process, from `/proc/self` (proc(5)).
 
 use std::{fs, time::Duration};
 

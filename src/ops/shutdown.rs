@@ -7,94 +7,94 @@ use tokio::{
     time::timeout,
 };
 
-/// What the operator wants.
+/// A request by signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum OperatorSignal {
     /// Read the configuration again.
     Reload,
-    /// Finish what is under way, then end.
+    /// Finish the work in progress, then exit.
     Stop,
-    /// End now; what is lost is logged.
+    /// Exit now; losses are logged.
     StopNow,
 }
 
-/// Signals this soon after the first are copies of one wish: `timeout` signals its child and then the whole group, and so
+/// Signals this soon after the first are copies of one request: `timeout` signals its child and then the whole group, and so
 /// do some supervisors.
-const SAME_WISH: Duration = Duration::from_millis(200);
+const COPY_WINDOW: Duration = Duration::from_millis(200);
 
 /// The process's signals. While it lives they no longer kill the process.
 #[derive(Debug)]
 pub struct Signals {
-    stops: Stops,
+    stops: StopSignals,
     hangup: Signal,
 }
 
 impl Signals {
-    /// Needs a tokio runtime. Fails when the system has no room for a handler.
+    /// Needs a tokio runtime. Fails when the system refuses a handler.
     pub fn listen() -> std::io::Result<Self> {
-        let stops = Stops {
+        let stops = StopSignals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            asked: Asked::Never,
+            asked: StopPhase::Never,
         };
         let hangup = signal(SignalKind::hangup())?;
         Ok(Self { stops, hangup })
     }
 
-    /// Waits for the next wish. May be cancelled and called again.
-    pub async fn next(&mut self) -> Wish {
+    /// Waits for the next request. May be cancelled and called again.
+    pub async fn next(&mut self) -> OperatorSignal {
         tokio::select! {
-            wish = self.stops.next() => wish,
-            _ = self.hangup.recv() => Wish::Reload,
+            request = self.stops.next() => request,
+            _ = self.hangup.recv() => OperatorSignal::Reload,
         }
     }
 
     /// Waits until a stop is asked for. A reload that is asked for meanwhile is kept for [`next`](Self::next).
-    pub async fn next_stop(&mut self) -> Wish {
+    pub async fn next_stop(&mut self) -> OperatorSignal {
         self.stops.next().await
     }
 
-    /// Waits until the end is wanted now, by somebody who is ending anyway.
+    /// Waits for [`OperatorSignal::StopNow`].
     pub async fn stop_now(&mut self) {
-        while self.stops.next().await != Wish::StopNow {}
+        while self.stops.next().await != OperatorSignal::StopNow {}
     }
 
-    /// A stop was asked for, be it while something else was waited for.
+    /// True after the first signal to stop.
     pub fn stop_asked(&self) -> bool {
-        self.stops.asked != Asked::Never
+        self.stops.asked != StopPhase::Never
     }
 }
 
 /// The two signals that ask for a stop, which mean the same.
 #[derive(Debug)]
-struct Stops {
+struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
-    asked: Asked,
+    asked: StopPhase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum StopPhase {
     Never,
-    /// The first wish is told; copies of its signal may still come.
+    /// The first request was returned; copies of its signal may still arrive.
     JustNow,
     Before,
 }
 
-impl Stops {
-    /// The first wish is told at once, however often a caller cancels this: only who waits for a second one waits for
-    /// the copies of the first to be over.
-    async fn next(&mut self) -> Wish {
-        if self.asked == Asked::JustNow {
+impl StopSignals {
+    /// The first request is returned at once, however often a caller cancels this; only a call for the second one waits until
+    /// copies of the first are past.
+    async fn next(&mut self) -> OperatorSignal {
+        if self.asked == StopPhase::JustNow {
             self.pass_over_copies().await;
         }
         self.signal().await;
         match self.asked {
-            Asked::Never => {
-                self.asked = Asked::JustNow;
-                Wish::Stop
+            StopPhase::Never => {
+                self.asked = StopPhase::JustNow;
+                OperatorSignal::Stop
             }
-            Asked::JustNow | Asked::Before => Wish::StopNow,
+            StopPhase::JustNow | StopPhase::Before => OperatorSignal::StopNow,
         }
     }
 
@@ -105,8 +105,8 @@ impl Stops {
             }
         };
         // The loop ends with the time alone.
-        let _ = timeout(SAME_WISH, copies).await;
-        self.asked = Asked::Before;
+        let _ = timeout(COPY_WINDOW, copies).await;
+        self.asked = StopPhase::Before;
     }
 
     async fn signal(&mut self) {
@@ -133,19 +133,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hang_up_reloads_the_first_stops_the_second_ends_now() {
+    async fn sighup_reloads_first_sigterm_stops_second_ends_now() {
         let mut signals = Signals::listen().unwrap();
         send("-HUP");
-        assert_eq!(signals.next().await, Wish::Reload);
+        assert_eq!(signals.next().await, OperatorSignal::Reload);
         assert!(!signals.stop_asked());
         send("-TERM");
-        assert_eq!(signals.next().await, Wish::Stop);
+        assert_eq!(signals.next().await, OperatorSignal::Stop);
         assert!(signals.stop_asked());
         send("-INT");
         signals.stops.pass_over_copies().await;
         send("-HUP");
         send("-INT");
         signals.stop_now().await;
-        assert_eq!(signals.next().await, Wish::Reload, "kept for later");
+        assert_eq!(
+            signals.next().await,
+            OperatorSignal::Reload,
+            "kept for later"
+        );
     }
 }

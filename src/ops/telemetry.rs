@@ -1,8 +1,8 @@
 //! Logs: to people on a terminal, to the journal under systemd, and never with a secret in them.
 //!
 //! Everything goes through one writer that knows the secrets. That is why the journal is reached through stderr with
-//! its priority prefixes (sd-daemon(3)) and not through its socket: a line is masked where it is written, whoever
-//! wrote it. A panic is such a line too.
+//! its priority prefixes (sd-daemon(3)) and not through its socket: a line is masked where it is written, whichever
+//! library logged it. Panics are log lines too.
 
 use std::{
     borrow::Cow,
@@ -27,12 +27,12 @@ use spotter_core::{LogLevel, config::Secret};
 
 const MASK: &str = "***";
 
-/// The secrets that no log may show, in every form in which a library may print them. Clones share them.
+/// Secrets to mask in the log, in every form in which a library may print them. Clones share them.
 #[derive(Clone, Default)]
 pub struct SecretList(Arc<RwLock<Vec<String>>>);
 
 impl SecretList {
-    /// Adds a secret as it is, as `Debug` escapes it, percent-encoded and in base64, and with its user as in HTTP's basic
+    /// Adds a secret verbatim, as `Debug` escapes it, percent-encoded and in base64, and with its user as in HTTP's basic
     /// login.
     pub fn add(&self, user: Option<&str>, secret: &Secret) {
         let plain = secret.reveal();
@@ -110,21 +110,20 @@ pub enum TelemetryError {
     /// `RUST_LOG` is not a filter.
     #[error("RUST_LOG: {0}; for example RUST_LOG=spotter=debug")]
     Filter(String),
-    /// Somebody set it up before.
     #[error("logging is already set up")]
     Twice,
 }
 
-/// What is shown; can be changed while the process runs. Clones change the same.
+/// The log filter; can be changed while the process runs. Clones share it.
 #[derive(Clone)]
 pub struct Levels {
-    /// As the process was started.
+    /// From the command line or `RUST_LOG`.
     usual: Arc<str>,
     set: Arc<dyn Fn(EnvFilter) -> bool + Send + Sync>,
 }
 
 impl Levels {
-    /// Of a process without a log of its own: nothing changes.
+    /// For tests: changes nothing.
     #[cfg(test)]
     pub fn fixed() -> Self {
         Self {
@@ -133,7 +132,7 @@ impl Levels {
         }
     }
 
-    /// Shows lines of ours from that level on, or with `None` what is usual again. False when that is impossible.
+    /// Sets the level of Spotter's lines; `None` restores the level of the start. False when the filter cannot be set.
     pub fn show(&self, level: Option<LogLevel>) -> bool {
         let directives = match level {
             None => self.usual.to_string(),
@@ -153,8 +152,8 @@ impl fmt::Debug for Levels {
     }
 }
 
-/// Sets up logging for the process, once; panics go there too. `RUST_LOG` decides what is shown; else `verbose` 0 is info, 1 debug, 2 trace. The
-/// MQTT library warns of each message that a broker refuses, of which we tell once a minute: 0 leaves its warnings out.
+/// Sets up logging for the process, once; panics go there too. `RUST_LOG` sets the filter; else `verbose` 0 is info, 1 debug, 2 trace. The
+/// MQTT library warns of each message that a broker refuses, which Spotter logs once a minute: 0 leaves those warnings out.
 /// Secrets added to `secrets` later are masked from then on.
 pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<Levels, TelemetryError> {
     let usual = match std::env::var("RUST_LOG") {
@@ -199,7 +198,7 @@ pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<Levels, Tele
     Ok(Levels { usual, set })
 }
 
-/// How much is shown, as [`init`] takes it: for another process of ours that is to show as much.
+/// The `verbose` for [`init`] in a child process that logs as much as this one.
 pub fn verbosity() -> u8 {
     match LevelFilter::current().into_level() {
         Some(Level::TRACE) => 2,
@@ -304,17 +303,16 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what is written.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct WrittenLog(Arc<Mutex<Vec<u8>>>);
 
-    impl Kept {
+    impl WrittenLog {
         fn text(&self) -> String {
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
     }
 
-    impl io::Write for Kept {
+    impl io::Write for WrittenLog {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -326,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_the_standards() {
+    fn percent_encoding_and_base64_follow_their_standards() {
         // RFC 4648 section 10.
         for (plain, encoded) in [
             ("f", "Zg=="),
@@ -340,12 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn no_form_of_a_secret_is_written() {
+    fn no_form_of_a_secret_is_logged() {
         let secrets = SecretList::default();
         secrets.add(Some("admin"), &Secret::new("k@nary/7".into()));
         secrets.add(None, &Secret::new(String::new()));
         secrets.add(None, &Secret::new("quo\"nary".into()));
-        let out = Kept::default();
+        let out = WrittenLog::default();
         let kept = out.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(MaskedWriter {
@@ -369,7 +367,7 @@ mod tests {
 
     #[test]
     fn journal_lines_begin_with_their_priority() {
-        let out = Kept::default();
+        let out = WrittenLog::default();
         let kept = out.clone();
         let format = JournalFormat(
             Format::default()

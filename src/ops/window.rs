@@ -6,13 +6,13 @@ use spotter_core::Mono;
 
 /// Values of the last `span`, at most `capacity` of them; the oldest go first.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub struct PercentileWindow {
     span: Duration,
     capacity: usize,
     values: VecDeque<(Mono, f64)>,
 }
 
-impl Window {
+impl PercentileWindow {
     /// An empty window. `capacity` bounds the memory: 16 bytes a value.
     pub fn new(span: Duration, capacity: usize) -> Self {
         Self {
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn nearest_rank_over_the_span_only() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-        let mut window = Window::new(Duration::from_secs(60), 1000);
+        let mut window = PercentileWindow::new(Duration::from_secs(60), 1000);
         assert_eq!(window.percentiles(at(0), [0.5]), [None]);
         window.add(at(0), 1e9);
         for value in 1..=100 {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_newest_stay() {
-        let mut window = Window::new(Duration::from_secs(60), 3);
+        let mut window = PercentileWindow::new(Duration::from_secs(60), 3);
         for value in 0..10 {
             window.add(Mono::default(), f64::from(value));
         }

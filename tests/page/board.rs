@@ -1,4 +1,4 @@
-//! A site made by hand: cameras in every state, with looks, answers and a minute of messages.
+//! A scripted site: cameras in every state, with looks, answers and a minute of messages.
 
 use std::sync::{
     Arc,
@@ -6,14 +6,16 @@ use std::sync::{
 };
 
 use spotter::ops::page::{
-    Answer, Bar, Broker, COLUMNS, Camera, Clock, Config, Engine, EngineState, Found, Frames,
-    Latency, Look, Mood, Node, Place, Prompt, Scene, Still, Stream, View,
+    BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,
+    LookAnswer, LookBar, LookStatus, MinuteLatency, Mood, NodeStatus, PromptStatus, StatusSource,
+    Thumbnail,
 };
-use spotter_core::WallTime;
-use spotter_street::{
-    Street, draw,
-    truth::{self, truth},
+use spotter_core::{
+    AnswerBody, FoundObject, FrameCounters, NormBox, NormPoint, Prompt, PromptId, ScoreSource,
+    Task, WallTime,
 };
+use spotter_mqtt::{CameraHealth, ClockHealth, ConfigReport, ConfigState};
+use spotter_street::{Street, draw, scene::Class, truth::truth};
 
 const NOW_MS: i64 = 1_787_393_730_500;
 /// The street in clear daylight, with people, cars and a dog.
@@ -22,43 +24,46 @@ const SIZE: (u32, u32) = (640, 360);
 
 /// Shows the same site, each time with a look later.
 pub struct Painted {
-    view: View,
-    still: Arc<Still>,
+    status: DaemonStatus,
+    thumbnail: Arc<Thumbnail>,
     looks: AtomicU64,
 }
 
 impl Painted {
     /// A site to be shown.
-    pub fn new(view: View) -> Self {
+    pub fn new(status: DaemonStatus) -> Self {
         let street = Street::new(STREET.0).at(WallTime::from_unix_millis(STREET.1));
-        let still = Still {
+        let rgb = draw(&street, SIZE.0, SIZE.1);
+        let mut jpeg = Vec::new();
+        image::codecs::jpeg::JpegEncoder::new(&mut jpeg)
+            .encode(&rgb, SIZE.0, SIZE.1, image::ExtendedColorType::Rgb8)
+            .expect("a JPEG");
+        let thumbnail = Thumbnail {
             frame: 1,
-            width: SIZE.0,
-            height: SIZE.1,
-            rgb: draw(&street, SIZE.0, SIZE.1),
+            jpeg: jpeg.into(),
         };
         Self {
-            view,
-            still: Arc::new(still),
+            status,
+            thumbnail: Arc::new(thumbnail),
             looks: AtomicU64::new(0),
         }
     }
 }
 
-impl Scene for Painted {
-    fn view(&self, _: bool) -> View {
+impl StatusSource for Painted {
+    fn status(&self, _: bool) -> DaemonStatus {
         let look_now = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut view = self.view.clone();
-        let fresh = view.cameras.iter_mut().filter(|c| c.mood == Mood::Good);
+        let mut status = self.status.clone();
+        let fresh = status.cameras.iter_mut().filter(|c| c.mood == Mood::Good);
         for look in fresh.filter_map(|camera| camera.look.as_mut()) {
             look.frame = look_now;
         }
-        view
+        status
     }
 
-    fn still(&self, camera: &str) -> Option<Arc<Still>> {
-        let known = self.view.cameras.iter().any(|c| c.id == camera);
-        known.then(|| Arc::clone(&self.still))
+    fn thumbnail(&self, camera: &str) -> Option<Arc<Thumbnail>> {
+        let known = self.status.cameras.iter().any(|c| c.id == camera);
+        known.then(|| Arc::clone(&self.thumbnail))
     }
 }
 
@@ -67,21 +72,21 @@ pub fn long_name() -> String {
     "entrance-of-the-north-east-wing0".to_owned()
 }
 
-/// A site with so many cameras: the first delivers, the second refuses the login, the third has not been looked at, the
-/// fourth stalled, the fifth is off, all others deliver.
-pub fn site(cameras: usize) -> View {
+/// A site with so many cameras: the first streams, the second refuses the login, the third has no look yet, the
+/// fourth stalled, the fifth is off, all others stream.
+pub fn site(cameras: usize) -> DaemonStatus {
     let names = [
         "gate", "yard", "dock", "drive", "porch", "garage", "garden", "lobby", "stairs", "roof",
         "cellar", "shop", "till", "store", "ramp", "fence",
     ];
-    let cameras: Vec<Camera> = (0..cameras)
+    let cameras: Vec<CameraStatus> = (0..cameras)
         .map(|index| camera(names[index % names.len()], index))
         .collect();
     let bars = cameras.iter().take(3).cycle().take(14).enumerate();
-    View {
+    DaemonStatus {
         v: 1,
         time_ms: NOW_MS,
-        node: Node {
+        node: NodeStatus {
             name: "edge1".into(),
             version: "0.1.0",
             model: "moondream-2b (bf16)".into(),
@@ -94,7 +99,7 @@ pub fn site(cameras: usize) -> View {
         stages: vec![
             "decode", "wait", "prep", "vision", "prompt", "generate", "post", "out",
         ],
-        engines: vec![Engine {
+        engines: vec![EngineStatus {
             device: "cuda 0".into(),
             state: EngineState::Runs,
             busy_pct: 61.5,
@@ -102,7 +107,7 @@ pub fn site(cameras: usize) -> View {
             span_ms: 5000,
             bars: bars.map(|(i, camera)| bar(i, &camera.id)).collect(),
         }],
-        broker: Broker {
+        broker: BrokerStatus {
             mood: Mood::Good,
             state: "online, MQTT 5".into(),
             address: "127.0.0.1:1883".into(),
@@ -110,9 +115,10 @@ pub fn site(cameras: usize) -> View {
             sent: 48_211,
             dropped: vec![("offline", 12), ("full", 0)],
             puback_p95_ms: Some(2.1),
-            ..Broker::default()
+            ..BrokerStatus::default()
         },
-        config: Config {
+        config: ConfigReport {
+            state: ConfigState::Ok,
             hash: "9f3c2ab81d07".into(),
             at: "2026-08-22T06:09:51.123Z".into(),
             errors: Vec::new(),
@@ -121,16 +127,16 @@ pub fn site(cameras: usize) -> View {
     }
 }
 
-fn bar(index: usize, camera: &str) -> Bar {
+fn bar(index: usize, camera: &str) -> LookBar {
     let from = index as f64 * 350.0 - 120.0;
     let marks = [0.0, 12.0, 160.0, 210.0, 380.0];
-    Bar {
+    LookBar {
         camera: camera.to_owned(),
         marks_ms: marks.map(|ms| from + ms),
     }
 }
 
-fn camera(id: &str, index: usize) -> Camera {
+fn camera(id: &str, index: usize) -> CameraStatus {
     let (mood, state, reason) = match index {
         1 => (
             Mood::Bad,
@@ -156,22 +162,24 @@ fn camera(id: &str, index: usize) -> Camera {
     };
     let good = mood == Mood::Good;
     let age_ms = if good { 377 } else { 193_000 };
-    Camera {
+    CameraStatus {
         id: id.into(),
         mood,
-        state: state.into(),
-        reason: reason.map(str::to_owned),
-        since_ms: NOW_MS - if good { 7_500_000 } else { 190_000 },
-        next_retry_s: (index == 1).then_some(112.0),
-        stream: stream(good),
+        health: CameraHealth {
+            state: state.into(),
+            reason: reason.map(str::to_owned),
+            since_ms: NOW_MS - if good { 7_500_000 } else { 190_000 },
+            next_retry_s: (index == 1).then_some(112.0),
+            ..stream(good)
+        },
         look: (index != 2).then(|| look(age_ms)),
         prompts: prompts(age_ms, index != 2),
         latency: if good {
             latency(index)
         } else {
-            Latency::default()
+            MinuteLatency::default()
         },
-        frames: Frames {
+        frames: FrameCounters {
             arrived: 192_811,
             looked: 1203,
             skipped: 191_021,
@@ -179,100 +187,117 @@ fn camera(id: &str, index: usize) -> Camera {
             replaced: 11,
             late: 3,
             failed: u64::from(index == 5),
-            open: 3,
+            waiting: 1,
+            in_flight: 2,
         },
     }
 }
 
-fn stream(good: bool) -> Stream {
-    Stream {
+fn stream(good: bool) -> CameraHealth {
+    CameraHealth {
         codec: Some("h265".into()),
-        size: Some((2560, 1440)),
-        fps: good.then_some(14.9),
+        w: Some(2560),
+        h: Some(1440),
+        fps_measured: good.then_some(14.9),
         transport: Some("tcp".into()),
         decoder: Some("avdec_h265".into()),
-        rtp_lost: 0,
         frames_corrupt: 2,
         frames_late: if good { 0 } else { 37 },
         reconnects_1h: u32::from(!good),
-        stalls_1h: 0,
-        clock: Clock {
+        clock: ClockHealth {
             trusted: good,
             offset_ms: Some(-38.0),
             drift_ppm: Some(21.4),
             note: (!good).then(|| "looks_like_time_zone".into()),
+            ..ClockHealth::default()
         },
+        ..CameraHealth::default()
     }
 }
 
-/// What is really there, of the first two prompts.
-fn look(age_ms: u64) -> Look {
+fn found<T>(place: T, score: f64) -> FoundObject<T> {
+    FoundObject {
+        place,
+        score,
+        source: ScoreSource::TokenProb,
+        sharpness: 0.5,
+    }
+}
+
+/// The true people and cars of the street, and a point in a corner.
+fn look(age_ms: u64) -> LookStatus {
     let street = Street::new(STREET.0).at(WallTime::from_unix_millis(STREET.1));
-    let prompt = |seen: &truth::Seen| match seen.class {
-        spotter_street::scene::Class::Person => Some(0),
-        spotter_street::scene::Class::Car => Some(1),
-        _ => None,
-    };
     let truth = truth(&street);
-    let found = truth.seen.iter().filter_map(|seen| {
-        let b = seen.box_in_frame;
-        Some(Found {
-            prompt: prompt(seen)?,
-            place: Place::Box([b.x0, b.y0, b.x1, b.y1]),
-            score: 0.83,
-        })
-    });
-    let point = Found {
-        prompt: 2,
-        place: Place::Point([0.97, 0.03]),
-        score: 0.5,
+    let boxes = |class| {
+        let seen = truth.seen.iter().filter(|seen| seen.class == class);
+        let found = seen.map(|seen| found(seen.box_in_frame, 0.83));
+        AnswerBody::Boxes(found.collect::<Vec<FoundObject<NormBox>>>())
     };
-    Look {
+    let corner = NormPoint { x: 0.97, y: 0.03 };
+    let bodies = [
+        boxes(Class::Person),
+        boxes(Class::Car),
+        AnswerBody::Points(vec![found(corner, 0.5)]),
+    ];
+    let answers = bodies.into_iter().enumerate();
+    LookStatus {
         frame: 1,
         time_ms: NOW_MS - age_ms as i64,
         age_ms,
         size: SIZE,
         pictured: true,
-        found: found.chain([point]).collect(),
+        answers: answers
+            .map(|(prompt, body)| LookAnswer { prompt, body })
+            .collect(),
     }
 }
 
-fn prompts(age_ms: u64, asked: bool) -> Vec<Prompt> {
-    let counted = |n| Answer {
-        age_ms,
-        count: Some(n),
-        text: None,
-        score: Some(0.83),
+fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
+    let boxes = |n| {
+        AnswerBody::Boxes(vec![
+            found(NormBox::from_corners(0.1, 0.1, 0.2, 0.2), 0.83);
+            n
+        ])
     };
-    let said = Answer {
-        age_ms: age_ms + 3100,
-        count: None,
-        text: Some("a man & a <dog> on the pavement, walking towards the red car".into()),
-        score: Some(0.7),
+    let detect = |object: &str| Task::Detect {
+        object: object.into(),
+    };
+    let text = AnswerBody::Text {
+        text: "a man & a <dog> on the pavement, walking towards the red car".into(),
+        score: 0.7,
+    };
+    let question = Task::Query {
+        question: "What is going on?".into(),
+        choices: Vec::new(),
+    };
+    let dog = Task::Point {
+        object: "a dog without a lead".into(),
     };
     [
-        ("person", "detect", "person", counted(2)),
-        ("car", "detect", "car", counted(1)),
-        ("dog", "point", "a dog without a lead", counted(0)),
-        ("what", "query", "What is going on?", said),
+        ("person", detect("person"), boxes(2), age_ms),
+        ("car", detect("car"), boxes(1), age_ms),
+        ("dog", dog, AnswerBody::Points(Vec::new()), age_ms),
+        ("what", question, text, age_ms + 3100),
     ]
-    .map(|(id, kind, words, answer)| Prompt {
-        id: id.into(),
-        kind,
-        words: words.into(),
-        answer: asked.then_some(answer),
+    .map(|(id, task, body, age_ms)| PromptStatus {
+        prompt: Arc::new(Prompt {
+            id: PromptId::new(id).expect("an id"),
+            revision: 1,
+            task,
+        }),
+        answer: asked.then_some(LastAnswer { age_ms, body }),
     })
     .to_vec()
 }
 
-fn latency(index: usize) -> Latency {
+fn latency(index: usize) -> MinuteLatency {
     let mean_ms = [12.3, 4.1, 2.2, 9.6, 3.4, 31.8, 0.3, 2.3];
     let column = |number: usize| {
         let wave = 1.0 + 0.35 * ((number * 7 + index * 5) % 11) as f64 / 11.0;
         let away = (18..21).contains(&number) && index == 0;
         (!away).then(|| mean_ms.map(|ms| ms * wave))
     };
-    Latency {
+    MinuteLatency {
         messages: 118,
         p50_ms: Some(66.0),
         p95_ms: Some(88.0),

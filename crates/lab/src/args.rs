@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::bench::{LoadPart, engine::Part};
+use crate::bench::{LoadPart, engine::EnginePart};
 use spotter::cli::args::ModelArgs;
 
 /// Measures Spotter: how fast it is, what cameras cost, how right the answers are.
@@ -15,19 +15,19 @@ use spotter::cli::args::ModelArgs;
     propagate_version = true,
     max_term_width = 100
 )]
-pub struct Arguments {
+pub struct LabArguments {
     /// What is measured.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: LabCommand,
 }
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum LabCommand {
     /// Measure looks on this machine: time of each stage, cost of further prompts
     Looks(LooksArgs),
     /// Measure the pipelined engine: what it gains over a blocking one, what it saves, what it costs (two minutes)
-    Engine(EngineArgs),
+    Engine(EngineBenchArgs),
     /// Measure the engine under load, beside what the device sustains: requests by size, clients and objects, several
     /// prompts, a scene that stands still, text (five minutes)
     Load(LoadArgs),
@@ -106,7 +106,7 @@ pub struct SoakArgs {
     pub seed: u64,
     /// Noise in the shape of a model instead of a model: tests load and memory, but hardly the answers
     #[arg(long, value_enum, conflicts_with = "model")]
-    pub shape: Option<Shape>,
+    pub shape: Option<NoiseShape>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -120,7 +120,7 @@ pub struct SoakArgs {
 pub struct StepsArgs {
     /// Noise in the shape of a model instead of a model: speed does not depend on what weights say
     #[arg(long, value_enum, conflicts_with = "model")]
-    pub shape: Option<Shape>,
+    pub shape: Option<NoiseShape>,
     /// Seconds of load for each figure; a card that gets hot is slower after some
     #[arg(long, value_name = "N", default_value_t = 5.0)]
     pub seconds: f64,
@@ -134,7 +134,7 @@ pub struct StepsArgs {
 
 /// Shapes of models.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Shape {
+pub enum NoiseShape {
     /// Moondream 2
     Moondream2,
 }
@@ -147,7 +147,7 @@ pub struct LoadArgs {
     pub part: Vec<BenchLoadPart>,
     /// Noise in the shape of a model instead of a model: speed does not depend on what weights say
     #[arg(long, value_enum, conflicts_with = "model")]
-    pub shape: Option<Shape>,
+    pub shape: Option<NoiseShape>,
     /// Frames, pixels across and down
     #[arg(long, value_name = "WxH,…", value_delimiter = ',', value_parser = size,
         default_value = "378x378,640x360,1280x720,1920x1080")]
@@ -225,7 +225,7 @@ fn size(text: &str) -> Result<(usize, usize), String> {
 
 /// `spotter-lab engine`
 #[derive(Clone, Debug, Args)]
-pub struct EngineArgs {
+pub struct EngineBenchArgs {
     /// Measure this part only; may be given several times
     #[arg(long, value_enum, value_name = "PART")]
     pub part: Vec<BenchPart>,
@@ -256,7 +256,7 @@ pub enum BenchPart {
     Cameras,
 }
 
-impl From<BenchPart> for Part {
+impl From<BenchPart> for EnginePart {
     fn from(part: BenchPart) -> Self {
         match part {
             BenchPart::Published => Self::Published,
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn arguments_are_consistent() {
-        Arguments::command().debug_assert();
+        LabArguments::command().debug_assert();
     }
 
     #[test]

@@ -22,12 +22,14 @@ use anyhow::Context as _;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::server::serve_cameras;
-use self::{meter::Reading, server::Served};
-use crate::bench::{
-    Machine,
-    cameras::{CamerasReport, CamerasRow, DecodeFloor, Delays, FrameEnds, memory_slope},
+use self::{meter::Reading, server::CameraServer};
+use crate::bench::cameras::{
+    CamerasReport, CamerasRow, DecodeFloor, Delays, FrameEnds, memory_slope,
 };
-use spotter::app::{self, engine_slot::EngineSlot};
+use spotter::{
+    app::{self, engine_slot::EngineSlot},
+    ops::machine::Machine,
+};
 use spotter_cameras::{
     ingest::{self, CameraHandle, FrameSink, Health, Phase},
     sampler::{Sampler, TimeLimits},
@@ -93,7 +95,7 @@ pub fn measure(
     tell("measuring the decoder alone");
     let floor = floor(&tape)?;
     let most = options.cameras.iter().copied().max().unwrap_or_default();
-    let served = Served::start(&tape, most)?;
+    let served = CameraServer::start(&tape, most)?;
     let runtime = app::runtime()?;
     let mut report = CamerasReport {
         machine: Machine::default(),
@@ -143,7 +145,7 @@ struct Fleet {
     sampler: Arc<Sampler>,
     station: EngineSlot,
     engine: String,
-    watch: Arc<Watch>,
+    watch: Arc<DelayRecorder>,
     clock: Arc<dyn Clock>,
 }
 
@@ -158,7 +160,7 @@ impl Fleet {
         let cameras = configured(urls)?;
         let sampler = Sampler::new(&cameras, Arc::clone(clock));
         let (station, engine) = station(&cameras, model, (&sampler, clock)).await?;
-        let watch = Arc::new(Watch::new(seconds as usize, urls.len()));
+        let watch = Arc::new(DelayRecorder::new(seconds as usize, urls.len()));
         let mut handles = Vec::with_capacity(cameras.len());
         for camera in &cameras {
             let sampled = sampler.camera_sink(&camera.id);
@@ -344,7 +346,7 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
 /// The sampler's sink, with its frames' delays noted.
 fn watched(
     sampled: impl Fn(Frame) + Send + Sync + 'static,
-    watch: Arc<Watch>,
+    watch: Arc<DelayRecorder>,
     clock: Arc<dyn Clock>,
 ) -> FrameSink {
     Arc::new(move |frame: Frame| {
@@ -359,18 +361,18 @@ fn watched(
 }
 
 /// Delays of all cameras, from the beginning of the measurement to its end.
-struct Watch(Mutex<Watching>);
+struct DelayRecorder(Mutex<RecordedDelays>);
 
-struct Watching {
+struct RecordedDelays {
     since: Option<Mono>,
     decode: Delays,
     behind: Delays,
 }
 
-impl Watch {
+impl DelayRecorder {
     fn new(seconds: usize, cameras: usize) -> Self {
         let delays = Delays::new(seconds, cameras * FRAMES_A_SECOND);
-        Self(Mutex::new(Watching {
+        Self(Mutex::new(RecordedDelays {
             since: None,
             decode: delays.clone(),
             behind: delays,
@@ -400,7 +402,7 @@ impl Watch {
         (watching.decode.clone(), watching.behind.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Watching> {
+    fn lock(&self) -> MutexGuard<'_, RecordedDelays> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,16 +16,18 @@ use serde::Serialize;
 use spotter::cli::out::{remark, say};
 
 use crate::bench::{
-    self, Ceiling, Ceilings, EvalOptions, Load, LoadOptions, LoadPart, LooksOptions, Machine,
-    Progress, SoakOptions, Soaked, Steps, StepsReport, TrackOptions,
-    engine::{EngineOptions, Part, chrome_trace},
+    self, Ceiling, EvalOptions, Load, LoadOptions, LoadPart, LooksOptions, MachineCeilings,
+    ProgressLine, SoakOptions, Soaked, Steps, StepsReport, TrackOptions,
+    engine::{EngineOptions, EnginePart, chrome_trace},
 };
 use crate::{
     args::{
-        CamerasArgs, EngineArgs, EvalArgs, FleetEngine, LoadArgs, LooksArgs, SoakArgs, StepsArgs,
+        CamerasArgs, EngineBenchArgs, EvalArgs, FleetEngine, LoadArgs, LooksArgs, SoakArgs,
+        StepsArgs,
     },
     fleet,
 };
+use spotter::ops::machine::Machine;
 use spotter_core::{Clock, SystemClock, config};
 use spotter_engine::{
     cpu, cuda,
@@ -54,7 +56,7 @@ pub fn looks(args: &LooksArgs) -> anyhow::Result<()> {
         model: card.name.to_string(),
         ceiling_gflop_per_s: Some(cpu::product_gflop_per_s(clock.as_ref())),
     };
-    let mut progress = Progress::on_stderr("looks", options.steps());
+    let mut progress = ProgressLine::on_stderr("looks", options.steps());
     let report = bench::looks(&mut engine, &options, clock.as_ref(), &mut progress)?;
     print(&report, args.json)
 }
@@ -72,7 +74,7 @@ pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
         load,
         clock: clock.as_ref(),
     };
-    let mut progress = Progress::on_stderr("kinds of steps", steps.kinds() as u64);
+    let mut progress = ProgressLine::on_stderr("kinds of steps", steps.kinds() as u64);
     let rows = steps.run(|| progress.step())?;
     let report = StepsReport {
         machine: Machine::now(),
@@ -100,7 +102,7 @@ pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let (mut engine, card) = built.map_err(anyhow::Error::msg)?;
     let (ceilings, gauge) = ceilings(&settings, &card, options.load, &clock)?;
     let figures = options.figures(engine.worker().limits().rows);
-    let mut progress = Progress::on_stderr("figures", figures as u64);
+    let mut progress = ProgressLine::on_stderr("figures", figures as u64);
     let load = Load {
         engine: &mut engine,
         clock: clock.as_ref(),
@@ -139,15 +141,15 @@ fn ceilings(
     card: &ModelCard,
     load: Duration,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(Ceilings, Option<Gauge>)> {
+) -> anyhow::Result<(MachineCeilings, Option<Gauge>)> {
     if card.gpu.is_none() {
         let per_s = cpu::product_gflop_per_s(clock.as_ref()) * 1e-3;
-        let ceilings = Ceilings {
+        let ceilings = MachineCeilings {
             product_tflop: Some(Ceiling {
                 per_s,
                 strain: None,
             }),
-            ..Ceilings::default()
+            ..MachineCeilings::default()
         };
         return Ok((ceilings, None));
     }
@@ -160,7 +162,7 @@ fn ceilings(
             .as_ref()
             .and_then(|gauge| gauge.between(sustained.from, sustained.to)),
     };
-    let ceilings = Ceilings {
+    let ceilings = MachineCeilings {
         product_tflop: Some(ceiling(found.bf16_tflop)),
         fp8_tflop: found.fp8_tflop.map(ceiling),
         copy_gb: Some(ceiling(found.copy_gb)),
@@ -216,15 +218,15 @@ pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
 }
 
 /// `spotter-lab engine`
-pub fn engine(args: &EngineArgs) -> anyhow::Result<()> {
+pub fn engine(args: &EngineBenchArgs) -> anyhow::Result<()> {
     if args.looks == 0 {
         bail!("--looks 0: at least one look is needed");
     }
     let parts = match args.part.as_slice() {
-        [] => Part::ALL.to_vec(),
+        [] => EnginePart::ALL.to_vec(),
         some => some.iter().map(|&part| part.into()).collect(),
     };
-    if args.trace.is_some() && !parts.contains(&Part::Cameras) {
+    if args.trace.is_some() && !parts.contains(&EnginePart::Cameras) {
         bail!("--trace shows a run of the part `cameras`; add `--part cameras`");
     }
     // Opened now: who waited for the measurement should not learn at its end that the path is wrong.
@@ -239,7 +241,7 @@ pub fn engine(args: &EngineArgs) -> anyhow::Result<()> {
         parts,
         looks: args.looks,
     };
-    let mut progress = Progress::on_stderr("looks", options.steps());
+    let mut progress = ProgressLine::on_stderr("looks", options.steps());
     let report = bench::engine::engine(&mut build, &options, &clock, &mut progress)?;
     if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
         trace.write(timeline)?;
@@ -286,7 +288,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
             seed: args.seed,
             kbit_per_s,
         };
-        let mut progress = Progress::on_stderr("looks", options.looks().into());
+        let mut progress = ProgressLine::on_stderr("looks", options.looks().into());
         let report = bench::track(&mut engine, &options, &mut progress)?;
         return print(&report, args.json);
     }
@@ -296,7 +298,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
         first_seed: args.seed,
         kbit_per_s,
     };
-    let mut progress = Progress::on_stderr("scenes", options.scenes);
+    let mut progress = ProgressLine::on_stderr("scenes", options.scenes);
     let report = bench::eval(&mut engine, &options, &mut progress)?;
     print(&report, args.json)
 }

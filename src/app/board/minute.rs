@@ -1,46 +1,44 @@
-//! The last minute of a camera's messages: means of short pieces of it, and percentiles. Pure.
+//! Latency of a camera's messages over the last minute: means of two-second columns, and percentiles. Pure.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::ops::{
-    page::{self, COLUMNS, STAGES},
-    window::Window,
+    page::{COLUMNS, MinuteLatency, STAGES},
+    window::PercentileWindow,
 };
 use spotter_core::Mono;
 use spotter_mqtt as publish;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const COLUMN_NS: u64 = MINUTE.as_nanos() as u64 / COLUMNS as u64;
-/// Messages of a minute that percentiles are taken of; 16 bytes each.
+/// Bounds the messages for percentiles; 16 bytes each.
 const VALUES: usize = 2048;
 
-/// Sums of a piece of the minute.
 #[derive(Clone, Copy, Debug, Default)]
 struct Column {
-    /// Pieces since the clock was made.
+    /// Counted from the start of the clock.
     number: u64,
     messages: u64,
     tenth_ms: [u64; STAGES],
 }
 
-/// Latency accounts of a minute.
 #[derive(Clone, Debug)]
 pub struct Minute {
     columns: VecDeque<Column>,
-    totals: Window,
+    totals: PercentileWindow,
 }
 
 impl Default for Minute {
     fn default() -> Self {
         Self {
             columns: VecDeque::new(),
-            totals: Window::new(MINUTE, VALUES),
+            totals: PercentileWindow::new(MINUTE, VALUES),
         }
     }
 }
 
 impl Minute {
-    /// A message left `now`.
+    /// A message was published `now`.
     pub fn add(&mut self, now: Mono, latency: &publish::Latency) {
         self.totals.add(now, latency.total_tenth_ms as f64 / 10.0);
         let number = now.as_nanos() / COLUMN_NS;
@@ -60,8 +58,7 @@ impl Minute {
         }
     }
 
-    /// What there is to show.
-    pub fn view(&mut self, now: Mono) -> page::Latency {
+    pub fn status(&mut self, now: Mono) -> MinuteLatency {
         let newest = now.as_nanos() / COLUMN_NS;
         self.forget(newest);
         let [p50_ms, p95_ms] = self.totals.percentiles(now, [0.5, 0.95]);
@@ -77,7 +74,7 @@ impl Minute {
                 *sum += tenth_ms;
             }
         }
-        page::Latency {
+        MinuteLatency {
             messages: all.messages,
             p50_ms,
             p95_ms,
@@ -114,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_has_columns_of_means_and_forgets_what_is_older() {
+    fn minute_has_columns_of_means_and_drops_older_messages() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         let mut minute = Minute::default();
-        assert_eq!(minute.view(at(100)).messages, 0);
+        assert_eq!(minute.status(at(100)).messages, 0);
         minute.add(at(100), &latency(10));
         minute.add(at(101), &latency(30));
         minute.add(at(158), &latency(50));
-        let view = minute.view(at(159));
+        let view = minute.status(at(159));
         assert_eq!((view.messages, view.mean_ms), (3, [3.0; STAGES]));
         assert_eq!(view.columns_ms.len(), COLUMNS);
         assert_eq!(view.columns_ms[0], Some([2.0; STAGES]));
@@ -129,12 +126,12 @@ mod tests {
         assert!(view.columns_ms[1..29].iter().all(Option::is_none));
         assert_eq!(view.p50_ms, Some(24.0));
 
-        let later = minute.view(at(162));
+        let later = minute.status(at(162));
         assert_eq!(later.columns_ms[28], None);
         assert_eq!(
             (later.messages, later.columns_ms[27]),
             (1, Some([5.0; STAGES]))
         );
-        assert_eq!(minute.view(at(300)).p95_ms, None);
+        assert_eq!(minute.status(at(300)).p95_ms, None);
     }
 }

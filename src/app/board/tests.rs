@@ -1,10 +1,7 @@
-//! The board with looks and messages made by hand.
+//! The board with scripted looks and messages.
 
 use super::*;
-use crate::{
-    app::test_support,
-    ops::page::{Mood, Place, Scene as _},
-};
+use crate::{app::test_support, ops::page::Mood};
 use spotter_core::{
     AnswerBody, FoundObject, ManualClock, NormBox, Prompt, PromptId, ScoreSource, StageTimes, Task,
     WallTime,
@@ -57,7 +54,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
     }
 }
 
-/// A look at frame `number`, as the desk tells of it.
+/// A look at frame `number`, with one answer.
 fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
     let now = board.clock.now();
     let frame = test_support::frame(camera, number, now);
@@ -71,22 +68,24 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
     board.answer(&frame, &answers[0]);
 }
 
-/// What is shown of the first camera: the frame, where its thing begins, and whether there is a picture.
+/// Of the first camera: the frame, the left side of its box, and whether the look has a thumbnail.
 fn shown(board: &Board, people: bool) -> (u64, f64, bool) {
-    let view = board.view(people);
+    let view = board.status(people);
     let look = view.cameras[0].look.as_ref().unwrap();
-    let Place::Box([left, ..]) = look.found[0].place else {
+    let [answer] = look.answers.as_slice() else {
         panic!("{look:?}");
     };
-    assert_eq!(look.found.len(), 1, "{look:?}");
-    (look.frame, left, look.pictured)
+    let AnswerBody::Boxes(found) = &answer.body else {
+        panic!("{look:?}");
+    };
+    (look.frame, found[0].place.x0, look.pictured)
 }
 
-async fn still(board: &Board, frame: u64) {
+async fn thumbnail(board: &Board, frame: u64) {
     let copied = || {
         board
-            .still("gate")
-            .is_some_and(|still| still.frame == frame)
+            .thumbnail("gate")
+            .is_some_and(|thumbnail| thumbnail.frame == frame)
     };
     while !copied() {
         tokio::task::yield_now().await;
@@ -94,45 +93,45 @@ async fn still(board: &Board, frame: u64) {
 }
 
 #[tokio::test]
-async fn a_picture_is_copied_only_for_somebody_and_goes_with_the_boxes_of_its_look() {
+async fn thumbnail_is_made_at_once_then_every_half_minute() {
     let (board, clock, gate) = board();
     look(&board, &gate, 1, 0.1);
-    assert_eq!(shown(&board, false), (1, 0.1, false), "programs need none");
+    thumbnail(&board, 1).await;
+    clock.advance(camera::THUMBNAIL_UNWATCHED - Duration::from_millis(1));
     look(&board, &gate, 2, 0.2);
-    assert_eq!(
-        shown(&board, true),
-        (2, 0.2, false),
-        "there was none to keep"
-    );
-
+    assert_eq!(shown(&board, false), (2, 0.2, false), "a program");
+    assert_eq!(shown(&board, true), (1, 0.1, true), "a first visitor");
+    clock.advance(WATCHED_FOR);
     look(&board, &gate, 3, 0.3);
-    still(&board, 3).await;
+    thumbnail(&board, 3).await;
+    let jpeg = board.thumbnail("gate").unwrap().jpeg.clone();
+    assert_eq!(&jpeg[..2], [0xff, 0xd8]);
+    assert!(board.thumbnail("yard").is_none(), "no look yet");
+}
+
+#[tokio::test]
+async fn thumbnail_of_a_watched_page_is_of_the_shown_look() {
+    let (board, clock, gate) = board();
+    look(&board, &gate, 3, 0.3);
+    thumbnail(&board, 3).await;
     assert_eq!(shown(&board, true), (3, 0.3, true));
     clock.advance(Duration::from_millis(900));
     look(&board, &gate, 4, 0.4);
     assert_eq!(shown(&board, true), (3, 0.3, true), "once a second");
-    assert_eq!(
-        board.view(true).cameras[0].prompts[0]
-            .answer
-            .as_ref()
-            .unwrap()
-            .age_ms,
-        0
-    );
+    let prompts = &board.status(true).cameras[0].prompts;
+    assert_eq!(prompts[0].answer.as_ref().unwrap().age_ms, 0);
     clock.advance(Duration::from_millis(100));
     look(&board, &gate, 5, 0.5);
-    still(&board, 5).await;
+    thumbnail(&board, 5).await;
     assert_eq!(shown(&board, true), (5, 0.5, true));
 
     clock.advance(WATCHED_FOR);
-    board.tick(Facts::default());
-    assert!(board.still("gate").is_none(), "nobody watches any more");
     look(&board, &gate, 6, 0.6);
     assert_eq!(shown(&board, false), (6, 0.6, false));
 }
 
-#[test]
-fn what_the_daemon_knows_is_told_without_addresses_of_cameras() {
+#[tokio::test]
+async fn status_shows_state_and_reason_without_camera_addresses() {
     let (board, clock, gate) = board();
     clock.advance(Duration::from_secs(10));
     look(&board, &gate, 1, 0.1);
@@ -167,25 +166,25 @@ fn what_the_daemon_knows_is_told_without_addresses_of_cameras() {
         ("disabled", lost, Mood::Bad, "engine_lost"),
     ];
     let retry_at = clock.now().after(Duration::from_secs(30));
-    for (told, reason, mood, state) in cases {
+    for (state_sent, reason, mood, state) in cases {
         board.tick(Facts {
-            cameras: vec![(gate.clone(), health(told, reason))],
-            engines: vec![("cpu".into(), page::EngineState::Ended)],
+            cameras: vec![(gate.clone(), health(state_sent, reason))],
+            engines: vec![("cpu".into(), EngineState::Ended)],
             broker: BrokerState::Backoff {
                 reason: "connection refused".into(),
                 retry_at,
             },
             ..Facts::default()
         });
-        let view = board.view(false);
+        let view = board.status(false);
         let camera = &view.cameras[0];
-        assert_eq!((camera.mood, camera.state.as_str()), (mood, state));
-        assert_eq!(camera.reason.as_deref(), reason);
+        assert_eq!((camera.mood, camera.health.state.as_str()), (mood, state));
+        assert_eq!(camera.health.reason.as_deref(), reason);
         assert_eq!(view.cameras[1].look, None);
         let engine = &view.engines[0];
         assert_eq!(
             (engine.state, engine.bars.len(), engine.busy_pct),
-            (page::EngineState::Ended, 1, 0.4)
+            (EngineState::Ended, 1, 0.4)
         );
         assert_eq!(
             (view.broker.mood, view.broker.next_retry_s),

@@ -10,28 +10,28 @@ use tokio::{
 
 use crate::ops::{
     metrics::Metrics,
-    page::{Health, ListenError, Scene, Site, StatusPage},
+    page::{DaemonHealth, ListenError, PageInputs, StatusPage, StatusSource},
 };
 use spotter_core::config::HttpConfig;
 
-/// Grace for answers that are under way when it is closed.
+/// Time for answers in progress when the page is closed.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
-/// The status page with its address taken and nothing answered yet: an address in use is known before anything else is
-/// started, and free again when something else cannot start.
+/// The status page with its address bound and no request answered yet: an address in use is an error before anything else is
+/// started, and dropping this frees it.
 pub struct BoundPage {
     page: Option<StatusPage>,
 }
 
-/// The status page, or none where none is wanted.
+/// The status page; it serves nothing while `http.listen` is off.
 pub struct Page {
-    site: Site,
+    inputs: PageInputs,
     /// With what stops it.
     serving: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl BoundPage {
-    /// Takes the address of `[http]`, when there is to be a page.
+    /// Binds the address of `[http]`, unless it is off.
     pub async fn bind(http: &HttpConfig) -> Result<Self, ListenError> {
         let page = match http.listen {
             Some(address) => Some(StatusPage::bind(address).await?),
@@ -42,20 +42,20 @@ impl BoundPage {
 }
 
 impl Page {
-    /// Opens it, to tell of this.
+    /// Starts to serve.
     pub fn open(
         bound: BoundPage,
         metrics: Arc<Metrics>,
-        health: watch::Receiver<Health>,
-        scene: Arc<dyn Scene>,
+        health: watch::Receiver<DaemonHealth>,
+        source: Arc<dyn StatusSource>,
     ) -> Self {
-        let site = Site {
+        let inputs = PageInputs {
             metrics,
             health,
-            scene,
+            source,
         };
         let mut page = Self {
-            site,
+            inputs,
             serving: None,
         };
         page.serve(bound);
@@ -74,8 +74,8 @@ impl Page {
         self.serving = page.map(|page| {
             let (stop, stopped) = oneshot::channel();
             tracing::debug!(address = %page.address(), "status page");
-            // An error means that its sender is gone, which is a stop too.
-            let serving = page.serve(self.site.clone(), async move { drop(stopped.await) });
+            // An error means that the sender was dropped, which is the stop.
+            let serving = page.serve(self.inputs.clone(), async move { drop(stopped.await) });
             (stop, tokio::spawn(serving))
         });
     }

@@ -1,4 +1,4 @@
-//! What tells the lines of a metric apart.
+//! Labels of the metrics.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
@@ -6,12 +6,11 @@ use spotter_core::CameraId;
 
 /// Label `camera`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfCamera {
-    /// Its id.
+pub struct CameraLabel {
     pub camera: String,
 }
 
-impl From<&CameraId> for OfCamera {
+impl From<&CameraId> for CameraLabel {
     fn from(camera: &CameraId) -> Self {
         Self {
             camera: camera.to_string(),
@@ -21,44 +20,40 @@ impl From<&CameraId> for OfCamera {
 
 /// Labels `camera` and `fate`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfFate {
-    /// Whose frames.
+pub struct FateLabel {
     pub camera: String,
-    /// A short word.
     pub fate: &'static str,
 }
 
 /// Label `stage` of the latency account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfStage {
+pub struct StageLabel {
     /// decode, wait, prep, vision, prompt, generate, post, out.
     pub stage: &'static str,
 }
 
 /// Label `device` of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfDevice {
+pub struct DeviceLabel {
     /// `cpu`, or `cuda 1, NVIDIA H200`.
     pub device: String,
 }
 
 /// Label `reason` of a loss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfReason {
-    /// A short word.
+pub struct ReasonLabel {
     pub reason: &'static str,
 }
 
 /// Label `outcome` of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfOutcome {
-    /// A short word.
+pub struct OutcomeLabel {
     pub outcome: &'static str,
 }
 
 /// Label `version` of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfBuild {
+pub struct BuildLabel {
     /// As Cargo.toml has it.
     pub version: &'static str,
 }

@@ -2,10 +2,13 @@
 
 use maud::{Markup, html};
 
+use spotter_core::FrameCounters;
+use spotter_mqtt::{CameraHealth, ClockHealth};
+
 use super::{
     parts::{self, chip, facts, known, pill, since},
     plot::{self, INKS},
-    view::{Camera, Clock, Frames, Latency, Look, Prompt, Stream, View},
+    status::{CameraStatus, DaemonStatus, LookStatus, MinuteLatency, PromptStatus},
     words::{ago, clock_time, counted, machine_time, millis, number, state},
 };
 
@@ -14,30 +17,29 @@ const SAME_LOOK_MS: u64 = 1500;
 /// A look is old when it is older than this, and its picture says so.
 const OLD_MS: u64 = 60_000;
 
-/// Everything of one camera.
-pub fn card(camera: &Camera, view: &View) -> Markup {
+pub fn card(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
     let heading = format!("h-{}", camera.id);
     html! {
         article.card id=(format!("cam-{}", camera.id)) aria-labelledby=(heading) {
             header {
                 h3 id=(heading) { (camera.id) }
-                (pill(camera.mood, &state(&camera.state)))
+                (pill(camera.mood, &state(&camera.health.state)))
             }
             (picture(camera))
             div.body {
-                @if let Some(reason) = &camera.reason {
-                    (parts::reason(camera.mood, reason, camera.next_retry_s))
+                @if let Some(reason) = &camera.health.reason {
+                    (parts::reason(camera.mood, reason, camera.health.next_retry_s))
                 }
                 (answers(camera))
-                (way(&camera.latency, &view.stages))
-                (losses(&camera.frames, &camera.stream))
-                (details(camera, view))
+                (latency(&camera.latency, &status.stages))
+                (losses(&camera.frames, &camera.health))
+                (details(camera, status))
             }
         }
     }
 }
 
-fn picture(camera: &Camera) -> Markup {
+fn picture(camera: &CameraStatus) -> Markup {
     let Some(look) = &camera.look else {
         return html! { div.still.empty { p { "No look yet" } } };
     };
@@ -50,7 +52,7 @@ fn picture(camera: &Camera) -> Markup {
                     img src=(format!("/camera/{}.jpg?look={}", camera.id, look.frame)) alt=(alt(camera, look))
                         width=(width) height=(height) decoding="async";
                     (plot::overlay(look, &camera.prompts))
-                } @else { p { "The picture comes with the next look" } }
+                } @else { p { "No picture yet; one follows within a second of the next look" } }
             }
             figcaption {
                 @if old { strong { "Old: " } }
@@ -62,14 +64,15 @@ fn picture(camera: &Camera) -> Markup {
 }
 
 /// The picture in words.
-fn alt(camera: &Camera, look: &Look) -> String {
-    let count = |index| look.found.iter().filter(|f| f.prompt == index).count();
+fn alt(camera: &CameraStatus, look: &LookStatus) -> String {
+    let marks = look.marks();
+    let count = |index| marks.iter().filter(|mark| mark.prompt == index).count();
     let found: Vec<String> = camera
         .prompts
         .iter()
         .enumerate()
         .filter(|(index, _)| count(*index) > 0)
-        .map(|(index, prompt)| format!("{} {}", count(index), prompt.id))
+        .map(|(index, prompt)| format!("{} {}", count(index), prompt.prompt.id))
         .collect();
     let found = if found.is_empty() {
         "nothing found".to_owned()
@@ -83,7 +86,7 @@ fn alt(camera: &Camera, look: &Look) -> String {
     )
 }
 
-fn answers(camera: &Camera) -> Markup {
+fn answers(camera: &CameraStatus) -> Markup {
     html! {
         table.answers {
             caption.unseen { "Last answers of " (camera.id) }
@@ -98,8 +101,9 @@ fn answers(camera: &Camera) -> Markup {
 }
 
 /// A prompt that is asked less often than others says how old its answer is.
-fn answer(index: usize, prompt: &Prompt, look: Option<&Look>) -> Markup {
-    let said = prompt.answer.as_ref();
+fn answer(index: usize, prompt: &PromptStatus, look: Option<&LookStatus>) -> Markup {
+    let (id, words) = (prompt.prompt.id.as_str(), prompt.words());
+    let last = prompt.answer.as_ref();
     let newest_ms = look.map_or(0, |look| look.age_ms);
     let is_old = |age_ms: u64| age_ms > newest_ms + SAME_LOOK_MS;
     html! {
@@ -108,18 +112,19 @@ fn answer(index: usize, prompt: &Prompt, look: Option<&Look>) -> Markup {
                 svg class=(format!("ink ink{}", index % INKS)) viewBox="0 0 10 10" aria-hidden="true" focusable="false" {
                     rect.line x="1.5" y="1.5" width="7" height="7" rx="1.5" {}
                 }
-                span.name { (prompt.id) }
-                @if prompt.words != prompt.id && !prompt.words.is_empty() { span.words { (prompt.words) } }
+                span.name { (id) }
+                @if words != id && !words.is_empty() { span.words { (words) } }
             }
-            @match said {
+            @match last {
                 None => { td.none { "–" span.unseen { " no answer yet" } } }
-                Some(said) => {
-                    td.some[said.count.is_some_and(|n| n > 0)].words[said.text.is_some()] {
-                        @match (&said.text, said.count) {
-                            (Some(text), _) => { (text) }
-                            (None, count) => { (count.unwrap_or_default()) }
+                Some(last) => {
+                    @let count = last.body.count();
+                    td.some[count.is_some_and(|n| n > 0)].words[last.text().is_some()] {
+                        @match last.text() {
+                            Some(text) => { (text) }
+                            None => { (count.unwrap_or_default()) }
                         }
-                        @if is_old(said.age_ms) { span.when { (ago(said.age_ms)) } }
+                        @if is_old(last.age_ms) { span.when { (ago(last.age_ms)) } }
                     }
                 }
             }
@@ -127,9 +132,9 @@ fn answer(index: usize, prompt: &Prompt, look: Option<&Look>) -> Markup {
     }
 }
 
-fn way(latency: &Latency, stages: &[&str]) -> Markup {
+fn latency(latency: &MinuteLatency, stages: &[&str]) -> Markup {
     let Some((p50, p95)) = latency.p50_ms.zip(latency.p95_ms) else {
-        return html! { p.quiet { "No message in the last minute" } };
+        return html! { p.quiet { "No messages in the last minute" } };
     };
     let longest = latency
         .columns_ms
@@ -152,14 +157,14 @@ fn way(latency: &Latency, stages: &[&str]) -> Markup {
     }
 }
 
-/// What an operator wants to know of frames; the whole books are among the details.
-fn losses(frames: &Frames, stream: &Stream) -> Markup {
+/// The frames that an operator may want to act on; all counters are in the details.
+fn losses(frames: &FrameCounters, health: &CameraHealth) -> Markup {
     let lost = [
         ("replaced", frames.replaced),
         ("late", frames.late),
         ("failed", frames.failed),
         // Not among the frames above, which are decoded ones.
-        ("undecoded", stream.frames_late),
+        ("undecoded", health.frames_late),
     ];
     html! {
         p.losses {
@@ -171,57 +176,57 @@ fn losses(frames: &Frames, stream: &Stream) -> Markup {
     }
 }
 
-fn details(camera: &Camera, view: &View) -> Markup {
-    let stream = &camera.stream;
-    let size = known(stream.size, |(w, h)| format!("{w} × {h}"));
+fn details(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
+    let health = &camera.health;
+    let size = known(health.w.zip(health.h), |(w, h)| format!("{w} × {h}"));
     let lines = [
-        ("Codec", known(stream.codec.clone(), |codec| codec)),
+        ("Codec", known(health.codec.clone(), |codec| codec)),
         ("Size", size),
         (
             "Rate",
-            known(stream.fps, |fps| format!("{fps:.1} frames/s")),
+            known(health.fps_measured, |fps| format!("{fps:.1} frames/s")),
         ),
         (
             "Transport",
-            known(stream.transport.clone(), |transport| transport),
+            known(health.transport.clone(), |transport| transport),
         ),
-        ("Decoder", known(stream.decoder.clone(), |decoder| decoder)),
-        ("Lost packets", number(stream.rtp_lost)),
-        ("Broken frames", number(stream.frames_corrupt)),
-        ("Not decoded in time", number(stream.frames_late)),
-        ("Reconnects, 1 h", stream.reconnects_1h.to_string()),
-        ("Stalls, 1 h", stream.stalls_1h.to_string()),
-        ("Clock", clock(&stream.clock)),
+        ("Decoder", known(health.decoder.clone(), |decoder| decoder)),
+        ("Lost packets", number(health.rtp_lost)),
+        ("Corrupt frames", number(health.frames_corrupt)),
+        ("Not decoded in time", number(health.frames_late)),
+        ("Reconnects, 1 h", health.reconnects_1h.to_string()),
+        ("Stalls, 1 h", health.stalls_1h.to_string()),
+        ("Clock", clock(&health.clock)),
     ];
     html! {
         details {
-            summary { "Details" span.unseen { " of " (camera.id) } span.for { (since(camera.since_ms, view.time_ms)) } }
+            summary { "Details" span.unseen { " of " (camera.id) } span.for { (since(health.since_ms, status.time_ms)) } }
             (facts(&lines))
-            (books(&camera.frames))
-            (stages(&camera.latency, &view.stages))
+            (frame_counts(&camera.frames))
+            (stages(&camera.latency, &status.stages))
         }
     }
 }
 
-fn clock(clock: &Clock) -> String {
+fn clock(clock: &ClockHealth) -> String {
     let offset = known(clock.offset_ms, |ms| format!("{ms:+.0} ms"));
     let drift = known(clock.drift_ppm, |ppm| format!("{ppm:+.1} ppm"));
     match (clock.trusted, &clock.note) {
         (true, _) => format!("trusted, {offset}, drift {drift}"),
         (false, Some(note)) => format!("not trusted: {}", note.replace('_', " ")),
-        (false, None) => "not known yet".to_owned(),
+        (false, None) => "unknown".to_owned(),
     }
 }
 
-fn books(frames: &Frames) -> Markup {
+fn frame_counts(frames: &FrameCounters) -> Markup {
     let rows = [
-        ("looked at", frames.looked),
-        ("skipped: none was due", frames.skipped),
-        ("gated: nothing moved", frames.gated),
+        ("analysed", frames.looked),
+        ("skipped: no prompt was due", frames.skipped),
+        ("gated: no motion", frames.gated),
         ("replaced by a newer one", frames.replaced),
         ("late: too old", frames.late),
         ("failed", frames.failed),
-        ("waiting or under way", frames.open),
+        ("waiting or in progress", frames.waiting + frames.in_flight),
         ("decoded", frames.arrived),
     ];
     html! {
@@ -232,7 +237,7 @@ fn books(frames: &Frames) -> Markup {
     }
 }
 
-fn stages(latency: &Latency, names: &[&str]) -> Markup {
+fn stages(latency: &MinuteLatency, names: &[&str]) -> Markup {
     html! {
         table.sums {
             caption { "Mean of " (counted(latency.messages as usize, "message")) " of the last minute" }

@@ -1,4 +1,4 @@
-//! Who may ask, and what a browser may do with the answer.
+//! Which requests are answered, and what a browser may do with the answer.
 //!
 //! A page on loopback is reached by every page of the world that the operator's browser shows. Such a page may send requests
 //! but not read answers, unless it calls itself by a name that it lets resolve to 127.0.0.1 (DNS rebinding): so on loopback
@@ -27,7 +27,7 @@ const HEADERS: [(&str, &str); 6] = [
     ("cache-control", "no-store"),
 ];
 
-/// Lets a request through, or says why not. `listening` is the address that was bound.
+/// Passes a request on, or refuses it with the reason. `listening` is the address that was bound.
 pub async fn guard(State(listening): State<SocketAddr>, request: Request, next: Next) -> Response {
     let mut answer = match refusal(listening, request.method(), request.headers()) {
         Some(refusal) => refusal.into_response(),
@@ -48,13 +48,13 @@ fn refusal(
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Some((StatusCode::METHOD_NOT_ALLOWED, "this page is read only\n"));
     }
-    // Browsers always send it; who does not is none.
+    // Browsers always send it; a client without it is no browser.
     let host = headers.get(header::HOST)?;
-    let ours = host
+    let is_local = host
         .to_str()
         .is_ok_and(|host| !listening.ip().is_loopback() || is_this_machine(host));
-    let text = "this page answers to localhost and to addresses of loopback only\n";
-    (!ours).then_some((StatusCode::MISDIRECTED_REQUEST, text))
+    let text = "this page answers requests for localhost and loopback addresses only\n";
+    (!is_local).then_some((StatusCode::MISDIRECTED_REQUEST, text))
 }
 
 /// With any port: a tunnel ends at another one.
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_only_names_of_this_machine_are_answered() {
+    fn loopback_page_answers_only_names_of_this_machine() {
         let ask = |host| refused("127.0.0.1:9464", Method::GET, Some(host));
         for fine in [
             "localhost:9464",
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_be_changed() {
+    fn methods_other_than_get_and_head_are_refused() {
         for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
             let status = refused("127.0.0.1:9464", method, Some("localhost"));
             assert_eq!(status, Some(StatusCode::METHOD_NOT_ALLOWED));

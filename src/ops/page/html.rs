@@ -2,25 +2,28 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use spotter_mqtt::ConfigReport;
+
 use super::{
     card::card,
     parts::{self, chip, facts, known, pill},
     plot,
-    view::{Broker, Camera, Config, Engine, EngineState, Mood, Node, View},
+    status::{
+        BrokerStatus, CameraStatus, DaemonStatus, EngineState, EngineStatus, Mood, NodeStatus,
+    },
     words::{ago, clock_time, counted, duration, machine_time, millis, number},
 };
 
-/// The whole page.
-pub fn page(view: &View) -> Markup {
-    let troubled: Vec<&Camera> = view
+pub fn page(status: &DaemonStatus) -> Markup {
+    let troubled: Vec<&CameraStatus> = status
         .cameras
         .iter()
         .filter(|c| c.mood == Mood::Bad)
         .collect();
-    let troubles = troubled.len() + usize::from(view.broker.mood == Mood::Bad);
+    let troubles = troubled.len() + usize::from(status.broker.mood == Mood::Bad);
     let title = match troubles {
-        0 => format!("{} · Spotter", view.node.name),
-        n => format!("({n}) {} · Spotter", view.node.name),
+        0 => format!("{} · Spotter", status.node.name),
+        n => format!("({n}) {} · Spotter", status.node.name),
     };
     html! {
         (DOCTYPE)
@@ -35,63 +38,71 @@ pub fn page(view: &View) -> Markup {
                 script src="/page.js" defer {}
             }
             body {
-                p #away .away role="alert" hidden { "Spotter does not answer. What you see is old." }
-                (top(view, &troubled))
-                main { (cameras(view)) (engines(view)) (broker(&view.broker)) (config(&view.config)) }
-                (foot(view))
+                p #away .away role="alert" hidden { "No answer from Spotter. This page shows its last answer." }
+                (top(status, &troubled))
+                main { (cameras(status)) (engines(status)) (broker(&status.broker)) (config(&status.config)) }
+                (foot(status))
             }
         }
     }
 }
 
-fn top(view: &View, troubled: &[&Camera]) -> Markup {
+fn top(status: &DaemonStatus, troubled: &[&CameraStatus]) -> Markup {
     html! {
         header.top {
-            h1 { span.brand { "Spotter" } " " span.node { (view.node.name) } }
-            (verdict(view, troubled))
-            (tiles(&view.node))
+            h1 { span.brand { "Spotter" } " " span.node { (status.node.name) } }
+            (verdict(status, troubled))
+            (tiles(&status.node))
             noscript {
-                p.note { "This is a snapshot. " a href="/" { "Load it again" } " for newer pictures and figures." }
+                p.note { "This page is a snapshot. " a href="/" { "Reload it" } " for newer pictures and figures." }
             }
         }
     }
 }
 
-/// In one sentence; readers hear it when it changes, so no running number is in it.
-fn verdict(view: &View, troubled: &[&Camera]) -> Markup {
-    let good = view.cameras.iter().filter(|c| c.mood == Mood::Good).count();
-    let wanted = view.cameras.iter().filter(|c| c.mood != Mood::Off).count();
-    let is_in = |state| view.engines.iter().any(|engine| engine.state == state);
-    let bad = !troubled.is_empty() || is_in(EngineState::Ended) || view.broker.mood == Mood::Bad;
-    let ready = !is_in(EngineState::Opens) && view.broker.mood == Mood::Good;
+/// The overall state in one sentence. Screen readers read it aloud when it changes, so it contains no running number.
+fn verdict(status: &DaemonStatus, troubled: &[&CameraStatus]) -> Markup {
+    let good = status
+        .cameras
+        .iter()
+        .filter(|c| c.mood == Mood::Good)
+        .count();
+    let wanted = status
+        .cameras
+        .iter()
+        .filter(|c| c.mood != Mood::Off)
+        .count();
+    let is_in = |state| status.engines.iter().any(|engine| engine.state == state);
+    let bad = !troubled.is_empty() || is_in(EngineState::Ended) || status.broker.mood == Mood::Bad;
+    let ready = !is_in(EngineState::Opens) && status.broker.mood == Mood::Good;
     let mood = match (bad, good == wanted && ready) {
         (true, _) => Mood::Bad,
         (_, true) => Mood::Good,
         (_, false) => Mood::Busy,
     };
-    let deliver = match (good, wanted) {
+    let streaming = match (good, wanted) {
         (_, 0) => "all cameras off".to_owned(),
-        (1, 1) => "the camera delivers".to_owned(),
-        (0, 1) => "the camera does not deliver".to_owned(),
-        (good, wanted) if good == wanted => format!("all {wanted} cameras deliver"),
-        (good, wanted) => format!("{good} of {} deliver", counted(wanted, "camera")),
+        (1, 1) => "the camera is streaming".to_owned(),
+        (0, 1) => "the camera is not streaming".to_owned(),
+        (good, wanted) if good == wanted => format!("all {wanted} cameras streaming"),
+        (good, wanted) => format!("{good} of {} streaming", counted(wanted, "camera")),
     };
-    let off = view.cameras.len() - wanted;
-    let deliver = match (wanted, off) {
-        (0, _) | (_, 0) => deliver,
-        (_, off) => format!("{deliver}, {off} off"),
+    let off = status.cameras.len() - wanted;
+    let streaming = match (wanted, off) {
+        (0, _) | (_, 0) => streaming,
+        (_, off) => format!("{streaming}, {off} off"),
     };
     html! {
         p.verdict role="status" aria-live="polite" {
-            (pill(mood, &deliver))
-            " " (pill(view.broker.mood, &format!("broker {}", view.broker.state)))
-            @for engine in view.engines.iter().filter(|engine| engine.state != EngineState::Runs) {
+            (pill(mood, &streaming))
+            " " (pill(status.broker.mood, &format!("broker {}", status.broker.state)))
+            @for engine in status.engines.iter().filter(|engine| engine.state != EngineState::Runs) {
                 " " (pill(mood_of(engine.state).0, &format!("engine {} {}", engine.device, mood_of(engine.state).1)))
             }
-            @if !view.config.errors.is_empty() { " " (pill(Mood::Bad, "new configuration refused")) }
+            @if !status.config.errors.is_empty() { " " (pill(Mood::Bad, "new configuration rejected")) }
             @if !troubled.is_empty() {
                 span.who {
-                    "Look at "
+                    "Check "
                     @for (index, camera) in troubled.iter().enumerate() {
                         @if index > 0 { ", " }
                         a href=(format!("#cam-{}", camera.id)) { (camera.id) }
@@ -102,19 +113,16 @@ fn verdict(view: &View, troubled: &[&Camera]) -> Markup {
     }
 }
 
-fn tiles(node: &Node) -> Markup {
+fn tiles(node: &NodeStatus) -> Markup {
     let figures = [
         (
-            "Looks a second",
+            "Looks per second",
             known(node.looks_per_s, |hz| format!("{hz:.1}")),
         ),
         ("Latency, 95 %", known(node.total_p95_ms, millis)),
-        (
-            "Processor",
-            known(node.cpu_pct, |pct| format!("{pct:.0} %")),
-        ),
+        ("CPU", known(node.cpu_pct, |pct| format!("{pct:.0} %"))),
         ("Memory", known(node.rss_mib, |mib| format!("{mib:.0} MiB"))),
-        ("Runs for", duration(node.uptime_s)),
+        ("Uptime", duration(node.uptime_s)),
     ];
     html! {
         dl.tiles {
@@ -126,54 +134,53 @@ fn tiles(node: &Node) -> Markup {
     }
 }
 
-fn cameras(view: &View) -> Markup {
+fn cameras(status: &DaemonStatus) -> Markup {
     html! {
         section.cameras aria-labelledby="h-cameras" {
             div.title {
                 h2 #h-cameras { "Cameras" }
                 ul.legend aria-label="Stages of the latency, from reception to publication" {
-                    @for (index, stage) in view.stages.iter().enumerate() {
+                    @for (index, stage) in status.stages.iter().enumerate() {
                         li { (chip(index)) (stage) }
                     }
                 }
             }
-            div.grid.one[view.cameras.len() == 1] {
-                @for camera in &view.cameras { (card(camera, view)) }
+            div.grid.one[status.cameras.len() == 1] {
+                @for camera in &status.cameras { (card(camera, status)) }
             }
         }
     }
 }
 
-fn engines(view: &View) -> Markup {
+fn engines(status: &DaemonStatus) -> Markup {
     html! {
         section.panel aria-labelledby="h-engines" {
-            h2 #h-engines { @if view.engines.len() == 1 { "Engine" } @else { "Engines" } }
-            @for engine in &view.engines { (self::engine(engine)) }
+            h2 #h-engines { @if status.engines.len() == 1 { "Engine" } @else { "Engines" } }
+            @for engine in &status.engines { (self::engine(engine)) }
         }
     }
 }
 
-/// How good that is, and its word.
 fn mood_of(state: EngineState) -> (Mood, &'static str) {
     match state {
-        EngineState::Runs => (Mood::Good, "runs"),
-        EngineState::Opens => (Mood::Busy, "opens"),
-        EngineState::Ended => (Mood::Bad, "ended"),
+        EngineState::Runs => (Mood::Good, "running"),
+        EngineState::Opens => (Mood::Busy, "opening"),
+        EngineState::Ended => (Mood::Bad, "failed"),
     }
 }
 
-fn engine(engine: &Engine) -> Markup {
+fn engine(engine: &EngineStatus) -> Markup {
     let (mood, word) = mood_of(engine.state);
     html! {
         div.engine {
             div.title { h3 { (engine.device) } (pill(mood, word)) }
             p.figures {
                 span { b { (format!("{:.0} %", engine.busy_pct)) } " busy" }
-                span { b { (engine.under_way) } " under way" }
-                span { b { (engine.bars.len()) } " ended in " (millis(engine.span_ms as f64)) }
+                span { b { (engine.under_way) } " in progress" }
+                span { b { (engine.bars.len()) } " finished in " (millis(engine.span_ms as f64)) }
             }
             @if engine.bars.is_empty() {
-                p.quiet { "No look in this time" }
+                p.quiet { "No looks in this time" }
             } @else {
                 (plot::timeline(engine))
                 p.span aria-hidden="true" { span { (ago(engine.span_ms)) } span { "now" } }
@@ -182,14 +189,14 @@ fn engine(engine: &Engine) -> Markup {
     }
 }
 
-fn broker(broker: &Broker) -> Markup {
+fn broker(broker: &BrokerStatus) -> Markup {
     let lost: u64 = broker.dropped.iter().map(|(_, n)| n).sum();
     let lines = [
         ("Address", broker.address.clone()),
         ("Topics", broker.topics.clone()),
         ("Sent", number(broker.sent)),
-        ("Acknowledged in, 95 %", known(broker.puback_p95_ms, millis)),
-        ("Spooled on disk", number(broker.spooled)),
+        ("Acknowledgement, 95 %", known(broker.puback_p95_ms, millis)),
+        ("Events waiting on disk", number(broker.spooled)),
         ("Dropped", number(lost)),
     ];
     html! {
@@ -213,31 +220,31 @@ fn broker(broker: &Broker) -> Markup {
     }
 }
 
-fn config(config: &Config) -> Markup {
+fn config(config: &ConfigReport) -> Markup {
     let (mood, word) = match config.errors.is_empty() {
-        true => (Mood::Good, "in use"),
-        false => (Mood::Bad, "a newer one was refused"),
+        true => (Mood::Good, "active"),
+        false => (Mood::Bad, "new version rejected"),
     };
-    let lines = [("Hash", config.hash.clone()), ("Read", config.at.clone())];
+    let lines = [("Hash", config.hash.clone()), ("Loaded", config.at.clone())];
     html! {
         section.panel aria-labelledby="h-config" {
             div.title { h2 #h-config { "Configuration" } (pill(mood, word)) }
             (facts(&lines))
             @if !config.errors.is_empty() {
-                p { "The configuration above keeps running. What is wrong with the new one:" }
+                p { "The previous configuration stays active. Errors in the new version:" }
                 ul.errors { @for error in &config.errors { li { (error) } } }
             }
         }
     }
 }
 
-fn foot(view: &View) -> Markup {
+fn foot(status: &DaemonStatus) -> Markup {
     let dot = PreEscaped(" &middot; ");
     html! {
         footer {
             p {
-                "Spotter " (view.node.version) (dot)
-                time datetime=(machine_time(view.time_ms)) { (clock_time(view.time_ms)) " UTC" } (dot)
+                "Spotter " (status.node.version) (dot)
+                time datetime=(machine_time(status.time_ms)) { (clock_time(status.time_ms)) " UTC" } (dot)
                 a href="/status.json" { "status.json" } (dot)
                 a href="/metrics" { "metrics" } (dot)
                 a href="/healthz" { "healthz" }

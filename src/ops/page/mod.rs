@@ -1,51 +1,48 @@
-//! The local page: how cameras, engine and broker are, for people at `/`, for programs at `/status.json`, for Prometheus at
+//! The status page: cameras, engines and broker, for people at `/`, for programs at `/status.json`, for Prometheus at
 //! `/metrics`, for supervisors at `/healthz` and `/readyz`.
 //!
 //! ```text
-//!   Scene ──View──▶ html, plot ──▶ `/`              the script of the page asks for it again and again and takes over what
-//!           └─────▶ serde ───────▶ `/status.json`   changed: there is one renderer, and without a script it is a snapshot
+//!   StatusSource ──DaemonStatus──▶ html, plot ──▶ `/`              the page's script fetches it again and applies the
+//!                  └─────────────▶ serde ───────▶ `/status.json`   changes; without a script it is a snapshot
 //! ```
 //!
-//! Belongs here: what is shown and how, and who may ask. Everything is read only: nothing that is asked changes what
-//! Spotter does. Does not belong here: where the numbers come from ([`Scene`], which the daemon implements).
+//! Belongs here: what is shown and how, and which requests are answered. Everything is read only: no request changes what
+//! Spotter does. Does not belong here: where the numbers come from ([`StatusSource`], which the daemon implements).
 
 mod card;
 mod guard;
 mod html;
-mod jpeg;
 mod parts;
 mod plot;
 mod serve;
-mod view;
+mod status;
 mod words;
 
 use std::sync::Arc;
 
-pub use serve::{Health, ListenError, Site, StatusPage};
-pub use view::{
-    Answer, Bar, Broker, COLUMNS, Camera, Clock, Config, Engine, EngineState, Found, Frames,
-    Latency, Look, Mood, Node, Place, Prompt, STAGES, Stream, View,
+use axum::body::Bytes;
+
+pub use serve::{DaemonHealth, ListenError, PageInputs, StatusPage};
+pub use status::{
+    BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,
+    LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus, PromptStatus,
+    STAGES,
 };
 
-/// What there is to be seen; asked each time somebody looks.
-pub trait Scene: Send + Sync {
-    /// All that is known now. With `people` somebody may want to see pictures soon, otherwise it is a program. Takes no
-    /// longer than a lock and some copies.
-    fn view(&self, people: bool) -> View;
+/// What the page is made from; called for each request.
+pub trait StatusSource: Send + Sync {
+    /// Everything now. `people` is true for a browser: pictures are made more often for some seconds. Blocks no longer than
+    /// a lock and some copies.
+    fn status(&self, people: bool) -> DaemonStatus;
 
-    /// The picture of the look that [`View`] shows of a camera; `None` while there is none.
-    fn still(&self, camera: &str) -> Option<Arc<Still>>;
+    /// The picture of the look that [`DaemonStatus`] shows of a camera; `None` before its first look.
+    fn thumbnail(&self, camera: &str) -> Option<Arc<Thumbnail>>;
 }
 
-/// A small picture.
+/// A small picture of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Still {
+pub struct Thumbnail {
     /// Number of the frame.
     pub frame: u64,
-    /// Pixels across.
-    pub width: u32,
-    /// Pixels down.
-    pub height: u32,
-    /// Packed, `width * height * 3` bytes.
-    pub rgb: Vec<u8>,
+    pub jpeg: Bytes,
 }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{view::Mood, words};
+use super::{status::Mood, words};
 
 /// A state: shape, colour and words.
 pub fn pill(mood: Mood, words: &str) -> Markup {
@@ -34,7 +34,7 @@ pub fn facts(facts: &[(&str, String)]) -> Markup {
     }
 }
 
-/// A moment, as long ago as it is.
+/// How long ago a moment was.
 pub fn since(unix_ms: i64, now_ms: i64) -> Markup {
     let seconds = u64::try_from((now_ms - unix_ms) / 1000).unwrap_or_default();
     html! {
@@ -44,7 +44,7 @@ pub fn since(unix_ms: i64, now_ms: i64) -> Markup {
     }
 }
 
-/// Why something is not as it could be, and when it is tried again. What is off on purpose is no alarm.
+/// Why a state is not good, and when the next try is. Off on purpose is no alarm.
 pub fn reason(mood: Mood, text: &str, next_retry_s: Option<f64>) -> Markup {
     html! {
         p.reason.calm[mood == Mood::Off] {

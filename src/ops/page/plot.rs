@@ -1,15 +1,18 @@
-//! Drawings of numbers: inline SVG without scripts or styles of its own; colours are classes of the style sheet.
+//! Plots as inline SVG, without scripts or styles of their own; colours are classes of the style sheet.
 //!
-//! Every drawing has its numbers as text beside it, so that nobody needs to see it.
+//! Every plot has its numbers as text beside it, for screen readers.
 
 use maud::{Markup, html};
 
 use super::{
-    view::{Bar, COLUMNS, Engine, Found, Latency, Look, Place, Prompt, STAGES},
+    status::{
+        COLUMNS, EngineStatus, LookBar, LookStatus, MarkPlace, MinuteLatency, PictureMark,
+        PromptStatus, STAGES,
+    },
     words::{counted, millis},
 };
 
-/// Colours of prompts, which repeat after so many.
+/// Number of colours of prompts.
 pub const INKS: usize = 6;
 /// Parts of a look's way through the engine, as the classes of their colours, which are those of the stages.
 const PHASES: [usize; 4] = [2, 3, 4, 5];
@@ -27,15 +30,15 @@ const NAME_CHARS: usize = 14;
 const LANES: usize = 16;
 
 /// The last minute of a camera: columns of mean stage times, on one scale that starts at zero.
-pub fn latency(latency: &Latency, stages: &[&str]) -> Markup {
+pub fn latency(latency: &MinuteLatency, stages: &[&str]) -> Markup {
     let total = |column: &[f64; STAGES]| column.iter().sum::<f64>();
     let columns = latency.columns_ms.iter().flatten();
     let top = round_up(columns.map(total).fold(0.0, f64::max));
-    let told = |ms: Option<f64>| ms.map_or_else(|| "unknown".to_owned(), millis);
+    let shown = |ms: Option<f64>| ms.map_or_else(|| "unknown".to_owned(), millis);
     let label = format!(
         "Latency of the last minute, half of it below {}, 95 percent below {}; scale to {}",
-        told(latency.p50_ms),
-        told(latency.p95_ms),
+        shown(latency.p50_ms),
+        shown(latency.p95_ms),
         millis(top)
     );
     let width = WIDTH / COLUMNS as f64;
@@ -80,7 +83,7 @@ pub fn round_up(ms: f64) -> f64 {
 }
 
 /// Looks on their way through an engine, each in the first lane that is free.
-pub fn timeline(engine: &Engine) -> Markup {
+pub fn timeline(engine: &EngineStatus) -> Markup {
     let span = engine.span_ms.max(1) as f64;
     let (placed, lanes) = in_lanes(&engine.bars);
     let height = lanes as f64 * LANE_HEIGHT;
@@ -115,8 +118,8 @@ pub fn timeline(engine: &Engine) -> Markup {
 }
 
 /// The lane of each bar, and how many lanes there are.
-fn in_lanes(bars: &[Bar]) -> (Vec<(&Bar, usize)>, usize) {
-    let mut begun: Vec<&Bar> = bars.iter().collect();
+fn in_lanes(bars: &[LookBar]) -> (Vec<(&LookBar, usize)>, usize) {
+    let mut begun: Vec<&LookBar> = bars.iter().collect();
     begun.sort_by(|a, b| a.marks_ms[0].total_cmp(&b.marks_ms[0]));
     let mut ends: Vec<f64> = Vec::new();
     let mut placed = Vec::new();
@@ -136,55 +139,56 @@ fn in_lanes(bars: &[Bar]) -> (Vec<(&Bar, usize)>, usize) {
     (placed, lanes)
 }
 
-/// What was found, to be laid over the picture. Places are percentages, so lines and letters stay as they are at any size.
-/// Hidden from readers, who have the table of the answers.
-pub fn overlay(look: &Look, prompts: &[Prompt]) -> Markup {
+/// Boxes and points over the picture. Positions are percentages, so the widths of lines and letters do not scale with the
+/// picture. Hidden from screen readers, which have the table of answers.
+pub fn overlay(look: &LookStatus, prompts: &[PromptStatus]) -> Markup {
+    let marks = look.marks();
     html! {
         svg.overlay aria-hidden="true" focusable="false" {
-            @for found in &look.found { (mark(found, prompts, look.found.len() <= NAMED)) }
+            @for found in &marks { (mark(found, prompts, marks.len() <= NAMED)) }
         }
     }
 }
 
-fn mark(found: &Found, prompts: &[Prompt], named: bool) -> Markup {
+fn mark(found: &PictureMark, prompts: &[PromptStatus], named: bool) -> Markup {
     let prompt = prompts.get(found.prompt).filter(|_| named);
     let percent = |share: f64| format!("{}%", two(share * 100.0));
     let (left, top) = match found.place {
-        Place::Box([x0, y0, ..]) => (x0, y0),
-        Place::Point([x, y]) => (x, y),
+        MarkPlace::Box([x0, y0, ..]) => (x0, y0),
+        MarkPlace::Point([x, y]) => (x, y),
     };
     // Above the box, or in it where there is no room.
     let dy = if top < 0.08 { 15 } else { -5 };
     // Text in the right part of the picture ends where its thing ends.
     let (anchor, at, dx) = match found.place {
-        Place::Box([_, _, x1, _]) if left > 0.7 => ("end", x1, -2),
-        Place::Box(_) => ("start", left, 2),
-        Place::Point(_) if left > 0.7 => ("end", left, -9),
-        Place::Point(_) => ("start", left, 9),
+        MarkPlace::Box([_, _, x1, _]) if left > 0.7 => ("end", x1, -2),
+        MarkPlace::Box(_) => ("start", left, 2),
+        MarkPlace::Point(_) if left > 0.7 => ("end", left, -9),
+        MarkPlace::Point(_) => ("start", left, 9),
     };
     html! {
         g class=(format!("ink{}", found.prompt % INKS)) {
             @match found.place {
-                Place::Box([x0, y0, x1, y1]) => {
+                MarkPlace::Box([x0, y0, x1, y1]) => {
                     @for line in ["under", "line"] {
                         rect class=(line) x=(percent(x0)) y=(percent(y0)) width=(percent(x1 - x0)) height=(percent(y1 - y0)) rx="2" {}
                     }
                 }
-                Place::Point([x, y]) => {
+                MarkPlace::Point([x, y]) => {
                     @for line in ["under", "line"] {
                         circle class=(line) cx=(percent(x)) cy=(percent(y)) r="5" {}
                     }
                 }
             }
             text x=(percent(at)) y=(percent(top)) dx=(dx) dy=(dy) text-anchor=(anchor) {
-                @if let Some(prompt) = prompt { (short(&prompt.id)) " " }
+                @if let Some(prompt) = prompt { (short(prompt.prompt.id.as_str())) " " }
                 (format!("{:.0}", found.score * 100.0))
             }
         }
     }
 }
 
-/// As much of a name as fits into a picture.
+/// The first characters of a name.
 fn short(name: &str) -> String {
     match name.char_indices().nth(NAME_CHARS) {
         Some((end, _)) => format!("{}…", &name[..end]),
@@ -192,7 +196,7 @@ fn short(name: &str) -> String {
     }
 }
 
-/// At most two decimals, because more are not seen.
+/// Rounded to two decimals.
 fn two(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
@@ -208,8 +212,8 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_overlap_are_in_different_lanes_and_lanes_are_used_again() {
-        let bar = |from: f64, to: f64| Bar {
+    fn overlapping_looks_use_different_lanes_and_free_lanes_are_reused() {
+        let bar = |from: f64, to: f64| LookBar {
             camera: "gate".into(),
             marks_ms: [from, from, from, from, to],
         };
@@ -223,24 +227,17 @@ mod tests {
         let of: Vec<usize> = placed.iter().map(|(_, lane)| *lane).collect();
         assert_eq!((of, lanes), (vec![0, 1, 0, 2], 3));
         assert_eq!(in_lanes(&[]).1, 1);
-        let crowd: Vec<Bar> = (0..40).map(|_| bar(0.0, 1.0)).collect();
+        let crowd: Vec<LookBar> = (0..40).map(|_| bar(0.0, 1.0)).collect();
         assert_eq!(in_lanes(&crowd).1, LANES);
     }
 
     #[test]
-    fn words_of_a_user_cannot_become_markup() {
-        let prompt = Prompt {
-            id: "<script>".into(),
-            ..Prompt::default()
-        };
-        let look = Look {
-            found: vec![Found::default()],
-            ..Look::default()
-        };
-        let drawn = overlay(&look, &[prompt]).into_string();
+    fn user_text_is_escaped_and_long_names_are_cut() {
+        assert_eq!(short("<script>"), "<script>");
+        let drawn = html! { (short("<script>")) }.into_string();
         assert_eq!(short(&"ä".repeat(15)), "ä".repeat(14) + "…");
         assert!(
-            drawn.contains("&lt;script&gt; 0") && !drawn.contains("<script>"),
+            drawn.contains("&lt;script&gt;") && !drawn.contains("<script>"),
             "{drawn}"
         );
     }

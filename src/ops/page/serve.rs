@@ -1,4 +1,4 @@
-//! The page's server: one route for each thing that can be asked.
+//! The page's HTTP server and its routes.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -12,19 +12,18 @@ use axum::{
 };
 use tokio::{net::TcpListener, sync::watch};
 
-use super::{Scene, guard, html, jpeg::Jpegs};
+use super::{StatusSource, guard, html};
 use crate::ops::metrics::Metrics;
 
-/// What `/healthz` and `/readyz` say.
+/// What `/healthz` and `/readyz` answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct DaemonHealth {
     /// The start is complete.
     pub ready: bool,
-    /// What is wrong now, one line each, without any login; empty = healthy.
+    /// Current problems, one line each, without any login; empty = healthy.
     pub troubles: Vec<String>,
 }
 
-/// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("http.listen: cannot listen on {address}: {error}; choose another address or \"off\"")]
 pub struct ListenError {
@@ -32,31 +31,25 @@ pub struct ListenError {
     error: std::io::Error,
 }
 
-/// What the page tells of.
+/// What the routes answer from.
 #[derive(Clone)]
-pub struct Site {
+pub struct PageInputs {
     /// For `/metrics`.
     pub metrics: Arc<Metrics>,
     /// For `/healthz` and `/readyz`.
-    pub health: watch::Receiver<Health>,
-    /// For people.
-    pub scene: Arc<dyn Scene>,
+    pub health: watch::Receiver<DaemonHealth>,
+    /// For `/`, `/status.json` and pictures.
+    pub source: Arc<dyn StatusSource>,
 }
 
-#[derive(Clone)]
-struct Served {
-    site: Site,
-    jpegs: Arc<Jpegs>,
-}
-
-/// An address taken for the page; nothing is answered before [`serve`](Self::serve).
+/// The page with its address bound; requests wait until [`serve`](Self::serve).
 pub struct StatusPage {
     listener: TcpListener,
     address: SocketAddr,
 }
 
 impl StatusPage {
-    /// Takes the address, so that a port in use is known at the start.
+    /// Binds the address, so that a port in use is an error at the start.
     pub async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
         let fail = |error| ListenError { address, error };
         let listener = TcpListener::bind(address).await.map_err(fail)?;
@@ -64,23 +57,22 @@ impl StatusPage {
         Ok(Self { listener, address })
     }
 
-    /// The address in use, for port 0.
+    /// The bound address; of use when port 0 was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop` resolves; then the address is free at once, and open connections end with their answer.
-    pub async fn serve(self, site: Site, stop: impl Future<Output = ()> + Send + 'static) {
-        let router = router(site, self.address);
+    /// Answers requests until `stop` resolves; then the address is free at once, and open connections end with their answer.
+    pub async fn serve(self, inputs: PageInputs, stop: impl Future<Output = ()> + Send + 'static) {
+        let router = router(inputs, self.address);
         let served = axum::serve(self.listener, router).with_graceful_shutdown(stop);
         if let Err(error) = served.await {
-            tracing::error!(%error, "status page ended");
+            tracing::error!(%error, "status page stopped; restart the daemon to serve it again");
         }
     }
 }
 
-fn router(site: Site, listening: SocketAddr) -> Router {
-    let jpegs = Arc::default();
+fn router(inputs: PageInputs, listening: SocketAddr) -> Router {
     Router::new()
         .route("/", get(show_page))
         .route(
@@ -96,11 +88,11 @@ fn router(site: Site, listening: SocketAddr) -> Router {
             get(|| asset("image/svg+xml", include_str!("assets/icon.svg"))),
         )
         .route("/camera/{picture}", get(show_picture))
-        .route("/status.json", get(show_view))
+        .route("/status.json", get(show_status))
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(show_health))
         .route("/readyz", get(show_ready))
-        .with_state(Served { site, jpegs })
+        .with_state(inputs)
         .layer(middleware::from_fn_with_state(listening, guard::guard))
 }
 
@@ -111,38 +103,36 @@ async fn asset(kind: &'static str, text: &'static str) -> impl IntoResponse {
     )
 }
 
-async fn show_page(State(served): State<Served>) -> Html<String> {
-    Html(html::page(&served.site.scene.view(true)).into_string())
+async fn show_page(State(inputs): State<PageInputs>) -> Html<String> {
+    Html(html::page(&inputs.source.status(true)).into_string())
 }
 
-async fn show_view(State(served): State<Served>) -> impl IntoResponse {
+async fn show_status(State(inputs): State<PageInputs>) -> impl IntoResponse {
     // A struct of numbers, texts and lists always serialises.
-    let text = serde_json::to_string(&served.site.scene.view(false)).unwrap_or_default();
+    let text = serde_json::to_string(&inputs.source.status(false)).unwrap_or_default();
     ([(header::CONTENT_TYPE, "application/json")], text)
 }
 
 async fn show_picture(
-    State(served): State<Served>,
+    State(inputs): State<PageInputs>,
     Path(picture): Path<String>,
 ) -> Result<impl IntoResponse, StatusCode> {
     let camera = picture.strip_suffix(".jpg").ok_or(StatusCode::NOT_FOUND)?;
-    let still = served
-        .site
-        .scene
-        .still(camera)
+    let thumbnail = inputs
+        .source
+        .thumbnail(camera)
         .ok_or(StatusCode::NOT_FOUND)?;
-    let jpeg = served.jpegs.of(camera, still).await;
-    let jpeg = jpeg.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
-    Ok(([(header::CONTENT_TYPE, "image/jpeg")], jpeg))
+    let kind = [(header::CONTENT_TYPE, "image/jpeg")];
+    Ok((kind, thumbnail.jpeg.clone()))
 }
 
-async fn show_metrics(State(served): State<Served>) -> impl IntoResponse {
+async fn show_metrics(State(inputs): State<PageInputs>) -> impl IntoResponse {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], served.site.metrics.encode())
+    ([(header::CONTENT_TYPE, kind)], inputs.metrics.encode())
 }
 
-async fn show_health(State(served): State<Served>) -> (StatusCode, String) {
-    let troubles = served.site.health.borrow().troubles.join("\n");
+async fn show_health(State(inputs): State<PageInputs>) -> (StatusCode, String) {
+    let troubles = inputs.health.borrow().troubles.join("\n");
     if troubles.is_empty() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
@@ -150,8 +140,8 @@ async fn show_health(State(served): State<Served>) -> (StatusCode, String) {
     }
 }
 
-async fn show_ready(State(served): State<Served>) -> (StatusCode, &'static str) {
-    if served.site.health.borrow().ready {
+async fn show_ready(State(inputs): State<PageInputs>) -> (StatusCode, &'static str) {
+    if inputs.health.borrow().ready {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "starting\n")

@@ -1,4 +1,4 @@
-//! Numbers and moments in the words of the page.
+//! Numbers, times and states as the page writes them.
 
 /// `12:03:41`, UTC.
 pub fn clock_time(unix_ms: i64) -> String {
@@ -35,7 +35,7 @@ pub fn ago(ms: u64) -> String {
     }
 }
 
-/// `0.82 ms`, `8.2 ms`, `82 ms`, `1.2 s`: as many digits as anybody reads.
+/// `0.82 ms`, `8.2 ms`, `82 ms`, `1.2 s`: two or three digits.
 pub fn millis(ms: f64) -> String {
     match ms {
         ms if ms < 0.995 => format!("{ms:.2} ms"),
@@ -65,7 +65,7 @@ pub fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{plural}")
 }
 
-/// `waiting_keyframe` as people write it: `waiting for a key frame`.
+/// `waiting_keyframe` in words: `waiting for a key frame`.
 pub fn state(word: &str) -> String {
     match word {
         "waiting_keyframe" => "waiting for a key frame".into(),

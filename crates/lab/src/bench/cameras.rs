@@ -11,7 +11,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Spread, machine::Machine};
+use super::Spread;
+use spotter::ops::machine::Machine;
 use spotter_core::FrameCounters;
 
 /// Delays are told apart by so much, and above the last step not at all.

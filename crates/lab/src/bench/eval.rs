@@ -3,9 +3,9 @@
 use super::{
     ask::{MeasureError, ask},
     clip::Clip,
-    progress::Progress,
-    report::{Report, figures, parts, worth},
-    scores::{Scores, Setting},
+    progress::ProgressLine,
+    report::{EvalReport, figures, parts, worth},
+    scores::{EvalSetting, Scores},
 };
 use spotter_core::Task;
 use spotter_engine::front::Engine;
@@ -48,15 +48,15 @@ pub struct EvalOptions {
 pub fn eval(
     engine: &mut Engine,
     options: &EvalOptions,
-    progress: &mut Progress,
-) -> Result<Report, MeasureError> {
+    progress: &mut ProgressLine,
+) -> Result<EvalReport, MeasureError> {
     let mut scores = Scores::default();
     for index in 0..options.scenes {
         let seed = options.first_seed.wrapping_add(index);
         eval_scene(engine, seed, options.kbit_per_s, &mut scores)?;
         progress.step();
     }
-    Ok(Report {
+    Ok(EvalReport {
         model: options.model.clone(),
         scenes: scores.scenes,
         first_seed: options.first_seed,
@@ -83,7 +83,7 @@ fn eval_scene(
         object: word.into(),
     }));
     let answers = ask(engine, picture, tasks)?;
-    let setting = Setting {
+    let setting = EvalSetting {
         origin: Clip::origin(seed),
         light: truth.light,
     };

@@ -5,12 +5,12 @@ use std::ops::Range;
 use super::{
     ask::{MeasureError, ask},
     clip::{HEIGHT, WIDTH, drawn},
-    machine::Machine,
-    progress::Progress,
+    progress::ProgressLine,
     stages::{Spread, StageDurations},
     table::{LooksReport, LooksRow, floor_ms, second_prompt_percent},
     work::{DetectWork, look_work},
 };
+use spotter::ops::machine::Machine;
 use spotter_core::{Answer, Clock, Picture, Task};
 use spotter_engine::{
     front::Engine,
@@ -53,13 +53,13 @@ pub fn looks(
     engine: &mut Engine,
     options: &LooksOptions,
     clock: &dyn Clock,
-    progress: &mut Progress,
+    progress: &mut ProgressLine,
 ) -> Result<LooksReport, MeasureError> {
     let chosen = choose(engine)?;
-    let mut rows: Vec<Vec<Measured>> = vec![Vec::new(); PROMPTS.len()];
+    let mut rows: Vec<Vec<MeasuredLook>> = vec![Vec::new(); PROMPTS.len()];
     for round in 0..WARM_UP + options.looks {
         for (row, &prompts) in rows.iter_mut().zip(&PROMPTS) {
-            let look = Measured::run(engine, &chosen.picture, prompts, clock)?;
+            let look = MeasuredLook::run(engine, &chosen.picture, prompts, clock)?;
             if round >= WARM_UP {
                 row.push(look);
                 progress.step();
@@ -143,13 +143,13 @@ fn boxes(answers: &[Answer]) -> usize {
 
 /// One measured look.
 #[derive(Clone)]
-struct Measured {
+struct MeasuredLook {
     times: StageDurations,
     /// Boxes of each prompt.
     boxes: Vec<usize>,
 }
 
-impl Measured {
+impl MeasuredLook {
     fn run(
         engine: &mut Engine,
         picture: &Picture,
@@ -169,7 +169,7 @@ impl Measured {
 
 fn row(
     prompts: usize,
-    looks: &[Measured],
+    looks: &[MeasuredLook],
     (config, tokenizer): (&ModelConfig, &Tokenizer),
     ceiling_gflop_per_s: Option<f64>,
 ) -> LooksRow {

@@ -23,7 +23,6 @@ pub mod engine;
 mod eval;
 mod load;
 mod looks;
-mod machine;
 mod progress;
 mod report;
 mod scores;
@@ -38,21 +37,20 @@ mod work;
 pub use ask::MeasureError;
 pub use eval::{EvalOptions, eval};
 pub use load::{
-    Books, Ceiling, Ceilings, Load, LoadOptions, LoadPart, LoadReport, LoadRow, PromptsRow,
-    SteadyRow, TextRow, TextRun,
+    Ceiling, Load, LoadCounters, LoadOptions, LoadPart, LoadReport, LoadRow, MachineCeilings,
+    PromptsRow, SteadyRow, TextRow, TextRun,
 };
 pub use looks::{LooksOptions, looks};
-pub use machine::Machine;
-pub use progress::Progress;
-pub use report::{Figure, PartFigures, Report, Target};
-pub use scores::{Aspect, Origin, Scores, Setting};
-pub use soak::{Memory, SoakError, SoakOptions, SoakReport, SoakTally, Soaked, soak};
+pub use progress::ProgressLine;
+pub use report::{EvalFigure, EvalReport, PartFigures, Target};
+pub use scores::{Aspect, EvalSetting, Origin, Scores};
+pub use soak::{SoakError, SoakMemory, SoakOptions, SoakReport, SoakTally, Soaked, soak};
 pub use stages::Spread;
 pub use stays::{StayTally, Stays};
 pub use steps::{Steps, StepsReport, StepsRow};
 pub use table::{LooksReport, LooksRow};
 pub use tracks::{ClassStays, TrackOptions, TrackReport, track};
-pub use work::{DetectWork, Work, look_work};
+pub use work::{DetectWork, LookWork, look_work};
 
 #[cfg(test)]
 mod tests;

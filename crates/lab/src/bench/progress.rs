@@ -4,15 +4,15 @@ use std::io::{self, IsTerminal, Write};
 
 /// Says how far the work is.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressLine {
     what: &'static str,
     total: u64,
     done: u64,
-    shown: Shown,
+    shown: ProgressStyle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
+enum ProgressStyle {
     /// Every step, over the last line.
     Rewritten,
     /// Every tenth, line by line.
@@ -21,23 +21,23 @@ enum Shown {
     Never,
 }
 
-impl Progress {
+impl ProgressLine {
     /// For `total` steps, called `what` in the plural.
     pub fn on_stderr(what: &'static str, total: u64) -> Self {
         let shown = if io::stderr().is_terminal() {
-            Shown::Rewritten
+            ProgressStyle::Rewritten
         } else {
-            Shown::Tenths
+            ProgressStyle::Tenths
         };
         Self::new(what, total, shown)
     }
 
     /// Says nothing.
     pub fn silent() -> Self {
-        Self::new("", 0, Shown::Never)
+        Self::new("", 0, ProgressStyle::Never)
     }
 
-    fn new(what: &'static str, total: u64, shown: Shown) -> Self {
+    fn new(what: &'static str, total: u64, shown: ProgressStyle) -> Self {
         Self {
             what,
             total,
@@ -50,7 +50,7 @@ impl Progress {
     pub fn step(&mut self) {
         self.done += 1;
         if let Some(text) = self.text() {
-            // Progress that cannot be shown must not stop the work.
+            // ProgressLine that cannot be shown must not stop the work.
             let _ = io::stderr().write_all(text.as_bytes());
         }
     }
@@ -60,14 +60,14 @@ impl Progress {
         let (done, total, what) = (self.done, self.total, self.what);
         let last = done == total;
         match self.shown {
-            Shown::Rewritten if last => Some(format!("\r{done} of {total} {what}\n")),
-            Shown::Rewritten => Some(format!("\r{done} of {total} {what}")),
-            Shown::Tenths => {
+            ProgressStyle::Rewritten if last => Some(format!("\r{done} of {total} {what}\n")),
+            ProgressStyle::Rewritten => Some(format!("\r{done} of {total} {what}")),
+            ProgressStyle::Tenths => {
                 let tenths = |steps: u64| steps * 10 / total.max(1);
                 let passed = tenths(done) > tenths(done.saturating_sub(1));
                 passed.then(|| format!("{done} of {total} {what}\n"))
             }
-            Shown::Never => None,
+            ProgressStyle::Never => None,
         }
     }
 }
@@ -76,8 +76,8 @@ impl Progress {
 mod tests {
     use super::*;
 
-    fn lines(total: u64, shown: Shown) -> Vec<String> {
-        let mut progress = Progress::new("scenes", total, shown);
+    fn lines(total: u64, shown: ProgressStyle) -> Vec<String> {
+        let mut progress = ProgressLine::new("scenes", total, shown);
         let step = |_| {
             progress.done += 1;
             progress.text()
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn ten_lines_at_most_without_a_terminal() {
-        let all = lines(500, Shown::Tenths);
+        let all = lines(500, ProgressStyle::Tenths);
         assert_eq!(all.len(), 10);
         assert_eq!(
             (all[0].as_str(), all[9].as_str()),
             ("50 of 500 scenes\n", "500 of 500 scenes\n")
         );
         assert_eq!(
-            lines(3, Shown::Tenths).last().map(String::as_str),
+            lines(3, ProgressStyle::Tenths).last().map(String::as_str),
             Some("3 of 3 scenes\n")
         );
     }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn one_line_on_a_terminal() {
         assert_eq!(
-            lines(2, Shown::Rewritten),
+            lines(2, ProgressStyle::Rewritten),
             ["\r1 of 2 scenes", "\r2 of 2 scenes\n"]
         );
     }

@@ -23,7 +23,7 @@ mod required {
 
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct EvalReport {
     /// Which model answered.
     pub model: String,
     /// How many scenes it looked at.
@@ -33,7 +33,7 @@ pub struct Report {
     /// Rate of the H.264 that the scenes went through; `None` without.
     pub kbit_per_s: Option<u32>,
     /// Over everything.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<EvalFigure>,
     /// Boxes by what they were about.
     pub detect_by: Vec<PartFigures>,
     /// How often boxes and answers in words are right, by their scores.
@@ -42,7 +42,7 @@ pub struct Report {
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figure {
+pub struct EvalFigure {
     /// What it is.
     pub name: &'static str,
     /// A share; `None` when nothing was asked.
@@ -97,33 +97,34 @@ pub struct ScoreFigures {
     pub bins: Vec<CalibrationBin>,
 }
 
-impl Report {
+impl EvalReport {
     /// The figures that miss their targets. One that was not measured misses nothing.
-    pub fn missed(&self) -> impl Iterator<Item = &Figure> {
+    pub fn missed(&self) -> impl Iterator<Item = &EvalFigure> {
         self.figures.iter().filter(|f| f.missed_by.is_some())
     }
 }
 
 /// The figures of `scores`, with what is required.
-pub(super) fn figures(scores: &Scores) -> Vec<Figure> {
+pub(super) fn figures(scores: &Scores) -> Vec<EvalFigure> {
     use required::*;
     let (detect, point) = (&scores.detect, &scores.point);
     let things = |tally: &Tally| tally.found + tally.missed;
     let answers = |tally: &Tally| tally.found + tally.wrong;
     vec![
-        Figure::new("detect F1 at IoU 0.5", detect.f1(), things(detect)).at_least(DETECT_F1),
-        Figure::new("detect precision", detect.precision(), answers(detect)),
-        Figure::new("detect recall", detect.recall(), things(detect)),
-        Figure::new("detect mean IoU", detect.mean_iou(), detect.found).at_least(DETECT_MEAN_IOU),
-        Figure::new("point inside", point.precision(), answers(point)).at_least(POINT_INSIDE),
-        Figure::new("things pointed at", point.recall(), things(point)),
-        Figure::share("boxes for something absent", scores.absent()).at_most(ABSENT_MAX),
-        Figure::share("boxes for an absent class", scores.absent_class),
-        Figure::share("boxes for an absent colour", scores.absent_colour),
-        Figure::share("boxes for unknown words", scores.unknown),
-        Figure::share("yes/no right", scores.yes_no).at_least(YES_NO),
-        Figure::share("count exact", scores.count).at_least(COUNT),
-        Figure::share("colour right", scores.colour).at_least(COLOUR),
+        EvalFigure::new("detect F1 at IoU 0.5", detect.f1(), things(detect)).at_least(DETECT_F1),
+        EvalFigure::new("detect precision", detect.precision(), answers(detect)),
+        EvalFigure::new("detect recall", detect.recall(), things(detect)),
+        EvalFigure::new("detect mean IoU", detect.mean_iou(), detect.found)
+            .at_least(DETECT_MEAN_IOU),
+        EvalFigure::new("point inside", point.precision(), answers(point)).at_least(POINT_INSIDE),
+        EvalFigure::new("things pointed at", point.recall(), things(point)),
+        EvalFigure::share("boxes for something absent", scores.absent()).at_most(ABSENT_MAX),
+        EvalFigure::share("boxes for an absent class", scores.absent_class),
+        EvalFigure::share("boxes for an absent colour", scores.absent_colour),
+        EvalFigure::share("boxes for unknown words", scores.unknown),
+        EvalFigure::share("yes/no right", scores.yes_no).at_least(YES_NO),
+        EvalFigure::share("count exact", scores.count).at_least(COUNT),
+        EvalFigure::share("colour right", scores.colour).at_least(COLOUR),
     ]
 }
 
@@ -156,7 +157,7 @@ pub(super) fn parts(scores: &Scores) -> Vec<PartFigures> {
         .collect()
 }
 
-impl Figure {
+impl EvalFigure {
     pub(super) fn new(name: &'static str, value: Option<f64>, of: u64) -> Self {
         Self {
             name,
@@ -213,7 +214,7 @@ impl fmt::Display for Target {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for EvalReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = match self.kbit_per_s {
             Some(kbit_per_s) => format!("through H.264 at {kbit_per_s} kbit/s"),
@@ -231,7 +232,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl Report {
+impl EvalReport {
     fn write_parts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = None;
         for part in &self.detect_by {
@@ -256,7 +257,7 @@ impl Report {
     }
 }
 
-impl Report {
+impl EvalReport {
     fn write_scores(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for kind in self.scores.iter().filter(|kind| !kind.bins.is_empty()) {
             let title = format!("score of {}", kind.of);
@@ -283,7 +284,7 @@ impl Report {
 }
 
 /// A line for each, beside what it must be.
-pub(super) fn write_figures(f: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Result {
+pub(super) fn write_figures(f: &mut fmt::Formatter<'_>, figures: &[EvalFigure]) -> fmt::Result {
     let header = ["", "value", "of", "required", ""];
     write_line(f, header.map(str::to_owned))?;
     for figure in figures {

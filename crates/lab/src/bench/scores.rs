@@ -28,7 +28,7 @@ pub enum Origin {
 
 /// What all questions about a picture share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct EvalSetting {
     /// Where the scene comes from.
     pub origin: Origin,
     /// Time of the day.
@@ -80,7 +80,7 @@ pub struct Scores {
 
 impl Scores {
     /// Adds the answer to one question. An answer of another kind than the question counts as none.
-    pub fn add(&mut self, setting: Setting, question: &Question, answer: &AnswerBody) {
+    pub fn add(&mut self, setting: EvalSetting, question: &Question, answer: &AnswerBody) {
         match (&question.expected, answer) {
             (Expected::Boxes(truth), answer) => {
                 let found = boxes(answer);
@@ -126,7 +126,7 @@ impl Scores {
 
     fn add_boxes(
         &mut self,
-        setting: Setting,
+        setting: EvalSetting,
         question: &Question,
         truth: &[NormBox],
         answered: &[NormBox],

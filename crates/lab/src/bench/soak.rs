@@ -22,12 +22,12 @@ use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
-pub use self::report::{Memory, SoakReport, SoakTally};
+pub use self::report::{SoakMemory, SoakReport, SoakTally};
 use self::{
-    compare::{Likeness, Promise, compare, is_sure},
+    compare::{AnswerPromise, Likeness, compare, is_sure},
     pool::{Card, cards, short_of_pages},
 };
-use super::machine::{Machine, rss_mib};
+use spotter::ops::machine::{Machine, rss_mib};
 use spotter_core::{CameraId, Clock, Mono, PictureError};
 use spotter_engine::{
     model::{Found, ModelConfig, Tokenizer},
@@ -41,7 +41,7 @@ use spotter_engine::{
 
 /// A look that has not ended after so many turns never will.
 const TURNS_MAX: u64 = 50_000;
-/// Memory is measured, and progress told, so often.
+/// SoakMemory is measured, and progress told, so often.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Looks of a shift.
 const SHIFT_LOOKS: u64 = 64;
@@ -123,7 +123,7 @@ pub fn soak(
 }
 
 /// A look inside.
-struct Inside {
+struct LooksInside {
     card: usize,
     /// Turn at which it came.
     since: u64,
@@ -132,7 +132,7 @@ struct Inside {
 }
 
 struct Storm {
-    device: Shared,
+    device: SharedBackend,
     vocab: usize,
     worker: Worker,
     /// Looks that were asked when the shift ends, and whether it has few pages.
@@ -144,9 +144,9 @@ struct Storm {
     alone: Vec<Vec<Found>>,
     /// Time of a look alone, on average.
     look: Duration,
-    promise: Promise,
+    promise: AnswerPromise,
     cameras: Vec<CameraId>,
-    inside: HashMap<LookId, Inside>,
+    inside: HashMap<LookId, LooksInside>,
     random: Pcg64,
     began: Mono,
     turns: u64,
@@ -163,7 +163,7 @@ impl Storm {
         seed: u64,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, SoakError> {
-        let device: Shared = Rc::new(RefCell::new(soaked.backend));
+        let device: SharedBackend = Rc::new(RefCell::new(soaked.backend));
         let vocab = soaked.config.text.vocab_size;
         let camera = |i| CameraId::new(&format!("c{i}")).ok();
         let mut storm = Self {
@@ -177,9 +177,9 @@ impl Storm {
             alone: Vec::new(),
             look: Duration::ZERO,
             promise: if soaked.exact {
-                Promise::Exact
+                AnswerPromise::Exact
             } else {
-                Promise::Rounded
+                AnswerPromise::Rounded
             },
             cameras: (0..CAMERAS).filter_map(camera).collect(),
             inside: HashMap::new(),
@@ -248,7 +248,7 @@ impl Storm {
             let since = self.turns;
             self.inside.insert(
                 id,
-                Inside {
+                LooksInside {
                     card,
                     since,
                     cancel,
@@ -335,7 +335,7 @@ impl Storm {
     fn measure(&mut self, gpu_free_mib: Option<f64>) {
         let at_s = self.elapsed().as_secs_f64();
         self.report.seconds = at_s;
-        self.report.memory.push(Memory {
+        self.report.memory.push(SoakMemory {
             at_s,
             rss_mib: rss_mib(),
             gpu_free_mib,
@@ -366,9 +366,9 @@ impl Storm {
 }
 
 /// The device, that one engine after the other drives.
-type Shared = Rc<RefCell<Box<dyn Backend>>>;
+type SharedBackend = Rc<RefCell<Box<dyn Backend>>>;
 
-fn worker(device: &Shared, vocab: usize, is_short: bool, clock: &Arc<dyn Clock>) -> Worker {
+fn worker(device: &SharedBackend, vocab: usize, is_short: bool, clock: &Arc<dyn Clock>) -> Worker {
     let limits = device.borrow().limits();
     let pages = match is_short {
         true => short_of_pages(&limits),
@@ -383,7 +383,7 @@ fn worker(device: &Shared, vocab: usize, is_short: bool, clock: &Arc<dyn Clock>)
 
 /// A device that offers fewer pages than it has.
 struct Short {
-    device: Shared,
+    device: SharedBackend,
     pages: usize,
 }
 

@@ -8,10 +8,10 @@ use std::{fmt, time::Duration};
 use serde::Serialize;
 
 use super::{
-    machine::Machine,
     stages::Spread,
     work::{decoder_mb, kv_mb, look_work, vision_mb},
 };
+use spotter::ops::machine::Machine;
 use spotter_core::{Clock, Mono, Picture, PictureError};
 use spotter_engine::{
     model::ModelConfig,

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{machine::Machine, stages::Spread, work::Work};
+use super::{stages::Spread, work::LookWork};
+use spotter::ops::machine::Machine;
 
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,7 +48,7 @@ pub struct LooksRow {
     /// The rest.
     pub generate: Spread,
     /// Arithmetic that the look needs.
-    pub work: Work,
+    pub work: LookWork,
     /// The time that this takes at the ceiling, milliseconds; `None` when that was not measured.
     pub floor_ms: Option<f64>,
 }
@@ -62,7 +63,7 @@ pub(super) fn second_prompt_percent(rows: &[LooksRow]) -> Option<f64> {
 }
 
 /// The time that `work` takes at `gflop_per_s`, milliseconds.
-pub(super) fn floor_ms(work: &Work, gflop_per_s: Option<f64>) -> Option<f64> {
+pub(super) fn floor_ms(work: &LookWork, gflop_per_s: Option<f64>) -> Option<f64> {
     let speed = gflop_per_s.filter(|&speed| speed > 0.0)?;
     Some(work.total() / speed * 1e3)
 }
@@ -137,7 +138,7 @@ mod tests {
             median_ms,
             p95_ms: median_ms * 2.0,
         };
-        let work = Work {
+        let work = LookWork {
             vision: 4.0,
             prefix: 1.5,
             prompts: 0.3,

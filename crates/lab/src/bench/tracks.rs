@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{
     ask::MeasureError,
     clip::{HEIGHT, WIDTH, drawn},
-    progress::Progress,
+    progress::ProgressLine,
     stays::Stays,
 };
 use spotter_core::{
@@ -68,9 +68,9 @@ impl TrackOptions {
 pub fn track(
     engine: &mut Engine,
     options: &TrackOptions,
-    progress: &mut Progress,
+    progress: &mut ProgressLine,
 ) -> Result<TrackReport, MeasureError> {
-    let mut watched = Watched::new(options)?;
+    let mut watched = WatchedStreet::new(options)?;
     let mut pictures = pictures(options)?;
     for look in 0..options.looks() {
         let lost = || MeasureError::FramesLost {
@@ -86,7 +86,7 @@ pub fn track(
 }
 
 /// A camera on the street, with what is told and what is true of it.
-struct Watched<'a> {
+struct WatchedStreet<'a> {
     options: &'a TrackOptions,
     camera: CameraConfig,
     tracker: Tracker,
@@ -94,7 +94,7 @@ struct Watched<'a> {
     boxes: LiveScore,
 }
 
-impl<'a> Watched<'a> {
+impl<'a> WatchedStreet<'a> {
     fn new(options: &'a TrackOptions) -> Result<Self, MeasureError> {
         let camera = camera(options.looks_per_s)?;
         let tracker = Tracker::new("eval".into(), std::slice::from_ref(&camera));
@@ -246,11 +246,11 @@ fn answers(
     }
 }
 
-type Pictures = Box<dyn Iterator<Item = Result<Picture, MeasureError>>>;
+type StreetPictures = Box<dyn Iterator<Item = Result<Picture, MeasureError>>>;
 
 /// What every look sees, in order. Each `next` blocks until its picture is drawn, or encoded and decoded with all frames
 /// since the look before.
-fn pictures(options: &TrackOptions) -> Result<Pictures, MeasureError> {
+fn pictures(options: &TrackOptions) -> Result<StreetPictures, MeasureError> {
     let (seed, looks) = (options.seed, options.looks());
     let Some(kbit_per_s) = options.kbit_per_s else {
         let options = options.clone();

@@ -12,7 +12,7 @@ const GIGA: f64 = 1e9;
 
 /// Arithmetic of the stages of a look, GFLOP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Work {
+pub struct LookWork {
     /// Vision encoder and projection.
     pub vision: f64,
     /// The image's positions in the decoder.
@@ -23,7 +23,7 @@ pub struct Work {
     pub generate: f64,
 }
 
-impl Work {
+impl LookWork {
     /// All stages.
     pub fn total(&self) -> f64 {
         self.vision + self.prefix + self.prompts + self.generate
@@ -44,11 +44,11 @@ pub fn look_work(
     config: &ModelConfig,
     (width, height): (usize, usize),
     prompts: &[DetectWork],
-) -> Work {
+) -> LookWork {
     let crops = tiling(width, height, &config.vision).crops();
     let start = config.prefix_positions();
     let sum = |work: &dyn Fn(&DetectWork) -> f64| prompts.iter().map(work).sum::<f64>() / GIGA;
-    Work {
+    LookWork {
         vision: (crops as f64 * crop_flop(config) + projection_flop(config)) / GIGA,
         prefix: prefix_flop(&config.text, start) / GIGA,
         prompts: sum(&|p| rows_flop(&config.text, start, p.tokens) + x_or_end_flop(config)),

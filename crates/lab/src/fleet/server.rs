@@ -18,7 +18,7 @@ use spotter_street::{
 };
 
 /// The process, as long as it is wanted.
-pub struct Served {
+pub struct CameraServer {
     child: Child,
     /// Closed, it ends the process.
     input: Option<ChildStdin>,
@@ -26,7 +26,7 @@ pub struct Served {
     pub urls: Vec<String>,
 }
 
-impl Served {
+impl CameraServer {
     /// Starts the process and waits until its cameras listen.
     pub fn start(tape: &Tape, cameras: usize) -> anyhow::Result<Self> {
         let mut child = Command::new("/proc/self/exe")
@@ -62,7 +62,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for CameraServer {
     fn drop(&mut self) {
         drop(self.input.take());
         // It ends by itself; there is nothing else to do about one that does not.

@@ -215,7 +215,7 @@ impl Field {
         &self,
         clock: Arc<dyn Clock>,
         story: impl Future<Output = T>,
-    ) -> (Report, T) {
+    ) -> (RunReport, T) {
         self.run_with(clock, engines_of(&self.stage), story).await
     }
 
@@ -224,7 +224,7 @@ impl Field {
         &self,
         clock: Arc<dyn Clock>,
         engines: Arc<OpenEngines>,
-    ) -> anyhow::Result<Report> {
+    ) -> anyhow::Result<RunReport> {
         static LOGGING: OnceLock<Logging> = OnceLock::new();
         let loaded = config::load(&self.path(), &Environment::process()).unwrap();
         let logging = LOGGING.get_or_init(|| start_logging(0, &loaded.config).unwrap());
@@ -244,7 +244,7 @@ impl Field {
         clock: Arc<dyn Clock>,
         engines: Arc<OpenEngines>,
         story: impl Future<Output = T>,
-    ) -> (Report, T) {
+    ) -> (RunReport, T) {
         let (mut run, mut story) = (pin!(self.run(clock, engines)), pin!(story));
         let told = tokio::select! {
             ended = &mut run => panic!("it ended before it was asked to: {ended:?}"),

@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::{
     depth::{COLUMNS, DepthCost, Sums, percent},
     street::prompts,
-    watch::{Asking, Build, Shown, Watch, drive, share},
+    watch::{Asking, Build, StreetWatch, WatchedLook, drive, share},
 };
-use crate::bench::{ask::MeasureError, progress::Progress, stages::Spread};
+use crate::bench::{ask::MeasureError, progress::ProgressLine, stages::Spread};
 use spotter_core::{Clock, Picture, Task};
 use spotter_engine::{
     front::Engine,
@@ -28,7 +28,7 @@ const APART: usize = 5;
 
 /// One load at both depths.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CamerasRow {
+pub struct EngineCamerasRow {
     /// Cameras, each with one look in the engine at a time.
     pub cameras: usize,
     /// Detect prompts on each frame.
@@ -62,13 +62,13 @@ pub struct DepthRun {
 
 /// What is printed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CamerasReport {
+pub struct EngineCamerasReport {
     /// Which model answered.
     pub model: String,
     /// Looks of each row and depth.
     pub looks: usize,
     /// By load.
-    pub rows: Vec<CamerasRow>,
+    pub rows: Vec<EngineCamerasRow>,
 }
 
 /// Looks that the progress counts.
@@ -81,9 +81,9 @@ pub(super) fn cameras(
     build: &mut Build,
     looks: usize,
     clock: &dyn Clock,
-    progress: &mut Progress,
-) -> Result<(CamerasReport, Option<Timeline>), MeasureError> {
-    let pictures = Shown::Moving.frames(looks)?;
+    progress: &mut ProgressLine,
+) -> Result<(EngineCamerasReport, Option<Timeline>), MeasureError> {
+    let pictures = WatchedLook::Moving.frames(looks)?;
     let mut engine = |depth| {
         let options = Options {
             depth,
@@ -105,7 +105,7 @@ pub(super) fn cameras(
             timeline = engines[1].worker().timeline().cloned();
         }
     }
-    let report = CamerasReport { model, looks, rows };
+    let report = EngineCamerasReport { model, looks, rows };
     Ok((report, timeline))
 }
 
@@ -114,17 +114,22 @@ fn run(
     engines: &mut [Engine; 2],
     (cameras, prompts): (usize, usize),
     (pictures, looks): (&Arc<[Picture]>, usize),
-    (clock, progress): (&dyn Clock, &mut Progress),
+    (clock, progress): (&dyn Clock, &mut ProgressLine),
 ) -> Result<[Turns; 2], MeasureError> {
     let watch = |i| {
         let asked = (tasks(prompts), Asking::Together);
-        Watch::new((i, i * APART), asked, Arc::clone(pictures))
+        StreetWatch::new((i, i * APART), asked, Arc::clone(pictures))
     };
     let watches = || (0..cameras).map(watch).collect::<Result<Vec<_>, _>>();
     let mut watches = [watches()?, watches()?];
     // Every camera's first answer is the draft of its second, and wakes the machine up.
     for (engine, watches) in engines.iter_mut().zip(&mut watches) {
-        drive(engine, watches, cameras, (clock, &mut Progress::silent()))?;
+        drive(
+            engine,
+            watches,
+            cameras,
+            (clock, &mut ProgressLine::silent()),
+        )?;
     }
     let mut runs = [Turns::default(), Turns::default()];
     for turn in 0..TURNS {
@@ -156,9 +161,9 @@ impl Turns {
     fn run(
         &mut self,
         engine: &mut Engine,
-        watches: &mut [Watch],
+        watches: &mut [StreetWatch],
         looks: usize,
-        shell: (&dyn Clock, &mut Progress),
+        shell: (&dyn Clock, &mut ProgressLine),
     ) -> Result<(), MeasureError> {
         let before = engine.worker().work();
         engine.worker().reset_costs();
@@ -181,10 +186,14 @@ impl Turns {
     }
 }
 
-fn row((cameras, prompts): (usize, usize), blocking: &Turns, pipelined: &Turns) -> CamerasRow {
+fn row(
+    (cameras, prompts): (usize, usize),
+    blocking: &Turns,
+    pipelined: &Turns,
+) -> EngineCamerasRow {
     let sums = &blocking.sums;
     let (blocking, pipelined) = (blocking.report(1), pipelined.report(2));
-    CamerasRow {
+    EngineCamerasRow {
         cameras,
         prompts,
         predicted_percent: sums.predicted_percent(pipelined.cost.zombies),
@@ -195,7 +204,7 @@ fn row((cameras, prompts): (usize, usize), blocking: &Turns, pipelined: &Turns) 
     }
 }
 
-impl fmt::Display for CamerasReport {
+impl fmt::Display for EngineCamerasReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

@@ -58,13 +58,13 @@ const MODEL: SimModel = SimModel {
 
 /// Who decides, and with what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum HostWorkKind {
     DeviceDecides,
     HostDecides,
     HostMasks,
 }
 
-impl Kind {
+impl HostWorkKind {
     const ALL: [Self; 3] = [Self::DeviceDecides, Self::HostDecides, Self::HostMasks];
 
     fn name(self) -> &'static str {
@@ -107,7 +107,7 @@ pub struct HostReport {
 /// Measures all kinds. Blocks for a second or less.
 pub(super) fn host(clock: &Arc<dyn Clock>) -> Result<HostReport, MeasureError> {
     let mut rows = Vec::new();
-    for kind in Kind::ALL {
+    for kind in HostWorkKind::ALL {
         rows.push(row(kind, clock)?);
     }
     Ok(HostReport {
@@ -116,7 +116,7 @@ pub(super) fn host(clock: &Arc<dyn Clock>) -> Result<HostReport, MeasureError> {
     })
 }
 
-fn row(kind: Kind, clock: &Arc<dyn Clock>) -> Result<HostRow, MeasureError> {
+fn row(kind: HostWorkKind, clock: &Arc<dyn Clock>) -> Result<HostRow, MeasureError> {
     let fatal = |e: DeviceError| MeasureError::Engine(EngineError::Device(e));
     let mut worker = worker(kind, Arc::clone(clock));
     let mut spans = Spans::default();
@@ -127,7 +127,7 @@ fn row(kind: Kind, clock: &Arc<dyn Clock>) -> Result<HostRow, MeasureError> {
 }
 
 /// Asks all looks, and records steps while all rows decode.
-fn round(kind: Kind, worker: &mut Worker) -> Result<Timeline, DeviceError> {
+fn round(kind: HostWorkKind, worker: &mut Worker) -> Result<Timeline, DeviceError> {
     let before = worker.work().prefills;
     let looks: Vec<LookId> = (0..LOOKS).map(|_| worker.admit(request(kind))).collect();
     while worker.work().prefills - before < LIMITS.rows as u64 {
@@ -170,7 +170,7 @@ impl Spans {
         self.commit.extend(of(Host::Commit));
     }
 
-    fn row(&self, kind: Kind) -> HostRow {
+    fn row(&self, kind: HostWorkKind) -> HostRow {
         let spread = |spans: &[f64]| Spread::of(spans.iter().copied());
         let both = self.plan.iter().zip(&self.commit);
         HostRow {
@@ -195,13 +195,13 @@ fn ms(span: Span) -> f64 {
 }
 
 /// The device lives in virtual time that does not pass, the host in real time.
-fn worker(kind: Kind, clock: Arc<dyn Clock>) -> Worker {
+fn worker(kind: HostWorkKind, clock: Arc<dyn Clock>) -> Worker {
     let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let device_clock = ManualClock::at(WallTime::default());
     let backend = SimBackend::new(LIMITS, MODEL, costs, device_clock);
     let decide = match kind {
-        Kind::HostDecides => Decide::Host,
-        Kind::DeviceDecides | Kind::HostMasks => Decide::Device,
+        HostWorkKind::HostDecides => Decide::Host,
+        HostWorkKind::DeviceDecides | HostWorkKind::HostMasks => Decide::Device,
     };
     let options = Options {
         decide,
@@ -210,7 +210,7 @@ fn worker(kind: Kind, clock: Arc<dyn Clock>) -> Worker {
     Worker::new(Box::new(backend), MODEL.vocab, options, clock)
 }
 
-fn request(kind: Kind) -> Request {
+fn request(kind: HostWorkKind) -> Request {
     let ask = || Ask {
         sequence: sequence(kind),
         draft: None,
@@ -225,7 +225,7 @@ fn request(kind: Kind) -> Request {
     }
 }
 
-fn sequence(kind: Kind) -> Sequence {
+fn sequence(kind: HostWorkKind) -> Sequence {
     let ids = simulated_ids();
     let bounds = Bounds {
         max_objects: OBJECTS,
@@ -233,10 +233,10 @@ fn sequence(kind: Kind) -> Sequence {
     };
     let prompt = vec![Input::Token(9); PROMPT_TOKENS];
     match kind {
-        Kind::DeviceDecides | Kind::HostDecides => {
+        HostWorkKind::DeviceDecides | HostWorkKind::HostDecides => {
             Sequence::new(Skill::Detect, prompt, ids, bounds)
         }
-        Kind::HostMasks => {
+        HostWorkKind::HostMasks => {
             let text = Skill::Text { reasoning: false };
             let sequence = Sequence::new(text, prompt, ids, bounds);
             match Choices::new([[10; 3 * OBJECTS].as_slice()]) {
@@ -291,7 +291,7 @@ mod tests {
     /// The measured steps must be what the title says: every row in every step, and plans that belong to commits.
     #[test]
     fn every_measured_step_carries_all_rows() {
-        for kind in Kind::ALL {
+        for kind in HostWorkKind::ALL {
             let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(WallTime::default()));
             let mut worker = worker(kind, clock);
             let timeline = round(kind, &mut worker).expect("a sound device");
@@ -299,7 +299,11 @@ mod tests {
             let count = |what| host_spans(&timeline, what).count();
             assert_eq!(count(Host::Plan), STEPS, "{kind:?}");
             assert!(count(Host::Commit).abs_diff(STEPS) <= 1, "{kind:?}");
-            let masks = if kind == Kind::HostMasks { STEPS } else { 0 };
+            let masks = if kind == HostWorkKind::HostMasks {
+                STEPS
+            } else {
+                0
+            };
             assert!(count(Host::Finalize).abs_diff(masks) <= 1, "{kind:?}");
             assert_eq!(work.decodes % LIMITS.rows as u64, 0, "{kind:?}: {work:?}");
             assert_eq!(work.objects % LIMITS.rows as u64, 0, "{kind:?}: {work:?}");

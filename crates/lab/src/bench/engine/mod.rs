@@ -22,12 +22,12 @@ mod trace;
 mod watch;
 
 pub(super) use cameras::tasks;
-pub use cameras::{CamerasReport, CamerasRow, DepthRun};
+pub use cameras::{DepthRun, EngineCamerasReport, EngineCamerasRow};
 pub use depth::DepthCost;
 pub(super) use depth::{COLUMNS, Sums, percent};
 pub use host::{HostReport, HostRow};
 pub use pipeline::{PipelineReport, PipelineRow, pipeline};
-pub use report::{EngineOptions, EngineReport, Part, engine};
+pub use report::{EngineOptions, EnginePart, EngineReport, engine};
 pub use street::{StreetReport, StreetRow};
 pub use trace::chrome_trace;
 pub use watch::Build;

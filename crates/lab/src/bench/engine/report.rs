@@ -5,19 +5,20 @@ use std::{fmt, sync::Arc};
 use serde::Serialize;
 
 use super::{
-    cameras::{self, CamerasReport},
+    cameras::{self, EngineCamerasReport},
     host::{self, HostReport},
     pipeline::{PipelineReport, pipeline},
     street::{self, StreetReport},
     watch::Build,
 };
-use crate::bench::{ask::MeasureError, machine::Machine, progress::Progress};
+use crate::bench::{ask::MeasureError, progress::ProgressLine};
+use spotter::ops::machine::Machine;
 use spotter_core::Clock;
 use spotter_engine::{front::EngineError, scheduler::timeline::Timeline};
 
 /// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum EnginePart {
     /// Gains on a simulated device, beside published ones.
     Published,
     /// The host's work for a step.
@@ -28,7 +29,7 @@ pub enum Part {
     Cameras,
 }
 
-impl Part {
+impl EnginePart {
     /// Every part.
     pub const ALL: [Self; 4] = [Self::Published, Self::Step, Self::Street, Self::Cameras];
 }
@@ -37,24 +38,24 @@ impl Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Which parts.
-    pub parts: Vec<Part>,
+    pub parts: Vec<EnginePart>,
     /// Frames or looks of each row that the model answers.
     pub looks: usize,
 }
 
 impl EngineOptions {
-    fn has(&self, part: Part) -> bool {
+    fn has(&self, part: EnginePart) -> bool {
         self.parts.contains(&part)
     }
 
     /// Looks that the progress counts; the parts without a model take a second.
     pub fn steps(&self) -> u64 {
         let steps = |part| match part {
-            Part::Published | Part::Step => 0,
-            Part::Street => street::progress_steps(self.looks),
-            Part::Cameras => cameras::progress_steps(self.looks),
+            EnginePart::Published | EnginePart::Step => 0,
+            EnginePart::Street => street::progress_steps(self.looks),
+            EnginePart::Cameras => cameras::progress_steps(self.looks),
         };
-        let all = Part::ALL.into_iter().filter(|&part| self.has(part));
+        let all = EnginePart::ALL.into_iter().filter(|&part| self.has(part));
         all.map(steps).sum::<usize>() as u64
     }
 }
@@ -64,19 +65,19 @@ impl EngineOptions {
 pub struct EngineReport {
     /// Where it ran.
     pub machine: Machine,
-    /// [`Part::Published`].
+    /// [`EnginePart::Published`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<PipelineReport>,
-    /// [`Part::Step`].
+    /// [`EnginePart::Step`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<HostReport>,
-    /// [`Part::Street`].
+    /// [`EnginePart::Street`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub street: Option<StreetReport>,
-    /// [`Part::Cameras`].
+    /// [`EnginePart::Cameras`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cameras: Option<CamerasReport>,
-    /// Four cameras at depth 2, of [`Part::Cameras`].
+    pub cameras: Option<EngineCamerasReport>,
+    /// Four cameras at depth 2, of [`EnginePart::Cameras`].
     #[serde(skip)]
     pub timeline: Option<Timeline>,
 }
@@ -86,7 +87,7 @@ pub fn engine(
     build: &mut Build,
     options: &EngineOptions,
     clock: &Arc<dyn Clock>,
-    progress: &mut Progress,
+    progress: &mut ProgressLine,
 ) -> Result<EngineReport, MeasureError> {
     let mut report = EngineReport {
         machine: Machine::now(),
@@ -96,18 +97,18 @@ pub fn engine(
         cameras: None,
         timeline: None,
     };
-    if options.has(Part::Published) {
+    if options.has(EnginePart::Published) {
         let fatal = |e| MeasureError::Engine(EngineError::Device(e));
         report.published = Some(pipeline().map_err(fatal)?);
     }
-    if options.has(Part::Step) {
+    if options.has(EnginePart::Step) {
         report.step = Some(host::host(clock)?);
     }
-    if options.has(Part::Street) {
+    if options.has(EnginePart::Street) {
         let street = street::street(build, options.looks, clock.as_ref(), progress)?;
         report.street = Some(street);
     }
-    if options.has(Part::Cameras) {
+    if options.has(EnginePart::Cameras) {
         let (cameras, timeline) = cameras::cameras(build, options.looks, clock.as_ref(), progress)?;
         (report.cameras, report.timeline) = (Some(cameras), timeline);
     }

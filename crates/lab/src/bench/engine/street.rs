@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::watch::{Asking, Build, Shown, Watch, drive};
-use crate::bench::{ask::MeasureError, progress::Progress, stages::Spread};
+use super::watch::{Asking, Build, StreetWatch, WatchedLook, drive};
+use crate::bench::{ask::MeasureError, progress::ProgressLine, stages::Spread};
 use spotter_core::{Clock, Task};
 use spotter_engine::scheduler::{Options, request::Work};
 
@@ -112,7 +112,7 @@ pub struct StreetReport {
 }
 
 /// Streets of the table.
-const STREETS: [Shown; 3] = [Shown::Moving, Shown::Still, Shown::Frozen];
+const STREETS: [WatchedLook; 3] = [WatchedLook::Moving, WatchedLook::Still, WatchedLook::Frozen];
 
 /// Frames that the progress counts.
 pub(super) fn progress_steps(frames: usize) -> usize {
@@ -124,7 +124,7 @@ pub(super) fn street(
     build: &mut Build,
     frames: usize,
     clock: &dyn Clock,
-    progress: &mut Progress,
+    progress: &mut ProgressLine,
 ) -> Result<StreetReport, MeasureError> {
     let mut report = StreetReport {
         model: String::new(),
@@ -144,7 +144,7 @@ pub(super) fn street(
                 // Together they see what one camera sees.
                 let first = i * frames / case.cameras;
                 let asked = (prompts().collect(), case.asking);
-                Watch::new((i, first), asked, pictures.clone())
+                StreetWatch::new((i, first), asked, pictures.clone())
             };
             let cameras: Result<Vec<_>, _> = (0..case.cameras).map(watch).collect();
             let driven = drive(&mut engine, &mut cameras?, frames, (clock, progress))?;
@@ -160,7 +160,7 @@ pub(super) fn street(
 }
 
 fn row(
-    (shown, case): (Shown, &Case),
+    (shown, case): (WatchedLook, &Case),
     (work, prefix): (Work, u64),
     frames: usize,
     frame_ms: Spread,

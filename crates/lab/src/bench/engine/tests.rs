@@ -3,27 +3,27 @@
 use std::sync::Arc;
 
 use super::{
-    EngineOptions, EngineReport, Part, StreetRow, chrome_trace, engine,
+    EngineOptions, EnginePart, EngineReport, StreetRow, chrome_trace, engine,
     street::prompts,
-    watch::{Asking, Shown, Watch, drive},
+    watch::{Asking, StreetWatch, WatchedLook, drive},
 };
-use crate::bench::{Progress, tests::micro_engine_with};
+use crate::bench::{ProgressLine, tests::micro_engine_with};
 use spotter_core::{Clock, SystemClock};
 use spotter_engine::scheduler::Options;
 
-fn measure(part: Part, looks: usize) -> EngineReport {
+fn measure(part: EnginePart, looks: usize) -> EngineReport {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut build = |options| Ok((micro_engine_with(options, &clock), "micro".to_owned()));
     let options = EngineOptions {
         parts: vec![part],
         looks,
     };
-    engine(&mut build, &options, &clock, &mut Progress::silent()).expect("a report")
+    engine(&mut build, &options, &clock, &mut ProgressLine::silent()).expect("a report")
 }
 
 #[test]
 fn what_is_shared_and_reused_is_not_done_again() {
-    let report = measure(Part::Street, 4);
+    let report = measure(EnginePart::Street, 4);
     let street = report.street.as_ref().expect("the part that was asked for");
     let row = |street: &'static str, case: &str| -> &StreetRow {
         let mut rows = report.street.iter().flat_map(|report| &report.rows);
@@ -55,10 +55,10 @@ fn what_is_shared_and_reused_is_not_done_again() {
 fn a_drive_leaves_nothing_in_flight() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut engine = micro_engine_with(Options::default(), &clock);
-    let frames = Shown::Frozen.frames(2).expect("frames");
+    let frames = WatchedLook::Frozen.frames(2).expect("frames");
     let asked = (prompts().collect(), Asking::Together);
-    let mut watches = [Watch::new((0, 0), asked, frames).expect("a camera")];
-    let mut silent = Progress::silent();
+    let mut watches = [StreetWatch::new((0, 0), asked, frames).expect("a camera")];
+    let mut silent = ProgressLine::silent();
     let shell = (clock.as_ref(), &mut silent);
     let driven = drive(&mut engine, &mut watches, 3, shell).expect("answers");
     assert_eq!(driven.frame_ms.len(), 3);
@@ -71,7 +71,7 @@ fn a_drive_leaves_nothing_in_flight() {
 
 #[test]
 fn every_load_runs_at_both_depths_and_leaves_a_timeline() {
-    let report = measure(Part::Cameras, 2);
+    let report = measure(EnginePart::Cameras, 2);
     let cameras = report
         .cameras
         .as_ref()

@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use crate::bench::{
     ask::MeasureError,
     clip::{HEIGHT, WIDTH},
-    progress::Progress,
+    progress::ProgressLine,
 };
 use spotter_core::{CameraId, Clock, Look, Mono, Outcome, Picture, Task, WallTime};
 use spotter_engine::{
@@ -33,7 +33,7 @@ const BEGIN: WallTime = WallTime::from_unix_millis(1_767_265_200_000);
 
 /// What the camera shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum WatchedLook {
     /// The street with its traffic.
     Moving,
     /// The same street standing still. The encoder's pictures of it still differ a little.
@@ -42,7 +42,7 @@ pub(super) enum Shown {
     Frozen,
 }
 
-impl Shown {
+impl WatchedLook {
     pub fn name(self) -> &'static str {
         match self {
             Self::Moving => "moving",
@@ -105,7 +105,7 @@ pub(super) enum Asking {
 }
 
 /// A camera with its prompts.
-pub(super) struct Watch {
+pub(super) struct StreetWatch {
     camera: CameraId,
     tasks: Vec<Task>,
     asking: Asking,
@@ -113,7 +113,7 @@ pub(super) struct Watch {
     next: usize,
 }
 
-impl Watch {
+impl StreetWatch {
     /// Camera `number` begins with frame `first`, and with the first frame again after the last.
     pub fn new(
         (number, first): (usize, usize),
@@ -160,19 +160,19 @@ pub(super) struct Driven {
 /// next comes as soon as all prompts on it are answered. Blocks for the whole work.
 pub(super) fn drive(
     engine: &mut Engine,
-    cameras: &mut [Watch],
+    cameras: &mut [StreetWatch],
     frames: usize,
-    (clock, progress): (&dyn Clock, &mut Progress),
+    (clock, progress): (&dyn Clock, &mut ProgressLine),
 ) -> Result<Driven, MeasureError> {
     let mut driven = Driven::default();
     let began = clock.now();
     let count = cameras.len();
     let mut coming: Vec<usize> = (0..count).map(|i| share(frames, i, count)).collect();
-    let mut open: Vec<Open> = vec![Open::default(); count];
+    let mut open: Vec<OpenLook> = vec![OpenLook::default(); count];
     let mut of_look: HashMap<LookId, usize> = HashMap::new();
     for i in 0..count {
         if coming[i] > 0 {
-            open[i] = Open::begin(engine, &mut cameras[i], (i, &mut of_look), clock)?;
+            open[i] = OpenLook::begin(engine, &mut cameras[i], (i, &mut of_look), clock)?;
         }
     }
     while !of_look.is_empty() {
@@ -191,7 +191,7 @@ pub(super) fn drive(
             progress.step();
             coming[i] -= 1;
             if coming[i] > 0 {
-                open[i] = Open::begin(engine, &mut cameras[i], (i, &mut of_look), clock)?;
+                open[i] = OpenLook::begin(engine, &mut cameras[i], (i, &mut of_look), clock)?;
             }
         }
     }
@@ -203,23 +203,23 @@ pub(super) fn drive(
     Ok(driven)
 }
 
-/// Part `i` of `count` parts of `all`, as equal as can be; the parts add up.
+/// EnginePart `i` of `count` parts of `all`, as equal as can be; the parts add up.
 pub(super) fn share(all: usize, i: usize, count: usize) -> usize {
     all * (i + 1) / count - all * i / count
 }
 
 /// A camera's frame in the engine.
 #[derive(Clone, Debug, Default)]
-struct Open {
+struct OpenLook {
     began: Mono,
     /// Not yet answered.
     looks: usize,
 }
 
-impl Open {
+impl OpenLook {
     fn begin(
         engine: &mut Engine,
-        camera: &mut Watch,
+        camera: &mut StreetWatch,
         (i, of_look): (usize, &mut HashMap<LookId, usize>),
         clock: &dyn Clock,
     ) -> Result<Self, MeasureError> {

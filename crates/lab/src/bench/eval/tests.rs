@@ -14,7 +14,7 @@ fn the_same_seeds_give_the_same_report() {
     };
     let run = || {
         let (mut engine, _) = micro_engine();
-        eval(&mut engine, &options, &mut Progress::silent()).expect("a report")
+        eval(&mut engine, &options, &mut ProgressLine::silent()).expect("a report")
     };
     let report = run();
     assert_eq!(report, run());

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{busy::busy, rows::Books};
+use super::{busy::busy, rows::LoadCounters};
 use crate::bench::ask::MeasureError;
 use spotter_core::{Clock, Look, Mono, Outcome};
 use spotter_engine::{
@@ -20,21 +20,21 @@ use spotter_engine::{
 const LEAST: usize = 4;
 
 /// The next look of a client.
-pub(super) type NextLook<'a> = dyn FnMut(usize) -> Result<Look, MeasureError> + 'a;
+pub(super) type NextLoadLook<'a> = dyn FnMut(usize) -> Result<Look, MeasureError> + 'a;
 
 /// Who asks, and what every answer must have.
 pub(super) struct Clients<'a> {
     /// How many.
     pub count: usize,
     /// What they ask next.
-    pub next: &'a mut NextLook<'a>,
+    pub next: &'a mut NextLoadLook<'a>,
     /// Objects in every answer.
     pub objects: usize,
 }
 
 /// The part of a load that counts, with the books of all of it.
 #[derive(Clone, Debug)]
-pub(super) struct Window {
+pub(super) struct CountWindow {
     pub from: Mono,
     pub to: Mono,
     /// From asking to the answer, of each request that was answered in it.
@@ -42,10 +42,10 @@ pub(super) struct Window {
     /// The engine's work before it and after it.
     pub work: [Work; 2],
     pub timeline: Timeline,
-    pub books: Books,
+    pub books: LoadCounters,
 }
 
-impl Window {
+impl CountWindow {
     pub fn seconds(&self) -> f64 {
         self.to.since(self.from).as_secs_f64()
     }
@@ -66,10 +66,10 @@ pub(super) fn closed_loop(
     clients: Clients,
     load: Duration,
     clock: &dyn Clock,
-) -> Result<Window, MeasureError> {
+) -> Result<CountWindow, MeasureError> {
     let began = clock.now();
     let (count, least) = (clients.count, clients.count.max(LEAST));
-    let mut open = Open::new(engine, clients, clock)?;
+    let mut open = OpenRequest::new(engine, clients, clock)?;
     let mut window: Option<(Mono, Work)> = None;
     let mut request_ms = Vec::new();
     let (from, before) = loop {
@@ -92,12 +92,12 @@ pub(super) fn closed_loop(
         }
     };
     let (to, after) = (clock.now(), open.engine.worker().work());
-    let books = Books {
+    let books = LoadCounters {
         left: open.inside.len(),
         ..open.books
     };
     let timeline = open.leave()?;
-    Ok(Window {
+    Ok(CountWindow {
         from,
         to,
         request_ms,
@@ -108,15 +108,15 @@ pub(super) fn closed_loop(
 }
 
 /// Requests on their way.
-struct Open<'a, 'b> {
+struct OpenRequest<'a, 'b> {
     engine: &'b mut Engine,
     clients: Clients<'a>,
     clock: &'b dyn Clock,
     inside: HashMap<LookId, (usize, Mono)>,
-    books: Books,
+    books: LoadCounters,
 }
 
-impl<'a, 'b> Open<'a, 'b> {
+impl<'a, 'b> OpenRequest<'a, 'b> {
     /// Every client asks.
     fn new(
         engine: &'b mut Engine,
@@ -128,7 +128,7 @@ impl<'a, 'b> Open<'a, 'b> {
             clients,
             clock,
             inside: HashMap::new(),
-            books: Books::default(),
+            books: LoadCounters::default(),
         };
         for client in 0..open.clients.count {
             open.ask(client)?;

@@ -1,8 +1,8 @@
 //! Detect requests in a closed loop: by size, clients and objects; by prompts; on a picture that stays the same.
 
 use super::{
-    Bench,
-    closed::{Clients, Window, closed_loop},
+    LoadBench,
+    closed::{Clients, CountWindow, closed_loop},
     frames::{noise, still_street},
     rows::{LoadRow, PromptsRow, SteadyRow},
 };
@@ -10,7 +10,7 @@ use crate::bench::{
     ask::MeasureError,
     engine::tasks,
     stages::Spread,
-    work::{DetectWork, Work, decoder_mb, kv_mb, look_work},
+    work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work},
 };
 use spotter_core::{CameraId, Look, Picture, Task};
 use spotter_engine::{
@@ -33,14 +33,14 @@ const FRESH: Options = Options {
 
 /// What is asked.
 #[derive(Clone, Copy)]
-struct Asked {
+struct LoadAnswer {
     size: (usize, usize),
     clients: usize,
     prompts: usize,
     objects: usize,
 }
 
-impl Bench<'_> {
+impl LoadBench<'_> {
     /// Every size with every number of clients and objects.
     pub(super) fn looks(&mut self) -> Result<Vec<LoadRow>, MeasureError> {
         let options = self.options;
@@ -49,7 +49,7 @@ impl Bench<'_> {
             let frames = noise(size)?;
             for &objects in &options.objects {
                 for &clients in &options.clients {
-                    let asked = Asked {
+                    let asked = LoadAnswer {
                         size,
                         clients,
                         prompts: 1,
@@ -69,7 +69,7 @@ impl Bench<'_> {
         let objects = self.options.objects.first().copied().unwrap_or(1);
         let mut rows: Vec<PromptsRow> = Vec::new();
         for prompts in PROMPTS {
-            let asked = Asked {
+            let asked = LoadAnswer {
                 size,
                 clients: 1,
                 prompts,
@@ -92,7 +92,7 @@ impl Bench<'_> {
         let mut rows = Vec::new();
         for &clients in &options.clients {
             for reuse in [false, true] {
-                let asked = Asked {
+                let asked = LoadAnswer {
                     size,
                     clients,
                     prompts: STEADY_PROMPTS,
@@ -112,17 +112,17 @@ impl Bench<'_> {
 
     fn figure(
         &mut self,
-        asked: Asked,
+        asked: LoadAnswer,
         frames: &[Picture],
         options: Options,
-    ) -> Result<(LoadRow, Window), MeasureError> {
+    ) -> Result<(LoadRow, CountWindow), MeasureError> {
         let bounds = Bounds {
             max_objects: asked.objects,
             max_tokens: 1,
         };
         self.engine.restart(bounds, options);
         let tasks = tasks(asked.prompts);
-        let mut cameras = Cameras::new(asked.clients, &tasks, frames)?;
+        let mut cameras = LoadCameras::new(asked.clients, &tasks, frames)?;
         let clients = Clients {
             count: asked.clients,
             next: &mut |client| Ok(cameras.look(client)),
@@ -134,7 +134,7 @@ impl Bench<'_> {
         Ok((self.row(asked, &tasks, &window), window))
     }
 
-    fn row(&self, asked: Asked, tasks: &[Task], window: &Window) -> LoadRow {
+    fn row(&self, asked: LoadAnswer, tasks: &[Task], window: &CountWindow) -> LoadRow {
         let (requests, seconds) = (window.request_ms.len(), window.seconds());
         let per_s = requests as f64 / seconds.max(1e-9);
         let steps = window.count(|work| work.steps) as f64;
@@ -171,7 +171,7 @@ impl Bench<'_> {
         }
     }
 
-    fn work(&self, asked: Asked, tasks: &[Task]) -> Work {
+    fn work(&self, asked: LoadAnswer, tasks: &[Task]) -> LookWork {
         let (config, tokenizer) = self.engine.model();
         let detect = |task| DetectWork {
             tokens: prompt_tokens(task, config, tokenizer, false).map_or(0, |tokens| tokens.len()),
@@ -181,7 +181,7 @@ impl Bench<'_> {
         look_work(config, asked.size, &detects)
     }
 
-    fn floor_alone_ms(&self, objects: usize, work: &Work) -> Option<f64> {
+    fn floor_alone_ms(&self, objects: usize, work: &LookWork) -> Option<f64> {
         let (config, _) = self.engine.model();
         let read_mb = decoder_mb(config) + kv_mb(config, config.prefix_positions());
         // The first x comes with the prompt.
@@ -191,7 +191,7 @@ impl Bench<'_> {
     }
 }
 
-fn steady_row(reuse: bool, load: LoadRow, window: &Window) -> SteadyRow {
+fn steady_row(reuse: bool, load: LoadRow, window: &CountWindow) -> SteadyRow {
     let each = |count: u64| count as f64 / load.requests.max(1) as f64;
     SteadyRow {
         reuse,
@@ -205,13 +205,13 @@ fn steady_row(reuse: bool, load: LoadRow, window: &Window) -> SteadyRow {
 
 /// A camera for each client. They show frames of one pool, one after the other, so that no two requests in a row are of the
 /// same frame where there are several.
-struct Cameras<'a> {
+struct LoadCameras<'a> {
     looks: Vec<Look>,
     frames: &'a [Picture],
     shown: usize,
 }
 
-impl<'a> Cameras<'a> {
+impl<'a> LoadCameras<'a> {
     fn new(count: usize, tasks: &[Task], frames: &'a [Picture]) -> Result<Self, MeasureError> {
         let look = |client| {
             let mut look = Look::still(frames[0].clone(), tasks.iter().cloned())?;

@@ -23,11 +23,12 @@ mod text;
 use std::time::Duration;
 
 pub use report::LoadReport;
-pub use rows::{Books, LoadRow, PromptsRow, SteadyRow};
+pub use rows::{LoadCounters, LoadRow, PromptsRow, SteadyRow};
 use serde::Serialize;
 pub use text::{TextRow, TextRun};
 
-use super::{ask::MeasureError, machine::Machine, progress::Progress};
+use super::{ask::MeasureError, progress::ProgressLine};
+use spotter::ops::machine::Machine;
 use spotter_core::Clock;
 use spotter_engine::{
     front::Engine,
@@ -75,7 +76,7 @@ pub struct LoadOptions {
 
 /// What the device sustains, measured in the same run. What was not measured is `None`, and so are floors made of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Ceilings {
+pub struct MachineCeilings {
     /// Large products in bf16, or in f32 on a processor, TFLOP.
     pub product_tflop: Option<Ceiling>,
     /// Large products in fp8, TFLOP.
@@ -93,7 +94,7 @@ pub struct Ceiling {
     pub strain: Option<Strain>,
 }
 
-impl Ceilings {
+impl MachineCeilings {
     /// Milliseconds that so many GFLOP take.
     fn product_ms(&self, gflop: f64) -> Option<f64> {
         // GFLOP by TFLOP/s are milliseconds, as are MB by GB/s.
@@ -120,7 +121,7 @@ pub struct Load<'a> {
     /// Of the GPU, if there is one.
     pub gauge: Option<&'a Gauge>,
     /// Of the same run.
-    pub ceilings: Ceilings,
+    pub ceilings: MachineCeilings,
     /// Which model, for the report.
     pub model: String,
     /// Which device in which precision, for the report.
@@ -134,10 +135,10 @@ impl Load<'_> {
     pub fn run(
         self,
         options: &LoadOptions,
-        progress: &mut Progress,
+        progress: &mut ProgressLine,
     ) -> Result<LoadReport, MeasureError> {
         let has = |part| options.parts.contains(&part);
-        let mut bench = Bench {
+        let mut bench = LoadBench {
             engine: self.engine,
             clock: self.clock,
             gauge: self.gauge,
@@ -204,13 +205,13 @@ impl LoadOptions {
 }
 
 /// A measurement under way.
-struct Bench<'a> {
+struct LoadBench<'a> {
     engine: &'a mut Engine,
     clock: &'a dyn Clock,
     gauge: Option<&'a Gauge>,
-    ceilings: Ceilings,
+    ceilings: MachineCeilings,
     options: &'a LoadOptions,
-    progress: &'a mut Progress,
+    progress: &'a mut ProgressLine,
     /// Of the last figure.
     timeline: Option<Timeline>,
 }

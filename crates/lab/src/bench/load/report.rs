@@ -5,11 +5,12 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{
-    Ceilings,
+    MachineCeilings,
     rows::{LoadRow, PromptsRow, SteadyRow, known, strain, write_heading},
     text::{TextRow, TextRun},
 };
-use crate::bench::{engine::COLUMNS, machine::Machine};
+use crate::bench::engine::COLUMNS;
+use spotter::ops::machine::Machine;
 use spotter_engine::scheduler::timeline::Timeline;
 
 /// What is printed; `Display` gives the tables, serde the JSON. A part that was not asked for is empty.
@@ -24,7 +25,7 @@ pub struct LoadReport {
     /// Looks that a daemon would let into this engine at once.
     pub permits: usize,
     /// What the device sustains.
-    pub ceilings: Ceilings,
+    pub ceilings: MachineCeilings,
     /// Load for each figure, seconds, of which the last half counts.
     pub load_s: f64,
     /// Requests by size, objects and clients.

@@ -9,7 +9,7 @@ use spotter_engine::gauge::Strain;
 
 /// What became of the requests of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Books {
+pub struct LoadCounters {
     /// Asked.
     pub asked: usize,
     /// Answered, with all their objects.
@@ -30,7 +30,7 @@ pub struct LoadRow {
     /// Objects of each answer.
     pub objects: usize,
     /// Requests of the whole load.
-    pub books: Books,
+    pub books: LoadCounters,
     /// Requests that count: those that were answered in its last half.
     pub requests: usize,
     /// They, by the time they took.

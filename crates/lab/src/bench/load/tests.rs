@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Ceiling, Ceilings, Load, LoadOptions, LoadPart, LoadReport,
+    Ceiling, Load, LoadOptions, LoadPart, LoadReport, MachineCeilings,
     closed::{Clients, closed_loop},
     frames::noise,
 };
 use crate::bench::{
-    MeasureError, Progress,
+    MeasureError, ProgressLine,
     engine::{chrome_trace, tasks},
     tests::{micro_endless_engine, micro_engine_with},
 };
@@ -50,7 +50,7 @@ fn measure(part: LoadPart) -> LoadReport {
         engine: &mut engine,
         clock: clock.as_ref(),
         gauge: None,
-        ceilings: Ceilings {
+        ceilings: MachineCeilings {
             product_tflop: ceiling(0.5),
             fp8_tflop: None,
             copy_gb: ceiling(20.0),
@@ -59,7 +59,7 @@ fn measure(part: LoadPart) -> LoadReport {
         device: "cpu, f32".into(),
         permits: 2,
     };
-    let report = load.run(&options(part), &mut Progress::silent());
+    let report = load.run(&options(part), &mut ProgressLine::silent());
     report.expect("a report")
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Bench, frames::noise};
+use super::{LoadBench, frames::noise};
 use crate::bench::{
     ask::MeasureError,
     engine::{DepthCost, Sums, percent},
@@ -91,7 +91,7 @@ impl Rounds {
     }
 }
 
-impl Bench<'_> {
+impl LoadBench<'_> {
     /// Every number of streams that the device has rows for.
     pub(super) fn text(&mut self) -> Result<Vec<TextRow>, MeasureError> {
         let frames = noise(SIZE)?;

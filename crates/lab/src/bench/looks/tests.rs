@@ -13,7 +13,7 @@ fn rows_have_their_prompts_boxes_and_work() {
         &mut engine,
         &options,
         clock.as_ref(),
-        &mut Progress::silent(),
+        &mut ProgressLine::silent(),
     )
     .expect("a report");
     let prompts: Vec<usize> = report.rows.iter().map(|row| row.prompts).collect();

@@ -9,7 +9,7 @@ fn tally(found: u64, missed: u64, wrong: u64, quality_sum: f64) -> Tally {
     }
 }
 
-fn report() -> Report {
+fn report() -> EvalReport {
     let mut scores = Scores {
         scenes: 2,
         detect: tally(100, 6, 4, 90.0),
@@ -30,7 +30,7 @@ fn report() -> Report {
     for (score, is_right) in [(0.97, true), (0.99, true), (1.0, true), (0.6, false)] {
         scores.sure_of_boxes.add(score, is_right);
     }
-    Report {
+    EvalReport {
         model: "embedded@9f3c".into(),
         scenes: scores.scenes,
         first_seed: 1 << 41,

@@ -3,7 +3,7 @@ use crate::bench::report::figures;
 use spotter_core::{FoundObject, ScoreSource, Task};
 use spotter_street::{questions::questions, random, scene::Class, truth};
 
-const BY_NIGHT: Setting = Setting {
+const BY_NIGHT: EvalSetting = EvalSetting {
     origin: Origin::Random,
     light: Light::Night,
 };

@@ -45,7 +45,7 @@ pub enum Likeness {
 
 /// What a device owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
+pub enum AnswerPromise {
     /// The same answer to the bit, probabilities included.
     Exact,
     /// The same answer but for rounding.
@@ -53,11 +53,11 @@ pub enum Promise {
 }
 
 /// Compares the answer to a request `alone` with the one it got `beside` others.
-pub fn compare(alone: &Found, beside: &Found, promise: Promise) -> Likeness {
+pub fn compare(alone: &Found, beside: &Found, promise: AnswerPromise) -> Likeness {
     match promise {
-        Promise::Exact if alone == beside => Likeness::Same,
-        Promise::Exact => Likeness::Wrong,
-        Promise::Rounded => texts(alone, beside).max(objects(alone, beside)),
+        AnswerPromise::Exact if alone == beside => Likeness::Same,
+        AnswerPromise::Exact => Likeness::Wrong,
+        AnswerPromise::Rounded => texts(alone, beside).max(objects(alone, beside)),
     }
 }
 
@@ -161,7 +161,11 @@ mod tests {
     #[track_caller]
     fn check(a: &Found, b: &Found, expected: Likeness) {
         for (a, b) in [(a, b), (b, a)] {
-            assert_eq!(compare(a, b, Promise::Rounded), expected, "{a:?} {b:?}");
+            assert_eq!(
+                compare(a, b, AnswerPromise::Rounded),
+                expected,
+                "{a:?} {b:?}"
+            );
         }
     }
 
@@ -207,7 +211,7 @@ mod tests {
             boxes(&[object(5, 0.5, 0.5)]),
             boxes(&[object(5, 0.5, 0.500_001)]),
         );
-        assert_eq!(compare(&a, &a, Promise::Exact), Likeness::Same);
-        assert_eq!(compare(&a, &b, Promise::Exact), Likeness::Wrong);
+        assert_eq!(compare(&a, &a, AnswerPromise::Exact), Likeness::Same);
+        assert_eq!(compare(&a, &b, AnswerPromise::Exact), Likeness::Wrong);
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::bench::machine::Machine;
+use spotter::ops::machine::Machine;
 
-/// Memory that may be taken more at the end than at half time, MiB: graphs of rare shapes, and what allocators keep.
+/// SoakMemory that may be taken more at the end than at half time, MiB: graphs of rare shapes, and what allocators keep.
 const GROWTH_MAX_MIB: f64 = 64.0;
 
 /// How looks ended, and how their answers compare with those that they get alone.
@@ -41,9 +41,9 @@ impl SoakTally {
     }
 }
 
-/// Memory at a moment, MiB; what is not known is `None`.
+/// SoakMemory at a moment, MiB; what is not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Memory {
+pub struct SoakMemory {
     /// Since the beginning, seconds.
     pub at_s: f64,
     /// Resident in the host.
@@ -69,8 +69,8 @@ pub struct SoakReport {
     pub steps: u64,
     /// Rows that were sent back for want of pages.
     pub evicted: u64,
-    /// Memory from time to time, from after the first answers to the end.
-    pub memory: Vec<Memory>,
+    /// SoakMemory from time to time, from after the first answers to the end.
+    pub memory: Vec<SoakMemory>,
     /// Pages that were not given back.
     pub pages_lost: usize,
     /// Looks that did not end.
@@ -116,7 +116,7 @@ impl SoakReport {
     }
 
     /// From half time to the end. `None` when nobody knows, or when there was no second half.
-    fn growth(&self, of: impl Fn(&Memory) -> Option<f64>) -> Option<f64> {
+    fn growth(&self, of: impl Fn(&SoakMemory) -> Option<f64>) -> Option<f64> {
         let half = self.memory.iter().find(|m| m.at_s >= self.seconds / 2.0)?;
         Some(of(self.memory.last()?)? - of(half)?)
     }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     fn report(memory: &[(f64, f64, f64)]) -> SoakReport {
-        let memory = memory.iter().map(|&(at_s, rss, free)| Memory {
+        let memory = memory.iter().map(|&(at_s, rss, free)| SoakMemory {
             at_s,
             rss_mib: Some(rss),
             gpu_free_mib: Some(free),

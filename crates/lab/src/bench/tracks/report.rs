@@ -7,7 +7,7 @@ use spotter_street::live::LiveScore;
 
 use super::TrackOptions;
 use crate::bench::{
-    report::{Figure, share_text, write_figures},
+    report::{EvalFigure, share_text, write_figures},
     stays::{StayTally, Stays},
 };
 
@@ -31,7 +31,7 @@ pub struct TrackReport {
     /// Rate of the H.264 that the street went through; `None` without.
     pub kbit_per_s: Option<u32>,
     /// Over everything.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<EvalFigure>,
     /// By class, those of which something was there or told.
     pub classes: Vec<ClassStays>,
 }
@@ -76,13 +76,13 @@ impl TrackReport {
     }
 
     /// The figures that miss what is asked.
-    pub fn missed(&self) -> impl Iterator<Item = &Figure> {
+    pub fn missed(&self) -> impl Iterator<Item = &EvalFigure> {
         self.figures.iter().filter(|f| f.missed_by.is_some())
     }
 }
 
-fn figures(all: StayTally, boxes: &LiveScore) -> Vec<Figure> {
-    let share = |name, part| Figure::new(name, all.share(part), all.stays as u64);
+fn figures(all: StayTally, boxes: &LiveScore) -> Vec<EvalFigure> {
+    let share = |name, part| EvalFigure::new(name, all.share(part), all.stays as u64);
     let [first, second, third] = all.told_by;
     let things = boxes.total.found + boxes.total.missed;
     vec![
@@ -92,7 +92,7 @@ fn figures(all: StayTally, boxes: &LiveScore) -> Vec<Figure> {
         share("told by the second look", second),
         share("told by the third look", third),
         share("told when it was due", all.in_time),
-        Figure::new("detect F1 at IoU 0.5", boxes.f1(), things),
+        EvalFigure::new("detect F1 at IoU 0.5", boxes.f1(), things),
     ]
 }
 

@@ -95,7 +95,7 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
         kbit_per_s: Some(1000),
         ..options(1)
     };
-    let report = track(&mut engine, &options, &mut Progress::silent()).expect("a report");
+    let report = track(&mut engine, &options, &mut ProgressLine::silent()).expect("a report");
     println!("{report}");
     let stays: usize = report.classes.iter().map(|class| class.stays).sum();
     let events: usize = report.classes.iter().map(|class| class.events).sum();
@@ -111,7 +111,7 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
 }
 
 /// What the camera's prompts are answered when only the one for people finds something, and that is there.
-fn people(watched: &Watched, left: f64) -> Vec<Answer> {
+fn people(watched: &WatchedStreet, left: f64) -> Vec<Answer> {
     let answer = |asked: &config::PromptConfig| {
         let bounds = object(0, left)
             .bounds
@@ -142,7 +142,7 @@ fn who_is_told_under_two_names_misses_what_is_asked() {
     let options = options(1);
     let scene = street_at(options.seed, Duration::ZERO);
     let score = |places: &[f64]| {
-        let mut watched = Watched::new(&options).expect("a camera");
+        let mut watched = WatchedStreet::new(&options).expect("a camera");
         for (look, &left) in places.iter().enumerate() {
             let pixel = Picture::from_rgb(1, 1, vec![0; 3]).expect("a pixel");
             let frame = watched.frame(look as u32, pixel);

@@ -9,7 +9,7 @@ use super::{
 };
 
 impl Story {
-    pub(super) fn end(&self, report: &Report, quiet: &Quiet) {
+    pub(super) fn end(&self, report: &RunReport, quiet: &Quiet) {
         let judge = self.judge.lock().unwrap();
         println!("{}", self.table(report, quiet, &judge));
         assert!(report.balanced(), "{report}");
@@ -52,7 +52,7 @@ impl Story {
         );
     }
 
-    fn table(&self, report: &Report, quiet: &Quiet, judge: &Judge) -> String {
+    fn table(&self, report: &RunReport, quiet: &Quiet, judge: &Judge) -> String {
         let mut text = format!("\nseed {}\n", self.soak.seed);
         let mut row = |name: &str, value: String| _ = writeln!(text, "  {name:<48} {value}");
         for (what, count) in self.soak.diary.all() {

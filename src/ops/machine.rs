@@ -1,4 +1,4 @@
-//! What the measurement ran on, as far as Linux tells.
+//! The machine and the program that a measurement ran on, from `/proc`.
 
 use std::{fmt, fs, thread};
 
@@ -13,15 +13,15 @@ const COMMIT: Option<&str> = option_env!("SPOTTER_COMMIT");
 /// The machine and the program, to be printed beside every figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
-    /// Name of the processor; `None` when the system does not tell.
+    /// Name of the processor; `None` when the system does not name it.
     pub cpu: Option<String>,
     /// Cores that this process may use.
     pub cores: Option<usize>,
     /// Version of Spotter.
     pub spotter: &'static str,
-    /// The commit that it was built from, `-dirty` when files had changed since; `None` when the build did not say.
+    /// The commit that it was built from, `-dirty` when files had changed since; `None` when unknown.
     pub commit: Option<&'static str>,
-    /// The GPU that was measured, when there is one and its driver tells.
+    /// The GPU that was measured, when there is one and its driver names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuCard>,
     /// Most memory that this process has had at once, MiB.
@@ -70,7 +70,7 @@ fn cpu_name(cpuinfo: &str) -> Option<String> {
 }
 
 /// Memory that this process has now, MiB.
-pub(super) fn rss_mib() -> Option<f64> {
+pub fn rss_mib() -> Option<f64> {
     mib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS")
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_linux_writes_it() {
+    fn processor_and_memory_are_read_from_proc() {
         let cpuinfo = "processor\t: 0\nmodel\t\t: 143\nmodel name\t: Some CPU @ 2.00GHz\n";
         assert_eq!(cpu_name(cpuinfo).as_deref(), Some("Some CPU @ 2.00GHz"));
         let status = "Name:\tspotter\nVmPeak:\t  900000 kB\nVmHWM:\t   51200 kB\n";
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn program_and_hardware_in_a_line() {
+    fn display_names_program_and_hardware_in_one_line() {
         let mut machine = Machine {
             cpu: Some("Some CPU".into()),
             cores: Some(2),
@@ -118,12 +118,12 @@ mod tests {
             power_limit_w: Some(700.0),
             sm_max_mhz: Some(1980.0),
         });
-        let told = "spotter 0.1.0 (dd8419a), Some CPU, 2 cores; Some GPU, driver 580.1, up to 700 W and 1980 MHz";
-        assert_eq!(machine.to_string(), told);
+        let line = "spotter 0.1.0 (dd8419a), Some CPU, 2 cores; Some GPU, driver 580.1, up to 700 W and 1980 MHz";
+        assert_eq!(machine.to_string(), line);
     }
 
     #[test]
-    fn unknown_is_not_an_error() {
+    fn missing_fields_stay_unknown() {
         assert_eq!(cpu_name("processor\t: 0\n"), None);
         assert_eq!(peak_rss_mib("VmHWM:\tmany\n"), None);
     }

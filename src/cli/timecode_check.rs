@@ -1,26 +1,25 @@
-//! How far a camera's published time is off the time that is burnt into its pictures, where one is.
+//! The error of a camera's published capture time, where its pictures have a time code burnt in.
 
 use std::sync::{Mutex, PoisonError};
 
 use spotter_core::{CaptureSource, Frame, config::CameraConfig};
 use spotter_street::timecode;
 
-/// More frames say nothing new.
 const FRAMES_MAX: usize = 1000;
 
-/// What frames with a time code showed. Filled in GStreamer's thread.
+/// Filled on GStreamer's threads.
 #[derive(Debug, Default)]
-pub struct Truth(Mutex<Seen>);
+pub struct TimecodeCheck(Mutex<TimecodeErrors>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct TimecodeErrors {
     frames: usize,
-    /// Published capture time minus burnt-in time, milliseconds, of frames that bear the camera's own time.
+    /// Published capture time minus burnt-in time, milliseconds, of frames with RTCP capture time.
     errors_ms: Vec<i64>,
 }
 
-impl Truth {
-    /// Reads the frame's time code; frames without one are nothing.
+impl TimecodeCheck {
+    /// Reads the frame's time code; frames without one are ignored.
     pub fn add(&self, frame: &Frame) {
         let Some(burnt) = timecode::read(&frame.picture) else {
             return;
@@ -36,7 +35,7 @@ impl Truth {
         }
     }
 
-    /// What to tell; `None` when no frame had a time code.
+    /// One line for the operator; `None` when no frame had a time code.
     pub fn line(&self, camera: &CameraConfig) -> Option<String> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.frames == 0 {
@@ -44,14 +43,17 @@ impl Truth {
         }
         let mut sorted = seen.errors_ms.clone();
         sorted.sort_by_key(|error_ms| error_ms.abs());
-        let said = match (sorted.get(sorted.len() / 2), sorted.last()) {
+        let result = match (sorted.get(sorted.len() / 2), sorted.last()) {
             (Some(middle), Some(worst)) => format!(
-                "the camera's own time is off by {middle:+} ms, at most {worst:+} ms, over {} frames",
+                "the camera's time differs by {middle:+} ms (median), {worst:+} ms at most, over {} frames",
                 sorted.len()
             ),
-            _ => "no frame bore the camera's own time (sender reports)".to_owned(),
+            _ => "no frame has the camera's own time (no RTCP sender reports)".to_owned(),
         };
-        Some(format!("camera {}: burnt-in time code: {said}", camera.id))
+        Some(format!(
+            "camera {}: burnt-in time code: {result}",
+            camera.id
+        ))
     }
 }
 
@@ -103,12 +105,12 @@ mod tests {
     #[test]
     fn the_middle_and_the_worst_are_told_of_frames_with_the_camera_s_own_time() {
         let camera = spotter_core::testing::camera("gate", Vec::new());
-        let truth = Truth::default();
+        let truth = TimecodeCheck::default();
         truth.add(&frame(false, 5, CaptureSource::Rtcp));
         assert_eq!(truth.line(&camera), None);
         truth.add(&frame(true, 90, CaptureSource::Arrival));
         let line = truth.line(&camera).unwrap();
-        assert!(line.ends_with("no frame bore the camera's own time (sender reports)"));
+        assert!(line.ends_with("no frame has the camera's own time (no RTCP sender reports)"));
         for off_ms in [1, -12, 2] {
             truth.add(&frame(true, off_ms, CaptureSource::Rtcp));
         }

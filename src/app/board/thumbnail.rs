@@ -1,31 +1,47 @@
-//! A small copy of a picture, so that the decoder has its frame back.
+//! A small JPEG of a frame. Made once, so that the decoder gets its frame back and a browser costs nothing more.
 
 use std::sync::Arc;
 
-use crate::ops::page::Still;
+use axum::body::Bytes;
+use image::{ExtendedColorType, codecs::jpeg::JpegEncoder};
+
+use crate::ops::page::Thumbnail;
 use spotter_core::{Frame, Picture, PixelFormat};
 use spotter_engine::model;
 
-/// Pixels across at most: enough for a telephone, and for a card on a wide screen.
+/// Pixels across at most: enough for a phone, and for a card on a wide screen.
 const WIDTH: usize = 640;
 
-/// The frame's picture, small; `None` when it cannot be read.
-pub fn still(frame: &Frame) -> Option<Still> {
+/// Faces are recognised, and 640 x 360 pixels are about 40 kB.
+const QUALITY: u8 = 75;
+
+/// `None` when the picture cannot be read from the GPU. Blocks for some milliseconds.
+pub fn thumbnail(frame: &Frame) -> Option<Thumbnail> {
     let picture = &frame.picture;
     if !picture.fetch() {
         return None;
     }
     let by = picture.width().div_ceil(WIDTH);
     let small = shrunk(picture, by)?;
-    Some(Still {
+    let jpeg = jpeg(&small)
+        .inspect_err(|error| tracing::warn!(%error, camera = %frame.camera, "cannot encode a thumbnail for the status page"))
+        .ok()?;
+    Some(Thumbnail {
         frame: frame.number,
-        width: small.width() as u32,
-        height: small.height() as u32,
-        rgb: model::rgb_from_picture(&small),
+        jpeg,
     })
 }
 
-/// Every pixel the mean of a square of `by` x `by`; what is left over at the right and below is cut off.
+fn jpeg(picture: &Picture) -> Result<Bytes, image::ImageError> {
+    let rgb = model::rgb_from_picture(picture);
+    let (width, height) = (picture.width() as u32, picture.height() as u32);
+    let mut jpeg = Vec::new();
+    let mut encoder = JpegEncoder::new_with_quality(&mut jpeg, QUALITY);
+    encoder.encode(&rgb, width, height, ExtendedColorType::Rgb8)?;
+    Ok(jpeg.into())
+}
+
+/// Every pixel the mean of a square of `by` x `by`; a remainder at the right and at the bottom is cut off.
 fn shrunk(picture: &Picture, by: usize) -> Option<Picture> {
     let size = (
         (picture.width() / by).max(1),
@@ -41,20 +57,31 @@ fn shrunk(picture: &Picture, by: usize) -> Option<Picture> {
     for plane in 0..planes {
         let (row_bytes, rows) = picture.format().plane_size(plane, size.0, size.1)?;
         strides[plane] = row_bytes;
-        small.push(means(picture, plane, samples[plane], (row_bytes, rows), by));
+        let size = PlaneSize {
+            row_bytes,
+            rows,
+            samples: samples[plane],
+        };
+        small.push(means(picture, plane, size, by));
     }
     let colour = (picture.matrix(), picture.range());
     Picture::new(picture.format(), size, strides, colour, Arc::new(small)).ok()
 }
 
-/// The means of one plane whose pixels have so many `samples`.
-fn means(
-    picture: &Picture,
-    plane: usize,
+/// Of a plane of the small picture.
+struct PlaneSize {
+    row_bytes: usize,
+    rows: usize,
+    /// Bytes of a pixel.
     samples: usize,
-    (row_bytes, rows): (usize, usize),
-    by: usize,
-) -> Vec<u8> {
+}
+
+fn means(picture: &Picture, plane: usize, size: PlaneSize, by: usize) -> Vec<u8> {
+    let PlaneSize {
+        row_bytes,
+        rows,
+        samples,
+    } = size;
     let mut out = Vec::with_capacity(row_bytes * rows);
     let full = picture
         .format()
@@ -100,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_and_odd_sizes_keep_their_colours() {
+    fn shrinking_keeps_colours_in_every_format_and_size() {
         for format in [PixelFormat::Rgb, PixelFormat::Nv12, PixelFormat::I420] {
             for (size, by) in [((1281, 721), 3), ((7, 5), 2), ((2, 2), 1), ((1, 9), 2)] {
                 let small = shrunk(&picture(format, size, |_| 77), by).unwrap();
@@ -116,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pixel_is_the_mean_of_its_square() {
+    fn shrunk_pixel_is_the_mean_of_its_square() {
         let rgb = picture(PixelFormat::Rgb, (4, 2), |i| (i * 10) as u8);
         let small = shrunk(&rgb, 2).unwrap();
         // Red of the left square: 0, 30, 120, 150.

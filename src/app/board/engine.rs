@@ -1,39 +1,50 @@
-//! The looks that an engine ended lately, and how much of the time one was under way. Pure.
+//! The looks that an engine finished in the last seconds, and the share of time with a look in progress. Pure.
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::ops::page;
+use crate::ops::page::{EngineState, EngineStatus, LookBar};
 use spotter_core::{CameraId, Mono, StageTimes};
 
-/// A timeline looks back so far at most.
+/// Length of the timeline at most.
 const SPAN: Duration = Duration::from_secs(5);
-/// A fast engine fills it sooner.
+/// Looks that are kept; with a fast engine they span less time than [`SPAN`].
 const LOOKS: usize = 160;
 
-/// One engine.
 #[derive(Clone, Debug)]
-pub struct Recent {
+pub struct EngineBoard {
     /// `cpu`, or `cuda 1`.
     pub device: String,
-    /// Who is looked at.
+    /// Cameras whose looks it answers.
     pub cameras: Vec<CameraId>,
-    looks: VecDeque<(CameraId, [Mono; 5])>,
+    looks: VecDeque<EngineLook>,
     busy: Duration,
     busy_until: Mono,
     batches: Batches,
 }
 
-/// Images that went through the vision encoder, and the steps that took them there.
+/// A finished look: taken, prepared, encoded, first prompt prefilled, last prompt answered.
+#[derive(Clone, Debug)]
+struct EngineLook {
+    camera: CameraId,
+    times: [Mono; 5],
+}
+
+impl EngineLook {
+    fn ended(&self) -> Mono {
+        self.times[4]
+    }
+}
+
+/// Images that the vision encoder encoded, and the steps that encoded them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batches {
-    /// Images.
     pub images: u64,
     /// Steps with at least one.
     pub steps: u64,
 }
 
 impl Batches {
-    /// Both together.
+    /// The sum.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -42,7 +53,7 @@ impl Batches {
         }
     }
 
-    /// Images a step since `before`; `None` without a step, or when engines have gone since.
+    /// Images a step since `before`; `None` without a step, or when engines were removed since.
     pub fn mean_since(self, before: Self) -> Option<f64> {
         let steps = self.steps.checked_sub(before.steps)?;
         let images = self.images.checked_sub(before.images)?;
@@ -50,7 +61,7 @@ impl Batches {
     }
 }
 
-impl Recent {
+impl EngineBoard {
     /// An engine with its first camera.
     pub fn new(device: &str, camera: &CameraId) -> Self {
         Self {
@@ -63,7 +74,7 @@ impl Recent {
         }
     }
 
-    /// A look ended whose answers passed these moments.
+    /// A look ended; `marks` are the stage times of its answers.
     pub fn look<'a>(&mut self, camera: &CameraId, marks: impl Iterator<Item = &'a StageTimes>) {
         let moments = |m: &StageTimes| [m.taken, m.prepared, m.encoded, m.prefilled, m.generated];
         // The image is shared; the first prompt to begin and the last to end frame the answering.
@@ -77,7 +88,7 @@ impl Recent {
         };
         let [taken, _, encoded, _, ended] = marks;
         // Images of one step are all encoded at the same nanosecond, those of two steps are not.
-        let in_a_known_step = self.looks.iter().any(|(_, its)| its[2] == encoded);
+        let in_a_known_step = self.looks.iter().any(|look| look.times[2] == encoded);
         self.batches.images += 1;
         self.batches.steps += u64::from(!in_a_known_step);
         // Outcomes come almost in the order of their ends; what is out of order counts too little rather than twice.
@@ -86,10 +97,13 @@ impl Recent {
         if self.looks.len() == LOOKS {
             self.looks.pop_front();
         }
-        self.looks.push_back((camera.clone(), marks));
+        self.looks.push_back(EngineLook {
+            camera: camera.clone(),
+            times: marks,
+        });
     }
 
-    /// Time with a look under way since the start.
+    /// Time with a look in progress since the start.
     pub fn busy(&self) -> Duration {
         self.busy
     }
@@ -99,25 +113,24 @@ impl Recent {
         self.batches
     }
 
-    /// Its bars, to which the caller adds what it knows. Spans the looks that are kept, or [`SPAN`] when they are older.
-    pub fn view(&self, now: Mono) -> page::Engine {
-        let ended = |look: &(CameraId, [Mono; 5])| look.1[4];
-        // With all places taken there may have been more before the oldest.
+    /// Its bars; the caller adds state and frames in progress. Spans the looks that are kept, or [`SPAN`] when they are older.
+    pub fn status(&self, now: Mono) -> EngineStatus {
+        // When full, looks before the oldest were dropped.
         let oldest = self.looks.front().filter(|_| self.looks.len() == LOOKS);
-        let from = oldest.map_or(now.before(SPAN), |look| now.before(SPAN).max(ended(look)));
+        let from = oldest.map_or(now.before(SPAN), |look| now.before(SPAN).max(look.ended()));
         let span = now.since(from);
         let from_ms = from.as_nanos() as f64 / 1e6;
         let ms = |at: Mono| ((at.as_nanos() as f64 / 1e6 - from_ms) * 100.0).round() / 100.0;
-        let shown = self.looks.iter().filter(|look| ended(look) > from);
-        let bars: Vec<page::Bar> = shown
-            .map(|(camera, marks)| page::Bar {
-                camera: camera.to_string(),
-                marks_ms: marks.map(ms),
+        let shown = self.looks.iter().filter(|look| look.ended() > from);
+        let bars: Vec<LookBar> = shown
+            .map(|look| LookBar {
+                camera: look.camera.to_string(),
+                marks_ms: look.times.map(ms),
             })
             .collect();
-        page::Engine {
+        EngineStatus {
             device: self.device.clone(),
-            state: page::EngineState::Runs,
+            state: EngineState::Runs,
             busy_pct: busy_pct(&bars, span.as_secs_f64() * 1e3),
             under_way: 0,
             span_ms: span.as_millis() as u64,
@@ -126,8 +139,8 @@ impl Recent {
     }
 }
 
-/// Share of the span that bars cover, whatever they overlap.
-fn busy_pct(bars: &[page::Bar], span_ms: f64) -> f64 {
+/// Share of the span that bars cover; overlaps count once.
+fn busy_pct(bars: &[LookBar], span_ms: f64) -> f64 {
     let mut pieces: Vec<(f64, f64)> = bars
         .iter()
         .map(|bar| (bar.marks_ms[0].max(0.0), bar.marks_ms[4].min(span_ms)))
@@ -161,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_overlap_are_busy_once_and_old_ones_are_not_shown() {
+    fn overlapping_looks_are_busy_once_and_old_ones_are_dropped() {
         let gate = CameraId::new("gate").unwrap();
-        let mut engine = Recent::new("cpu", &gate);
+        let mut engine = EngineBoard::new("cpu", &gate);
         for (from, to) in [(0, 500), (5200, 6200), (5700, 6700), (8000, 8500)] {
             engine.look(&gate, [marks(from, to), marks(from, to - 9)].iter());
         }
         let now = Mono::default().after(Duration::from_secs(10));
-        let view = engine.view(now);
+        let view = engine.status(now);
         assert_eq!((view.bars.len(), view.span_ms), (3, 5000));
         assert_eq!(view.bars[0].marks_ms, [200.0, 201.0, 202.0, 203.0, 1200.0]);
         assert_eq!(view.busy_pct, 40.0);
@@ -183,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn images_that_were_encoded_at_once_are_a_batch() {
+    fn images_encoded_at_one_time_are_one_batch() {
         let [gate, yard, door] = ["gate", "yard", "door"].map(|id| CameraId::new(id).unwrap());
-        let mut engine = Recent::new("cuda 0", &gate);
+        let mut engine = EngineBoard::new("cuda 0", &gate);
         let before = engine.batches();
         assert_eq!(before.mean_since(before), None);
         // Three in one step, of which the last is answered after the next step's; then one alone.
@@ -205,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_engine_shows_a_shorter_time_and_not_a_gap() {
+    fn fast_engine_shows_a_shorter_span_without_a_gap() {
         let gate = CameraId::new("gate").unwrap();
-        let mut engine = Recent::new("cuda 0", &gate);
+        let mut engine = EngineBoard::new("cuda 0", &gate);
         let looks = 2 * LOOKS as u64;
         for look in 0..looks {
             engine.look(&gate, [marks(look * 10, look * 10 + 10)].iter());
         }
-        let view = engine.view(Mono::default().after(Duration::from_millis(looks * 10)));
+        let view = engine.status(Mono::default().after(Duration::from_millis(looks * 10)));
         assert_eq!(view.span_ms, (LOOKS as u64 - 1) * 10);
         assert_eq!((view.busy_pct, view.bars.len()), (100.0, LOOKS - 1));
     }

@@ -1,0 +1,204 @@
+//! The looks of one camera: the last one, and the last one with a thumbnail, so that boxes and picture are of one moment. Pure.
+
+use std::{sync::Arc, time::Duration};
+
+use super::minute::Minute;
+use crate::ops::page::{CameraStatus, LastAnswer, LookAnswer, LookStatus, PromptStatus, Thumbnail};
+use spotter_core::{Answer, AnswerBody, CameraId, Frame, Mono, Prompt, WallTime, config};
+
+/// The shortest time between thumbnails while a browser shows the page.
+const THUMBNAIL_WATCHED: Duration = Duration::from_secs(1);
+/// The shortest time between thumbnails else: a first visitor sees a picture, and it costs next to nothing.
+pub const THUMBNAIL_UNWATCHED: Duration = Duration::from_secs(30);
+/// Bounds the memory; the first prompts are shown.
+const PROMPTS_MAX: usize = 32;
+
+/// Memory: answers of at most two looks, one JPEG of some 40 kB, and the latencies of a minute.
+pub struct CameraBoard {
+    pub id: CameraId,
+    pub minute: Minute,
+    prompts: Vec<PromptBoard>,
+    last: Option<BoardLook>,
+    pictured: Option<PicturedLook>,
+    /// Its thumbnail is being made.
+    pending: Option<BoardLook>,
+    thumbnail_at: Option<Mono>,
+}
+
+struct PromptBoard {
+    prompt: Arc<Prompt>,
+    answer: Option<ReceivedAnswer>,
+}
+
+struct ReceivedAnswer {
+    received: Mono,
+    body: AnswerBody,
+}
+
+struct PicturedLook {
+    look: BoardLook,
+    thumbnail: Arc<Thumbnail>,
+}
+
+#[derive(Clone)]
+struct BoardLook {
+    frame: u64,
+    received: Mono,
+    wall: WallTime,
+    size: (u32, u32),
+    answers: Vec<LookAnswer>,
+}
+
+/// The enabled prompts, without answers.
+fn prompts(camera: &config::CameraConfig) -> Vec<PromptBoard> {
+    let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
+    let board = enabled.map(|prompt| PromptBoard {
+        prompt: Arc::new(Prompt {
+            id: prompt.id.clone(),
+            revision: Prompt::ONCE,
+            task: prompt.task.clone(),
+        }),
+        answer: None,
+    });
+    board.collect()
+}
+
+impl CameraBoard {
+    pub fn new(camera: &config::CameraConfig) -> Self {
+        Self {
+            id: camera.id.clone(),
+            minute: Minute::default(),
+            prompts: prompts(camera),
+            last: None,
+            pictured: None,
+            pending: None,
+            thumbnail_at: None,
+        }
+    }
+
+    /// Replaces the prompts. The answer to one with the same id and words is kept.
+    pub fn set_prompts(&mut self, camera: &config::CameraConfig) {
+        let mut before = std::mem::replace(&mut self.prompts, prompts(camera));
+        for new in &mut self.prompts {
+            let same = |old: &PromptBoard| {
+                old.prompt.id == new.prompt.id && old.prompt.task.text() == new.prompt.task.text()
+            };
+            if let Some(index) = before.iter().position(same) {
+                new.answer = before.swap_remove(index).answer;
+            }
+        }
+    }
+
+    /// A look at `frame` ended. True when the caller is to make its thumbnail and hand it to [`Self::set_thumbnail`].
+    pub fn look(&mut self, frame: &Frame, now: Mono, is_watched: bool) -> bool {
+        let look = BoardLook {
+            frame: frame.number,
+            received: frame.times.received,
+            wall: frame.times.received_wall,
+            size: (frame.picture.width() as u32, frame.picture.height() as u32),
+            answers: Vec::new(),
+        };
+        let pause = match is_watched {
+            true => THUMBNAIL_WATCHED,
+            false => THUMBNAIL_UNWATCHED,
+        };
+        let is_due = self.thumbnail_at.is_none_or(|at| now.since(at) >= pause);
+        let is_wanted = is_due && self.pending.is_none();
+        if is_wanted {
+            self.thumbnail_at = Some(now);
+            self.pending = Some(look.clone());
+        }
+        self.last = Some(look);
+        is_wanted
+    }
+
+    /// An answer of a look that ended.
+    pub fn answer(&mut self, frame: &Frame, answer: &Answer) {
+        let Some(index) = self.index_of(&answer.prompt) else {
+            return;
+        };
+        self.prompts[index].answer = Some(ReceivedAnswer {
+            received: frame.times.received,
+            body: answer.body.clone(),
+        });
+        let pictured = self.pictured.as_mut().map(|pictured| &mut pictured.look);
+        let looks = [self.last.as_mut(), pictured, self.pending.as_mut()];
+        for look in looks.into_iter().flatten() {
+            if look.frame == frame.number {
+                look.answers.push(LookAnswer {
+                    prompt: index,
+                    body: answer.body.clone(),
+                });
+            }
+        }
+    }
+
+    /// The thumbnail of the look that [`Self::look`] asked for; `None` when its picture cannot be read.
+    pub fn set_thumbnail(&mut self, thumbnail: Option<Thumbnail>) {
+        let Some((look, thumbnail)) = self.pending.take().zip(thumbnail) else {
+            return;
+        };
+        self.pictured = Some(PicturedLook {
+            look,
+            thumbnail: Arc::new(thumbnail),
+        });
+    }
+
+    pub fn thumbnail(&self) -> Option<Arc<Thumbnail>> {
+        let pictured = self.pictured.as_ref()?;
+        Some(Arc::clone(&pictured.thumbnail))
+    }
+
+    /// The camera's looks and answers; the caller adds health and frame counters. A browser gets the look with the
+    /// thumbnail, a program the last one.
+    pub fn status(&mut self, now: Mono, is_watched: bool) -> CameraStatus {
+        let age_ms = |received| now.since(received).as_millis() as u64;
+        let pictured = self.pictured.as_ref().map(|pictured| &pictured.look);
+        let shown = match is_watched {
+            true => pictured.or(self.last.as_ref()),
+            false => self.last.as_ref(),
+        };
+        let look = shown.map(|look| LookStatus {
+            frame: look.frame,
+            time_ms: look.wall.unix_millis(),
+            age_ms: age_ms(look.received),
+            size: look.size,
+            pictured: pictured.is_some_and(|pictured| pictured.frame == look.frame),
+            answers: look.answers.clone(),
+        });
+        let prompt = |board: &PromptBoard| PromptStatus {
+            prompt: Arc::clone(&board.prompt),
+            answer: board.answer.as_ref().map(|answer| LastAnswer {
+                age_ms: age_ms(answer.received),
+                body: answer.body.clone(),
+            }),
+        };
+        CameraStatus {
+            id: self.id.to_string(),
+            look,
+            prompts: self.prompts.iter().map(prompt).collect(),
+            latency: self.minute.status(now),
+            ..CameraStatus::default()
+        }
+    }
+
+    /// The index of the answer's prompt, whose words may have changed; a new prompt is added.
+    fn index_of(&mut self, prompt: &Arc<Prompt>) -> Option<usize> {
+        let board = PromptBoard {
+            prompt: Arc::clone(prompt),
+            answer: None,
+        };
+        let mut known = self.prompts.iter();
+        match known.position(|known| known.prompt.id == prompt.id) {
+            Some(index) => {
+                self.prompts[index] = board;
+                Some(index)
+            }
+            None if self.prompts.len() < PROMPTS_MAX => {
+                self.prompts.push(board);
+                Some(self.prompts.len() - 1)
+            }
+            None => None,
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! `spotter bench`: how many cameras this machine can watch.
+//!
+//! The engine answers looks at the drawn street, one at a time and as many at once as its permits allow. libav decodes a
+//! recorded stream on one core. Both figures divided by what one camera needs give the number of cameras. Everything else
+//! is measured with `spotter-lab`.
+
+use std::{collections::HashMap, fmt, sync::Arc, thread, time::Duration};
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+
+use super::{
+    args::BenchArgs,
+    out::{remark, say},
+};
+use crate::ops::{machine::Machine, process};
+use spotter_cameras::ingest;
+use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime};
+use spotter_engine::{
+    front::{Engine, News},
+    open,
+};
+use spotter_street::{Street, draw, h264::Encoding, scene::Class, tape::Tape};
+
+/// The drawn street at a moment by day with people and cars.
+const STREET_SEED: u64 = 7;
+const STREET_START: WallTime = WallTime::from_unix_millis(1_780_318_235_000);
+/// Pictures that are drawn before the measurement; they repeat.
+const PICTURES: u32 = 16;
+/// Looks before the measurement.
+const WARM_UP: usize = 2;
+/// Looks one at a time are measured for a third of the time, at least this many.
+const SINGLE_LOOKS_MIN: usize = 3;
+/// Pairs of seconds of the recorded stream.
+const TAPE_PAIRS: u32 = 1;
+/// Linux counts processor time in steps of 10 ms, so decoding is measured over at least this much of it.
+const DECODE_TIME_MIN: Duration = Duration::from_secs(1);
+
+/// Runs the command. Blocks for its whole time.
+pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let settings = args.model.settings();
+    remark("loading the model");
+    let (mut engine, card) =
+        open::build_engine(&settings, Arc::clone(&clock)).map_err(anyhow::Error::msg)?;
+    remark("drawing pictures");
+    let pictures = pictures(args)?;
+    let tasks = tasks(args.prompts.into());
+    let measured = open::measured_look(&mut engine, &tasks, clock.as_ref());
+    let measured = measured.map_err(anyhow::Error::msg)?;
+    let permits = open::permits(&card, measured, settings.budget);
+    let mut load = EngineLoad {
+        engine: &mut engine,
+        pictures: &pictures,
+        tasks: &tasks,
+        clock: clock.as_ref(),
+    };
+    let time = Duration::from_secs(args.seconds);
+    remark("measuring looks one at a time");
+    let single = load.one_at_a_time(time / 3)?;
+    remark(format_args!("measuring {permits} looks at once"));
+    let looks_per_s = load.at_once(permits, time)?;
+    remark("measuring the decoder");
+    let decoder = match decoder(args) {
+        Ok(decoder) => Some(decoder),
+        Err(error) => {
+            remark(format_args!("decoder not measured: {error:#}"));
+            None
+        }
+    };
+    let report = CapacityReport {
+        machine: Machine::now(),
+        model: card.name.to_string(),
+        device: card.device,
+        is_gpu: card.gpu.is_some(),
+        size: args.size,
+        prompts: args.prompts.into(),
+        rate_hz: args.rate,
+        look_ms: single.as_secs_f64() * 1e3,
+        permits,
+        looks_per_s,
+        decoder,
+    };
+    if args.json {
+        say(serde_json::to_string(&report.with_cameras())?)?;
+    } else {
+        say(&report)?;
+    }
+    Ok(())
+}
+
+/// The street at the rate of the looks, so that neighbouring pictures differ as those of a camera do.
+fn pictures(args: &BenchArgs) -> anyhow::Result<Vec<Picture>> {
+    let (width, height) = args.size;
+    let street = Street::new(STREET_SEED);
+    let pictures = (0..PICTURES).map(|number| {
+        let at = STREET_START.unix_millis() + (f64::from(number) * 1e3 / args.rate) as i64;
+        let scene = street.at(WallTime::from_unix_millis(at));
+        let rgb = draw(&scene, width, height);
+        Ok(Picture::from_rgb(width as usize, height as usize, rgb)?)
+    });
+    pictures.collect()
+}
+
+/// Objects to detect: "person", "car" and so on.
+fn tasks(prompts: usize) -> Vec<Task> {
+    let classes = Class::ALL.into_iter().cycle().take(prompts);
+    let tasks = classes.map(|class| Task::Detect {
+        object: class.name().into(),
+    });
+    tasks.collect()
+}
+
+struct EngineLoad<'a> {
+    engine: &'a mut Engine,
+    pictures: &'a [Picture],
+    tasks: &'a [Task],
+    clock: &'a dyn Clock,
+}
+
+impl EngineLoad<'_> {
+    /// Median time of a look with nothing else in the engine and nothing reused from an earlier picture.
+    fn one_at_a_time(&mut self, time: Duration) -> anyhow::Result<Duration> {
+        let mut took = Vec::new();
+        let mut number = 0;
+        let began = self.clock.now();
+        while took.len() < SINGLE_LOOKS_MIN || self.clock.now().since(began) < time {
+            let look = self.look(0, number)?;
+            let from = self.clock.now();
+            ensure_answered(self.engine.look(look)?)?;
+            took.push(self.clock.now().since(from));
+            number += 1;
+        }
+        took.sort();
+        Ok(took[took.len() / 2])
+    }
+
+    /// Looks per second with `permits` cameras, each of which asks again as soon as it is answered.
+    fn at_once(&mut self, permits: usize, time: Duration) -> anyhow::Result<f64> {
+        let mut camera_of = HashMap::new();
+        let mut asked = vec![0; permits];
+        for (camera, asked) in asked.iter_mut().enumerate() {
+            let id = self.engine.submit(self.look(camera, *asked)?, false)?;
+            camera_of.insert(id, camera);
+            *asked += 1;
+        }
+        let (mut ended, mut counted) = (0, 0);
+        let mut from = self.clock.now();
+        loop {
+            for (id, news) in self.engine.turn()? {
+                let News::Ended(outcome) = news else { continue };
+                ensure_answered(outcome)?;
+                let camera = camera_of
+                    .remove(&id)
+                    .context("the engine ended a look twice")?;
+                ended += 1;
+                if ended == WARM_UP * permits {
+                    from = self.clock.now();
+                } else if ended > WARM_UP * permits {
+                    counted += 1;
+                }
+                let now = self.clock.now();
+                let elapsed = now.since(from);
+                if counted > 0 && elapsed >= time {
+                    return Ok(f64::from(counted) / elapsed.as_secs_f64());
+                }
+                let id = self
+                    .engine
+                    .submit(self.look(camera, asked[camera])?, false)?;
+                camera_of.insert(id, camera);
+                asked[camera] += 1;
+            }
+        }
+    }
+
+    /// Cameras begin at different pictures.
+    fn look(&self, camera: usize, number: usize) -> anyhow::Result<Look> {
+        let picture = &self.pictures[(camera * 5 + number) % self.pictures.len()];
+        let mut look = Look::still(picture.clone(), self.tasks.iter().cloned())?;
+        look.frame.camera = CameraId::new(&format!("bench-{camera}"))?;
+        Ok(look)
+    }
+}
+
+fn ensure_answered(outcome: Outcome) -> anyhow::Result<()> {
+    match outcome {
+        Outcome::Answered { .. } => Ok(()),
+        Outcome::Late(_) => bail!("the engine dropped a look that has no deadline; this is a bug"),
+        Outcome::Failed(_, reason) => bail!(reason),
+    }
+}
+
+/// Decodes a recorded street with libav on one thread.
+fn decoder(args: &BenchArgs) -> anyhow::Result<DecoderReport> {
+    ingest::start_gstreamer()?;
+    let (width, height) = args.size;
+    let encoding = Encoding {
+        width: width as usize,
+        height: height as usize,
+        fps: args.fps.into(),
+        kbit_per_s: kbit_per_s(args.size, args.fps),
+    };
+    let tape = Tape::record(Street::new(STREET_SEED), STREET_START, encoding, TAPE_PAIRS)?;
+    let used = || process::processor_time().context("/proc/self/stat cannot be read");
+    let (before, mut pictures) = (used()?, 0);
+    loop {
+        pictures += tape.decode(1)?;
+        let took = used()?.saturating_sub(before);
+        if took >= DECODE_TIME_MIN {
+            return Ok(DecoderReport {
+                fps: args.fps,
+                ms_per_frame: took.as_secs_f64() * 1e3 / pictures as f64,
+                cores: thread::available_parallelism()?.get(),
+            });
+        }
+    }
+}
+
+/// About 2000 kbit/s for 1280x720 at 15 frames per second, as small cameras send it.
+fn kbit_per_s((width, height): (u32, u32), fps: u16) -> u32 {
+    let pixels_per_s = u64::from(width) * u64::from(height) * u64::from(fps);
+    (pixels_per_s * 2000 / (1280 * 720 * 15)).max(200) as u32
+}
+
+/// Decoding one stream in software.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct DecoderReport {
+    /// Frames per second of a camera.
+    fps: u16,
+    /// Processor time of a frame on one core.
+    ms_per_frame: f64,
+    /// Cores that this process may use.
+    cores: usize,
+}
+
+impl DecoderReport {
+    /// Cores that one camera uses.
+    fn cores_per_camera(&self) -> f64 {
+        self.ms_per_frame * f64::from(self.fps) / 1e3
+    }
+
+    fn cameras(&self) -> f64 {
+        self.cores as f64 / self.cores_per_camera()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct CapacityReport {
+    machine: Machine,
+    model: String,
+    device: String,
+    #[serde(skip)]
+    is_gpu: bool,
+    /// Pixels across and down.
+    size: (u32, u32),
+    /// Prompts of each look.
+    prompts: usize,
+    /// Looks per second and camera.
+    rate_hz: f64,
+    /// Median of looks one at a time.
+    look_ms: f64,
+    /// Looks at once.
+    permits: usize,
+    /// With as many looks at once as the permits allow.
+    looks_per_s: f64,
+    /// `None` when GStreamer has no H.264 decoder or encoder.
+    decoder: Option<DecoderReport>,
+}
+
+/// What a machine runs out of first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum CapacityLimit {
+    Engine,
+    Decoder,
+    /// Engine and decoder share the cores.
+    Cores,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct CapacityResult<'a> {
+    #[serde(flatten)]
+    report: &'a CapacityReport,
+    cameras_by_engine: u64,
+    cameras_by_decoder: Option<u64>,
+    cameras: u64,
+    limit: CapacityLimit,
+}
+
+impl CapacityReport {
+    fn cameras_by_engine(&self) -> f64 {
+        self.looks_per_s / self.rate_hz
+    }
+
+    /// The number of cameras and what limits it.
+    fn cameras(&self) -> (f64, CapacityLimit) {
+        let engine = self.cameras_by_engine();
+        match self.decoder.as_ref().map(DecoderReport::cameras) {
+            None => (engine, CapacityLimit::Engine),
+            Some(decoder) if !self.is_gpu => {
+                (1.0 / (1.0 / engine + 1.0 / decoder), CapacityLimit::Cores)
+            }
+            Some(decoder) if decoder < engine => (decoder, CapacityLimit::Decoder),
+            Some(_) => (engine, CapacityLimit::Engine),
+        }
+    }
+
+    fn with_cameras(&self) -> CapacityResult<'_> {
+        let (cameras, limit) = self.cameras();
+        CapacityResult {
+            report: self,
+            cameras_by_engine: self.cameras_by_engine() as u64,
+            cameras_by_decoder: self.decoder.as_ref().map(|d| d.cameras() as u64),
+            cameras: cameras as u64,
+            limit,
+        }
+    }
+}
+
+impl fmt::Display for CapacityReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (width, height) = self.size;
+        writeln!(f, "{}", self.machine)?;
+        writeln!(f, "{} on {}", self.model, self.device)?;
+        writeln!(
+            f,
+            "{width}x{height} pixels, {} prompt{} per look, {} looks/s per camera\n",
+            self.prompts,
+            if self.prompts == 1 { "" } else { "s" },
+            self.rate_hz
+        )?;
+        let mut row = |name: &str, measured: String, cameras: Option<f64>| {
+            let cameras =
+                cameras.map_or_else(String::new, |cameras| format!("{:.0}", cameras.floor()));
+            writeln!(f, "{name:<24}{measured:<44}{cameras:>8}")
+        };
+        row("", String::new(), None)?;
+        row(
+            "one look at a time",
+            format!("{:.1} ms, {:.1} looks/s", self.look_ms, 1e3 / self.look_ms),
+            None,
+        )?;
+        row(
+            &format!(
+                "{} look{} at once",
+                self.permits,
+                if self.permits == 1 { "" } else { "s" }
+            ),
+            format!("{:.1} looks/s", self.looks_per_s),
+            Some(self.cameras_by_engine()),
+        )?;
+        match &self.decoder {
+            Some(decoder) => row(
+                "software decoder (libav)",
+                format!(
+                    "{:.2} ms/frame, {:.2} of {} cores at {} fps",
+                    decoder.ms_per_frame,
+                    decoder.cores_per_camera(),
+                    decoder.cores,
+                    decoder.fps
+                ),
+                Some(decoder.cameras()),
+            )?,
+            None => row("software decoder (libav)", "not measured".into(), None)?,
+        }
+        let (cameras, limit) = self.cameras();
+        let limit = match limit {
+            CapacityLimit::Engine => "the engine limits first",
+            CapacityLimit::Decoder => {
+                "decoding limits first; a hardware decoder or `decode = \"keyframes\"` helps"
+            }
+            CapacityLimit::Cores => "engine and decoder share the cores",
+        };
+        write!(
+            f,
+            "\nThis machine can watch about {:.0} cameras: {limit}.",
+            cameras.floor()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(is_gpu: bool, ms_per_frame: f64) -> CapacityReport {
+        CapacityReport {
+            machine: Machine::default(),
+            model: "moondream-2b".into(),
+            device: "cuda 0".into(),
+            is_gpu,
+            size: (1280, 720),
+            prompts: 1,
+            rate_hz: 2.0,
+            look_ms: 20.0,
+            permits: 8,
+            looks_per_s: 80.0,
+            decoder: Some(DecoderReport {
+                fps: 10,
+                ms_per_frame,
+                cores: 4,
+            }),
+        }
+    }
+
+    #[test]
+    fn capacity_is_that_of_the_scarcer_resource() {
+        let (cameras, limit) = report(true, 2.0).cameras();
+        assert_eq!((cameras.round(), limit), (40.0, CapacityLimit::Engine));
+        let (cameras, limit) = report(true, 20.0).cameras();
+        assert_eq!((cameras.round(), limit), (20.0, CapacityLimit::Decoder));
+        let (cameras, limit) = report(false, 10.0).cameras();
+        assert_eq!((cameras.round(), limit), (20.0, CapacityLimit::Cores));
+        let without = CapacityReport {
+            decoder: None,
+            ..report(false, 1.0)
+        };
+        assert_eq!(without.cameras(), (40.0, CapacityLimit::Engine));
+        assert!(without.to_string().contains("about 40 cameras"));
+    }
+
+    #[test]
+    fn json_report_names_cameras_and_limit() {
+        let json = serde_json::to_value(report(true, 20.0).with_cameras()).unwrap();
+        assert_eq!(json["cameras"], 20);
+        assert_eq!(json["cameras_by_engine"], 40);
+        assert_eq!(json["limit"], "decoder");
+        assert_eq!(json["decoder"]["cores"], 4);
+    }
+}

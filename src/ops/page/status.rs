@@ -1,0 +1,406 @@
+//! What the page shows, at one moment. The daemon fills it, `/status.json` is its serialised form. No login and no address
+//! of a camera is in it.
+//!
+//! Health, frame counters, answers and the configuration's report are the types that are published over MQTT. Here they get
+//! the keys of `/status.json`, which group some of their fields; a key keeps its name and meaning within a version.
+
+use serde::{Serialize, Serializer, ser::SerializeSeq as _};
+
+use spotter_core::{AnswerBody, FrameCounters, Prompt};
+use spotter_mqtt::{CameraHealth, ConfigReport};
+
+/// Stages of a latency account; `decode` to `out`.
+pub const STAGES: usize = 8;
+/// Columns of a latency plot.
+pub const COLUMNS: usize = 30;
+
+/// How good a state is. The page gives each a shape and a word besides its colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mood {
+    Good,
+    /// Connecting, opening: expected to become good without an operator.
+    #[default]
+    Busy,
+    /// An operator should look.
+    Bad,
+    /// Off on purpose.
+    Off,
+}
+
+/// Everything on the page.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DaemonStatus {
+    /// Version of these keys; new keys do not raise it.
+    pub v: u32,
+    /// Now, Unix milliseconds.
+    pub time_ms: i64,
+    pub node: NodeStatus,
+    /// Names of the stages, in the order of every account.
+    pub stages: Vec<&'static str>,
+    /// In the order of the configuration.
+    pub cameras: Vec<CameraStatus>,
+    /// One for each device.
+    pub engines: Vec<EngineStatus>,
+    pub broker: BrokerStatus,
+    /// The last load; with errors, the configuration before it keeps running.
+    pub config: ConfigReport,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NodeStatus {
+    /// As in the topics.
+    pub name: String,
+    /// Of the program.
+    pub version: &'static str,
+    /// Name and arithmetic.
+    pub model: String,
+    pub uptime_s: u64,
+    /// Mean of the last ten seconds; unknown at the start.
+    pub looks_per_s: Option<f64>,
+    /// Reception to publication over the last minute, 95th percentile.
+    pub total_p95_ms: Option<f64>,
+    /// Resident memory.
+    pub rss_mib: Option<f64>,
+    /// 100 = one core.
+    pub cpu_pct: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CameraStatus {
+    pub id: String,
+    pub mood: Mood,
+    /// As published on `health`; the state is `engine_lost` while no engine looks at the camera.
+    #[serde(flatten, serialize_with = "health_keys")]
+    pub health: CameraHealth,
+    /// The look whose thumbnail is shown, else the last one.
+    pub look: Option<LookStatus>,
+    /// In the order of the configuration.
+    pub prompts: Vec<PromptStatus>,
+    /// Over the last minute.
+    pub latency: MinuteLatency,
+    /// Since the start.
+    #[serde(serialize_with = "frame_keys")]
+    pub frames: FrameCounters,
+}
+
+/// The look that a card shows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LookStatus {
+    /// Number of its frame.
+    pub frame: u64,
+    /// When the frame was received, Unix milliseconds.
+    pub time_ms: i64,
+    /// How long ago that was.
+    pub age_ms: u64,
+    /// Pixels across and down.
+    pub size: (u32, u32),
+    /// `/camera/<id>.jpg` is the picture of this look.
+    pub pictured: bool,
+    /// Answers with boxes or points, after the prompts' filters.
+    #[serde(rename = "found", serialize_with = "found_keys")]
+    pub answers: Vec<LookAnswer>,
+}
+
+/// An answer of a look.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LookAnswer {
+    /// Index of its prompt among the camera's.
+    pub prompt: usize,
+    pub body: AnswerBody,
+}
+
+/// A prompt with its last answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptStatus {
+    pub prompt: std::sync::Arc<Prompt>,
+    pub answer: Option<LastAnswer>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct LastAnswer {
+    /// How long ago its frame was received.
+    pub age_ms: u64,
+    pub body: AnswerBody,
+}
+
+/// The latency of a camera's messages over the last minute.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MinuteLatency {
+    /// Messages counted.
+    pub messages: u64,
+    /// Reception to publication, median.
+    pub p50_ms: Option<f64>,
+    /// Reception to publication, 95th percentile.
+    pub p95_ms: Option<f64>,
+    /// Mean of each stage.
+    pub mean_ms: [f64; STAGES],
+    /// Means of short pieces of the minute, oldest first; `None` where there was no message.
+    pub columns_ms: Vec<Option<[f64; STAGES]>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineState {
+    #[default]
+    Runs,
+    /// Another model is being opened.
+    Opens,
+    /// Failed.
+    Ended,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EngineStatus {
+    /// `cpu`, or `cuda 1`.
+    pub device: String,
+    pub state: EngineState,
+    /// Share of the span with a look in progress, percent.
+    pub busy_pct: f64,
+    /// Frames with it now.
+    pub under_way: u64,
+    /// Length of time that the bars cover.
+    pub span_ms: u64,
+    /// Looks that ended in the span, oldest first.
+    pub bars: Vec<LookBar>,
+}
+
+/// A look's stages in an engine. Times are milliseconds from the beginning of the span; a look that began before has
+/// negative ones.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LookBar {
+    pub camera: String,
+    /// Taken, prepared, encoded, first prompt prefilled, last prompt answered.
+    pub marks_ms: [f64; 5],
+}
+
+/// The connection to the broker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct BrokerStatus {
+    pub mood: Mood,
+    /// One word or two.
+    pub state: String,
+    /// What is wrong and what to do.
+    pub reason: Option<String>,
+    /// Seconds until the next try.
+    pub next_retry_s: Option<f64>,
+    /// Host and port, without login.
+    pub address: String,
+    /// First levels of all topics.
+    pub topics: String,
+    /// Messages handed over since the start, without states.
+    pub sent: u64,
+    /// Messages dropped since the start, by reason.
+    pub dropped: Vec<(&'static str, u64)>,
+    /// Events waiting on disk.
+    pub spooled: u64,
+    /// Hand-over to acknowledgement, 95th percentile.
+    pub puback_p95_ms: Option<f64>,
+}
+
+impl PromptStatus {
+    /// The user's words: an object or a question.
+    pub fn words(&self) -> &str {
+        self.prompt.task.text()
+    }
+}
+
+impl LastAnswer {
+    /// The words of a text.
+    pub fn text(&self) -> Option<&str> {
+        match &self.body {
+            AnswerBody::Text { text, .. } => Some(text),
+            AnswerBody::Boxes(_) | AnswerBody::Points(_) => None,
+        }
+    }
+
+    /// Of the text, or the highest of the objects; 0..1.
+    fn score(&self) -> Option<f64> {
+        match &self.body {
+            AnswerBody::Boxes(found) => found.iter().map(|f| f.score).reduce(f64::max),
+            AnswerBody::Points(found) => found.iter().map(|f| f.score).reduce(f64::max),
+            AnswerBody::Text { score, .. } => Some(*score),
+        }
+    }
+}
+
+/// Where an object of an answer is, shares of the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MarkPlace {
+    /// Left, top, right, bottom.
+    Box([f64; 4]),
+    /// Across, down.
+    Point([f64; 2]),
+}
+
+/// An object of an answer, as it is drawn over the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PictureMark {
+    /// Index of its prompt among the camera's.
+    pub prompt: usize,
+    /// Rounded to what a screen shows.
+    pub place: MarkPlace,
+    /// 0..1.
+    pub score: f64,
+}
+
+impl LookStatus {
+    /// Every object of every answer.
+    pub fn marks(&self) -> Vec<PictureMark> {
+        self.answers.iter().flat_map(LookAnswer::marks).collect()
+    }
+}
+
+impl LookAnswer {
+    fn marks(&self) -> Vec<PictureMark> {
+        let exact = |share: f64| (share * 1e4).round() / 1e4;
+        let mark = |place, score: f64| PictureMark {
+            prompt: self.prompt,
+            place,
+            score: (score * 1e3).round() / 1e3,
+        };
+        match &self.body {
+            AnswerBody::Boxes(found) => found
+                .iter()
+                .map(|f| {
+                    let b = f.place;
+                    mark(MarkPlace::Box([b.x0, b.y0, b.x1, b.y1].map(exact)), f.score)
+                })
+                .collect(),
+            AnswerBody::Points(found) => found
+                .iter()
+                .map(|f| mark(MarkPlace::Point([f.place.x, f.place.y].map(exact)), f.score))
+                .collect(),
+            AnswerBody::Text { .. } => Vec::new(),
+        }
+    }
+}
+
+/// `stream` groups what is known of the stream and its counters.
+fn health_keys<S: Serializer>(health: &CameraHealth, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct HealthKeys<'a> {
+        state: &'a str,
+        reason: &'a Option<String>,
+        since_ms: i64,
+        next_retry_s: Option<f64>,
+        stream: StreamKeys<'a>,
+    }
+    #[derive(Serialize)]
+    struct StreamKeys<'a> {
+        codec: &'a Option<String>,
+        size: Option<(u32, u32)>,
+        fps: Option<f64>,
+        transport: &'a Option<String>,
+        decoder: &'a Option<String>,
+        rtp_lost: u64,
+        frames_corrupt: u64,
+        frames_late: u64,
+        reconnects_1h: u32,
+        stalls_1h: u32,
+        clock: ClockKeys<'a>,
+    }
+    #[derive(Serialize)]
+    struct ClockKeys<'a> {
+        trusted: bool,
+        offset_ms: Option<f64>,
+        drift_ppm: Option<f64>,
+        note: &'a Option<String>,
+    }
+    let clock = ClockKeys {
+        trusted: health.clock.trusted,
+        offset_ms: health.clock.offset_ms,
+        drift_ppm: health.clock.drift_ppm,
+        note: &health.clock.note,
+    };
+    let stream = StreamKeys {
+        codec: &health.codec,
+        size: health.w.zip(health.h),
+        fps: health.fps_measured,
+        transport: &health.transport,
+        decoder: &health.decoder,
+        rtp_lost: health.rtp_lost,
+        frames_corrupt: health.frames_corrupt,
+        frames_late: health.frames_late,
+        reconnects_1h: health.reconnects_1h,
+        stalls_1h: health.stalls_1h,
+        clock,
+    };
+    HealthKeys {
+        state: &health.state,
+        reason: &health.reason,
+        since_ms: health.since_ms,
+        next_retry_s: health.next_retry_s,
+        stream,
+    }
+    .serialize(serializer)
+}
+
+/// `arrived` is the sum of all others.
+fn frame_keys<S: Serializer>(frames: &FrameCounters, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct FrameKeys {
+        arrived: u64,
+        looked: u64,
+        skipped: u64,
+        gated: u64,
+        replaced: u64,
+        late: u64,
+        failed: u64,
+        /// Waiting or in progress.
+        open: u64,
+    }
+    FrameKeys {
+        arrived: frames.arrived,
+        looked: frames.looked,
+        skipped: frames.skipped,
+        gated: frames.gated,
+        replaced: frames.replaced,
+        late: frames.late,
+        failed: frames.failed,
+        open: frames.waiting + frames.in_flight,
+    }
+    .serialize(serializer)
+}
+
+fn found_keys<S: Serializer>(answers: &[LookAnswer], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut marks = serializer.serialize_seq(None)?;
+    for mark in answers.iter().flat_map(LookAnswer::marks) {
+        marks.serialize_element(&mark)?;
+    }
+    marks.end()
+}
+
+impl Serialize for PromptStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct PromptKeys<'a> {
+            id: &'a str,
+            kind: &'static str,
+            words: &'a str,
+            answer: Option<AnswerKeys<'a>>,
+        }
+        #[derive(Serialize)]
+        struct AnswerKeys<'a> {
+            age_ms: u64,
+            /// `None` for words.
+            count: Option<usize>,
+            text: Option<&'a str>,
+            score: Option<f64>,
+        }
+        let answer = self.answer.as_ref().map(|answer| AnswerKeys {
+            age_ms: answer.age_ms,
+            count: answer.body.count(),
+            text: answer.text(),
+            score: answer.score(),
+        });
+        PromptKeys {
+            id: self.prompt.id.as_str(),
+            kind: self.prompt.task.kind(),
+            words: self.words(),
+            answer,
+        }
+        .serialize(serializer)
+    }
+}
