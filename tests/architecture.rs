@@ -232,3 +232,21 @@ fn every_test_that_the_docs_name_is_there() {
     assert!(named > 100, "the tables have another form: {named} names");
     assert!(missing.is_empty(), "{missing:#?}");
 }
+
+#[test]
+fn every_path_of_the_architecture_page_exists() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
+    let quoted: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
+    let folders = ["crates", "kernels", "src", "systemd", "tests"];
+    let is_path = |text: &&&str| {
+        let first = text.split('/').next();
+        folders.iter().any(|folder| first == Some(*folder)) && !text.contains("::")
+    };
+    let paths: Vec<&&str> = quoted.iter().filter(is_path).collect();
+    assert!(paths.len() > 60, "the page has another form: {paths:?}");
+    let missing: Vec<_> = paths
+        .iter()
+        .filter(|path| !root().join(path).exists())
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}

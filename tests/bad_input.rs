@@ -170,7 +170,7 @@ impl Site {
     }
 }
 
-/// Nothing was lost without a name, and nobody saw the password.
+/// No loss is uncounted, and no output contains the password.
 #[track_caller]
 fn ends_well(daemon: Program) -> Ended {
     let ended = daemon.terminate().expect(DONE);
@@ -192,7 +192,7 @@ fn server(answer: fn(&mut TcpStream)) -> (SocketAddr, mpsc::Receiver<()>) {
     let serve = move || {
         let mut kept = Vec::new();
         for mut stream in listener.incoming().flatten() {
-            // Full means that nobody listens any more.
+            // Full means that the listener does not accept any more.
             let _ = sender.try_send(());
             answer(&mut stream);
             kept.push(stream);
@@ -218,7 +218,7 @@ fn like_noise(stream: &mut TcpStream) {
 }
 
 #[test]
-fn bad_cameras_are_told_and_leave_the_good_one_alone() {
+fn bad_cameras_are_reported_and_do_not_affect_the_good_one() {
     let (http, _) = server(like_http);
     let (noise, _) = server(like_noise);
     let (silent, _) = server(|_| {});
@@ -279,15 +279,18 @@ fn bad_cameras_are_told_and_leave_the_good_one_alone() {
 }
 
 #[test]
-fn a_broker_that_refuses_is_told_and_the_cameras_are_looked_at() {
+fn rejecting_broker_is_logged_and_cameras_are_watched() {
     let site = Site::new(
         "mqtt.user = \"edge\"\nmqtt.password = { env = \"CANARY\" }",
         "",
     );
     let _broker = broker(site.broker, "allow_anonymous false");
     let daemon = site.run();
-    let told = daemon.stderr.wait_for("refuse");
-    assert!(told.contains("WARN") || told.contains("ERROR"), "{told}");
+    let reported = daemon.stderr.wait_for("refuse");
+    assert!(
+        reported.contains("WARN") || reported.contains("ERROR"),
+        "{reported}"
+    );
     site.keeps_looking();
     let health = get(site.http, "/healthz").expect("a page");
     assert!(health.contains("broker: "), "{health}");
@@ -295,7 +298,7 @@ fn a_broker_that_refuses_is_told_and_the_cameras_are_looked_at() {
 }
 
 #[test]
-fn a_broker_that_comes_back_is_told_everything_again() {
+fn restarted_broker_receives_all_states_again() {
     let site = Site::new("", "");
     let first = broker(site.broker, "");
     let daemon = site.run();
@@ -318,14 +321,14 @@ fn a_broker_that_comes_back_is_told_everything_again() {
         ("/cam/good/count/car", ""),
         ("/edge/status", "online"),
     ] {
-        consumer.wait_for(topic, |told| told.contains(payload));
+        consumer.wait_for(topic, |reported| reported.contains(payload));
     }
     ends_well(daemon);
-    consumer.wait_for("/edge/status", |told| told == "offline");
+    consumer.wait_for("/edge/status", |reported| reported == "offline");
 }
 
 #[test]
-fn a_stop_is_obeyed_whatever_is_going_on() {
+fn stop_ends_the_daemon_in_every_phase() {
     // While the model is loaded.
     let site = Site::new("", "");
     let daemon = site.run();
@@ -360,7 +363,7 @@ fn a_stop_is_obeyed_whatever_is_going_on() {
 }
 
 #[test]
-fn a_new_configuration_is_used_when_it_is_good() {
+fn valid_configuration_is_applied_and_invalid_one_rejected() {
     let top = "mqtt.user = \"edge\"\nmqtt.password = { cred = \"mqtt\" }";
     let site = Site::new(top, "");
     let _broker = broker(site.broker, "");
@@ -371,14 +374,14 @@ fn a_new_configuration_is_used_when_it_is_good() {
     assert_eq!(first["state"], "ok");
     site.keeps_looking();
 
-    // A mistake: told, and nothing changes.
+    // A mistake is reported and changes nothing.
     site.write(top, "rate = 60\npromts = 1");
     let since = consumer.now();
     daemon.signal("HUP");
-    let told = consumer.wait_after(since, "/edge/config", |_| true).json();
-    assert_eq!(told["state"], "rejected", "{told}");
-    assert_eq!(told["hash"], first["hash"], "{told}");
-    let errors = told["errors"].to_string();
+    let reported = consumer.wait_after(since, "/edge/config", |_| true).json();
+    assert_eq!(reported["state"], "rejected", "{reported}");
+    assert_eq!(reported["hash"], first["hash"], "{reported}");
+    let errors = reported["errors"].to_string();
     assert!(
         errors.contains("camera.good") && errors.contains("rate"),
         "{errors}"
@@ -391,28 +394,31 @@ fn a_new_configuration_is_used_when_it_is_good() {
     let since = consumer.now();
     daemon.signal("HUP");
     let ok = |payload: &str| payload.contains("\"ok\"");
-    let told = consumer.wait_after(since, "/edge/config", ok).json();
-    assert_ne!(told["hash"], first["hash"], "{told}");
+    let reported = consumer.wait_after(since, "/edge/config", ok).json();
+    assert_ne!(reported["hash"], first["hash"], "{reported}");
     let has_dog = |payload: &str| payload.contains("\"dog\"");
     consumer.wait_after(since, "/edge/info", has_dog);
     consumer.wait_after(since, "/cam/good/det/dog", |_| true);
 
-    // A model that turns out to be broken only when it is loaded: told as well, and the one before goes on.
+    // A model that fails only when it is loaded is reported too, and the previous configuration runs again.
     let broken = model(cut_weights);
     let path = format!("{top}\nmodel.path = \"{}\"", broken.path().display());
     site.write(&path, "");
     let since = consumer.now();
     daemon.signal("HUP");
     let rejected = |payload: &str| payload.contains("\"rejected\"");
-    let told = consumer.wait_after(since, "/edge/config", rejected).json();
-    assert!(told["errors"].to_string().contains("cut off"), "{told}");
+    let reported = consumer.wait_after(since, "/edge/config", rejected).json();
+    assert!(
+        reported["errors"].to_string().contains("cut off"),
+        "{reported}"
+    );
     consumer.wait_after(since, "/cam/good/det/dog", |_| true);
     site.keeps_looking();
     let ended = ends_well(daemon);
     assert!(!ended.stderr.contains("old-secret-4711"));
     // A journal takes lines: each has to say by itself how bad it is.
     let refused = ended.stderr.lines().filter(|line| {
-        ["is refused, the old one", "site.toml:"]
+        ["new configuration rejected", "site.toml:"]
             .iter()
             .any(|part| line.contains(part))
     });

@@ -344,7 +344,7 @@ fn a_reload_changes_what_changed_and_nothing_else() {
         .consumer
         .wait_after(from, "edge1/config", |text| text.contains("rejected"));
     assert!(told.payload.contains("camera.yard.url"), "{told:?}");
-    program.stderr.wait_for("the new configuration is refused");
+    program.stderr.wait_for("new configuration rejected");
     site.detection(from, "roof/det/ball", |_| true);
 
     // One goes: it is said goodbye to, and its states are gone.

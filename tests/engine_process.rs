@@ -1,5 +1,5 @@
 //! Engines in processes of their own, which are the real program with the embedded model on the CPU: they answer, die alone,
-//! and end with whoever started them.
+//! and end with the daemon that started them.
 
 #![expect(
     clippy::expect_used,
@@ -21,7 +21,7 @@ use std::{
 use support::{DONE, FAILED, PATIENCE, command, spotter, until};
 use tokio::time::timeout;
 
-use spotter::app::{Measured, Order, open_with};
+use spotter::app::{EngineOrder, MeasuredEngine, open_with};
 use spotter_core::{
     Look, Outcome, Picture, SystemClock, Task,
     config::{self, ModelSource},
@@ -35,7 +35,7 @@ use spotter_engine::{
 struct Apart {
     engine: Handle,
     end: End,
-    told: Measured,
+    measured: MeasuredEngine,
     pid: u32,
 }
 
@@ -47,7 +47,7 @@ impl Apart {
         let script = "echo $$ > \"$0\" && exec \"$1\" engine";
         program.args(["-c", script]).arg(&pid_file);
         program.arg(env!("CARGO_BIN_EXE_spotter"));
-        let (engine, end, told) = within(open_with(program, order(), clock()))
+        let (engine, end, measured) = within(open_with(program, order(), clock()))
             .await
             .expect("an engine");
         let pid = fs::read_to_string(&pid_file).expect("the number of its process");
@@ -55,7 +55,7 @@ impl Apart {
         Self {
             engine,
             end,
-            told,
+            measured,
             pid,
         }
     }
@@ -91,8 +91,8 @@ fn task() -> Task {
     Task::Detect { object }
 }
 
-fn order() -> Order {
-    Order {
+fn order() -> EngineOrder {
+    EngineOrder {
         device: Device::Cpu("cpu, for a test".into()),
         settings: config::ModelConfig {
             device: config::DeviceChoice::Cpu,
@@ -112,12 +112,12 @@ fn is_answered(outcome: &Outcome) -> bool {
 }
 
 #[tokio::test]
-async fn an_engine_whose_process_is_killed_leaves_the_other_at_work() {
+async fn killed_engine_process_leaves_the_other_running() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut first = Apart::open(directory.path(), "first").await;
     let second = Apart::open(directory.path(), "second").await;
-    assert_eq!(first.told.card.device, "cpu, for a test");
-    assert!(first.told.look > Some(Duration::ZERO));
+    assert_eq!(first.measured.card.device, "cpu, for a test");
+    assert!(first.measured.look > Some(Duration::ZERO));
     assert!(is_answered(&first.ask().await) && is_answered(&second.ask().await));
 
     first.signal("STOP");
@@ -139,7 +139,7 @@ async fn an_engine_whose_process_is_killed_leaves_the_other_at_work() {
 }
 
 #[tokio::test]
-async fn an_engine_s_process_heeds_no_signals_and_ends_with_its_handles() {
+async fn engine_process_ignores_signals_and_ends_with_its_handles() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut apart = Apart::open(directory.path(), "engine").await;
     for name in ["TERM", "INT", "HUP", "TERM"] {
@@ -156,7 +156,7 @@ async fn an_engine_s_process_heeds_no_signals_and_ends_with_its_handles() {
 }
 
 #[tokio::test]
-async fn an_engine_that_cannot_be_opened_says_why_and_leaves_no_process() {
+async fn engine_that_cannot_open_reports_why_and_leaves_no_process() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut order = order();
     order.settings.source = ModelSource::Directory(directory.path().to_owned());
@@ -170,8 +170,8 @@ async fn an_engine_that_cannot_be_opened_says_why_and_leaves_no_process() {
     let Err(stopped) = within(opened).await else {
         panic!("no such program")
     };
-    let told = "starting \"/nowhere/spotter\" as the engine's process: No such file";
-    assert!(stopped.to_string().starts_with(told), "{stopped}");
+    let start = "starting \"/nowhere/spotter\" as the engine's process: No such file";
+    assert!(stopped.to_string().starts_with(start), "{stopped}");
 
     let mut other = Command::new("sh");
     other.args(["-c", "exit 3"]);
@@ -183,7 +183,7 @@ async fn an_engine_that_cannot_be_opened_says_why_and_leaves_no_process() {
 
 /// It ends by itself, and as one that has done its work, whether its daemon had asked for anything or not.
 #[test]
-fn an_engine_s_process_ends_when_its_connection_is_closed() {
+fn engine_process_ends_when_its_connection_closes() {
     let (ours, theirs) = UnixStream::pair().expect("a connection");
     let mut program = command(["engine"]);
     program
@@ -197,7 +197,7 @@ fn an_engine_s_process_ends_when_its_connection_is_closed() {
 }
 
 #[test]
-fn an_engine_s_process_that_nobody_asked_for_says_so() {
+fn engine_command_without_a_daemon_reports_its_purpose() {
     let ended = spotter(["engine"]).expect(FAILED);
     assert!(
         ended.stderr.contains("is started by the daemon"),

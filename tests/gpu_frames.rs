@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const DECODER: (&str, &str) = ("nvh264dec", "avdec_h264");
 /// A GPU's scaler.
 const SCALER: &str = "cudaconvertscale";
-/// What stands in for it, and what is told then. The first passes caps on, so that it cannot be linked; with the second
+/// What stands in for it, and the expected error. The first passes caps on, so that it cannot be linked; with the second
 /// caps do not fit when the first picture comes.
 const SCALERS: [(&str, &str); 2] = [
     ("identity", "cannot be built"),
@@ -40,9 +40,9 @@ async fn pictures_that_cannot_stay_on_the_gpu_come_by_way_of_the_host() {
         }
     }
     register(DECODER);
-    for (stand_in, told) in SCALERS {
+    for (stand_in, reported) in SCALERS {
         register((SCALER, stand_in));
-        watch_a_camera(told).await;
+        watch_a_camera(reported).await;
     }
 }
 
@@ -53,7 +53,7 @@ fn register((name, stand_in): (&str, &str)) {
         .expect("a name that is free or ours");
 }
 
-async fn watch_a_camera(told: &str) {
+async fn watch_a_camera(reported: &str) {
     let clock = Arc::new(SystemClock::new());
     let options = StreetOptions {
         listen: ([127, 0, 0, 1], 0).into(),
@@ -85,7 +85,7 @@ async fn watch_a_camera(told: &str) {
     let refused = timeout(LIMIT, health.wait_for(|health| health.failure.is_some())).await;
     let refused = refused.expect("in time").expect("a camera that runs");
     let text = refused.failure.as_ref().expect("a failure").to_string();
-    assert!(text.contains(told), "{text}");
+    assert!(text.contains(reported), "{text}");
     drop(refused);
 
     let frame = timeout(LIMIT, frames.recv()).await.expect("in time");

@@ -22,7 +22,7 @@ pub use engine::Batches;
 use engine::EngineBoard;
 use tokio::task::spawn_blocking;
 
-use super::{SnapshotBooks, seats::Seats};
+use super::{SnapshotBooks, camera_assignment::CameraAssignment};
 use crate::ops::{
     page::{DaemonStatus, EngineState, StatusSource, Thumbnail},
     process::ProcessUse,
@@ -120,7 +120,7 @@ impl Default for Facts {
 }
 
 /// Sets the cameras of each engine; the looks of a known engine are kept.
-fn assign(engines: &mut Vec<EngineBoard>, seats: &Seats) {
+fn assign(engines: &mut Vec<EngineBoard>, seats: &CameraAssignment) {
     engines.iter_mut().for_each(|engine| engine.cameras.clear());
     for (camera, device) in seats {
         match engines.iter_mut().find(|engine| engine.device == *device) {
@@ -132,7 +132,12 @@ fn assign(engines: &mut Vec<EngineBoard>, seats: &Seats) {
 
 impl Board {
     /// `seats` maps each camera to the device of its engine.
-    pub fn new(config: &Config, card: &ModelCard, seats: &Seats, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        config: &Config,
+        card: &ModelCard,
+        seats: &CameraAssignment,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let mut engines = Vec::new();
         assign(&mut engines, seats);
         let state = BoardState {
@@ -157,7 +162,7 @@ impl Board {
     }
 
     /// Replaces the cameras and their engines; looks of a camera with the same id are kept.
-    pub fn change(&self, cameras: &[CameraConfig], seats: &Seats) {
+    pub fn change(&self, cameras: &[CameraConfig], seats: &CameraAssignment) {
         let mut state = self.lock();
         let mut before = std::mem::take(&mut state.cameras);
         let board = |camera: &CameraConfig| {
@@ -169,20 +174,6 @@ impl Board {
         };
         state.cameras = cameras.iter().map(board).collect();
         assign(&mut state.engines, seats);
-    }
-
-    /// Replaces the engines; removed ones are no longer shown.
-    pub fn answered_by(&self, card: &ModelCard, seats: &Seats) {
-        let mut state = self.lock();
-        state.model = model(card);
-        let stays = |engine: &EngineBoard| seats.values().any(|device| *device == engine.device);
-        state.engines.retain(stays);
-        assign(&mut state.engines, seats);
-    }
-
-    /// The broker, the base topic or the node name changed.
-    pub fn told_at(&self, config: &Config) {
-        self.lock().address = NodeAddress::of(config);
     }
 
     /// A look ended; [`Self::answer`] follows for each of its answers.

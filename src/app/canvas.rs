@@ -42,7 +42,7 @@ impl Canvas {
         })
     }
 
-    /// StageTimes a place in the colour of the `index`-th object: a box with its outline, a point with a ring around it.
+    /// Marks a place in the colour of the `index`-th object: a box with its outline, a point with a ring around it.
     pub fn mark(&mut self, index: usize, place: Location) {
         let (w, h) = (self.pixels.width() as f32, self.pixels.height() as f32);
         let path = match place {

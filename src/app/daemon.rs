@@ -1,40 +1,44 @@
-//! The daemon's life: start the stages from right to left, watch them, stop them from left to right.
+//! The life of the daemon: start the stages from right to left, run them, stop them from left to right; restart them inside the
+//! process when a reload changes more than cameras.
+//!
+//! ```text
+//!                     ┌─ EngineSupervisor ──▶ outcomes ──▶ CommandHandler (questions), AnswerRouter ──▶ Publisher
+//!   Daemon::run ◀─────┼─ broker: commands ──▶ CommandHandler ──▶ ConfigStore ──▶ Daemon::apply_cameras ──▶ all stages
+//!   (select loop)     ├─ every second ──▶ CameraSupervisor, AnswerRouter, NodeReporter, Housekeeping
+//!                     └─ signals: stop, reload
+//! ```
+//!
+//! Each component owns its state; `Daemon` calls them in turn and owns none of their fields.
 
-use std::{
-    future::pending,
-    path::{Path, PathBuf},
-    pin::{Pin, pin},
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::pending, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use in_place::{announce, filters};
-use loss::{Losses, Reopening};
-use swap::Swap;
 use tokio::{
     sync::{
         broadcast::{self, error::TryRecvError},
         mpsc,
     },
-    task::JoinHandle,
+    task::{JoinHandle, spawn_blocking},
     time::{interval, sleep, timeout},
 };
 
 use super::{
-    Logging, birth,
+    Logging,
     board::Board,
-    cameras::Cameras,
+    camera_assignment::CameraAssignment,
+    camera_supervisor::CameraSupervisor,
+    command_handler::{CommandContext, CommandEffect, CommandHandler},
+    config_store::{ConfigStore, restart_reasons},
     console::Console,
-    control::{Asks, Force},
     desk::Desk,
-    engines::{Engines, News, Opened, Plan},
-    housekeeping::{BoundPage, Housekeeping},
+    engine_slot::LostEngine,
+    engine_supervisor::{EngineEvent, EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
+    housekeeping::{BoundPage, Housekeeping, TickInput},
     lines::Lines,
+    node_reporter::{NodeReporter, node_info},
     pictures::Pictures,
     remember_secrets,
     report::RunReport,
-    seats::Seats,
 };
 use crate::ops::{
     notify,
@@ -42,148 +46,145 @@ use crate::ops::{
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    CameraId, Clock, LogThrottle, Mono, SystemClock,
+    CameraId, Clock, Outcome, Refusal, RefusalCode, SystemClock,
     config::{self, Config, ConfigProblems, Loaded, Severity},
 };
-use spotter_engine::open::ModelCard;
-use spotter_events::control::Repeated;
+use spotter_engine::{model::check_model, open::ModelCard};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
-    Announcer, Identity, Inbound, Info, Publisher, Reply, ReplyTo, Sent, discovery::collisions,
+    Announcer, Identity, Inbound, Publisher, Sent, Value,
+    discovery::{birth_topic, collisions},
 };
 
-/// Loading a model may take so long; also the unit's `TimeoutStartSec`.
+/// Grace for loading a model; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
-/// Grace for the looks under way when the daemon stops.
+/// Grace for the looks in flight when the daemon stops.
 const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
-/// Grace for goodbyes to the cameras.
+/// Grace for closing the sessions of the cameras.
 const CAMERAS_LIMIT: Duration = Duration::from_secs(6);
 /// Grace for the last messages.
 const BROKER_LIMIT: Duration = Duration::from_secs(5);
 
-/// The broker may hold retained commands on topics without end; so many are named in a minute, all are counted.
-const OLD_TOPICS_MAX: usize = 64;
-
 /// What to run.
 pub struct Start {
-    /// Where the configuration came from, to read it again.
+    /// The file, for reloads.
     pub path: PathBuf,
-    /// What it said.
+    /// The file's content.
     pub loaded: Loaded,
-    /// The log; the secrets of every configuration that is used are kept out of it.
+    /// The secrets of every configuration that is used are masked in this log.
     pub logging: Logging,
-    /// Detections go there too.
+    /// Prints detections for people.
     pub console: Option<Console>,
-    /// Messages go there too.
+    /// Prints messages for programs.
     pub lines: Option<Lines>,
-    /// Stop by itself after so long.
+    /// Stops after this time.
     pub seconds: Option<u64>,
 }
 
-/// Opens the engines of a plan. Tests have other devices than a machine.
-type OpenEngines = dyn Fn(Plan) -> Opening + Send + Sync;
-type Opening = Pin<Box<dyn Future<Output = anyhow::Result<Opened>>>>;
+/// What belongs to the process and survives a restart inside it.
+#[derive(Clone)]
+struct ProcessContext {
+    path: PathBuf,
+    logging: Logging,
+    console: Option<Console>,
+    lines: Option<Lines>,
+    clock: Arc<dyn Clock>,
+    open_engines: Arc<OpenEngines>,
+}
 
-/// Runs until a signal, the time, or a failure that only a restart can mend.
+/// Runs until a signal, the time limit, or a failure that only a restart of the process can repair.
 pub async fn run(start: Start) -> anyhow::Result<RunReport> {
-    let engines: Arc<OpenEngines> = Arc::new(|plan| Box::pin(plan.open()));
-    run_with(start, Arc::new(SystemClock::new()), engines).await
+    let open_engines: Arc<OpenEngines> = Arc::new(|plan| Box::pin(plan.open()));
+    run_with(start, Arc::new(SystemClock::new()), open_engines).await
 }
 
 async fn run_with(
     start: Start,
     clock: Arc<dyn Clock>,
-    engines: Arc<OpenEngines>,
+    open_engines: Arc<OpenEngines>,
 ) -> anyhow::Result<RunReport> {
-    let mut signals = Signals::listen().context("listening to signals")?;
+    let mut signals = Signals::listen().context("cannot install signal handlers")?;
     let mut limit = pin!(time_limit(start.seconds));
-    let mut loaded = start.loaded;
-    let mut before: Option<Config> = None;
-    let around = Around {
-        logging: start.logging.clone(),
+    let context = ProcessContext {
+        path: start.path,
+        logging: start.logging,
         console: start.console,
         lines: start.lines,
-        engines,
+        clock,
+        open_engines,
     };
-    let mut seats = Seats::new();
+    let mut loaded = start.loaded;
+    let mut previous: Option<PreviousRun> = None;
     loop {
-        remember_secrets(&start.logging.secrets, &loaded.config);
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
-        let wanted = Wanted {
-            config: loaded.config.clone(),
-            instead_of: before.take(),
-            seats,
-        };
+        remember_secrets(&context.logging.secrets, &loaded.config);
+        log_warnings(&loaded);
+        let starting = start_or_return_to_previous(loaded.config, previous, &context);
         let mut daemon = tokio::select! {
-            daemon = notify::alive_while(START_LIMIT, wanted.start(&clock, around.clone())) => daemon?,
+            daemon = notify::alive_while(START_LIMIT, starting) => daemon?,
             _ = signals.next_stop() => return Ok(RunReport::default()),
             () = &mut limit => return Ok(RunReport::default()),
         };
         let end = tokio::select! {
-            end = daemon.watch(&mut signals, &start.path) => end,
-            () = &mut limit => Ok(End::Stop),
+            end = daemon.run(&mut signals) => end,
+            () = &mut limit => Ok(RunEnd::Stop),
         };
         match &end {
-            // Not told to systemd as a stop, which it would take for the end of the process.
-            Ok(End::Reload(_)) => notify::status("starting again with a new configuration"),
-            Ok(End::Stop) => notify::stopping("stopping"),
+            // systemd would take STOPPING=1 for the end of the process.
+            Ok(RunEnd::Restart(_)) => notify::status("restarting with a new configuration"),
+            Ok(RunEnd::Stop) => notify::stopping("stopping"),
             Err(_) => notify::stopping("stopping after a failure"),
         }
-        let running = daemon.file.clone();
-        seats = daemon.engines.seats();
-        let report = daemon.stop(&mut signals).await;
+        let run = PreviousRun {
+            config: daemon.config.file().clone(),
+            assignment: daemon.engines.assignment(),
+        };
+        let is_restart = matches!(end, Ok(RunEnd::Restart(_)));
+        let stopping = daemon.stop(&mut signals, is_restart);
+        let report = notify::alive_while(START_LIMIT, stopping).await;
         match end? {
-            End::Reload(next) if !signals.stop_asked() => {
+            RunEnd::Restart(next) if !signals.stop_asked() => {
                 if !report.balanced() {
                     tracing::error!(
-                        "the books of the old configuration do not balance: this is a bug"
+                        "the frame counters of the previous configuration do not balance; this is a bug in Spotter"
                     );
                 }
-                (loaded, before) = (*next, Some(running));
+                (loaded, previous) = (*next, Some(run));
             }
-            End::Reload(_) | End::Stop => return Ok(report),
+            RunEnd::Restart(_) | RunEnd::Stop => return Ok(report),
         }
     }
 }
 
-/// What is to run, and what ran until now, when there was something, and where its cameras were.
-struct Wanted {
+/// The configuration that ran before a restart, and the engine of each camera.
+struct PreviousRun {
     config: Config,
-    instead_of: Option<Config>,
-    seats: Seats,
+    assignment: CameraAssignment,
 }
 
-impl Wanted {
-    /// Some mistakes show at the start only: a damaged model, an address in use. Then what ran before runs again.
-    async fn start(self, clock: &Arc<dyn Clock>, around: Around) -> anyhow::Result<Daemon> {
-        let started = Daemon::start(self.config, &self.seats, clock, around.clone()).await;
-        let (error, before) = match (started, self.instead_of) {
-            (Err(error), Some(before)) => (error, before),
-            (started, _) => return started,
-        };
-        tracing::error!("{OLD_AGAIN}: {error:#}");
-        let daemon = Daemon::start(before, &self.seats, clock, around).await?;
-        daemon.refuse(vec![format!("{error:#}")]);
-        Ok(daemon)
-    }
-}
-
-/// What belongs to the process, and to every daemon that it runs.
-#[derive(Clone)]
-struct Around {
-    logging: Logging,
-    console: Option<Console>,
-    lines: Option<Lines>,
-    engines: Arc<OpenEngines>,
-}
-
-/// Who waits for an answer, and where.
-#[derive(Clone, Debug)]
-struct Asker {
-    head: publish::Head,
-    to: Option<ReplyTo>,
+/// Some errors appear at the start only: a damaged model, an address that another program has taken meanwhile. Then the
+/// previous configuration runs again.
+async fn start_or_return_to_previous(
+    config: Config,
+    previous: Option<PreviousRun>,
+    context: &ProcessContext,
+) -> anyhow::Result<Daemon> {
+    let Some(previous) = previous else {
+        return Daemon::start(config, &CameraAssignment::new(), context.clone()).await;
+    };
+    let error = match Daemon::start(config, &previous.assignment, context.clone()).await {
+        Ok(daemon) => return Ok(daemon),
+        Err(error) => error,
+    };
+    tracing::error!(
+        "the new configuration cannot be started; the previous configuration runs again: {error:#}"
+    );
+    let daemon = Daemon::start(previous.config, &previous.assignment, context.clone()).await;
+    let daemon = daemon.with_context(|| {
+        format!("neither the new configuration ({error:#}) nor the previous one can be started")
+    })?;
+    let errors = vec![format!("{error:#}")];
+    daemon.reporter.report_config(&daemon.config, errors);
+    Ok(daemon)
 }
 
 async fn time_limit(seconds: Option<u64>) {
@@ -193,252 +194,459 @@ async fn time_limit(seconds: Option<u64>) {
     }
 }
 
-/// Why watching ended.
-enum End {
+/// Why [`Daemon::run`] ended.
+enum RunEnd {
     Stop,
-    Reload(Box<Loaded>),
+    /// All stages have to start again with this configuration.
+    Restart(Box<Loaded>),
+}
+
+/// The result of reading the file again.
+enum Reload {
+    Unchanged,
+    /// Only cameras changed: [`Daemon::apply_file`].
+    InPlace(Box<Loaded>),
+    /// Other sections changed too: [`RunEnd::Restart`].
+    Restart(Box<Loaded>),
+    /// The file has these errors; the running configuration stays active.
+    Rejected(Vec<String>),
+}
+
+/// The connection to the broker, as far as the daemon itself reads from it.
+struct BrokerLink {
+    task: JoinHandle<()>,
+    sent: broadcast::Receiver<Sent>,
+    inbound: mpsc::Receiver<Inbound>,
 }
 
 /// All stages, running.
 struct Daemon {
-    /// As the file says; what holds is `force`'s to know.
-    file: Config,
-    force: Force,
-    /// Who we are on the broker.
-    identity: Identity,
-    clock: Arc<dyn Clock>,
+    context: ProcessContext,
+    config: ConfigStore,
+    engines: EngineSupervisor,
+    cameras: CameraSupervisor,
+    commands: CommandHandler,
+    answers: Desk,
     publisher: Publisher,
-    broker_task: JoinHandle<()>,
-    sent: broadcast::Receiver<Sent>,
-    inbound: mpsc::Receiver<Inbound>,
-    announcer: Announcer,
-    /// Another model is being opened.
-    swap: Option<Swap>,
-    /// Engines that were lost.
-    losses: Losses,
-    /// One of them is being opened.
-    reopening: Option<Reopening>,
-    /// Questions that wait for a look.
-    asks: Asks<Asker>,
-    /// Requests of the last minutes.
-    repeated: Repeated<Reply>,
-    /// Topics of retained commands, each told once a minute.
-    old_requests: LogThrottle<String>,
-    /// The log shows another level until then.
-    log_until: Option<Mono>,
-    info: Info,
-    engines: Engines,
-    cameras: Cameras,
-    desk: Desk,
+    broker: BrokerLink,
+    reporter: NodeReporter,
     housekeeping: Housekeeping,
     board: Board,
-    around: Around,
 }
 
 impl Daemon {
-    /// What can fail comes first: the broker and the cameras hear of us when everything else is there.
+    /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
     async fn start(
         file: Config,
-        seats: &Seats,
-        clock: &Arc<dyn Clock>,
-        around: Around,
+        previous: &CameraAssignment,
+        context: ProcessContext,
     ) -> anyhow::Result<Self> {
         let page = BoundPage::bind(&file.http).await?;
-        let force = Force::open(&file, clock.now());
-        let in_force = file.with_cameras(force.cameras().to_vec());
-        let sampler = Sampler::new(force.cameras(), Arc::clone(clock));
-        let opened = (around.engines)(Plan {
-            config: in_force,
-            before: seats.clone(),
+        let config = ConfigStore::open(context.path.clone(), file, context.clock.now());
+        let sampler = Sampler::new(config.cameras(), Arc::clone(&context.clock));
+        let opening = (context.open_engines)(EnginePlan {
+            config: config.effective(),
+            previous: previous.clone(),
             sampler: Arc::clone(&sampler),
-            clock: Arc::clone(clock),
+            clock: Arc::clone(&context.clock),
             only: None,
         });
-        let Opened { stations, card } = opened.await?;
-        let engines = Engines::new(sampler, stations);
-        advise(&file);
-        Self::with(
-            file,
-            (page, force),
-            (engines, card),
-            Arc::clone(clock),
-            around,
-        )
+        let OpenedEngines { slots, card } = opening.await?;
+        let (clock, open) = (&context.clock, &context.open_engines);
+        let engines = EngineSupervisor::new(sampler, slots, Arc::clone(clock), Arc::clone(open));
+        log_advice(config.file());
+        let prepared = PreparedStages {
+            page,
+            config,
+            engines,
+            card,
+        };
+        Self::with(prepared, context)
     }
 
-    /// Around engines that run already.
-    fn with(
-        file: Config,
-        (page, force): (BoundPage, Force),
-        (engines, card): (Engines, ModelCard),
-        clock: Arc<dyn Clock>,
-        around: Around,
-    ) -> anyhow::Result<Self> {
+    /// Starts publishing and the cameras.
+    fn with(prepared: PreparedStages, context: ProcessContext) -> anyhow::Result<Self> {
+        let PreparedStages {
+            page,
+            config,
+            engines,
+            card,
+        } = prepared;
+        let (file, clock) = (config.file(), &context.clock);
         let identity = Identity::of_this_machine(file.node.name.clone());
-        let (publisher, broker_task) = Publisher::start(
-            &file.mqtt,
-            Some(&file.node.state_dir),
-            &identity,
-            Arc::clone(&clock),
-        )
-        .context("mqtt")?;
-        let (sent, inbound) = (publisher.sent(), publisher.take_inbound());
-        if let Some(lines) = &around.lines {
+        let state_dir = Some(file.node.state_dir.as_path());
+        let (publisher, task) =
+            Publisher::start(&file.mqtt, state_dir, &identity, Arc::clone(clock))
+                .context("mqtt")?;
+        let inbound = publisher.take_inbound();
+        let broker = BrokerLink {
+            task,
+            sent: publisher.sent(),
+            inbound: inbound.context("mqtt: the messages of the broker are already read")?,
+        };
+        if let Some(lines) = &context.lines {
             lines.print(publisher.lines());
         }
-        let inbound = inbound.context("mqtt: somebody else reads the commands")?;
-        publisher.listen(filters(&publisher, &file));
-        let mut announcer = Announcer::open(&file.node.state_dir, &identity);
-        announce(&mut announcer, &publisher, (&file, &force), &engines.gpus());
-        let in_force = file.with_cameras(force.cameras().to_vec());
-        let info = birth::info(&in_force, &identity, (&card, engines.gpus()), clock.wall());
-        let board = Board::new(&in_force, &card, &engines.seats(), Arc::clone(&clock));
-        let pictures = Pictures::new(force.cameras(), file.mqtt.retain_snapshots);
-        let desk = Desk::new(
-            (force.cameras(), pictures),
+        publisher.listen(subscriptions(&publisher, file));
+        let effective = config.effective();
+        let board = Board::new(&effective, &card, &engines.assignment(), Arc::clone(clock));
+        let mut info = node_info(&effective, &identity, &card, clock.wall());
+        info.gpus = engines.gpus();
+        let mut reporter = NodeReporter::new(
+            publisher.clone(),
+            Announcer::open(&file.node.state_dir, &identity),
+            info,
+            board.clone(),
+            Arc::clone(clock),
+        );
+        // Before the first states.
+        reporter.announce(&config);
+        let pictures = Pictures::new(config.cameras(), file.mqtt.retain_snapshots);
+        let answers = Desk::new(
+            (config.cameras(), pictures),
             (publisher.clone(), Arc::clone(engines.sampler())),
             (Arc::clone(&card.name), Arc::clone(&identity.boot)),
-            Arc::clone(&clock),
+            Arc::clone(clock),
             board.clone(),
         );
-        let cameras = Cameras::start(force.cameras(), &engines, &clock);
+        let cameras = CameraSupervisor::start(config.cameras(), &engines, clock);
         notify::ready(&format!(
             "watching {} cameras with {}",
             file.cameras.len(),
             card.name
         ));
-        let mut daemon = Self {
-            file,
-            force,
-            identity,
-            publisher,
-            broker_task,
-            sent,
-            inbound,
-            announcer,
-            swap: None,
-            losses: Losses::default(),
-            reopening: None,
-            asks: Asks::default(),
-            repeated: Repeated::default(),
-            old_requests: LogThrottle::with_max_kinds(OLD_TOPICS_MAX),
-            log_until: None,
-            info,
-            cameras,
-            desk,
-            housekeeping: Housekeeping::start(page, &engines, board.clone(), Arc::clone(&clock)),
-            board,
+        reporter.publish_settings(&config);
+        reporter.report_config(&config, Vec::new());
+        let (logging, clock) = (context.logging.clone(), Arc::clone(clock));
+        Ok(Self {
+            commands: CommandHandler::new(publisher.clone(), Arc::clone(&clock), logging),
+            housekeeping: Housekeeping::start(page, &engines, board.clone(), clock),
+            context,
+            config,
             engines,
-            clock,
-            around,
-        };
-        daemon.tell_settings();
-        daemon.accept();
-        Ok(daemon)
+            cameras,
+            answers,
+            publisher,
+            broker,
+            reporter,
+            board,
+        })
     }
 
-    /// Turns looks into messages until something ends it.
-    async fn watch(&mut self, signals: &mut Signals, path: &Path) -> anyhow::Result<End> {
+    /// Runs the stages until a signal, a reload that needs a restart, or a failure.
+    async fn run(&mut self, signals: &mut Signals) -> anyhow::Result<RunEnd> {
         let mut second = interval(Duration::from_secs(1));
         loop {
-            tokio::select! {
-                news = self.engines.next() => match news {
-                    News::Outcomes(outcomes) => self.on_outcomes(outcomes),
-                    News::Lost(loss) => self.on_lost(loss).await?,
-                },
-                Ok(sent) = self.sent.recv() => self.on_sent(&sent),
-                Some(message) = self.inbound.recv() => if let Some(next) = self.on_inbound(message, path).await
-                    && let Some(again) = self.go_on_with(*next).await
-                {
-                    return Ok(End::Reload(again));
-                },
-                opened = loss::ready(&mut self.reopening) => self.on_reopened(opened),
-                ready = swap::ready(&mut self.swap) => if self.on_ready(ready?).await
-                    && let Some(again) = self.read_again(path).await
-                {
-                    return Ok(End::Reload(again));
-                },
-                picture = self.desk.next_picture() => self.desk.on_picture(picture),
-                _ = second.tick() => self.on_second().await?,
+            let restart = tokio::select! {
+                event = self.engines.next() => {
+                    self.on_engine_event(event).await?;
+                    None
+                }
+                Ok(sent) = self.broker.sent.recv() => {
+                    self.on_sent(&sent);
+                    None
+                }
+                Some(message) = self.broker.inbound.recv() => self.on_inbound(&message).await,
+                picture = self.answers.next_picture() => {
+                    self.answers.on_picture(picture);
+                    None
+                }
+                _ = second.tick() => {
+                    self.on_second().await?;
+                    None
+                }
                 wish = signals.next() => match wish {
-                    OperatorSignal::Reload => if !self.reload_later()
-                        && let Some(again) = self.read_again(path).await
-                    {
-                        return Ok(End::Reload(again));
-                    },
-                    OperatorSignal::Stop | OperatorSignal::StopNow => return Ok(End::Stop),
+                    OperatorSignal::Reload => {
+                        let reload = self.read_file().await;
+                        self.carry_out(reload).await
+                    }
+                    OperatorSignal::Stop | OperatorSignal::StopNow => return Ok(RunEnd::Stop),
                 },
+            };
+            if let Some(loaded) = restart {
+                return Ok(RunEnd::Restart(loaded));
             }
         }
     }
 
-    fn on_sent(&mut self, sent: &Sent) {
-        self.housekeeping.on_sent(sent);
-        if let Some(console) = self.around.console {
-            console.detection(sent, self.clock.wall());
+    async fn on_engine_event(&mut self, event: EngineEvent) -> anyhow::Result<()> {
+        match event {
+            EngineEvent::Outcomes(outcomes) => self.on_outcomes(outcomes),
+            EngineEvent::Lost(lost) => self.on_lost_engine(lost).await?,
+            EngineEvent::Reopened(opened) => {
+                let cameras = self.engines.on_reopened(opened);
+                if !cameras.is_empty() {
+                    self.cameras.engine_recovered(&cameras);
+                    self.housekeeping.watch(&self.engines);
+                    self.reporter.gpus_changed(self.engines.gpus());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_outcomes(&mut self, outcomes: Vec<Outcome>) {
+        for outcome in outcomes {
+            self.commands.on_outcome(&outcome);
+            self.answers.outcome(outcome);
         }
     }
 
-    async fn on_second(&mut self) -> anyhow::Result<()> {
-        self.on_time().await;
-        for switched in self.cameras.tick(&self.publisher, &self.clock).await {
-            self.desk.switched(&switched);
+    /// The last lost engine ends the daemon.
+    async fn on_lost_engine(&mut self, lost: LostEngine) -> anyhow::Result<()> {
+        let loss = self.engines.on_lost(lost).await;
+        self.cameras.engine_lost(&loss.cameras, &loss.reason);
+        self.commands.engine_lost(&loss.cameras, &loss.reason);
+        anyhow::ensure!(!loss.is_last, "{}", loss.reason);
+        self.reporter.gpus_changed(self.engines.gpus());
+        Ok(())
+    }
+
+    fn on_sent(&mut self, sent: &Sent) {
+        self.housekeeping.on_sent(sent);
+        if let Some(console) = self.context.console {
+            console.detection(sent, self.context.clock.wall());
         }
-        self.desk.tick();
-        self.announcer.tick(&self.publisher, self.clock.now());
-        let stages = (&self.engines, &self.cameras);
-        if let Some(lines) = &self.around.lines {
+    }
+
+    /// Executes a message from the broker. Returns a configuration that needs a restart.
+    async fn on_inbound(&mut self, message: &Inbound) -> Option<Box<Loaded>> {
+        let (commands, context) = self.command_context();
+        match commands.receive(message, context).await {
+            CommandEffect::Nothing => None,
+            CommandEffect::HomeAssistantStarted => {
+                self.reporter.home_assistant_started();
+                None
+            }
+            CommandEffect::CamerasChanged(change) => {
+                self.apply_cameras().await;
+                let (commands, context) = self.command_context();
+                commands.confirm(change, context);
+                None
+            }
+            CommandEffect::Reload(requester) => {
+                let reload = self.read_file().await;
+                let result = match &reload {
+                    Reload::Rejected(errors) => {
+                        Err(Refusal::new(RefusalCode::Failed, errors.join("; ")))
+                    }
+                    _ => Ok(Value::Done),
+                };
+                // Before the change: a restart may move to another broker.
+                self.commands.reply(requester, result);
+                self.carry_out(reload).await
+            }
+        }
+    }
+
+    fn command_context(&mut self) -> (&mut CommandHandler, CommandContext<'_>) {
+        let context = CommandContext {
+            config: &mut self.config,
+            cameras: &self.cameras,
+            engines: &self.engines,
+            answers: &mut self.answers,
+            reporter: &self.reporter,
+        };
+        (&mut self.commands, context)
+    }
+
+    async fn on_second(&mut self) -> anyhow::Result<()> {
+        let now = self.context.clock.now();
+        self.commands.tick(now);
+        if self.config.tick(now) {
+            self.apply_cameras().await;
+        }
+        let clock = &self.context.clock;
+        for switched in self.cameras.tick(&self.publisher, clock).await {
+            self.answers.switched(&switched);
+        }
+        self.answers.tick();
+        self.reporter.tick(now);
+        if let Some(lines) = &self.context.lines {
             self.housekeeping.lines_lost(lines.lost());
         }
-        let (snapshots, budget) = (self.desk.snapshots(), self.file.model.budget);
-        let stuck = self
-            .housekeeping
-            .tick(&self.publisher, stages, snapshots, budget);
-        self.give_up(stuck).await?;
-        self.reopen();
+        let stuck = self.housekeeping.tick(TickInput {
+            publisher: &self.publisher,
+            engines: &self.engines,
+            cameras: &self.cameras,
+            snapshots: self.answers.snapshots(),
+            budget: self.config.file().model.budget,
+        });
+        for label in stuck {
+            if let Some(lost) = self.engines.give_up(&label) {
+                self.on_lost_engine(lost).await?;
+            }
+        }
+        self.engines.reopen_due(|| self.config.effective());
         match self.cameras.too_many_abandoned() {
             Some(why) => anyhow::bail!(why),
             None => Ok(()),
         }
     }
 
-    /// Stops from left to right: no more frames, the last answers, the last messages. The second wish to stop cuts it
-    /// short.
-    async fn stop(mut self, signals: &mut Signals) -> RunReport {
-        tokio::select! {
-            () = self.wind_up() => {}
-            () = signals.stop_now() => tracing::warn!("stopped at once: goodbyes and last messages are lost"),
+    /// Reads the file again and validates it. Reports a rejected file; changes nothing else. Blocks on the disk.
+    async fn read_file(&mut self) -> Reload {
+        let loaded = match self.config.read_file() {
+            Ok(loaded) => loaded,
+            Err(problems) => {
+                log_rejected(&problems);
+                return self.reject(problems.iter().map(ToString::to_string).collect());
+            }
+        };
+        let (old, new) = (self.config.file(), &loaded.config);
+        if old == new {
+            return Reload::Unchanged;
         }
-        // With our id, it would fight the connection of the daemon that comes after a reload.
-        self.broker_task.abort();
+        let mut reasons = restart_reasons(old, new);
+        if reasons.is_empty() && self.engines.would_use_more_gpus(new) {
+            reasons.push("a camera for another GPU of model.gpus");
+        }
+        if reasons.is_empty() {
+            return Reload::InPlace(Box::new(loaded));
+        }
+        if let Err(error) = validate(old, new).await {
+            tracing::error!("{REJECTED}: {error:#}");
+            return self.reject(vec![format!("{error:#}")]);
+        }
+        let sections = reasons.join(", ");
+        tracing::info!(sections, "configuration changed; restarting all stages");
+        Reload::Restart(Box::new(loaded))
+    }
+
+    fn reject(&self, errors: Vec<String>) -> Reload {
+        self.reporter.report_config(&self.config, errors.clone());
+        Reload::Rejected(errors)
+    }
+
+    /// Applies what can be applied here; returns a configuration that needs a restart.
+    async fn carry_out(&mut self, reload: Reload) -> Option<Box<Loaded>> {
+        match reload {
+            Reload::Unchanged => {
+                tracing::info!("configuration unchanged");
+                // A certificate or the rights at the broker may have changed.
+                self.publisher.try_again();
+                self.reporter.report_config(&self.config, Vec::new());
+                None
+            }
+            Reload::InPlace(loaded) => {
+                self.apply_file(*loaded).await;
+                None
+            }
+            Reload::Restart(loaded) => Some(loaded),
+            Reload::Rejected(_) => None,
+        }
+    }
+
+    /// Applies a file that needs no restart.
+    async fn apply_file(&mut self, loaded: Loaded) {
+        tracing::info!("configuration changed");
+        remember_secrets(&self.context.logging.secrets, &loaded.config);
+        log_warnings(&loaded);
+        log_advice(&loaded.config);
+        let now = self.context.clock.now();
+        self.config.replace_file(loaded.config, now);
+        self.apply_cameras().await;
+        self.publisher.try_again();
+        self.reporter.report_config(&self.config, Vec::new());
+    }
+
+    /// Applies the effective cameras: to the stages that take frames before those that deliver them.
+    async fn apply_cameras(&mut self) {
+        let cameras = self.config.cameras();
+        let before: Vec<CameraId> = self.cameras.online().map(|(id, _)| id.clone()).collect();
+        self.engines.set_cameras(cameras);
+        self.cameras
+            .set_cameras(cameras, &self.engines, &self.context.clock)
+            .await;
+        let retain_snapshots = self.config.file().mqtt.retain_snapshots;
+        self.answers.change(cameras, retain_snapshots);
+        self.board.change(cameras, &self.engines.assignment());
+        let remains = |id: &CameraId| cameras.iter().any(|camera| camera.id == *id);
+        for removed in before.iter().filter(|id| !remains(id)) {
+            self.housekeeping.forget(removed);
+        }
+        self.reporter.cameras_changed(&self.config);
+    }
+
+    /// Stops from left to right: no more frames, the last answers, the last messages. A second signal to stop cuts it short.
+    /// Before a restart, an engine that is being opened has to leave its device.
+    async fn stop(mut self, signals: &mut Signals, is_restart: bool) -> RunReport {
+        tokio::select! {
+            () = self.stop_stages(is_restart) => {}
+            () = signals.stop_now() => tracing::warn!("stopped at once by a second signal; camera sessions stay open and the last messages are lost"),
+        }
+        // With the same client id it would compete with the connection of the next run.
+        self.broker.task.abort();
         loop {
-            match self.sent.try_recv() {
+            match self.broker.sent.try_recv() {
                 Ok(sent) => self.on_sent(&sent),
                 Err(TryRecvError::Lagged(_)) => {}
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
         let (sampler, messages) = (self.engines.sampler(), self.publisher.tally());
-        let (mut books, gone) = (sampler.books(), sampler.books_of_gone());
-        if let (true, Ok(name)) = (gone.arrived > 0, CameraId::new("taken-away")) {
-            books.push((name, gone));
+        let (mut counters, removed) = (sampler.books(), sampler.books_of_gone());
+        if let (true, Ok(name)) = (removed.arrived > 0, CameraId::new("removed-cameras")) {
+            counters.push((name, removed));
         }
-        self.housekeeping.end(books, messages).await
+        self.housekeeping.end(counters, messages).await
     }
 
-    async fn wind_up(&mut self) {
+    async fn stop_stages(&mut self, is_restart: bool) {
         self.cameras.stop(CAMERAS_LIMIT).await;
         let last = self.engines.finish(LAST_LOOK_LIMIT).await;
         self.on_outcomes(last);
-        self.desk.shutdown();
+        self.answers.shutdown();
         self.publisher.stop();
-        let _ = timeout(BROKER_LIMIT, &mut self.broker_task).await;
-        self.engines.let_go().await;
+        let _ = timeout(BROKER_LIMIT, &mut self.broker.task).await;
+        self.engines.close().await;
+        if is_restart {
+            self.engines.cancel_reopening(START_LIMIT).await;
+        }
     }
 }
 
-/// Warns of what is allowed and hardly meant.
-fn advise(file: &Config) {
+/// The stages that can fail to start, running and not yet connected to anything outside.
+struct PreparedStages {
+    page: BoundPage,
+    config: ConfigStore,
+    engines: EngineSupervisor,
+    card: ModelCard,
+}
+
+/// Finds errors that are cheap to find before the running stages stop. What remains makes the previous configuration run again.
+async fn validate(old: &Config, new: &Config) -> anyhow::Result<()> {
+    if old.mqtt != new.mqtt {
+        Publisher::check(&new.mqtt).context("mqtt")?;
+    }
+    // The running page may occupy the port, which the restart frees.
+    let port = |config: &Config| config.http.listen.map(|address| address.port());
+    if port(old) != port(new) {
+        drop(BoundPage::bind(&new.http).await?);
+    }
+    if old.model.source != new.model.source {
+        let source = new.model.source.clone();
+        let checked = spawn_blocking(move || check_model(&source)).await?;
+        checked.context("model")?;
+    }
+    Ok(())
+}
+
+/// The topic filters: commands that the configuration allows, and the start of Home Assistant.
+fn subscriptions(publisher: &Publisher, file: &Config) -> Vec<String> {
+    let commands = publish::filters(&publisher.topics(), file.mqtt.commands);
+    let home_assistant = birth_topic(&file.mqtt.ha);
+    commands.into_iter().chain(home_assistant).collect()
+}
+
+fn log_warnings(loaded: &Loaded) {
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Warns of valid settings that are probably not intended.
+fn log_advice(file: &Config) {
     let idle = config::advice::idle_gpus(file).into_iter();
     let without_effect = config::advice::without_effect(file);
     for warning in idle.chain(without_effect).chain(collisions(file, true)) {
@@ -446,15 +654,12 @@ fn advise(file: &Config) {
     }
 }
 
-/// What is said when only trying a configuration showed that it cannot be used.
-const OLD_AGAIN: &str = "the new configuration cannot be used, the old one runs again";
-/// What is said of a configuration that cannot be used.
-const REFUSED: &str = "the new configuration is refused, the old one keeps running";
+const REJECTED: &str = "new configuration rejected; the running configuration stays active";
 
-/// An event each, because a journal shows a second line without priority and name.
-fn log_refused(problems: &ConfigProblems) {
+/// Logs each problem as an event of its own, because a journal shows a second line without priority and name.
+fn log_rejected(problems: &ConfigProblems) {
     let errors = problems.errors();
-    tracing::error!(errors, "{REFUSED}");
+    tracing::error!(errors, "{REJECTED}");
     for problem in problems.iter() {
         match problem.severity {
             Severity::Error => tracing::error!("{problem}"),
@@ -465,10 +670,5 @@ fn log_refused(problems: &ConfigProblems) {
 
 #[cfg(test)]
 mod field;
-mod in_place;
-mod loss;
-mod reload;
-mod requests;
-mod swap;
 #[cfg(test)]
 mod tests;

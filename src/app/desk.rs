@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     board::Board,
-    cameras::Switched,
+    camera_supervisor::CameraSwitch,
     pictures::Pictures,
     snapshot::Mark,
     snapshots::{SnapshotBooks, Taken},
@@ -102,19 +102,19 @@ impl Desk {
 
     /// A camera that is off has seen nothing that is still known, and what it is asked about at this moment is not to be
     /// told either.
-    pub fn switched(&mut self, switched: &Switched) {
+    pub fn switched(&mut self, switched: &CameraSwitch) {
         let changes = self.switch(switched);
         changes.into_iter().for_each(|change| self.tell(change));
     }
 
-    fn switch(&mut self, switched: &Switched) -> Vec<Change> {
+    fn switch(&mut self, switched: &CameraSwitch) -> Vec<Change> {
         let (camera, reason) = match switched {
-            Switched::On(camera) => {
+            CameraSwitch::On(camera) => {
                 self.tracker.looks_again(camera);
                 return Vec::new();
             }
-            Switched::Off(camera) => (camera, EndReason::Disabled),
-            Switched::Lost(camera) => (camera, EndReason::CameraLost),
+            CameraSwitch::Off(camera) => (camera, EndReason::Disabled),
+            CameraSwitch::EngineLost(camera) => (camera, EndReason::CameraLost),
         };
         let wall = self.clock.wall();
         self.tracker.stopped_looking(camera, reason, wall)
@@ -144,11 +144,6 @@ impl Desk {
         for event in self.tracker.shutdown(self.clock.wall()) {
             self.publisher.publish(Update::Event(Box::new(event)));
         }
-    }
-
-    /// This model answers from now on.
-    pub fn answered_by(&mut self, model: Arc<str>) {
-        self.model = model;
     }
 
     /// A picture of the next look at the camera is published, with everything that it showed.

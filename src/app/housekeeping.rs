@@ -1,4 +1,4 @@
-//! What happens beside the looks: figures every ten seconds, the status page, systemd's watchdog.
+//! Once a second: metrics, health and the status page; every ten seconds `stats`; the watchdogs of the engines and the broker.
 
 mod page;
 
@@ -11,125 +11,190 @@ use self::page::Page;
 use super::{
     SnapshotBooks,
     board::{Batches, Board, Facts},
-    cameras::Cameras,
-    engines::Engines,
-    gauges,
-    punctual::{Punctuality, Turn},
+    camera_supervisor::CameraSupervisor,
+    engine_supervisor::EngineSupervisor,
+    latency_budget::{BudgetChange, LatencyBudget},
+    metrics_update,
     report::RunReport,
 };
 use crate::ops::{
     metrics::Metrics,
     notify::{self, Vitality, Watchdog},
-    page::{DaemonHealth, EngineState, ListenError},
+    page::{DaemonHealth, EngineState},
     process::{ProcessMeter, ProcessUse},
     window::PercentileWindow,
 };
-use spotter_core::{CameraId, Clock, FrameCounters, Mono, config::HttpConfig};
+use spotter_core::{CameraId, Clock, FrameCounters, Mono};
 use spotter_engine::gauge::Gauge;
 use spotter_mqtt::{GpuStats, Publisher, Sent, Stats, Tally, Update};
 
-/// `stats` is published so often.
+/// Period of `stats`.
 const STATS_EVERY: Duration = Duration::from_secs(10);
-/// How often the first GPU is read.
+/// Period at which the first GPU is read.
 const GAUGED_EVERY: Duration = Duration::from_secs(2);
-/// Percentiles look back so far.
+/// Span of the percentiles in `stats`.
 const LATENCY_SPAN: Duration = Duration::from_secs(60);
-/// The report at the end looks back over a day.
+/// Span of the percentiles in the report at the end.
 const REPORT_SPAN: Duration = Duration::from_secs(24 * 3600);
 /// Values that a window keeps.
 const WINDOW_VALUES: usize = 8192;
-/// An engine may show no progress for so long, where systemd says nothing else.
-const ENGINE_PATIENCE: Duration = Duration::from_secs(30);
-/// A look that takes so many times as long as at the start is one that hangs.
+/// An engine without progress for this time is given up, where systemd sets no watchdog interval.
+const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
+/// A look that takes this many times its measured time counts as one that hangs.
 const SLOWEST_LOOK: u32 = 10;
 
-/// Collects figures and shows them.
+/// Collects figures and publishes them.
 pub struct Housekeeping {
     clock: Arc<dyn Clock>,
     started: Mono,
-    stats_at: Mono,
-    books_before: FrameCounters,
-    latency: [PercentileWindow; 2],
-    whole_run: [PercentileWindow; 2],
+    recent: LatencyWindows,
+    whole_run: LatencyWindows,
+    previous: PreviousStats,
+    latency_budget: LatencyBudget,
     process: ProcessMeter,
     process_use: ProcessUse,
-    busy_before: Duration,
-    punctuality: Punctuality,
-    batches_before: Batches,
     board: Board,
     metrics: Arc<Metrics>,
     health: watch::Sender<DaemonHealth>,
     page: Page,
-    /// Engines that show no progress are told.
-    vigil: Watchdog,
-    watchdog: Option<Petted>,
+    engine_watchdog: Watchdog,
+    systemd_watchdog: Option<SystemdWatchdog>,
     gauge: Option<Gauge>,
 }
 
-/// systemd's watchdog, how often it is petted, and when it was.
-type Petted = (Watchdog, Duration, Mono);
+/// What [`Housekeeping::tick`] reads.
+#[derive(Clone, Copy)]
+pub struct TickInput<'a> {
+    pub publisher: &'a Publisher,
+    pub engines: &'a EngineSupervisor,
+    pub cameras: &'a CameraSupervisor,
+    pub snapshots: SnapshotBooks,
+    /// `model.budget`: receive to publish.
+    pub budget: Duration,
+}
 
-/// Reads the first GPU; `None` without one, or when its driver tells nothing. Blocks a moment.
-fn gauge(engines: &Engines, clock: &Arc<dyn Clock>) -> Option<Gauge> {
+/// Latencies of published detections, in milliseconds.
+struct LatencyWindows {
+    /// Receive to publish.
+    total: PercentileWindow,
+    /// Capture to publish, of cameras whose clock is known.
+    end_to_end: PercentileWindow,
+}
+
+impl LatencyWindows {
+    fn new(span: Duration) -> Self {
+        Self {
+            total: PercentileWindow::new(span, WINDOW_VALUES),
+            end_to_end: PercentileWindow::new(span, WINDOW_VALUES),
+        }
+    }
+
+    fn add(&mut self, now: Mono, total_ms: f64, end_to_end_ms: Option<f64>) {
+        self.total.add(now, total_ms);
+        if let Some(ms) = end_to_end_ms {
+            self.end_to_end.add(now, ms);
+        }
+    }
+}
+
+/// Totals at the time of the last `stats`, to compute rates.
+struct PreviousStats {
+    at: Mono,
+    frames: FrameCounters,
+    busy: Duration,
+    batches: Batches,
+}
+
+/// Reports to systemd that the daemon makes progress: its loop, which calls this, and the connection to the broker.
+struct SystemdWatchdog {
+    watchdog: Watchdog,
+    notify_every: Duration,
+    notified_at: Mono,
+}
+
+impl SystemdWatchdog {
+    /// `None` when the unit has no watchdog.
+    fn new(now: Mono) -> Option<Self> {
+        let interval = notify::watchdog_interval()?;
+        Some(Self {
+            watchdog: Watchdog::new([("mqtt".to_owned(), interval)], now),
+            notify_every: interval / 4,
+            notified_at: now,
+        })
+    }
+
+    /// `progress`: a counter of the broker's connection.
+    fn tick(&mut self, progress: u64, now: Mono) {
+        match self.watchdog.check(&[Some(progress)], now) {
+            Vitality::Alive if now.since(self.notified_at) >= self.notify_every => {
+                notify::alive();
+                self.notified_at = now;
+            }
+            Vitality::Alive => {}
+            Vitality::Stuck(loops) => {
+                tracing::error!(?loops, "no progress; systemd restarts the daemon");
+            }
+        }
+    }
+}
+
+/// Reads the first GPU; `None` without one or without its driver's figures. Blocks a moment.
+fn gauge(engines: &EngineSupervisor, clock: &Arc<dyn Clock>) -> Option<Gauge> {
     Gauge::start(engines.first_gpu()?, GAUGED_EVERY, Arc::clone(clock))
 }
 
-/// Watches the engines. One shows progress once a step. On a processor a step of a large model takes its time, but none longer
-/// than its look.
-fn vigil(engines: &Engines, now: Mono) -> Watchdog {
-    let patience = notify::watchdog_interval().unwrap_or(ENGINE_PATIENCE);
-    let patience = patience.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
-    let loops = engines.beats();
-    let loops = loops.map(|(label, _)| (label.to_owned(), patience));
-    Watchdog::new(loops, now)
-}
-
-/// Watches the connection to the broker; `None` when systemd watches nothing. Whoever asks is the daemon's own loop, which is
-/// watched by that.
-fn watchdog(now: Mono) -> Option<Petted> {
-    let interval = notify::watchdog_interval()?;
-    let loops = [("mqtt".to_owned(), interval)];
-    Some((Watchdog::new(loops, now), interval / 4, now))
+/// An engine shows progress once a step. On a processor a step of a large model takes long, but no longer than its look.
+fn engine_watchdog(engines: &EngineSupervisor, now: Mono) -> Watchdog {
+    let limit = notify::watchdog_interval().unwrap_or(PROGRESS_LIMIT);
+    let limit = limit.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
+    let labels = engines.progress().map(|(label, _)| label.to_owned());
+    Watchdog::new(labels.map(|label| (label, limit)), now)
 }
 
 impl Housekeeping {
     /// Opens the status page.
-    pub fn start(bound: BoundPage, engines: &Engines, board: Board, clock: Arc<dyn Clock>) -> Self {
+    pub fn start(
+        bound: BoundPage,
+        engines: &EngineSupervisor,
+        board: Board,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let metrics = Arc::new(Metrics::new());
-        let (health, seen) = watch::channel(DaemonHealth::default());
+        let (health, receiver) = watch::channel(DaemonHealth::default());
         let scene = Arc::new(board.clone());
-        let page = Page::open(bound, Arc::clone(&metrics), seen, scene);
+        let page = Page::open(bound, Arc::clone(&metrics), receiver, scene);
         let now = clock.now();
-        let window = |span| PercentileWindow::new(span, WINDOW_VALUES);
         Self {
             started: now,
-            stats_at: now,
-            books_before: FrameCounters::default(),
-            latency: [window(LATENCY_SPAN), window(LATENCY_SPAN)],
-            whole_run: [window(REPORT_SPAN), window(REPORT_SPAN)],
+            recent: LatencyWindows::new(LATENCY_SPAN),
+            whole_run: LatencyWindows::new(REPORT_SPAN),
+            previous: PreviousStats {
+                at: now,
+                frames: FrameCounters::default(),
+                busy: Duration::ZERO,
+                batches: Batches::default(),
+            },
+            latency_budget: LatencyBudget::default(),
             process: ProcessMeter::default(),
             process_use: ProcessUse::default(),
-            busy_before: Duration::ZERO,
-            punctuality: Punctuality::default(),
-            batches_before: Batches::default(),
             board,
             metrics,
             health,
             page,
-            vigil: vigil(engines, now),
-            watchdog: watchdog(now),
+            engine_watchdog: engine_watchdog(engines, now),
+            systemd_watchdog: SystemdWatchdog::new(now),
             gauge: gauge(engines, &clock),
             clock,
         }
     }
 
-    /// Other engines are there.
-    pub fn watch(&mut self, engines: &Engines) {
-        self.vigil = vigil(engines, self.clock.now());
+    /// Watches the engines that run now.
+    pub fn watch(&mut self, engines: &EngineSupervisor) {
+        self.engine_watchdog = engine_watchdog(engines, self.clock.now());
         self.gauge = gauge(engines, &self.clock);
     }
 
-    /// A detection left: its latency counts.
+    /// Counts the latency of a detection that was handed to the MQTT client.
     pub fn on_sent(&mut self, sent: &Sent) {
         let now = self.clock.now();
         let latency = &sent.latency;
@@ -137,151 +202,128 @@ impl Housekeeping {
         let end_to_end_ms = latency
             .camera_tenth_ms
             .map(|camera| camera as f64 / 10.0 + total_ms);
-        for windows in [&mut self.latency, &mut self.whole_run] {
-            windows[0].add(now, total_ms);
-            if let Some(ms) = end_to_end_ms {
-                windows[1].add(now, ms);
-            }
-        }
-        gauges::sent(&self.metrics, latency);
+        self.recent.add(now, total_ms, end_to_end_ms);
+        self.whole_run.add(now, total_ms, end_to_end_ms);
+        metrics_update::sent(&self.metrics, latency);
         self.board.sent(sent);
     }
 
-    /// So many lines on standard output were lost since the start.
+    /// `lines`: total of lines on standard output that were lost.
     pub fn lines_lost(&self, lines: u64) {
         self.metrics.set_lines_lost(lines);
     }
 
-    /// Once a second. `budget` is what messages may take, receive to publish. Gives back the engines that stand still.
-    pub fn tick(
-        &mut self,
-        publisher: &Publisher,
-        (engines, cameras): (&Engines, &Cameras),
-        snapshots: SnapshotBooks,
-        budget: Duration,
-    ) -> Vec<String> {
+    /// Once a second. Returns the labels of engines without progress.
+    pub fn tick(&mut self, input: TickInput<'_>) -> Vec<String> {
         let now = self.clock.now();
-        self.pet(publisher.progress(), now);
-        let books = &engines.sampler().books();
-        self.show(publisher, (books, snapshots), engines, cameras);
-        if now.since(self.stats_at) >= STATS_EVERY {
-            let stats = self.stats(publisher, books, (engines, cameras), budget);
+        if let Some(watchdog) = &mut self.systemd_watchdog {
+            watchdog.tick(input.publisher.progress(), now);
+        }
+        let counters = input.engines.sampler().books();
+        self.update(&input, &counters);
+        if now.since(self.previous.at) >= STATS_EVERY {
+            let stats = self.stats(&input, &counters);
             notify::status(&format!(
                 "{} of {} cameras online, {:.1} looks/s",
                 stats.cams_online, stats.cams_total, stats.frames_analysed_ps
             ));
-            publisher.publish(Update::Stats(stats));
-            self.stats_at = now;
+            input.publisher.publish(Update::Stats(stats));
         }
-        let beats: Vec<_> = engines.beats().map(|(_, beats)| beats).collect();
-        match self.vigil.check(&beats, now) {
+        let progress: Vec<_> = input.engines.progress().map(|(_, count)| count).collect();
+        match self.engine_watchdog.check(&progress, now) {
             Vitality::Alive => Vec::new(),
             Vitality::Stuck(engines) => engines,
         }
     }
 
-    /// Tells systemd that we live, when the connection to the broker is looked after.
-    fn pet(&mut self, progress: u64, now: Mono) {
-        let Some((watchdog, every, petted)) = &mut self.watchdog else {
-            return;
-        };
-        match watchdog.check(&[Some(progress)], now) {
-            Vitality::Alive if now.since(*petted) >= *every => {
-                notify::alive();
-                *petted = now;
-            }
-            Vitality::Alive => {}
-            Vitality::Stuck(loops) => {
-                tracing::error!(?loops, "no progress; systemd will restart the daemon")
-            }
-        }
-    }
-
-    /// Where everything stands, for the page, the metrics and the health.
-    fn show(
-        &self,
-        publisher: &Publisher,
-        (books, snapshots): (&[(CameraId, FrameCounters)], SnapshotBooks),
-        engines: &Engines,
-        cameras: &Cameras,
-    ) {
+    /// Updates health, metrics and status page.
+    fn update(&self, input: &TickInput<'_>, counters: &[(CameraId, FrameCounters)]) {
+        let TickInput {
+            publisher,
+            engines,
+            cameras,
+            ..
+        } = input;
         let broker = publisher.state().borrow().clone();
         let of_broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
-        // Without any the daemon ends, unless others come.
-        let opening = engines.all_lost();
-        let trouble = opening.then(|| "model: it is being opened".to_owned());
         self.health.send_replace(DaemonHealth {
             ready: true,
             troubles: cameras
                 .troubles()
-                .chain(trouble)
                 .chain(of_broker)
                 .chain(publisher.spool_trouble())
                 .collect(),
         });
-        gauges::engines(&self.metrics, engines, &self.board.busy());
-        gauges::cameras(&self.metrics, cameras);
+        metrics_update::engines(&self.metrics, engines, &self.board.busy());
+        metrics_update::cameras(&self.metrics, cameras);
+        let engine_state = |label: &str, progress: Option<u64>| match progress {
+            Some(_) => EngineState::Runs,
+            None if engines.is_reopening(label) => EngineState::Opens,
+            None => EngineState::Ended,
+        };
         let facts = Facts {
             cameras: cameras
                 .health()
                 .map(|(id, health)| (id.clone(), health))
                 .collect(),
-            books: books.to_vec(),
+            books: counters.to_vec(),
             engines: engines
-                .beats()
-                .map(|(device, beats)| (device.to_owned(), state(beats.is_some(), opening)))
+                .progress()
+                .map(|(label, progress)| (label.to_owned(), engine_state(label, progress)))
                 .collect(),
             broker,
             tally: publisher.tally(),
-            snapshots,
+            snapshots: input.snapshots,
             puback_p95: publisher.puback_p95(),
             spooled: publisher.spool_msgs(),
             process: self.process_use,
         };
-        gauges::facts(&self.metrics, &facts);
+        metrics_update::facts(&self.metrics, &facts);
         self.board.tick(facts);
     }
 
-    fn stats(
-        &mut self,
-        publisher: &Publisher,
-        books: &[(CameraId, FrameCounters)],
-        (engines, cameras): (&Engines, &Cameras),
-        budget: Duration,
-    ) -> Stats {
+    /// The figures since the last call.
+    fn stats(&mut self, input: &TickInput<'_>, counters: &[(CameraId, FrameCounters)]) -> Stats {
+        let TickInput {
+            publisher,
+            engines,
+            cameras,
+            budget,
+            ..
+        } = input;
         let now = self.clock.now();
-        let total = sum(books, engines.sampler().books_of_gone());
-        let before = std::mem::replace(&mut self.books_before, total);
-        let seconds = now.since(self.stats_at).as_secs_f64();
+        let seconds = now.since(self.previous.at).as_secs_f64();
+        let frames = sum(counters, engines.sampler().books_of_gone());
+        let before = std::mem::replace(&mut self.previous.frames, frames);
         let per_second =
             |now: u64, before: u64| ((now - before) as f64 / seconds * 10.0).round() / 10.0;
-        let [totals, end_to_end] = &mut self.latency;
-        let [p50, p95, p99] = totals.percentiles(now, [0.5, 0.95, 0.99]);
-        let [e2e_p95] = end_to_end.percentiles(now, [0.95]);
-        self.judge(p95, budget);
+        let [p50, p95, p99] = self.recent.total.percentiles(now, [0.5, 0.95, 0.99]);
+        let [e2e_p95] = self.recent.end_to_end.percentiles(now, [0.95]);
+        self.check_budget(p95, *budget);
         let process = self.process.read(now);
         self.process_use = process;
         let gpu = self.gpu(engines, now);
         let batches = self.board.batches();
-        let batch_mean = batches.mean_since(std::mem::replace(&mut self.batches_before, batches));
+        let batches_before = std::mem::replace(&mut self.previous.batches, batches);
         let tally = publisher.tally();
+        self.previous.at = now;
         Stats {
             time_ms: self.clock.wall().unix_millis(),
             uptime_s: now.since(self.started).as_secs(),
             cams_online: cameras.online().filter(|(_, online)| *online).count() as u32,
             cams_total: cameras.online().count() as u32,
-            frames_in_ps: per_second(total.arrived, before.arrived),
-            frames_analysed_ps: per_second(total.looked, before.looked),
-            frames_late_ps: per_second(total.late, before.late),
-            frames_gated_ps: per_second(total.gated, before.gated),
+            frames_in_ps: per_second(frames.arrived, before.arrived),
+            frames_analysed_ps: per_second(frames.looked, before.looked),
+            frames_late_ps: per_second(frames.late, before.late),
+            frames_gated_ps: per_second(frames.gated, before.gated),
             lat_total_p50_ms: p50,
             lat_total_p95_ms: p95,
             lat_total_p99_ms: p99,
             lat_e2e_p95_ms: e2e_p95,
             lat_budget_ms: budget.as_millis() as u64,
-            lat_over_budget: u8::from(self.punctuality.is_late()),
+            lat_over_budget: u8::from(self.latency_budget.is_exceeded()),
             gpu,
-            batch_mean,
+            batch_mean: batches.mean_since(batches_before),
             mqtt_puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
             mqtt_dropped: tally.dropped(),
             spool_msgs: publisher.spool_msgs(),
@@ -290,49 +332,46 @@ impl Housekeeping {
         }
     }
 
-    /// Messages that come too late are logged when that begins and when it ends.
-    fn judge(&mut self, p95_ms: Option<f64>, budget: Duration) {
-        match self.punctuality.judge(p95_ms, budget) {
-            Some(Turn::Late) => tracing::warn!(
+    /// Logs when the budget begins and ceases to be exceeded.
+    fn check_budget(&mut self, p95_ms: Option<f64>, budget: Duration) {
+        match self.latency_budget.judge(p95_ms, budget) {
+            Some(BudgetChange::Exceeded) => tracing::warn!(
                 p95_ms,
                 ?budget,
-                "one message in twenty comes later than model.budget: lower rates, take fewer prompts or a faster device"
+                "one message in twenty is later than model.budget; lower the rates, configure fewer prompts or use a faster device"
             ),
-            Some(Turn::InTime) => tracing::info!("messages come within model.budget again"),
+            Some(BudgetChange::Met) => tracing::info!("messages are within model.budget again"),
             None => {}
         }
     }
 
-    /// How the first GPU was since the last time: how much of it had a look of ours, and what its driver tells.
-    fn gpu(&mut self, engines: &Engines, now: Mono) -> Option<GpuStats> {
+    /// The first GPU since the last `stats`: the share of time with a look in flight, and its driver's figures.
+    fn gpu(&mut self, engines: &EngineSupervisor, now: Mono) -> Option<GpuStats> {
         let (_, busy) = self.board.busy().into_iter().next()?;
-        let more = busy.saturating_sub(std::mem::replace(&mut self.busy_before, busy));
-        let elapsed = now.since(self.stats_at).as_secs_f64();
-        let strain = self.gauge.as_ref();
-        let strain = strain.and_then(|gauge| gauge.between(self.stats_at, now));
-        let strain = strain.unwrap_or_default();
+        let busy_now = busy.saturating_sub(std::mem::replace(&mut self.previous.busy, busy));
+        let elapsed = now.since(self.previous.at).as_secs_f64();
+        let gauge = self.gauge.as_ref();
+        let figures = gauge.and_then(|gauge| gauge.between(self.previous.at, now));
+        let figures = figures.unwrap_or_default();
         let tenths = |pct: f64| (pct * 10.0).round() / 10.0;
         engines.first_gpu()?;
         Some(GpuStats {
-            gpu0_util_pct: strain.use_pct.map(tenths),
-            gpu0_busy_pct: Some(tenths((more.as_secs_f64() / elapsed * 100.0).min(100.0))),
-            gpu0_mem_mib: strain.memory_mib.map(|mib| mib.round() as u64),
-            gpu0_temp_c: strain.celsius.map(|celsius| celsius.round() as u32),
-            nvdec_pct: strain.decoder_pct.map(tenths),
+            gpu0_util_pct: figures.use_pct.map(tenths),
+            gpu0_busy_pct: Some(tenths(
+                (busy_now.as_secs_f64() / elapsed * 100.0).min(100.0),
+            )),
+            gpu0_mem_mib: figures.memory_mib.map(|mib| mib.round() as u64),
+            gpu0_temp_c: figures.celsius.map(|celsius| celsius.round() as u32),
+            nvdec_pct: figures.decoder_pct.map(tenths),
         })
     }
 
-    /// The status page is where `[http]` says from now on. When that cannot be, it stays where it is.
-    pub async fn move_page(&mut self, http: &HttpConfig) -> Result<(), ListenError> {
-        self.page.move_to(http).await
-    }
-
-    /// A camera was taken away.
+    /// Removes the metrics of a removed camera.
     pub fn forget(&self, camera: &CameraId) {
         self.metrics.forget(camera);
     }
 
-    /// Closes the status page, so that its address is free, and gives the whole run in figures.
+    /// Closes the status page, so that its address is free, and returns the figures of the whole run.
     pub async fn end(
         mut self,
         books: Vec<(CameraId, FrameCounters)>,
@@ -340,30 +379,19 @@ impl Housekeeping {
     ) -> RunReport {
         self.page.close().await;
         let now = self.clock.now();
-        let [total_ms, end_to_end_ms] = self
-            .whole_run
-            .each_mut()
-            .map(|window| window.percentiles(now, [0.5, 0.95]));
+        let LatencyWindows { total, end_to_end } = &mut self.whole_run;
         RunReport {
             books,
             messages,
-            total_ms,
-            end_to_end_ms,
+            total_ms: total.percentiles(now, [0.5, 0.95]),
+            end_to_end_ms: end_to_end.percentiles(now, [0.5, 0.95]),
         }
     }
 }
 
-fn state(runs: bool, opening: bool) -> EngineState {
-    match (runs, opening) {
-        (true, _) => EngineState::Runs,
-        (false, true) => EngineState::Opens,
-        (false, false) => EngineState::Ended,
-    }
-}
-
-/// Of all cameras together, those too that were taken away: a rate is never that of a sum that has shrunk.
-fn sum(books: &[(CameraId, FrameCounters)], gone: FrameCounters) -> FrameCounters {
-    books.iter().fold(gone, |mut all, (_, books)| {
+/// Of all cameras together, with those that were removed: a rate is never computed from a sum that has shrunk.
+fn sum(counters: &[(CameraId, FrameCounters)], removed: FrameCounters) -> FrameCounters {
+    counters.iter().fold(removed, |mut all, (_, books)| {
         all.add(books);
         all
     })

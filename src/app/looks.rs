@@ -1,4 +1,4 @@
-//! The looks under way: as many as the engine has permits, each on the newest frame there was when its permit came.
+//! The looks in flight: at most as many as the engine has permits, each on the newest frame at the time of its permit.
 
 use std::{
     future::{Future, pending},
@@ -18,22 +18,22 @@ use spotter_core::{Look, Outcome};
 use spotter_engine::front::handle::{EngineStopped, Handle, Permit};
 
 /// A permit, and then a frame for it.
-type NextLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;
-/// How a look ended, with its place among its camera's.
-type Ended = (Ticket, Outcome);
+type NextPermitAndLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;
+/// The outcome of a look, with its position among the looks of its camera.
+type EndedLook = (Ticket, Outcome);
 
-/// Takes looks, has the engine answer them, and hands their outcomes on in the order of each camera.
-pub struct Looks {
+/// Requests looks from one engine and returns their outcomes in the order of each camera.
+pub struct LooksInFlight {
     engine: Handle,
     share: Arc<Share>,
-    /// One at a time, so that the order in which looks are taken is known.
-    next: NextLook,
-    begun: JoinSet<Ended>,
+    /// One at a time, so that the order of the looks is known.
+    next: NextPermitAndLook,
+    begun: JoinSet<EndedLook>,
     order: InOrder<Outcome>,
 }
 
-impl Looks {
-    /// Nothing is begun before [`Looks::outcomes`] is awaited.
+impl LooksInFlight {
+    /// Begins no look before [`LooksInFlight::outcomes`] is awaited.
     pub fn new(engine: Handle, share: Arc<Share>) -> Self {
         Self {
             next: next_look(&engine, &share),
@@ -44,8 +44,8 @@ impl Looks {
         }
     }
 
-    /// Begins looks as permits and frames come, until outcomes are to be handed on: the next of one camera. Dropping the
-    /// future loses nothing. An error is a mistake of this program, after which looks may be missing.
+    /// Begins looks as permits and frames arrive, until a camera's next outcome is ready. Dropping the future loses nothing. An
+    /// error is a panic of this program, after which looks may be missing.
     pub async fn outcomes(&mut self) -> Result<Vec<Outcome>, EngineStopped> {
         loop {
             tokio::select! {
@@ -63,14 +63,14 @@ impl Looks {
         }
     }
 
-    /// Begins no more looks, waits at most so long for those under way, and returns all outcomes that are left. One that
-    /// waited for a look that did not end is among them.
+    /// Begins no more looks, waits at most `limit` for those in flight, and returns all remaining outcomes, also those that
+    /// wait for an earlier look of their camera.
     pub async fn finish(&mut self, limit: Duration) -> Vec<Outcome> {
         self.next = Box::pin(pending());
         last_of(&mut self.begun, &mut self.order, limit).await
     }
 
-    /// The same for an engine that answers no more: nobody holds it afterwards, and with it ends what it was asked.
+    /// As [`finish`](Self::finish) for a failed engine: drops the last handles of it, so its looks end as failed.
     pub async fn abandon(self, limit: Duration) -> Vec<Outcome> {
         let Self {
             engine,
@@ -90,18 +90,18 @@ impl Looks {
     }
 }
 
-/// What may be handed on when one look more has ended.
+/// The outcomes that become ready when one more look ends.
 fn in_turn(
     order: &mut InOrder<Outcome>,
-    ended: Result<Ended, JoinError>,
+    ended: Result<EndedLook, JoinError>,
 ) -> Result<Vec<Outcome>, EngineStopped> {
-    let abnormal = |e: JoinError| EngineStopped(format!("a look ended abnormally: {e}"));
+    let abnormal = |e: JoinError| EngineStopped(format!("the task of a look panicked: {e}"));
     let (ticket, outcome) = ended.map_err(abnormal)?;
     Ok(order.end(ticket, outcome))
 }
 
 async fn last_of(
-    begun: &mut JoinSet<Ended>,
+    begun: &mut JoinSet<EndedLook>,
     order: &mut InOrder<Outcome>,
     limit: Duration,
 ) -> Vec<Outcome> {
@@ -116,8 +116,8 @@ async fn last_of(
     last
 }
 
-/// Permit first, then the newest frame: what the engine gets is never old.
-fn next_look(engine: &Handle, share: &Arc<Share>) -> NextLook {
+/// Permit first, then the newest frame: the engine never gets an old one.
+fn next_look(engine: &Handle, share: &Arc<Share>) -> NextPermitAndLook {
     let (engine, share) = (engine.clone(), Arc::clone(share));
     Box::pin(async move {
         let permit = engine.permit().await;

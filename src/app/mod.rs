@@ -1,43 +1,55 @@
-//! The whole daemon: the only place that sees every stage.
+//! The daemon: the only code that sees every stage.
 //!
-//! ```text
-//!  ingest ──Frame──▶ sampler ──Look──▶ engine ──Outcome──▶ desk ──Update──▶ publish
-//!  one task/camera   newest wins       one for each GPU    track, books     one task
-//! ```
+//! | component | owns |
+//! | --- | --- |
+//! | [`daemon`] | start, select loop, stop, restart inside the process |
+//! | [`config_store`] | the file, the overrides, the effective cameras |
+//! | [`camera_supervisor`] | the cameras and their published health |
+//! | [`engine_supervisor`] | the engines, their cameras ([`camera_assignment`]), opening lost engines again |
+//! | [`engine_slot`], [`looks`], [`in_order`] | one engine, its looks in flight, the order of their outcomes |
+//! | [`engine_launch`] | how an engine is opened: thread or process |
+//! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
+//! | [`desk`], [`pictures`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events |
+//! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
+//! | [`housekeeping`], [`metrics_update`], [`latency_budget`], [`report`] | figures, health, watchdogs |
+//! | [`board`], [`canvas`] | what the status page shows |
+//! | [`console`], [`lines`], [`demo`] | output for people, output for programs, the demo |
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
 
-mod birth;
 mod board;
-mod cameras;
+mod camera_assignment;
+mod camera_supervisor;
 mod canvas;
+mod command_handler;
+mod config_store;
 mod console;
-mod control;
 mod daemon;
 mod demo;
 mod desk;
-mod engines;
-mod gauges;
+mod engine_launch;
+pub mod engine_slot;
+mod engine_supervisor;
 mod housekeeping;
 mod in_order;
+mod latency_budget;
 mod lines;
 mod looks;
-mod opening;
+mod metrics_update;
+mod node_reporter;
+mod pending_questions;
 mod pictures;
-mod punctual;
 mod report;
-#[cfg(test)]
-mod rig;
-mod seats;
 mod snapshot;
 mod snapshots;
-pub mod station;
+#[cfg(test)]
+mod test_support;
 
 use std::{path::Path, time::Duration};
 
 pub use canvas::Canvas;
 pub use demo::{DemoOptions, demo};
-pub use opening::{Home, Measured, Order, open_with, serve};
+pub use engine_launch::{EngineHost, EngineOrder, MeasuredEngine, open_with, serve};
 pub use snapshot::{Mark, SnapshotError};
 pub use snapshots::{Declined, Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one};
 

@@ -27,7 +27,7 @@ use crate::bench::cameras::{
     CamerasReport, CamerasRow, DecodeFloor, Delays, FrameEnds, memory_slope,
 };
 use spotter::{
-    app::{self, station::Station},
+    app::{self, engine_slot::EngineSlot},
     ops::machine::Machine,
 };
 use spotter_cameras::{
@@ -143,7 +143,7 @@ fn floor(tape: &Tape) -> anyhow::Result<DecodeFloor> {
 struct Fleet {
     cameras: Vec<CameraHandle>,
     sampler: Arc<Sampler>,
-    station: Station,
+    station: EngineSlot,
     engine: String,
     watch: Arc<DelayRecorder>,
     clock: Arc<dyn Clock>,
@@ -262,7 +262,7 @@ impl Fleet {
         for outcome in self.station.finish(until).await {
             self.sampler.done(&outcome);
         }
-        self.station.let_go(until).await;
+        self.station.close(until).await;
         Ok((row, self.engine))
     }
 }
@@ -289,7 +289,7 @@ async fn station(
     cameras: &[CameraConfig],
     model: Option<config::ModelConfig>,
     (sampler, clock): (&Sampler, &Arc<dyn Clock>),
-) -> anyhow::Result<(Station, String)> {
+) -> anyhow::Result<(EngineSlot, String)> {
     let own = Arc::clone(clock);
     let budget = model
         .as_ref()
@@ -305,7 +305,7 @@ async fn station(
     let (engine, end, name) = handle::start_and_tell(build).await?;
     let share = sampler.share(TimeLimits::new(budget, None));
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
-    let station = Station::new("bench".into(), (engine, end), ids, share);
+    let station = EngineSlot::new("bench".into(), (engine, end), ids, share);
     station.seat(sampler);
     Ok((station, name))
 }

@@ -39,7 +39,7 @@ pub use outbox::{Bounds, Limits};
 pub use place::Place;
 pub use publisher::{Identity, Publisher, Sent};
 pub use report::{
-    CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, Daemon, GpuStats, Info,
+    CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, DaemonInfo, GpuStats, Info,
     ModelInfo, Off, Stats,
 };
 pub use tally::Tally;

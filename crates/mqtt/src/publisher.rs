@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     Bounds, BrokerState, Detection, Inbound, Limits, Line, Place, Tally, Topics, Update,
-    broker::{Shared, Task, TlsError},
+    broker::{Shared, Task, TlsError, Trust},
     detection::Latency,
     message::{Message, Rank},
     outbox::Outbox,
@@ -200,6 +200,11 @@ impl Publisher {
             }
         };
         Ok((publisher, tokio::spawn(all)))
+    }
+
+    /// Reads the TLS files as [`start`](Self::start) would and connects to nothing. Blocks on the disk.
+    pub fn check(mqtt: &MqttConfig) -> Result<(), TlsError> {
+        mqtt.tls.as_ref().map(Trust::read).transpose().map(drop)
     }
 
     /// Accepts an update. Never waits and never fails: a state is kept until the broker has it, a stream message may be

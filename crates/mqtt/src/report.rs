@@ -43,7 +43,7 @@ pub(super) fn birth_json(mut info: Info) -> Vec<u8> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Info {
     /// Which program.
-    pub daemon: Daemon,
+    pub daemon: DaemonInfo,
     /// Names this run.
     pub boot: String,
     /// Unix milliseconds.
@@ -66,7 +66,7 @@ pub struct Info {
 
 /// Name and version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Daemon {
+pub struct DaemonInfo {
     /// `spotter`.
     pub name: String,
     /// Of the package.
@@ -384,7 +384,7 @@ mod tests {
             rate: 1.0,
         };
         let info = |cameras| Info {
-            daemon: Daemon {
+            daemon: DaemonInfo {
                 name: "spotter".into(),
                 version: "1".into(),
             },

@@ -25,7 +25,7 @@ fn parsed(bytes: &[u8]) -> Value {
 
 fn infos() -> [Info; 2] {
     let bare = Info {
-        daemon: Daemon {
+        daemon: DaemonInfo {
             name: "spotter".into(),
             version: "0.1.0".into(),
         },

@@ -1,7 +1,7 @@
 //! The board with scripted looks and messages.
 
 use super::*;
-use crate::{app::rig, ops::page::Mood};
+use crate::{app::test_support, ops::page::Mood};
 use spotter_core::{
     AnswerBody, FoundObject, ManualClock, NormBox, Prompt, PromptId, ScoreSource, StageTimes, Task,
     WallTime,
@@ -19,9 +19,9 @@ prompt.person.detect = "person"
 "#;
 
 fn board() -> (Board, ManualClock, CameraId) {
-    let (config, card) = (rig::config(CONFIG), rig::card());
+    let (config, card) = (test_support::config(CONFIG), test_support::card());
     let gate = config.cameras[0].id.clone();
-    let seats = Seats::from([(gate.clone(), "cpu".to_owned())]);
+    let seats = CameraAssignment::from([(gate.clone(), "cpu".to_owned())]);
     let clock = ManualClock::at(WallTime::from_unix_millis(1_787_393_730_123));
     let board = Board::new(&config, &card, &seats, Arc::new(clock.clone()));
     (board, clock, gate)
@@ -57,7 +57,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
 /// A look at frame `number`, with one answer.
 fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
     let now = board.clock.now();
-    let frame = rig::frame(camera, number, now);
+    let frame = test_support::frame(camera, number, now);
     let answers = vec![answer(left, now)];
     let outcome = Outcome::Answered {
         frame: frame.clone(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::app::{rig, seats::Seats};
+use crate::app::{camera_assignment::CameraAssignment, test_support};
 use spotter_cameras::sampler::{Share, TimeLimits};
 use spotter_core::{
     EventStep, Look, ManualClock, Mono, NormBox, NormPoint, Prompt, ScoreSource, StageTimes, Task,
@@ -32,7 +32,7 @@ struct Site {
 
 impl Site {
     fn new(text: &str) -> Self {
-        let config = rig::config(text);
+        let config = test_support::config(text);
         let clock = ManualClock::default();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let limits = TimeLimits::new(Duration::from_secs(3600), None);
@@ -41,7 +41,12 @@ impl Site {
         sampler.seat(&share, &ids(&config.cameras));
         let identity = Identity::of_this_machine(config.node.name.clone());
         let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));
-        let board = Board::new(&config, &rig::card(), &Seats::new(), Arc::clone(&shared));
+        let board = Board::new(
+            &config,
+            &test_support::card(),
+            &CameraAssignment::new(),
+            Arc::clone(&shared),
+        );
         let pictures = Pictures::new(&config.cameras, config.mqtt.retain_snapshots);
         let desk = Desk::new(
             (&config.cameras, pictures),
@@ -214,7 +219,9 @@ async fn events_of_a_camera_that_lost_its_engine_say_so() {
         let look = site.frame(1000).unwrap();
         site.answered(look, "");
     }
-    let changes = site.desk.switch(&Switched::Lost(site.gate.clone()));
+    let changes = site
+        .desk
+        .switch(&CameraSwitch::EngineLost(site.gate.clone()));
     let news = changes.into_iter().flat_map(|change| change.news);
     let events = news.filter_map(|mut news| news.event_mut().cloned());
     let steps: Vec<EventStep> = events.map(|event| event.step).collect();

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use super::*;
-use crate::app::rig::frame;
+use crate::app::test_support::frame;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{Clock as _, FrameCounters, ManualClock, config::CameraConfig};
 use spotter_engine::{
@@ -46,7 +46,7 @@ struct Site {
     clock: ManualClock,
     cameras: Vec<CameraConfig>,
     sampler: Arc<Sampler>,
-    looks: Looks,
+    looks: LooksInFlight,
     gate: mpsc::Sender<()>,
     frames: u64,
 }
@@ -74,7 +74,7 @@ impl Site {
         let build = move || Ok((simulated::engine(device(), engine_clock), PERMITS));
         let (engine, _) = handle::start(build).await.unwrap();
         Self {
-            looks: Looks::new(engine, share),
+            looks: LooksInFlight::new(engine, share),
             clock,
             cameras,
             sampler,
@@ -106,7 +106,7 @@ impl Site {
     }
 }
 
-/// Camera and number of the answered frame.
+/// CameraConfig and number of the answered frame.
 fn answered(outcome: &Outcome) -> (String, u64) {
     match outcome {
         Outcome::Answered { frame, .. } => (frame.camera.to_string(), frame.number),
@@ -115,7 +115,7 @@ fn answered(outcome: &Outcome) -> (String, u64) {
 }
 
 #[tokio::test]
-async fn as_many_looks_are_under_way_as_there_are_permits() {
+async fn looks_in_flight_equal_the_permits() {
     let mut site = Site::open().await;
     for camera in [0, 1, 0, 0, 1] {
         site.frame(camera).await;
@@ -142,7 +142,7 @@ async fn as_many_looks_are_under_way_as_there_are_permits() {
 }
 
 #[tokio::test]
-async fn at_the_end_those_that_have_begun_are_waited_for_and_no_other_begins() {
+async fn finish_waits_for_begun_looks_and_begins_no_other() {
     let mut site = Site::open().await;
     for camera in [0, 1, 0, 0] {
         site.frame(camera).await;

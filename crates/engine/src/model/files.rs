@@ -116,6 +116,16 @@ pub fn load_model(source: &ModelSource) -> Result<LoadedModel, ModelError> {
     ModelFiles::find(source)?.load()
 }
 
+/// Checks that all files of a model exist and that its configuration and tokenizer are valid; reads no weights. Blocks on the
+/// disk.
+pub fn check_model(source: &ModelSource) -> Result<(), ModelError> {
+    let files = ModelFiles::find(source)?;
+    let json = files.config.read()?;
+    let json = String::from_utf8_lossy(&json);
+    let config = ModelConfig::from_json(&json, &files.config.origin())?;
+    files.tokenizer(&config).map(drop)
+}
+
 impl ModelFiles {
     /// Looks whether the files are there; all missing ones are named together.
     fn find(source: &ModelSource) -> Result<Self, ModelError> {

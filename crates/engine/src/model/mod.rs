@@ -29,7 +29,7 @@ pub use config::{
 };
 pub use crops::{Crops, crops, normalise_table};
 pub use endless::without_ends;
-pub use files::{LoadedModel, ModelError, load_model};
+pub use files::{LoadedModel, ModelError, check_model, load_model};
 pub use found::{Found, Object, Thought};
 pub use ids::TokenIds;
 pub use prompt::{Input, PromptError, SpatialRef, prompt_tokens, query_tokens, text_only_tokens};

@@ -19,7 +19,7 @@ use super::{
     rig::{Listener, Mosquitto, PATIENCE},
 };
 use crate::{
-    CameraHealth, ConfigReport, Daemon, Identity, Info, Presence, Publisher, Update,
+    CameraHealth, ConfigReport, DaemonInfo, Identity, Info, Presence, Publisher, Update,
     detection::tests::detection,
 };
 use spotter_core::{
@@ -70,7 +70,7 @@ fn ids() -> (CameraId, PromptId) {
 
 fn info() -> Info {
     Info {
-        daemon: Daemon {
+        daemon: DaemonInfo {
             name: "spotter".into(),
             version: "0.1.0".into(),
         },

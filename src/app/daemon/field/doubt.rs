@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn what_is_to_be_verified_has_its_event_with_the_yes() {
-    let test = "app::daemon::field::doubt::what_is_to_be_verified_has_its_event_with_the_yes";
+fn verified_event_begins_with_the_yes() {
+    let test = "app::daemon::field::doubt::verified_event_begins_with_the_yes";
     alone_without_an_error(test, verified());
 }
 

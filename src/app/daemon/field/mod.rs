@@ -8,13 +8,14 @@ mod device;
 mod doubt;
 mod host;
 mod judge;
+mod restart;
 mod soak;
 
 use std::{
     fs,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
 };
@@ -24,7 +25,7 @@ use judge::Judge;
 use tempfile::TempDir;
 
 use super::*;
-use crate::app::{rig, start_logging, station::Station};
+use crate::app::{engine_slot::EngineSlot, start_logging, test_support};
 use spotter_cameras::sampler::TimeLimits;
 use spotter_core::config::Environment;
 use spotter_engine::{front::handle, testing};
@@ -296,7 +297,7 @@ fn engines_of(stage: &Stage) -> Arc<OpenEngines> {
     Arc::new(move |plan| Box::pin(engine(plan, stage.clone())))
 }
 
-async fn engine(plan: Plan, stage: Stage) -> anyhow::Result<Opened> {
+async fn engine(plan: EnginePlan, stage: Stage) -> anyhow::Result<OpenedEngines> {
     let engine_clock = plan.clock;
     let build = move || {
         Ok((
@@ -308,9 +309,9 @@ async fn engine(plan: Plan, stage: Stage) -> anyhow::Result<Opened> {
     let limits = TimeLimits::new(plan.config.model.budget, None);
     let cameras = plan.config.cameras.iter();
     let cameras = cameras.map(|camera| camera.id.clone()).collect();
-    let station = Station::new("cpu".into(), started, cameras, plan.sampler.share(limits));
-    Ok(Opened {
-        stations: vec![station],
-        card: rig::card(),
+    let slot = EngineSlot::new("cpu".into(), started, cameras, plan.sampler.share(limits));
+    Ok(OpenedEngines {
+        slots: vec![slot],
+        card: test_support::card(),
     })
 }

@@ -7,8 +7,8 @@ const WATCHDOG: Duration = Duration::from_secs(4);
 
 /// The only engine. With it the daemon ends by itself, in order, so that whoever started it can start it again.
 #[test]
-fn a_device_that_hangs_ends_the_daemon_in_order() {
-    let test = "app::daemon::field::host::hang::a_device_that_hangs_ends_the_daemon_in_order";
+fn hanging_device_ends_the_daemon_in_order() {
+    let test = "app::daemon::field::host::hang::hanging_device_ends_the_daemon_in_order";
     let limit_us = WATCHDOG.as_micros().to_string();
     if is_alone_with(test, &[("WATCHDOG_USEC", &*limit_us)], |_| {}) {
         crate::app::runtime().unwrap().block_on(hangs());
@@ -24,7 +24,7 @@ async fn hangs() {
     let run = field.run(machine_clock(), engines_of(&field.stage));
     let (ended, ()) = tokio::join!(timeout(PATIENCE, run), story);
     let why = ended.expect("it ends").unwrap_err().to_string();
-    assert_eq!(why, "engine on cpu: the device gives no results any more");
+    assert_eq!(why, "engine on cpu: the device returns no more results");
     assert_eq!(field.retained("status").as_deref(), Some("offline"));
     until("closed", || {
         servers.iter().all(|server| server.memory().open == 0)

@@ -6,8 +6,8 @@ use super::*;
 use spotter_scripted::rtsp::script::Deed;
 
 #[test]
-fn a_stop_is_obeyed_in_time_at_every_moment() {
-    let test = "app::daemon::field::host::stop::a_stop_is_obeyed_in_time_at_every_moment";
+fn stop_ends_in_time_at_every_moment() {
+    let test = "app::daemon::field::host::stop::stop_ends_in_time_at_every_moment";
     alone_without_an_error(test, stop_everywhere());
 }
 
@@ -172,7 +172,7 @@ async fn stop_everywhere() {
         },
     );
     told(&done.await, name);
-    let name = "in a reload that opens another model";
+    let name = "in a reload that restarts for another model";
     let done = stopped(
         name,
         good(),
@@ -183,7 +183,7 @@ async fn stop_everywhere() {
         },
     );
     told(&done.await, name);
-    let name = "in a reload that starts everything again";
+    let name = "in a reload that restarts for another state directory";
     let done = stopped(
         name,
         good(),

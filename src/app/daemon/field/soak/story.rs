@@ -144,7 +144,7 @@ impl Story {
     /// server's hearing of that; `dark` counts them in a row.
     async fn who_is_sent_pictures_shows_them(&self, dark: &mut [u32; CAMERAS.len()]) {
         let page = self.field.page;
-        let metrics = tokio::task::spawn_blocking(move || get(page, "/metrics")).await;
+        let metrics = spawn_blocking(move || get(page, "/metrics")).await;
         let metrics = metrics.unwrap();
         let servers = self.servers.lock().unwrap();
         for ((camera, server), dark) in CAMERAS.iter().zip(&*servers).zip(dark) {

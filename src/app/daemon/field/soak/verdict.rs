@@ -21,7 +21,15 @@ impl Story {
         assert!(judge.open().is_empty(), "{:?}", judge.open());
         let messages = &report.messages;
         assert_eq!(messages.spool_dropped(), 0, "{messages:?}");
-        assert_eq!(judge.events(), messages.events_acked, "{messages:?}");
+        // A restart inside the process begins the daemon's counters again. A lost event would leave a stay without its begin or
+        // its end, which is asserted above.
+        let diary = self.soak.diary.all();
+        let has_restarted = diary.keys().any(|what| what.contains("another model"));
+        assert!(judge.events() >= messages.events_acked, "{messages:?}");
+        assert!(
+            has_restarted || judge.events() == messages.events_acked,
+            "{messages:?}"
+        );
         assert_eq!(self.field.retained("status").as_deref(), Some("offline"));
         for (camera, server) in CAMERAS.iter().zip(self.servers.lock().unwrap().iter()) {
             let memory = server.as_ref().unwrap().memory();

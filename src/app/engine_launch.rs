@@ -1,11 +1,11 @@
-//! How an engine is opened: on a thread of the daemon, or in a process of its own, by the same steps.
+//! Opens an engine on a thread of the daemon or in a process of its own, by the same steps.
 //!
 //! After a fault on one GPU (an illegal address, a trap) the driver fails every call of the process, on all its GPUs and in
-//! all contexts. An engine that is to fail alone therefore needs a process. The only engine of a daemon needs none: without
-//! it there is nothing left to do, and a picture is not copied on its way to a thread.
+//! all contexts. An engine that is to fail alone therefore needs a process. The only engine of a daemon runs on a thread: when
+//! it fails, the daemon ends anyway, and a picture is not copied on its way to a thread.
 //!
-//! Belongs here: what is ordered and told, and the command that runs in the process. Not here: the connection
-//! (`front::outside`, `front::inside`).
+//! Belongs here: the order, its result, and the command that runs in the process. Not here: the connection between both
+//! processes (`spotter_engine`).
 
 use std::{
     fs, iter, os::unix::process::CommandExt as _, process::Command, sync::Arc, time::Duration,
@@ -31,50 +31,47 @@ use spotter_engine::{
     scheduler::Options,
 };
 
-/// Where an engine lives.
+/// Where an engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum EngineHost {
     /// On a thread of the daemon.
     Thread,
     /// In a process of its own.
     Process,
 }
 
-/// An engine that is wanted.
+/// The description of an engine that is to be opened; sent to the process of the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Order {
-    /// What it runs on.
+pub struct EngineOrder {
     pub device: Device,
-    /// Which model, and how.
+    /// `[model]`
     pub settings: config::ModelConfig,
-    /// What it is measured with: the longest look that it will be asked for.
+    /// The longest look that the cameras can produce; the engine is measured with it.
     pub tasks: Vec<Task>,
 }
 
-/// What is known of an engine that is ready.
+/// The model of an engine that is ready, and its speed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
-    /// The model on its device.
+pub struct MeasuredEngine {
     pub card: ModelCard,
-    /// How long it takes for the look of its order; `None` when it cannot answer that.
+    /// Time of the look of its order; `None` when the model cannot answer it.
     pub look: Option<Duration>,
 }
 
-impl Home {
-    /// That of each engine where there are so many.
-    pub fn of_each(engines: usize) -> Self {
+impl EngineHost {
+    pub fn for_engine_count(engines: usize) -> Self {
         match engines {
             0 | 1 => Self::Thread,
             _ => Self::Process,
         }
     }
 
-    /// Opens an engine there and waits until it is measured. The error says what to do.
+    /// Opens an engine and waits until it is measured. The error says what the operator can do.
     pub async fn open(
         self,
-        order: Order,
+        order: EngineOrder,
         clock: Arc<dyn Clock>,
-    ) -> Result<(Handle, End, Measured), EngineStopped> {
+    ) -> Result<(Handle, End, MeasuredEngine), EngineStopped> {
         match self {
             Self::Thread => handle::start_and_tell(move || order.built(clock)).await,
             Self::Process => open_with(this_program(), order, clock).await,
@@ -82,16 +79,16 @@ impl Home {
     }
 }
 
-/// Opens an engine in a process of its own, which is that of a `program` that runs `spotter engine`.
+/// Opens an engine in a process of its own; `program` runs `spotter engine`.
 pub async fn open_with(
     program: Command,
-    order: Order,
+    order: EngineOrder,
     clock: Arc<dyn Clock>,
-) -> Result<(Handle, End, Measured), EngineStopped> {
+) -> Result<(Handle, End, MeasuredEngine), EngineStopped> {
     outside::start(program, order, clock).await
 }
 
-/// `spotter engine` of the very program that runs, which an update may have replaced on the disk meanwhile.
+/// `spotter engine` of the running program, even after an update has replaced the file on the disk.
 fn this_program() -> Command {
     let mut program = Command::new("/proc/self/exe");
     let verbose = iter::repeat_n("--verbose", telemetry::verbosity().into());
@@ -99,31 +96,31 @@ fn this_program() -> Command {
     program
 }
 
-/// `spotter engine`: the process of an engine, started by the daemon. Blocks until that needs it no more, or the engine has
-/// failed, which the daemon tells.
+/// `spotter engine`: the process of an engine, started by the daemon. Blocks until the daemon closes the connection or the
+/// engine has failed; the daemon logs the failure.
 pub fn serve(verbose: u8) -> anyhow::Result<()> {
     let daemon = inside::daemon()?;
     telemetry::init(Sink::of_stderr(), verbose, SecretList::default())?;
-    // For `top`, which would show the name of the link that it was started by. Where that is not allowed, it does no harm.
+    // The name in `top`, instead of the link's. A failure does no harm.
     let _ = fs::write("/proc/self/comm", "spotter-engine");
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
-        // Signals to stop or to reload may come to the whole group of processes. They are meant for the daemon: it still
-        // needs the last answers, and this process ends with the connection.
-        let _signals = Signals::listen().context("listening to signals")?;
-        let Some((order, clock)) = daemon.order::<Order>()? else {
+        // Signals to stop or to reload may reach the whole process group. Only the daemon acts on them: it still needs the
+        // last answers, and this process ends with the connection.
+        let _signals = Signals::listen().context("cannot install signal handlers")?;
+        let Some((order, clock)) = daemon.order::<EngineOrder>()? else {
             return Ok(());
         };
-        // Of the level that is always shown: every line says which engine it is of.
+        // At the level that is always shown, so that every line names its engine.
         let span = tracing::error_span!("engine", device = order.device.label());
         let served = daemon.serve(move || order.built(clock));
         served.instrument(span).await.map_err(Into::into)
     })
 }
 
-impl Order {
-    /// Loads the model, puts it on the device and measures it. Blocks. Gives also how many looks may be inside.
-    fn built(self, clock: Arc<dyn Clock>) -> Result<(Engine, usize, Measured), String> {
+impl EngineOrder {
+    /// Loads the model, puts it on the device and measures it. Blocks. Returns also the number of permits.
+    fn built(self, clock: Arc<dyn Clock>) -> Result<(Engine, usize, MeasuredEngine), String> {
         let Self {
             device,
             settings,
@@ -134,7 +131,7 @@ impl Order {
         let (mut engine, card) = engine_on(device, &settings, loaded, options, Arc::clone(&clock))?;
         let look = measured_look(&mut engine, &tasks, clock.as_ref())?;
         let permits = permits(&card, look, settings.budget);
-        Ok((engine, permits, Measured { card, look }))
+        Ok((engine, permits, MeasuredEngine { card, look }))
     }
 }
 
@@ -144,14 +141,14 @@ mod tests {
     use spotter_engine::open::GpuId;
 
     #[test]
-    fn the_only_engine_is_a_thread_and_several_are_processes() {
-        assert_eq!(Home::of_each(1), Home::Thread);
-        assert_eq!(Home::of_each(2), Home::Process);
+    fn one_engine_is_a_thread_several_are_processes() {
+        assert_eq!(EngineHost::for_engine_count(1), EngineHost::Thread);
+        assert_eq!(EngineHost::for_engine_count(2), EngineHost::Process);
     }
 
     #[test]
-    fn an_order_arrives_as_it_was_given() {
-        let order = Order {
+    fn order_survives_serialisation() {
+        let order = EngineOrder {
             device: Device::Gpu {
                 index: 1,
                 gpu: GpuId {
@@ -170,7 +167,7 @@ mod tests {
             }],
         };
         let text = serde_json::to_string(&order).unwrap();
-        let arrived: Order = serde_json::from_str(&text).unwrap();
+        let arrived: EngineOrder = serde_json::from_str(&text).unwrap();
         assert_eq!(arrived.settings, order.settings);
         assert_eq!(arrived.tasks, order.tasks);
         assert_eq!(arrived.device.label(), "cuda 1, NVIDIA H200");

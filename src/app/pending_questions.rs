@@ -1,4 +1,4 @@
-//! Questions that were asked once and wait for a look. Pure: takes `now`.
+//! Questions of the command `ask` that wait for a look. Pure: takes `now`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,41 +7,40 @@ use spotter_core::{
 };
 use spotter_mqtt::Value;
 
-/// Questions that may wait at once: each is a prompt of a look.
-const MOST: usize = 16;
-/// A camera whose frames do not come is not waited for longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Questions that may wait at the same time: each is a prompt of a look.
+const QUESTIONS_MAX: usize = 16;
+/// A question to a camera without frames fails after this time.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// The questions, each with what its asker is known by.
+/// The questions, each with its requester.
 #[derive(Debug)]
-pub struct Asks<T> {
-    waiting: Vec<Waiting<T>>,
+pub struct PendingQuestions<T> {
+    waiting: Vec<PendingQuestion<T>>,
     number: u64,
 }
 
-/// One question.
 #[derive(Debug)]
-pub struct Waiting<T> {
+struct PendingQuestion<T> {
     camera: CameraId,
     prompt: Arc<Prompt>,
     until: Mono,
-    asker: T,
+    requester: T,
 }
 
-/// A question that is settled.
-pub type Settled<T> = (T, Result<Value, Refusal>);
+/// The requester of a question, with its answer.
+pub type SettledQuestion<T> = (T, Result<Value, Refusal>);
 
-impl<T> Asks<T> {
-    /// A new question: the prompt for the camera's next frame.
+impl<T> PendingQuestions<T> {
+    /// Adds a question. Returns the prompt for the camera's next frame.
     pub fn ask(
         &mut self,
         camera: &CameraId,
         question: String,
-        asker: T,
+        requester: T,
         now: Mono,
     ) -> Result<Arc<Prompt>, Refusal> {
-        if self.waiting.len() >= MOST {
-            let text = format!("{MOST} questions wait for an answer; ask again later");
+        if self.waiting.len() >= QUESTIONS_MAX {
+            let text = format!("{QUESTIONS_MAX} questions wait for an answer; ask again later");
             return Err(Refusal::new(RefusalCode::Conflict, text));
         }
         self.number += 1;
@@ -56,18 +55,18 @@ impl<T> Asks<T> {
             revision: Prompt::ONCE,
             task,
         });
-        self.waiting.push(Waiting {
+        self.waiting.push(PendingQuestion {
             camera: camera.clone(),
             prompt: Arc::clone(&prompt),
-            until: now.after(PATIENCE),
-            asker,
+            until: now.after(ANSWER_LIMIT),
+            requester,
         });
         Ok(prompt)
     }
 
-    /// A look ended: the questions that it settles.
-    pub fn outcome(&mut self, outcome: &Outcome) -> Vec<Settled<T>> {
-        // Nearly every look is one that nobody waits for.
+    /// The questions that a finished look settles.
+    pub fn outcome(&mut self, outcome: &Outcome) -> Vec<SettledQuestion<T>> {
+        // Nearly always: questions are rare.
         if self.waiting.is_empty() {
             return Vec::new();
         }
@@ -90,39 +89,39 @@ impl<T> Asks<T> {
         };
         let mut settled = Vec::new();
         for (prompt, result) in ended {
-            let is_it = |w: &Waiting<T>| w.camera == *camera && w.prompt == *prompt;
+            let is_it = |w: &PendingQuestion<T>| w.camera == *camera && w.prompt == *prompt;
             if let Some(place) = self.waiting.iter().position(is_it) {
-                settled.push((self.waiting.swap_remove(place).asker, result));
+                settled.push((self.waiting.swap_remove(place).requester, result));
             }
         }
         settled
     }
 
-    /// Nobody looks at these cameras any more, for that `reason`: the questions about them.
-    pub fn lose(&mut self, cameras: &[CameraId], reason: &str) -> Vec<Settled<T>> {
+    /// Refuses the questions to cameras without an engine.
+    pub fn refuse(&mut self, cameras: &[CameraId], reason: &str) -> Vec<SettledQuestion<T>> {
         let (lost, waiting) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|waiting| cameras.contains(&waiting.camera));
         self.waiting = waiting;
         let refusal = Refusal::new(RefusalCode::Unavailable, reason.to_owned());
-        let refused = |lost: Waiting<T>| (lost.asker, Err(refusal.clone()));
+        let refused = |lost: PendingQuestion<T>| (lost.requester, Err(refusal.clone()));
         Vec::into_iter(lost).map(refused).collect()
     }
 
-    /// Time passed: the questions that nobody answered.
-    pub fn tick(&mut self, now: Mono) -> Vec<Settled<T>> {
+    /// Refuses the questions that waited too long.
+    pub fn tick(&mut self, now: Mono) -> Vec<SettledQuestion<T>> {
         let (late, waiting) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|waiting| waiting.until <= now);
         self.waiting = waiting;
-        let refused = |late: Waiting<T>| {
-            let seconds = PATIENCE.as_secs();
+        let refused = |late: PendingQuestion<T>| {
+            let seconds = ANSWER_LIMIT.as_secs();
             let text = format!(
-                "camera {} gave no picture to look at within {seconds} s; its health says why",
+                "camera {} delivered no frame within {seconds} s; see its health topic",
                 late.camera
             );
             (
-                late.asker,
+                late.requester,
                 Err(Refusal::new(RefusalCode::Unavailable, text)),
             )
         };
@@ -130,7 +129,7 @@ impl<T> Asks<T> {
     }
 }
 
-impl<T> Default for Asks<T> {
+impl<T> Default for PendingQuestions<T> {
     fn default() -> Self {
         Self {
             waiting: Vec::new(),
@@ -146,7 +145,7 @@ fn value(body: &AnswerBody) -> Result<Value, Refusal> {
             score: *score,
         }),
         AnswerBody::Boxes(_) | AnswerBody::Points(_) => {
-            let text = "the model answered a question with places";
+            let text = "the model answered the question with boxes or points instead of text";
             Err(Refusal::new(RefusalCode::Failed, text))
         }
     }
@@ -155,7 +154,7 @@ fn value(body: &AnswerBody) -> Result<Value, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::rig;
+    use crate::app::test_support;
     use spotter_core::{Answer, Look, StageTimes};
 
     fn at(seconds: u64) -> Mono {
@@ -168,7 +167,7 @@ mod tests {
 
     fn look(prompts: Vec<Arc<Prompt>>) -> Look {
         Look {
-            frame: rig::frame(&gate(), 1, at(1)),
+            frame: test_support::frame(&gate(), 1, at(1)),
             prompts,
             start_by: at(2),
             answer_by: at(3),
@@ -176,9 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn each_question_is_settled_once_by_its_own_answer() {
-        let mut asks = Asks::default();
-        let mut ask = |asker| asks.ask(&gate(), "rain?".into(), asker, at(0)).unwrap();
+    fn question_is_settled_once_by_its_own_answer() {
+        let mut questions = PendingQuestions::default();
+        let mut ask = |requester| {
+            questions
+                .ask(&gate(), "rain?".into(), requester, at(0))
+                .unwrap()
+        };
         let (a, b, c) = (ask("a"), ask("b"), ask("c"));
         let text = |text: &str| AnswerBody::Text {
             text: text.into(),
@@ -195,20 +198,26 @@ mod tests {
             ..(*a).clone()
         });
         let answered = |answers| Outcome::Answered {
-            frame: rig::frame(&gate(), 1, at(1)),
+            frame: test_support::frame(&gate(), 1, at(1)),
             model_size: (2, 2),
             answers,
         };
         let other = answered(vec![answer(&of_camera, text("no"))]);
-        assert!(asks.outcome(&other).is_empty(), "a prompt of the same name");
+        assert!(
+            questions.outcome(&other).is_empty(),
+            "a prompt of the same name"
+        );
         let both = answered(vec![answer(&b, text("no")), answer(&a, text("yes"))]);
         let says = |text: &str| {
             let text = text.into();
             Ok(Value::Answer { text, score: 0.5 })
         };
-        assert_eq!(asks.outcome(&both), [("b", says("no")), ("a", says("yes"))]);
-        assert!(asks.outcome(&both).is_empty(), "once");
-        let settled = asks.outcome(&Outcome::Late(look(vec![c])));
+        assert_eq!(
+            questions.outcome(&both),
+            [("b", says("no")), ("a", says("yes"))]
+        );
+        assert!(questions.outcome(&both).is_empty(), "once");
+        let settled = questions.outcome(&Outcome::Late(look(vec![c])));
         assert_eq!(
             settled[0].1.as_ref().unwrap_err().code,
             RefusalCode::Unavailable
@@ -216,32 +225,38 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_camera_that_lost_its_engine() {
+    fn questions_to_a_camera_without_engine_are_refused() {
         let yard = CameraId::new("yard").unwrap();
-        let mut asks = Asks::default();
-        for (camera, asker) in [(&gate(), "a"), (&yard, "b"), (&gate(), "c")] {
-            asks.ask(camera, "rain?".into(), asker, at(0)).unwrap();
+        let mut questions = PendingQuestions::default();
+        for (camera, requester) in [(&gate(), "a"), (&yard, "b"), (&gate(), "c")] {
+            questions
+                .ask(camera, "rain?".into(), requester, at(0))
+                .unwrap();
         }
-        let settled = asks.lose(&[gate()], "engine on cuda 0: it fell off the bus");
+        let settled = questions.refuse(&[gate()], "engine on cuda 0: it fell off the bus");
         let refusal = Refusal::new(
             RefusalCode::Unavailable,
             "engine on cuda 0: it fell off the bus",
         );
         assert_eq!(settled, [("a", Err(refusal.clone())), ("c", Err(refusal))]);
-        let late: Vec<&str> = asks.tick(at(33)).into_iter().map(|(n, _)| n).collect();
+        let late: Vec<&str> = questions.tick(at(33)).into_iter().map(|(n, _)| n).collect();
         assert_eq!(late, ["b"]);
     }
 
     #[test]
-    fn nobody_waits_for_ever_and_not_too_many_wait() {
-        let mut asks = Asks::default();
-        for n in 0..MOST {
-            asks.ask(&gate(), "rain?".into(), n, at(n as u64)).unwrap();
+    fn unanswered_questions_time_out_and_their_number_is_bounded() {
+        let mut questions = PendingQuestions::default();
+        for n in 0..QUESTIONS_MAX {
+            questions
+                .ask(&gate(), "rain?".into(), n, at(n as u64))
+                .unwrap();
         }
-        let refusal = asks.ask(&gate(), "rain?".into(), 99, at(20)).unwrap_err();
+        let refusal = questions
+            .ask(&gate(), "rain?".into(), 99, at(20))
+            .unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Conflict);
-        let late: Vec<usize> = asks.tick(at(33)).into_iter().map(|(n, _)| n).collect();
+        let late: Vec<usize> = questions.tick(at(33)).into_iter().map(|(n, _)| n).collect();
         assert_eq!(late, [0, 1, 2, 3]);
-        assert!(asks.ask(&gate(), "rain?".into(), 99, at(33)).is_ok());
+        assert!(questions.ask(&gate(), "rain?".into(), 99, at(33)).is_ok());
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tokio::time::timeout;
 
 use super::*;
-use crate::app::rig::{Fragile, frame};
+use crate::app::test_support::{FragileDevice, frame};
 use spotter_cameras::sampler::TimeLimits;
 use spotter_core::ManualClock;
 use spotter_engine::{front::handle, testing::simulated};
@@ -13,11 +13,11 @@ use spotter_engine::{front::handle, testing::simulated};
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
 
-/// Cameras c0 … on engines that break after so many steps.
+/// Cameras c0 … on engines that break after the given numbers of steps.
 struct Site {
     clock: ManualClock,
     cameras: Vec<CameraId>,
-    engines: Engines,
+    engines: EngineSupervisor,
     frames: u64,
     /// Looks that were answered, and that the desk would have warned of.
     answered: BTreeMap<CameraId, u64>,
@@ -37,17 +37,22 @@ impl Site {
         };
         let cameras: Vec<CameraConfig> = (0..cameras).map(camera).collect();
         let sampler = Sampler::new(&cameras, Arc::clone(&shared));
-        let ids = ids(&cameras);
+        let ids = camera_ids(&cameras);
         let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();
-        let dealt = deal(&ids, &labels, &Seats::new());
+        let assigned = assign_cameras(&ids, &labels, &CameraAssignment::new());
         let limits = TimeLimits::new(Duration::from_secs(3600), None);
-        let mut stations = Vec::new();
+        let mut slots = Vec::new();
         for (i, (label, &steps)) in labels.iter().zip(steps).enumerate() {
             let engine_clock = Arc::clone(&shared);
-            let build = move || Ok((simulated::engine(Fragile::after(steps), engine_clock), 2));
+            let build = move || {
+                Ok((
+                    simulated::engine(FragileDevice::after(steps), engine_clock),
+                    2,
+                ))
+            };
             let started = handle::start(build).await.unwrap();
-            let its = super::ids(&of_engine(&cameras, &dealt, i));
-            stations.push(Station::new(
+            let its = camera_ids(&cameras_of(i, &cameras, &assigned));
+            slots.push(EngineSlot::new(
                 label.clone(),
                 started,
                 its,
@@ -57,7 +62,12 @@ impl Site {
         Self {
             clock,
             cameras: ids,
-            engines: Engines::new(sampler, stations),
+            engines: EngineSupervisor::new(
+                sampler,
+                slots,
+                shared,
+                Arc::new(|_| Box::pin(pending())),
+            ),
             frames: 0,
             answered: BTreeMap::new(),
             lost: Vec::new(),
@@ -77,7 +87,7 @@ impl Site {
         }
         while !open.is_empty() {
             match timeout(PATIENCE, self.engines.next()).await.unwrap() {
-                News::Outcomes(outcomes) => {
+                EngineEvent::Outcomes(outcomes) => {
                     for outcome in outcomes {
                         self.engines.sampler().done(&outcome);
                         let Outcome::Answered { frame, .. } = &outcome else {
@@ -88,7 +98,7 @@ impl Site {
                         open.retain(|camera| *camera != frame.camera);
                     }
                 }
-                News::Lost(loss) => {
+                EngineEvent::Lost(loss) => {
                     open.retain(|camera| !loss.cameras.contains(camera));
                     let what = (
                         loss.label.clone(),
@@ -98,6 +108,7 @@ impl Site {
                     self.lost.push(what);
                     loss.settle(self.engines.sampler(), PATIENCE).await;
                 }
+                EngineEvent::Reopened(_) => panic!("nothing is opened again"),
             }
         }
     }
@@ -111,14 +122,14 @@ impl Site {
 }
 
 #[tokio::test]
-async fn every_engine_answers_its_own_cameras() {
+async fn each_engine_answers_its_own_cameras() {
     let mut site = Site::open(5, &[ALWAYS, ALWAYS]).await;
     for _ in 0..4 {
         site.round().await;
     }
     assert_eq!(site.answered(), [4; 5]);
-    let seats = site.engines.seats();
-    let labels: Vec<&str> = seats.values().map(String::as_str).collect();
+    let assignment = site.engines.assignment();
+    let labels: Vec<&str> = assignment.values().map(String::as_str).collect();
     assert_eq!(labels, ["cuda 0", "cuda 1", "cuda 0", "cuda 1", "cuda 0"]);
     let books = site.engines.sampler().books();
     let order: Vec<String> = books.iter().map(|(camera, _)| camera.to_string()).collect();
@@ -126,7 +137,7 @@ async fn every_engine_answers_its_own_cameras() {
 }
 
 #[tokio::test]
-async fn a_device_that_fails_takes_its_own_cameras_down_and_no_others() {
+async fn failed_device_stops_its_own_cameras_only() {
     let mut site = Site::open(4, &[ALWAYS, 5]).await;
     for _ in 0..10 {
         site.round().await;
@@ -142,7 +153,7 @@ async fn a_device_that_fails_takes_its_own_cameras_down_and_no_others() {
     let answered = site.answered();
     assert_eq!([answered[0], answered[2]], [10, 10], "{answered:?}");
     assert!(answered[1] + answered[3] < 20, "{answered:?}");
-    let beats: Vec<bool> = site.engines.beats().map(|(_, b)| b.is_some()).collect();
+    let beats: Vec<bool> = site.engines.progress().map(|(_, b)| b.is_some()).collect();
     assert_eq!(beats, [true, false]);
     for (camera, books) in site.engines.sampler().books() {
         assert!(
@@ -152,11 +163,11 @@ async fn a_device_that_fails_takes_its_own_cameras_down_and_no_others() {
         let failed = books.failed > 0;
         assert!(!failed || cameras.contains(&camera), "{camera}: {books:?}");
     }
-    site.engines.let_go().await;
+    site.engines.close().await;
 }
 
 #[tokio::test]
-async fn when_all_devices_have_failed_that_is_known() {
+async fn all_devices_failed_is_reported() {
     let mut site = Site::open(2, &[7, 3]).await;
     while !site.engines.all_lost() {
         site.round().await;

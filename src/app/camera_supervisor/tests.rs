@@ -1,7 +1,7 @@
-//! Switching, losing and telling of cameras.
+//! Switching and losing cameras, and their published health.
 
 use super::*;
-use crate::app::rig;
+use crate::app::test_support;
 use spotter_cameras::ingest::{Failure, Fault, Opener, Outlet, Progress, Source, SourceEvent};
 use spotter_core::{ManualClock, NodeId, SystemClock};
 use spotter_mqtt::Identity;
@@ -16,17 +16,17 @@ impl Opener for Absent {
 }
 
 #[tokio::test]
-async fn switching_is_told_once_off_at_once_and_on_when_it_is_tried_again() {
+async fn switching_is_reported_once_off_at_once_on_when_connecting() {
     let camera = spotter_core::testing::camera("gate", Vec::new());
     let clock = Arc::new(SystemClock::new());
     let handle = ingest::spawn_with(Arc::new(Absent), &camera, clock, Arc::new(|_| {}));
     let mut health = handle.health();
-    let mut watched = Watched::new(&camera, handle);
+    let mut watched = SupervisedCamera::new(&camera, handle);
     watched.enable(true).await;
     assert_eq!(watched.switched(), None, "absent is not off");
 
     watched.enable(false).await;
-    let off = Switched::Off(camera.id.clone());
+    let off = CameraSwitch::Off(camera.id.clone());
     assert_eq!(watched.switched(), Some(off));
     let heard = health.wait_for(|health| health.phase == Phase::Disabled);
     assert!(heard.await.is_ok());
@@ -35,13 +35,16 @@ async fn switching_is_told_once_off_at_once_and_on_when_it_is_tried_again() {
     watched.enable(true).await;
     let heard = health.wait_for(|health| health.phase != Phase::Disabled);
     assert!(heard.await.is_ok());
-    assert_eq!(watched.switched(), Some(Switched::On(camera.id.clone())));
+    assert_eq!(
+        watched.switched(),
+        Some(CameraSwitch::On(camera.id.clone()))
+    );
     assert_eq!(watched.switched(), None);
 }
 
 #[tokio::test]
-async fn a_schedule_switches_its_camera_off_and_on_and_off_is_no_trouble() {
-    let file = rig::config(
+async fn schedule_switches_camera_off_and_on_without_trouble() {
+    let file = test_support::config(
         "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
          schedule = \"Mon-Sun 18:00-06:00 UTC\"\n",
     );
@@ -55,11 +58,11 @@ async fn a_schedule_switches_its_camera_off_and_on_and_off_is_no_trouble() {
     let real = Arc::new(SystemClock::new());
     let handle = ingest::spawn_with(Arc::new(Absent), camera, real, Arc::new(|_| {}));
     let mut health = handle.health();
-    let mut cameras = Cameras {
-        here: vec![Watched::new(camera, handle)],
-        leaving: JoinSet::new(),
+    let mut cameras = CameraSupervisor {
+        cameras: vec![SupervisedCamera::new(camera, handle)],
+        closing: JoinSet::new(),
     };
-    let off = [Switched::Off(camera.id.clone())];
+    let off = [CameraSwitch::Off(camera.id.clone())];
     assert_eq!(cameras.tick(&publisher, &clock).await, off);
     let is_off = |health: &Health| health.phase == Phase::Disabled;
     assert!(health.wait_for(is_off).await.is_ok());
@@ -69,7 +72,7 @@ async fn a_schedule_switches_its_camera_off_and_on_and_off_is_no_trouble() {
     let mut switched = cameras.tick(&publisher, &clock).await;
     assert!(health.wait_for(|health| !is_off(health)).await.is_ok());
     switched.extend(cameras.tick(&publisher, &clock).await);
-    assert_eq!(switched, [Switched::On(camera.id.clone())]);
+    assert_eq!(switched, [CameraSwitch::On(camera.id.clone())]);
 
     manual.advance(Duration::from_secs(12 * 3600 - 1));
     assert_eq!(cameras.tick(&publisher, &clock).await, []);
@@ -78,22 +81,22 @@ async fn a_schedule_switches_its_camera_off_and_on_and_off_is_no_trouble() {
 }
 
 #[tokio::test]
-async fn a_camera_without_an_engine_is_off_and_says_why() {
+async fn camera_without_engine_is_off_and_reports_reason() {
     let camera = spotter_core::testing::camera("gate", Vec::new());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let sink = Arc::new(|_| {});
     let handle = ingest::spawn_with(Arc::new(Absent), &camera, Arc::clone(&clock), sink);
     let mut health = handle.health();
-    let mut cameras = Cameras {
-        here: vec![Watched::new(&camera, handle)],
-        leaving: JoinSet::new(),
+    let mut cameras = CameraSupervisor {
+        cameras: vec![SupervisedCamera::new(&camera, handle)],
+        closing: JoinSet::new(),
     };
     let yard = CameraId::new("yard").unwrap();
-    cameras.lose(&[yard], "another engine");
-    assert!(cameras.here[0].engine_lost.is_none());
+    cameras.engine_lost(&[yard], "another engine");
+    assert!(cameras.cameras[0].engine_lost.is_none());
 
-    cameras.lose(std::slice::from_ref(&camera.id), "engine on cuda 1: gone");
-    let watched = &mut cameras.here[0];
+    cameras.engine_lost(std::slice::from_ref(&camera.id), "engine on cuda 1: gone");
+    let watched = &mut cameras.cameras[0];
     watched.follow_schedule(clock.wall()).await;
     assert!(
         health
@@ -101,18 +104,21 @@ async fn a_camera_without_an_engine_is_off_and_says_why() {
             .await
             .is_ok()
     );
-    assert_eq!(watched.switched(), Some(Switched::Lost(camera.id.clone())));
+    assert_eq!(
+        watched.switched(),
+        Some(CameraSwitch::EngineLost(camera.id.clone()))
+    );
     let reason = "engine_lost: engine on cuda 1: gone";
-    assert_eq!(told(watched), ("disabled".into(), Some(reason.into())));
+    assert_eq!(published(watched), ("disabled".into(), Some(reason.into())));
     let troubles: Vec<String> = cameras.troubles().collect();
     assert_eq!(troubles, [format!("camera gate: {reason}")]);
 }
 
-/// State and reason, as the world is told.
-fn told(watched: &Watched) -> (String, Option<String>) {
+/// Published state and reason.
+fn published(watched: &SupervisedCamera) -> (String, Option<String>) {
     let health = watched.health.borrow();
-    let told = message(&health, watched.reason(&health).as_ref());
-    (told.state, told.reason)
+    let message = health_message(&health, watched.reason(&health).as_ref());
+    (message.state, message.reason)
 }
 
 /// A source that shows a picture and is over.
@@ -142,7 +148,7 @@ impl Source for Over {
 }
 
 #[tokio::test]
-async fn a_camera_that_is_off_says_why() {
+async fn camera_that_is_off_reports_reason() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut camera = spotter_core::testing::camera("gate", Vec::new());
     let handle = ingest::spawn_with(
@@ -152,11 +158,11 @@ async fn a_camera_that_is_off_says_why() {
         Arc::new(|_| {}),
     );
     let mut health = handle.health();
-    let mut watched = Watched::new(&camera, handle);
+    let mut watched = SupervisedCamera::new(&camera, handle);
     let heard = health.wait_for(|health| health.phase == Phase::Ended);
     assert!(heard.await.is_ok());
-    let reason_is = |watched: &Watched, code: &str| {
-        let (state, reason) = told(watched);
+    let reason_is = |watched: &SupervisedCamera, code: &str| {
+        let (state, reason) = published(watched);
         let reason = reason.unwrap();
         assert_eq!(state, "disabled");
         assert!(reason.starts_with(&format!("{code}: ")), "{reason}");
@@ -169,11 +175,11 @@ async fn a_camera_that_is_off_says_why() {
     let heard = health.wait_for(|health| health.phase == Phase::Disabled);
     assert!(heard.await.is_ok());
     reason_is(&watched, "switched_off");
-    let essence = |watched: &Watched| {
+    let digest = |watched: &SupervisedCamera| {
         let health = watched.health.borrow();
-        Essence::of(&health, watched.reason(&health).as_ref())
+        HealthDigest::of(&health, watched.reason(&health).as_ref())
     };
-    let before = (essence(&watched), clock.now());
+    let before = (digest(&watched), clock.now());
 
     // A Saturday, and a schedule of workdays.
     camera.enabled = true;
@@ -187,7 +193,7 @@ async fn a_camera_that_is_off_says_why() {
     let saturday = WallTime::from_unix_millis(1_787_393_730_123);
     watched.follow_schedule(saturday).await;
     reason_is(&watched, "schedule");
-    assert!(essence(&watched).is_news(Some(&before), before.1));
+    assert!(digest(&watched).is_due(Some(&before), before.1));
 
     let monday = WallTime::from_unix_millis(1_787_393_730_123 + 2 * 86_400_000);
     watched.follow_schedule(monday).await;
@@ -220,32 +226,33 @@ fn streaming(losses: u64, frames: u64) -> Health {
 }
 
 #[test]
-fn a_camera_that_was_away_between_two_ticks_is_told() {
+fn camera_lost_between_two_ticks_is_published() {
     let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-    let told = (Essence::of(&streaming(4, 100), None), at(100));
-    let is_news = |health: &Health, now| Essence::of(health, None).is_news(Some(&told), now);
-    assert!(Essence::of(&streaming(4, 100), None).is_news(None, at(100)));
-    assert!(!is_news(&streaming(4, 115), at(101)), "only frames came");
-    assert!(is_news(&streaming(5, 115), at(101)), "it streams again");
-    assert!(is_news(&streaming(4, 900), at(160)), "once a minute");
+    let published = (HealthDigest::of(&streaming(4, 100), None), at(100));
+    let is_due =
+        |health: &Health, now| HealthDigest::of(health, None).is_due(Some(&published), now);
+    assert!(HealthDigest::of(&streaming(4, 100), None).is_due(None, at(100)));
+    assert!(!is_due(&streaming(4, 115), at(101)), "only frames came");
+    assert!(is_due(&streaming(5, 115), at(101)), "it streams again");
+    assert!(is_due(&streaming(4, 900), at(160)), "once a minute");
 }
 
 #[test]
-fn another_decoder_is_told() {
+fn changed_decoder_is_published() {
     let with = |decoder: &str| {
         let mut health = streaming(4, 100);
         health.stream.decoder = Some(decoder.to_owned());
         health
     };
     let (hardware, software) = (with("nvh264dec"), with("avdec_h264"));
-    let told = message(&software, None).decoder;
-    assert_eq!(told.as_deref(), Some("avdec_h264"));
-    let before = (Essence::of(&hardware, None), Mono::default());
-    assert!(Essence::of(&software, None).is_news(Some(&before), Mono::default()));
+    let decoder = health_message(&software, None).decoder;
+    assert_eq!(decoder.as_deref(), Some("avdec_h264"));
+    let before = (HealthDigest::of(&hardware, None), Mono::default());
+    assert!(HealthDigest::of(&software, None).is_due(Some(&before), Mono::default()));
 }
 
 #[test]
-fn after_eight_abandoned_pipelines_a_new_process_is_needed() {
+fn eight_abandoned_pipelines_need_a_new_process() {
     let ids: Vec<CameraId> = ["gate", "yard", "dock"]
         .map(|id| CameraId::new(id).unwrap())
         .into();
@@ -253,7 +260,7 @@ fn after_eight_abandoned_pipelines_a_new_process_is_needed() {
     assert_eq!(judge([3, 0, 4]), None);
     let why = judge([3, 0, 5]).unwrap();
     assert!(
-        why.contains("8 pipelines") && why.contains("gate 3, dock 5"),
+        why.contains("8 camera pipelines") && why.contains("gate 3, dock 5"),
         "{why}"
     );
 }

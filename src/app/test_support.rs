@@ -1,4 +1,4 @@
-//! A configuration, a model, a device that breaks, and frames, for the tests of this room.
+//! A configuration, a model, a device that breaks, and frames, for the tests of `app`.
 
 use spotter_core::{
     CameraId, Frame, FrameTimes, Mono, Picture, WallTime,
@@ -11,13 +11,13 @@ use spotter_engine::{
     testing::simulated,
 };
 
-/// A device that breaks when it has run so many steps.
-pub struct Fragile {
+/// A device that breaks after a number of steps.
+pub struct FragileDevice {
     device: SimBackend,
     steps_left: usize,
 }
 
-impl Fragile {
+impl FragileDevice {
     /// Breaks at the commit after `steps`.
     pub fn after(steps: usize) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl Fragile {
     }
 }
 
-impl Backend for Fragile {
+impl Backend for FragileDevice {
     fn limits(&self) -> Limits {
         self.device.limits()
     }
@@ -47,7 +47,7 @@ impl Backend for Fragile {
     }
 }
 
-/// The configuration that `text` is, with a state directory that is not there: nothing of an earlier run is found.
+/// Parses `text`; the state directory does not exist, so nothing of an earlier run is found.
 pub fn config(text: &str) -> Config {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("site.toml");
@@ -57,7 +57,6 @@ pub fn config(text: &str) -> Config {
     config
 }
 
-/// The card of a model that is simulated.
 pub fn card() -> ModelCard {
     ModelCard {
         name: "simulated".into(),

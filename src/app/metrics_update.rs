@@ -1,12 +1,14 @@
-//! Copies the counters of the stages to the metrics.
+//! Copies the counters of the stages into the metrics.
 
 use std::time::Duration;
 
-use super::{board::Facts, cameras::Cameras, engines::Engines};
+use super::{
+    board::Facts, camera_supervisor::CameraSupervisor, engine_supervisor::EngineSupervisor,
+};
 use crate::ops::metrics::{Metrics, StageLabel};
 use spotter_mqtt::{Latency, STAGES};
 
-/// Counts a published detection.
+/// A detection was handed to the MQTT client.
 pub fn sent(metrics: &Metrics, latency: &Latency) {
     let seconds = |tenth_ms: u64| tenth_ms as f64 / 1e4;
     metrics
@@ -18,16 +20,17 @@ pub fn sent(metrics: &Metrics, latency: &Latency) {
     }
 }
 
-pub fn engines(metrics: &Metrics, engines: &Engines, busy: &[(String, Duration)]) {
-    for (device, beats) in engines.beats() {
-        metrics.set_engine(device, beats);
+/// Which engines run, and for how long looks were in flight on them.
+pub fn engines(metrics: &Metrics, engines: &EngineSupervisor, busy: &[(String, Duration)]) {
+    for (device, progress) in engines.progress() {
+        metrics.set_engine(device, progress);
     }
     for (device, busy) in busy {
         metrics.set_engine_busy(device, *busy);
     }
 }
 
-pub fn cameras(metrics: &Metrics, cameras: &Cameras) {
+pub fn cameras(metrics: &Metrics, cameras: &CameraSupervisor) {
     for ((camera, online), (_, counts)) in cameras.online().zip(cameras.counts()) {
         metrics.set_camera(camera, online, &counts);
     }

@@ -1,4 +1,4 @@
-//! What is told of a camera's health: when it is worth a message, and in which words.
+//! A camera's published health: when it is published, and its message.
 
 use std::{fmt, time::Duration};
 
@@ -7,26 +7,26 @@ use spotter_cameras::ingest::{Health, Phase};
 use spotter_core::Mono;
 use spotter_mqtt::{CameraHealth, ClockHealth, Off};
 
-/// Health is told again after so long, changed or not.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Unchanged health is published again after this time.
+const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
-/// The part of a health whose change is worth a message; measured rates change all the time.
+/// The part of a health whose change is published at once; measured rates change all the time.
 #[derive(PartialEq)]
-pub struct Essence {
+pub struct HealthDigest {
     phase: Phase,
     reason: Option<&'static str>,
     attempts: u32,
     size: Option<(u32, u32)>,
     decoder: Option<String>,
-    /// Counted, because a camera may go and come back between two looks at its health.
+    /// A counter, because a camera may be lost and stream again between two ticks.
     losses: u64,
     trusted: bool,
     note: Option<&'static str>,
 }
 
-impl Essence {
-    /// Of a camera that does not stream for that `reason`.
-    pub fn of(health: &Health, reason: Option<&Reason>) -> Self {
+impl HealthDigest {
+    /// `reason`: why the camera does not stream.
+    pub fn of(health: &Health, reason: Option<&OffReason>) -> Self {
         Self {
             phase: health.phase,
             reason: reason.map(|reason| reason.code),
@@ -39,14 +39,13 @@ impl Essence {
         }
     }
 
-    /// Is it worth a message, after what was told when?
-    pub fn is_news(&self, told: Option<&(Self, Mono)>, now: Mono) -> bool {
-        told.is_none_or(|(told, at)| told != self || now.since(*at) >= TELL_EVERY)
+    /// Whether it is to be published. `published`: the last published digest and its time.
+    pub fn is_due(&self, published: Option<&(Self, Mono)>, now: Mono) -> bool {
+        published.is_none_or(|(digest, at)| digest != self || now.since(*at) >= REPEAT_AFTER)
     }
 }
 
-/// Its counters.
-pub fn counts(health: &Health) -> CameraCounts {
+pub fn counters(health: &Health) -> CameraCounts {
     CameraCounts {
         losses: health.losses,
         reconnects: health.reconnects,
@@ -61,19 +60,19 @@ pub fn counts(health: &Health) -> CameraCounts {
     }
 }
 
-/// Is a camera in this phase meant to deliver?
-pub fn is_on(phase: Phase) -> bool {
+/// Whether a camera in this phase is switched on and has not ended.
+pub fn is_meant_to_stream(phase: Phase) -> bool {
     !matches!(phase, Phase::Disabled | Phase::Ended)
 }
 
 /// Why a camera does not stream: a short code and a text, without any login.
-pub struct Reason {
+pub struct OffReason {
     code: &'static str,
     text: String,
 }
 
-impl Reason {
-    /// `engine_lost`: why nobody will look at it any more. `off`: why it is not wanted now.
+impl OffReason {
+    /// `engine_lost`: the error of its engine. `off`: why the configuration has it off.
     pub fn of(health: &Health, engine_lost: Option<&str>, off: Option<Off>) -> Option<Self> {
         if let Some(why) = engine_lost {
             return Some(Self::new("engine_lost", why));
@@ -98,18 +97,17 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for OffReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.text)
     }
 }
 
-/// The message.
-pub fn message(health: &Health, reason: Option<&Reason>) -> CameraHealth {
+pub fn health_message(health: &Health, reason: Option<&OffReason>) -> CameraHealth {
     let stream = &health.stream;
     CameraHealth {
         state: health.phase.as_str().into(),
-        reason: reason.map(Reason::to_string),
+        reason: reason.map(OffReason::to_string),
         since_ms: health.since.unix_millis(),
         attempts: health.attempts,
         next_retry_s: rounded(health.next_retry.map(|pause| pause.as_secs_f64())),
@@ -138,7 +136,7 @@ pub fn message(health: &Health, reason: Option<&Reason>) -> CameraHealth {
     }
 }
 
-/// To a hundredth: more digits are noise that makes every message another one.
+/// To a hundredth: more digits are noise.
 fn rounded(value: Option<f64>) -> Option<f64> {
     value.map(|value| (value * 100.0).round() / 100.0)
 }

@@ -1,0 +1,343 @@
+//! The cameras of the configuration: started, changed, switched on and off, stopped; and their published health.
+
+mod health_report;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::watch, task::JoinSet};
+
+use self::health_report::{HealthDigest, OffReason, counters, health_message, is_meant_to_stream};
+use super::engine_supervisor::EngineSupervisor;
+use crate::ops::metrics::CameraCounts;
+use spotter_cameras::ingest::{self, CameraHandle, Health, Phase};
+use spotter_core::{CameraId, Clock, Mono, WallTime, config};
+use spotter_mqtt::{CameraHealth, Off, Publisher, Update};
+
+/// Grace for closing the session of a camera that was removed from the configuration.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+/// An abandoned pipeline keeps its threads and memory, and may keep its session on the camera. This many
+/// need a new process.
+const ABANDONED_MAX: u32 = 8;
+
+/// A camera was switched on or off. A lost connection is neither.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CameraSwitch {
+    On(CameraId),
+    /// By a command or the schedule, or its file has ended.
+    Off(CameraId),
+    EngineLost(CameraId),
+}
+
+pub struct CameraSupervisor {
+    cameras: Vec<SupervisedCamera>,
+    /// Sessions of removed cameras that are being closed.
+    closing: JoinSet<()>,
+}
+
+struct SupervisedCamera {
+    /// The effective configuration.
+    camera: config::CameraConfig,
+    handle: CameraHandle,
+    health: watch::Receiver<Health>,
+    /// The error of the engine that it had.
+    engine_lost: Option<String>,
+    /// Why the configuration has it off now.
+    off: Option<Off>,
+    /// The last request to its ingest task.
+    is_enabled: bool,
+    /// The last state that [`switched`](Self::switched) reported.
+    was_on: bool,
+    has_warned_of_gop: bool,
+    published: Option<(HealthDigest, Mono)>,
+}
+
+impl CameraSupervisor {
+    /// Starts every camera; does not wait for connections.
+    pub fn start(
+        cameras: &[config::CameraConfig],
+        engines: &EngineSupervisor,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let started = cameras
+            .iter()
+            .filter_map(|camera| SupervisedCamera::start(camera, engines, clock));
+        Self {
+            cameras: started.collect(),
+            closing: JoinSet::new(),
+        }
+    }
+
+    /// Sets the cameras and their settings. A camera keeps its connection unless its source or decoding changes. The sessions
+    /// of removed cameras are closed in the background. `engines` have the new cameras already.
+    pub async fn set_cameras(
+        &mut self,
+        cameras: &[config::CameraConfig],
+        engines: &EngineSupervisor,
+        clock: &Arc<dyn Clock>,
+    ) {
+        let mut before = std::mem::take(&mut self.cameras);
+        for camera in cameras {
+            match before.iter().position(|old| old.camera.id == camera.id) {
+                Some(index) => {
+                    let mut watched = before.swap_remove(index);
+                    watched.apply(camera, engines).await;
+                    self.cameras.push(watched);
+                }
+                None => self
+                    .cameras
+                    .extend(SupervisedCamera::start(camera, engines, clock)),
+            }
+        }
+        for removed in before {
+            self.closing.spawn(removed.close(CLOSE_LIMIT));
+        }
+        while self.closing.try_join_next().is_some() {}
+    }
+
+    /// Closes a camera's connection and opens it again.
+    pub async fn reconnect(&self, camera: &CameraId) {
+        let mut all = self.cameras.iter();
+        if let Some(watched) = all.find(|watched| watched.camera.id == *camera) {
+            watched.handle.reconnect().await;
+        }
+    }
+
+    /// Follows the schedules, publishes changed health and returns switched cameras. Once a second.
+    pub async fn tick(
+        &mut self,
+        publisher: &Publisher,
+        clock: &Arc<dyn Clock>,
+    ) -> Vec<CameraSwitch> {
+        let mut switched = Vec::new();
+        for camera in &mut self.cameras {
+            camera.follow_schedule(clock.wall()).await;
+            camera.publish_health(publisher, clock.now());
+            switched.extend(camera.switched());
+        }
+        switched
+    }
+
+    /// Switches cameras off that have no engine; their health contains `reason`.
+    pub fn engine_lost(&mut self, ids: &[CameraId], reason: &str) {
+        let is_lost = |watched: &&mut SupervisedCamera| ids.contains(&watched.camera.id);
+        for camera in self.cameras.iter_mut().filter(is_lost) {
+            camera.engine_lost = Some(reason.to_owned());
+        }
+    }
+
+    /// Switches cameras on that have an engine again.
+    pub fn engine_recovered(&mut self, ids: &[CameraId]) {
+        let is_back = |watched: &&mut SupervisedCamera| ids.contains(&watched.camera.id);
+        for camera in self.cameras.iter_mut().filter(is_back) {
+            camera.engine_lost = None;
+        }
+    }
+
+    /// The error of a camera's lost engine; `None` while it has one.
+    pub fn lost_engine(&self, camera: &CameraId) -> Option<&str> {
+        let mut all = self.cameras.iter();
+        let watched = all.find(|watched| watched.camera.id == *camera)?;
+        watched.engine_lost.as_deref()
+    }
+
+    /// Each camera, and whether it streams to an engine.
+    pub fn online(&self) -> impl Iterator<Item = (&CameraId, bool)> {
+        self.cameras
+            .iter()
+            .map(|watched| (&watched.camera.id, watched.is_online()))
+    }
+
+    /// Each camera with its published health.
+    pub fn health(&self) -> impl Iterator<Item = (&CameraId, CameraHealth)> {
+        self.cameras.iter().map(|watched| {
+            let health = watched.health.borrow();
+            let message = health_message(&health, watched.reason(&health).as_ref());
+            (&watched.camera.id, message)
+        })
+    }
+
+    pub fn counts(&self) -> impl Iterator<Item = (&CameraId, CameraCounts)> {
+        let pair = |camera: &SupervisedCamera| counters(&camera.health.borrow());
+        self.cameras
+            .iter()
+            .map(move |camera| (&camera.camera.id, pair(camera)))
+    }
+
+    /// Why the process has to be restarted; `None` while it can continue.
+    pub fn too_many_abandoned(&self) -> Option<String> {
+        too_many_abandoned(self.counts().map(|(id, counts)| (id, counts.abandoned)))
+    }
+
+    /// One line for each camera that should stream and does not. A camera that its schedule has switched off and a file that
+    /// has ended are not among them.
+    pub fn troubles(&self) -> impl Iterator<Item = String> {
+        self.cameras.iter().filter_map(|camera| {
+            let health = camera.health.borrow();
+            let is_fine = health.phase == Phase::Streaming || !is_meant_to_stream(health.phase);
+            let is_well = is_fine && camera.engine_lost.is_none();
+            let why = camera.reason(&health);
+            let why = why.map_or_else(|| health.phase.to_string(), |why| why.to_string());
+            (!is_well).then(|| format!("camera {}: {why}", camera.camera.id))
+        })
+    }
+
+    /// Closes all sessions at the same time.
+    pub async fn stop(&mut self, limit: Duration) {
+        for camera in self.cameras.drain(..) {
+            self.closing.spawn(camera.close(limit));
+        }
+        while self.closing.join_next().await.is_some() {}
+    }
+}
+
+impl SupervisedCamera {
+    /// `None` for a camera that the engines do not know.
+    fn start(
+        camera: &config::CameraConfig,
+        engines: &EngineSupervisor,
+        clock: &Arc<dyn Clock>,
+    ) -> Option<Self> {
+        let sink = engines.sink(&camera.id)?;
+        let device = engines.device_map(&camera.id);
+        let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, device);
+        Some(Self::new(camera, handle))
+    }
+
+    fn new(camera: &config::CameraConfig, handle: CameraHandle) -> Self {
+        Self {
+            camera: camera.clone(),
+            health: handle.health(),
+            handle,
+            engine_lost: None,
+            off: None,
+            is_enabled: true,
+            was_on: true,
+            has_warned_of_gop: false,
+            published: None,
+        }
+    }
+
+    async fn apply(&mut self, camera: &config::CameraConfig, engines: &EngineSupervisor) {
+        if !is_same_stream(&self.camera, camera) {
+            let device = engines.device_map(&camera.id);
+            self.handle.change(camera, device).await;
+            self.has_warned_of_gop = false;
+        }
+        self.camera.clone_from(camera);
+    }
+
+    async fn close(self, limit: Duration) {
+        if !self.handle.stop(limit).await {
+            tracing::warn!(camera = %self.camera.id, "the camera's session did not close in time; abandoning it");
+        }
+    }
+
+    async fn follow_schedule(&mut self, now: WallTime) {
+        let schedule = self.camera.schedule.as_ref();
+        let covered = schedule.is_none_or(|schedule| schedule.covers(now));
+        self.off = match (self.camera.enabled, covered) {
+            (false, _) => Some(Off::SwitchedOff),
+            (true, false) => Some(Off::Schedule),
+            (true, true) => None,
+        };
+        let wanted = self.off.is_none() && self.engine_lost.is_none();
+        self.enable(wanted).await;
+    }
+
+    async fn enable(&mut self, wanted: bool) {
+        if wanted != self.is_enabled {
+            self.is_enabled = wanted;
+            self.handle.set_enabled(wanted).await;
+        }
+    }
+
+    /// Whether it was switched since the last call. Off is reported at once, on when the ingest task has begun to connect.
+    fn switched(&mut self) -> Option<CameraSwitch> {
+        let is_on = self.is_enabled && is_meant_to_stream(self.health.borrow().phase);
+        if is_on == self.was_on {
+            return None;
+        }
+        self.was_on = is_on;
+        let switched = match (is_on, &self.engine_lost) {
+            (true, _) => CameraSwitch::On,
+            (false, None) => CameraSwitch::Off,
+            (false, Some(_)) => CameraSwitch::EngineLost,
+        };
+        Some(switched(self.camera.id.clone()))
+    }
+
+    /// Publishes status and health if they changed.
+    fn publish_health(&mut self, publisher: &Publisher, now: Mono) {
+        let health = self.health.borrow_and_update().clone();
+        // Switched on, and the ingest task has not begun yet: its health would show a camera that is off without a reason.
+        if self.is_enabled && health.phase == Phase::Disabled {
+            return;
+        }
+        let reason = self.reason(&health);
+        let digest = HealthDigest::of(&health, reason.as_ref());
+        if !digest.is_due(self.published.as_ref(), now) {
+            return;
+        }
+        let (camera, online) = (self.camera.id.clone(), self.is_online());
+        publisher.publish(Update::CameraStatus {
+            camera: camera.clone(),
+            online,
+        });
+        let health_now = Box::new(health_message(&health, reason.as_ref()));
+        publisher.publish(Update::Health {
+            camera,
+            health: health_now,
+        });
+        self.warn_of_rare_key_frames(health.stream.gop_s);
+        self.published = Some((digest, now));
+    }
+
+    fn is_online(&self) -> bool {
+        self.engine_lost.is_none() && self.health.borrow().phase == Phase::Streaming
+    }
+
+    fn reason(&self, health: &Health) -> Option<OffReason> {
+        OffReason::of(health, self.engine_lost.as_deref(), self.off)
+    }
+
+    fn warn_of_rare_key_frames(&mut self, gop_s: Option<f64>) {
+        let camera = &self.camera;
+        if camera.decode != config::Decode::KeyFrames || self.has_warned_of_gop {
+            return;
+        }
+        let warning =
+            gop_s.and_then(|gop_s| config::advice::key_frames_too_rare(camera.rate_hz, gop_s));
+        if let Some(text) = warning {
+            tracing::warn!(camera = %camera.id, "{text}");
+            self.has_warned_of_gop = true;
+        }
+    }
+}
+
+/// Whether two configurations connect to a camera and decode it in the same way.
+fn is_same_stream(a: &config::CameraConfig, b: &config::CameraConfig) -> bool {
+    let stream = |camera: &config::CameraConfig| {
+        (
+            camera.width,
+            camera.stall,
+            camera.first_frame,
+            camera.decode,
+        )
+    };
+    a.source == b.source && stream(a) == stream(b)
+}
+
+fn too_many_abandoned<'a>(cameras: impl Iterator<Item = (&'a CameraId, u32)>) -> Option<String> {
+    let left: Vec<_> = cameras.filter(|(_, abandoned)| *abandoned > 0).collect();
+    let sum: u32 = left.iter().map(|(_, abandoned)| abandoned).sum();
+    let each: Vec<String> = left.iter().map(|(id, n)| format!("{id} {n}")).collect();
+    (sum >= ABANDONED_MAX).then(|| {
+        format!(
+            "{sum} camera pipelines did not end and were abandoned ({}); the process has to be restarted",
+            each.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

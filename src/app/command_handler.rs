@@ -1,0 +1,322 @@
+//! Commands over MQTT: each is executed once and answered once.
+//!
+//! ```text
+//!   Inbound ──parse──▶ command ─┬─ settled here ──────────────────▶ reply
+//!                               ├─ changes cameras ──▶ Daemon applies them ──▶ reply
+//!                               ├─ reload ──▶ Daemon reads the file ──▶ reply, then the change
+//!                               └─ ask ──▶ PendingQuestions ──look──▶ reply
+//! ```
+//!
+//! Belongs here: the state of commands. Does not belong here: what a message means (`spotter_mqtt`), which change is allowed
+//! (`spotter_events`), and the change itself (`Daemon`).
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Logging,
+    camera_supervisor::CameraSupervisor,
+    config_store::ConfigStore,
+    desk::Desk,
+    engine_supervisor::EngineSupervisor,
+    node_reporter::NodeReporter,
+    pending_questions::{PendingQuestions, SettledQuestion},
+};
+use spotter_core::{
+    CameraId, Clock, Command, LogLevel, LogThrottle, Mono, Outcome, Refusal, RefusalCode,
+    RequestedInfo, Setting,
+};
+use spotter_events::control::{Known, Repeated};
+use spotter_mqtt as publish;
+use spotter_mqtt::{
+    Asked, Heard, Inbound, Publisher, Reply, ReplyTo, Update, Value, discovery::birth_topic,
+};
+
+/// Bound of the topics whose retained commands are logged per minute; all are counted.
+const LOGGED_TOPICS_MAX: usize = 64;
+
+/// The state of commands that are being executed or were executed in the last minutes.
+pub struct CommandHandler {
+    publisher: Publisher,
+    clock: Arc<dyn Clock>,
+    logging: Logging,
+    questions: PendingQuestions<Requester>,
+    /// Requests of the last minutes, by their ids: a repeated request gets the first reply.
+    recent: Repeated<Reply>,
+    retained_topics: LogThrottle<String>,
+    /// The usual log level is restored then.
+    log_level_until: Option<Mono>,
+}
+
+/// The sender of a command, and where it expects the reply.
+#[derive(Clone, Debug)]
+pub struct Requester {
+    head: publish::Head,
+    to: Option<ReplyTo>,
+}
+
+/// The stages that a command reads and changes.
+pub struct CommandContext<'a> {
+    pub config: &'a mut ConfigStore,
+    pub cameras: &'a CameraSupervisor,
+    pub engines: &'a EngineSupervisor,
+    pub answers: &'a mut Desk,
+    pub reporter: &'a NodeReporter,
+}
+
+/// What the daemon has to do for a message.
+pub enum CommandEffect {
+    Nothing,
+    HomeAssistantStarted,
+    /// Apply the effective cameras to all stages, then [`CommandHandler::confirm`] it.
+    CamerasChanged(CameraChange),
+    /// Reload the file and [`CommandHandler::reply`].
+    Reload(Requester),
+}
+
+/// A command that changed the effective cameras and has no reply yet.
+pub struct CameraChange {
+    requester: Requester,
+    command: Command,
+}
+
+impl CommandContext<'_> {
+    /// Refuses a command to a camera that is switched off or has no engine.
+    pub fn require_active(&self, camera: &CameraId) -> Result<(), Refusal> {
+        let unavailable = |text| Err(Refusal::new(RefusalCode::Unavailable, text));
+        if !self.config.camera(camera)?.enabled {
+            return unavailable(format!("camera {camera} is switched off; enable it first"));
+        }
+        match self.cameras.lost_engine(camera) {
+            Some(error) => unavailable(format!(
+                "camera {camera} is off: {error}; its engine is opened again automatically"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl CommandHandler {
+    pub fn new(publisher: Publisher, clock: Arc<dyn Clock>, logging: Logging) -> Self {
+        Self {
+            publisher,
+            clock,
+            logging,
+            questions: PendingQuestions::default(),
+            recent: Repeated::default(),
+            retained_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
+            log_level_until: None,
+        }
+    }
+
+    /// Executes a message from the broker as far as no other stage has to change.
+    pub async fn receive(
+        &mut self,
+        message: &Inbound,
+        context: CommandContext<'_>,
+    ) -> CommandEffect {
+        let ha_status = birth_topic(&context.config.file().mqtt.ha);
+        match publish::heard(&self.publisher.topics(), ha_status.as_deref(), message) {
+            Heard::Request(asked) => self.execute(*asked, context).await,
+            Heard::Old => {
+                self.ignore_retained(&message.topic);
+                CommandEffect::Nothing
+            }
+            Heard::HomeAssistant => CommandEffect::HomeAssistantStarted,
+            Heard::Other => CommandEffect::Nothing,
+        }
+    }
+
+    fn ignore_retained(&mut self, topic: &str) {
+        self.publisher.ignore_retained();
+        let suppressed = self
+            .retained_topics
+            .admit(topic.to_owned(), self.clock.now());
+        if let Some(suppressed) = suppressed {
+            let suppressed = (suppressed > 0).then_some(suppressed);
+            tracing::warn!(
+                topic,
+                suppressed,
+                "retained command ignored; clear the topic on the broker"
+            );
+        }
+    }
+
+    async fn execute(&mut self, asked: Asked, context: CommandContext<'_>) -> CommandEffect {
+        let requester = Requester {
+            head: asked.head,
+            to: asked.reply_to,
+        };
+        if let Some(id) = &requester.head.id {
+            match self.recent.ask(id, self.clock.now()) {
+                Known::New => {}
+                Known::UnderWay => return CommandEffect::Nothing,
+                Known::Answered(reply) => {
+                    self.send(&reply, requester.to);
+                    return CommandEffect::Nothing;
+                }
+            }
+        }
+        let (op, camera) = (&requester.head.op, requester.head.camera.as_deref());
+        let command = match asked.command {
+            Ok(command) => {
+                tracing::info!(op, camera, field = requester.head.field, "command");
+                command
+            }
+            Err(refusal) => {
+                tracing::debug!(op, camera, %refusal, "command refused");
+                self.reply(requester, Err(refusal));
+                return CommandEffect::Nothing;
+            }
+        };
+        match &command {
+            Command::Set { .. }
+            | Command::Look { .. }
+            | Command::AddPrompt { .. }
+            | Command::RemovePrompt { .. }
+            | Command::ResetOverrides { .. } => {
+                if let Err(refusal) = context.config.execute(&command, self.clock.now()) {
+                    if let Command::Set { camera, setting } = &command {
+                        let reporter = context.reporter;
+                        reporter.confirm_setting(context.config, camera, setting);
+                    }
+                    self.reply(requester, Err(refusal));
+                    return CommandEffect::Nothing;
+                }
+                return CommandEffect::CamerasChanged(CameraChange { requester, command });
+            }
+            Command::Reload => return CommandEffect::Reload(requester),
+            Command::Ask { camera, question } => {
+                if let Err(refusal) = self.ask(camera, question, &requester, &context) {
+                    self.reply(requester, Err(refusal));
+                }
+            }
+            Command::Reconnect { camera } => {
+                let active = context.require_active(camera);
+                if active.is_ok() {
+                    context.cameras.reconnect(camera).await;
+                }
+                self.reply(requester, active.map(|()| Value::Done));
+            }
+            Command::Snapshot { camera } => {
+                let active = context.require_active(camera);
+                if active.is_ok() {
+                    context.answers.picture_next(camera);
+                    context.engines.sampler().hurry(camera);
+                }
+                self.reply(requester, active.map(|()| Value::Done));
+            }
+            Command::Get { what } => {
+                let value = match what {
+                    RequestedInfo::Info => Value::Info(Box::new(context.reporter.info().clone())),
+                    RequestedInfo::Settings => Value::Settings(context.config.settings()),
+                    RequestedInfo::Overrides => Value::Overrides(context.config.differences()),
+                };
+                self.reply(requester, Ok(value));
+            }
+            Command::LogLevel { level, lasting } => {
+                let result = self.set_log_level(*level, *lasting);
+                self.reply(requester, result);
+            }
+        }
+        CommandEffect::Nothing
+    }
+
+    /// Replies to a command whose change is applied to all stages.
+    pub fn confirm(&mut self, change: CameraChange, context: CommandContext<'_>) {
+        let CameraChange { requester, command } = change;
+        let mut value = Value::Done;
+        match &command {
+            // Now that the sampler has the rate.
+            Command::Look { camera, .. } => context.engines.sampler().hurry(camera),
+            Command::Set { camera, setting } => {
+                if let (Setting::Text(id, _), Ok(camera)) = (setting, context.config.camera(camera))
+                {
+                    let mut prompts = camera.prompts.iter();
+                    let prompt = prompts.find(|prompt| prompt.id == *id);
+                    value = prompt.map_or(value, |prompt| Value::Revision(prompt.revision));
+                }
+                let reporter = context.reporter;
+                reporter.confirm_setting(context.config, camera, setting);
+            }
+            _ => {}
+        }
+        self.reply(requester, Ok(value));
+    }
+
+    fn ask(
+        &mut self,
+        camera: &CameraId,
+        question: &str,
+        requester: &Requester,
+        context: &CommandContext<'_>,
+    ) -> Result<(), Refusal> {
+        context.require_active(camera)?;
+        let question = spotter_core::config::prompt_text(question)
+            .map_err(|why| Refusal::new(RefusalCode::BadValue, format!("text: {why}")))?;
+        let now = self.clock.now();
+        let prompt = self
+            .questions
+            .ask(camera, question, requester.clone(), now)?;
+        context.engines.sampler().ask_once(camera, prompt);
+        Ok(())
+    }
+
+    fn set_log_level(&mut self, level: LogLevel, lasting: Duration) -> Result<Value, Refusal> {
+        if !self.logging.levels.show(Some(level)) {
+            let text = "this process cannot change its log level";
+            return Err(Refusal::new(RefusalCode::Failed, text));
+        }
+        let minutes = lasting.as_secs_f64() / 60.0;
+        tracing::info!(?level, minutes, "log level changed for a limited time");
+        self.log_level_until = Some(self.clock.now().after(lasting));
+        Ok(Value::Done)
+    }
+
+    /// Replies to the questions that a finished look settles.
+    pub fn on_outcome(&mut self, outcome: &Outcome) {
+        let settled = self.questions.outcome(outcome);
+        self.reply_all(settled);
+    }
+
+    /// Refuses the questions to cameras without an engine.
+    pub fn engine_lost(&mut self, cameras: &[CameraId], reason: &str) {
+        let refused = self.questions.refuse(cameras, reason);
+        self.reply_all(refused);
+    }
+
+    /// Refuses questions that waited too long, and restores the log level. Once a second.
+    pub fn tick(&mut self, now: Mono) {
+        let refused = self.questions.tick(now);
+        self.reply_all(refused);
+        if self
+            .log_level_until
+            .take_if(|until| *until <= now)
+            .is_some()
+        {
+            self.logging.levels.show(None);
+            tracing::info!("log level restored");
+        }
+    }
+
+    fn reply_all(&mut self, settled: Vec<SettledQuestion<Requester>>) {
+        for (requester, result) in settled {
+            self.reply(requester, result);
+        }
+    }
+
+    pub fn reply(&mut self, requester: Requester, result: Result<Value, Refusal>) {
+        let Requester { head, to } = requester;
+        let id = head.id.clone();
+        let at = self.clock.wall();
+        let reply = Reply { head, result, at };
+        self.send(&reply, to);
+        if let Some(id) = id {
+            self.recent.answer(&id, reply);
+        }
+    }
+
+    fn send(&self, reply: &Reply, to: Option<ReplyTo>) {
+        let payload = reply.to_json();
+        self.publisher.publish(Update::Reply { to, payload });
+    }
+}

@@ -1,0 +1,248 @@
+//! One engine with its cameras and its looks in flight. An engine fails alone: the cameras of other engines continue.
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    engine_launch::{EngineHost, EngineOrder, MeasuredEngine},
+    looks::LooksInFlight,
+    node_reporter::longest_look,
+};
+use spotter_cameras::{
+    ingest::DeviceMap,
+    sampler::{Sampler, Share, TimeLimits},
+};
+use spotter_core::{
+    CameraId, Clock, Outcome,
+    config::{self, CameraConfig},
+};
+use spotter_engine::{
+    front::handle::{End, EngineStopped, Handle},
+    open::{Device, GpuId, ModelCard, frames_on},
+};
+
+/// An engine on one device, running or lost.
+pub struct EngineSlot {
+    label: String,
+    device: Option<Device>,
+    gpu: Option<GpuId>,
+    look: Option<Duration>,
+    device_map: Option<DeviceMap>,
+    cameras: Vec<CameraId>,
+    share: Arc<Share>,
+    /// `None` when the engine has ended.
+    running: Option<RunningEngine>,
+}
+
+struct RunningEngine {
+    handle: Handle,
+    end: End,
+    looks: LooksInFlight,
+}
+
+/// What an engine is opened with.
+pub struct EngineRequest<'a> {
+    pub device: Device,
+    pub host: EngineHost,
+    pub model: &'a config::ModelConfig,
+    pub cameras: &'a [CameraConfig],
+    pub sampler: &'a Sampler,
+    pub clock: &'a Arc<dyn Clock>,
+}
+
+/// An engine that ended by itself or was given up. Its looks in flight have yet to fail: [`settle`](Self::settle).
+pub struct LostEngine {
+    pub label: String,
+    pub cameras: Vec<CameraId>,
+    /// The error of the device.
+    pub reason: String,
+    running: RunningEngine,
+}
+
+impl EngineSlot {
+    /// Opens and measures an engine; logs its model and a load that it cannot carry.
+    pub async fn open(request: EngineRequest<'_>) -> anyhow::Result<(Self, ModelCard)> {
+        let EngineRequest {
+            device,
+            host,
+            model,
+            cameras,
+            sampler,
+            clock,
+        } = request;
+        let order = EngineOrder {
+            device: device.clone(),
+            settings: model.clone(),
+            tasks: longest_look(cameras),
+        };
+        let prompts = order.tasks.len();
+        let (handle, end, measured) = host.open(order, Arc::clone(clock)).await?;
+        let MeasuredEngine { card, look } = measured;
+        let prompts_hz = look.map(|took| prompts as f64 / took.as_secs_f64().max(1e-6));
+        tracing::info!(
+            model = &*card.name,
+            device = card.device,
+            cameras = camera_list(cameras.iter().map(|camera| &camera.id)),
+            prompts_per_s = prompts_hz.map(f64::round),
+            "model loaded"
+        );
+        let machine = card.gpu.as_ref().map_or("CPU", |_| "GPU");
+        if let Some(hz) = prompts_hz
+            && let Some(warning) = config::advice::impossible_load(cameras, machine, hz)
+        {
+            tracing::warn!(device = card.label, "{warning}");
+        }
+        let share = sampler.share(TimeLimits::new(model.budget, look));
+        let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
+        let mut slot = Self::new(card.label.clone(), (handle, end), ids, share).on(device);
+        (slot.gpu, slot.look) = (card.gpu.clone(), look);
+        // Another process cannot reach the memory of this process's GPU context.
+        let reaches_frames = card.gpu.is_some() && host == EngineHost::Thread;
+        slot.device_map = frames_on(reaches_frames, model);
+        Ok((slot, card))
+    }
+
+    /// A slot for an engine that runs already. It gets frames after [`seat`](Self::seat).
+    pub fn new(
+        label: String,
+        started: (Handle, End),
+        cameras: Vec<CameraId>,
+        share: Arc<Share>,
+    ) -> Self {
+        let (handle, end) = started;
+        let looks = LooksInFlight::new(handle.clone(), Arc::clone(&share));
+        Self {
+            label,
+            device: None,
+            gpu: None,
+            look: None,
+            device_map: None,
+            cameras,
+            share,
+            running: Some(RunningEngine { handle, end, looks }),
+        }
+    }
+
+    /// Sets the device on which a lost engine is opened again.
+    pub fn on(mut self, device: Device) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    pub fn set_cameras(&mut self, cameras: Vec<CameraId>, sampler: &Sampler) {
+        self.cameras = cameras;
+        self.seat(sampler);
+    }
+
+    /// From now on the engine gets the frames of its cameras.
+    pub fn seat(&self, sampler: &Sampler) {
+        sampler.seat(&self.share, &self.cameras);
+    }
+
+    /// Begins looks until outcomes are ready, as [`LooksInFlight::outcomes`] does. An error is the end of the engine; call
+    /// [`lose`](Self::lose) then. Never ready for a lost engine.
+    pub async fn next(&mut self) -> Result<Vec<Outcome>, EngineStopped> {
+        let Some(running) = &mut self.running else {
+            return pending().await;
+        };
+        tokio::select! {
+            // Before the looks that fail with the engine, so that the log shows the cause and shows it once.
+            biased;
+            reason = running.end.reason() => Err(reason),
+            outcomes = running.looks.outcomes() => outcomes,
+        }
+    }
+
+    /// StageTimes the engine as lost. `None` when it was lost before.
+    pub fn lose(&mut self, reason: &EngineStopped) -> Option<LostEngine> {
+        Some(LostEngine {
+            running: self.running.take()?,
+            label: self.label.clone(),
+            cameras: self.cameras.clone(),
+            reason: reason.to_string(),
+        })
+    }
+
+    /// Begins no more looks and waits for those in flight, at most until `deadline`. Returns all remaining outcomes.
+    pub async fn finish(&mut self, deadline: Instant) -> Vec<Outcome> {
+        match &mut self.running {
+            Some(running) => running.looks.finish(deadline - Instant::now()).await,
+            None => Vec::new(),
+        }
+    }
+
+    /// Drops the engine. The future is ready when its memory is free, at the latest at `deadline`.
+    pub fn close(&mut self, deadline: Instant) -> impl Future<Output = ()> + use<> {
+        // The handle and the looks are dropped here, so the engine gets no more requests.
+        let end = self.running.take().map(|running| running.end);
+        let device = self.label.clone();
+        async move {
+            let Some(end) = end else {
+                return;
+            };
+            if timeout_at(deadline, end.over()).await.is_err() {
+                tracing::warn!(
+                    device,
+                    "the engine did not end in time; continuing without waiting"
+                );
+            }
+        }
+    }
+
+    /// `None` when the engine cannot be opened again.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
+    }
+
+    /// The short name of the device, for example `cuda 1, NVIDIA H200`.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The GPU of an engine that runs on one.
+    pub fn gpu(&self) -> Option<&GpuId> {
+        self.running.as_ref().and(self.gpu.as_ref())
+    }
+
+    /// Time of the longest look, measured when the engine was opened.
+    pub fn look(&self) -> Option<Duration> {
+        self.look
+    }
+
+    /// How frames stay on the GPU; `None` when they have to be copied to the host.
+    pub fn device_map(&self) -> Option<DeviceMap> {
+        self.device_map
+    }
+
+    pub fn cameras(&self) -> &[CameraId] {
+        &self.cameras
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// A counter that rises with every step of the engine; `None` when it has ended.
+    pub fn progress(&self) -> Option<u64> {
+        self.running.as_ref().map(|running| running.handle.beats())
+    }
+}
+
+impl LostEngine {
+    /// Counts the looks in flight as failed. They end at once, because the last handle of the engine is dropped; those of a
+    /// thread that hangs do not end, and are left out after `limit`.
+    pub async fn settle(self, sampler: &Sampler, limit: Duration) {
+        let RunningEngine { handle, end, looks } = self.running;
+        drop((handle, end));
+        for outcome in looks.abandon(limit).await {
+            sampler.done(&outcome);
+        }
+    }
+}
+
+/// CameraConfig names in one line.
+pub fn camera_list<'a>(cameras: impl Iterator<Item = &'a CameraId>) -> String {
+    let names: Vec<String> = cameras.map(ToString::to_string).collect();
+    names.join(", ")
+}

@@ -1,0 +1,168 @@
+//! What the node publishes about itself: information, configuration, settings, Home Assistant discovery.
+
+use std::sync::Arc;
+
+use super::{board::Board, config_store::ConfigStore};
+use spotter_core::{
+    CameraId, Clock, Mono, Setting, Task, WallTime,
+    config::{self, CameraConfig, Config, Environment},
+};
+use spotter_engine::open::ModelCard;
+use spotter_mqtt::{
+    Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher, Update,
+};
+
+/// Publishes the topics of the node itself.
+pub struct NodeReporter {
+    publisher: Publisher,
+    announcer: Announcer,
+    info: Info,
+    board: Board,
+    clock: Arc<dyn Clock>,
+}
+
+impl NodeReporter {
+    pub fn new(
+        publisher: Publisher,
+        announcer: Announcer,
+        info: Info,
+        board: Board,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            publisher,
+            announcer,
+            info,
+            board,
+            clock,
+        }
+    }
+
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Publishes information, discovery and settings for the effective cameras. Blocks on the disk.
+    pub fn cameras_changed(&mut self, config: &ConfigStore) {
+        // After the last states of removed cameras, which this clears.
+        self.announce(config);
+        self.publish_settings(config);
+    }
+
+    /// Publishes the node's information and the values that commands may change.
+    pub fn publish_settings(&mut self, config: &ConfigStore) {
+        let file = config.file();
+        self.info.cams = camera_infos(config.cameras());
+        self.info.config_hash.clone_from(&file.hash);
+        self.info.features = config::advice::insecure_features(file);
+        self.info.overrides = config.override_count() as u32;
+        self.publish_info();
+        for (camera, settings) in config.settings() {
+            for setting in settings {
+                self.publish_setting(camera.clone(), setting, false);
+            }
+        }
+    }
+
+    /// Publishes the discovery records, and clears those on the broker that are not valid any more. Blocks on the disk.
+    pub fn announce(&mut self, config: &ConfigStore) {
+        let stored = config.file().with_cameras(config.stored_cameras());
+        // Entities for the figures of a GPU only where there is one.
+        let has_gpu = !self.info.gpus.is_empty();
+        self.announcer
+            .announce(&self.publisher, &stored, config.cameras(), has_gpu);
+    }
+
+    /// The GPUs in use are others now.
+    pub fn gpus_changed(&mut self, gpus: Vec<String>) {
+        self.info.gpus = gpus;
+        self.publish_info();
+    }
+
+    /// Publishes the effective value of a setting after a command, also when the command changed nothing: its sender shows
+    /// another value.
+    pub fn confirm_setting(&self, config: &ConfigStore, camera: &CameraId, like: &Setting) {
+        let settings = config.settings();
+        let of_camera = settings.into_iter().find(|(id, _)| id == camera);
+        let mut settings = of_camera.into_iter().flat_map(|(_, settings)| settings);
+        if let Some(setting) = settings.find(|setting| setting.is_same_key(like)) {
+            self.publish_setting(camera.clone(), setting, true);
+        }
+    }
+
+    /// Publishes whether the last configuration that was read is the running one: `errors` says why not.
+    pub fn report_config(&self, config: &ConfigStore, errors: Vec<String>) {
+        let hash = config.file().hash.clone();
+        let report = ConfigReport::new(hash, self.clock.wall(), errors);
+        self.board.configured(&report);
+        self.publisher.publish(Update::Config(report));
+    }
+
+    pub fn home_assistant_started(&mut self) {
+        tracing::info!("Home Assistant restarted; discovery records published again");
+        self.announcer.home_assistant_started(self.clock.now());
+    }
+
+    /// Once a second.
+    pub fn tick(&mut self, now: Mono) {
+        self.announcer.tick(&self.publisher, now);
+    }
+
+    fn publish_info(&self) {
+        self.publisher.publish(Update::Info(self.info.clone()));
+    }
+
+    fn publish_setting(&self, camera: CameraId, setting: Setting, again: bool) {
+        self.publisher.publish(Update::Setting {
+            camera,
+            setting,
+            again,
+        });
+    }
+}
+
+/// The prompts of the camera with the most prompts: the longest look that an engine has to answer.
+pub fn longest_look(cameras: &[CameraConfig]) -> Vec<Task> {
+    let longest = cameras.iter().max_by_key(|camera| camera.prompts.len());
+    let prompts = longest.into_iter().flat_map(|camera| &camera.prompts);
+    prompts.map(|prompt| prompt.task.clone()).collect()
+}
+
+/// The node's information. `config`: the effective configuration.
+pub fn node_info(
+    config: &Config,
+    identity: &Identity,
+    card: &ModelCard,
+    started: WallTime,
+) -> Info {
+    Info {
+        daemon: DaemonInfo {
+            name: "spotter".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+        },
+        boot: identity.boot.to_string(),
+        started_ms: started.unix_millis(),
+        host: Environment::process().host_name().to_owned(),
+        gpus: Vec::new(),
+        model: Some(ModelInfo {
+            name: card.name.to_string(),
+            sha256: card.sha256.clone(),
+            precision: card.precision.to_string(),
+            object_limit: card.max_objects,
+        }),
+        cams: camera_infos(&config.cameras),
+        config_hash: config.hash.clone(),
+        overrides: 0,
+        features: config::advice::insecure_features(config),
+    }
+}
+
+fn camera_infos(cameras: &[CameraConfig]) -> Vec<CameraInfo> {
+    let info = |camera: &CameraConfig| CameraInfo {
+        id: camera.id.to_string(),
+        prompts: camera.prompts.iter().map(|p| p.id.to_string()).collect(),
+        zones: camera.zones.iter().map(|z| z.id.to_string()).collect(),
+        rate: camera.rate_hz,
+    };
+    cameras.iter().map(info).collect()
+}
