@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_and_the_worst_are_told_of_frames_with_the_camera_s_own_time() {
+    fn line_has_median_and_largest_error_of_rtcp_frames() {
         let camera = spotter_core::testing::camera("gate", Vec::new());
         let truth = TimecodeCheck::default();
         truth.add(&frame(false, 5, CaptureSource::Rtcp));
@@ -126,7 +126,7 @@ mod tests {
         }
         assert_eq!(
             truth.line(&camera).unwrap(),
-            "camera gate: burnt-in time code: the camera's own time is off by +2 ms, at most -12 ms, over 3 frames"
+            "camera gate: burnt-in time code: the camera's time differs by +2 ms (median), -12 ms at most, over 3 frames"
         );
     }
 }
