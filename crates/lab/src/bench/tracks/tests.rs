@@ -108,7 +108,7 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
         let figure = report.figures.iter().find(|figure| figure.name == name);
         figure.and_then(|figure| figure.value).expect(name)
     };
-    assert!(value("told by the second look") >= 0.9, "{report}");
+    assert!(value("event by the second look") >= 0.9, "{report}");
     assert!(value("detect F1 at IoU 0.5") >= 0.9, "{report}");
 }
 
