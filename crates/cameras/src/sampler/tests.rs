@@ -434,7 +434,7 @@ fn a_fast_camera_does_not_starve_slow_ones_under_overload() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(24)))]
 
     #[test]
     fn fair_within_rates_and_balanced(

@@ -62,7 +62,7 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<TrackedAnswer> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(64)))]
 
     #[test]
     fn events_are_whole_and_the_order_of_the_model_changes_nothing(

@@ -271,7 +271,7 @@ fn comes() -> impl Strategy<Value = Comes> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(128)))]
 
     #[test]
     fn there_is_no_event_without_a_yes_and_who_stays_has_one_at_last(
