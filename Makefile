@@ -47,7 +47,7 @@ test-full:
 
 # Properties with many more cases than in `make test`.
 test-properties:
-	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --locked --workspace --lib
+	SPOTTER_CASES_FACTOR=$${SPOTTER_CASES_FACTOR:-100} PROPTEST_CASES=25600 cargo test --locked --workspace --lib
 
 # The demo and the tests in Debian 12 and 13; needs root for debootstrap.
 test-debian:

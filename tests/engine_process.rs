@@ -125,7 +125,7 @@ async fn killed_engine_process_leaves_the_other_running() {
     let asked = tokio::spawn(permit.look(look()));
     first.signal("KILL");
     let reason = within(first.end.reason()).await.to_string();
-    assert!(reason.contains("ended by signal 9"), "{reason}");
+    assert!(reason.contains("killed by signal 9"), "{reason}");
     assert!(!first.is_there(), "it is waited for");
     let failed = within(asked).await.expect("an outcome");
     assert!(matches!(failed, Outcome::Failed(..)), "{failed:?}");
@@ -150,7 +150,7 @@ async fn engine_process_ignores_signals_and_ends_with_its_handles() {
     let (engine, pid) = (apart.engine, apart.pid);
     drop(engine);
     let reason = within(apart.end.reason()).await.to_string();
-    assert_eq!(reason, "nobody asks it any more");
+    assert_eq!(reason, "no caller is left");
     within(apart.end.over()).await;
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }

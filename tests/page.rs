@@ -321,6 +321,21 @@ fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
     assert!(nameless.is_empty(), "{nameless:#?}");
 }
 
+/// The picture of the README.
+#[test]
+#[ignore = "rewrites target/tmp/status-page.png for docs/status-page.png"]
+fn readme_picture_is_drawn() {
+    let mut status = site(1);
+    if let Some(look) = &mut status.cameras[0].look {
+        look.answers.pop();
+    }
+    let served = serve(Painted::new(status), Metrics::new());
+    let mut browser = Browser::start();
+    browser.open(&format!("http://{}/", served.address), 900, 640);
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("status-page.png");
+    browser.screenshot().save(path).expect("a picture");
+}
+
 #[test]
 fn words_stand_out_from_their_ground_in_both_themes() {
     let css = include_str!("../src/ops/page/assets/page.css");

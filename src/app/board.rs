@@ -22,14 +22,14 @@ pub use engine::Batches;
 use engine::EngineBoard;
 use tokio::task::spawn_blocking;
 
-use super::{SnapshotBooks, camera_assignment::CameraAssignment};
+use super::{SnapshotCounters, camera_assignment::CameraAssignment};
 use crate::ops::{
     page::{DaemonStatus, EngineState, StatusSource, Thumbnail},
     process::ProcessUse,
     window::PercentileWindow,
 };
 use spotter_core::{
-    Answer, CameraId, Clock, Frame, FrameCounters, Mono, Outcome,
+    CameraId, Clock, Detection, Frame, FrameCounters, Mono, Outcome,
     config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
@@ -95,7 +95,7 @@ pub struct Facts {
     pub engines: Vec<(String, EngineState)>,
     pub broker: BrokerState,
     pub tally: Tally,
-    pub snapshots: SnapshotBooks,
+    pub snapshots: SnapshotCounters,
     /// Hand-over to acknowledgement, 95th percentile.
     pub puback_p95: Option<Duration>,
     /// Events waiting on disk.
@@ -111,7 +111,7 @@ impl Default for Facts {
             engines: Vec::new(),
             broker: BrokerState::Connecting,
             tally: Tally::default(),
-            snapshots: SnapshotBooks::default(),
+            snapshots: SnapshotCounters::default(),
             puback_p95: None,
             spooled: 0,
             process: ProcessUse::default(),
@@ -197,9 +197,9 @@ impl Board {
     }
 
     /// An answer of the last look, after the prompt's filters.
-    pub fn answer(&self, frame: &Frame, answer: &Answer) {
-        if let Some(camera) = self.lock().camera(&frame.camera) {
-            camera.answer(frame, answer);
+    pub fn answer(&self, detection: &Detection) {
+        if let Some(camera) = self.lock().camera(detection.camera()) {
+            camera.answer(detection);
         }
     }
 

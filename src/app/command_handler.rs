@@ -14,9 +14,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Logging,
+    answer_router::AnswerRouter,
     camera_supervisor::CameraSupervisor,
     config_store::ConfigStore,
-    desk::Desk,
     engine_supervisor::EngineSupervisor,
     node_reporter::NodeReporter,
     pending_questions::{PendingQuestions, SettledQuestion},
@@ -59,7 +59,7 @@ pub struct CommandContext<'a> {
     pub config: &'a mut ConfigStore,
     pub cameras: &'a CameraSupervisor,
     pub engines: &'a EngineSupervisor,
-    pub answers: &'a mut Desk,
+    pub answers: &'a mut AnswerRouter,
     pub reporter: &'a NodeReporter,
 }
 
@@ -200,7 +200,7 @@ impl CommandHandler {
             Command::Snapshot { camera } => {
                 let active = context.require_active(camera);
                 if active.is_ok() {
-                    context.answers.picture_next(camera);
+                    context.answers.snapshot_next(camera);
                     context.engines.sampler().hurry(camera);
                 }
                 self.reply(requester, active.map(|()| Value::Done));

@@ -5,7 +5,7 @@ use std::{
     io::{self, Write as _},
 };
 
-use spotter_core::{AnswerBody, WallTime};
+use spotter_core::{DetectionBody, Location, WallTime};
 use spotter_mqtt::Sent;
 
 /// Prints detections when they are published.
@@ -32,7 +32,6 @@ pub fn say(line: impl fmt::Display) {
 }
 
 fn line(sent: &Sent, now: WallTime) -> String {
-    let answer = sent.detection.answer();
     let ms_of_day = now.unix_millis().rem_euclid(86_400_000);
     let (s, ms) = (ms_of_day / 1000, ms_of_day % 1000);
     format!(
@@ -41,43 +40,35 @@ fn line(sent: &Sent, now: WallTime) -> String {
         s / 60 % 60,
         s % 60,
         sent.detection.camera(),
-        answer.prompt.id,
-        found(&answer.body),
+        sent.detection.prompt.id,
+        found(&sent.detection.body),
         sent.latency.total_tenth_ms as f64 / 10.0,
         sent.topic,
     )
 }
 
-fn found(body: &AnswerBody) -> String {
+fn found(body: &DetectionBody) -> String {
     let percent = |share: f64| (share * 100.0).round();
     let mut text = String::new();
-    match body {
-        AnswerBody::Boxes(found) => {
-            for f in found {
-                let b = f.place;
-                let [x0, y0, x1, y1] = [b.x0, b.y0, b.x1, b.y1].map(percent);
-                // Writing to a String cannot fail.
-                let _ = write!(text, "[{x0} {y0} {x1} {y1}] {:.2}  ", f.score);
+    // Writing to a String cannot fail.
+    let _ = match body {
+        DetectionBody::Objects(objects) => objects.iter().try_for_each(|object| {
+            let score = object.score;
+            match object.location {
+                Location::Box(b) => {
+                    let [x0, y0, x1, y1] = [b.x0, b.y0, b.x1, b.y1].map(percent);
+                    write!(text, "[{x0} {y0} {x1} {y1}] {score:.2}  ")
+                }
+                Location::Point(p) => {
+                    write!(text, "({} {}) {score:.2}  ", percent(p.x), percent(p.y))
+                }
             }
-        }
-        AnswerBody::Points(found) => {
-            for f in found {
-                let _ = write!(
-                    text,
-                    "({} {}) {:.2}  ",
-                    percent(f.place.x),
-                    percent(f.place.y),
-                    f.score
-                );
-            }
-        }
-        AnswerBody::Text {
+        }),
+        DetectionBody::Text {
             text: answer,
             score,
-        } => {
-            let _ = write!(text, "{answer:?} {score:.2}");
-        }
-    }
+        } => write!(text, "{answer:?} {score:.2}"),
+    };
     if text.is_empty() {
         "nothing".into()
     } else {

@@ -24,19 +24,18 @@ use tokio::{
 
 use super::{
     Logging,
+    answer_router::{AnswerRouter, AnswerRouterParts},
     board::Board,
     camera_assignment::CameraAssignment,
     camera_supervisor::CameraSupervisor,
     command_handler::{CommandContext, CommandEffect, CommandHandler},
     config_store::{ConfigStore, restart_reasons},
     console::Console,
-    desk::Desk,
     engine_slot::LostEngine,
     engine_supervisor::{EngineEvent, EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
     housekeeping::{BoundPage, Housekeeping, TickInput},
     lines::Lines,
     node_reporter::{NodeReporter, node_info},
-    pictures::Pictures,
     remember_secrets,
     report::RunReport,
 };
@@ -226,7 +225,7 @@ struct Daemon {
     engines: EngineSupervisor,
     cameras: CameraSupervisor,
     commands: CommandHandler,
-    answers: Desk,
+    answers: AnswerRouter,
     publisher: Publisher,
     broker: BrokerLink,
     reporter: NodeReporter,
@@ -301,14 +300,16 @@ impl Daemon {
         );
         // Before the first states.
         reporter.announce(&config);
-        let pictures = Pictures::new(config.cameras(), file.mqtt.retain_snapshots);
-        let answers = Desk::new(
-            (config.cameras(), pictures),
-            (publisher.clone(), Arc::clone(engines.sampler())),
-            (Arc::clone(&card.name), Arc::clone(&identity.boot)),
-            Arc::clone(clock),
-            board.clone(),
-        );
+        let answers = AnswerRouter::new(AnswerRouterParts {
+            cameras: config.cameras(),
+            retain_snapshots: file.mqtt.retain_snapshots,
+            model: Arc::clone(&card.name),
+            boot: Arc::clone(&identity.boot),
+            sampler: Arc::clone(engines.sampler()),
+            publisher: publisher.clone(),
+            board: board.clone(),
+            clock: Arc::clone(&clock),
+        });
         let cameras = CameraSupervisor::start(config.cameras(), &engines, clock);
         notify::ready(&format!(
             "watching {} cameras with {}",
@@ -347,8 +348,8 @@ impl Daemon {
                     None
                 }
                 Some(message) = self.broker.inbound.recv() => self.on_inbound(&message).await,
-                picture = self.answers.next_picture() => {
-                    self.answers.on_picture(picture);
+                picture = self.answers.next_snapshot() => {
+                    self.answers.on_snapshot(picture);
                     None
                 }
                 _ = second.tick() => {
@@ -469,7 +470,7 @@ impl Daemon {
             publisher: &self.publisher,
             engines: &self.engines,
             cameras: &self.cameras,
-            snapshots: self.answers.snapshots(),
+            snapshots: self.answers.snapshot_counters(),
             budget: self.config.file().model.budget,
         });
         for label in stuck {

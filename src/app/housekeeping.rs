@@ -9,7 +9,7 @@ use tokio::sync::watch;
 pub use self::page::BoundPage;
 use self::page::Page;
 use super::{
-    SnapshotBooks,
+    SnapshotCounters,
     board::{Batches, Board, Facts},
     camera_supervisor::CameraSupervisor,
     engine_supervisor::EngineSupervisor,
@@ -68,7 +68,7 @@ pub struct TickInput<'a> {
     pub publisher: &'a Publisher,
     pub engines: &'a EngineSupervisor,
     pub cameras: &'a CameraSupervisor,
-    pub snapshots: SnapshotBooks,
+    pub snapshots: SnapshotCounters,
     /// `model.budget`: receive to publish.
     pub budget: Duration,
 }

@@ -18,19 +18,19 @@ use spotter_core::CameraId;
 pub struct InOrder<T> {
     taken: u64,
     /// Of each camera, what is not handed on yet, in the order in which it was taken. The first is always under way.
-    open: BTreeMap<CameraId, VecDeque<Place<T>>>,
+    open: BTreeMap<CameraId, VecDeque<OrderedLook<T>>>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct OrderedLook<T> {
     number: u64,
     /// `None` while it is under way.
     outcome: Option<T>,
 }
 
-/// The place of one look; whoever has it ends the look once.
+/// The look of one look; whoever has it ends the look once.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct LookTicket {
     camera: CameraId,
     number: u64,
 }
@@ -46,15 +46,15 @@ impl<T> Default for InOrder<T> {
 
 impl<T> InOrder<T> {
     /// A look at `camera` was taken, after all that were taken before.
-    pub fn take(&mut self, camera: &CameraId) -> Ticket {
+    pub fn take(&mut self, camera: &CameraId) -> LookTicket {
         self.taken += 1;
         let number = self.taken;
-        let places = self.open.entry(camera.clone()).or_default();
-        places.push_back(Place {
+        let looks = self.open.entry(camera.clone()).or_default();
+        looks.push_back(OrderedLook {
             number,
             outcome: None,
         });
-        Ticket {
+        LookTicket {
             camera: camera.clone(),
             number,
         }
@@ -62,20 +62,17 @@ impl<T> InOrder<T> {
 
     /// A look ended. Returns what is to be handed on now, in order: nothing while an earlier look of the camera is under
     /// way.
-    pub fn end(&mut self, ticket: Ticket, outcome: T) -> Vec<T> {
-        let places = self.open.entry(ticket.camera).or_default();
-        match places
-            .iter_mut()
-            .find(|place| place.number == ticket.number)
-        {
-            Some(place) => place.outcome = Some(outcome),
+    pub fn end(&mut self, ticket: LookTicket, outcome: T) -> Vec<T> {
+        let looks = self.open.entry(ticket.camera).or_default();
+        match looks.iter_mut().find(|look| look.number == ticket.number) {
+            Some(look) => look.outcome = Some(outcome),
             // Given up before it ended; nothing earlier is waited for any more.
             None => return vec![outcome],
         }
         let mut ready = Vec::new();
-        while let Some(outcome) = places.front_mut().and_then(|place| place.outcome.take()) {
+        while let Some(outcome) = looks.front_mut().and_then(|look| look.outcome.take()) {
             ready.push(outcome);
-            places.pop_front();
+            looks.pop_front();
         }
         ready
     }
@@ -83,8 +80,8 @@ impl<T> InOrder<T> {
     /// Nobody waits for what is under way any more. Returns what waited for it.
     pub fn give_up(&mut self) -> Vec<T> {
         let open = std::mem::take(&mut self.open);
-        let places = open.into_values().flatten();
-        places.filter_map(|place| place.outcome).collect()
+        let looks = open.into_values().flatten();
+        looks.filter_map(|look| look.outcome).collect()
     }
 }
 
@@ -108,7 +105,7 @@ mod tests {
             given_up_after in 0usize..60,
         ) {
             let mut order = InOrder::default();
-            let mut under_way: Vec<(usize, usize, Ticket)> = Vec::new();
+            let mut under_way: Vec<(usize, usize, LookTicket)> = Vec::new();
             let mut ended = [const { Vec::new() }; 3];
             let mut handed_on = [const { Vec::new() }; 3];
             let mut looks = [0; 3];

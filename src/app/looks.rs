@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::in_order::{InOrder, Ticket};
+use super::in_order::{InOrder, LookTicket};
 use spotter_cameras::sampler::Share;
 use spotter_core::{Look, Outcome};
 use spotter_engine::service::handle::{EngineStopped, Handle, Permit};
@@ -20,7 +20,7 @@ use spotter_engine::service::handle::{EngineStopped, Handle, Permit};
 /// A permit, and then a frame for it.
 type NextPermitAndLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;
 /// The outcome of a look, with its position among the looks of its camera.
-type EndedLook = (Ticket, Outcome);
+type EndedLook = (LookTicket, Outcome);
 
 /// Requests looks from one engine and returns their outcomes in the order of each camera.
 pub struct LooksInFlight {

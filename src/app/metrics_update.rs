@@ -6,7 +6,7 @@ use super::{
     board::Facts, camera_supervisor::CameraSupervisor, engine_supervisor::EngineSupervisor,
 };
 use crate::ops::metrics::{Metrics, StageLabel};
-use spotter_mqtt::{Latency, STAGES};
+use spotter_core::{Latency, STAGES};
 
 /// A detection was handed to the MQTT client.
 pub fn sent(metrics: &Metrics, latency: &Latency) {

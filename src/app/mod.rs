@@ -9,7 +9,7 @@
 //! | [`engine_slot`], [`looks`], [`in_order`] | one engine, its looks in flight, the order of their outcomes |
 //! | [`engine_launch`] | how an engine is opened: thread or process |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
-//! | [`desk`], [`pictures`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events |
+//! | [`answer_router`], [`pictures`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`housekeeping`], [`metrics_update`], [`latency_budget`], [`report`] | figures, health, watchdogs |
 //! | [`board`], [`canvas`] | what the status page shows |
@@ -17,6 +17,7 @@
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
 
+mod answer_router;
 mod board;
 mod camera_assignment;
 mod camera_supervisor;
@@ -26,7 +27,6 @@ mod config_store;
 mod console;
 mod daemon;
 mod demo;
-mod desk;
 mod engine_launch;
 pub mod engine_slot;
 mod engine_supervisor;
@@ -51,7 +51,10 @@ pub use canvas::Canvas;
 pub use demo::{DemoOptions, demo};
 pub use engine_launch::{EngineHost, EngineOrder, MeasuredEngine, open_with, serve};
 pub use snapshot::{Mark, SnapshotError};
-pub use snapshots::{Declined, Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one};
+pub use snapshots::{
+    FinishedSnapshot, SnapshotCounters, SnapshotDeclined, SnapshotOrder, SnapshotPurpose,
+    Snapshots, is_worth_one,
+};
 
 use self::lines::Lines;
 use crate::ops::telemetry::{self, Levels, SecretList, Sink};

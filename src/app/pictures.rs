@@ -1,4 +1,4 @@
-//! Pictures of looks that are published: of events, and of a camera when somebody asks for one.
+//! SnapshotRequests of looks that are published: of events, and of a camera when somebody asks for one.
 //!
 //! Belongs here: of which look, with what drawn into it, for whom. Does not belong here: how many are made at a time
 //! (`snapshots`) and how (`snapshot`).
@@ -7,15 +7,17 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{
     snapshot::Mark,
-    snapshots::{Purpose, Shot, SnapshotBooks, Snapshots, Taken, is_worth_one},
+    snapshots::{
+        FinishedSnapshot, SnapshotCounters, SnapshotOrder, SnapshotPurpose, Snapshots, is_worth_one,
+    },
 };
 use spotter_core::{CameraId, Event, Frame, Mono, PromptId, config::CameraConfig};
 use spotter_mqtt::Update;
 
 /// All cameras' pictures. Needs a tokio runtime.
-pub struct Pictures {
+pub struct SnapshotRequests {
     snapshots: Snapshots,
-    prompts: BTreeMap<CameraId, Vec<Shown>>,
+    prompts: BTreeMap<CameraId, Vec<SnapshotPrompt>>,
     /// Somebody wants a picture of the next look at these.
     wanted: HashSet<CameraId>,
     /// The broker keeps those of events.
@@ -23,33 +25,33 @@ pub struct Pictures {
 }
 
 /// A prompt of a camera, as far as pictures are concerned.
-struct Shown {
+struct SnapshotPrompt {
     id: PromptId,
     words: String,
     /// Its events have pictures.
     pictured: bool,
 }
 
-impl Pictures {
+impl SnapshotRequests {
     /// Of these cameras. With `retain` the broker keeps the last picture of each prompt's events.
     pub fn new(cameras: &[CameraConfig], retain: bool) -> Self {
         Self {
             snapshots: Snapshots::default(),
-            prompts: cameras.iter().map(shown).collect(),
+            prompts: cameras.iter().map(snapshot_prompts).collect(),
             wanted: HashSet::new(),
             retain,
         }
     }
 
     /// What became of those that were wanted.
-    pub fn books(&self) -> SnapshotBooks {
-        self.snapshots.books()
+    pub fn counters(&self) -> SnapshotCounters {
+        self.snapshots.counters()
     }
 
-    /// These are the cameras from now on, as they are now; `retain` as in [`Pictures::new`].
+    /// These are the cameras from now on, as they are now; `retain` as in [`SnapshotRequests::new`].
     pub fn change(&mut self, cameras: &[CameraConfig], retain: bool) {
         self.retain = retain;
-        self.prompts = cameras.iter().map(shown).collect();
+        self.prompts = cameras.iter().map(snapshot_prompts).collect();
         let prompts = &self.prompts;
         self.snapshots
             .keep(|camera, prompt| find(prompts, camera, prompt).is_some());
@@ -68,11 +70,11 @@ impl Pictures {
         else {
             return false;
         };
-        let shot = Shot {
+        let shot = SnapshotOrder {
             camera: event.camera.clone(),
-            purpose: Purpose::Event(prompt.id.clone()),
+            purpose: SnapshotPurpose::Event(prompt.id.clone()),
             picture: frame.picture.clone(),
-            marks: vec![Mark::of(event.place, &prompt.words, event.score)],
+            marks: vec![Mark::of(event.location, &prompt.words, event.score)],
         };
         self.snapshots.begin(shot, now).is_ok()
     }
@@ -84,9 +86,9 @@ impl Pictures {
         let Some(prompt) = first.filter(|_| self.wanted.remove(camera)) else {
             return;
         };
-        let shot = Shot {
+        let shot = SnapshotOrder {
             camera: camera.clone(),
-            purpose: Purpose::Asked(prompt.id.clone()),
+            purpose: SnapshotPurpose::Asked(prompt.id.clone()),
             picture: frame.picture.clone(),
             marks,
         };
@@ -97,16 +99,16 @@ impl Pictures {
     }
 
     /// The next picture that is made; never ready while none is being made. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Taken {
+    pub async fn next(&mut self) -> FinishedSnapshot {
         self.snapshots.next().await
     }
 
     /// What is published of it. `None`, and the log says why, for one that could not be made; and for one of a prompt that is
     /// gone, whose topics are cleared.
-    pub fn update(&self, taken: Taken) -> Option<Update> {
+    pub fn update(&self, taken: FinishedSnapshot) -> Option<Update> {
         let camera = taken.camera;
         // What somebody asked for shows no event, and is not to take the place of one.
-        let retain = self.retain && matches!(taken.purpose, Purpose::Event(_));
+        let retain = self.retain && matches!(taken.purpose, SnapshotPurpose::Event(_));
         let prompt = taken.purpose.prompt().clone();
         find(&self.prompts, &camera, &prompt)?;
         match taken.jpeg {
@@ -124,8 +126,8 @@ impl Pictures {
     }
 }
 
-fn shown(camera: &CameraConfig) -> (CameraId, Vec<Shown>) {
-    let prompts = camera.prompts.iter().map(|prompt| Shown {
+fn snapshot_prompts(camera: &CameraConfig) -> (CameraId, Vec<SnapshotPrompt>) {
+    let prompts = camera.prompts.iter().map(|prompt| SnapshotPrompt {
         id: prompt.id.clone(),
         words: prompt.task.text().to_owned(),
         pictured: prompt.snapshot,
@@ -134,9 +136,9 @@ fn shown(camera: &CameraConfig) -> (CameraId, Vec<Shown>) {
 }
 
 fn find<'a>(
-    prompts: &'a BTreeMap<CameraId, Vec<Shown>>,
+    prompts: &'a BTreeMap<CameraId, Vec<SnapshotPrompt>>,
     camera: &CameraId,
     id: &PromptId,
-) -> Option<&'a Shown> {
+) -> Option<&'a SnapshotPrompt> {
     prompts.get(camera)?.iter().find(|prompt| prompt.id == *id)
 }

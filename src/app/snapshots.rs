@@ -39,14 +39,14 @@ pub fn is_worth_one(step: EventStep) -> bool {
 
 /// What a snapshot is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum SnapshotPurpose {
     /// The topic of a prompt, for a step that [`is_worth_one`].
     Event(PromptId),
     /// Somebody asked; the topic of that prompt.
     Asked(PromptId),
 }
 
-impl Purpose {
+impl SnapshotPurpose {
     /// Whose topic it is for.
     pub fn prompt(&self) -> &PromptId {
         match self {
@@ -57,11 +57,11 @@ impl Purpose {
 
 /// A snapshot that is wanted.
 #[derive(Clone, Debug)]
-pub struct Shot {
+pub struct SnapshotOrder {
     /// Whose picture.
     pub camera: CameraId,
     /// What for.
-    pub purpose: Purpose,
+    pub purpose: SnapshotPurpose,
     /// The picture of a look, masked as the look was.
     pub picture: Picture,
     /// What is drawn into it.
@@ -70,18 +70,18 @@ pub struct Shot {
 
 /// A snapshot that was made, or could not be.
 #[derive(Debug, PartialEq)]
-pub struct Taken {
+pub struct FinishedSnapshot {
     /// Whose picture.
     pub camera: CameraId,
     /// What for.
-    pub purpose: Purpose,
+    pub purpose: SnapshotPurpose,
     /// The file.
     pub jpeg: Result<Vec<u8>, SnapshotError>,
 }
 
 /// Why a snapshot is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Declined {
+pub enum SnapshotDeclined {
     /// As many of the camera as may wait are waiting.
     #[error("{WAITING_MAX} snapshots of this camera wait to be made; ask again")]
     Busy,
@@ -92,18 +92,18 @@ pub enum Declined {
 
 /// What became of the snapshots that were wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SnapshotBooks {
+pub struct SnapshotCounters {
     /// Made.
     pub taken: u64,
-    /// Declined, because too many of the camera were waiting.
+    /// SnapshotDeclined, because too many of the camera were waiting.
     pub busy: u64,
-    /// Declined, because the topic had one just before.
+    /// SnapshotDeclined, because the topic had one just before.
     pub too_soon: u64,
     /// Could not be made.
     pub failed: u64,
 }
 
-impl SnapshotBooks {
+impl SnapshotCounters {
     /// All of them, by what became of them.
     pub fn by_outcome(&self) -> [(&'static str, u64); 4] {
         [
@@ -118,25 +118,25 @@ impl SnapshotBooks {
 /// All cameras' snapshots. Needs a tokio runtime.
 #[derive(Default)]
 pub struct Snapshots {
-    making: JoinSet<Taken>,
+    making: JoinSet<FinishedSnapshot>,
     /// Whose, by the task that makes it: there is one for each camera at most.
     of: HashMap<Id, CameraId>,
     /// Those that come after the one that is being made, oldest first; an entry for each camera that has one in the making.
-    waiting: HashMap<CameraId, VecDeque<Shot>>,
+    waiting: HashMap<CameraId, VecDeque<SnapshotOrder>>,
     last: HashMap<(CameraId, PromptId), Mono>,
-    books: SnapshotBooks,
+    counters: SnapshotCounters,
 }
 
 impl Snapshots {
     /// Begins to make it, or says why not. Does not block.
-    pub fn begin(&mut self, shot: Shot, now: Mono) -> Result<(), Declined> {
+    pub fn begin(&mut self, shot: SnapshotOrder, now: Mono) -> Result<(), SnapshotDeclined> {
         self.allow(&shot, now).inspect_err(|declined| {
             match declined {
-                Declined::Busy => self.books.busy += 1,
-                Declined::TooSoon => self.books.too_soon += 1,
+                SnapshotDeclined::Busy => self.counters.busy += 1,
+                SnapshotDeclined::TooSoon => self.counters.too_soon += 1,
             };
         })?;
-        if let Purpose::Event(prompt) = &shot.purpose {
+        if let SnapshotPurpose::Event(prompt) = &shot.purpose {
             let topic = (shot.camera.clone(), prompt.clone());
             self.last.insert(topic, now);
         }
@@ -152,7 +152,7 @@ impl Snapshots {
     }
 
     /// The next one that is made. Never ready while none is being made. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Taken {
+    pub async fn next(&mut self) -> FinishedSnapshot {
         loop {
             let Some(ended) = self.making.join_next_with_id().await else {
                 pending().await
@@ -167,20 +167,20 @@ impl Snapshots {
             match ended {
                 Ok((_, taken)) => {
                     match &taken.jpeg {
-                        Ok(_) => self.books.taken += 1,
-                        Err(_) => self.books.failed += 1,
+                        Ok(_) => self.counters.taken += 1,
+                        Err(_) => self.counters.failed += 1,
                     }
                     return taken;
                 }
                 // A panic, which the log has.
-                Err(_) => self.books.failed += 1,
+                Err(_) => self.counters.failed += 1,
             }
         }
     }
 
     /// What became of those that were wanted.
-    pub fn books(&self) -> SnapshotBooks {
-        self.books
+    pub fn counters(&self) -> SnapshotCounters {
+        self.counters
     }
 
     /// Forgets topics of cameras and prompts that are gone, and what waits for them.
@@ -192,9 +192,9 @@ impl Snapshots {
         }
     }
 
-    fn make(&mut self, shot: Shot) {
+    fn make(&mut self, shot: SnapshotOrder) {
         let camera = shot.camera.clone();
-        let task = self.making.spawn_blocking(move || Taken {
+        let task = self.making.spawn_blocking(move || FinishedSnapshot {
             jpeg: jpeg(&shot.picture, &shot.marks),
             camera: shot.camera,
             purpose: shot.purpose,
@@ -212,17 +212,17 @@ impl Snapshots {
         }
     }
 
-    fn allow(&self, shot: &Shot, now: Mono) -> Result<(), Declined> {
-        if let Purpose::Event(prompt) = &shot.purpose {
+    fn allow(&self, shot: &SnapshotOrder, now: Mono) -> Result<(), SnapshotDeclined> {
+        if let SnapshotPurpose::Event(prompt) = &shot.purpose {
             let topic = (shot.camera.clone(), prompt.clone());
             let last = self.last.get(&topic);
             if last.is_some_and(|&last| now.since(last) < TOPIC_EVERY) {
-                return Err(Declined::TooSoon);
+                return Err(SnapshotDeclined::TooSoon);
             }
         }
         let waiting = self.waiting.get(&shot.camera).map_or(0, VecDeque::len);
         match waiting >= WAITING_MAX {
-            true => Err(Declined::Busy),
+            true => Err(SnapshotDeclined::Busy),
             false => Ok(()),
         }
     }
@@ -233,8 +233,8 @@ mod tests {
     use super::*;
     use spotter_core::EndReason;
 
-    fn shot(camera: &str, purpose: Purpose) -> Shot {
-        Shot {
+    fn shot(camera: &str, purpose: SnapshotPurpose) -> SnapshotOrder {
+        SnapshotOrder {
             camera: CameraId::new(camera).unwrap(),
             purpose,
             picture: Picture::from_rgb(64, 36, vec![90; 64 * 36 * 3]).unwrap(),
@@ -242,12 +242,12 @@ mod tests {
         }
     }
 
-    fn event(prompt: &str) -> Purpose {
-        Purpose::Event(PromptId::new(prompt).unwrap())
+    fn event(prompt: &str) -> SnapshotPurpose {
+        SnapshotPurpose::Event(PromptId::new(prompt).unwrap())
     }
 
-    fn asked(prompt: &str) -> Purpose {
-        Purpose::Asked(PromptId::new(prompt).unwrap())
+    fn asked(prompt: &str) -> SnapshotPurpose {
+        SnapshotPurpose::Asked(PromptId::new(prompt).unwrap())
     }
 
     fn at(ms: u64) -> Mono {
@@ -274,7 +274,10 @@ mod tests {
         let mut snapshots = Snapshots::default();
         let gate = || shot("gate", event("person"));
         assert_eq!(snapshots.begin(gate(), at(0)), Ok(()));
-        assert_eq!(snapshots.begin(gate(), at(2)), Err(Declined::TooSoon));
+        assert_eq!(
+            snapshots.begin(gate(), at(2)),
+            Err(SnapshotDeclined::TooSoon)
+        );
         // Another prompt's event on the same look, somebody who asks, and another camera.
         for other in [shot("gate", event("dog")), shot("gate", asked("person"))] {
             assert_eq!(snapshots.begin(other, at(0)), Ok(()));
@@ -294,16 +297,19 @@ mod tests {
         let in_order = [event("person"), event("dog"), asked("person")];
         assert!(purposes.eq(in_order), "one after the other");
 
-        assert_eq!(snapshots.begin(gate(), at(999)), Err(Declined::TooSoon));
+        assert_eq!(
+            snapshots.begin(gate(), at(999)),
+            Err(SnapshotDeclined::TooSoon)
+        );
         assert_eq!(snapshots.begin(gate(), at(1000)), Ok(()));
         snapshots.next().await;
-        let books = SnapshotBooks {
+        let counters = SnapshotCounters {
             taken: 5,
             busy: 0,
             too_soon: 2,
             failed: 0,
         };
-        assert_eq!(snapshots.books(), books);
+        assert_eq!(snapshots.counters(), counters);
         snapshots.keep(|camera, _| camera.as_str() == "yard");
         assert_eq!(snapshots.begin(gate(), at(1001)), Ok(()), "a new topic");
     }
@@ -316,8 +322,11 @@ mod tests {
             assert_eq!(snapshots.begin(of(number), at(0)), Ok(()));
         }
         let too_many = of(WAITING_MAX + 1);
-        assert_eq!(snapshots.begin(too_many, at(0)), Err(Declined::Busy));
-        assert_eq!(snapshots.books().busy, 1);
+        assert_eq!(
+            snapshots.begin(too_many, at(0)),
+            Err(SnapshotDeclined::Busy)
+        );
+        assert_eq!(snapshots.counters().busy, 1);
         let yard = snapshots.begin(shot("yard", event("person")), at(0));
         assert_eq!(yard, Ok(()), "another camera has its own");
         snapshots.keep(|_, prompt| prompt.as_str() != "thing-1");
@@ -342,7 +351,7 @@ mod tests {
             taken.jpeg,
             Err(SnapshotError::TooLarge(300, 9000))
         ));
-        assert_eq!(snapshots.books().failed, 1);
+        assert_eq!(snapshots.counters().failed, 1);
         let next = shot("gate", asked("dog"));
         assert_eq!(snapshots.begin(next, at(0)), Ok(()));
     }

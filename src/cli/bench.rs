@@ -330,12 +330,16 @@ impl fmt::Display for CapacityReport {
             if self.prompts == 1 { "" } else { "s" },
             self.rate_hz
         )?;
+        writeln!(f, "{:<26}{:<44}{:>10}", "", "measured", "cameras")?;
         let mut row = |name: &str, measured: String, cameras: Option<f64>| {
             let cameras =
-                cameras.map_or_else(String::new, |cameras| format!("{:.0}", cameras.floor()));
-            writeln!(f, "{name:<24}{measured:<44}{cameras:>8}")
+                cameras.map_or_else(String::new, |cameras| format!("{:>10.0}", cameras.floor()));
+            writeln!(
+                f,
+                "{}",
+                format!("{name:<26}{measured:<44}{cameras}").trim_end()
+            )
         };
-        row("", String::new(), None)?;
         row(
             "one look at a time",
             format!("{:.1} ms, {:.1} looks/s", self.look_ms, 1e3 / self.look_ms),
@@ -374,8 +378,9 @@ impl fmt::Display for CapacityReport {
         };
         write!(
             f,
-            "\nThis machine can watch about {:.0} cameras: {limit}.",
-            cameras.floor()
+            "\nThis machine can watch about {:.0} camera{}: {limit}.",
+            cameras.floor(),
+            if cameras.floor() == 1.0 { "" } else { "s" }
         )
     }
 }

@@ -63,7 +63,8 @@ mod tests {
 
     use super::*;
     use spotter_core::{
-        Capture, ColourMatrix, ColourRange, FrameTimes, Mono, Picture, PixelFormat, WallTime,
+        Capture, ColourMatrix, ColourRange, FrameTimes, Mono, Picture, PictureLayout, PixelFormat,
+        WallTime,
     };
 
     const DRAWN: WallTime = WallTime::from_unix_millis(1_787_393_730_123);
@@ -79,7 +80,16 @@ mod tests {
         let colour = (ColourMatrix::Bt601, ColourRange::Limited);
         let size = (width, height);
         let strides = [width, width, 0];
-        let picture = Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap();
+        let picture = Picture::new(
+            PictureLayout {
+                format: PixelFormat::Nv12,
+                size,
+                strides,
+                colour,
+            },
+            planes,
+        )
+        .unwrap();
         let wall = WallTime::from_unix_millis(DRAWN.unix_millis() + off_ms);
         let capture = Capture {
             wall,
@@ -103,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_and_the_worst_are_told_of_frames_with_the_camera_s_own_time() {
+    fn line_has_median_and_largest_error_of_rtcp_frames() {
         let camera = spotter_core::testing::camera("gate", Vec::new());
         let truth = TimecodeCheck::default();
         truth.add(&frame(false, 5, CaptureSource::Rtcp));
@@ -116,7 +126,7 @@ mod tests {
         }
         assert_eq!(
             truth.line(&camera).unwrap(),
-            "camera gate: burnt-in time code: the camera's own time is off by +2 ms, at most -12 ms, over 3 frames"
+            "camera gate: burnt-in time code: the camera's time differs by +2 ms (median), -12 ms at most, over 3 frames"
         );
     }
 }

@@ -11,8 +11,8 @@ use spotter::ops::page::{
     Thumbnail,
 };
 use spotter_core::{
-    AnswerBody, FoundObject, FrameCounters, NormBox, NormPoint, Prompt, PromptId, ScoreSource,
-    Task, WallTime,
+    CameraId, DetectionBody, FrameCounters, Location, NormBox, NormPoint, Prompt, PromptId,
+    ScoreSource, Task, TrackId, TrackedObject, WallTime,
 };
 use spotter_mqtt::{CameraHealth, ClockHealth, ConfigReport, ConfigState};
 use spotter_street::{Street, draw, scene::Class, truth::truth};
@@ -218,12 +218,16 @@ fn stream(good: bool) -> CameraHealth {
     }
 }
 
-fn found<T>(place: T, score: f64) -> FoundObject<T> {
-    FoundObject {
-        place,
+fn object(location: Location, score: f64) -> TrackedObject {
+    let camera = CameraId::new("gate").expect("an id");
+    TrackedObject {
+        location,
         score,
-        source: ScoreSource::TokenProb,
+        score_source: ScoreSource::TokenProb,
         sharpness: 0.5,
+        track: TrackId::new("b7c1", &camera, 1),
+        age: std::time::Duration::ZERO,
+        zones: Vec::new(),
     }
 }
 
@@ -233,14 +237,14 @@ fn look(age_ms: u64) -> LookStatus {
     let truth = truth(&street);
     let boxes = |class| {
         let seen = truth.seen.iter().filter(|seen| seen.class == class);
-        let found = seen.map(|seen| found(seen.box_in_frame, 0.83));
-        AnswerBody::Boxes(found.collect::<Vec<FoundObject<NormBox>>>())
+        let found = seen.map(|seen| object(Location::Box(seen.box_in_frame), 0.83));
+        DetectionBody::Objects(found.collect())
     };
     let corner = NormPoint { x: 0.97, y: 0.03 };
     let bodies = [
         boxes(Class::Person),
         boxes(Class::Car),
-        AnswerBody::Points(vec![found(corner, 0.5)]),
+        DetectionBody::Objects(vec![object(Location::Point(corner), 0.5)]),
     ];
     let answers = bodies.into_iter().enumerate();
     LookStatus {
@@ -257,15 +261,13 @@ fn look(age_ms: u64) -> LookStatus {
 
 fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
     let boxes = |n| {
-        AnswerBody::Boxes(vec![
-            found(NormBox::from_corners(0.1, 0.1, 0.2, 0.2), 0.83);
-            n
-        ])
+        let bounds = NormBox::from_corners(0.1, 0.1, 0.2, 0.2);
+        DetectionBody::Objects(vec![object(Location::Box(bounds), 0.83); n])
     };
     let detect = |object: &str| Task::Detect {
         object: object.into(),
     };
-    let text = AnswerBody::Text {
+    let text = DetectionBody::Text {
         text: "a man & a <dog> on the pavement, walking towards the red car".into(),
         score: 0.7,
     };
@@ -279,7 +281,7 @@ fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
     [
         ("person", detect("person"), boxes(2), age_ms),
         ("car", detect("car"), boxes(1), age_ms),
-        ("dog", dog, AnswerBody::Points(Vec::new()), age_ms),
+        ("dog", dog, DetectionBody::Objects(Vec::new()), age_ms),
         ("what", question, text, age_ms + 3100),
     ]
     .map(|(id, task, body, age_ms)| PromptStatus {

@@ -1,4 +1,4 @@
-//! What the engine is given and gives back.
+//! Looks and answers: the input and the output of the engine.
 
 use std::sync::Arc;
 
@@ -12,18 +12,17 @@ use super::{
 /// A frame with every prompt that is due on it. The image is encoded once for all of them.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// The picture.
     pub frame: Frame,
     /// At least one.
     pub prompts: Vec<Arc<Prompt>>,
-    /// A look that was not begun by then is dropped and counted, never queued.
+    /// The engine drops and counts a look that it did not begin by this time.
     pub start_by: Mono,
-    /// One that is not answered by then is stopped and counted: others wait for its place.
+    /// The engine stops and counts a look that it did not answer by this time: other looks wait for its permit.
     pub answer_by: Mono,
 }
 
 impl Look {
-    /// A look at a picture that no camera sent, by somebody who waits for the answers, however long: it has neither limit.
+    /// A look without time limits at a picture that is not from a camera.
     pub fn still(picture: Picture, tasks: impl IntoIterator<Item = Task>) -> Result<Self, IdError> {
         let times = FrameTimes {
             received: Mono::default(),
@@ -58,38 +57,34 @@ impl Look {
     }
 }
 
-/// What a score means (`score_src` in docs/mqtt.md section 2).
+/// The origin of a score (`score_src` in docs/mqtt.md section 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScoreSource {
     /// Probability of the model's own decision.
     #[default]
     TokenProb,
-    /// A yes/no second look.
+    /// Probability of the yes to a verification question.
     Verify,
 }
 
 impl ScoreSource {
-    /// True for the usual one.
     pub fn is_token_prob(&self) -> bool {
         *self == Self::TokenProb
     }
 }
 
-/// One found thing with the model's confidence in it.
+/// One object that the model found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FoundObject<T> {
-    /// Where.
     pub place: T,
-    /// How sure the model is that the thing is there, 0..1.
+    /// How sure the model is that the object is there, 0..1.
     pub score: f64,
-    /// What the score is.
     pub source: ScoreSource,
     /// How sure the model is of the place, 0..1: the probability that it gave to the place it chose and its nearest
     /// neighbours, for the least sure of x, y, width and height.
     pub sharpness: f64,
 }
 
-/// The answer itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum AnswerBody {
     /// To `detect`, in the model's order.
@@ -107,7 +102,7 @@ pub enum AnswerBody {
 }
 
 impl AnswerBody {
-    /// How many things were found; `None` for text.
+    /// The number of found objects; `None` for text.
     pub fn count(&self) -> Option<usize> {
         match self {
             Self::Boxes(found) => Some(found.len()),
@@ -120,7 +115,7 @@ impl AnswerBody {
 /// Moments on the way of one prompt through the engine, in order. Stage times are their differences, so they add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageTimes {
-    /// Taken by the engine (end of waiting).
+    /// The engine began the look (end of waiting).
     pub taken: Mono,
     /// Scaled and cut into crops.
     pub prepared: Mono,
@@ -135,13 +130,11 @@ pub struct StageTimes {
 /// The answer to one prompt of a look.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The question, as it was when it was asked.
+    /// The prompt as it was when the look began.
     pub prompt: Arc<Prompt>,
-    /// What the model said.
     pub body: AnswerBody,
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,
-    /// When.
     pub marks: StageTimes,
 }
 
@@ -150,14 +143,13 @@ pub struct Answer {
 pub enum Outcome {
     /// One answer for each prompt, in the look's order.
     Answered {
-        /// The look's frame.
         frame: Frame,
         /// Pixels across and down that the model saw (after tiling).
         model_size: (u32, u32),
         /// In the order of the look's prompts.
         answers: Vec<Answer>,
     },
-    /// It was not begun by [`Look::start_by`], or not answered by [`Look::answer_by`].
+    /// The engine did not begin it by [`Look::start_by`], or did not answer it by [`Look::answer_by`].
     Late(Look),
     /// The engine could not do it; the text says what was tried and what is wrong.
     Failed(Look, String),

@@ -1,5 +1,4 @@
-//! What happened to one thing that a camera watches: it came, something about it changed, it is gone (docs/mqtt.md
-//! section 2).
+//! An event: the start, the changes and the end of one track, as published (docs/mqtt.md section 2).
 
 use std::{fmt, sync::Arc};
 
@@ -7,18 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{CameraId, NormBox, NormPoint, PromptId, ScoreSource, WallTime, ZoneId};
 
-/// Names a thing through one stay, and the event of that stay: `<boot>-<camera>-<number>`, such as `b7c1-gate-37`. Never
-/// used twice, because `boot` names a run of the daemon.
+/// Identifies a track and its event: `<boot>-<camera>-<number>`, such as `b7c1-gate-37`. Never used twice, because `boot`
+/// identifies a run of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TrackId(Arc<str>);
 
 impl TrackId {
-    /// The `number`-th thing of the camera in the run `boot`.
+    /// The `number`-th track of the camera in the run `boot`.
     pub fn new(boot: &str, camera: &CameraId, number: u64) -> Self {
         Self(format!("{boot}-{camera}-{number}").into())
     }
 
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -30,95 +28,91 @@ impl fmt::Display for TrackId {
     }
 }
 
-/// Where a thing is.
+/// Where an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Location {
-    /// Its extents, from a `detect` prompt.
+    /// From a `detect` prompt.
     Box(NormBox),
-    /// A point on it, from a `point` prompt.
+    /// A point on the object, from a `point` prompt.
     Point(NormPoint),
 }
 
-/// What an event tells about its thing.
+/// What a message of an event reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventStep {
-    /// It is there: confirmed, not only seen once.
+    /// The object is confirmed.
     New,
-    /// Something about it changed.
+    /// Something about the object changed.
     Update(UpdateReason),
-    /// It is not there any more, or nobody can tell.
+    /// The object is gone, or its presence is unknown.
     End(EndReason),
 }
 
-/// Why an event is told again while its thing is there.
+/// Why an open event is published again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UpdateReason {
-    /// It is in other zones than before.
+    /// The object is in other zones than before.
     Zones,
-    /// It stood still and moves now.
+    /// The object was still and moves now.
     Moved,
-    /// It moved and has stood still for `still_after`.
+    /// The object moved and has been still for `still_after`.
     Still,
-    /// The model is surer of it than ever before, by a margin worth a message.
+    /// The score is higher than ever before, by a margin worth a message.
     Better,
     /// A minute has passed since the last message.
     Minute,
 }
 
-/// Why an event is over.
+/// Why an event ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EndReason {
-    /// It has not been seen for `end_after`.
+    /// No look saw the object for `end_after`.
     Left,
-    /// The camera is away, or the engine that looked at it.
+    /// The camera, or the engine that looked at it, is lost.
     CameraLost,
-    /// The words that it was found with were changed or taken away.
+    /// The prompt was changed or removed.
     PromptChanged,
     /// The camera or the prompt was switched off.
     Disabled,
-    /// The daemon stops.
     Shutdown,
-    /// The daemon died while it was open; told at the next start.
+    /// The daemon died while the event was open; published at the next start.
     Restart,
 }
 
-/// One message of an event's life. Every one holds the whole state, so a consumer that missed some needs none of them.
+/// One message of an event. Every message has the whole state, so a consumer that missed some needs none of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// The thing, and so the event.
     pub track: TrackId,
-    /// Where it is.
     pub camera: CameraId,
-    /// What it was found with.
     pub prompt: PromptId,
-    /// Which words of the prompt.
+    /// Revision of the prompt.
     pub revision: u32,
-    /// What is told.
     pub step: EventStep,
-    /// When it was seen first.
+    /// First look that saw the object.
     pub started: WallTime,
-    /// When it was seen last.
+    /// Last look that saw the object.
     pub last_seen: WallTime,
-    /// When it ended; with [`EventStep::End`] and never else.
+    /// With [`EventStep::End`] and never else.
     pub ended: Option<WallTime>,
-    /// Where it was seen last.
-    pub place: Location,
-    /// Score of the last look that saw it, 0..1; of a thing that was verified, the score of the yes.
+    /// Where the object was seen last.
+    #[serde(rename = "place")]
+    pub location: Location,
+    /// Score of the last look that saw the object, 0..1; of a verified track, the score of the yes.
     pub score: f64,
     /// The highest score so far.
     pub top_score: f64,
-    /// What the scores are. Left out of the spool where it is the usual one, as by versions that knew no other.
+    /// Left out of the spool where it is the usual one, as by versions that knew no other.
     #[serde(default, skip_serializing_if = "ScoreSource::is_token_prob")]
     pub score_source: ScoreSource,
-    /// How many looks saw it.
+    /// The number of looks that saw the object.
     pub looks: u64,
-    /// The zones it is in, in the order of the configuration.
+    /// The zones that the object is in, in the order of the configuration.
     pub zones: Vec<ZoneId>,
-    /// The zones it has been in, in the order of entering.
+    /// The zones that the object has been in, in the order of entering.
     pub entered_zones: Vec<ZoneId>,
-    /// It has not moved for `still_after`.
+    /// The object has not moved for `still_after`.
     pub still: bool,
-    /// A picture of it was begun. It follows within a moment, unless it cannot be made or the broker is away.
+    /// A snapshot of the object was begun. It follows within a moment, unless it cannot be made or the broker is away.
     pub snapshot: bool,
     /// Pixels across and down that the camera sends.
     pub camera_size: (u32, u32),
@@ -129,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_track_is_named_by_run_camera_and_number() {
+    fn track_id_is_made_of_run_camera_and_number() {
         let gate = CameraId::new("gate").unwrap();
         let track = TrackId::new("b7c1", &gate, 37);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One decoded picture and when it was seen. Cheap to clone: the pixels stay where the decoder put them.
+//! One decoded picture and its times. Cheap to clone: the pixels stay where the decoder put them.
 
 use std::{any::Any, fmt, sync::Arc};
 
@@ -9,15 +9,15 @@ use super::{CameraId, Capture, Mono, WallTime};
 /// Memory that holds the planes of a picture: a mapped GStreamer frame, a `Vec`, or memory of a GPU.
 pub trait Planes: Send + Sync {
     /// Bytes of plane `index` from its first pixel on. Never called with an index the format does not have. Planes on a
-    /// device are copied to the host when this is first called, so only who needs bytes calls it.
+    /// device are copied to the host when this is first called, so call it only when the bytes are needed.
     fn plane(&self, index: usize) -> &[u8];
 
-    /// How many these are; copies nothing.
+    /// Length of plane `index` in bytes; copies nothing.
     fn plane_len(&self, index: usize) -> usize {
         self.plane(index).len()
     }
 
-    /// Where the planes lie on a device, when they do.
+    /// The planes in the memory of a device, when they are there.
     fn on_device(&self) -> Option<DevicePlanes<'_>> {
         None
     }
@@ -33,8 +33,8 @@ pub trait Planes: Send + Sync {
     }
 }
 
-/// Memory of a device, held. Only the room that drives the device knows what it is; it is made there and read there, so
-/// that nobody else can name an address that is none.
+/// Owned memory of a device. Only the crate that drives the device creates it and reads it, so that no other code can make an
+/// invalid address.
 pub type DeviceMemory = Box<dyn Any + Send + Sync>;
 
 /// Planes in the memory of a device.
@@ -78,7 +78,7 @@ impl PixelFormat {
     }
 }
 
-/// Which weights turned RGB into YUV.
+/// Coefficients of the conversion from RGB to YUV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ColourMatrix {
     /// ITU-R BT.601, standard definition.
@@ -96,29 +96,34 @@ pub enum ColourRange {
     Full,
 }
 
-/// Why memory cannot be a picture.
+/// Memory does not fit the layout of a picture.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PictureError {
     /// Width or height is zero.
     #[error("picture is {width}x{height}, needs at least one pixel")]
-    Empty {
-        /// Pixels.
-        width: usize,
-        /// Pixels.
-        height: usize,
-    },
+    Empty { width: usize, height: usize },
     /// The memory ends before the last row of a plane, or a row is shorter than the pixels in it.
     #[error("plane {plane} has {found} bytes with rows {stride} bytes apart, needs {needed}")]
     Short {
         /// Index of the plane.
         plane: usize,
-        /// Bytes there.
         found: usize,
         /// Bytes from row to row.
         stride: usize,
-        /// Bytes needed.
         needed: usize,
     },
+}
+
+/// How the bytes of a picture are arranged.
+#[derive(Clone, Copy, Debug)]
+pub struct PictureLayout {
+    pub format: PixelFormat,
+    /// Width and height in pixels.
+    pub size: (usize, usize),
+    /// Bytes from row to row, by plane.
+    pub strides: [usize; 3],
+    /// Meaning of YUV bytes; ignored for RGB.
+    pub colour: (ColourMatrix, ColourRange),
 }
 
 /// Pixels with their layout. Clones share the memory.
@@ -134,14 +139,16 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Checks that every plane holds what the layout needs. `strides` are bytes from row to row, by plane.
-    pub fn new(
-        format: PixelFormat,
-        (width, height): (usize, usize),
-        strides: [usize; 3],
-        (matrix, range): (ColourMatrix, ColourRange),
-        planes: Arc<dyn Planes>,
-    ) -> Result<Self, PictureError> {
+    /// Checks that every plane has the bytes that the layout needs.
+    pub fn new(layout: PictureLayout, planes: Arc<dyn Planes>) -> Result<Self, PictureError> {
+        let PictureLayout {
+            format,
+            size,
+            strides,
+            colour,
+        } = layout;
+        let (width, height) = size;
+        let (matrix, range) = colour;
         if width == 0 || height == 0 {
             return Err(PictureError::Empty { width, height });
         }
@@ -174,25 +181,24 @@ impl Picture {
     pub fn from_rgb(width: usize, height: usize, bytes: Vec<u8>) -> Result<Self, PictureError> {
         let colour = (ColourMatrix::Bt601, ColourRange::Full);
         Self::new(
-            PixelFormat::Rgb,
-            (width, height),
-            [width * 3, 0, 0],
-            colour,
+            PictureLayout {
+                format: PixelFormat::Rgb,
+                size: (width, height),
+                strides: [width * 3, 0, 0],
+                colour,
+            },
             Arc::new(vec![bytes]),
         )
     }
 
-    /// Layout of the bytes.
     pub fn format(&self) -> PixelFormat {
         self.format
     }
 
-    /// Pixels across.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Pixels down.
     pub fn height(&self) -> usize {
         self.height
     }
@@ -212,7 +218,7 @@ impl Picture {
         self.strides[index]
     }
 
-    /// Where its planes lie on a device, when they do.
+    /// Its planes in the memory of a device, when they are there.
     pub fn on_device(&self) -> Option<DevicePlanes<'_>> {
         self.planes.on_device()
     }
@@ -222,12 +228,12 @@ impl Picture {
         self.planes.is_on_host()
     }
 
-    /// Brings a picture that lies on a device to the host; false when that fails. Its rows are zeros then.
+    /// Copies a picture that is on a device to the host; false when that fails. Its rows are zeros then.
     pub fn fetch(&self) -> bool {
         self.planes.fetch()
     }
 
-    /// Row `y` of plane `index`, without padding. Brings a picture that lies on a device to the host.
+    /// Row `y` of plane `index`, without padding. Copies a picture that is on a device to the host.
     pub fn row(&self, index: usize, y: usize) -> &[u8] {
         let (row_bytes, _) = self
             .format
@@ -257,7 +263,7 @@ pub struct FrameTimes {
     pub received_wall: WallTime,
     /// The decoded picture was handed over.
     pub decoded: Mono,
-    /// When light hit the sensor; `None` when nothing is known.
+    /// Capture time at the sensor; `None` when it is unknown.
     pub capture: Option<Capture>,
     /// The RTP time stamp, when the source has one.
     pub rtp: Option<u32>,
@@ -266,17 +272,14 @@ pub struct FrameTimes {
 /// One picture of one camera.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Whose picture.
     pub camera: CameraId,
     /// Counts every decoded frame of the camera since the process started, from 1, also over reconnects.
     pub number: u64,
-    /// Size that the camera sent, pixels, before any scaling of ours.
+    /// Size that the camera sent, pixels, before Spotter scales it.
     pub camera_size: (u32, u32),
     /// True for a key frame.
     pub key: bool,
-    /// When.
     pub times: FrameTimes,
-    /// The pixels.
     pub picture: Picture,
 }
 
@@ -286,11 +289,19 @@ mod tests {
     use crate::testing::FakeDevicePlanes;
 
     #[test]
-    fn a_picture_on_a_device_is_measured_there_and_copied_once_when_a_row_is_read() {
+    fn device_picture_is_copied_once_when_a_row_is_read() {
         let of = |strides| {
             let planes = Arc::new(FakeDevicePlanes::new(vec![vec![1; 8 * 4], vec![2; 8 * 2]]));
             let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-            let picture = Picture::new(PixelFormat::Nv12, (6, 4), strides, colour, planes.clone());
+            let picture = Picture::new(
+                PictureLayout {
+                    format: PixelFormat::Nv12,
+                    size: (6, 4),
+                    strides,
+                    colour,
+                },
+                planes.clone(),
+            );
             (picture, planes)
         };
         let (picture, planes) = of([8, 8, 0]);

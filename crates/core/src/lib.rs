@@ -5,16 +5,19 @@
 
 mod anchor;
 mod answer;
-mod books;
 mod command;
 pub mod config;
+mod detection;
 mod event;
 mod frame;
+mod frame_counters;
 mod geometry;
 mod ids;
+mod latency;
 mod log_throttle;
 mod polygon;
 mod prompt;
+mod prompt_state;
 mod stream_counters;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
@@ -29,17 +32,20 @@ pub use anchor::WallClockAnchor;
 pub use answer::{
     Answer, AnswerBody, FoundObject, Look, Outcome, ScoreSource, StageTimes, yes_or_no,
 };
-pub use books::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
+pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
 pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
 pub use frame::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
-    PictureError, PixelFormat, Planes,
+    PictureError, PictureLayout, PixelFormat, Planes,
 };
+pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
+pub use latency::{Latency, STAGES};
 pub use log_throttle::{LOG_REPEAT_INTERVAL, LogThrottle};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
+pub use prompt_state::{Presence, PromptState};
 pub use stream_counters::{StreamCounter, StreamCounters};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};

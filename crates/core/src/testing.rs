@@ -17,6 +17,14 @@ use crate::{
     },
 };
 
+/// How many cases a property has: `few` in `make test`, `SPOTTER_CASES_FACTOR` times as many with that variable
+/// (`make test-properties`).
+pub fn cases(few: u32) -> u32 {
+    let factor = std::env::var("SPOTTER_CASES_FACTOR").ok();
+    let factor = factor.map(|text| text.parse::<u32>().expect("SPOTTER_CASES_FACTOR: a number"));
+    few.saturating_mul(factor.unwrap_or(1))
+}
+
 /// A broker on this machine, in clear, that keeps next to nothing for events.
 pub fn mqtt(port: u16) -> MqttConfig {
     MqttConfig {

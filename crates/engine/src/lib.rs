@@ -17,7 +17,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let picture = picture_from_image(image::open("street.jpg")?)?;
-//! let settings = config::Model::of(config::ModelSource::Embedded);
+//! let settings = config::ModelSettings::of(config::ModelSource::Embedded);
 //! let clock = Arc::new(SystemClock::new());
 //! let (mut engine, _) = Engine::open(&settings, OpenOptions::default(), clock)?;
 //! let object = "car".to_owned();

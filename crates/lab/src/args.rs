@@ -29,7 +29,7 @@ pub enum LabCommand {
     /// Measure the pipelined engine: what it gains over a blocking one, what it saves, what it costs (two minutes)
     Engine(EngineBenchArgs),
     /// Measure the engine under load, beside what the device sustains: requests by size, clients and objects, several
-    /// prompts, a scene that stands still, text (five minutes)
+    /// prompts, a still scene, text (five minutes)
     Load(LoadArgs),
     /// Measure the device alone: images by size, rows by number, one step after the other and two in flight
     Steps(StepsArgs),
@@ -152,7 +152,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "WxH,…", value_delimiter = ',', value_parser = size,
         default_value = "378x378,640x360,1280x720,1920x1080")]
     pub size: Vec<(usize, usize)>,
-    /// Clients, each of which asks again as soon as it is answered
+    /// Clients; each sends its next request when the last one is answered
     #[arg(
         long,
         value_name = "N,…",

@@ -6,14 +6,14 @@ use super::detection::{SCHEMA, corners, pair, rounded, source};
 use spotter_core::{EndReason, Event, EventStep, Location, UpdateReason, ZoneId};
 
 #[derive(Serialize)]
-struct Payload<'a> {
+struct EventPayload<'a> {
     v: u32,
     id: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
     event: &'a str,
     cam: &'a str,
-    prompt: PromptPart<'a>,
+    prompt: EventPromptPart<'a>,
     start_ms: i64,
     end_ms: Option<i64>,
     last_seen_ms: i64,
@@ -31,17 +31,17 @@ struct Payload<'a> {
     stationary: bool,
     snapshot: bool,
     delayed: bool,
-    frame: FramePart,
+    frame: EventFramePart,
 }
 
 #[derive(Serialize)]
-struct PromptPart<'a> {
+struct EventPromptPart<'a> {
     id: &'a str,
     rev: u32,
 }
 
 #[derive(Serialize)]
-struct FramePart {
+struct EventFramePart {
     w: u32,
     h: u32,
 }
@@ -50,17 +50,17 @@ struct FramePart {
 /// happened.
 pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
     let (kind, reason) = words(event.step);
-    let (corners, point) = match event.place {
+    let (corners, point) = match event.location {
         Location::Box(place) => (Some(corners(&place)), None),
         Location::Point(point) => (None, Some(pair(point))),
     };
-    let payload = Payload {
+    let payload = EventPayload {
         v: SCHEMA,
         id,
         kind,
         event: event.track.as_str(),
         cam: event.camera.as_str(),
-        prompt: PromptPart {
+        prompt: EventPromptPart {
             id: event.prompt.as_str(),
             rev: event.revision,
         },
@@ -79,7 +79,7 @@ pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
         stationary: event.still,
         snapshot: event.snapshot,
         delayed,
-        frame: FramePart {
+        frame: EventFramePart {
             w: event.camera_size.0,
             h: event.camera_size.1,
         },
@@ -136,7 +136,7 @@ pub(super) mod tests {
             started: at(0),
             last_seen: at(223),
             ended: matches!(step, EventStep::End(_)).then(|| at(3000)),
-            place: Location::Box(NormBox {
+            location: Location::Box(NormBox {
                 x0: 0.412,
                 y0: 0.205,
                 x1: 0.488,
@@ -174,7 +174,7 @@ pub(super) mod tests {
     #[test]
     fn a_thing_of_a_point_prompt_has_a_point_and_no_box() {
         let mut event = event("gate", 1, EventStep::New);
-        event.place = Location::Point(NormPoint { x: 0.5, y: 0.25 });
+        event.location = Location::Point(NormPoint { x: 0.5, y: 0.25 });
         event.score_source = ScoreSource::Verify;
         let value = value(&event, true);
         assert_eq!(value["point"], json!([0.5, 0.25]));

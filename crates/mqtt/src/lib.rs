@@ -31,10 +31,9 @@ mod topic;
 pub use announcer::Announcer;
 pub use broker::{BrokerState, TlsError};
 pub use command::{Asked, Head, Heard, Reply, Value, filters, heard};
-pub use detection::{Detection, Latency, STAGES};
 pub use inbound::{Inbound, ReplyTo};
 pub use line::Line;
-pub use message::{Presence, Update};
+pub use message::Update;
 pub use outbox::{EventBounds, Limits};
 pub use publisher::{Identity, Publisher, Sent};
 pub use report::{

@@ -3,32 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Detection, ReplyTo, Topics,
+    ReplyTo, Topics,
     discovery::{self, Record},
     report::{self, CameraHealth, ConfigReport, Info, Stats},
 };
-use spotter_core::{CameraId, Event, PromptId, Setting, ZoneId};
-
-/// Whether a prompt's things are there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// They are.
-    On,
-    /// They are not.
-    Off,
-    /// Nobody is looking.
-    Unknown,
-}
-
-impl Presence {
-    fn text(self) -> &'static str {
-        match self {
-            Self::On => "ON",
-            Self::Off => "OFF",
-            Self::Unknown => UNKNOWN,
-        }
-    }
-}
+use spotter_core::{CameraId, Detection, Event, Presence, PromptId, PromptState, Setting};
 
 /// Everything that the stages tell the world.
 #[derive(Clone, Debug)]
@@ -76,34 +55,11 @@ pub enum Update {
         /// JSON.
         payload: Vec<u8>,
     },
-    /// Presence after hysteresis.
-    Present {
-        /// Which.
+    /// A state of a prompt has a new value.
+    State {
         camera: CameraId,
-        /// Of which prompt.
         prompt: PromptId,
-        /// Now.
-        presence: Presence,
-    },
-    /// How many, after hysteresis.
-    Count {
-        /// Which.
-        camera: CameraId,
-        /// Of which prompt.
-        prompt: PromptId,
-        /// Now; `None` = nobody is looking.
-        count: Option<u64>,
-    },
-    /// How many are in a zone, after hysteresis.
-    Zone {
-        /// Which.
-        camera: CameraId,
-        /// Where.
-        zone: ZoneId,
-        /// Of which prompt.
-        prompt: PromptId,
-        /// Now; `None` = nobody is looking.
-        count: Option<u64>,
+        state: PromptState,
     },
     /// A value that may be changed at run time.
     Setting {
@@ -113,15 +69,6 @@ pub enum Update {
         setting: Setting,
         /// It is told also when it is what it was: somebody wanted another, and what shows it is to snap back.
         again: bool,
-    },
-    /// The believed answer to a question.
-    Answer {
-        /// Which.
-        camera: CameraId,
-        /// Which question.
-        prompt: PromptId,
-        /// Now; `None` = nobody is looking.
-        text: Option<String>,
     },
     /// What Home Assistant is told.
     Discovery(Record),
@@ -236,7 +183,7 @@ impl Message {
                 },
             },
             Update::Detection(detection) => Self {
-                topic: topics.detections(detection.camera(), &detection.answer().prompt.id),
+                topic: topics.detections(detection.camera(), &detection.prompt.id),
                 content: Content::Stream(Stream::Answer(detection)),
             },
             Update::Event(event) => Self {
@@ -257,31 +204,11 @@ impl Message {
                 }),
             },
             Update::Reply { to, payload } => Self::reply(topics, to, payload),
-            Update::Present {
+            Update::State {
                 camera,
                 prompt,
-                presence,
-            } => Self::state(
-                topics.present(&camera, &prompt),
-                presence.text().as_bytes().to_vec(),
-            ),
-            Update::Count {
-                camera,
-                prompt,
-                count,
-            } => Self::state(
-                topics.count(&camera, &prompt),
-                count_text(count).into_bytes(),
-            ),
-            Update::Zone {
-                camera,
-                zone,
-                prompt,
-                count,
-            } => Self::state(
-                topics.zone(&camera, &zone, &prompt),
-                count_text(count).into_bytes(),
-            ),
+                state,
+            } => Self::prompt_state(topics, &camera, &prompt, state),
             Update::Setting {
                 camera,
                 setting,
@@ -294,17 +221,6 @@ impl Message {
                     false => state,
                 }
             }
-            Update::Answer {
-                camera,
-                prompt,
-                text,
-            } => Self::state(
-                topics.answer(&camera, &prompt),
-                // An answer without a word says nothing, and an empty state would clear its topic.
-                text.filter(|text| !text.is_empty())
-                    .unwrap_or_else(|| UNKNOWN.to_owned())
-                    .into_bytes(),
-            ),
             Update::Discovery(record) => {
                 Self::state(record.topic.clone(), record.payload()).ranked(Rank::Discovery)
             }
@@ -318,6 +234,32 @@ impl Message {
     /// The node's own status.
     pub(super) fn node_status(topics: &Topics, online: bool) -> Self {
         Self::state(topics.status(), status_text(online).as_bytes().to_vec()).ranked(Rank::Last)
+    }
+
+    fn prompt_state(
+        topics: &Topics,
+        camera: &CameraId,
+        prompt: &PromptId,
+        state: PromptState,
+    ) -> Self {
+        let (topic, text) = match state {
+            PromptState::Presence(presence) => (
+                topics.present(camera, prompt),
+                presence_text(presence).to_owned(),
+            ),
+            PromptState::Count(count) => (topics.count(camera, prompt), count_text(count)),
+            PromptState::ZoneCount { zone, count } => {
+                (topics.zone(camera, &zone, prompt), count_text(count))
+            }
+            PromptState::Answer(answer) => (
+                topics.answer(camera, prompt),
+                // An empty answer is unknown; an empty payload would clear the topic.
+                answer
+                    .filter(|answer| !answer.is_empty())
+                    .unwrap_or_else(|| UNKNOWN.to_owned()),
+            ),
+        };
+        Self::state(topic, text.into_bytes())
     }
 
     fn state(topic: String, payload: Vec<u8>) -> Self {
@@ -386,7 +328,15 @@ fn setting_text(setting: &Setting) -> String {
     }
 }
 
-fn count_text(count: Option<u64>) -> String {
+fn presence_text(presence: Presence) -> &'static str {
+    match presence {
+        Presence::On => "ON",
+        Presence::Off => "OFF",
+        Presence::Unknown => UNKNOWN,
+    }
+}
+
+fn count_text(count: Option<u32>) -> String {
     count.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string())
 }
 

@@ -15,16 +15,15 @@ use tokio::{
 };
 
 use super::{
-    BrokerState, Detection, EventBounds, Inbound, Limits, Line, Tally, Topics, Update,
+    BrokerState, EventBounds, Inbound, Limits, Line, Tally, Topics, Update,
     broker::{Shared, Task, TlsError, Trust},
-    detection::Latency,
     message::{Message, Rank},
     outbox::Outbox,
     spool::{Desk, Disk, Folder, Found, Journal, Keeper, time_left},
     target::ConnectionTarget,
 };
 use spotter_core::{
-    Clock, EndReason, Event, EventStep, NodeId,
+    Clock, Detection, EndReason, Event, EventStep, Latency, NodeId,
     config::{self, MqttConfig},
 };
 

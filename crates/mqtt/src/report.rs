@@ -137,10 +137,10 @@ impl ConfigReport {
                 error.push('…');
             }
         }
-        let untold = errors.len().saturating_sub(ERRORS_MAX);
-        if untold > 0 {
+        let unlisted = errors.len().saturating_sub(ERRORS_MAX);
+        if unlisted > 0 {
             errors.truncate(ERRORS_MAX);
-            errors.push(format!("{untold} more; `spotter check` shows all"));
+            errors.push(format!("{unlisted} more; `spotter check` shows all"));
         }
         Self {
             state: if errors.is_empty() {

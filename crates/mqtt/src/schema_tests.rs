@@ -180,7 +180,7 @@ fn events() -> Vec<Vec<u8>> {
     ];
     let on_a_box = steps.map(|step| event("gate", 37, step));
     let on_a_point = on_a_box.clone().map(|event| Event {
-        place: Location::Point(NormPoint { x: 0.5, y: 0.25 }),
+        location: Location::Point(NormPoint { x: 0.5, y: 0.25 }),
         ..event
     });
     let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";
@@ -389,33 +389,36 @@ fn every_state_is_a_documented_text() {
         CameraId::new("gate").unwrap(),
         PromptId::new("person").unwrap(),
     );
-    let mut updates: Vec<Update> = [Presence::On, Presence::Off, Presence::Unknown]
-        .map(|presence| Update::Present {
-            camera: camera.clone(),
-            prompt: prompt.clone(),
-            presence,
-        })
-        .into();
+    let mut updates: Vec<Update> = [
+        spotter_core::Presence::On,
+        spotter_core::Presence::Off,
+        spotter_core::Presence::Unknown,
+    ]
+    .map(|presence| Update::State {
+        camera: camera.clone(),
+        prompt: prompt.clone(),
+        state: spotter_core::PromptState::Presence(presence),
+    })
+    .into();
     for count in [None, Some(0), Some(12)] {
         let (camera, prompt) = (camera.clone(), prompt.clone());
         let zone = spotter_core::ZoneId::new("drive").unwrap();
-        updates.push(Update::Zone {
+        updates.push(Update::State {
             camera: camera.clone(),
-            zone,
             prompt: prompt.clone(),
-            count,
+            state: spotter_core::PromptState::ZoneCount { zone, count },
         });
-        updates.push(Update::Count {
+        updates.push(Update::State {
             camera,
             prompt,
-            count,
+            state: spotter_core::PromptState::Count(count),
         });
     }
     for text in [None, Some(String::new()), Some("sun".into())] {
-        updates.push(Update::Answer {
+        updates.push(Update::State {
             camera: camera.clone(),
             prompt: prompt.clone(),
-            text,
+            state: spotter_core::PromptState::Answer(text),
         });
     }
     for online in [true, false] {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gstreamer::prelude::*;
 use gstreamer_app::{AppSink, AppSrc};
 
-use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat};
 
 /// Why pictures did not come back.
 #[derive(Debug, thiserror::Error)]
@@ -238,8 +238,16 @@ impl Decoded {
         let planes = Arc::new(vec![luma.to_vec(), u.to_vec(), v.to_vec()]);
         let strides = [width, width / 2, width / 2];
         let colour = (ColourMatrix::Bt601, ColourRange::Limited);
-        Picture::new(PixelFormat::I420, (width, height), strides, colour, planes)
-            .map_err(|e| broken(&e.to_string()))
+        Picture::new(
+            PictureLayout {
+                format: PixelFormat::I420,
+                size: (width, height),
+                strides,
+                colour,
+            },
+            planes,
+        )
+        .map_err(|e| broken(&e.to_string()))
     }
 }
 

@@ -157,7 +157,7 @@ impl Drop for RtspStreet {
         glib::idle_source_new(None, glib::Priority::DEFAULT, quit)
             .attach(Some(&self.main_loop.context()));
         if thread.join().is_err() {
-            error!("the RTSP camera's thread ended abnormally");
+            error!("RTSP server thread panicked; the street is no longer served");
         }
     }
 }

@@ -129,10 +129,12 @@ mod tests {
         let colour = (ColourMatrix::Bt601, ColourRange::Limited);
         let strides = [width, half, half];
         Picture::new(
-            PixelFormat::I420,
-            (width, height),
-            strides,
-            colour,
+            spotter_core::PictureLayout {
+                format: PixelFormat::I420,
+                size: (width, height),
+                strides,
+                colour,
+            },
             Arc::new(planes),
         )
         .unwrap()

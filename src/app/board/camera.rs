@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::minute::Minute;
 use crate::ops::page::{CameraStatus, LastAnswer, LookAnswer, LookStatus, PromptStatus, Thumbnail};
-use spotter_core::{Answer, AnswerBody, CameraId, Frame, Mono, Prompt, WallTime, config};
+use spotter_core::{CameraId, Detection, DetectionBody, Frame, Mono, Prompt, WallTime, config};
 
 /// The shortest time between thumbnails while a browser shows the page.
 const THUMBNAIL_WATCHED: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ struct PromptBoard {
 
 struct ReceivedAnswer {
     received: Mono,
-    body: AnswerBody,
+    body: DetectionBody,
 }
 
 struct PicturedLook {
@@ -113,13 +113,14 @@ impl CameraBoard {
     }
 
     /// An answer of a look that ended.
-    pub fn answer(&mut self, frame: &Frame, answer: &Answer) {
-        let Some(index) = self.index_of(&answer.prompt) else {
+    pub fn answer(&mut self, detection: &Detection) {
+        let frame = &detection.frame;
+        let Some(index) = self.index_of(&detection.prompt) else {
             return;
         };
         self.prompts[index].answer = Some(ReceivedAnswer {
             received: frame.times.received,
-            body: answer.body.clone(),
+            body: detection.body.clone(),
         });
         let pictured = self.pictured.as_mut().map(|pictured| &mut pictured.look);
         let looks = [self.last.as_mut(), pictured, self.pending.as_mut()];
@@ -127,7 +128,7 @@ impl CameraBoard {
             if look.frame == frame.number {
                 look.answers.push(LookAnswer {
                     prompt: index,
-                    body: answer.body.clone(),
+                    body: detection.body.clone(),
                 });
             }
         }

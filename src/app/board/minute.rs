@@ -6,8 +6,7 @@ use crate::ops::{
     page::{COLUMNS, MinuteLatency, STAGES},
     window::PercentileWindow,
 };
-use spotter_core::Mono;
-use spotter_mqtt as publish;
+use spotter_core::{Latency, Mono};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const COLUMN_NS: u64 = MINUTE.as_nanos() as u64 / COLUMNS as u64;
@@ -39,7 +38,7 @@ impl Default for Minute {
 
 impl Minute {
     /// A message was published `now`.
-    pub fn add(&mut self, now: Mono, latency: &publish::Latency) {
+    pub fn add(&mut self, now: Mono, latency: &Latency) {
         self.totals.add(now, latency.total_tenth_ms as f64 / 10.0);
         let number = now.as_nanos() / COLUMN_NS;
         if self.columns.back().is_none_or(|last| last.number != number) {
@@ -102,8 +101,8 @@ impl Column {
 mod tests {
     use super::*;
 
-    fn latency(tenth_ms: u64) -> publish::Latency {
-        publish::Latency {
+    fn latency(tenth_ms: u64) -> Latency {
+        Latency {
             stages_tenth_ms: [tenth_ms; STAGES],
             total_tenth_ms: tenth_ms * STAGES as u64,
             camera_tenth_ms: None,

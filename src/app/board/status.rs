@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{BoardState, Facts};
 use crate::ops::page::{BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, Mood, NodeStatus};
-use spotter_core::{CameraId, FrameCounters, Mono, WallTime};
-use spotter_mqtt::{BrokerState, CameraHealth, STAGES};
+use spotter_core::{CameraId, FrameCounters, Mono, STAGES, WallTime};
+use spotter_mqtt::{BrokerState, CameraHealth};
 
 impl BoardState {
     pub(super) fn status(&mut self, now: Mono, wall: WallTime) -> DaemonStatus {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::{app::test_support, ops::page::Mood};
 use spotter_core::{
-    AnswerBody, FoundObject, ManualClock, NormBox, Prompt, PromptId, ScoreSource, StageTimes, Task,
-    WallTime,
+    Answer, AnswerBody, DetectionBody, FoundObject, Location, ManualClock, NormBox, Prompt,
+    PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, WallTime,
 };
 
 const CONFIG: &str = r#"
@@ -65,7 +65,25 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
         answers: answers.clone(),
     };
     board.look(&outcome);
-    board.answer(&frame, &answers[0]);
+    board.answer(&Detection {
+        frame: (&frame).into(),
+        prompt: Arc::clone(&answers[0].prompt),
+        body: DetectionBody::Objects(vec![TrackedObject {
+            location: Location::Box(NormBox::from_corners(left, 0.2, 0.9, 0.8)),
+            score: 0.83,
+            score_source: ScoreSource::TokenProb,
+            sharpness: 0.5,
+            track: TrackId::new("b7c1", camera, 1),
+            age: Duration::ZERO,
+            zones: Vec::new(),
+        }]),
+        truncated: false,
+        model: "a model".into(),
+        model_size: (2, 2),
+        stages: answers[0].marks,
+        finished: now,
+        since_last: SkippedSinceLast::default(),
+    });
 }
 
 /// Of the first camera: the frame, the left side of its box, and whether the look has a thumbnail.
@@ -75,10 +93,16 @@ fn shown(board: &Board, people: bool) -> (u64, f64, bool) {
     let [answer] = look.answers.as_slice() else {
         panic!("{look:?}");
     };
-    let AnswerBody::Boxes(found) = &answer.body else {
+    let [
+        TrackedObject {
+            location: Location::Box(bounds),
+            ..
+        },
+    ] = answer.body.objects()
+    else {
         panic!("{look:?}");
     };
-    (look.frame, found[0].place.x0, look.pictured)
+    (look.frame, bounds.x0, look.pictured)
 }
 
 async fn thumbnail(board: &Board, frame: u64) {

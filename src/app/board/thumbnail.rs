@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use image::{ExtendedColorType, codecs::jpeg::JpegEncoder};
 
 use crate::ops::page::Thumbnail;
-use spotter_core::{Frame, Picture, PixelFormat};
+use spotter_core::{Frame, Picture, PictureLayout, PixelFormat};
 use spotter_engine::model;
 
 /// Pixels across at most: enough for a phone, and for a card on a wide screen.
@@ -65,7 +65,16 @@ fn shrunk(picture: &Picture, by: usize) -> Option<Picture> {
         small.push(means(picture, plane, size, by));
     }
     let colour = (picture.matrix(), picture.range());
-    Picture::new(picture.format(), size, strides, colour, Arc::new(small)).ok()
+    Picture::new(
+        PictureLayout {
+            format: picture.format(),
+            size,
+            strides,
+            colour,
+        },
+        Arc::new(small),
+    )
+    .ok()
 }
 
 /// Of a plane of the small picture.
@@ -123,7 +132,16 @@ mod tests {
         let stride = |plane| format.plane_size(plane, w, h).map_or(0, |(bytes, _)| bytes);
         let strides = [stride(0), stride(1), stride(2)];
         let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-        Picture::new(format, (w, h), strides, colour, Arc::new(planes)).unwrap()
+        Picture::new(
+            PictureLayout {
+                format,
+                size: (w, h),
+                strides,
+                colour,
+            },
+            Arc::new(planes),
+        )
+        .unwrap()
     }
 
     #[test]

@@ -135,7 +135,16 @@ fn what_is_masked_stays_black_and_what_cannot_be_fetched_is_told() {
         spotter_core::ColourRange::Limited,
     );
     let format = spotter_core::PixelFormat::Nv12;
-    let picture = Picture::new(format, (16, 16), [16, 16, 0], colour, planes.clone()).unwrap();
+    let picture = Picture::new(
+        spotter_core::PictureLayout {
+            format,
+            size: (16, 16),
+            strides: [16, 16, 0],
+            colour,
+        },
+        planes.clone(),
+    )
+    .unwrap();
     let image = decoded(&jpeg(&picture, &[]).unwrap());
     assert_eq!((image.dimensions(), planes.copies()), ((16, 16), 1));
 }

@@ -6,7 +6,7 @@
 
 use serde::{Serialize, Serializer, ser::SerializeSeq as _};
 
-use spotter_core::{AnswerBody, FrameCounters, Prompt};
+use spotter_core::{DetectionBody, FrameCounters, Location, Prompt};
 use spotter_mqtt::{CameraHealth, ConfigReport};
 
 /// Stages of a latency account; `decode` to `out`.
@@ -107,7 +107,7 @@ pub struct LookStatus {
 pub struct LookAnswer {
     /// Index of its prompt among the camera's.
     pub prompt: usize,
-    pub body: AnswerBody,
+    pub body: DetectionBody,
 }
 
 /// A prompt with its last answer.
@@ -121,7 +121,7 @@ pub struct PromptStatus {
 pub struct LastAnswer {
     /// How long ago its frame was received.
     pub age_ms: u64,
-    pub body: AnswerBody,
+    pub body: DetectionBody,
 }
 
 /// The latency of a camera's messages over the last minute.
@@ -209,17 +209,18 @@ impl LastAnswer {
     /// The words of a text.
     pub fn text(&self) -> Option<&str> {
         match &self.body {
-            AnswerBody::Text { text, .. } => Some(text),
-            AnswerBody::Boxes(_) | AnswerBody::Points(_) => None,
+            DetectionBody::Text { text, .. } => Some(text),
+            DetectionBody::Objects(_) => None,
         }
     }
 
     /// Of the text, or the highest of the objects; 0..1.
     fn score(&self) -> Option<f64> {
         match &self.body {
-            AnswerBody::Boxes(found) => found.iter().map(|f| f.score).reduce(f64::max),
-            AnswerBody::Points(found) => found.iter().map(|f| f.score).reduce(f64::max),
-            AnswerBody::Text { score, .. } => Some(*score),
+            DetectionBody::Objects(objects) => {
+                objects.iter().map(|object| object.score).reduce(f64::max)
+            }
+            DetectionBody::Text { score, .. } => Some(*score),
         }
     }
 }
@@ -255,25 +256,16 @@ impl LookStatus {
 impl LookAnswer {
     fn marks(&self) -> Vec<PictureMark> {
         let exact = |share: f64| (share * 1e4).round() / 1e4;
-        let mark = |place, score: f64| PictureMark {
+        let objects = self.body.objects().iter();
+        let mark = objects.map(|object| PictureMark {
             prompt: self.prompt,
-            place,
-            score: (score * 1e3).round() / 1e3,
-        };
-        match &self.body {
-            AnswerBody::Boxes(found) => found
-                .iter()
-                .map(|f| {
-                    let b = f.place;
-                    mark(MarkPlace::Box([b.x0, b.y0, b.x1, b.y1].map(exact)), f.score)
-                })
-                .collect(),
-            AnswerBody::Points(found) => found
-                .iter()
-                .map(|f| mark(MarkPlace::Point([f.place.x, f.place.y].map(exact)), f.score))
-                .collect(),
-            AnswerBody::Text { .. } => Vec::new(),
-        }
+            place: match object.location {
+                Location::Box(b) => MarkPlace::Box([b.x0, b.y0, b.x1, b.y1].map(exact)),
+                Location::Point(p) => MarkPlace::Point([p.x, p.y].map(exact)),
+            },
+            score: (object.score * 1e3).round() / 1e3,
+        });
+        mark.collect()
     }
 }
 

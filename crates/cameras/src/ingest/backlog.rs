@@ -131,7 +131,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(100))]
+        #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(100)))]
 
         /// However slow the decoder is: what it decodes waited for no longer than it may, key frames come through every now and
         /// then, and a decoder that is fast enough gets everything.

@@ -180,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(2000)))]
 
         /// A stream with losses at random, of any packets: no frame passes that lost one or builds on one that did, and key
         /// frames with no loss near them pass.

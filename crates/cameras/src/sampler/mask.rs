@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spotter_core::{ColourRange, NormPoint, Picture, PixelFormat, Polygon};
+use spotter_core::{ColourRange, NormPoint, Picture, PictureLayout, PixelFormat, Polygon};
 
 /// The blacked-out areas of one camera; none by default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,10 +54,12 @@ impl Mask {
         }
         #[expect(clippy::expect_used, reason = "the planes were made to measure above")]
         Picture::new(
-            format,
-            (width, height),
-            strides,
-            (picture.matrix(), picture.range()),
+            PictureLayout {
+                format,
+                size: (width, height),
+                strides,
+                colour: (picture.matrix(), picture.range()),
+            },
             Arc::new(planes),
         )
         .expect("a copy has the layout of its original")
@@ -103,7 +105,16 @@ mod tests {
 
     fn yuv(format: PixelFormat, planes: Vec<Vec<u8>>, strides: [usize; 3]) -> Picture {
         let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-        Picture::new(format, (4, 4), strides, colour, Arc::new(planes)).unwrap()
+        Picture::new(
+            PictureLayout {
+                format,
+                size: (4, 4),
+                strides,
+                colour,
+            },
+            Arc::new(planes),
+        )
+        .unwrap()
     }
 
     fn plane(picture: &Picture, index: usize, rows: usize) -> Vec<u8> {

@@ -18,7 +18,8 @@ use super::{
 };
 use spotter_core::{
     CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, FrameTimes, Look,
-    ManualClock, Mono, Outcome, Picture, PixelFormat, Prompt, PromptId, SkippedSinceLast, WallTime,
+    ManualClock, Mono, Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId,
+    SkippedSinceLast, WallTime,
     config::{CameraConfig, PromptConfig},
 };
 
@@ -125,7 +126,16 @@ impl Bench {
         let mut frame = self.frame(camera, ms(20), 0);
         let (size, strides) = ((2, 2), [2, 2, 0]);
         let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-        frame.picture = Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap();
+        frame.picture = Picture::new(
+            PictureLayout {
+                format: PixelFormat::Nv12,
+                size,
+                strides,
+                colour,
+            },
+            planes,
+        )
+        .unwrap();
         self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
     }
 
@@ -424,7 +434,7 @@ fn a_fast_camera_does_not_starve_slow_ones_under_overload() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(24)))]
 
     #[test]
     fn fair_within_rates_and_balanced(

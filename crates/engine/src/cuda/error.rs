@@ -118,7 +118,7 @@ impl From<CudaError> for BackendError {
                 "; end what else uses the GPU's memory, and start Spotter again"
             }
             CudaError::Driver { .. } | CudaError::Product { .. } => {
-                "; start Spotter again, and if it comes back, look for \"Xid\" in the kernel's log (dmesg)"
+                "; restart Spotter, and if the error repeats, look for \"Xid\" in the kernel's log (dmesg)"
             }
             _ => "",
         };

@@ -148,7 +148,15 @@ mod tests {
             PixelFormat::Nv12 => vec![vec![yuv.0], vec![yuv.1, yuv.2]],
             _ => vec![vec![yuv.0], vec![yuv.1], vec![yuv.2]],
         };
-        let picture = Picture::new(format, (1, 1), [1, 2, 1], colour, Arc::new(planes));
+        let picture = Picture::new(
+            spotter_core::PictureLayout {
+                format,
+                size: (1, 1),
+                strides: [1, 2, 1],
+                colour,
+            },
+            Arc::new(planes),
+        );
         rgb_from_picture(&picture.unwrap())
     }
 
@@ -178,10 +186,12 @@ mod tests {
         let planes = vec![luma.concat(), uv.concat()];
         let colour = (ColourMatrix::Bt601, ColourRange::Full);
         let picture = Picture::new(
-            PixelFormat::Nv12,
-            (3, 3),
-            [5, 6, 0],
-            colour,
+            spotter_core::PictureLayout {
+                format: PixelFormat::Nv12,
+                size: (3, 3),
+                strides: [5, 6, 0],
+                colour,
+            },
             Arc::new(planes),
         );
         let rgb = rgb_from_picture(&picture.unwrap());

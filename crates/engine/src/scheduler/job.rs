@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A step that was launched before its row was finalized carries a *zombie*: it computes, and its result is ignored. That
-//! is all there is to cancelling, to deadlines and to clients that went away: they finalize.
+//! is all there is to cancelling, to deadlines and to clients that disconnect: they finalize.
 
 use super::{
     backend::{Feed, Input, KvTable, Pick, RowRef},
@@ -20,9 +20,9 @@ use super::{
 };
 use spotter_core::StageTimes;
 
-/// What a job is still good for.
+/// What happens with a job's next result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum JobState {
     Running,
     /// Its pages are needed by an older one; it starts again when there is room.
     Evicted,
@@ -36,13 +36,13 @@ pub(super) type JobId = (LookId, usize);
 #[derive(Debug)]
 pub(super) struct Job {
     pub id: JobId,
-    pub standing: Standing,
+    pub state: JobState,
     pub sequence: Sequence,
     pub draft_key: Option<DraftKey>,
     pub kv: KvTable,
     pub marks: StageTimes,
-    /// Objects that were shown already.
-    pub shown: usize,
+    /// Objects that were reported already.
+    pub reported: usize,
     /// Steps that carry the row and are not committed, 0..=depth.
     pub inflight_refs: usize,
     /// The sequence before its first step.
@@ -60,7 +60,7 @@ pub(super) struct Job {
 }
 
 /// What a job puts into a step.
-pub(super) struct Wish {
+pub(super) struct RowRequest {
     pub feed: Feed,
     pub picks: Vec<Pick>,
     pub position: usize,
@@ -68,7 +68,7 @@ pub(super) struct Wish {
     pub draft: Option<Vec<Decision>>,
 }
 
-impl Wish {
+impl RowRequest {
     /// Decisions among the inputs that may turn out otherwise.
     pub fn drafted(&self) -> usize {
         self.draft.as_ref().map_or(0, Vec::len)
@@ -79,13 +79,13 @@ impl Job {
     pub fn new(id: JobId, ask: Ask) -> Self {
         Self {
             id,
-            standing: Standing::Running,
+            state: JobState::Running,
             fresh: ask.sequence.clone(),
             sequence: ask.sequence,
             draft_key: ask.draft,
             kv: KvTable::default(),
             marks: StageTimes::default(),
-            shown: 0,
+            reported: 0,
             inflight_refs: 0,
             draft: None,
             verifying: false,
@@ -95,9 +95,13 @@ impl Job {
         }
     }
 
+    pub fn is_running(&self) -> bool {
+        self.state == JobState::Running
+    }
+
     /// No step carries it and none will.
-    pub fn is_gone(&self) -> bool {
-        self.standing != Standing::Running && self.inflight_refs == 0
+    pub fn is_finished(&self) -> bool {
+        self.state != JobState::Running && self.inflight_refs == 0
     }
 
     /// What it feeds next without a draft; before its first step the whole prompt.
@@ -151,19 +155,19 @@ impl Job {
     }
 
     /// The prefill, when the first `known` inputs of the prompt are in the cache.
-    pub fn prefill(&mut self, known: usize) -> Wish {
+    pub fn prefill(&mut self, known: usize) -> RowRequest {
         self.position = self.kv.prefix_positions + known;
         self.fed_by_host(known)
     }
 
     /// The next decode row. With `carry` the row may follow decisions that are still in flight.
-    pub fn decode(&self, carry: bool) -> Option<Wish> {
-        if self.standing != Standing::Running || self.verifying {
+    pub fn decode(&self, carry: bool) -> Option<RowRequest> {
+        if self.state != JobState::Running || self.verifying {
             return None;
         }
         match (self.inflight_refs, self.last) {
             (0, _) => Some(self.fed_by_host(0)),
-            (refs, Some(last)) if carry => Some(Wish {
+            (refs, Some(last)) if carry => Some(RowRequest {
                 feed: Feed::Carry(last),
                 picks: vec![self.sequence.pick_ahead(refs)?],
                 position: self.position,
@@ -174,14 +178,14 @@ impl Job {
     }
 
     /// What the sequence feeds next, without the first `known` of it, and the draft behind it.
-    fn fed_by_host(&self, known: usize) -> Wish {
+    fn fed_by_host(&self, known: usize) -> RowRequest {
         let mut inputs = self.prompt().split_off(known);
         let picks = (0..=self.drafted().len()).map_while(|ahead| self.sequence.pick_ahead(ahead));
         let picks: Vec<Pick> = picks.collect();
         let drafted = &self.drafted()[..picks.len().saturating_sub(1)];
         inputs.extend(drafted.iter().map(|decision| decision.input()));
         let draft = self.draft.is_some().then(|| drafted.to_vec());
-        Wish {
+        RowRequest {
             feed: Feed::Host(inputs),
             picks,
             position: self.position,
@@ -189,10 +193,10 @@ impl Job {
         }
     }
 
-    /// The wish goes into a step.
-    pub fn launched(&mut self, wish: &Wish, at: RowRef) {
-        self.position = wish.position + wish.feed.positions();
-        self.verifying = wish.draft.is_some();
+    /// The request goes into a step.
+    pub fn launched(&mut self, request: &RowRequest, at: RowRef) {
+        self.position = request.position + request.feed.positions();
+        self.verifying = request.draft.is_some();
         self.draft = None;
         self.last = Some(at);
         self.inflight_refs += 1;
@@ -223,7 +227,7 @@ impl Job {
         if self.sequence.takes_draft() {
             self.draft = Some(draft);
         }
-        self.standing = Standing::Running;
+        self.state = JobState::Running;
         self.kv = KvTable::default();
         (self.verifying, self.hopeful, self.last) = (false, true, None);
         self

@@ -91,7 +91,7 @@ impl PagePool {
 
 /// What stands before a text: nothing, or an image. Only texts behind the same image share pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Root {
+pub enum PrefixRoot {
     /// Text alone.
     Nothing,
     /// The image of the look with this number.
@@ -107,7 +107,7 @@ pub enum Root {
 /// A hit counts only when the inputs are equal, so a collision costs time and never an answer.
 #[derive(Debug)]
 struct KnownPage {
-    root: Root,
+    root: PrefixRoot,
     parent: u64,
     inputs: Vec<Input>,
     page: PageId,
@@ -116,7 +116,7 @@ struct KnownPage {
 
 /// The cache's pages together with the texts that keep some of them; a known text is a holder of its pages.
 #[derive(Debug)]
-pub struct Memory {
+pub struct KvPool {
     pool: PagePool,
     page_tokens: usize,
     texts: HashMap<u64, KnownPage>,
@@ -124,7 +124,7 @@ pub struct Memory {
     freed: Vec<PageId>,
 }
 
-impl Memory {
+impl KvPool {
     /// `pages` free pages of `page_tokens` positions.
     pub fn new(pages: usize, page_tokens: usize) -> Self {
         Self {
@@ -183,7 +183,7 @@ impl Memory {
 
     /// Pages of the longest known beginning of `text`. At least one input is left over, because a row must feed one.
     /// The caller becomes a holder of them.
-    pub fn find_text(&mut self, root: Root, text: &[Input]) -> Vec<PageId> {
+    pub fn find_text(&mut self, root: PrefixRoot, text: &[Input]) -> Vec<PageId> {
         self.uses += 1;
         let mut pages = Vec::new();
         let shareable = &text[..text.len().saturating_sub(1)];
@@ -205,7 +205,7 @@ impl Memory {
 
     /// Remembers the full pages of `text`, whose KV lies in `pages`. To be called once the step that writes them is
     /// launched: steps run in order, so whoever finds them comes after.
-    pub fn know_text(&mut self, root: Root, text: &[Input], pages: &[PageId]) {
+    pub fn know_text(&mut self, root: PrefixRoot, text: &[Input], pages: &[PageId]) {
         let mut parent = hash(0, root, &[]);
         for (inputs, &page) in text.chunks_exact(self.page_tokens).zip(pages) {
             let key = hash(parent, root, inputs);
@@ -224,7 +224,7 @@ impl Memory {
     }
 
     /// The image of `root` is gone, and with it every text behind it.
-    pub fn forget(&mut self, root: Root) {
+    pub fn forget(&mut self, root: PrefixRoot) {
         let gone = self.texts.extract_if(|_, known| known.root == root);
         let mut pages: Vec<PageId> = gone.map(|(_, known)| known.page).collect();
         // A map has no order, and runs should be alike.
@@ -233,9 +233,9 @@ impl Memory {
     }
 }
 
-fn hash(parent: u64, root: Root, inputs: &[Input]) -> u64 {
+fn hash(parent: u64, root: PrefixRoot, inputs: &[Input]) -> u64 {
     let mut hasher = Xxh3::with_seed(parent);
-    if let Root::Image(number) = root {
+    if let PrefixRoot::Image(number) = root {
         hasher.update(&number.to_le_bytes());
     }
     for input in inputs {
@@ -295,19 +295,19 @@ mod tests {
         ) {
             let inputs = |ids: &[u32]| ids.iter().map(|&id| Input::Token(id)).collect::<Vec<_>>();
             let (a, b) = (inputs(&a), inputs(&b));
-            let mut memory = Memory::new(8, 2);
+            let mut memory = KvPool::new(8, 2);
             let pages = memory.take(a.len().div_ceil(2)).expect("pages");
-            memory.know_text(Root::Nothing, &a, &pages);
+            memory.know_text(PrefixRoot::Nothing, &a, &pages);
             let common = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
             let expected = (common / 2).min((b.len() - 1) / 2);
-            let found = memory.find_text(Root::Nothing, &b);
+            let found = memory.find_text(PrefixRoot::Nothing, &b);
             prop_assert_eq!(&found, &pages[..expected]);
-            prop_assert!(memory.find_text(Root::Image(1), &b).is_empty());
+            prop_assert!(memory.find_text(PrefixRoot::Image(1), &b).is_empty());
             memory.release(found);
             memory.release(pages);
             prop_assert_eq!(memory.available(), 8);
             prop_assert_eq!(memory.take(8).map(|pages| pages.len()), Ok(8), "texts make room");
-            prop_assert!(memory.find_text(Root::Nothing, &b).is_empty());
+            prop_assert!(memory.find_text(PrefixRoot::Nothing, &b).is_empty());
         }
     }
 }

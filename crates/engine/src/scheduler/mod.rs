@@ -25,7 +25,10 @@
 //! | `job` | a sequence with its row: steps in flight, zombies, eviction |
 //! | [`kv`] | pages and their holders, texts that are in the cache already |
 //! | [`plan`] | who goes into the next step |
-//! | [`schedule`], `start`, `room`, `settle` | all of these together: the next step, and what its results mean |
+//! | `admission`, `active` | looks with waiting prompts; prompts with rows and pages |
+//! | `batch` | fills the next step |
+//! | `settlement` | what the results of a step mean |
+//! | [`schedule`] | all of these together; `working_set` changes looks, jobs and pages together |
 //! | [`draft`] | the previous answer rides along and is verified |
 //! | [`constraint`] | answers that must be one of given texts |
 //! | [`worker`] | the loop |
@@ -36,7 +39,10 @@
 //!
 //! Not here: what a camera is, when a look is due, what an answer means to the world.
 
+mod active;
+mod admission;
 pub mod backend;
+mod batch;
 pub mod constraint;
 pub mod cost;
 pub mod decision;
@@ -46,13 +52,12 @@ pub mod kv;
 pub mod pipeline;
 pub mod plan;
 pub mod request;
-mod room;
 pub mod schedule;
 pub mod sequence;
-mod settle;
-mod start;
+mod settlement;
 pub mod timeline;
 pub mod worker;
+mod working_set;
 
 pub use request::Options;
 

@@ -21,24 +21,24 @@ use std::collections::VecDeque;
 
 use super::backend::SlotId;
 
-/// Where a slot in flight stands; slots that are not in flight are free.
+/// The phase of a slot in flight; slots that are not in flight are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum SlotPhase {
     /// Its forward pass runs, its decisions wait for masks.
     Launched,
     /// Nothing is missing; its results will come.
     Finalized,
 }
 
-struct Flight<T> {
+struct SlotInFlight<T> {
     slot: SlotId,
-    phase: Phase,
+    phase: SlotPhase,
     load: T,
 }
 
 /// Steps in flight, the oldest first; `T` is what the caller has to know at a step's commit.
 pub struct Pipeline<T> {
-    flights: VecDeque<Flight<T>>,
+    flights: VecDeque<SlotInFlight<T>>,
     depth: usize,
 }
 
@@ -54,7 +54,7 @@ impl<T> Pipeline<T> {
     /// The slot that may be launched now.
     pub fn free_slot(&self) -> Option<SlotId> {
         let newest = self.flights.back();
-        if newest.is_some_and(|flight| flight.phase == Phase::Launched) {
+        if newest.is_some_and(|flight| flight.phase == SlotPhase::Launched) {
             return None;
         }
         let used = |slot: &usize| self.flights.iter().any(|flight| flight.slot.0 == *slot);
@@ -65,16 +65,18 @@ impl<T> Pipeline<T> {
     pub fn launched(&mut self, slot: SlotId, wants_masks: bool, load: T) {
         debug_assert_eq!(self.free_slot(), Some(slot));
         let phase = match wants_masks {
-            true => Phase::Launched,
-            false => Phase::Finalized,
+            true => SlotPhase::Launched,
+            false => SlotPhase::Finalized,
         };
-        self.flights.push_back(Flight { slot, phase, load });
+        self.flights.push_back(SlotInFlight { slot, phase, load });
     }
 
     /// The step whose masks can be made: it wants them and everything before it is committed.
     pub fn awaits_masks(&self) -> Option<(SlotId, &T)> {
         match self.flights.front() {
-            Some(flight) if flight.phase == Phase::Launched => Some((flight.slot, &flight.load)),
+            Some(flight) if flight.phase == SlotPhase::Launched => {
+                Some((flight.slot, &flight.load))
+            }
             _ => None,
         }
     }
@@ -82,14 +84,14 @@ impl<T> Pipeline<T> {
     /// The step of [`Self::awaits_masks`] got them.
     pub fn finalized(&mut self) {
         if let Some(flight) = self.flights.front_mut() {
-            flight.phase = Phase::Finalized;
+            flight.phase = SlotPhase::Finalized;
         }
     }
 
     /// The slot to commit next.
     pub fn oldest(&self) -> Option<SlotId> {
         match self.flights.front() {
-            Some(flight) if flight.phase == Phase::Finalized => Some(flight.slot),
+            Some(flight) if flight.phase == SlotPhase::Finalized => Some(flight.slot),
             _ => None,
         }
     }

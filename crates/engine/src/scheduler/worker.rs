@@ -61,7 +61,7 @@ impl Worker {
     /// several ways. Nothing may be inside.
     pub fn restart(&mut self, options: Options) {
         debug_assert!(self.is_idle(), "a look inside would be lost");
-        self.scheduler = Scheduler::new(self.backend.limits(), self.scheduler.vocab, options);
+        self.scheduler = Scheduler::new(self.backend.limits(), self.scheduler.vocab(), options);
         self.costs = Costs::default();
         self.timeline = None;
     }

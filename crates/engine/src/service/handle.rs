@@ -62,7 +62,7 @@ pub struct End {
 
 /// The other ends of an [`End`], held by the thread that it is about.
 pub(super) struct Life {
-    /// Learns why the engine ended; nothing wrong: nobody asks it any more.
+    /// Learns why the engine ended; nothing wrong: no caller is left.
     pub ended: oneshot::Sender<Result<(), EngineStopped>>,
     /// Closed when the thread is over.
     pub over: oneshot::Sender<Infallible>,
@@ -240,9 +240,9 @@ impl End {
     pub async fn reason(&mut self) -> EngineStopped {
         match (&mut self.reason).await {
             Ok(Err(stopped)) => stopped,
-            Ok(Ok(())) => EngineStopped("nobody asks it any more".into()),
+            Ok(Ok(())) => EngineStopped("no caller is left".into()),
             Err(_) => {
-                EngineStopped("its thread ended abnormally; its last words stand above".into())
+                EngineStopped("engine thread panicked; the panic message is in the log above".into())
             }
         }
     }

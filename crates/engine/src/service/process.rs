@@ -69,15 +69,15 @@ impl Drop for Process {
 fn how(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(SIGKILL), _) => {
-            "its process was ended by signal 9; `journalctl -k` tells whether memory had run out"
+            "engine process was killed by signal 9; `journalctl -k` shows whether memory ran out"
                 .into()
         }
         (Some(signal), _) => {
-            format!("its process was ended by signal {signal}; its last words stand above")
+            format!("engine process was killed by signal {signal}; its last message is in the log above")
         }
         (None, code) => {
             let code = code.unwrap_or_default();
-            format!("its process ended with exit code {code}; its last words stand above")
+            format!("engine process ended with exit code {code}; its last message is in the log above")
         }
     }
 }
@@ -105,8 +105,8 @@ mod tests {
     fn how_it_ended_is_said() {
         for (script, told) in [
             ("exit 3", "ended with exit code 3;"),
-            ("kill -SEGV $$", "was ended by signal 11;"),
-            ("kill -KILL $$", "was ended by signal 9;"),
+            ("kill -SEGV $$", "was killed by signal 11;"),
+            ("kill -KILL $$", "was killed by signal 9;"),
             // It ends with its input, as an engine's process does.
             ("cat; exit 5", "ended with exit code 5;"),
         ] {

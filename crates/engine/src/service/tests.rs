@@ -183,7 +183,7 @@ fn look(prompts: usize, start_by: Mono) -> Look {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(64)))]
     #[test]
     fn every_prompt_is_answered_in_order_and_the_image_is_encoded_once(prompts in 1_usize..11) {
         let (mut engine, clock, seen) = engine(LIMITS, None);

@@ -5,12 +5,12 @@
 
 /// What each pair costs; every cost is finite.
 #[derive(Clone, Debug)]
-pub struct Costs {
+pub struct CostMatrix {
     columns: usize,
     row_major: Vec<f64>,
 }
 
-impl Costs {
+impl CostMatrix {
     /// `cost(row, column)` for every pair.
     pub fn new(rows: usize, columns: usize, cost: impl Fn(usize, usize) -> f64) -> Self {
         let pairs = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
@@ -31,7 +31,7 @@ impl Costs {
 
 /// Pairs (row, column) with the smallest sum, where whoever stays alone costs half of `limit`: a pair that costs `limit` or
 /// more is not made. In the order of the rows. Equal sums are decided by the order of rows and columns alone.
-pub fn assign(costs: &Costs, limit: f64) -> Vec<(usize, usize)> {
+pub fn assign(costs: &CostMatrix, limit: f64) -> Vec<(usize, usize)> {
     let (rows, columns) = (costs.rows(), costs.columns);
     let mut pairs = if rows <= columns {
         cheapest(rows, columns, |row, column| {
@@ -108,9 +108,9 @@ mod tests {
 
     use super::*;
 
-    fn of(table: &[Vec<f64>]) -> Costs {
+    fn of(table: &[Vec<f64>]) -> CostMatrix {
         let columns = table.first().map_or(0, Vec::len);
-        Costs::new(table.len(), columns, |row, column| table[row][column])
+        CostMatrix::new(table.len(), columns, |row, column| table[row][column])
     }
 
     /// The smallest sum by trying everything, where each pair saves `limit` against two that stay alone.

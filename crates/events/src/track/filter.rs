@@ -1,38 +1,30 @@
-//! Which found things are reported, and in which zones they are.
+//! Which found objects are reported, and in which zones they are.
 
-use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use spotter_core::{
-    AnswerBody, FoundObject, Location, NormBox, NormPoint, Polygon, ScoreSource, TrackId, ZoneId,
+    FoundObject, Location, NormBox, NormPoint, Polygon, ScoreSource, ZoneId,
     config::{CameraConfig, PromptConfig, ZonePoint},
 };
 
-/// Boxes that overlap more than this are one thing found twice. The model has no removal of doubles of its own, and a
-/// decode that is stuck repeats one object until its limit.
+/// Boxes that overlap more than this are one object found twice. The model does not suppress duplicates, and a decode
+/// that is stuck repeats one object until its limit.
 const SAME_BOX_IOU: f64 = 0.9;
-/// Points nearer than this (share of the picture, either axis) are one thing found twice: two steps of the model's
+/// Points nearer than this (share of the picture, either axis) are one object found twice: two steps of the model's
 /// 1024 coordinate bins.
 const SAME_POINT_DISTANCE: f64 = 2.0 / 1024.0;
 
-/// A found thing as it is reported.
+/// A found object that passed the filter and has no track yet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Object {
-    /// Its extents; `None` for an answer to `point`.
-    pub bounds: Option<NormBox>,
-    /// Its centre, or the point itself.
-    pub point: NormPoint,
+pub struct Candidate {
+    pub location: Location,
     /// 0..1.
     pub score: f64,
-    /// What the score is.
     pub score_source: ScoreSource,
-    /// How sure the model is of the place, 0..1.
+    /// How sure the model is of the location, 0..1.
     pub sharpness: f64,
-    /// The camera's zones that it is in, in the order of the configuration.
+    /// The camera's zones that the object is in, in the order of the configuration.
     pub zones: Vec<ZoneId>,
-    /// Which thing it is; `None` before it is followed.
-    pub track: Option<TrackId>,
-    /// How long ago that thing was seen first.
-    pub age: Duration,
 }
 
 /// What one prompt of one camera reports.
@@ -40,12 +32,12 @@ pub struct Object {
 pub struct Filter {
     min_score: f64,
     min_area: f64,
-    zones: Vec<Zone>,
+    zones: Vec<FilterZone>,
     wanted: BTreeSet<ZoneId>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Zone {
+struct FilterZone {
     id: ZoneId,
     area: Polygon,
     point: ZonePoint,
@@ -54,7 +46,7 @@ struct Zone {
 impl Filter {
     /// The prompt's limits with the camera's zones.
     pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
-        let zone = |zone: &spotter_core::config::ZoneConfig| Zone {
+        let zone = |zone: &spotter_core::config::ZoneConfig| FilterZone {
             id: zone.id.clone(),
             area: Polygon::new(&zone.polygon),
             point: zone.point,
@@ -67,105 +59,80 @@ impl Filter {
         }
     }
 
-    /// The things to report, in the model's order; `None` for a text.
-    pub fn objects(&self, body: &AnswerBody) -> Option<Vec<Object>> {
-        let found = match body {
-            AnswerBody::Boxes(boxes) => distinct_boxes(boxes),
-            AnswerBody::Points(points) => distinct_points(points),
-            AnswerBody::Text { .. } => return None,
-        };
-        let zoned = found.into_iter().map(|object| self.with_zones(object));
-        Some(zoned.filter(|object| self.passes(object)).collect())
+    /// The boxes that pass, in the model's order.
+    pub fn boxes(&self, found: &[FoundObject<NormBox>]) -> Vec<Candidate> {
+        let solid: Vec<_> = found.iter().filter(|f| f.place.area() > 0.0).collect();
+        let same = |a: &NormBox, b: &NormBox| a.iou(b) > SAME_BOX_IOU;
+        let distinct = best_of_duplicates(&solid, same, |b| [b.x0, b.y0, b.x1, b.y1]);
+        self.pass(distinct, Location::Box)
     }
 
-    /// True when the zone is where it was in `before`.
+    /// The points that pass, in the model's order.
+    pub fn points(&self, found: &[FoundObject<NormPoint>]) -> Vec<Candidate> {
+        let all: Vec<_> = found.iter().collect();
+        let same = |a: &NormPoint, b: &NormPoint| {
+            (a.x - b.x).abs() <= SAME_POINT_DISTANCE && (a.y - b.y).abs() <= SAME_POINT_DISTANCE
+        };
+        let distinct = best_of_duplicates(&all, same, |p| [p.x, p.y]);
+        self.pass(distinct, Location::Point)
+    }
+
+    /// True when the zone has the same area as in `before`.
     pub fn keeps(&self, before: &Self, zone: &ZoneId) -> bool {
         let of = |filter: &Self| filter.zones.iter().find(|own| own.id == *zone).cloned();
         of(self) == of(before)
     }
 
-    fn passes(&self, object: &Object) -> bool {
-        let in_wanted = || object.zones.iter().any(|zone| self.wanted.contains(zone));
-        object.score >= self.min_score
-            && object.bounds.is_none_or(|b| b.area() >= self.min_area)
-            && (self.wanted.is_empty() || in_wanted())
+    fn pass<T: Copy>(
+        &self,
+        distinct: Vec<&FoundObject<T>>,
+        location: impl Fn(T) -> Location,
+    ) -> Vec<Candidate> {
+        let candidate = |found: &FoundObject<T>| {
+            let location = location(found.place);
+            Candidate {
+                location,
+                score: found.score,
+                score_source: found.source,
+                sharpness: found.sharpness,
+                zones: self.zones_at(location),
+            }
+        };
+        let candidates = distinct.into_iter().map(candidate);
+        candidates.filter(|c| self.passes(c)).collect()
     }
 
-    fn with_zones(&self, object: Object) -> Object {
-        let inside = |zone: &&Zone| zone.area.contains(object.anchor(zone.point));
+    fn passes(&self, candidate: &Candidate) -> bool {
+        let in_wanted = || candidate.zones.iter().any(|z| self.wanted.contains(z));
+        let large_enough = match candidate.location {
+            Location::Box(bounds) => bounds.area() >= self.min_area,
+            Location::Point(_) => true,
+        };
+        candidate.score >= self.min_score && large_enough && (self.wanted.is_empty() || in_wanted())
+    }
+
+    fn zones_at(&self, location: Location) -> Vec<ZoneId> {
+        let inside = |zone: &&FilterZone| zone.area.contains(anchor(location, zone.point));
         let zones = self.zones.iter().filter(inside);
-        Object {
-            zones: zones.map(|zone| zone.id.clone()).collect(),
-            ..object
-        }
+        zones.map(|zone| zone.id.clone()).collect()
     }
 }
 
-impl Object {
-    /// Where it is.
-    pub fn place(&self) -> Location {
-        self.bounds
-            .map_or(Location::Point(self.point), Location::Box)
-    }
-
-    /// The point that decides about zones. A thing known by a point alone has no other.
-    fn anchor(&self, point: ZonePoint) -> NormPoint {
-        match (point, self.bounds) {
-            (ZonePoint::Bottom, Some(bounds)) => NormPoint {
-                x: self.point.x,
-                y: bounds.y1,
-            },
-            (ZonePoint::Centre, _) | (_, None) => self.point,
-        }
+/// The point that decides about zones: a point is its own anchor.
+fn anchor(location: Location, point: ZonePoint) -> NormPoint {
+    match (location, point) {
+        (Location::Point(at), _) => at,
+        (Location::Box(bounds), ZonePoint::Centre) => bounds.centre(),
+        (Location::Box(bounds), ZonePoint::Bottom) => NormPoint {
+            x: bounds.centre().x,
+            y: bounds.y1,
+        },
     }
 }
 
-/// Boxes with an area, each thing once.
-fn distinct_boxes(found: &[FoundObject<NormBox>]) -> Vec<Object> {
-    let solid: Vec<_> = found.iter().filter(|f| f.place.area() > 0.0).collect();
-    let distinct = best_of_doubles(
-        &solid,
-        |a, b| a.iou(b) > SAME_BOX_IOU,
-        |b| [b.x0, b.y0, b.x1, b.y1],
-    );
-    let object = |f: &FoundObject<NormBox>| Object {
-        bounds: Some(f.place),
-        point: f.place.centre(),
-        score: f.score,
-        score_source: f.source,
-        sharpness: f.sharpness,
-        zones: vec![],
-        track: None,
-        age: Duration::ZERO,
-    };
-    distinct.into_iter().map(object).collect()
-}
-
-/// Points, each thing once.
-fn distinct_points(found: &[FoundObject<NormPoint>]) -> Vec<Object> {
-    let all: Vec<_> = found.iter().collect();
-    let same = |a: &NormPoint, b: &NormPoint| {
-        (a.x - b.x).abs() <= SAME_POINT_DISTANCE && (a.y - b.y).abs() <= SAME_POINT_DISTANCE
-    };
-    let object = |f: &FoundObject<NormPoint>| Object {
-        bounds: None,
-        point: f.place,
-        score: f.score,
-        score_source: f.source,
-        sharpness: f.sharpness,
-        zones: vec![],
-        track: None,
-        age: Duration::ZERO,
-    };
-    best_of_doubles(&all, same, |p| [p.x, p.y])
-        .into_iter()
-        .map(object)
-        .collect()
-}
-
-/// Of things that are the same, the one with the highest score; the order stays. Where scores are equal, `numbers` decide
-/// by the places and not by the order, so that no order of the model changes what is reported.
-fn best_of_doubles<'a, T, const N: usize>(
+/// Of duplicates, the object with the highest score; the order stays. Where scores are equal, `numbers` decide by the
+/// locations and not by the order, so that the order of the model's answer changes nothing.
+fn best_of_duplicates<'a, T, const N: usize>(
     found: &[&'a FoundObject<T>],
     same: impl Fn(&T, &T) -> bool,
     numbers: impl Fn(&T) -> [f64; N],
@@ -223,12 +190,11 @@ pub(super) mod tests {
     }
 
     fn scores(filter: &Filter, found: Vec<FoundObject<NormBox>>) -> Vec<f64> {
-        let objects = filter.objects(&AnswerBody::Boxes(found)).unwrap();
-        objects.iter().map(|o| o.score).collect()
+        filter.boxes(&found).iter().map(|c| c.score).collect()
     }
 
     #[test]
-    fn doubles_and_empty_boxes_are_dropped_and_the_best_stays() {
+    fn duplicate_and_empty_boxes_are_dropped_and_the_best_stays() {
         let filter = Filter::new(&camera(), &prompt("person"));
         let answer = vec![
             found(0.1, 0.1, 0.3, 0.5, 0.6),
@@ -240,7 +206,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_stuck_decode_gives_one_point() {
+    fn repeated_points_of_a_stuck_decode_become_one() {
         let filter = Filter::new(&camera(), &prompt("hook"));
         let stuck = FoundObject {
             place: NormPoint::new(0.5, 0.25),
@@ -248,15 +214,13 @@ pub(super) mod tests {
             source: ScoreSource::TokenProb,
             sharpness: 0.5,
         };
-        let objects = filter
-            .objects(&AnswerBody::Points(vec![stuck; 50]))
-            .unwrap();
-        assert_eq!(objects.len(), 1);
-        assert_eq!((objects[0].bounds, objects[0].point), (None, stuck.place));
+        let candidates = filter.points(&vec![stuck; 50]);
+        assert_eq!(candidates.len(), 1);
+        assert_eq!(candidates[0].location, Location::Point(stuck.place));
     }
 
     #[test]
-    fn limits_of_score_and_area() {
+    fn objects_below_score_or_area_limit_are_dropped() {
         let mut wanted = prompt("person");
         (wanted.min_score, wanted.min_area) = (0.4, 0.02);
         let filter = Filter::new(&camera(), &wanted);
@@ -269,7 +233,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn zones_by_foot_or_by_centre() {
+    fn zone_membership_uses_bottom_or_centre_as_configured() {
         let lower = [(0.0, 0.5), (1.0, 0.5), (1.0, 1.0), (0.0, 1.0)];
         let mut site = camera();
         site.zones = vec![
@@ -279,14 +243,14 @@ pub(super) mod tests {
         let mut wanted = prompt("person");
         wanted.zones = vec![ZoneId::new("drive").unwrap()];
         let filter = Filter::new(&site, &wanted);
-        let answer = AnswerBody::Boxes(vec![
+        let answer = vec![
             found(0.1, 0.2, 0.2, 0.6, 0.9),
             found(0.1, 0.1, 0.2, 0.4, 0.8),
             // It leaves the picture at the bottom, where the zone ends too.
             found(0.4, 0.4, 0.5, 1.0, 0.7),
-        ]);
-        let objects = filter.objects(&answer).unwrap();
-        let seen: Vec<(f64, Vec<&str>)> = objects
+        ];
+        let candidates = filter.boxes(&answer);
+        let seen: Vec<(f64, Vec<&str>)> = candidates
             .iter()
             .map(|o| (o.score, o.zones.iter().map(ZoneId::as_str).collect()))
             .collect();

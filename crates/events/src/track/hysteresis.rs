@@ -1,64 +1,52 @@
-//! Counting what is there without flapping.
+//! Presence and counts that do not flap.
 //!
 //! One rule serves presence and count, because "present" is "at least one":
-//! - **up**: a count is believed when `m` of the last `n` looks saw so many or more;
+//! - **up**: a count is confirmed when `m` of the last `n` looks saw this count or more;
 //! - **down**: it falls to the most that was seen in the last `m` looks and in the last `end_after`, whichever reaches
 //!   back further, and older looks are forgotten;
-//! - **unknown** until something was confirmed or `n` looks confirmed nothing, and again when nobody looks. Looks before
+//! - **unknown** until something was confirmed or `n` looks confirmed nothing, and again without looks. Looks before
 //!   the first "nothing" are forgotten too.
 //!
 //! So presence changes at most once in `m` looks, whatever the model says.
 
 use std::{collections::VecDeque, time::Duration};
 
-use spotter_core::Mono;
+use spotter_core::{Mono, Presence};
 
-/// Is it there?
+/// What confirms and ends presence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// Nobody knows: not looked enough, or not looking.
-    Unknown,
-    /// Confirmed.
-    On,
-    /// Confirmed that there is none.
-    Off,
-}
-
-/// How much it takes to believe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct HysteresisRules {
     /// `m` of the last `n` looks, `1 <= m <= n`.
     pub confirm: (u32, u32),
-    /// Unseen for at least so long = gone.
+    /// What was not seen for this time is gone, at the earliest.
     pub end_after: Duration,
-    /// Without a look for longer, nothing is known.
+    /// Without a look for longer, the count is unknown.
     pub stale_after: Duration,
 }
 
-/// What is believed of one prompt. Times given to it must not run backwards.
+/// The confirmed count. Times given to it must not run backwards.
 #[derive(Clone, Debug)]
 pub struct Hysteresis {
-    rules: Rules,
+    rules: HysteresisRules,
     /// Counts of the last looks, at most `n`, oldest first.
     recent: VecDeque<u32>,
     peaks: Peaks,
-    believed: Option<u32>,
+    confirmed_count: Option<u32>,
     last_look: Option<Mono>,
 }
 
 impl Hysteresis {
-    /// Nothing is known.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: HysteresisRules) -> Self {
         Self {
             rules,
             recent: VecDeque::new(),
             peaks: Peaks::default(),
-            believed: None,
+            confirmed_count: None,
             last_look: None,
         }
     }
 
-    /// A look saw `count` things.
+    /// A look saw `count` objects.
     pub fn look(&mut self, count: u32, now: Mono) {
         self.expire(now);
         self.last_look = Some(now);
@@ -68,34 +56,33 @@ impl Hysteresis {
             self.recent.pop_front();
         }
         self.peaks.look(count, now);
-        self.believed = match self.believed {
-            None => self.first_belief(),
-            Some(believed) => Some(self.next_belief(believed, now)),
+        self.confirmed_count = match self.confirmed_count {
+            None => self.first_count(),
+            Some(confirmed_count) => Some(self.next_count(confirmed_count, now)),
         };
     }
 
-    /// Forgets what is known when the last look is too long ago. True when something was forgotten.
+    /// The count becomes unknown when the last look is too long ago. True when it was known.
     pub fn expire(&mut self, now: Mono) -> bool {
         let stale = |last| now.since(last) > self.rules.stale_after;
         self.last_look.is_some_and(stale) && self.forget()
     }
 
-    /// Nobody looks any more, or what is looked for has changed. True when something was known.
+    /// The count becomes unknown. True when it was known.
     pub fn forget(&mut self) -> bool {
         let was_known = self.presence() != Presence::Unknown;
         *self = Self::new(self.rules);
         was_known
     }
 
-    /// Other rules from now on; what is known is kept.
-    pub fn obey(&mut self, rules: Rules) {
+    /// Replaces the rules and keeps the count.
+    pub fn set_rules(&mut self, rules: HysteresisRules) {
         self.rules = rules;
         let (_, window) = rules.confirm;
         let beyond = self.recent.len().saturating_sub(window as usize);
         self.recent.drain(..beyond);
     }
 
-    /// Is it there?
     pub fn presence(&self) -> Presence {
         match self.count() {
             None => Presence::Unknown,
@@ -104,14 +91,14 @@ impl Hysteresis {
         }
     }
 
-    /// How many are there; `None` = unknown. At least 1 exactly while [`Presence::On`].
+    /// `None` = unknown. At least 1 exactly while [`Presence::On`].
     pub fn count(&self) -> Option<u32> {
-        self.believed
+        self.confirmed_count
     }
 
-    fn first_belief(&mut self) -> Option<u32> {
+    fn first_count(&mut self) -> Option<u32> {
         let (_, window) = self.rules.confirm;
-        match self.confirmed() {
+        match self.confirmed_by_looks() {
             0 if self.recent.len() < window as usize => None,
             0 => {
                 self.recent.clear();
@@ -121,20 +108,20 @@ impl Hysteresis {
         }
     }
 
-    fn next_belief(&mut self, believed: u32, now: Mono) -> u32 {
-        let confirmed = self.confirmed();
-        if confirmed > believed {
+    fn next_count(&mut self, confirmed_count: u32, now: Mono) -> u32 {
+        let confirmed = self.confirmed_by_looks();
+        if confirmed > confirmed_count {
             return confirmed;
         }
         let most_seen = self.peaks.most_seen(self.rules, now);
-        if most_seen < believed {
+        if most_seen < confirmed_count {
             self.recent.clear();
         }
-        believed.min(most_seen)
+        confirmed_count.min(most_seen)
     }
 
     /// The highest count that `m` of the last looks reached: the `m`-th highest of them, 0 before there are `m`.
-    fn confirmed(&self) -> u32 {
+    fn confirmed_by_looks(&self) -> u32 {
         let mut highest_first: Vec<u32> = self.recent.iter().copied().collect();
         highest_first.sort_unstable_by(|a, b| b.cmp(a));
         let (needed, _) = self.rules.confirm;
@@ -174,8 +161,8 @@ impl Peaks {
         });
     }
 
-    /// Forgets what is older than both limits, and tells the most of the rest.
-    fn most_seen(&mut self, rules: Rules, now: Mono) -> u32 {
+    /// Drops looks that are older than both limits; returns the highest count of the rest.
+    fn most_seen(&mut self, rules: HysteresisRules, now: Mono) -> u32 {
         let (looks, needed) = (self.looks, u64::from(rules.confirm.0));
         let over =
             |peak: &Peak| looks - peak.look >= needed && now.since(peak.seen) >= rules.end_after;
@@ -192,8 +179,8 @@ mod tests {
 
     use super::*;
 
-    fn rules(m: u32, n: u32, end_after_ms: u64) -> Rules {
-        Rules {
+    fn rules(m: u32, n: u32, end_after_ms: u64) -> HysteresisRules {
+        HysteresisRules {
             confirm: (m, n),
             end_after: Duration::from_millis(end_after_ms),
             stale_after: Duration::from_secs(60),
@@ -201,7 +188,7 @@ mod tests {
     }
 
     /// Counts after each look, one look every `step_ms`.
-    fn counts(rules: Rules, step_ms: u64, looks: &[u32]) -> Vec<Option<u32>> {
+    fn counts(rules: HysteresisRules, step_ms: u64, looks: &[u32]) -> Vec<Option<u32>> {
         let mut hysteresis = Hysteresis::new(rules);
         let mut now = Mono::default();
         let mut after = |&count: &u32| {
@@ -242,7 +229,7 @@ mod tests {
         let expected = [
             None,    // one look
             Some(1), // two looks saw one
-            Some(2), // two looks saw two; a single three is not believed
+            Some(2), // two looks saw two; a single three is not confirmed
             Some(2),
             Some(2),
             Some(2),
@@ -273,7 +260,7 @@ mod tests {
         assert!(!hysteresis.expire(at(61)));
         assert!(hysteresis.expire(at(62)));
         assert_eq!(hysteresis.presence(), Presence::Unknown);
-        assert!(!hysteresis.expire(at(200)), "told once");
+        assert!(!hysteresis.expire(at(200)), "reported once");
         hysteresis.look(0, at(201));
         assert_eq!(hysteresis.presence(), Presence::Off);
         assert!(hysteresis.forget());
@@ -306,7 +293,7 @@ mod tests {
                 let most = looks[..=index].iter().map(|l| l.0).max().unwrap();
                 prop_assert!(hysteresis.count().unwrap_or(0) <= most);
             }
-            // Everybody leaves: gone after m looks and end_after, not later.
+            // All leave: gone after m looks and end_after, not later.
             let left = now;
             for _ in 0..m + more {
                 now = now.after(Duration::from_millis(1000));
@@ -315,7 +302,7 @@ mod tests {
             if now.since(left) > rules.end_after + Duration::from_secs(1) {
                 prop_assert_eq!(hysteresis.presence(), Presence::Off);
             }
-            // And everybody comes: here after n looks, not later.
+            // And all return: here after n looks, not later.
             for _ in 0..m + more {
                 now = now.after(Duration::from_millis(1000));
                 hysteresis.look(2, now);

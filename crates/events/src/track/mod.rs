@@ -1,32 +1,31 @@
-//! From answers to what is there: found things without the model's doubles, cut to what the user wants reported, followed
-//! from look to look, with presence and counts that do not flap and events that are told when something happened.
+//! From answers to detections, states and events. Found objects lose their duplicates, pass the prompt's filters and are
+//! followed from look to look; presence and counts change with hysteresis; a track becomes an event.
 //!
 //! ```text
-//!             filter           follow (assign, motion)       life, doubt
-//!  Answer ──▶ objects ──┬────▶ tracks ────────────────────▶ events ─────┐
-//!                       ├────▶ hysteresis, zones: presence, counts ─────┼──▶ Sighting
-//!             text ─────┴────▶ said: the believed answer ───────────────┘
+//!            filter               track_set (assign, motion)    lifecycle, verification
+//!  Answer ──▶ candidates ──┬────▶ tracks ─────────────────────▶ events ──┐
+//!                          ├────▶ hysteresis, zones: presence, counts ───┼──▶ TrackedAnswer
+//!             text ────────┴────▶ believed_answer ──────────────────────┘
 //! ```
 //!
-//! Of a prompt with `verify` a thing that is there has its event only after a second look (`doubt`): the sighting brings a
-//! question along, which the app has asked, and whose answer it hands back.
+//! With `verify`, a confirmed track has its event only after a second look (`verification`): the [`TrackedAnswer`] brings
+//! a question along; the app has it asked and gives the answer to [`Tracker::verified`].
 //!
-//! A [`Tracker`] has a `watch` for each prompt of each camera. Everything here is pure and takes its times from frames and
-//! from `now`; the app owns the tracker and feeds it. Deliberately absent: the picture, topics and JSON (`publish`).
+//! A [`Tracker`] has a `prompt_tracker` for each prompt of each camera. Everything here is pure and takes its times from
+//! frames and from `now`; the app owns the tracker. Not here: pictures, topics and JSON.
 
 mod assign;
-mod doubt;
+mod believed_answer;
 mod filter;
-mod follow;
 mod hysteresis;
-mod life;
+mod lifecycle;
 mod motion;
-mod said;
+mod prompt_tracker;
+mod track_set;
 mod tracker;
-mod watch;
+mod verification;
 mod zones;
 
-pub use filter::Object;
-pub use hysteresis::{Hysteresis, Presence, Rules};
-pub use tracker::{Change, Tracker};
-pub use watch::{News, Sighting};
+pub use hysteresis::{Hysteresis, HysteresisRules};
+pub use prompt_tracker::{PromptChange, TrackedAnswer};
+pub use tracker::Tracker;

@@ -43,7 +43,7 @@ const EDGE: f64 = 0.004;
 
 /// What is known of the movement of one thing.
 #[derive(Clone, Debug)]
-pub struct Motion {
+pub struct MotionFilter {
     centre: [Axis; 2],
     /// `None` for a point.
     size: Option<[Axis; 2]>,
@@ -53,10 +53,10 @@ pub struct Motion {
     missed: bool,
 }
 
-impl Motion {
-    /// Seen once.
+impl MotionFilter {
+    /// Measurement once.
     pub fn new(place: Location, at: Mono) -> Self {
-        let seen = Seen::new(place);
+        let seen = Measurement::new(place);
         let axis = |value, error, speed| Axis::new(value, error, speed);
         Self {
             centre: [0, 1].map(|i| axis(seen.centre[i], seen.centre_error[i], SPEED_USUAL)),
@@ -95,7 +95,7 @@ impl Motion {
     /// It was seen at `place` at the time that this was expected for.
     #[must_use]
     pub fn seen(mut self, place: Location) -> Self {
-        let seen = Seen::new(self.whole(place));
+        let seen = Measurement::new(self.whole(place));
         let happened = self
             .offs(&seen, self.values())
             .is_some_and(|offs| judge(&offs).happened);
@@ -123,23 +123,23 @@ impl Motion {
     pub fn surprise(&self, place: Location) -> Option<f64> {
         let offs = match self.place() {
             Some(part) => {
-                let Seen { centre, size, .. } = Seen::new(part);
-                self.offs(&Seen::new(place), (centre, size))
+                let Measurement { centre, size, .. } = Measurement::new(part);
+                self.offs(&Measurement::new(place), (centre, size))
             }
             None if self.missed => None,
-            None => self.offs(&Seen::new(self.whole(place)), self.values()),
+            None => self.offs(&Measurement::new(self.whole(place)), self.values()),
         };
         Some(judge(&offs?).surprise)
     }
 
     /// How far `seen` is off from these values, number by number. `None` for a point and a box.
-    fn offs(&self, seen: &Seen, (centre, size): Values) -> Option<Vec<Off<'_>>> {
-        let off = |axis, seen, value, error| Off {
+    fn offs(&self, seen: &Measurement, (centre, size): CentreAndSize) -> Option<Vec<Residual<'_>>> {
+        let off = |axis, seen, value, error| Residual {
             axis,
             off: seen - value,
             error,
         };
-        let mut offs: Vec<Off> = (0..2)
+        let mut offs: Vec<Residual> = (0..2)
             .map(|i| {
                 off(
                     &self.centre[i],
@@ -158,7 +158,7 @@ impl Motion {
         Some(offs)
     }
 
-    fn values(&self) -> Values {
+    fn values(&self) -> CentreAndSize {
         let values = |axes: &[Axis; 2]| [axes[0].value, axes[1].value];
         (values(&self.centre), self.size.as_ref().map(values))
     }
@@ -209,43 +209,43 @@ fn over_the_edge(seen: (f64, f64), expected: (f64, f64)) -> (f64, f64) {
 }
 
 /// Centre and size.
-type Values = ([f64; 2], Option<[f64; 2]>);
+type CentreAndSize = ([f64; 2], Option<[f64; 2]>);
 
 /// One number of a look beside what was expected.
-struct Off<'a> {
+struct Residual<'a> {
     axis: &'a Axis,
     off: f64,
     error: f64,
 }
 
 /// What is thought of a look at a thing.
-struct Judged {
+struct Judgement {
     surprise: f64,
     /// Something happened to the thing: that is less surprising.
     happened: bool,
 }
 
 /// It happens to the whole thing: that is what is rare, and then any of its numbers may be far off.
-fn judge(offs: &[Off]) -> Judged {
-    let plain = |o: &Off| o.axis.surprise(o.off, o.error);
-    let pushed = |o: &Off| o.axis.pushed().surprise(o.off, o.error).min(plain(o));
+fn judge(offs: &[Residual]) -> Judgement {
+    let plain = |o: &Residual| o.axis.surprise(o.off, o.error);
+    let pushed = |o: &Residual| o.axis.pushed().surprise(o.off, o.error).min(plain(o));
     let nothing: f64 = offs.iter().map(plain).sum();
     let something = offs.iter().map(pushed).sum::<f64>() + PUSHED_SURPRISE;
-    Judged {
+    Judgement {
         surprise: nothing.min(something),
         happened: something < nothing,
     }
 }
 
 /// A place in numbers, with how far off each may be.
-struct Seen {
+struct Measurement {
     centre: [f64; 2],
     centre_error: [f64; 2],
     size: Option<[f64; 2]>,
     size_error: [f64; 2],
 }
 
-impl Seen {
+impl Measurement {
     fn new(place: Location) -> Self {
         match place {
             Location::Point(NormPoint { x, y }) => Self {

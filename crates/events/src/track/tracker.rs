@@ -1,10 +1,10 @@
-//! All prompts of all cameras: answers in, sightings out.
+//! All prompts of all cameras: answers in, tracked answers and changes out.
 //!
 //! # When a camera is lost
 //!
-//! A camera that is away for a moment changes nothing: its things keep their names and its events stay open. When nobody
-//! has looked for three of the longest expected pauses between two looks, and at least 30 s, nothing is known any more:
-//! presence, counts and answers become unknown, and in that moment open events end with `camera_lost`.
+//! A short interruption changes nothing: objects keep their track ids and events stay open. After three of the longest
+//! expected pauses between two looks without a look, and at least 30 s, presence, counts and answers become unknown, and
+//! open events end with `camera_lost`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,227 +12,199 @@ use std::{
 };
 
 use super::{
-    doubt::Verdict,
-    follow::Names,
-    watch::{News, Sighting, Watch},
+    prompt_tracker::{PromptChange, PromptTracker, TrackedAnswer},
+    track_set::IdAllocator,
+    verification::VerificationResult,
 };
 use spotter_core::{
     Answer, CameraId, EndReason, Event, Frame, Look, Mono, Prompt, PromptId, WallTime,
     config::CameraConfig,
 };
 
-/// What changed about a prompt without an answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Change {
-    /// Where.
-    pub camera: CameraId,
-    /// Of what.
-    pub prompt: PromptId,
-    /// What.
-    pub news: Vec<News>,
-}
-
-/// What is known of every prompt.
+/// What is known of every prompt of every camera.
 #[derive(Clone, Debug)]
 pub struct Tracker {
     boot: Arc<str>,
-    watches: BTreeMap<(CameraId, PromptId), Watch>,
-    /// Also of cameras that were there once: no name is given twice.
-    names: BTreeMap<CameraId, Names>,
-    /// Cameras that are not watched.
-    off: BTreeSet<CameraId>,
+    prompts: BTreeMap<(CameraId, PromptId), PromptTracker>,
+    /// Cameras that were removed keep theirs, so that no track id is given twice.
+    ids: BTreeMap<CameraId, IdAllocator>,
+    /// Cameras whose answers are ignored.
+    suspended: BTreeSet<CameraId>,
 }
 
 impl Tracker {
-    /// Knows nothing of any prompt of these cameras yet. `boot` names this run of the daemon, in the names of tracks.
+    /// All states of these cameras are unknown. `boot` identifies this run of the daemon in track ids.
     pub fn new(boot: Arc<str>, cameras: &[CameraConfig]) -> Self {
         let mut tracker = Self {
             boot,
-            watches: BTreeMap::new(),
-            names: BTreeMap::new(),
-            off: BTreeSet::new(),
+            prompts: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            suspended: BTreeSet::new(),
         };
         for camera in cameras {
-            // Nothing was there that could end at any time.
+            // No event is open, so the time of its end does not matter.
             tracker.configure(camera, WallTime::default());
         }
         tracker
     }
 
-    /// An answer to a look at `frame` came. Frames of one camera must come in the order of their reception. `None` for a
-    /// prompt that is not ours, for an answer to words that were changed since, and for one that was under way when its
-    /// camera or prompt was switched off.
-    pub fn update(&mut self, frame: &Frame, answer: &Answer) -> Option<Sighting> {
+    /// An answer to a look at `frame` came. Frames of one camera must come in the order of their reception. `None` for an
+    /// unknown prompt, for an answer to words that were changed since, and while the camera or the prompt is switched off.
+    pub fn update(&mut self, frame: &Frame, answer: &Answer) -> Option<TrackedAnswer> {
         let camera = &frame.camera;
-        if self.off.contains(camera) {
+        if self.suspended.contains(camera) {
             return None;
         }
-        let names = self.names.get_mut(camera)?;
+        let ids = self.ids.get_mut(camera)?;
         let key = (camera.clone(), answer.prompt.id.clone());
-        self.watches.get_mut(&key)?.look(frame, answer, names)
+        self.prompts.get_mut(&key)?.look(frame, answer, ids)
     }
 
-    /// The answer to a question that a [`Sighting`] brought along: the events that begin with it, none when it was a no.
-    /// `None` for every other answer, and for one to a question that is over, because of a change or because it was lost.
-    pub fn verdict(&mut self, frame: &Frame, answer: &Answer) -> Option<Change> {
-        let (prompt, verdict) = (&*answer.prompt, Verdict::of(&answer.body));
-        self.hear(&frame.camera, prompt, verdict, frame.times.received)
+    /// The answer to a verification question of a [`TrackedAnswer`]: the events that start with it, none after a no. `None`
+    /// for every other answer, and for a question that is over because of a change or because its answer was late.
+    pub fn verified(&mut self, frame: &Frame, answer: &Answer) -> Option<PromptChange> {
+        let (prompt, result) = (&*answer.prompt, VerificationResult::of(&answer.body));
+        self.settle(&frame.camera, prompt, result, frame.times.received)
     }
 
-    /// A look ended without answers. What was a question in it is asked again later.
+    /// A look ended without answers. A verification question in it is asked again later.
     pub fn unanswered(&mut self, look: &Look) {
         let (camera, now) = (&look.frame.camera, look.frame.times.received);
         for prompt in &look.prompts {
-            self.hear(camera, prompt, Verdict::Silence, now);
+            self.settle(camera, prompt, VerificationResult::NoAnswer, now);
         }
     }
 
-    /// Time passed: what nobody has looked at for too long is unknown. Call it every few seconds.
-    pub fn tick(&mut self, now: Mono, wall: WallTime) -> Vec<Change> {
-        self.changes(|_, watch| watch.expire(now, wall))
+    /// Time passed: the states of prompts without a look for too long become unknown. To be called every few seconds.
+    pub fn tick(&mut self, now: Mono, wall: WallTime) -> Vec<PromptChange> {
+        self.changes(|_, prompt| Some(prompt.expire(now, wall)))
     }
 
-    /// The camera is disabled, outside of its schedule or over: what it saw is no longer known, until
-    /// [`looks_again`](Self::looks_again). One that is lost and comes back is not switched off: it is waited for until
-    /// [`tick`](Self::tick) finds its answers too old.
-    pub fn stopped_looking(
+    /// The camera is disabled, outside of its schedule or at its end: its states are unknown and its answers are ignored
+    /// until [`resume`](Self::resume). A camera that reconnects is not suspended; [`tick`](Self::tick) ends what gets too
+    /// old.
+    pub fn suspend(
         &mut self,
         camera: &CameraId,
         reason: EndReason,
         wall: WallTime,
-    ) -> Vec<Change> {
-        self.off.insert(camera.clone());
-        self.changes(|(of, _), watch| match of == camera {
-            true => watch.lose(reason, wall),
-            false => Vec::new(),
-        })
+    ) -> Vec<PromptChange> {
+        self.suspended.insert(camera.clone());
+        self.changes(|(of, _), prompt| (of == camera).then(|| prompt.lose(reason, wall)))
     }
 
     /// The camera is switched on again.
-    pub fn looks_again(&mut self, camera: &CameraId) {
-        self.off.remove(camera);
+    pub fn resume(&mut self, camera: &CameraId) {
+        self.suspended.remove(camera);
     }
 
-    /// Switches one prompt on or off. Off, its events end as disabled and nothing is known of it.
+    /// Switches one prompt on or off. When it is switched off, its events end as disabled and its states are unknown.
     pub fn enable(
         &mut self,
         camera: &CameraId,
         prompt: &PromptId,
         on: bool,
         wall: WallTime,
-    ) -> Vec<Change> {
-        self.changes(|key, watch| match (&key.0, &key.1) == (camera, prompt) {
-            true => watch.enable(on, wall),
-            false => Vec::new(),
+    ) -> Vec<PromptChange> {
+        self.changes(|key, tracker| {
+            let is_this = (&key.0, &key.1) == (camera, prompt);
+            is_this.then(|| tracker.enable(on, wall))
         })
     }
 
-    /// The camera is new or its configuration another one. A prompt whose words stay keeps its tracks, whatever else of it
-    /// changes. Events of one whose words change or that is gone end as `prompt_changed`, and nothing is known of it. What
-    /// is new begins unknown, and that is news. Revisions are told by answers: those to the words of before are dropped.
-    pub fn configure(&mut self, camera: &CameraConfig, wall: WallTime) -> Vec<Change> {
+    /// The camera is new or its configuration changed. A prompt whose words stay keeps its tracks. When the words of a prompt
+    /// change or the prompt is removed, its events end as `prompt_changed` and its states are unknown. The states of a new
+    /// prompt are reported as unknown. Answers carry the revision of the words: those to the old words are ignored.
+    pub fn configure(&mut self, camera: &CameraConfig, wall: WallTime) -> Vec<PromptChange> {
         let id = &camera.id;
-        let names = || Names::new(Arc::clone(&self.boot), id.clone());
-        self.names.entry(id.clone()).or_insert_with(names);
-        let is_gone = |key: &(CameraId, PromptId)| {
+        let ids = || IdAllocator::new(Arc::clone(&self.boot), id.clone());
+        self.ids.entry(id.clone()).or_insert_with(ids);
+        let is_removed = |key: &(CameraId, PromptId)| {
             key.0 == *id && camera.prompts.iter().all(|prompt| prompt.id != key.1)
         };
-        let mut changes = self.changes(|key, watch| match is_gone(key) {
-            true => watch.lose(EndReason::PromptChanged, wall),
-            false => Vec::new(),
+        let mut changes = self.changes(|key, prompt| {
+            is_removed(key).then(|| prompt.lose(EndReason::PromptChanged, wall))
         });
-        self.watches.retain(|key, _| !is_gone(key));
+        self.prompts.retain(|key, _| !is_removed(key));
         for prompt in &camera.prompts {
             let key = (id.clone(), prompt.id.clone());
-            let news = match self.watches.get_mut(&key) {
-                Some(watch) => watch.configure(camera, prompt, wall),
+            let change = match self.prompts.get_mut(&key) {
+                Some(known) => known.configure(camera, prompt, wall),
                 None => {
-                    let watch = self.watches.entry(key.clone());
-                    watch
-                        .or_insert_with(|| Watch::new(camera, prompt))
-                        .beliefs()
+                    let new = self.prompts.entry(key);
+                    new.or_insert_with(|| PromptTracker::new(camera, prompt))
+                        .all_states()
                 }
             };
-            changes.extend(change(&key, news));
+            changes.extend(Some(change).filter(|change| !change.is_empty()));
         }
         changes
     }
 
-    /// The camera is not in the configuration any more: ends what is open, and forgets it.
-    pub fn remove(&mut self, camera: &CameraId, reason: EndReason, wall: WallTime) -> Vec<Change> {
-        let changes = self.stopped_looking(camera, reason, wall);
-        self.watches.retain(|(of, _), _| of != camera);
-        self.off.remove(camera);
+    /// The camera is not in the configuration any more: ends its open events and removes it.
+    pub fn remove(
+        &mut self,
+        camera: &CameraId,
+        reason: EndReason,
+        wall: WallTime,
+    ) -> Vec<PromptChange> {
+        let changes = self.suspend(camera, reason, wall);
+        self.prompts.retain(|(of, _), _| of != camera);
+        self.suspended.remove(camera);
         changes
     }
 
     /// The daemon stops: ends all events.
     pub fn shutdown(&mut self, wall: WallTime) -> Vec<Event> {
-        let ends = self.changes(|_, watch| watch.lose(EndReason::Shutdown, wall));
-        let news = ends.into_iter().flat_map(|change| change.news);
-        let event = |news| match news {
-            News::Event(event) => Some(*event),
-            _ => None,
-        };
-        news.filter_map(event).collect()
+        let ends = self.changes(|_, prompt| Some(prompt.lose(EndReason::Shutdown, wall)));
+        ends.into_iter().flat_map(|change| change.events).collect()
     }
 
-    /// A picture of an event's thing is published: later messages of the event say so.
-    pub fn pictured(&mut self, event: &Event) {
+    /// A snapshot of the event's object is being made: later messages of the event report it.
+    pub fn mark_snapshot(&mut self, event: &Event) {
         let key = (event.camera.clone(), event.prompt.clone());
-        if let Some(watch) = self.watches.get_mut(&key) {
-            watch.pictured(&event.track);
+        if let Some(prompt) = self.prompts.get_mut(&key) {
+            prompt.mark_snapshot(&event.track);
         }
     }
 
-    /// Everything that is believed of every prompt, without events.
-    pub fn beliefs(&self) -> Vec<Change> {
-        let known = |(key, watch): (&_, &Watch)| change(key, watch.beliefs());
-        self.watches.iter().filter_map(known).collect()
+    /// All states of every prompt with their present values, without events.
+    pub fn all_states(&self) -> Vec<PromptChange> {
+        self.prompts
+            .values()
+            .map(PromptTracker::all_states)
+            .collect()
     }
 
-    /// The events that are open, as they stand: each with the step that was told last.
-    pub fn open(&self) -> impl Iterator<Item = &Event> {
-        self.watches.values().flat_map(Watch::open)
+    /// The open events with the values of now; `step` is the last that was published.
+    pub fn open_events(&self) -> impl Iterator<Item = &Event> {
+        self.prompts.values().flat_map(PromptTracker::open_events)
     }
 
-    fn hear(
+    fn settle(
         &mut self,
         camera: &CameraId,
         question: &Prompt,
-        verdict: Verdict,
+        result: VerificationResult,
         now: Mono,
-    ) -> Option<Change> {
+    ) -> Option<PromptChange> {
         if question.revision != Prompt::ONCE {
             return None;
         }
-        let of_camera = self.watches.iter_mut().filter(|(key, _)| key.0 == *camera);
-        let mut heard = of_camera.filter_map(|((_, prompt), watch)| {
-            let news = watch.hear(question, verdict, now)?;
-            Some(Change {
-                camera: camera.clone(),
-                prompt: prompt.clone(),
-                news,
-            })
-        });
-        heard.next()
+        let mut of_camera = self.prompts.iter_mut().filter(|(key, _)| key.0 == *camera);
+        of_camera.find_map(|(_, prompt)| prompt.verified(question, result, now))
     }
 
     fn changes(
         &mut self,
-        mut news: impl FnMut(&(CameraId, PromptId), &mut Watch) -> Vec<News>,
-    ) -> Vec<Change> {
-        let of = |(key, watch): (&_, &mut _)| change(key, news(key, watch));
-        self.watches.iter_mut().filter_map(of).collect()
+        mut change: impl FnMut(&(CameraId, PromptId), &mut PromptTracker) -> Option<PromptChange>,
+    ) -> Vec<PromptChange> {
+        let changes = self
+            .prompts
+            .iter_mut()
+            .filter_map(|(key, p)| change(key, p));
+        changes.filter(|change| !change.is_empty()).collect()
     }
-}
-
-fn change((camera, prompt): &(CameraId, PromptId), news: Vec<News>) -> Option<Change> {
-    (!news.is_empty()).then(|| Change {
-        camera: camera.clone(),
-        prompt: prompt.clone(),
-        news,
-    })
 }
 
 #[cfg(test)]

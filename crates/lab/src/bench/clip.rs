@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
 use super::{ask::MeasureError, scores::Origin};
-use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat, WallTime};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat, WallTime};
 use spotter_street::{
     Scene, Street, draw_i420,
     h264::{Encoding, through_h264},
@@ -96,10 +96,12 @@ pub(super) fn drawn(scene: &Scene, seed: u64) -> Result<Picture, MeasureError> {
     let mut chroma_u = pixels.split_off(width * height);
     let chroma_v = chroma_u.split_off(chroma_u.len() / 2);
     Picture::new(
-        PixelFormat::I420,
-        (width, height),
-        [width, width / 2, width / 2],
-        (ColourMatrix::Bt601, ColourRange::Limited),
+        PictureLayout {
+            format: PixelFormat::I420,
+            size: (width, height),
+            strides: [width, width / 2, width / 2],
+            colour: (ColourMatrix::Bt601, ColourRange::Limited),
+        },
         Arc::new(vec![pixels, chroma_u, chroma_v]),
     )
     .map_err(|source| MeasureError::Picture { seed, source })

@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 
-use spotter_core::{EventStep, Mono, TrackId};
-use spotter_events::track::{Hysteresis, News, Object, Presence, Rules, Sighting};
+use spotter_core::{EventStep, Mono, Presence, TrackId, TrackedObject};
+use spotter_events::track::{Hysteresis, HysteresisRules, TrackedAnswer};
 use spotter_street::{
     scene::{Class, Identity},
     truth::{Seen, Standing},
@@ -71,8 +71,8 @@ impl Stays {
         (look, now): (usize, Mono),
         class: Class,
         seen: &[Seen],
-        sighting: &Sighting,
-        who: impl Fn(&Object) -> Option<Identity>,
+        answer: &TrackedAnswer,
+        who: impl Fn(&TrackedObject) -> Option<Identity>,
     ) {
         let tally = self.tallies.entry(class).or_default();
         let of_class = || seen.iter().filter(|seen| seen.class == class);
@@ -80,22 +80,18 @@ impl Stays {
             let new = || Somebody::new(class);
             self.everybody.entry(seen.identity).or_insert_with(new);
         }
-        for news in &sighting.news {
-            if let News::Event(event) = news {
-                tally.messages += 1;
-                if event.step == EventStep::New {
-                    tally.events += 1;
-                    self.told.insert(event.track.clone());
-                }
+        for event in &answer.change.events {
+            tally.messages += 1;
+            if event.step == EventStep::New {
+                tally.events += 1;
+                self.told.insert(event.track.clone());
             }
         }
         let everybody = self.everybody.iter_mut();
         for (identity, somebody) in everybody.filter(|(_, somebody)| somebody.class == class) {
-            let own = sighting
-                .objects
-                .iter()
-                .filter(|object| who(object) == Some(*identity));
-            let tracks: Vec<TrackId> = own.filter_map(|object| object.track.clone()).collect();
+            let objects = answer.body.objects().iter();
+            let own = objects.filter(|object| who(object) == Some(*identity));
+            let tracks: Vec<TrackId> = own.map(|object| object.track.clone()).collect();
             let present = of_class()
                 .any(|seen| seen.identity == *identity && seen.standing == Standing::Present);
             somebody.look((look, now), present, &tracks, &self.told, tally);
@@ -134,7 +130,7 @@ struct Somebody {
 
 impl Somebody {
     fn new(class: Class) -> Self {
-        let oracle = Hysteresis::new(Rules {
+        let oracle = Hysteresis::new(HysteresisRules {
             confirm: (2, 3),
             end_after: Duration::from_secs(3),
             stale_after: Duration::from_secs(60),

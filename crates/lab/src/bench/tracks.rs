@@ -13,11 +13,12 @@ use super::{
     stays::Stays,
 };
 use spotter_core::{
-    Answer, Frame, FrameTimes, Look, Mono, NormBox, Outcome, Picture, Prompt, TrackId, WallTime,
+    Answer, Frame, FrameTimes, Location, Look, Mono, NormBox, Outcome, Picture, Prompt, TrackId,
+    TrackedObject, WallTime,
     config::{self, CameraConfig, Environment},
 };
 use spotter_engine::service::Engine;
-use spotter_events::track::{Object, Tracker};
+use spotter_events::track::Tracker;
 use spotter_street::live::LiveScore;
 use spotter_street::score::{MATCH_IOU, Thing, match_boxes};
 use spotter_street::{
@@ -132,19 +133,18 @@ impl<'a> WatchedStreet<'a> {
         let at = (look as usize, frame.times.received);
         for (class, answer) in Class::ALL.into_iter().zip(answers) {
             let strange = || MeasureError::Unanswered(format!("{}: no sighting", class.name()));
-            let sighting = self.tracker.update(frame, answer).ok_or_else(strange)?;
-            let boxes: Vec<NormBox> = sighting.objects.iter().filter_map(|o| o.bounds).collect();
+            let answer = self.tracker.update(frame, answer).ok_or_else(strange)?;
+            let boxes: Vec<NormBox> = answer.body.objects().iter().filter_map(bounds).collect();
             self.boxes.add((class, None), &boxes, truth);
             let seen: Vec<&Seen> = truth.seen.iter().filter(|s| s.class == class).collect();
-            let whom = whom(&sighting.objects, &seen, |who| {
+            let whom = whom(answer.body.objects(), &seen, |who| {
                 self.stays.name(who).cloned()
             });
-            self.stays
-                .look(at, class, &truth.seen, &sighting, |object| {
-                    let mut named = whom.iter();
-                    let found = named.find(|(track, _)| Some(track) == object.track.as_ref());
-                    found.map(|&(_, identity)| identity)
-                });
+            self.stays.look(at, class, &truth.seen, &answer, |object| {
+                let mut named = whom.iter();
+                let found = named.find(|(track, _)| *track == object.track);
+                found.map(|&(_, identity)| identity)
+            });
         }
         Ok(())
     }
@@ -173,11 +173,11 @@ impl<'a> WatchedStreet<'a> {
 /// the rule of CLEAR MOT, without which two who cross would change their names only because one box fits both. The others
 /// are shared out by overlap.
 fn whom(
-    objects: &[Object],
+    objects: &[TrackedObject],
     seen: &[&Seen],
     name: impl Fn(Identity) -> Option<TrackId>,
 ) -> Vec<(TrackId, Identity)> {
-    let named = |object: &Object| Some((object.track.clone()?, object.bounds?));
+    let named = |object: &TrackedObject| Some((object.track.clone(), bounds(object)?));
     let mut objects: Vec<(TrackId, NormBox)> = objects.iter().filter_map(named).collect();
     let mut seen = seen.to_vec();
     let mut whom = Vec::new();
@@ -202,6 +202,13 @@ fn whom(
     let matches = match_boxes(&boxes, &things).found.into_iter();
     whom.extend(matches.map(|m| (objects[m.answer].0.clone(), seen[m.thing].identity)));
     whom
+}
+
+fn bounds(object: &TrackedObject) -> Option<NormBox> {
+    match object.location {
+        Location::Box(bounds) => Some(bounds),
+        Location::Point(_) => None,
+    }
 }
 
 /// The camera as a file would have it, with a prompt for each class in their order.

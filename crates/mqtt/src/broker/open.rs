@@ -18,13 +18,13 @@ use super::{
     tls::Trust,
 };
 use crate::{
-    Inbound, Line,
+    Inbound, Line, detection,
     message::{Body, status_text},
     outbox::{Outgoing, Ticket},
     publisher::Sent,
     target::ConnectionTarget,
 };
-use spotter_core::{LogThrottle, Mono};
+use spotter_core::{Latency, LogThrottle, Mono};
 
 /// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
@@ -289,7 +289,7 @@ impl<'a> Open<'a> {
         let now = self.task.clock.now();
         let payload = match (&outgoing.body, &outgoing.label) {
             (Body::Bytes(bytes), _) => bytes.to_vec(),
-            (Body::Detection(detection), Some(label)) => detection.to_json(label, now),
+            (Body::Detection(detection), Some(label)) => detection::to_json(detection, label, now),
             (Body::Detection(_), None) => return self.decline(&outgoing, 0),
         };
         let ticket = outgoing.promise.ticket();
@@ -322,7 +322,7 @@ impl<'a> Open<'a> {
                     });
                 }
                 if let Body::Detection(detection) = outgoing.body {
-                    let latency = detection.latency(now);
+                    let latency = Latency::of(&detection, now);
                     // Nobody has to listen.
                     _ = self.task.sent.send(Sent {
                         topic: outgoing.topic.into(),

@@ -92,7 +92,7 @@ fn listens(port: u16) {
         }
         std::thread::sleep(Duration::from_millis(25));
     }
-    panic!("nobody listens on port {port}");
+    panic!("no listener on port {port}");
 }
 
 fn free_port() -> u16 {

@@ -19,7 +19,7 @@ use super::{
     rig::{Listener, Mosquitto, PATIENCE},
 };
 use crate::{
-    CameraHealth, ConfigReport, DaemonInfo, Identity, Info, Presence, Publisher, Update,
+    CameraHealth, ConfigReport, DaemonInfo, Identity, Info, Publisher, Update,
     detection::tests::detection,
 };
 use spotter_core::{
@@ -98,15 +98,15 @@ fn publish_states(publisher: &Publisher) {
         camera: camera.clone(),
         health: Box::new(CameraHealth::default()),
     });
-    publisher.publish(Update::Present {
+    publisher.publish(Update::State {
         camera: camera.clone(),
         prompt: prompt.clone(),
-        presence: Presence::On,
+        state: spotter_core::PromptState::Presence(spotter_core::Presence::On),
     });
-    publisher.publish(Update::Count {
+    publisher.publish(Update::State {
         camera,
         prompt,
-        count: Some(2),
+        state: spotter_core::PromptState::Count(Some(2)),
     });
 }
 
@@ -136,10 +136,10 @@ async fn states_are_retained_status_comes_last_and_a_stop_is_clean() {
     sorted[1..6].sort_unstable();
     assert_eq!(order, sorted);
     let (camera, prompt) = ids();
-    publisher.publish(Update::Count {
+    publisher.publish(Update::State {
         camera,
         prompt,
-        count: Some(3),
+        state: spotter_core::PromptState::Count(Some(3)),
     });
     let heard = live.until("cam/gate/count/person", "3").await;
     assert_eq!(
@@ -195,10 +195,10 @@ async fn a_broker_that_lost_everything_gets_everything_again() {
     })
     .await;
     let (camera, prompt) = ids();
-    publisher.publish(Update::Count {
+    publisher.publish(Update::State {
         camera,
         prompt,
-        count: Some(9),
+        state: spotter_core::PromptState::Count(Some(9)),
     });
     publisher.publish(Update::Detection(Box::new(detection("gate"))));
     broker.restart();

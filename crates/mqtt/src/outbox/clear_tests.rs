@@ -11,11 +11,11 @@ fn push(outbox: &mut Outbox, update: Update) {
     outbox.push(Message::from_update(&topics, update), Mono::default());
 }
 
-fn count(count: u64) -> Update {
-    Update::Count {
+fn count(count: u32) -> Update {
+    Update::State {
         camera: CameraId::new("gate").unwrap(),
         prompt: spotter_core::PromptId::new("person").unwrap(),
-        count: Some(count),
+        state: spotter_core::PromptState::Count(Some(count)),
     }
 }
 

@@ -8,11 +8,11 @@ use std::{
 
 use super::{MessageIds, Outgoing, Promise, rates::RateLimit};
 use crate::{
-    Detection, Tally,
+    Tally,
     detection::Label,
     message::{Body, Stream},
 };
-use spotter_core::{CameraId, Mono, SkippedSinceLast};
+use spotter_core::{CameraId, Detection, Mono, SkippedSinceLast};
 
 /// A stream message that is older is not sent; also its expiry at the broker.
 pub(crate) const STREAM_MAX_AGE: Duration = Duration::from_secs(5);

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Presence, Topics, Update,
+    Topics, Update,
     detection::tests::{detection, empty},
 };
-use spotter_core::{NodeId, PromptId, SkippedSinceLast};
+use spotter_core::{NodeId, Presence, PromptId, SkippedSinceLast};
 
 fn topics() -> Topics {
     Topics::new("spotter", &NodeId::new("edge1").unwrap())
@@ -29,11 +29,11 @@ fn push(outbox: &mut Outbox, update: Update, now: Mono) {
     outbox.push(Message::from_update(&topics(), update), now);
 }
 
-fn count(name: &str, count: u64) -> Update {
-    Update::Count {
+fn count(name: &str, count: u32) -> Update {
+    Update::State {
         camera: camera(name),
         prompt: PromptId::new("person").unwrap(),
-        count: Some(count),
+        state: spotter_core::PromptState::Count(Some(count)),
     }
 }
 
@@ -163,10 +163,10 @@ fn presence_and_camera_status_use_the_contracts_words() {
         let camera = camera("gate");
         push(
             &mut outbox,
-            Update::Present {
+            Update::State {
                 camera,
                 prompt,
-                presence,
+                state: spotter_core::PromptState::Presence(presence),
             },
             ms(0),
         );
@@ -228,7 +228,10 @@ fn an_empty_answer_follows_objects_and_then_comes_every_ten_seconds() {
         };
         push(
             &mut outbox,
-            Update::Detection(Box::new(found.after(since_last))),
+            Update::Detection(Box::new(spotter_core::Detection {
+                since_last,
+                ..found
+            })),
             now,
         );
         if let Some(Outgoing {
@@ -326,7 +329,10 @@ fn what_a_refused_message_counted_is_told_by_the_next_one() {
             gated,
             ..SkippedSinceLast::default()
         };
-        Update::Detection(Box::new(detection("gate").after(since_last)))
+        Update::Detection(Box::new(spotter_core::Detection {
+            since_last,
+            ..detection("gate")
+        }))
     };
     push(&mut outbox, with(3), ms(0));
     let refused = outbox.take(ms(0)).unwrap();
@@ -393,7 +399,7 @@ struct World {
 const CAMERAS: [&str; 4] = ["a", "b", "c", "d"];
 
 impl World {
-    fn offer(&mut self, outbox: &mut Outbox, found: crate::Detection, now: Mono) {
+    fn offer(&mut self, outbox: &mut Outbox, found: spotter_core::Detection, now: Mono) {
         self.offered += 1;
         push(outbox, Update::Detection(Box::new(found)), now);
     }
@@ -427,7 +433,7 @@ proptest! {
         for deed in deeds {
             match deed {
                 Deed::State { camera, value } => {
-                    push(&mut outbox, count(CAMERAS[camera], value), now);
+                    push(&mut outbox, count(CAMERAS[camera], value as u32), now);
                     let topic = format!("spotter/edge1/cam/{}/count/person", CAMERAS[camera]);
                     world.wanted.insert(topic, value.to_string());
                 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    CameraHealth, ConfigReport, Presence, Update,
+    CameraHealth, ConfigReport, Update,
     discovery::{
         records,
         tests::{SITE, config},
@@ -139,23 +139,22 @@ fn the_list_is_what_is_published() {
     let of =
         |update: &mut dyn FnMut(Update), camera: &CameraId, prompt: &PromptId, zones: &[&str]| {
             let (camera, prompt) = (camera.clone(), prompt.clone());
-            update(Update::Present {
+            update(Update::State {
                 camera: camera.clone(),
                 prompt: prompt.clone(),
-                presence: Presence::On,
+                state: spotter_core::PromptState::Presence(spotter_core::Presence::On),
             });
-            update(Update::Count {
+            update(Update::State {
                 camera: camera.clone(),
                 prompt: prompt.clone(),
-                count: Some(1),
+                state: spotter_core::PromptState::Count(Some(1)),
             });
             for zone in zones {
                 let zone = ZoneId::new(zone).unwrap();
-                update(Update::Zone {
+                update(Update::State {
                     camera: camera.clone(),
-                    zone,
                     prompt: prompt.clone(),
-                    count: None,
+                    state: spotter_core::PromptState::ZoneCount { zone, count: None },
                 });
             }
         };
@@ -177,10 +176,10 @@ fn the_list_is_what_is_published() {
     of(&mut publish, yard, &id("car"), &[]);
     for prompt in ["is_open", "weather", "scene"] {
         let (camera, prompt) = (gate.clone(), id(prompt));
-        publish(Update::Answer {
+        publish(Update::State {
             camera,
             prompt,
-            text: None,
+            state: spotter_core::PromptState::Answer(None),
         });
     }
     for camera in &config.cameras {

@@ -316,7 +316,7 @@ fn deed() -> impl Strategy<Value = Deed> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(48)))]
 
     /// Whatever happens, a journal that is opened again knows what waits and what is open, as far as it said it does.
     #[test]

@@ -334,7 +334,7 @@ impl Fate {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(256)))]
 
     /// 200 s of a camera at 10 frames/s with a report every 5 s, over a network that keeps the order. Whatever is believed
     /// is what the camera's clock showed at the capture, and in the end it is believed again.

@@ -10,7 +10,8 @@ use gstreamer_video::{self as video, prelude::*};
 use tracing::warn;
 
 use spotter_core::{
-    ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Picture, PixelFormat, Planes,
+    ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Picture, PictureLayout, PixelFormat,
+    Planes,
 };
 
 /// Takes over a buffer in a GPU's memory for the engine's device, in GStreamer's thread; the error says why not. Handed in,
@@ -142,7 +143,16 @@ fn picture(
     }
     let size = (info.width() as usize, info.height() as usize);
     let colour = colour(&info.colorimetry(), info.height());
-    Picture::new(format, size, strides, colour, planes).map_err(|e| e.to_string())
+    Picture::new(
+        PictureLayout {
+            format,
+            size,
+            strides,
+            colour,
+        },
+        planes,
+    )
+    .map_err(|e| e.to_string())
 }
 
 /// Unknown weights are guessed by the height, as everybody does: high definition is BT.709.

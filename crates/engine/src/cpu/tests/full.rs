@@ -26,10 +26,9 @@ use crate::{
 use spotter_core::{CameraId, ManualClock};
 
 #[test]
+#[ignore = "takes minutes of all cores and the whole golden data; run make test-full"]
 fn true_widths() {
-    let Some(set) = golden_set("md2-full") else {
-        return;
-    };
+    let set = golden_set("md2-full").expect("the whole golden data (SPOTTER_GOLDEN)");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
     let capacity = Capacity {

@@ -132,7 +132,7 @@ impl Kernels {
         need(
             self.dense_ways(head_dim).contains(&way)
                 && (way != DenseWay::Any || length <= ANY_KEYS_MAX),
-            "attention: this kernel takes no such heads, or not so many keys",
+            "attention: this kernel does not support these heads or this number of keys",
         )?;
         if rows == 0 {
             return Ok(());

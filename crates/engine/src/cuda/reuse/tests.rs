@@ -46,7 +46,16 @@ impl Frame {
         let colour = (ColourMatrix::Bt709, ColourRange::Limited);
         let strides = [0, 1, 2].map(stride);
         let planes = Arc::new(self.planes.clone());
-        Picture::new(self.format, SIZE, strides, colour, planes).unwrap()
+        Picture::new(
+            spotter_core::PictureLayout {
+                format: self.format,
+                size: SIZE,
+                strides,
+                colour,
+            },
+            planes,
+        )
+        .unwrap()
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     testing::golden_model::{row, tokens},
 };
 use spotter_cameras::testing::uploaded;
-use spotter_core::{DeviceMemory, DevicePlanes, Picture, PixelFormat, Planes};
+use spotter_core::{DeviceMemory, DevicePlanes, Picture, PictureLayout, PixelFormat, Planes};
 
 /// Rows of frames there are so many bytes apart.
 const PITCH: usize = 1536;
@@ -125,7 +125,16 @@ impl Other {
         let size = (picture.width(), picture.height());
         let colour = (picture.matrix(), picture.range());
         let strides = [PITCH, PITCH, 0];
-        Picture::new(PixelFormat::Nv12, size, strides, colour, planes).unwrap()
+        Picture::new(
+            PictureLayout {
+                format: PixelFormat::Nv12,
+                size,
+                strides,
+                colour,
+            },
+            planes,
+        )
+        .unwrap()
     }
 }
 
@@ -236,10 +245,12 @@ fn fetched(picture: &Picture) -> Picture {
     }
     let colour = (picture.matrix(), picture.range());
     Picture::new(
-        picture.format(),
-        size,
-        strides,
-        colour,
+        PictureLayout {
+            format: picture.format(),
+            size,
+            strides,
+            colour,
+        },
         Arc::<Vec<Vec<u8>>>::new(planes),
     )
     .unwrap()

@@ -14,7 +14,7 @@ use crate::{
     },
     model::{VisionConfig, crops, normalise_table},
 };
-use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat};
 
 pub(super) fn picture(
     random: &mut Random,
@@ -34,7 +34,16 @@ pub(super) fn picture(
         planes.push((0..*stride * rows).map(|i| byte(i + offset)).collect());
     }
     let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-    Picture::new(format, (width, height), strides, colour, Arc::new(planes)).unwrap()
+    Picture::new(
+        PictureLayout {
+            format,
+            size: (width, height),
+            strides,
+            colour,
+        },
+        Arc::new(planes),
+    )
+    .unwrap()
 }
 
 /// Values of a patch in a row that the network takes.

@@ -105,7 +105,7 @@ fn normalise_table_is_the_reference_s() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(40)))]
 
     /// Whatever the size: a picture of one colour stays so, and the books of the crops agree.
     #[test]

@@ -334,7 +334,7 @@ async fn when_nobody_asks_any_more_the_engine_s_side_ends() {
     assert!(is_answered(&ask(&site.engine, 1, WHENEVER).await));
     drop(site.engine);
     let reason = within(site.end.reason()).await.to_string();
-    assert_eq!(reason, "nobody asks it any more");
+    assert_eq!(reason, "no caller is left");
     within(site.end.over()).await;
     assert!(site.its_side.load(Ordering::Relaxed));
 }

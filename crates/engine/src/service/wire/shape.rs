@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{WireError, malformed};
-use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat, Planes};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat, Planes};
 
 /// Longest side of a picture, pixels.
 const SIDE_MAX: usize = 1 << 15;
@@ -67,7 +67,15 @@ impl Shape {
         }
         let planes = Arc::new(Packed { body, starts });
         let (size, colour) = ((self.width, self.height), (self.matrix, self.range));
-        let picture = Picture::new(self.format, size, strides, colour, planes);
+        let picture = Picture::new(
+            PictureLayout {
+                format: self.format,
+                size,
+                strides,
+                colour,
+            },
+            planes,
+        );
         picture.map_err(malformed)
     }
 }

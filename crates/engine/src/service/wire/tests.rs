@@ -42,7 +42,16 @@ fn picture(format: PixelFormat, (width, height): (usize, usize), gap: usize) -> 
         planes.push(bytes.map(|i| (i * 31 + plane * 7) as u8).collect());
     }
     let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-    Picture::new(format, (width, height), strides, colour, Arc::new(planes)).unwrap()
+    Picture::new(
+        spotter_core::PictureLayout {
+            format,
+            size: (width, height),
+            strides,
+            colour,
+        },
+        Arc::new(planes),
+    )
+    .unwrap()
 }
 
 fn rows(picture: &Picture) -> Vec<Vec<u8>> {
@@ -259,7 +268,15 @@ fn a_look_too_large_for_a_message_is_not_begun() {
     let size = (32_000, 32_000);
     let colour = (ColourMatrix::Bt601, ColourRange::Full);
     let strides = [96_000, 0, 0];
-    let huge = Picture::new(PixelFormat::Rgb, size, strides, colour, Arc::new(Endless));
+    let huge = Picture::new(
+        spotter_core::PictureLayout {
+            format: PixelFormat::Rgb,
+            size,
+            strides,
+            colour,
+        },
+        Arc::new(Endless),
+    );
     let mut bytes = Vec::new();
     let refused = write_look(&mut bytes, 1, &look(huge.unwrap()));
     assert!(matches!(

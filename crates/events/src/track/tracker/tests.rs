@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::track::{Presence, filter::tests::found};
+use crate::track::filter::tests::found;
 use spotter_core::{
-    AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Prompt, ScoreSource,
-    StageTimes, Task, TrackId, UpdateReason, ZoneId,
+    AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Presence, PromptState,
+    ScoreSource, StageTimes, Task, TrackId, UpdateReason, ZoneId,
     config::{ZoneConfig, ZonePoint},
     testing::{frame_at, prompt},
 };
@@ -59,38 +59,36 @@ fn at(after: f64) -> (Mono, WallTime) {
 }
 
 /// What an answer at that second changes.
-fn look(tracker: &mut Tracker, second: f64, answer: &Answer) -> Sighting {
+fn look(tracker: &mut Tracker, second: f64, answer: &Answer) -> TrackedAnswer {
     let frame = frame_at(&gate(), seconds(second));
     tracker.update(&frame, answer).unwrap()
 }
 
-fn present(news: &[News]) -> Option<Presence> {
-    news.iter().find_map(|news| match news {
-        News::Present(presence) => Some(*presence),
+fn present(change: &PromptChange) -> Option<Presence> {
+    change.states.iter().find_map(|state| match state {
+        PromptState::Presence(presence) => Some(*presence),
         _ => None,
     })
 }
 
-fn count(news: &[News]) -> Option<Option<u32>> {
-    news.iter().find_map(|news| match news {
-        News::Count(count) => Some(*count),
+fn count(change: &PromptChange) -> Option<Option<u32>> {
+    change.states.iter().find_map(|state| match state {
+        PromptState::Count(count) => Some(*count),
         _ => None,
     })
 }
 
-fn events(news: &[News]) -> Vec<Event> {
-    let event = |news: &News| match news {
-        News::Event(event) => Some((**event).clone()),
-        _ => None,
-    };
-    news.iter().filter_map(event).collect()
+fn events(change: &PromptChange) -> Vec<Event> {
+    change.events.clone()
 }
 
-fn all_events(changes: &[Change]) -> Vec<Event> {
-    changes
-        .iter()
-        .flat_map(|change| events(&change.news))
-        .collect()
+fn all_events(changes: &[PromptChange]) -> Vec<Event> {
+    changes.iter().flat_map(events).collect()
+}
+
+fn tracks(answer: &TrackedAnswer) -> Vec<TrackId> {
+    let objects = answer.body.objects().iter();
+    objects.map(|object| object.track.clone()).collect()
 }
 
 /// Presence and count after each answer, one a second.
@@ -100,7 +98,7 @@ fn states(
     answers: &[Answer],
 ) -> Vec<(Option<Presence>, Option<Option<u32>>)> {
     let mut next = |(index, answer): (usize, &Answer)| {
-        let news = look(tracker, (from + index as u64) as f64, answer).news;
+        let news = look(tracker, (from + index as u64) as f64, answer).change;
         (present(&news), count(&news))
     };
     answers.iter().enumerate().map(&mut next).collect()
@@ -110,13 +108,13 @@ fn states(
 fn steps(tracker: &mut Tracker, looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usize, Event)> {
     let mut told = Vec::new();
     for (second, boxes) in looks.iter().enumerate() {
-        let sighting = look(
+        let answer = look(
             tracker,
             second as f64,
             &answer(1, AnswerBody::Boxes(boxes.clone())),
         );
         told.extend(
-            events(&sighting.news)
+            events(&answer.change)
                 .into_iter()
                 .map(|event| (second, event)),
         );
@@ -161,12 +159,15 @@ fn presence_and_count_are_told_on_change_only() {
 fn a_camera_that_is_switched_off_makes_its_prompts_unknown_once() {
     let mut tracker = tracker(camera());
     states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
-    let lost = tracker.stopped_looking(&gate(), EndReason::Disabled, at(2.0).1);
+    let lost = tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1);
     assert_eq!(lost.len(), 1, "nothing was known of the dog");
     assert_eq!(lost[0].prompt.as_str(), "person");
     assert_eq!(
-        lost[0].news[..2],
-        [News::Present(Presence::Unknown), News::Count(None)]
+        lost[0].states,
+        [
+            PromptState::Presence(Presence::Unknown),
+            PromptState::Count(None)
+        ]
     );
     let ends = all_events(&lost);
     assert_eq!(ends.len(), 1);
@@ -175,21 +176,15 @@ fn a_camera_that_is_switched_off_makes_its_prompts_unknown_once() {
         (ends[0].last_seen, ends[0].ended),
         (at(1.0).1, Some(at(2.0).1))
     );
-    assert_eq!(
-        tracker.stopped_looking(&gate(), EndReason::Disabled, at(2.0).1),
-        []
-    );
+    assert_eq!(tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1), []);
     // Answers that were under way change nothing.
     for second in 3..6 {
         let frame = frame_at(&gate(), Duration::from_secs(second));
         assert_eq!(tracker.update(&frame, &people(1, 1)), None);
     }
-    assert_eq!(
-        tracker.stopped_looking(&gate(), EndReason::Disabled, at(6.0).1),
-        []
-    );
+    assert_eq!(tracker.suspend(&gate(), EndReason::Disabled, at(6.0).1), []);
     // When it is back, the first confirmed look is told again.
-    tracker.looks_again(&gate());
+    tracker.resume(&gate());
     let seen = states(&mut tracker, 10, &[people(1, 1), people(1, 1)]);
     assert_eq!(seen[1], (Some(Presence::On), Some(Some(1))));
 }
@@ -203,14 +198,14 @@ fn silence_makes_unknown_but_a_closed_gate_does_not() {
         let mut tracker = tracker(site);
         states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
         assert_eq!(tracker.tick(at(stays_s).0, at(stays_s).1), []);
-        assert_eq!(tracker.open().count(), 1);
+        assert_eq!(tracker.open_events().count(), 1);
         let lost = tracker.tick(at(gone_s).0, at(gone_s).1);
-        assert_eq!(present(&lost[0].news), Some(Presence::Unknown));
+        assert_eq!(present(&lost[0]), Some(Presence::Unknown));
         assert_eq!(
             all_events(&lost)[0].step,
             EventStep::End(EndReason::CameraLost)
         );
-        assert_eq!(tracker.open().count(), 0);
+        assert_eq!(tracker.open_events().count(), 0);
         assert_eq!(tracker.tick(at(gone_s).0, at(gone_s).1), [], "told once");
     }
 }
@@ -220,17 +215,14 @@ fn silence_makes_unknown_but_a_closed_gate_does_not() {
 fn a_short_silence_changes_nothing() {
     let mut tracker = tracker(camera());
     states(&mut tracker, 0, &[people(1, 2), people(1, 2)]);
-    let names = |sighting: &Sighting| {
-        let track = |object: &crate::track::Object| object.track.clone();
-        sighting.objects.iter().map(track).collect::<Vec<_>>()
-    };
-    let before = names(&look(&mut tracker, 2.0, &people(1, 2)));
+    let before = tracks(&look(&mut tracker, 2.0, &people(1, 2)));
     let after = look(&mut tracker, 25.0, &people(1, 2));
-    assert_eq!((names(&after), after.news), (before, Vec::new()));
+    assert_eq!(tracks(&after), before);
+    assert!(after.change.is_empty());
     // The same when the silence is noticed by the answer that ends it, and not by the clock.
     let late = look(&mut tracker, 60.0, &people(1, 2));
-    assert_eq!(present(&late.news), Some(Presence::Unknown));
-    let ends = events(&late.news);
+    assert_eq!(present(&late.change), Some(Presence::Unknown));
+    let ends = events(&late.change);
     assert_eq!(ends.len(), 2);
     assert!(
         ends.iter()
@@ -242,7 +234,7 @@ fn a_short_silence_changes_nothing() {
 fn new_words_start_from_nothing_and_old_answers_are_dropped() {
     let mut tracker = tracker(camera());
     states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
-    let news = look(&mut tracker, 2.0, &people(2, 1)).news;
+    let news = look(&mut tracker, 2.0, &people(2, 1)).change;
     assert_eq!(
         (present(&news), count(&news)),
         (Some(Presence::Unknown), Some(None))
@@ -253,7 +245,7 @@ fn new_words_start_from_nothing_and_old_answers_are_dropped() {
     );
     let old = frame_at(&gate(), seconds(3.0));
     assert_eq!(tracker.update(&old, &people(1, 3)), None);
-    let news = look(&mut tracker, 4.0, &people(2, 1)).news;
+    let news = look(&mut tracker, 4.0, &people(2, 1)).change;
     assert_eq!(present(&news), Some(Presence::On));
     assert_eq!(events(&news)[0].revision, 2);
 }
@@ -278,16 +270,16 @@ fn a_question_has_an_answer_and_no_presence() {
             },
         )
     };
-    assert_eq!(look(&mut tracker, 0.0, &says("Yes")).news, []);
-    let yes = News::Answer(Some("yes".into()));
-    assert_eq!(look(&mut tracker, 1.0, &says("Yes.")).news, [yes]);
-    assert_eq!(look(&mut tracker, 2.0, &says("No")).news, []);
+    assert_eq!(look(&mut tracker, 0.0, &says("Yes")).change.states, []);
+    let yes = PromptState::Answer(Some("yes".into()));
+    assert_eq!(look(&mut tracker, 1.0, &says("Yes.")).change.states, [yes]);
+    assert_eq!(look(&mut tracker, 2.0, &says("No")).change.states, []);
     let lost = tracker.tick(at(40.0).0, at(40.0).1);
     assert_eq!(
         lost.iter()
-            .flat_map(|change| &change.news)
+            .flat_map(|change| &change.states)
             .collect::<Vec<_>>(),
-        [&News::Answer(None)]
+        [&PromptState::Answer(None)]
     );
 }
 
@@ -296,32 +288,32 @@ fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
     let mut site = zoned();
     let mut tracker = tracker(site.clone());
     states(&mut tracker, 0, &[1; 3].map(|n| people(1, n)));
-    let track = tracker.open().next().unwrap().track.clone();
+    let track = tracker.open_events().next().unwrap().track.clone();
     // Limits, life cycle, a zone more and one moved: the thing stays who it is.
     site.prompts[0].min_score = 0.5;
     site.prompts[0].events.confirm = (1, 1);
     site.zones[0] = zone("right", 0.4, 1.0);
     site.zones.push(zone("all", 0.0, 1.0));
     let changes = tracker.configure(&site, at(3.0).1);
-    let news = |changes: &[Change], prompt: &str| {
-        let of = |change: &&Change| change.prompt.as_str() == prompt;
-        let news = changes.iter().find(of).map(|change| change.news.clone());
-        news.unwrap_or_default()
+    let of = |changes: &[PromptChange], prompt: &str| {
+        let of = |change: &&PromptChange| change.prompt.as_str() == prompt;
+        changes.iter().find(of).cloned().unwrap()
     };
-    let unknown = |zone: &str| News::Zone {
+    let unknown = |zone: &str| PromptState::ZoneCount {
         zone: ZoneId::new(zone).unwrap(),
         count: None,
     };
-    assert_eq!(news(&changes, "person"), [unknown("right"), unknown("all")]);
-    let sighting = look(&mut tracker, 4.0, &people(1, 1));
-    assert_eq!(sighting.objects[0].track, Some(track.clone()));
-    assert_eq!(tracker.open().count(), 1);
+    let states = [unknown("right"), unknown("all")];
+    assert_eq!(of(&changes, "person").states, states);
+    let answer = look(&mut tracker, 4.0, &people(1, 1));
+    assert_eq!(tracks(&answer), std::slice::from_ref(&track));
+    assert_eq!(tracker.open_events().count(), 1);
     // Other words.
     site.prompts[0].task = Task::Detect {
         object: "child".into(),
     };
     let changes = tracker.configure(&site, at(5.0).1);
-    let told = news(&changes, "person");
+    let told = of(&changes, "person");
     assert_eq!(
         (present(&told), count(&told)),
         (Some(Presence::Unknown), Some(None))
@@ -340,19 +332,19 @@ fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
         prompt: asked(2, site.prompts[0].task.clone()),
         ..people(2, 1)
     };
-    let sighting = look(&mut tracker, 7.0, &children);
+    let answer = look(&mut tracker, 7.0, &children);
     assert_eq!(
-        present(&sighting.news),
+        present(&answer.change),
         Some(Presence::On),
         "one look is enough now"
     );
-    assert_ne!(sighting.objects[0].track, Some(track));
+    assert_ne!(tracks(&answer), [track]);
     // One prompt goes, one comes.
     site.prompts[0] = prompt("cat");
     let changes = tracker.configure(&site, at(8.0).1);
-    let end = events(&news(&changes, "person"))[0].clone();
+    let end = events(&of(&changes, "person"))[0].clone();
     assert_eq!(end.step, EventStep::End(EndReason::PromptChanged));
-    assert_eq!(present(&news(&changes, "cat")), Some(Presence::Unknown));
+    assert_eq!(present(&of(&changes, "cat")), Some(Presence::Unknown));
     assert_eq!(tracker.configure(&site, at(9.0).1), [], "nothing is new");
     assert_eq!(
         tracker.update(&frame_at(&gate(), seconds(10.0)), &children),
@@ -370,7 +362,7 @@ fn one_prompt_is_switched_off_and_on() {
         all_events(&changes)[0].step,
         EventStep::End(EndReason::Disabled)
     );
-    assert_eq!(present(&changes[0].news), Some(Presence::Unknown));
+    assert_eq!(present(&changes[0]), Some(Presence::Unknown));
     assert_eq!(
         tracker.update(&frame_at(&gate(), seconds(3.0)), &people(1, 1)),
         None
@@ -386,7 +378,10 @@ fn one_prompt_is_switched_off_and_on() {
 fn the_end_of_the_daemon_ends_what_is_open_and_names_are_never_given_again() {
     let mut tracker = tracker(camera());
     states(&mut tracker, 0, &[people(1, 2), people(1, 2)]);
-    let before: Vec<TrackId> = tracker.open().map(|event| event.track.clone()).collect();
+    let before: Vec<TrackId> = tracker
+        .open_events()
+        .map(|event| event.track.clone())
+        .collect();
     assert_eq!(before.len(), 2);
     tracker.remove(&gate(), EndReason::Disabled, at(2.0).1);
     assert_eq!(
@@ -401,5 +396,5 @@ fn the_end_of_the_daemon_ends_what_is_open_and_names_are_never_given_again() {
         assert_eq!(end.step, EventStep::End(EndReason::Shutdown));
         assert!(!before.contains(&end.track));
     }
-    assert_eq!(tracker.open().count(), 0);
+    assert_eq!(tracker.open_events().count(), 0);
 }

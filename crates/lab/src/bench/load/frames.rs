@@ -5,7 +5,9 @@ use std::sync::Arc;
 use rand::{Rng as _, SeedableRng};
 use rand_pcg::Pcg64;
 
-use spotter_core::{ColourMatrix, ColourRange, Picture, PictureError, PixelFormat, WallTime};
+use spotter_core::{
+    ColourMatrix, ColourRange, Picture, PictureError, PictureLayout, PixelFormat, WallTime,
+};
 use spotter_street::{Street, draw_i420};
 
 /// Frames of a size, used in turn: more than any cache of pictures would hold of one camera.
@@ -45,7 +47,15 @@ fn nv12(size: (usize, usize), planes: Vec<Vec<u8>>) -> Result<Picture, PictureEr
     let row = size.0.div_ceil(2) * 2;
     let colour = (ColourMatrix::Bt601, ColourRange::Limited);
     let strides = [size.0, row, 0];
-    Picture::new(PixelFormat::Nv12, size, strides, colour, Arc::new(planes))
+    Picture::new(
+        PictureLayout {
+            format: PixelFormat::Nv12,
+            size,
+            strides,
+            colour,
+        },
+        Arc::new(planes),
+    )
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::SoakError;
 use spotter_core::{
-    CameraId, CaptionLength, ColourMatrix, ColourRange, Mono, Picture, PixelFormat, Prompt,
-    PromptId, Task,
+    CameraId, CaptionLength, ColourMatrix, ColourRange, Mono, Picture, PictureLayout, PixelFormat,
+    Prompt, PromptId, Task,
 };
 use spotter_engine::{
     model::{ModelConfig, TokenIds, Tokenizer, prompt_tokens},
@@ -195,10 +195,12 @@ fn picture(index: usize) -> Result<Picture, SoakError> {
             let mut u = luma.split_off(w * h);
             let v = u.split_off(u.len() / 2);
             Picture::new(
-                PixelFormat::I420,
-                (w, h),
-                [w, w / 2, w / 2],
-                (ColourMatrix::Bt601, ColourRange::Limited),
+                PictureLayout {
+                    format: PixelFormat::I420,
+                    size: (w, h),
+                    strides: [w, w / 2, w / 2],
+                    colour: (ColourMatrix::Bt601, ColourRange::Limited),
+                },
                 Arc::new(vec![luma, u, v]),
             )
         }

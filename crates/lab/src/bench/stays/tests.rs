@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::Stays;
 use spotter_core::{
-    Answer, AnswerBody, FoundObject, NormBox, Prompt, ScoreSource, StageTimes, WallTime,
+    Answer, AnswerBody, FoundObject, Location, NormBox, Prompt, ScoreSource, StageTimes, WallTime,
     config::{CameraConfig, PromptConfig},
     testing::{camera, frame_at, prompt},
 };
@@ -148,7 +148,7 @@ fn play(street: &[Vec<Seen>], looks_per_s: usize, eyes: Eyes) -> Stays {
             let sighting = tracker.update(&frame, &answer(asked, boxes)).unwrap();
             stays.look(at, class, all, &sighting, |object| {
                 let mut all = found.iter();
-                let of = all.find(|(_, found)| Some(found.place) == object.bounds);
+                let of = all.find(|(_, found)| Location::Box(found.place) == object.location);
                 of.and_then(|(who, _)| *who)
             });
         }

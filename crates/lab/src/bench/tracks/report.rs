@@ -88,10 +88,10 @@ fn figures(all: StayTally, boxes: &LiveScore) -> Vec<EvalFigure> {
     vec![
         share("names that switched", all.switches).at_most(asked::SWITCHES_MAX),
         share("events a stay", all.events).within(asked::EVENTS),
-        share("told by the first look", first),
-        share("told by the second look", second),
-        share("told by the third look", third),
-        share("told when it was due", all.in_time),
+        share("event by the first look", first),
+        share("event by the second look", second),
+        share("event by the third look", third),
+        share("event when it was due", all.in_time),
         EvalFigure::new("detect F1 at IoU 0.5", boxes.f1(), things),
     ]
 }
@@ -111,13 +111,13 @@ impl fmt::Display for TrackReport {
         writeln!(
             f,
             "\n{:<26}{:>8}{:>9}{:>11}{:>16}",
-            "by class", "stays", "events", "switches", "told by second"
+            "by class", "stays", "events", "switches", "event by second"
         )?;
         for class in &self.classes {
-            let told = share_text(class.told_by_second);
+            let by_second = share_text(class.told_by_second);
             writeln!(
                 f,
-                "  {:<24}{:>8}{:>9}{:>11}{told:>16}",
+                "  {:<24}{:>8}{:>9}{:>11}{by_second:>16}",
                 class.class, class.stays, class.events, class.switches
             )?;
         }

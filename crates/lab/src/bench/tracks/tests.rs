@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use spotter_core::{
-    AnswerBody, Clock, FoundObject, NormPoint, ScoreSource, StageTimes, SystemClock,
+    AnswerBody, Clock, FoundObject, ScoreSource, StageTimes, SystemClock,
     config::{self, ModelSource},
 };
 use spotter_street::truth::Standing;
@@ -32,17 +32,15 @@ fn person(slot: i64, left: f64) -> Seen {
     }
 }
 
-fn object(track: u64, left: f64) -> Object {
-    let bounds = NormBox::from_corners(left, 0.2, left + 0.2, 0.8);
-    Object {
-        bounds: Some(bounds),
-        point: NormPoint::new(left + 0.1, 0.5),
+fn object(track: u64, left: f64) -> TrackedObject {
+    TrackedObject {
+        location: Location::Box(NormBox::from_corners(left, 0.2, left + 0.2, 0.8)),
         score: 0.9,
         score_source: ScoreSource::TokenProb,
         sharpness: 0.9,
-        zones: Vec::new(),
-        track: Some(name(track)),
+        track: name(track),
         age: Duration::ZERO,
+        zones: Vec::new(),
     }
 }
 
@@ -89,8 +87,12 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
         device: config::DevicePreference::Cpu,
         ..config::ModelSettings::of(ModelSource::Embedded)
     };
-    let (mut engine, _) =
-        Engine::open(&settings, spotter_engine::open::OpenOptions::default(), clock).expect("the embedded model");
+    let (mut engine, _) = Engine::open(
+        &settings,
+        spotter_engine::open::OpenOptions::default(),
+        clock,
+    )
+    .expect("the embedded model");
     let options = TrackOptions {
         kbit_per_s: Some(1000),
         ..options(1)
@@ -106,16 +108,14 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
         let figure = report.figures.iter().find(|figure| figure.name == name);
         figure.and_then(|figure| figure.value).expect(name)
     };
-    assert!(value("told by the second look") >= 0.9, "{report}");
+    assert!(value("event by the second look") >= 0.9, "{report}");
     assert!(value("detect F1 at IoU 0.5") >= 0.9, "{report}");
 }
 
 /// What the camera's prompts are answered when only the one for people finds something, and that is there.
 fn people(watched: &WatchedStreet, left: f64) -> Vec<Answer> {
     let answer = |asked: &config::PromptConfig| {
-        let bounds = object(0, left)
-            .bounds
-            .filter(|_| asked.id.as_str() == "person");
+        let bounds = bounds(&object(0, left)).filter(|_| asked.id.as_str() == "person");
         let found = |place| FoundObject {
             place,
             score: 0.9,

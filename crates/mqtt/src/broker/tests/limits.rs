@@ -80,19 +80,22 @@ async fn slow_consumer() {
     let (camera, prompt) = ids();
     for round in 0..60 {
         for text in ["a", "b"] {
-            publisher.publish(Update::Answer {
+            publisher.publish(Update::State {
                 camera: camera.clone(),
                 prompt: prompt.clone(),
-                text: Some(format!("{round}{}", text.repeat(200 * 1024))),
+                state: spotter_core::PromptState::Answer(Some(format!(
+                    "{round}{}",
+                    text.repeat(200 * 1024)
+                ))),
             });
         }
         publisher.publish(Update::Detection(Box::new(detection("gate"))));
         sleep(Duration::from_millis(20)).await;
     }
-    publisher.publish(Update::Count {
+    publisher.publish(Update::State {
         camera,
         prompt,
-        count: Some(60),
+        state: spotter_core::PromptState::Count(Some(60)),
     });
     let mut later = Listener::on(broker.port, "spotter/edge1/cam/gate/count/#").await;
     later.until("count/person", "60").await;

@@ -16,17 +16,17 @@ use super::{
 };
 use crate::{BrokerState, Publisher, Update};
 
-fn count(publisher: &Publisher, count: u64) {
+fn count(publisher: &Publisher, count: u32) {
     let (camera, prompt) = ids();
-    publisher.publish(Update::Count {
+    publisher.publish(Update::State {
         camera,
         prompt,
-        count: Some(count),
+        state: spotter_core::PromptState::Count(Some(count)),
     });
 }
 
 /// A consumer that comes now finds, or is told in a moment, that every state is true.
-async fn all_is_right(broker: &Mosquitto, publisher: &Publisher, count: u64) {
+async fn all_is_right(broker: &Mosquitto, publisher: &Publisher, count: u32) {
     let mut later = Listener::on(broker.port, "spotter/edge1/#").await;
     let mut states = HashMap::new();
     let wanted = [

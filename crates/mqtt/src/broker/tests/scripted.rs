@@ -55,11 +55,11 @@ pub(super) async fn comes_back(broker: &Broker, clock: &ManualClock) {
     }
 }
 
-fn count(publisher: &Publisher, count: u64) {
-    publisher.publish(Update::Count {
+fn count(publisher: &Publisher, count: u32) {
+    publisher.publish(Update::State {
         camera: CameraId::new("gate").unwrap(),
         prompt: PromptId::new("person").unwrap(),
-        count: Some(count),
+        state: spotter_core::PromptState::Count(Some(count)),
     });
 }
 
@@ -255,10 +255,10 @@ async fn silent(script: Script, stuffed: bool) {
     broker.script(|script| script.is_half_open = true);
     for prompt in 0..16 {
         let text = "x".repeat(if stuffed { 480 * 1024 } else { 1 });
-        publisher.publish(Update::Answer {
+        publisher.publish(Update::State {
             camera: CameraId::new("gate").unwrap(),
             prompt: PromptId::new(&format!("p{prompt}")).unwrap(),
-            text: Some(text),
+            state: spotter_core::PromptState::Answer(Some(text)),
         });
     }
     let (mut passed, mut looks) = (0, 0);
@@ -294,10 +294,10 @@ async fn slow() {
     online(&publisher).await;
     // 400 KB at 100 KB/s.
     for prompt in 0..20 {
-        publisher.publish(Update::Answer {
+        publisher.publish(Update::State {
             camera: CameraId::new("gate").unwrap(),
             prompt: PromptId::new(&format!("p{prompt}")).unwrap(),
-            text: Some("x".repeat(20 * 1024)),
+            state: spotter_core::PromptState::Answer(Some("x".repeat(20 * 1024))),
         });
         publisher.publish(Update::Detection(Box::new(detection("gate"))));
     }

@@ -165,10 +165,10 @@ async fn states_detections_and_commands() {
     drop(live);
     broker.lose_everything();
     let (camera, prompt) = ids();
-    publisher.publish(Update::Count {
+    publisher.publish(Update::State {
         camera,
         prompt,
-        count: Some(9),
+        state: spotter_core::PromptState::Count(Some(9)),
     });
     let mut later = Consumer::on(broker.port, "later", STATUS).await;
     later.until(STATUS, Some("online")).await;

@@ -32,7 +32,7 @@ fn an_event_begins_when_confirmed_and_ends_when_unseen() {
         (end.looks, end.last_seen, end.ended),
         (5, at(5.0).1, Some(at(8.0).1))
     );
-    assert_eq!(end.place, Location::Box(looks[5][0].place));
+    assert_eq!(end.location, Location::Box(looks[5][0].place));
     assert_eq!(new.ended, None);
 }
 
@@ -103,18 +103,18 @@ fn a_better_score_is_told_by_a_margin() {
 fn zones_are_counted_and_told_in_the_order_of_entering() {
     let mut tracker = tracker(zoned());
     let mut counts = Vec::new();
-    let mut told = Vec::new();
+    let mut published = Vec::new();
     for second in 0..20 {
         let x = (0.1 + 0.05 * f64::from(second)).min(0.85);
         let boxes = AnswerBody::Boxes(vec![found(x, 0.3, x + 0.06, 0.6, 0.9)]);
-        let sighting = look(&mut tracker, f64::from(second), &answer(1, boxes));
-        for news in sighting.news {
-            match news {
-                News::Zone { zone, count } => counts.push((second, zone.to_string(), count)),
-                News::Event(event) => told.push((second, event)),
-                _ => {}
+        let answer = look(&mut tracker, f64::from(second), &answer(1, boxes));
+        for state in answer.change.states {
+            if let PromptState::ZoneCount { zone, count } = state {
+                counts.push((second, zone.to_string(), count));
             }
         }
+        let events = answer.change.events.into_iter();
+        published.extend(events.map(|event| (second, event)));
     }
     let expected = [
         (1, "left", Some(1)),
@@ -124,24 +124,24 @@ fn zones_are_counted_and_told_in_the_order_of_entering() {
     ];
     let expected = expected.map(|(second, zone, count)| (second, zone.to_owned(), count));
     assert_eq!(counts, expected);
-    let zones: Vec<_> = told
+    let zones: Vec<_> = published
         .iter()
         .map(|(second, event)| (*second, event.zones.len()))
         .collect();
-    assert_eq!(zones, [(1, 1), (8, 2), (11, 1)], "{told:?}");
-    let (_, last) = told.last().unwrap();
+    assert_eq!(zones, [(1, 1), (8, 2), (11, 1)], "{published:?}");
+    let (_, last) = published.last().unwrap();
     assert_eq!(last.step, EventStep::Update(UpdateReason::Zones));
     let entered: Vec<&str> = last.entered_zones.iter().map(ZoneId::as_str).collect();
     assert_eq!(
         (last.zones[0].as_str(), entered),
         ("right", vec!["left", "right"])
     );
-    // Nobody looks: the zones are as unknown as the presence.
+    // Without looks, the zones are as unknown as the presence.
     let lost = tracker.tick(at(60.0).0, at(60.0).1);
     let unknown = lost[0]
-        .news
+        .states
         .iter()
-        .filter(|news| matches!(news, News::Zone { count: None, .. }));
+        .filter(|state| matches!(state, PromptState::ZoneCount { count: None, .. }));
     assert_eq!(unknown.count(), 2);
 }
 
@@ -151,16 +151,16 @@ fn only_the_zones_that_a_prompt_asks_for_are_counted() {
     site.prompts[0].zones = vec![ZoneId::new("left").unwrap()];
     let mut tracker = tracker(site);
     let zones = |tracker: &Tracker| {
-        let beliefs = tracker.beliefs();
+        let states = tracker.all_states();
         let of = |index: usize| {
-            let is = |news: &&News| matches!(news, News::Zone { .. });
-            beliefs[index].news.iter().filter(is).count()
+            let is = |state: &&PromptState| matches!(state, PromptState::ZoneCount { .. });
+            states[index].states.iter().filter(is).count()
         };
         (of(0), of(1))
     };
     assert_eq!(zones(&tracker), (2, 1), "dog, person");
     let right = answer(1, AnswerBody::Boxes(vec![found(0.7, 0.3, 0.8, 0.6, 0.9)]));
-    assert_eq!(look(&mut tracker, 0.0, &right).objects, []);
+    assert_eq!(look(&mut tracker, 0.0, &right).body.objects(), []);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn points_are_followed() {
         source: ScoreSource::TokenProb,
         sharpness: 0.5,
     };
-    let mut tracks = Vec::new();
+    let mut seen = Vec::new();
     for second in 0..10 {
         // Two that walk towards each other and pass.
         let (a, b) = (
@@ -180,21 +180,12 @@ fn points_are_followed() {
             0.85 - 0.08 * f64::from(second),
         );
         let body = AnswerBody::Points(vec![point(a), point(b)]);
-        let sighting = look(&mut tracker, f64::from(second), &answer(1, body));
-        for event in events(&sighting.news) {
-            assert!(matches!(event.place, Location::Point(_)), "{event:?}");
+        let answer = look(&mut tracker, f64::from(second), &answer(1, body));
+        for event in events(&answer.change) {
+            assert!(matches!(event.location, Location::Point(_)), "{event:?}");
         }
-        tracks.push(
-            sighting
-                .objects
-                .iter()
-                .map(|o| o.track.clone())
-                .collect::<Vec<_>>(),
-        );
+        seen.push(tracks(&answer));
     }
-    assert!(
-        tracks.windows(2).all(|pair| pair[0] == pair[1]),
-        "{tracks:?}"
-    );
-    assert_eq!(tracker.open().count(), 2);
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
+    assert_eq!(tracker.open_events().count(), 2);
 }

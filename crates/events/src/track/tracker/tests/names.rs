@@ -14,9 +14,8 @@ fn names(pause_s: f64, looks: &[Vec<Sides>]) -> Vec<Vec<String>> {
             .iter()
             .map(|&[x0, y0, x1, y1]| found(x0, y0, x1, y1, 0.9));
         let answer = answer(1, AnswerBody::Boxes(boxes.collect()));
-        let objects = look(&mut tracker, index as f64 * pause_s, &answer).objects;
-        let names = objects.into_iter().filter_map(|object| object.track);
-        names.map(|track| track.to_string()).collect()
+        let tracks = tracks(&look(&mut tracker, index as f64 * pause_s, &answer));
+        tracks.iter().map(TrackId::to_string).collect()
     };
     looks.iter().enumerate().map(&mut name).collect()
 }

@@ -18,7 +18,7 @@ fn boxes() -> impl Strategy<Value = Vec<FoundObject<NormBox>>> {
 }
 
 /// What must hold of any sequence of looks. Returns what was told.
-fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<Sighting> {
+fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<TrackedAnswer> {
     let mut tracker = tracker(camera());
     let mut now_ms = 0;
     let mut open = BTreeMap::<TrackId, Event>::new();
@@ -27,15 +27,11 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<Sighting> {
     for (step_ms, boxes) in looks {
         now_ms += step_ms;
         let body = AnswerBody::Boxes(boxes.clone());
-        let sighting = look(&mut tracker, now_ms as f64 / 1000.0, &answer(1, body));
-        let tracks: Vec<_> = sighting
-            .objects
-            .iter()
-            .map(|o| o.track.clone().unwrap())
-            .collect();
+        let answer = look(&mut tracker, now_ms as f64 / 1000.0, &answer(1, body));
+        let tracks = tracks(&answer);
         let distinct: BTreeSet<_> = tracks.iter().collect();
         assert_eq!(distinct.len(), tracks.len(), "one object a track");
-        for event in events(&sighting.news) {
+        for event in events(&answer.change) {
             let before = open.remove(&event.track);
             assert!(
                 !over.contains(&event.track),
@@ -53,9 +49,12 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<Sighting> {
             assert!(tracks.contains(&event.track) || event.last_seen < at(now_ms as f64 / 1e3).1);
             open.insert(event.track.clone(), event);
         }
-        let known: BTreeSet<_> = tracker.open().map(|event| event.track.clone()).collect();
+        let known: BTreeSet<_> = tracker
+            .open_events()
+            .map(|event| event.track.clone())
+            .collect();
         assert_eq!(known, open.keys().cloned().collect());
-        told.push(sighting);
+        told.push(answer);
     }
     let ends = tracker.shutdown(at(now_ms as f64 / 1e3).1);
     assert_eq!(ends.len(), open.len());
@@ -63,7 +62,7 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<Sighting> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(64)))]
 
     #[test]
     fn events_are_whole_and_the_order_of_the_model_changes_nothing(
@@ -76,13 +75,13 @@ proptest! {
             (*ms, boxes)
         }).collect();
         for (a, b) in checked(&plain).into_iter().zip(checked(&turned)) {
-            let named = |sighting: &Sighting| {
-                let mut named: Vec<_> = sighting.objects.iter().map(|o| (o.track.clone(), format!("{o:?}"))).collect();
+            let named = |answer: &TrackedAnswer| {
+                let mut named: Vec<_> = answer.body.objects().iter().map(|o| (o.track.clone(), format!("{o:?}"))).collect();
                 named.sort();
                 named
             };
             prop_assert_eq!(named(&a), named(&b));
-            prop_assert_eq!(a.news, b.news);
+            prop_assert_eq!(a.change, b.change);
         }
     }
 
@@ -94,7 +93,7 @@ proptest! {
         (x, y, w, h) in (0.0..0.8f64, 0.0..0.8f64, 0.03..0.2f64, 0.03..0.2f64),
     ) {
         let mut tracker = tracker(camera());
-        let (mut now_ms, mut tracks) = (0, BTreeSet::new());
+        let (mut now_ms, mut ids) = (0, BTreeSet::new());
         for (index, step_ms) in steps_ms.iter().enumerate() {
             now_ms += step_ms;
             // Never two looks in a row that miss it.
@@ -102,10 +101,10 @@ proptest! {
             let off = |side: usize, size: f64| 0.05 * size * jitter[4 * index + side];
             let place = found(x + off(0, w), y + off(1, h), x + w + off(2, w), y + h + off(3, h), 0.9);
             let boxes = if seen { vec![place] } else { vec![] };
-            let sighting = look(&mut tracker, now_ms as f64 / 1e3, &answer(1, AnswerBody::Boxes(boxes)));
-            tracks.extend(sighting.objects.into_iter().filter_map(|o| o.track));
+            let answer = look(&mut tracker, now_ms as f64 / 1e3, &answer(1, AnswerBody::Boxes(boxes)));
+            ids.extend(tracks(&answer));
         }
-        prop_assert_eq!(tracks.len(), 1);
-        prop_assert!(tracker.open().count() == 1);
+        prop_assert_eq!(ids.len(), 1);
+        prop_assert!(tracker.open_events().count() == 1);
     }
 }

@@ -31,9 +31,9 @@ fn hear(
     text: &str,
 ) -> Option<Vec<Event>> {
     let frame = frame_at(&gate(), seconds(second));
-    let change = tracker.verdict(&frame, &says(question, text))?;
+    let change = tracker.verified(&frame, &says(question, text))?;
     assert_eq!(change.prompt.as_str(), "person");
-    Some(events(&change.news))
+    Some(events(&change))
 }
 
 fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
@@ -48,9 +48,9 @@ fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
 /// Looks, one a second, that each see so many people, until one brings a question.
 fn until_question(tracker: &mut Tracker, from: u64, count: usize) -> (u64, Arc<Prompt>) {
     for second in from..from + 1000 {
-        let sighting = look(tracker, second as f64, &people(1, count));
-        assert_eq!(events(&sighting.news), [], "nobody said yes");
-        if let Some(question) = sighting.question {
+        let answer = look(tracker, second as f64, &people(1, count));
+        assert_eq!(events(&answer.change), [], "nobody said yes");
+        if let Some(question) = answer.question {
             return (second, question);
         }
     }
@@ -61,10 +61,10 @@ fn until_question(tracker: &mut Tracker, from: u64, count: usize) -> (u64, Arc<P
 fn an_event_waits_for_the_yes_and_presence_does_not() {
     let mut tracker = tracker(doubting());
     assert_eq!(look(&mut tracker, 0.0, &people(1, 1)).question, None);
-    let sighting = look(&mut tracker, 1.0, &people(1, 1));
-    let question = sighting.question.unwrap();
+    let answer = look(&mut tracker, 1.0, &people(1, 1));
+    let question = answer.question.unwrap();
     assert_eq!(
-        (present(&sighting.news), events(&sighting.news)),
+        (present(&answer.change), events(&answer.change)),
         (Some(Presence::On), vec![])
     );
     let task = Task::Query {
@@ -72,8 +72,8 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
         choices: vec!["Yes".into(), "No".into()],
     };
     assert_eq!((&question.task, question.revision), (&task, Prompt::ONCE));
-    let sighting = look(&mut tracker, 2.0, &people(1, 1));
-    assert_eq!((sighting.question, tracker.open().count()), (None, 0));
+    let answer = look(&mut tracker, 2.0, &people(1, 1));
+    assert_eq!((answer.question, tracker.open_events().count()), (None, 0));
 
     let begun = hear(&mut tracker, 2.1, &question, "Yes").unwrap();
     let [new] = &begun[..] else {
@@ -82,7 +82,7 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
     assert_eq!((new.step, new.started), (EventStep::New, at(0.0).1));
     let scores = |event: &Event| (event.score, event.top_score, event.score_source);
     assert_eq!(scores(new), (0.75, 0.75, ScoreSource::Verify));
-    assert_eq!(new.place, sighting.objects[0].place());
+    assert_eq!(new.location, answer.body.objects()[0].location);
     assert_eq!(
         hear(&mut tracker, 2.2, &question, "Yes"),
         None,
@@ -92,13 +92,13 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
     // It goes on like every other, with the score of the yes and nothing more to ask.
     let told: Vec<Event> = (3..80)
         .flat_map(|second| {
-            let sighting = look(
+            let answer = look(
                 &mut tracker,
                 second as f64,
                 &people(1, usize::from(second < 70)),
             );
-            assert_eq!(sighting.question, None);
-            events(&sighting.news)
+            assert_eq!(answer.question, None);
+            events(&answer.change)
         })
         .collect();
     let steps: Vec<_> = told.iter().map(|event| event.step).collect();
@@ -143,14 +143,14 @@ fn one_question_is_about_all_that_wait_and_not_about_who_comes_after_it() {
     let (now, question) = until_question(&mut tracker, 0, 2);
     assert_eq!(now, 1);
     for second in 2..4 {
-        let sighting = look(&mut tracker, f64::from(second), &people(1, 3));
-        assert_eq!(sighting.question, None, "one at a time");
+        let answer = look(&mut tracker, f64::from(second), &people(1, 3));
+        assert_eq!(answer.question, None, "one at a time");
     }
     let begun = hear(&mut tracker, 3.5, &question, "Yes").unwrap();
     assert_eq!(begun.len(), 2);
-    let sighting = look(&mut tracker, 4.0, &people(1, 3));
-    let question = sighting.question.unwrap();
-    assert_eq!(events(&sighting.news), []);
+    let answer = look(&mut tracker, 4.0, &people(1, 3));
+    let question = answer.question.unwrap();
+    assert_eq!(events(&answer.change), []);
     let third = hear(&mut tracker, 4.5, &question, "Yes").unwrap();
     assert_eq!(third.len(), 1);
     assert!(begun.iter().all(|event| event.track != third[0].track));
@@ -162,10 +162,10 @@ fn what_is_over_while_it_waits_was_never_told() {
     let (_, question) = until_question(&mut tracker, 0, 1);
     let none = people(1, 0);
     let told: Vec<_> = (2..12)
-        .flat_map(|second| look(&mut tracker, f64::from(second), &none).news)
+        .map(|second| look(&mut tracker, f64::from(second), &none).change)
         .collect();
-    assert_eq!(present(&told), Some(Presence::Off));
-    assert_eq!(events(&told), []);
+    assert_eq!(told.iter().find_map(present), Some(Presence::Off));
+    assert_eq!(all_events(&told), []);
     assert_eq!(
         hear(&mut tracker, 12.0, &question, "Yes"),
         Some(vec![]),
@@ -201,7 +201,7 @@ fn a_verdict_that_comes_after_a_change_begins_nothing() {
         object: "child".into(),
     };
     let changes: [&dyn Fn(&mut Tracker); 5] = [
-        &|tracker| drop(tracker.stopped_looking(&gate(), EndReason::Disabled, at(2.0).1)),
+        &|tracker| drop(tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1)),
         &|tracker| drop(tracker.enable(&gate(), &person, false, at(2.0).1)),
         &|tracker| {
             let mut site = doubting();
@@ -227,7 +227,7 @@ fn a_verdict_that_comes_after_a_change_begins_nothing() {
         let (_, question) = until_question(&mut tracker, 0, 1);
         change(&mut tracker);
         assert_eq!(hear(&mut tracker, 41.0, &question, "Yes"), None);
-        assert_eq!(tracker.open().count(), 0);
+        assert_eq!(tracker.open_events().count(), 0);
     }
 }
 
@@ -244,9 +244,9 @@ fn another_question_is_asked_at_once_and_none_is_no_doubt() {
 
     site.prompts[0].verify = None;
     assert_eq!(tracker.configure(&site, at(3.0).1), []);
-    let sighting = look(&mut tracker, 3.0, &people(1, 1));
-    let told = events(&sighting.news);
-    assert_eq!((told.len(), sighting.question), (1, None));
+    let answer = look(&mut tracker, 3.0, &people(1, 1));
+    let told = events(&answer.change);
+    assert_eq!((told.len(), answer.question), (1, None));
     assert_eq!(told[0].score_source, ScoreSource::TokenProb);
     assert_eq!(hear(&mut tracker, 3.5, &other, "Yes"), None);
 }
@@ -271,7 +271,7 @@ fn comes() -> impl Strategy<Value = Comes> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(128)))]
 
     #[test]
     fn there_is_no_event_without_a_yes_and_who_stays_has_one_at_last(
@@ -301,11 +301,11 @@ proptest! {
                 }
                 old = Some(question);
             }
-            let sighting = look(&mut tracker, second, &people(1, count));
-            for event in events(&sighting.news) {
+            let answer = look(&mut tracker, second, &people(1, count));
+            for event in events(&answer.change) {
                 prop_assert!(event.step != EventStep::New && open.contains(&event.track), "{event:?}");
             }
-            if let Some(question) = sighting.question {
+            if let Some(question) = answer.question {
                 // Only one that was lost is followed by another.
                 old = under_way.replace(question).or(old);
             }
@@ -316,15 +316,15 @@ proptest! {
         for _ in 0..400 {
             now_ms += 1000;
             let second = now_ms as f64 / 1e3;
-            let sighting = look(&mut tracker, second, &people(1, 2));
-            if let Some(question) = sighting.question {
+            let answer = look(&mut tracker, second, &people(1, 2));
+            last = tracks(&answer);
+            if let Some(question) = answer.question {
                 hear(&mut tracker, second, &question, "Yes");
             }
-            last = sighting.objects;
         }
-        let open: BTreeSet<_> = tracker.open().map(|event| event.track.clone()).collect();
-        for object in last {
-            prop_assert!(open.contains(&object.track.unwrap()));
+        let open: BTreeSet<_> = tracker.open_events().map(|event| event.track.clone()).collect();
+        for track in last {
+            prop_assert!(open.contains(&track));
         }
     }
 }

@@ -1,22 +1,22 @@
-//! The answer to a question as a state: what it is believed to be, until another one is.
+//! The confirmed answer to a question, as a state.
 
 use std::collections::VecDeque;
 
-use super::hysteresis::Rules;
+use super::hysteresis::HysteresisRules;
 use spotter_core::yes_or_no;
 
-/// What is believed of one question.
+/// The confirmed answer to one question.
 #[derive(Clone, Debug)]
-pub struct Said {
-    rules: Rules,
+pub struct BelievedAnswer {
+    rules: HysteresisRules,
     /// The last answers, at most `n`, oldest first.
     recent: VecDeque<String>,
     believed: Option<String>,
 }
 
-impl Said {
-    /// Nothing is known.
-    pub fn new(rules: Rules) -> Self {
+impl BelievedAnswer {
+    /// The answer is unknown.
+    pub fn new(rules: HysteresisRules) -> Self {
         Self {
             rules,
             recent: VecDeque::new(),
@@ -24,8 +24,8 @@ impl Said {
         }
     }
 
-    /// The model said `text`. One of several `choices`, or yes or no, is believed when `m` of the last `n` looks said so;
-    /// nobody can say that of free words, which are believed at once.
+    /// The model answered `text`. A choice, yes or no is confirmed when `m` of the last `n` looks gave it. Free text differs
+    /// from look to look, so it is confirmed at once.
     pub fn look(&mut self, text: &str, choices: &[String]) {
         let (needed, window) = self.rules.confirm;
         let (text, sure) = match yes_or_no(text) {
@@ -37,24 +37,24 @@ impl Said {
         self.recent.push_back(text.to_owned());
         let beyond = self.recent.len().saturating_sub(window as usize);
         self.recent.drain(..beyond);
-        let agree = self.recent.iter().filter(|said| *said == text).count();
+        let agree = self.recent.iter().filter(|recent| *recent == text).count();
         if sure || agree >= needed as usize {
             self.believed = Some(text.to_owned());
         }
     }
 
-    /// What is believed: a choice, `yes` or `no`, or free words; `None` = unknown.
+    /// A choice, `yes` or `no`, or free text; `None` = unknown.
     pub fn believed(&self) -> Option<&str> {
         self.believed.as_deref()
     }
 
-    /// Nobody looks any more, or the question has changed.
+    /// The answer becomes unknown.
     pub fn forget(&mut self) {
         *self = Self::new(self.rules);
     }
 
-    /// Other rules from now on; what is known is kept.
-    pub fn obey(&mut self, rules: Rules) {
+    /// Replaces the rules and keeps the answer.
+    pub fn set_rules(&mut self, rules: HysteresisRules) {
         self.rules = rules;
     }
 }
@@ -65,23 +65,23 @@ mod tests {
 
     use super::*;
 
-    fn beliefs(answers: &[&str], choices: &[&str]) -> Vec<Option<String>> {
-        let mut said = Said::new(Rules {
+    fn states(answers: &[&str], choices: &[&str]) -> Vec<Option<String>> {
+        let mut answer = BelievedAnswer::new(HysteresisRules {
             confirm: (2, 3),
             end_after: Duration::from_secs(3),
             stale_after: Duration::from_secs(30),
         });
         let choices: Vec<String> = choices.iter().map(|&choice| choice.into()).collect();
-        let mut after = |answer: &&str| {
-            said.look(answer, &choices);
-            said.believed().map(str::to_owned)
+        let mut after = |text: &&str| {
+            answer.look(text, &choices);
+            answer.believed().map(str::to_owned)
         };
         answers.iter().map(&mut after).collect()
     }
 
     #[test]
-    fn a_choice_is_believed_when_it_was_said_twice() {
-        let seen = beliefs(
+    fn choice_is_confirmed_after_two_of_three_looks() {
+        let seen = states(
             &["open", "open", "shut", "open", "shut", "shut"],
             &["open", "shut"],
         );
@@ -93,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn yes_and_no_are_one_answer_in_every_spelling() {
-        let seen = beliefs(&["Yes", "yes.", "No", "Yes!", "no", "No."], &[]);
+    fn yes_and_no_are_confirmed_in_any_spelling() {
+        let seen = states(&["Yes", "yes.", "No", "Yes!", "no", "No."], &[]);
         let texts: Vec<&str> = seen
             .iter()
             .map(|text| text.as_deref().unwrap_or("-"))
@@ -103,8 +103,8 @@ mod tests {
     }
 
     #[test]
-    fn free_words_are_believed_at_once() {
-        let seen = beliefs(&["A van.", "Two vans, yes.", "A van."], &[]);
+    fn free_text_is_confirmed_at_once() {
+        let seen = states(&["A van.", "Two vans, yes.", "A van."], &[]);
         let texts: Vec<&str> = seen.iter().flatten().map(String::as_str).collect();
         assert_eq!(texts, ["A van.", "Two vans, yes.", "A van."]);
     }

@@ -1,4 +1,4 @@
-//! The desk beside a sampler, with answers that are made up. No broker is there.
+//! The answer router beside a sampler, with made-up answers and without a broker.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use super::*;
 use crate::app::{camera_assignment::CameraAssignment, test_support};
 use spotter_cameras::sampler::{Share, TimeLimits};
 use spotter_core::{
-    EventStep, Look, ManualClock, Mono, NormBox, NormPoint, Prompt, ScoreSource, StageTimes, Task,
+    AnswerBody, EventStep, FoundObject, Look, ManualClock, Mono, NormBox, ScoreSource, StageTimes,
+    Task,
 };
 use spotter_mqtt::Identity;
 
@@ -25,7 +26,7 @@ struct Site {
     clock: ManualClock,
     sampler: Arc<Sampler>,
     share: Arc<Share>,
-    desk: Desk,
+    router: AnswerRouter,
     gate: CameraId,
     frames: u64,
 }
@@ -47,19 +48,21 @@ impl Site {
             &CameraAssignment::new(),
             Arc::clone(&shared),
         );
-        let pictures = Pictures::new(&config.cameras, config.mqtt.retain_snapshots);
-        let desk = Desk::new(
-            (&config.cameras, pictures),
-            (publisher.unwrap().0, Arc::clone(&sampler)),
-            ("a model".into(), "b7c1".into()),
-            shared,
+        let router = AnswerRouter::new(AnswerRouterParts {
+            cameras: &config.cameras,
+            retain_snapshots: config.mqtt.retain_snapshots,
+            model: "a model".into(),
+            boot: "b7c1".into(),
+            sampler: Arc::clone(&sampler),
+            publisher: publisher.unwrap().0,
             board,
-        );
+            clock: shared,
+        });
         Self {
             clock,
             sampler,
             share,
-            desk,
+            router,
             gate: config.cameras[0].id.clone(),
             frames: 0,
         }
@@ -98,7 +101,7 @@ impl Site {
             model_size: (2, 2),
             answers: answers.collect(),
         };
-        self.desk.outcome(outcome);
+        self.router.outcome(outcome);
     }
 
     /// Frames, one a second, until a question comes with one; after how many seconds.
@@ -115,7 +118,7 @@ impl Site {
 
     /// The events that are open, by prompt.
     fn open(&self) -> Vec<(&str, ScoreSource, bool)> {
-        let open = self.desk.tracker.open();
+        let open = self.router.tracker.open_events();
         let mut open: Vec<_> = open
             .map(|event| (event.prompt.as_str(), event.score_source, event.snapshot))
             .collect();
@@ -143,7 +146,7 @@ fn found<T>(place: T) -> FoundObject<T> {
 }
 
 #[tokio::test]
-async fn an_event_waits_for_a_second_look_at_the_next_frame() {
+async fn verified_event_waits_for_question_at_next_frame() {
     let mut site = Site::new(CONFIG);
     for _ in 0..2 {
         let look = site.frame(1000).unwrap();
@@ -156,13 +159,13 @@ async fn an_event_waits_for_a_second_look_at_the_next_frame() {
     // Nothing else is due on the next frame. It is late, and its question is asked again.
     let look = site.frame(40).unwrap();
     assert_eq!((look.prompts.len(), questions(&look)), (1, 1));
-    site.desk.outcome(Outcome::Late(look));
+    site.router.outcome(Outcome::Late(look));
     assert!(site.frame(40).is_none());
     let (seconds, look) = site.until_question();
     assert!((10..=12).contains(&seconds), "{seconds}");
     // The same with one that the engine cannot do.
     let failed = Outcome::Failed(look, "test".into());
-    site.desk.outcome(failed);
+    site.router.outcome(failed);
     let (_, look) = site.until_question();
     site.answered(look, "No");
     assert_eq!(site.open(), [person]);
@@ -179,7 +182,7 @@ async fn an_event_waits_for_a_second_look_at_the_next_frame() {
 }
 
 #[tokio::test]
-async fn events_that_begin_on_one_look_have_a_picture_each() {
+async fn events_of_one_look_have_a_snapshot_each() {
     // The broker keeps them.
     let config = CONFIG.replace(", verify = \"Is there a parcel?\"", "");
     let mut site = Site::new(&format!("mqtt.retain_snapshots = true\n{config}"));
@@ -194,13 +197,14 @@ async fn events_that_begin_on_one_look_have_a_picture_each() {
     );
     // Somebody wants one too, which is not kept.
     let gate = site.gate.clone();
-    site.desk.picture_next(&gate);
+    site.router.snapshot_next(&gate);
     let look = site.frame(1000).unwrap();
     site.answered(look, "");
     let mut of = Vec::new();
     for _ in 0..3 {
-        let taken = site.desk.next_picture().await;
-        let Some(Update::Snapshot { prompt, retain, .. }) = site.desk.pictures.update(taken) else {
+        let taken = site.router.next_snapshot().await;
+        let Some(Update::Snapshot { prompt, retain, .. }) = site.router.snapshots.update(taken)
+        else {
             panic!("no picture")
         };
         of.push((prompt.to_string(), retain));
@@ -213,44 +217,17 @@ async fn events_that_begin_on_one_look_have_a_picture_each() {
 }
 
 #[tokio::test]
-async fn events_of_a_camera_that_lost_its_engine_say_so() {
+async fn events_end_as_camera_lost_when_engine_is_lost() {
     let mut site = Site::new(CONFIG);
     for _ in 0..2 {
         let look = site.frame(1000).unwrap();
         site.answered(look, "");
     }
     let changes = site
-        .desk
+        .router
         .switch(&CameraSwitch::EngineLost(site.gate.clone()));
-    let news = changes.into_iter().flat_map(|change| change.news);
-    let events = news.filter_map(|mut news| news.event_mut().cloned());
+    let events = changes.into_iter().flat_map(|change| change.events);
     let steps: Vec<EventStep> = events.map(|event| event.step).collect();
     assert_eq!(steps, [EventStep::End(EndReason::CameraLost)]);
     assert_eq!(site.open(), []);
-}
-
-#[test]
-fn what_passes_the_filters_is_reported_as_it_was_found() {
-    let person = spotter_core::testing::prompt("person");
-    let prompt = Arc::new(Prompt {
-        id: person.id.clone(),
-        revision: 1,
-        task: person.task.clone(),
-    });
-    let camera = spotter_core::testing::camera("gate", vec![person]);
-    let mut tracker = Tracker::new("b7c1".into(), std::slice::from_ref(&camera));
-    let frame = spotter_core::testing::frame_at(&camera.id, Duration::ZERO);
-    for body in [
-        AnswerBody::Boxes(vec![found(NormBox::from_corners(0.1, 0.2, 0.3, 0.4))]),
-        AnswerBody::Points(vec![found(NormPoint::new(0.5, 0.25))]),
-    ] {
-        let answer = Answer {
-            prompt: Arc::clone(&prompt),
-            body: body.clone(),
-            truncated: false,
-            marks: StageTimes::default(),
-        };
-        let sighting = tracker.update(&frame, &answer);
-        assert_eq!(reported(body.clone(), &sighting.unwrap().objects), body);
-    }
 }

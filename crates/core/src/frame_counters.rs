@@ -1,12 +1,11 @@
-//! Where every frame went. Nothing is lost without a name for it. The sampler keeps the books, metrics, messages and the
-//! last report read them.
+//! How every frame ended. The sampler counts; metrics, messages and the shutdown report read the counters.
 
 /// How a frame ended. Each frame ends once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameEnd {
     /// It arrived when no prompt was due: by design, not a loss.
     Skipped,
-    /// A newer frame took its place while the engine was busy.
+    /// A newer frame replaced it while the engine was busy.
     Replaced,
     /// The motion gate was closed.
     Gated,
@@ -48,19 +47,19 @@ impl FrameCounters {
         self.count(end);
     }
 
-    /// A frame came from ingest and waits.
+    /// A frame came from ingest and waits in the slot.
     pub fn arrive(&mut self) {
         self.arrived += 1;
         self.waiting += 1;
     }
 
-    /// The waiting frame ended without being taken.
+    /// The waiting frame ended in the slot.
     pub fn end_waiting(&mut self, end: FrameEnd) {
         self.waiting -= 1;
         self.count(end);
     }
 
-    /// The waiting frame was taken.
+    /// The waiting frame was taken out of the slot.
     pub fn take(&mut self) {
         self.waiting -= 1;
         self.in_flight += 1;
@@ -85,7 +84,7 @@ impl FrameCounters {
         self.in_flight += other.in_flight;
     }
 
-    /// Is every frame accounted for?
+    /// True when every frame is accounted for.
     pub fn balanced(&self) -> bool {
         let ended =
             self.skipped + self.replaced + self.gated + self.late + self.looked + self.failed;
@@ -118,7 +117,7 @@ pub struct SkippedSinceLast {
 }
 
 impl SkippedSinceLast {
-    /// Adds the counts of a message that was never sent, so that its successor tells the whole story.
+    /// Adds the counts of a message that was never sent, so that its successor reports all of them.
     pub fn add(&mut self, other: Self) {
         self.gated += other.gated;
         self.late += other.late;
@@ -126,7 +125,7 @@ impl SkippedSinceLast {
         self.error += other.error;
     }
 
-    /// A frame on which the prompt was due ended like this. Skipped frames and answers are no losses.
+    /// Counts how a frame ended on which the prompt was due. Skipped frames and answers are no losses.
     pub fn count(&mut self, end: FrameEnd) {
         match end {
             FrameEnd::Gated => self.gated += 1,

@@ -1,0 +1,228 @@
+//! The looks that are not answered yet, with the prompts that wait for pages. Pure.
+//!
+//! Belongs here: which look is inside, in which order looks are served, and the previous answers that their prompts start
+//! with. Not here: prompts that have pages (`active`).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{
+    active::ActiveJobs,
+    backend::{Limits, PageId, StepTimes},
+    decision::Decision,
+    draft::{DraftKey, Drafts},
+    job::{Job, JobId},
+    kv::PrefixRoot,
+    plan::{Candidate, Need},
+    request::{Finding, LookId, Request},
+};
+use spotter_core::{CameraId, Mono};
+
+pub(super) struct AdmittedLook {
+    /// Its prompts are in `waiting`, in [`ActiveJobs`] or in `findings`.
+    pub request: Request,
+    /// Pages of the image, from the step on that writes them. The look and each of its jobs are holders of them.
+    pub prefix: Option<Vec<PageId>>,
+    /// In order; those that return from an eviction come first.
+    pub waiting: VecDeque<Job>,
+    pub started: Option<Mono>,
+    pub image_times: Option<StepTimes>,
+    pub model_size: (u32, u32),
+    pub findings: Vec<Option<Finding>>,
+}
+
+impl AdmittedLook {
+    fn new(id: LookId, mut request: Request) -> Self {
+        let job = |(index, ask)| Job::new((id, index), ask);
+        let waiting: VecDeque<Job> = request.asks.drain(..).enumerate().map(job).collect();
+        Self {
+            request,
+            prefix: None,
+            findings: vec![None; waiting.len()],
+            waiting,
+            started: None,
+            image_times: None,
+            model_size: (0, 0),
+        }
+    }
+
+    /// Positions of its image in the cache.
+    fn prefix_positions(&self, limits: &Limits) -> usize {
+        match self.request.picture {
+            Some(_) => limits.prefix_positions,
+            None => 0,
+        }
+    }
+
+    /// What its texts follow in the cache.
+    pub fn root(&self, id: LookId) -> PrefixRoot {
+        match self.request.picture {
+            Some(_) => PrefixRoot::Image(id.0),
+            None => PrefixRoot::Nothing,
+        }
+    }
+
+    /// A look that waits too long is not begun, one that runs too long is stopped.
+    fn is_late(&self, now: Mono) -> bool {
+        let request = &self.request;
+        match self.started {
+            Some(_) => now > request.answer_by,
+            None => now > request.start_by.min(request.answer_by),
+        }
+    }
+}
+
+/// A prompt that does not fit into the context even alone.
+pub(super) struct TooLong {
+    pub job: JobId,
+    /// The position after its last one.
+    pub end: usize,
+}
+
+pub(super) struct Admission {
+    limits: Limits,
+    looks: BTreeMap<LookId, AdmittedLook>,
+    drafts: Drafts,
+    arrivals: u64,
+}
+
+impl Admission {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            looks: BTreeMap::new(),
+            drafts: Drafts::default(),
+            arrivals: 0,
+        }
+    }
+
+    /// Admits a look. One with a prompt that is too long is admitted as well; the caller fails it.
+    pub fn admit(&mut self, request: Request) -> (LookId, Option<TooLong>) {
+        let id = LookId(self.arrivals);
+        self.arrivals += 1;
+        let look = AdmittedLook::new(id, request);
+        let prefix = look.prefix_positions(&self.limits);
+        let mut prompts = look.waiting.iter().map(|job| TooLong {
+            job: job.id,
+            end: prefix + job.prompt().len(),
+        });
+        let too_long = prompts.find(|prompt| prompt.end > self.limits.context);
+        self.looks.insert(id, look);
+        (id, too_long)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.looks.is_empty()
+    }
+
+    pub fn contains(&self, id: LookId) -> bool {
+        self.looks.contains_key(&id)
+    }
+
+    pub fn get(&self, id: LookId) -> Option<&AdmittedLook> {
+        self.looks.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: LookId) -> Option<&mut AdmittedLook> {
+        self.looks.get_mut(&id)
+    }
+
+    /// Removes the look; its active jobs and its pages are the caller's to release.
+    pub fn remove(&mut self, id: LookId) -> Option<AdmittedLook> {
+        self.looks.remove(&id)
+    }
+
+    /// Puts a look back that [`Self::remove`] gave.
+    pub fn restore(&mut self, id: LookId, look: AdmittedLook) {
+        self.looks.insert(id, look);
+    }
+
+    /// Looks whose deadline has passed.
+    pub fn late(&self, now: Mono) -> Vec<LookId> {
+        let late = self.looks.iter().filter(|(_, look)| look.is_late(now));
+        late.map(|(id, _)| *id).collect()
+    }
+
+    /// An evicted job waits again, in its place among the look's prompts. It is dropped when the look has ended.
+    pub fn requeue(&mut self, job: Job) {
+        if let Some(look) = self.looks.get_mut(&job.id.0) {
+            let place = look.waiting.partition_point(|other| other.id < job.id);
+            look.waiting.insert(place, job.restarted());
+        }
+    }
+
+    /// Takes the pages of the youngest image that no active job reads, but not of the image of `keep`.
+    pub fn take_idle_prefix(
+        &mut self,
+        active: &ActiveJobs,
+        keep: Option<LookId>,
+    ) -> Option<(LookId, Vec<PageId>)> {
+        self.looks.iter_mut().rev().find_map(|(id, look)| {
+            let is_idle = Some(*id) != keep && !active.reads(*id);
+            let prefix = is_idle.then(|| look.prefix.take()).flatten()?;
+            Some((*id, prefix))
+        })
+    }
+
+    /// Remembers an answer as the draft of the next one.
+    pub fn remember_answer(&mut self, key: DraftKey, decisions: Vec<Decision>) {
+        self.drafts.remember(key, decisions);
+    }
+
+    /// Gives every waiting prompt the last answer of its kind, as far as the context reaches.
+    pub fn offer_drafts(&mut self) {
+        for look in self.looks.values_mut() {
+            let prefix = look.prefix_positions(&self.limits);
+            for job in &mut look.waiting {
+                let answer = job.draft_key.as_ref().and_then(|key| self.drafts.of(key));
+                if let Some(answer) = answer {
+                    job.offer_draft(answer);
+                    job.shorten_draft(self.limits.context - prefix - job.prompt().len());
+                }
+            }
+        }
+    }
+
+    /// True when one of the look's prompts had a draft.
+    pub fn withdraw_drafts(&mut self, look: LookId) -> bool {
+        let jobs = self.looks.get_mut(&look).map(|look| &mut look.waiting);
+        let withdrawn = jobs.into_iter().flatten().map(Job::withdraw_draft);
+        withdrawn.fold(false, |any, had| any | had)
+    }
+
+    /// Looks with waiting prompts, in the order in which they are served.
+    pub fn candidates(&self, active: &ActiveJobs) -> Vec<Candidate> {
+        if self.looks.values().all(|look| look.waiting.is_empty()) {
+            return Vec::new();
+        }
+        let mut of_camera: BTreeMap<&CameraId, usize> = BTreeMap::new();
+        // Running looks come first, so that they count before those that only wait.
+        let (running, queued): (Vec<_>, Vec<_>) =
+            self.looks.iter().partition(|(id, _)| active.reads(**id));
+        let pages = |positions: usize| positions.div_ceil(self.limits.page_tokens);
+        let mut all = Vec::new();
+        for (&id, look) in running.into_iter().chain(queued) {
+            let mut rank = 0;
+            if let Some(camera) = &look.request.camera {
+                let looks = of_camera.entry(camera).or_default();
+                rank = *looks;
+                *looks += 1;
+            }
+            let needs_image = look.request.picture.is_some() && look.prefix.is_none();
+            let need = |positions| Need {
+                pages: pages(positions),
+                positions,
+            };
+            let prompts = look.waiting.iter().map(Job::prefill_positions);
+            all.push(Candidate {
+                look: id,
+                rank,
+                start_by: look.request.start_by,
+                image_pages: needs_image.then(|| pages(self.limits.prefix_positions)),
+                prompts: prompts.map(need).collect(),
+            });
+        }
+        all.retain(|candidate| !candidate.prompts.is_empty());
+        all.sort_by_key(Candidate::order);
+        all
+    }
+}

@@ -1,0 +1,364 @@
+//! Fills the next step: rows that decode, then prompts that wait. Pure.
+//!
+//! ```text
+//!   look   image ─▶ prefix pages, written once        step   images: [image]
+//!          prompts ─▶ job, own pages, prefill row ─▶         rows:   [.. decodes .., prompt + draft, prompt + draft]
+//!
+//!   pages  free ─▶ texts of the prefix index alone ─▶ images that no row reads now ─▶ the youngest row is evicted
+//! ```
+//!
+//! The oldest row is never evicted, so it ends, and then its pages are free: nothing waits for ever. A row that does not
+//! fit although it is alone never will, and its look fails.
+
+use super::{
+    admission::AdmittedLook,
+    backend::{ImageJob, Limits, Row, RowRef, SlotId, Step},
+    decision::Decision,
+    job::{JobId, JobState, RowRequest},
+    kv::OutOfPages,
+    plan::{self, Budget, Grant, IMAGES_WITH_DECODE},
+    request::{Decide, LookId, Options, Work},
+    working_set::WorkingSet,
+};
+use spotter_core::Mono;
+
+/// What has to be known at a step's commit.
+pub struct StepRecord {
+    pub(super) rows: Vec<RowRecord>,
+    pub(super) images: Vec<LookId>,
+    pub(super) launched: Mono,
+}
+
+pub(super) struct RowRecord {
+    pub job: JobId,
+    pub draft: Option<Vec<Decision>>,
+}
+
+/// A step that is being filled.
+pub(super) struct StepDraft {
+    slot: SlotId,
+    step: Step,
+    record: StepRecord,
+    /// Jobs whose prompt the step writes; the prefix index gets them afterwards.
+    prefilled: Vec<JobId>,
+    /// Tokens that drafts may choose in it, beside one of each row.
+    spare_tokens: usize,
+    /// Other steps in flight.
+    others: usize,
+}
+
+impl StepDraft {
+    /// Adds a row of `job`, which is at an index of the active jobs.
+    fn add_row(&mut self, inside: &mut WorkingSet, job: usize, request: RowRequest) {
+        let job = inside.active.at_mut(job);
+        let row = self.step.rows.len();
+        let tokens = request.picks.iter().filter(|pick| pick.is_token()).count();
+        self.spare_tokens -= tokens.saturating_sub(1);
+        let slot = self.slot;
+        job.launched(&request, RowRef { slot, row });
+        self.record.rows.push(RowRecord {
+            job: job.id,
+            draft: request.draft,
+        });
+        self.step.rows.push(Row {
+            inputs: request.feed,
+            position: request.position,
+            kv: job.kv.clone(),
+            picks: request.picks,
+        });
+    }
+}
+
+pub(super) struct BatchPlanner {
+    limits: Limits,
+    options: Options,
+    work: Work,
+}
+
+impl BatchPlanner {
+    pub fn new(limits: Limits, options: Options) -> Self {
+        Self {
+            limits,
+            options,
+            work: Work::default(),
+        }
+    }
+
+    /// The counters of planning; those of results are zero.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// An empty step in `slot`, beside `others` in flight.
+    pub fn draft(&self, slot: SlotId, now: Mono, others: usize) -> StepDraft {
+        StepDraft {
+            slot,
+            step: Step::default(),
+            record: StepRecord {
+                rows: Vec::new(),
+                images: Vec::new(),
+                launched: now,
+            },
+            prefilled: Vec::new(),
+            spare_tokens: self.limits.tokens - self.limits.rows,
+            others,
+        }
+    }
+
+    /// Fills the step; `None` when nothing can run now.
+    pub fn plan(
+        &mut self,
+        inside: &mut WorkingSet,
+        mut draft: StepDraft,
+    ) -> Option<(Step, StepRecord)> {
+        self.add_decodes(inside, &mut draft);
+        inside.sweep();
+        self.add_prefills(inside, &mut draft);
+        if draft.step.rows.is_empty() {
+            return None;
+        }
+        index_texts(inside, &draft.prefilled);
+        self.work.steps += 1;
+        self.work.images += draft.step.images.len() as u64;
+        Some((draft.step, draft.record))
+    }
+
+    /// Every job that can decode does, the oldest first.
+    fn add_decodes(&mut self, inside: &mut WorkingSet, draft: &mut StepDraft) {
+        let carry = self.options.decide == Decide::Device;
+        for i in 0..inside.active.len() {
+            self.fit_draft(inside, i, draft.spare_tokens);
+            let job = inside.active.at(i);
+            let Some(request) = job.decode(carry) else {
+                continue;
+            };
+            let end = request.position + request.feed.positions();
+            if end > self.limits.context {
+                // A row that runs ahead may turn out to have ended before.
+                if job.inflight_refs == 0 {
+                    let id = job.id;
+                    inside.fail_for_context(id, end);
+                }
+                continue;
+            }
+            if self.give_pages(inside, i, end) {
+                self.work.decodes += 1;
+                self.work.drafted += request.drafted() as u64;
+                draft.add_row(inside, i, request);
+                debug_assert!(inside.active.at(i).inflight_refs <= self.options.depth);
+            }
+        }
+    }
+
+    /// Shortens the draft of job `i` to the pages that are free, and to a step that has `spare_tokens` left.
+    fn fit_draft(&self, inside: &mut WorkingSet, i: usize, spare_tokens: usize) {
+        let available = |inside: &WorkingSet| inside.kv.available();
+        inside.active.at_mut(i).shorten_drafted_tokens(spare_tokens);
+        let job = inside.active.at(i);
+        if let Some(needed) = job.end_without_draft() {
+            let pages = job.kv.own.len() + available(inside);
+            let paged = job.kv.prefix_positions + pages * self.limits.page_tokens;
+            let space = self.limits.context.min(paged).saturating_sub(needed);
+            // Every row may have a draft, and all of them go into one step.
+            let share = self.limits.positions / self.limits.rows;
+            let length = space.min(share.saturating_sub(1));
+            inside.active.at_mut(i).shorten_draft(length);
+        }
+    }
+
+    /// Gets pages for the positions of job `i` up to `end`. When none is free, images that no row reads are released, then
+    /// the youngest job is evicted; false when the job has to wait.
+    fn give_pages(&mut self, inside: &mut WorkingSet, i: usize, end: usize) -> bool {
+        let kv = &inside.active.at(i).kv;
+        let wanted = (end - kv.prefix_positions).div_ceil(self.limits.page_tokens);
+        let more = wanted.saturating_sub(kv.own.len());
+        if more == 0 {
+            return true;
+        }
+        loop {
+            let short = match inside.kv.take(more) {
+                Ok(pages) => {
+                    inside.active.at_mut(i).kv.own.extend(pages);
+                    return true;
+                }
+                Err(short) => short,
+            };
+            if inside.drop_idle_prefix(None) {
+                continue;
+            }
+            if inside.active.any_zombie() {
+                return false;
+            }
+            let Some(youngest) = inside.active.youngest_running() else {
+                return false;
+            };
+            if youngest == i && inside.active.is_oldest_running(i) {
+                let id = inside.active.at(i).id;
+                inside.fail_for_pages(id, short);
+                return false;
+            }
+            self.evict(inside, youngest);
+            if youngest == i {
+                return false;
+            }
+        }
+    }
+
+    fn evict(&mut self, inside: &mut WorkingSet, i: usize) {
+        self.work.evicted += 1;
+        let job = inside.active.at_mut(i);
+        job.state = JobState::Evicted;
+        if job.is_finished() {
+            inside.kv.release(job.kv.take_pages());
+        }
+    }
+
+    fn add_prefills(&mut self, inside: &mut WorkingSet, draft: &mut StepDraft) {
+        if self.options.draft {
+            inside.admission.offer_drafts();
+        }
+        loop {
+            let candidates = inside.admission.candidates(&inside.active);
+            let grants = plan::grants(&candidates, self.budget(inside, &draft.step));
+            for grant in &grants {
+                if !self.start(inside, draft, grant) {
+                    return;
+                }
+            }
+            let stuck = inside.active.is_empty() && draft.others == 0;
+            let Some(first) = candidates.first().filter(|_| stuck && grants.is_empty()) else {
+                return;
+            };
+            // Everything is free but images that wait for rows of their own, and drafts want pages that answers do not. If
+            // that is not enough, nothing ever is.
+            if !inside.drop_idle_prefix(Some(first.look))
+                && !inside.admission.withdraw_drafts(first.look)
+            {
+                let (wanted, free) = (first.pages_wanted(), inside.kv.available());
+                inside.fail_for_pages((first.look, 0), OutOfPages { wanted, free });
+            }
+        }
+    }
+
+    /// What may go into the step beside its rows. Every running job may soon want a page more.
+    fn budget(&self, inside: &WorkingSet, step: &Step) -> Budget {
+        let running = inside.active.running();
+        let images = match step.rows.is_empty() {
+            true => self.limits.images,
+            false => self.limits.images.min(IMAGES_WITH_DECODE),
+        };
+        let positions = step.rows.iter().map(|row| row.inputs.positions());
+        Budget {
+            positions: self.limits.positions - positions.sum::<usize>(),
+            rows: self.limits.rows - running.max(step.rows.len()),
+            images: images - step.images.len(),
+            pages: inside.kv.available().saturating_sub(running),
+        }
+    }
+
+    /// Puts the image (when it is not in the cache) and the granted prompts into the step; false when pages were fewer
+    /// than planned, because a known text was shared and its page was not free any more.
+    fn start(&mut self, inside: &mut WorkingSet, draft: &mut StepDraft, grant: &Grant) -> bool {
+        let Some(mut look) = inside.admission.remove(grant.look) else {
+            return false;
+        };
+        let started = self.start_look(inside, draft, &mut look, grant);
+        inside.admission.restore(grant.look, look);
+        started
+    }
+
+    fn start_look(
+        &mut self,
+        inside: &mut WorkingSet,
+        draft: &mut StepDraft,
+        look: &mut AdmittedLook,
+        grant: &Grant,
+    ) -> bool {
+        let mut encode = None;
+        if let (Some(picture), None) = (&look.request.picture, &look.prefix) {
+            let wanted = (self.limits.prefix_positions).div_ceil(self.limits.page_tokens);
+            let Ok(pages) = inside.kv.take(wanted) else {
+                return false;
+            };
+            look.prefix = Some(pages.clone());
+            let camera = look.request.camera.clone();
+            encode = Some(ImageJob {
+                picture: picture.clone(),
+                pages,
+                camera: camera.filter(|_| self.options.tile_reuse),
+            });
+        }
+        let before = draft.step.rows.len();
+        for _ in 0..grant.prompts {
+            if !self.start_job(inside, draft, look) {
+                break;
+            }
+        }
+        if draft.step.rows.len() == before {
+            // An image without a row is not encoded.
+            if let Some(image) = encode {
+                look.prefix = None;
+                inside.kv.release(image.pages);
+            }
+            return false;
+        }
+        look.started.get_or_insert(draft.record.launched);
+        if let Some(image) = encode {
+            draft.step.images.push(image);
+            draft.record.images.push(grant.look);
+        }
+        true
+    }
+
+    /// Gives the look's next job its pages and puts its prefill into the step; false when there are too few.
+    fn start_job(
+        &mut self,
+        inside: &mut WorkingSet,
+        draft: &mut StepDraft,
+        look: &mut AdmittedLook,
+    ) -> bool {
+        let Some(mut job) = look.waiting.pop_front() else {
+            return false;
+        };
+        job.shorten_drafted_tokens(draft.spare_tokens);
+        let own = inside.kv.find_text(look.root(job.id.0), &job.prompt());
+        let known = own.len() * self.limits.page_tokens;
+        job.kv.own = own;
+        if let Some(prefix) = &look.prefix {
+            inside.kv.share(prefix);
+            job.kv.prefix = prefix.clone();
+            job.kv.prefix_positions = self.limits.prefix_positions;
+        }
+        let request = job.prefill(known);
+        let end = request.position + request.feed.positions() - job.kv.prefix_positions;
+        let more = end.div_ceil(self.limits.page_tokens) - job.kv.own.len();
+        match inside.kv.take(more) {
+            Ok(pages) => job.kv.own.extend(pages),
+            Err(_) => {
+                inside.kv.release(job.kv.take_pages());
+                look.waiting.push_front(job);
+                return false;
+            }
+        }
+        self.work.prefills += 1;
+        self.work.prefill_positions += request.feed.positions() as u64;
+        self.work.known_positions += known as u64;
+        self.work.drafted += request.drafted() as u64;
+        draft.prefilled.push(job.id);
+        let i = inside.active.insert(job);
+        draft.add_row(inside, i, request);
+        true
+    }
+}
+
+/// The texts that the step writes can be found from the next step on.
+fn index_texts(inside: &mut WorkingSet, prefilled: &[JobId]) {
+    for id in prefilled {
+        let look = inside.admission.get(id.0);
+        let (Some(i), Some(look)) = (inside.active.index_of(*id), look) else {
+            continue;
+        };
+        let job = inside.active.at(i);
+        (inside.kv).know_text(look.root(id.0), &job.prompt(), &job.kv.own);
+    }
+}

@@ -1,0 +1,178 @@
+//! What a commit means: decisions are given to their sequences, answers become events, pages are released. Pure.
+
+use super::{
+    backend::{Committed, Picked, RowMask},
+    batch::{RowRecord, StepRecord},
+    decision::Decision,
+    draft,
+    job::JobState,
+    request::{Event, Finding, Work},
+    sequence::Unexpected,
+    working_set::WorkingSet,
+};
+use spotter_core::Mono;
+
+pub(super) struct Settlement {
+    vocab: usize,
+    work: Work,
+}
+
+impl Settlement {
+    /// For a model with `vocab` tokens.
+    pub fn new(vocab: usize) -> Self {
+        Self {
+            vocab,
+            work: Work::default(),
+        }
+    }
+
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// The counters of results; those of planning are zero.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// The masks of a step. Rows that ended meanwhile get none.
+    pub fn masks(&self, inside: &WorkingSet, record: &StepRecord) -> Vec<RowMask> {
+        let mut masks = Vec::new();
+        for (row, launched) in record.rows.iter().enumerate() {
+            let Some(i) = inside.active.index_of(launched.job) else {
+                continue;
+            };
+            let job = inside.active.at(i);
+            if job.state != JobState::Finalized && job.sequence.wants_mask() {
+                let mask = job.sequence.mask(self.vocab);
+                masks.push(RowMask { row, mask });
+            }
+        }
+        masks
+    }
+
+    /// Settles the results of a step. An error means that the backend broke its contract.
+    pub fn settle(
+        &mut self,
+        inside: &mut WorkingSet,
+        record: &StepRecord,
+        results: &Committed,
+        now: Mono,
+    ) -> Result<(), Unexpected> {
+        self.work.crops_encoded += results.crops_encoded as u64;
+        self.work.crops_reused += results.crops_reused as u64;
+        for (id, size) in record.images.iter().zip(&results.model_sizes) {
+            if let Some(look) = inside.admission.get_mut(*id) {
+                look.model_size = *size;
+                look.image_times = Some(results.times);
+            }
+        }
+        for (row, picked) in record.rows.iter().zip(&results.picked) {
+            let Some(i) = inside.active.index_of(row.job) else {
+                continue;
+            };
+            if self.advance(inside, i, row, picked)? {
+                mark(inside, i, record.launched, now);
+                self.report_objects(inside, i);
+                if inside.active.at(i).sequence.has_ended() {
+                    finish(inside, i);
+                }
+            }
+        }
+        inside.sweep();
+        Ok(())
+    }
+
+    /// Gives the row's decisions to the sequence of job `i`; false when the row was a zombie.
+    fn advance(
+        &mut self,
+        inside: &mut WorkingSet,
+        i: usize,
+        row: &RowRecord,
+        picked: &[Picked],
+    ) -> Result<bool, Unexpected> {
+        let job = inside.active.at_mut(i);
+        job.committed();
+        if job.state == JobState::Finalized {
+            self.work.zombies += 1;
+            return Ok(false);
+        }
+        let decided: Vec<_> = picked.iter().map(|picked| Decision::of(*picked)).collect();
+        let drafted = row.draft.as_deref().unwrap_or_default();
+        let accepted = draft::accepted(drafted, &decided);
+        for picked in &picked[..(accepted + 1).min(picked.len())] {
+            job.sequence.advance(*picked)?;
+            if job.sequence.has_ended() {
+                break;
+            }
+        }
+        if row.draft.is_some() {
+            let guess = decided.iter().skip(accepted + 1).map_while(|d| *d);
+            job.verified(drafted.len(), accepted, guess.collect());
+            self.work.accepted += accepted as u64;
+        }
+        Ok(true)
+    }
+
+    /// Counts the objects that are new and reports them where the look asks for it.
+    fn report_objects(&mut self, inside: &mut WorkingSet, i: usize) {
+        let job = inside.active.at_mut(i);
+        let (id, prompt) = job.id;
+        let is_reported = (inside.admission.get(id)).is_some_and(|look| look.request.objects);
+        // An evicted job that starts again has reported more objects than its sequence has.
+        let found = &job.sequence.found().objects;
+        for &object in found.iter().skip(job.reported) {
+            self.work.objects += 1;
+            if is_reported {
+                inside.events.push(Event::Object(id, prompt, object));
+            }
+        }
+        job.reported = job.reported.max(found.len());
+    }
+}
+
+/// Notes when the stages of job `i` ended.
+fn mark(inside: &mut WorkingSet, i: usize, launched: Mono, now: Mono) {
+    let job = inside.active.at_mut(i);
+    let Some(look) = inside.admission.get(job.id.0) else {
+        return;
+    };
+    let marks = &mut job.marks;
+    if marks.prefilled == Mono::default() {
+        let image = look.image_times.unwrap_or_default();
+        marks.taken = look.started.unwrap_or(launched);
+        marks.prepared = image.started.max(marks.taken).after(image.prepare).min(now);
+        marks.encoded = marks.prepared.after(image.encode).min(now);
+        marks.prefilled = now;
+    }
+    marks.generated = now;
+}
+
+/// Job `i` has its answer; the row leaves when no step carries it any more.
+fn finish(inside: &mut WorkingSet, i: usize) {
+    let job = inside.active.at_mut(i);
+    job.state = JobState::Finalized;
+    let (id, index) = job.id;
+    if let Some(key) = job.draft_key.take() {
+        let decisions = job.sequence.decisions().to_vec();
+        inside.admission.remember_answer(key, decisions);
+    }
+    let finding = Finding {
+        found: job.sequence.found().clone(),
+        marks: job.marks,
+    };
+    let Some(look) = inside.admission.get_mut(id) else {
+        return;
+    };
+    look.findings[index] = Some(finding);
+    if look.findings.iter().all(Option::is_some) {
+        let findings = std::mem::take(&mut look.findings);
+        let model_size = look.model_size;
+        inside.close(id);
+        inside.events.push(Event::Answered {
+            look: id,
+            findings: findings.into_iter().flatten().collect(),
+            model_size,
+        });
+    }
+}

@@ -1,0 +1,350 @@
+//! The life of one track: confirmed, changed, over; and which of it is published as an event.
+//!
+//! The same hysteresis as for presence decides, over the looks at this one object: the track is confirmed when `m` of the
+//! last `n` looks saw the object, and over when none of the last `m` looks nor any in the last `end_after` did. An
+//! unconfirmed track is never published. An open event is published again when something changed that a consumer may wait
+//! for, and once a minute, so that an object that stays for days is one event. With `verify`, a confirmed track waits for
+//! the yes of the verification question; a track that ends before has no event.
+
+use std::time::Duration;
+
+use super::{
+    filter::Candidate,
+    hysteresis::{Hysteresis, HysteresisRules},
+    verification::{PendingVerification, VerificationResult},
+    zones::ZoneCounts,
+};
+use spotter_core::{
+    CameraId, EndReason, Event, EventStep, Location, Mono, Presence, PromptId, ScoreSource,
+    TrackId, UpdateReason, WallTime, ZoneId,
+};
+
+/// An open event is published again after this time.
+const PUBLISH_EVERY: Duration = Duration::from_secs(60);
+/// A score is worth a message when it is this much above the best that was published.
+const BETTER_BY: f64 = 0.1;
+/// An object whose box overlaps its earlier box less than this has moved.
+const MOVED_IOU: f64 = 0.6;
+/// A point farther than this from its earlier location has moved, shares of the picture on either axis.
+const MOVED_DISTANCE: f64 = 0.03;
+
+/// What confirms, ends and verifies a track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrackRules {
+    pub hysteresis: HysteresisRules,
+    /// An object that does not move for this time is still.
+    pub still_after: Duration,
+    /// The verification question must be answered with yes before an event starts.
+    pub verify: bool,
+}
+
+/// The look that an answer belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct LookContext<'a> {
+    pub camera: &'a CameraId,
+    pub prompt: &'a PromptId,
+    /// Revision of the prompt.
+    pub revision: u32,
+    /// When the frame was received.
+    pub at: Mono,
+    /// When the frame was captured, or received where the camera does not say.
+    pub wall: WallTime,
+    /// Pixels across and down that the camera sends.
+    pub camera_size: (u32, u32),
+}
+
+/// One track from its first look on.
+#[derive(Clone, Debug)]
+pub struct TrackLifecycle {
+    /// The event with the values of now; `step` is the last that was published.
+    event: Event,
+    first_seen: Mono,
+    rules: TrackRules,
+    presence: Hysteresis,
+    zones: ZoneCounts,
+    resting: RestingLocation,
+    /// The highest score of its looks.
+    best: f64,
+    stage: PublishStage,
+}
+
+/// How far a track's event has come.
+#[derive(Clone, Debug)]
+enum PublishStage {
+    /// Not enough looks saw the object; no message yet.
+    Unconfirmed,
+    /// Confirmed; the event waits for the answer of the verification question.
+    Unverified(PendingVerification),
+    /// The event is open; these values were published last.
+    Published(PublishedValues),
+}
+
+#[derive(Clone, Debug)]
+struct PublishedValues {
+    at: Mono,
+    zones: Vec<ZoneId>,
+    still: bool,
+    best: f64,
+}
+
+/// What one look means for a track.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LifecycleStep {
+    /// No message.
+    Nothing,
+    /// The event starts or changes.
+    Publish(Event),
+    /// The track is over and had no event.
+    Dropped,
+    /// The track is over and its event ends.
+    Ended(Event),
+}
+
+impl TrackLifecycle {
+    /// A track that begins with this look; [`TrackLifecycle::seen`] follows for the same look.
+    pub fn new(
+        track: TrackId,
+        seen: &Candidate,
+        look: &LookContext,
+        zones: &[ZoneId],
+        rules: TrackRules,
+    ) -> Self {
+        let event = Event {
+            track,
+            camera: look.camera.clone(),
+            prompt: look.prompt.clone(),
+            revision: look.revision,
+            step: EventStep::New,
+            started: look.wall,
+            last_seen: look.wall,
+            ended: None,
+            location: seen.location,
+            score: seen.score,
+            top_score: seen.score,
+            score_source: ScoreSource::TokenProb,
+            looks: 0,
+            zones: Vec::new(),
+            entered_zones: Vec::new(),
+            still: false,
+            snapshot: false,
+            camera_size: look.camera_size,
+        };
+        Self {
+            event,
+            first_seen: look.at,
+            rules,
+            presence: Hysteresis::new(rules.hysteresis),
+            zones: ZoneCounts::new(zones, rules.hysteresis),
+            resting: RestingLocation::new(seen.location, look.at),
+            best: seen.score,
+            stage: PublishStage::Unconfirmed,
+        }
+    }
+
+    pub fn track(&self) -> &TrackId {
+        &self.event.track
+    }
+
+    /// Time since the first look that saw the object.
+    pub fn age(&self, now: Mono) -> Duration {
+        now.since(self.first_seen)
+    }
+
+    /// The object has not moved for `still_after`.
+    pub fn is_still(&self) -> bool {
+        self.event.still
+    }
+
+    /// The event, when it is open.
+    pub fn open(&self) -> Option<&Event> {
+        matches!(self.stage, PublishStage::Published(_)).then_some(&self.event)
+    }
+
+    /// A snapshot of the object is being made; later messages of the event report it.
+    pub fn mark_snapshot(&mut self) {
+        self.event.snapshot = true;
+    }
+
+    /// A look saw the object.
+    pub fn seen(&mut self, seen: &Candidate, look: &LookContext) -> LifecycleStep {
+        let event = &mut self.event;
+        event.revision = look.revision;
+        event.camera_size = look.camera_size;
+        event.last_seen = look.wall;
+        event.location = seen.location;
+        self.best = self.best.max(seen.score);
+        // The score of a yes stays.
+        if event.score_source == ScoreSource::TokenProb {
+            (event.score, event.top_score) = (seen.score, self.best);
+        }
+        event.looks += 1;
+        let (looks_to_confirm, _) = self.rules.hysteresis.confirm;
+        self.resting.look(seen.location, look.at, looks_to_confirm);
+        event.still = look.at.since(self.resting.since) >= self.rules.still_after;
+        self.zones.look(seen.zones.iter(), look.at);
+        event.zones = self.zones.occupied().cloned().collect();
+        for zone in &event.zones {
+            if !event.entered_zones.contains(zone) {
+                event.entered_zones.push(zone.clone());
+            }
+        }
+        self.presence.look(1, look.at);
+        self.step(look)
+    }
+
+    /// A look did not see the object.
+    pub fn unseen(&mut self, look: &LookContext) -> LifecycleStep {
+        self.presence.look(0, look.at);
+        self.step(look)
+    }
+
+    /// Ends the track for a reason other than a look. `None` when it had no event.
+    pub fn end(self, reason: EndReason, wall: WallTime) -> Option<Event> {
+        matches!(self.stage, PublishStage::Published(_)).then_some(Event {
+            step: EventStep::End(reason),
+            ended: Some(wall),
+            ..self.event
+        })
+    }
+
+    /// True when the question that is asked now is about this track too: it waits for verification, this look saw the object,
+    /// and its pause is over.
+    pub fn ask(&mut self, look: &LookContext) -> bool {
+        let seen = self.event.last_seen == look.wall;
+        match &mut self.stage {
+            PublishStage::Unverified(pending) if seen && pending.is_due(look.at) => {
+                pending.mark_asked();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The result of the question. When the question was about this track, a yes starts its event.
+    pub fn verified(&mut self, result: VerificationResult, now: Mono) -> Option<Event> {
+        let PublishStage::Unverified(pending) = &mut self.stage else {
+            return None;
+        };
+        if !pending.is_asked() {
+            return None;
+        }
+        match result {
+            VerificationResult::Yes(score) => {
+                (self.event.score, self.event.top_score) = (score, score);
+                self.event.score_source = ScoreSource::Verify;
+                Some(self.publish(EventStep::New, now))
+            }
+            VerificationResult::No | VerificationResult::NoAnswer => {
+                pending.postpone(result == VerificationResult::No, now);
+                None
+            }
+        }
+    }
+
+    /// The question of the configuration changed: results of the old one do not count.
+    pub fn verify_again(&mut self) {
+        if let PublishStage::Unverified(pending) = &mut self.stage {
+            *pending = PendingVerification::new(Mono::default());
+        }
+    }
+
+    /// Replaces rules and zones; zones for which `kept` is true keep their count.
+    pub fn change(&mut self, rules: TrackRules, zones: &[ZoneId], kept: impl Fn(&ZoneId) -> bool) {
+        self.rules = rules;
+        self.presence.set_rules(rules.hysteresis);
+        self.zones.change(zones, rules.hysteresis, kept);
+    }
+
+    fn step(&mut self, look: &LookContext) -> LifecycleStep {
+        match (self.presence.presence(), &self.stage) {
+            (Presence::Unknown, _) => LifecycleStep::Nothing,
+            (Presence::Off, PublishStage::Published(_)) => LifecycleStep::Ended(Event {
+                step: EventStep::End(EndReason::Left),
+                ended: Some(look.wall),
+                ..self.event.clone()
+            }),
+            (Presence::Off, _) => LifecycleStep::Dropped,
+            (Presence::On, PublishStage::Published(published)) => {
+                match self.update_reason(published, look.at) {
+                    Some(reason) => {
+                        LifecycleStep::Publish(self.publish(EventStep::Update(reason), look.at))
+                    }
+                    None => LifecycleStep::Nothing,
+                }
+            }
+            (Presence::On, stage) if self.rules.verify => {
+                if let PublishStage::Unconfirmed = stage {
+                    self.stage = PublishStage::Unverified(PendingVerification::new(look.at));
+                }
+                LifecycleStep::Nothing
+            }
+            (Presence::On, _) => LifecycleStep::Publish(self.publish(EventStep::New, look.at)),
+        }
+    }
+
+    /// The first of the reasons to publish the event again; one message reports all changes.
+    fn update_reason(&self, published: &PublishedValues, now: Mono) -> Option<UpdateReason> {
+        let event = &self.event;
+        let reasons = [
+            (event.zones != published.zones, UpdateReason::Zones),
+            (published.still && !event.still, UpdateReason::Moved),
+            (!published.still && event.still, UpdateReason::Still),
+            (
+                self.best >= published.best + BETTER_BY,
+                UpdateReason::Better,
+            ),
+            (
+                now.since(published.at) >= PUBLISH_EVERY,
+                UpdateReason::Minute,
+            ),
+        ];
+        reasons
+            .into_iter()
+            .find_map(|(is, reason)| is.then_some(reason))
+    }
+
+    fn publish(&mut self, step: EventStep, now: Mono) -> Event {
+        self.event.step = step;
+        self.stage = PublishStage::Published(PublishedValues {
+            at: now,
+            zones: self.event.zones.clone(),
+            still: self.event.still,
+            best: self.best,
+        });
+        self.event.clone()
+    }
+}
+
+/// Where an object is at rest, and since when.
+#[derive(Clone, Copy, Debug)]
+struct RestingLocation {
+    location: Location,
+    since: Mono,
+    /// Looks in a row that saw it elsewhere.
+    away: u32,
+}
+
+impl RestingLocation {
+    fn new(location: Location, now: Mono) -> Self {
+        Self {
+            location,
+            since: now,
+            away: 0,
+        }
+    }
+
+    /// One odd box is no movement: an object moved when `looks_to_confirm` looks in a row saw it elsewhere.
+    fn look(&mut self, location: Location, now: Mono, looks_to_confirm: u32) {
+        let here = match (self.location, location) {
+            (Location::Box(old), Location::Box(new)) => old.iou(&new) >= MOVED_IOU,
+            (Location::Point(old), Location::Point(new)) => {
+                (old.x - new.x).abs() <= MOVED_DISTANCE && (old.y - new.y).abs() <= MOVED_DISTANCE
+            }
+            _ => false,
+        };
+        self.away = if here { 0 } else { self.away + 1 };
+        if self.away >= looks_to_confirm {
+            *self = Self::new(location, now);
+        }
+    }
+}

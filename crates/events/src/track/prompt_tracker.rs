@@ -1,0 +1,355 @@
+//! One prompt of one camera: answers in, changes out.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    believed_answer::BelievedAnswer,
+    filter::Filter,
+    hysteresis::{Hysteresis, HysteresisRules},
+    lifecycle::{LookContext, TrackRules},
+    track_set::{FollowedLook, IdAllocator, TrackSet},
+    verification::{VerificationQuestion, VerificationResult},
+    zones::ZoneCounts,
+};
+use spotter_core::{
+    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, Mono, Prompt, PromptId,
+    PromptState, Task, TrackId, WallTime, ZoneId,
+    config::{CameraConfig, PromptConfig},
+};
+
+/// After this many of the longest expected pauses without a look, all states are unknown.
+const STALE_PAUSES: u32 = 3;
+/// The shortest time until then: short interruptions, such as one reconnect of a camera, change nothing.
+const STALE_MIN: Duration = Duration::from_secs(30);
+
+/// What changed about a prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptChange {
+    pub camera: CameraId,
+    pub prompt: PromptId,
+    /// The states that have a new value; of a state that is in it twice, the later value is true.
+    pub states: Vec<PromptState>,
+    /// The messages of its events, in order.
+    pub events: Vec<Event>,
+}
+
+impl PromptChange {
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty() && self.events.is_empty()
+    }
+
+    fn then(mut self, later: Self) -> Self {
+        self.states.extend(later.states);
+        self.events.extend(later.events);
+        self
+    }
+}
+
+/// An answer after filters and tracking, and what it changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrackedAnswer {
+    pub body: DetectionBody,
+    pub change: PromptChange,
+    /// A question to be asked once, about the camera's next frame: confirmed tracks wait for it before their events start.
+    /// Its answer goes to [`Tracker::verified`](super::Tracker::verified) or
+    /// [`Tracker::unanswered`](super::Tracker::unanswered); it may also get lost.
+    pub question: Option<Arc<Prompt>>,
+}
+
+/// What is known of one prompt of one camera.
+#[derive(Clone, Debug)]
+pub(super) struct PromptTracker {
+    camera: CameraId,
+    prompt: PromptConfig,
+    filter: Filter,
+    stale_after: Duration,
+    count: Hysteresis,
+    zones: ZoneCounts,
+    tracks: TrackSet,
+    verification: VerificationQuestion,
+    answer: BelievedAnswer,
+    revision: u32,
+    enabled: bool,
+    last_look: Option<Mono>,
+}
+
+impl PromptTracker {
+    /// All states are unknown.
+    pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
+        let rules = track_rules(camera, prompt);
+        let zones = camera.zones_counted(prompt);
+        Self {
+            camera: camera.id.clone(),
+            prompt: prompt.clone(),
+            filter: Filter::new(camera, prompt),
+            stale_after: rules.hysteresis.stale_after,
+            count: Hysteresis::new(rules.hysteresis),
+            zones: ZoneCounts::new(&zones, rules.hysteresis),
+            tracks: TrackSet::new(zones, rules),
+            verification: VerificationQuestion::default(),
+            answer: BelievedAnswer::new(rules.hysteresis),
+            revision: 1,
+            enabled: true,
+            last_look: None,
+        }
+    }
+
+    /// An answer came. `None` for an answer to words that were changed since, and while the prompt is switched off.
+    pub fn look(
+        &mut self,
+        frame: &Frame,
+        answer: &Answer,
+        ids: &mut IdAllocator,
+    ) -> Option<TrackedAnswer> {
+        let asked = &answer.prompt;
+        let other_words = asked.task != self.prompt.task;
+        let old = asked.revision < self.revision || asked.revision == self.revision && other_words;
+        if old || !self.enabled {
+            return None;
+        }
+        let (now, wall) = (frame.times.received, captured_or_received(frame));
+        let mut change = self.expire(now, wall);
+        if asked.revision > self.revision {
+            // Results of the old words mean nothing for the new ones.
+            change = change.then(self.lose(EndReason::PromptChanged, wall));
+            self.revision = asked.revision;
+            self.prompt.task = asked.task.clone();
+        }
+        self.last_look = Some(now);
+        let before = self.states();
+        let candidates = match &answer.body {
+            AnswerBody::Boxes(found) => self.filter.boxes(found),
+            AnswerBody::Points(found) => self.filter.points(found),
+            AnswerBody::Text { text, score } => {
+                self.answer.look(text, choices(&self.prompt.task));
+                let (text, score) = (text.clone(), *score);
+                let changed = self.change(changed(&before, self.states()), Vec::new());
+                return Some(TrackedAnswer {
+                    body: DetectionBody::Text { text, score },
+                    change: change.then(changed),
+                    question: None,
+                });
+            }
+        };
+        let count = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
+        self.count.look(count, now);
+        let occupied = candidates.iter().flat_map(|candidate| &candidate.zones);
+        self.zones.look(occupied, now);
+        let look = LookContext {
+            camera: &frame.camera,
+            prompt: &asked.id,
+            revision: asked.revision,
+            at: now,
+            wall,
+            camera_size: frame.camera_size,
+        };
+        let FollowedLook { objects, events } = self.tracks.look(candidates, &look, ids);
+        let question = self.ask(&look, ids);
+        let changed = self.change(changed(&before, self.states()), events);
+        Some(TrackedAnswer {
+            body: DetectionBody::Objects(objects),
+            change: change.then(changed),
+            question,
+        })
+    }
+
+    /// The result of a verification question, for a frame that was received at `now`. `None` when the question is not the
+    /// one under way.
+    pub fn verified(
+        &mut self,
+        question: &Prompt,
+        result: VerificationResult,
+        now: Mono,
+    ) -> Option<PromptChange> {
+        let is_under_way = self.verification.settle(question);
+        is_under_way.then(|| {
+            let events = self.tracks.verified(result, now);
+            self.change(Vec::new(), events)
+        })
+    }
+
+    /// The question to be asked now. One at a time: a track that is confirmed meanwhile waits for the next.
+    fn ask(&mut self, look: &LookContext, ids: &mut IdAllocator) -> Option<Arc<Prompt>> {
+        let question = self.prompt.verify.as_deref()?;
+        if self.verification.give_up(look.at, self.stale_after) {
+            self.tracks.verified(VerificationResult::NoAnswer, look.at);
+        }
+        let ask = self.verification.is_free() && self.tracks.ask(look);
+        ask.then(|| {
+            self.verification
+                .ask(question, ids.next_question(), look.at)
+        })?
+    }
+
+    /// Without a look for too long, all states become unknown.
+    pub fn expire(&mut self, now: Mono, wall: WallTime) -> PromptChange {
+        match self.last_look {
+            Some(last) if now.since(last) > self.stale_after => {
+                self.lose(EndReason::CameraLost, wall)
+            }
+            _ => self.change(Vec::new(), Vec::new()),
+        }
+    }
+
+    /// All states become unknown, and open events end with `reason`.
+    pub fn lose(&mut self, reason: EndReason, wall: WallTime) -> PromptChange {
+        let before = self.states();
+        self.last_look = None;
+        self.count.forget();
+        self.zones.forget();
+        self.answer.forget();
+        self.verification.forget();
+        let events = self.tracks.end(reason, wall);
+        self.change(changed(&before, self.states()), events)
+    }
+
+    /// Switches the prompt on or off.
+    pub fn enable(&mut self, on: bool, wall: WallTime) -> PromptChange {
+        self.enabled = on;
+        if on {
+            self.change(Vec::new(), Vec::new())
+        } else {
+            self.lose(EndReason::Disabled, wall)
+        }
+    }
+
+    /// Replaces the configuration; keeps all that the new one does not change.
+    pub fn configure(
+        &mut self,
+        camera: &CameraConfig,
+        prompt: &PromptConfig,
+        wall: WallTime,
+    ) -> PromptChange {
+        let mut change = self.change(Vec::new(), Vec::new());
+        if prompt.task != self.prompt.task {
+            change = self.lose(EndReason::PromptChanged, wall);
+        }
+        if prompt.verify != self.prompt.verify {
+            self.verification.forget();
+            self.tracks.verify_again();
+        }
+        let before = self.states();
+        let (rules, filter) = (track_rules(camera, prompt), Filter::new(camera, prompt));
+        let zones = camera.zones_counted(prompt);
+        let kept = |zone: &ZoneId| filter.keeps(&self.filter, zone);
+        self.count.set_rules(rules.hysteresis);
+        self.zones.change(&zones, rules.hysteresis, kept);
+        self.answer.set_rules(rules.hysteresis);
+        self.tracks.change(zones, rules, kept);
+        self.stale_after = rules.hysteresis.stale_after;
+        self.filter = filter;
+        self.prompt = prompt.clone();
+        let after = self.states();
+        let mut states = removed_zones(&before, &after);
+        states.extend(changed(&before, after));
+        change.then(self.change(states, Vec::new()))
+    }
+
+    /// All states with their present values.
+    pub fn all_states(&self) -> PromptChange {
+        self.change(self.states(), Vec::new())
+    }
+
+    /// A snapshot of the track's object is being made.
+    pub fn mark_snapshot(&mut self, track: &TrackId) {
+        self.tracks.mark_snapshot(track);
+    }
+
+    /// The open events with the values of now.
+    pub fn open_events(&self) -> impl Iterator<Item = &Event> {
+        self.tracks.open_events()
+    }
+
+    fn states(&self) -> Vec<PromptState> {
+        if let Task::Query { .. } | Task::Caption { .. } = self.prompt.task {
+            return vec![PromptState::Answer(
+                self.answer.believed().map(str::to_owned),
+            )];
+        }
+        let zone = |(zone, count): (&ZoneId, Option<u32>)| PromptState::ZoneCount {
+            zone: zone.clone(),
+            count,
+        };
+        let all = [
+            PromptState::Presence(self.count.presence()),
+            PromptState::Count(self.count.count()),
+        ];
+        all.into_iter()
+            .chain(self.zones.counts().map(zone))
+            .collect()
+    }
+
+    fn change(&self, states: Vec<PromptState>, events: Vec<Event>) -> PromptChange {
+        PromptChange {
+            camera: self.camera.clone(),
+            prompt: self.prompt.id.clone(),
+            states,
+            events,
+        }
+    }
+}
+
+/// The states of `after` that `before` does not have with this value.
+fn changed(before: &[PromptState], mut after: Vec<PromptState>) -> Vec<PromptState> {
+    after.retain(|state| !before.contains(state));
+    after
+}
+
+/// The counts of zones that are in `before` alone become unknown.
+fn removed_zones(before: &[PromptState], after: &[PromptState]) -> Vec<PromptState> {
+    let stays = |zone: &ZoneId| {
+        let is = |state: &PromptState| matches!(state, PromptState::ZoneCount { zone: other, .. } if other == zone);
+        after.iter().any(is)
+    };
+    let unknown = |state: &PromptState| match state {
+        PromptState::ZoneCount {
+            zone,
+            count: Some(_),
+        } if !stays(zone) => Some(PromptState::ZoneCount {
+            zone: zone.clone(),
+            count: None,
+        }),
+        _ => None,
+    };
+    before.iter().filter_map(unknown).collect()
+}
+
+fn choices(task: &Task) -> &[String] {
+    match task {
+        Task::Query { choices, .. } => choices,
+        _ => &[],
+    }
+}
+
+/// When the frame was captured, or received where the camera does not say.
+fn captured_or_received(frame: &Frame) -> WallTime {
+    let times = &frame.times;
+    times
+        .capture
+        .map_or(times.received_wall, |capture| capture.wall)
+}
+
+fn track_rules(camera: &CameraConfig, prompt: &PromptConfig) -> TrackRules {
+    let events = prompt.events;
+    TrackRules {
+        hysteresis: HysteresisRules {
+            confirm: events.confirm,
+            end_after: events.end_after,
+            stale_after: stale_after(camera, prompt),
+        },
+        still_after: events.still_after,
+        verify: prompt.verify.is_some(),
+    }
+}
+
+/// Time without a look until all states are unknown: some of the pauses that the prompt's rate and the motion gate make,
+/// so that a gate that is closed over a quiet scene keeps the states.
+fn stale_after(camera: &CameraConfig, prompt: &PromptConfig) -> Duration {
+    let period = Duration::from_secs_f64(1.0 / prompt.rate_hz.min(camera.rate_hz));
+    let gate = if camera.motion.on {
+        camera.motion.at_least_every
+    } else {
+        Duration::ZERO
+    };
+    ((period + gate) * STALE_PAUSES).max(STALE_MIN)
+}

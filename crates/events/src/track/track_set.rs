@@ -1,0 +1,279 @@
+//! Objects followed from look to look: which found object continues which track.
+//!
+//! All pairs are judged together (`assign`), each by how likely the object is to be where the track is expected
+//! (`motion`). A found object that matches no track starts one; a track without an object stays expected until its
+//! lifecycle ends it (`lifecycle`), so that an object that is missed for a moment keeps its track id. The order of the
+//! model's answer changes nothing.
+
+use std::sync::Arc;
+
+use super::{
+    assign::{CostMatrix, assign},
+    filter::Candidate,
+    lifecycle::{LifecycleStep, LookContext, TrackLifecycle, TrackRules},
+    motion::MotionFilter,
+    verification::VerificationResult,
+};
+use spotter_core::{
+    CameraId, EndReason, Event, Location, Mono, TrackId, TrackedObject, WallTime, ZoneId,
+};
+
+/// A pair must be less surprising than that one object is missed and another is new, at the same look (natural
+/// logarithms): each happens to one of about ten, and a new one may be anywhere in the picture.
+const SURPRISE_MAX: f64 = 4.6;
+/// Of boxes it must be less by this: the sizes of new ones are all within about a fifth of the picture, across and down.
+const SURPRISE_OF_SIZES: f64 = 3.2;
+
+/// Gives the tracks of one camera, and its verification questions, their ids.
+#[derive(Clone, Debug)]
+pub struct IdAllocator {
+    boot: Arc<str>,
+    camera: CameraId,
+    tracks: u64,
+    questions: u64,
+}
+
+impl IdAllocator {
+    /// `boot` identifies this run of the daemon.
+    pub fn new(boot: Arc<str>, camera: CameraId) -> Self {
+        Self {
+            boot,
+            camera,
+            tracks: 0,
+            questions: 0,
+        }
+    }
+
+    pub fn next_question(&mut self) -> u64 {
+        self.questions += 1;
+        self.questions
+    }
+
+    fn next_track(&mut self) -> TrackId {
+        self.tracks += 1;
+        TrackId::new(&self.boot, &self.camera, self.tracks)
+    }
+}
+
+/// The tracks of one prompt.
+#[derive(Clone, Debug)]
+pub struct TrackSet {
+    rules: TrackRules,
+    zones: Vec<ZoneId>,
+    /// In the order of their ids.
+    tracks: Vec<ActiveTrack>,
+}
+
+#[derive(Clone, Debug)]
+struct ActiveTrack {
+    motion: MotionFilter,
+    lifecycle: TrackLifecycle,
+}
+
+/// What a look means for a prompt's tracks.
+#[derive(Clone, Debug)]
+pub struct FollowedLook {
+    /// One for each candidate, in their order.
+    pub objects: Vec<TrackedObject>,
+    /// In the order of the track ids.
+    pub events: Vec<Event>,
+}
+
+impl TrackSet {
+    /// No tracks yet. `zones` are the prompt's.
+    pub fn new(zones: Vec<ZoneId>, rules: TrackRules) -> Self {
+        Self {
+            rules,
+            zones,
+            tracks: Vec::new(),
+        }
+    }
+
+    /// A look found `candidates`. Every candidate continues a track or starts one.
+    pub fn look(
+        &mut self,
+        candidates: Vec<Candidate>,
+        look: &LookContext,
+        ids: &mut IdAllocator,
+    ) -> FollowedLook {
+        let mut by_location: Vec<(usize, Candidate)> = candidates.into_iter().enumerate().collect();
+        by_location.sort_by(|(_, a), (_, b)| {
+            let order = numbers(a.location).partial_cmp(&numbers(b.location));
+            order.unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let expected = self.tracks.iter().map(|track| track.expected(look.at));
+        let expected: Vec<MotionFilter> = expected.collect();
+        let mut pairs = pairs(&expected, &by_location).into_iter().peekable();
+
+        let mut unmatched: Vec<_> = by_location.into_iter().map(Some).collect();
+        let (mut objects, mut events) = (Vec::with_capacity(unmatched.len()), Vec::new());
+        let mut kept = Vec::with_capacity(self.tracks.len() + unmatched.len());
+        let before = std::mem::take(&mut self.tracks).into_iter().zip(expected);
+        for (row, (mut track, expected)) in before.enumerate() {
+            let pair = pairs.next_if(|&(of, _)| of == row);
+            let step = match pair.and_then(|(_, column)| unmatched[column].take()) {
+                Some((index, candidate)) => {
+                    let step = track.seen(expected, &candidate, look);
+                    objects.push((index, track.tracked(candidate, look.at)));
+                    step
+                }
+                None => track.unseen(look),
+            };
+            let is_over = matches!(step, LifecycleStep::Dropped | LifecycleStep::Ended(_));
+            events.extend(event(step));
+            if !is_over {
+                kept.push(track);
+            }
+        }
+        self.tracks = kept;
+        for (index, candidate) in unmatched.into_iter().flatten() {
+            let mut track = self.start(&candidate, look, ids);
+            events.extend(event(track.lifecycle.seen(&candidate, look)));
+            objects.push((index, track.tracked(candidate, look.at)));
+            self.tracks.push(track);
+        }
+        objects.sort_unstable_by_key(|(index, _)| *index);
+        FollowedLook {
+            objects: objects.into_iter().map(|(_, object)| object).collect(),
+            events,
+        }
+    }
+
+    /// Ends all tracks, and the events that are open.
+    pub fn end(&mut self, reason: EndReason, wall: WallTime) -> Vec<Event> {
+        let ends = self.tracks.drain(..);
+        ends.filter_map(|track| track.lifecycle.end(reason, wall))
+            .collect()
+    }
+
+    /// Whether the verification question is to be asked now; it is about all tracks that are due.
+    pub fn ask(&mut self, look: &LookContext) -> bool {
+        let due = self
+            .tracks
+            .iter_mut()
+            .filter_map(|track| track.lifecycle.ask(look).then_some(()));
+        due.count() > 0
+    }
+
+    /// The result of the question that was asked: the events that start with it.
+    pub fn verified(&mut self, result: VerificationResult, now: Mono) -> Vec<Event> {
+        let tracks = self.tracks.iter_mut();
+        tracks
+            .filter_map(|track| track.lifecycle.verified(result, now))
+            .collect()
+    }
+
+    /// The question of the configuration changed.
+    pub fn verify_again(&mut self) {
+        for track in &mut self.tracks {
+            track.lifecycle.verify_again();
+        }
+    }
+
+    /// A snapshot of the track's object is being made.
+    pub fn mark_snapshot(&mut self, track: &TrackId) {
+        let mut lifecycles = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
+        if let Some(lifecycle) = lifecycles.find(|lifecycle| lifecycle.track() == track) {
+            lifecycle.mark_snapshot();
+        }
+    }
+
+    /// The open events with the values of now.
+    pub fn open_events(&self) -> impl Iterator<Item = &Event> {
+        self.tracks
+            .iter()
+            .filter_map(|track| track.lifecycle.open())
+    }
+
+    /// Replaces rules and zones; zones for which `kept` is true keep their counts.
+    pub fn change(
+        &mut self,
+        zones: Vec<ZoneId>,
+        rules: TrackRules,
+        kept: impl Fn(&ZoneId) -> bool,
+    ) {
+        for track in &mut self.tracks {
+            track.lifecycle.change(rules, &zones, &kept);
+        }
+        (self.zones, self.rules) = (zones, rules);
+    }
+
+    /// A track that begins with this look.
+    fn start(&self, first: &Candidate, look: &LookContext, ids: &mut IdAllocator) -> ActiveTrack {
+        let id = ids.next_track();
+        ActiveTrack {
+            motion: MotionFilter::new(first.location, look.at),
+            lifecycle: TrackLifecycle::new(id, first, look, &self.zones, self.rules),
+        }
+    }
+}
+
+impl ActiveTrack {
+    fn expected(&self, now: Mono) -> MotionFilter {
+        if self.lifecycle.is_still() {
+            self.motion.at_rest(now)
+        } else {
+            self.motion.expected(now)
+        }
+    }
+
+    fn seen(
+        &mut self,
+        expected: MotionFilter,
+        candidate: &Candidate,
+        look: &LookContext,
+    ) -> LifecycleStep {
+        self.motion = expected.seen(candidate.location);
+        self.lifecycle.seen(candidate, look)
+    }
+
+    fn unseen(&mut self, look: &LookContext) -> LifecycleStep {
+        self.motion.missed();
+        self.lifecycle.unseen(look)
+    }
+
+    fn tracked(&self, candidate: Candidate, now: Mono) -> TrackedObject {
+        TrackedObject {
+            location: candidate.location,
+            score: candidate.score,
+            score_source: candidate.score_source,
+            sharpness: candidate.sharpness,
+            track: self.lifecycle.track().clone(),
+            age: self.lifecycle.age(now),
+            zones: candidate.zones,
+        }
+    }
+}
+
+/// The matches of this look: (index in `expected`, index in `candidates`), in the order of the former.
+fn pairs(expected: &[MotionFilter], candidates: &[(usize, Candidate)]) -> Vec<(usize, usize)> {
+    let limit = |location: Location| match location {
+        Location::Point(_) => SURPRISE_MAX,
+        Location::Box(_) => SURPRISE_MAX - SURPRISE_OF_SIZES,
+    };
+    // The answers to one prompt are all of one kind. Costs are relative to their limit, so that one limit serves all.
+    let cost = |row: usize, column: usize| {
+        let location = candidates[column].1.location;
+        let surprise = expected[row].surprise(location);
+        surprise.map_or(f64::MAX, |surprise| surprise - limit(location))
+    };
+    assign(
+        &CostMatrix::new(expected.len(), candidates.len(), cost),
+        0.0,
+    )
+}
+
+fn event(step: LifecycleStep) -> Option<Event> {
+    match step {
+        LifecycleStep::Nothing | LifecycleStep::Dropped => None,
+        LifecycleStep::Publish(event) | LifecycleStep::Ended(event) => Some(event),
+    }
+}
+
+/// What orders locations.
+fn numbers(location: Location) -> [f64; 4] {
+    match location {
+        Location::Box(b) => [b.x0, b.y0, b.x1, b.y1],
+        Location::Point(p) => [p.x, p.y, 0.0, 0.0],
+    }
+}

@@ -1,0 +1,254 @@
+//! The way of an answer from the engine to the publisher: tracker, snapshots, status page, messages.
+
+use std::sync::Arc;
+
+use super::{
+    board::Board,
+    camera_supervisor::CameraSwitch,
+    pictures::SnapshotRequests,
+    snapshot::Mark,
+    snapshots::{FinishedSnapshot, SnapshotCounters},
+};
+use spotter_cameras::sampler::Sampler;
+use spotter_core::{
+    Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, Outcome,
+    Prompt, config::CameraConfig,
+};
+use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
+use spotter_mqtt::{Publisher, Update};
+
+/// Owns the tracker, and so all states of all prompts. No call waits.
+pub struct AnswerRouter {
+    tracker: Tracker,
+    snapshots: SnapshotRequests,
+    cameras: Vec<CameraId>,
+    failures: LogThrottle<CameraId>,
+    model: Arc<str>,
+    sampler: Arc<Sampler>,
+    publisher: Publisher,
+    board: Board,
+    clock: Arc<dyn Clock>,
+}
+
+/// What an [`AnswerRouter`] is made of.
+pub struct AnswerRouterParts<'a> {
+    pub cameras: &'a [CameraConfig],
+    /// The broker retains the snapshots of events.
+    pub retain_snapshots: bool,
+    /// Name of the model that answers.
+    pub model: Arc<str>,
+    /// Identifies this run of the daemon in track ids.
+    pub boot: Arc<str>,
+    pub sampler: Arc<Sampler>,
+    pub publisher: Publisher,
+    pub board: Board,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl AnswerRouter {
+    /// Publishes all states as unknown.
+    pub fn new(parts: AnswerRouterParts) -> Self {
+        let cameras = parts.cameras;
+        let router = Self {
+            tracker: Tracker::new(parts.boot, cameras),
+            snapshots: SnapshotRequests::new(cameras, parts.retain_snapshots),
+            cameras: ids(cameras),
+            failures: LogThrottle::default(),
+            model: parts.model,
+            sampler: parts.sampler,
+            publisher: parts.publisher,
+            board: parts.board,
+            clock: parts.clock,
+        };
+        router.publish(router.tracker.all_states());
+        router
+    }
+
+    pub fn snapshot_counters(&self) -> SnapshotCounters {
+        self.snapshots.counters()
+    }
+
+    /// A look ended.
+    pub fn outcome(&mut self, outcome: Outcome) {
+        self.sampler.done(&outcome);
+        self.board.look(&outcome);
+        match outcome {
+            Outcome::Answered {
+                frame,
+                model_size,
+                answers,
+            } => {
+                let mut marks = Vec::new();
+                for answer in answers {
+                    match self.tracker.verified(&frame, &answer) {
+                        Some(change) => self.verified(&frame, change),
+                        None => marks.extend(self.answer(&frame, model_size, &answer)),
+                    }
+                }
+                self.snapshots.look(&frame, marks, self.clock.now());
+            }
+            // Counted by the sampler; a camera that is too slow for its budget would fill the log.
+            Outcome::Late(look) => self.tracker.unanswered(&look),
+            Outcome::Failed(look, reason) => {
+                self.tracker.unanswered(&look);
+                let camera = &look.frame.camera;
+                if let Some(suppressed) = self.failures.admit(camera.clone(), self.clock.now()) {
+                    let suppressed = (suppressed > 0).then_some(suppressed);
+                    tracing::warn!(%camera, reason, suppressed, "a look failed; its frame is dropped");
+                }
+            }
+        }
+    }
+
+    /// Time passed: states of prompts without a look for too long become unknown.
+    pub fn tick(&mut self) {
+        let changes = self.tracker.tick(self.clock.now(), self.clock.wall());
+        self.publish(changes);
+    }
+
+    /// A camera was switched on or off. When it is off, its states are unknown and answers of looks in flight are ignored.
+    pub fn switched(&mut self, switched: &CameraSwitch) {
+        let changes = self.switch(switched);
+        self.publish(changes);
+    }
+
+    fn switch(&mut self, switched: &CameraSwitch) -> Vec<PromptChange> {
+        let (camera, reason) = match switched {
+            CameraSwitch::On(camera) => {
+                self.tracker.resume(camera);
+                return Vec::new();
+            }
+            CameraSwitch::Off(camera) => (camera, EndReason::Disabled),
+            CameraSwitch::EngineLost(camera) => (camera, EndReason::CameraLost),
+        };
+        let wall = self.clock.wall();
+        self.tracker.suspend(camera, reason, wall)
+    }
+
+    /// The configuration changed. The states of prompts that stay are kept.
+    pub fn change(&mut self, cameras: &[CameraConfig], retain_snapshots: bool) {
+        let wall = self.clock.wall();
+        let before = std::mem::replace(&mut self.cameras, ids(cameras));
+        let mut changes = Vec::new();
+        for removed in before.iter().filter(|id| !self.cameras.contains(id)) {
+            changes.extend(self.tracker.remove(removed, EndReason::Disabled, wall));
+        }
+        for camera in cameras {
+            changes.extend(self.tracker.configure(camera, wall));
+            for prompt in &camera.prompts {
+                let (id, on) = (&prompt.id, prompt.enabled);
+                changes.extend(self.tracker.enable(&camera.id, id, on, wall));
+            }
+        }
+        self.snapshots.change(cameras, retain_snapshots);
+        self.publish(changes);
+    }
+
+    /// The daemon stops: open events end.
+    pub fn shutdown(&mut self) {
+        for event in self.tracker.shutdown(self.clock.wall()) {
+            self.publisher.publish(Update::Event(Box::new(event)));
+        }
+    }
+
+    /// Requests a snapshot of the camera's next look, with all its objects.
+    pub fn snapshot_next(&mut self, camera: &CameraId) {
+        self.snapshots.want(camera);
+    }
+
+    /// The next finished snapshot; never ready while none is being made. Dropping the future loses nothing.
+    pub async fn next_snapshot(&mut self) -> FinishedSnapshot {
+        self.snapshots.next().await
+    }
+
+    /// Publishes a snapshot, or logs why there is none.
+    pub fn on_snapshot(&self, snapshot: FinishedSnapshot) {
+        if let Some(update) = self.snapshots.update(snapshot) {
+            self.publisher.publish(update);
+        }
+    }
+
+    /// Publishes the detection of an answer and what it changed. Returns the marks of its objects for a snapshot.
+    fn answer(&mut self, frame: &Frame, model_size: (u32, u32), answer: &Answer) -> Vec<Mark> {
+        let Some(tracked) = self.tracker.update(frame, answer) else {
+            return Vec::new();
+        };
+        let TrackedAnswer {
+            body,
+            mut change,
+            question,
+        } = tracked;
+        if let Some(question) = question {
+            self.sampler.ask_once(&frame.camera, question);
+        }
+        self.snapshots_of_events(frame, &mut change.events);
+        let detection = Detection {
+            frame: FrameInfo::from(frame),
+            prompt: Arc::clone(&answer.prompt),
+            body,
+            truncated: answer.truncated,
+            model: Arc::clone(&self.model),
+            model_size,
+            stages: answer.marks,
+            since_last: self
+                .sampler
+                .take_since_last(&frame.camera, &answer.prompt.id),
+            finished: self.clock.now(),
+        };
+        self.board.answer(&detection);
+        let marks = marks(&answer.prompt, &detection);
+        self.publisher
+            .publish(Update::Detection(Box::new(detection)));
+        self.publish([change]);
+        marks
+    }
+
+    /// A verification question about `frame` is settled: the events that waited for it start.
+    fn verified(&mut self, frame: &Frame, mut change: PromptChange) {
+        let (camera, prompt, events) = (&change.camera, &change.prompt, change.events.len());
+        tracing::debug!(%camera, %prompt, events, "verification question answered");
+        self.snapshots_of_events(frame, &mut change.events);
+        self.publish([change]);
+    }
+
+    /// Begins the snapshots of events that are to have one, and marks these events.
+    fn snapshots_of_events(&mut self, frame: &Frame, events: &mut [Event]) {
+        for event in events {
+            if self.snapshots.event(frame, event, self.clock.now()) {
+                event.snapshot = true;
+                self.tracker.mark_snapshot(event);
+            }
+        }
+    }
+
+    /// States first, then events.
+    fn publish(&self, changes: impl IntoIterator<Item = PromptChange>) {
+        for change in changes {
+            for state in change.states {
+                let (camera, prompt) = (change.camera.clone(), change.prompt.clone());
+                self.publisher.publish(Update::State {
+                    camera,
+                    prompt,
+                    state,
+                });
+            }
+            for event in change.events {
+                self.publisher.publish(Update::Event(Box::new(event)));
+            }
+        }
+    }
+}
+
+fn ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
+    cameras.iter().map(|camera| camera.id.clone()).collect()
+}
+
+fn marks(prompt: &Prompt, detection: &Detection) -> Vec<Mark> {
+    let objects = detection.body.objects().iter();
+    objects
+        .map(|o| Mark::of(o.location, prompt.task.text(), o.score))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
