@@ -1,4 +1,4 @@
-//! Coordinates and sizes in and out of the decoder (moondream-model.md section 7).
+//! Coordinates and sizes in and out of the decoder (docs/moondream.md section 7).
 
 use std::f32::consts::TAU;
 

@@ -1,4 +1,4 @@
-//! Rotary positions (moondream-model.md section 5.2).
+//! Rotary positions (docs/moondream.md section 6).
 
 use rayon::prelude::*;
 

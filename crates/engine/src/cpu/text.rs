@@ -1,4 +1,4 @@
-//! The decoder: image prefixes in both directions, then rows over the paged cache (moondream-model.md section 5).
+//! The decoder: image prefixes in both directions, then rows over the paged cache (docs/moondream.md section 6).
 
 use std::ops::Range;
 

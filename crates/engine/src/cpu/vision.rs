@@ -1,4 +1,4 @@
-//! The vision encoder: crops in, image tokens out (moondream-model.md section 4).
+//! The vision encoder: crops in, image tokens out (docs/moondream.md section 5).
 
 use std::ops::Range;
 

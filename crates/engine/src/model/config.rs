@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::config_check;
 
-/// Feature dimensions of a head that carry the position (moondream-model.md section 5.2).
+/// Feature dimensions of a head that carry the position (docs/moondream.md section 6).
 pub const ROTARY_DIM: usize = 32;
 /// Base of the rotary frequencies.
 pub const ROPE_THETA: f32 = 10_000.0;
@@ -255,7 +255,7 @@ impl Default for TokenizerConfig {
 pub struct Templates {
     /// Whole prompts.
     pub caption: CaptionTemplates,
-    /// Around a question. The suffix stands twice, or once before the thinking id (moondream-model.md section 6.2).
+    /// Around a question. The suffix stands twice, or once before the thinking id (docs/moondream.md section 3).
     pub query: Template,
     /// Around an object.
     pub detect: Template,

@@ -1,4 +1,4 @@
-//! A picture becomes crops: scaled twice, once as a whole and once to be cut into tiles (moondream-model.md section 3).
+//! A picture becomes crops: scaled twice, once as a whole and once to be cut into tiles (docs/moondream.md section 4).
 
 use super::{
     colour,

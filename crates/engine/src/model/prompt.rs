@@ -1,4 +1,4 @@
-//! What stands in front of an answer: templates around the user's words (moondream-model.md section 6.2).
+//! What stands in front of an answer: templates around the user's words (docs/moondream.md section 3).
 
 use super::{
     config::{ModelConfig, Template},

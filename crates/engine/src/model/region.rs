@@ -1,4 +1,4 @@
-//! Bins of the region decoders and the values they stand for (moondream-model.md section 7.3, the reference's rules).
+//! Bins of the region decoders and the values they stand for (docs/moondream.md section 7, the reference's rules).
 
 /// Bins of a coordinate, of a width and of a height.
 pub const BINS: usize = 1024;

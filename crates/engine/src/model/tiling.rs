@@ -1,4 +1,4 @@
-//! Into how many local crops a picture is cut (moondream-model.md section 3).
+//! Into how many local crops a picture is cut (docs/moondream.md section 4).
 
 use super::config::VisionConfig;
 

@@ -1,5 +1,5 @@
 //! The tensors of a Moondream 2 by their place in the network, every shape checked against the configuration.
-//! All linear weights are `[out, in]`, row-major (moondream-model.md section 2.1).
+//! All linear weights are `[out, in]`, row-major (docs/moondream.md section 2).
 
 use super::{
     config::{ModelConfig, RegionConfig, TextConfig, VisionConfig},

@@ -197,7 +197,7 @@ impl Pick {
 pub enum Sampling {
     /// The largest logit; the lowest id among equals.
     Greedy,
-    /// From the nucleus (moondream-model.md section 8.3).
+    /// From the nucleus (docs/moondream.md section 8).
     TopP {
         /// Divides the logits; above 0.
         temperature: f32,

@@ -2,8 +2,9 @@
 //!
 //! Pure: no tensors, no pages, no time. The scheduler asks for the [`Next`] feed, runs it as a row of a step, and hands the
 //! decision back with [`Sequence::advance`]. While a decision is in flight, [`Sequence::pick_ahead`] says what follows it:
-//! x is followed by y whatever it is, so the next step can be launched before the decision is known. The loops are those of the Moondream 2 reference (moondream-model.md
-//! section 8), with the rule of the newer engine that x decides between the coordinate and the end alone.
+//! x is followed by y whatever it is, so the next step can be launched before the decision is known. The loops are those of
+//! the Moondream 2 reference, with the rule of the newer engine that x decides between the coordinate and the end alone
+//! (docs/moondream.md section 8).
 //!
 //! ```text
 //!   detect   prompt ─▶ x ──▶ y ──▶ size ─┐      query    prompt ─▶ token ─┐

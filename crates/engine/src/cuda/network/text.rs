@@ -400,7 +400,7 @@ struct BlockRows {
     deep: usize,
 }
 
-/// `[context][16][2]`: cosine and sine of `position * theta^(-2j/32)` (docs/moondream.md section 5).
+/// `[context][16][2]`: cosine and sine of `position * theta^(-2j/32)` (docs/moondream.md section 6).
 fn rope_cos_sin(context: usize) -> Vec<f32> {
     let pairs = ROTARY_DIM / 2;
     let angle = |position: usize, j: usize| {
