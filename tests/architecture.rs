@@ -138,7 +138,7 @@ impl Held {
         (3, "domain"),
         (5, "config"),
         (5, "publish"),
-        (21, "gauge"),
+        (21, "gpu_stats"),
         (21, "model"),
         (22, "ops"),
     ];

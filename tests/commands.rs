@@ -324,10 +324,7 @@ fn an_answer_is_one_of_the_choices() {
     }
     for (given, part) in [
         (&["yes"][..], "--choice: has 1 texts; give 2 to 16"),
-        (
-            &["yes", "Yes"],
-            "--choice \"Yes\": \"Yes\" is \"yes\" again",
-        ),
+        (&["yes", "Yes"], "--choice \"Yes\": \"Yes\" repeats \"yes\""),
         (&["yes", "<|endoftext|>"], "the model can write the choice"),
     ] {
         let png = moment.png.to_str().expect("a path in UTF-8").to_owned();

@@ -151,7 +151,7 @@ fn without_a_script_it_is_a_whole_snapshot_and_status_json_has_the_same() {
         "role=\"status\"",
         "1 of 2 cameras streaming",
         "<a href=\"#cam-yard\">yard</a>",
-        "alt=\"CameraConfig gate at 10:15:30 UTC: ",
+        "alt=\"Camera gate at 10:15:30 UTC: ",
         "login refused",
         "a man &amp; a &lt;dog&gt;",
         "<caption>Frames since the start</caption>",

@@ -154,7 +154,7 @@ impl EngineSlot {
         }
     }
 
-    /// StageTimes the engine as lost. `None` when it was lost before.
+    /// Marks the engine as lost. `None` when it was lost before.
     pub fn lose(&mut self, reason: &EngineStopped) -> Option<LostEngine> {
         Some(LostEngine {
             running: self.running.take()?,

@@ -72,7 +72,9 @@ impl Foreign {
         // SAFETY: this attribute is a context, which the local has room for. The driver is there, as memory of it is.
         unsafe { sys::cuPointerGetAttribute(out, CU_POINTER_ATTRIBUTE_CONTEXT, address) }
             .result()
-            .map_err(tried("asking for the context that owns a frame's GPU memory"))?;
+            .map_err(tried(
+                "asking for the context that owns a frame's GPU memory",
+            ))?;
         if context.is_null() {
             return Err(CudaError::Frame(
                 "its memory was allocated in no context of the driver",

@@ -241,9 +241,9 @@ impl End {
         match (&mut self.reason).await {
             Ok(Err(stopped)) => stopped,
             Ok(Ok(())) => EngineStopped("no caller is left".into()),
-            Err(_) => {
-                EngineStopped("engine thread panicked; the panic message is in the log above".into())
-            }
+            Err(_) => EngineStopped(
+                "engine thread panicked; the panic message is in the log above".into(),
+            ),
         }
     }
 

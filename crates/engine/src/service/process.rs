@@ -73,11 +73,15 @@ fn how(status: ExitStatus) -> String {
                 .into()
         }
         (Some(signal), _) => {
-            format!("engine process was killed by signal {signal}; its last message is in the log above")
+            format!(
+                "engine process was killed by signal {signal}; its last message is in the log above"
+            )
         }
         (None, code) => {
             let code = code.unwrap_or_default();
-            format!("engine process ended with exit code {code}; its last message is in the log above")
+            format!(
+                "engine process ended with exit code {code}; its last message is in the log above"
+            )
         }
     }
 }

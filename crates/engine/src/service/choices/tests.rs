@@ -95,7 +95,9 @@ fn whatever_the_choices_are_the_answer_is_one_of_them() {
     }
     let text = "[a-zA-Z0-9äéß猫 .,'-]{1,12}";
     let choices = prop::collection::btree_set(text, 2..6);
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(spotter_core::testing::cases(24)));
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(
+        spotter_core::testing::cases(24),
+    ));
     let engine = std::cell::RefCell::new(engine);
     runner
         .run(&choices, |choices| {
