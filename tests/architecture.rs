@@ -1,10 +1,5 @@
 //! Rules of the sources that the compiler does not check.
 
-#![expect(
-    clippy::expect_used,
-    reason = "a test that cannot read the sources has nothing to say"
-)]
-
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod sources;
 

@@ -286,7 +286,7 @@ fn rejecting_broker_is_logged_and_cameras_are_watched() {
     );
     let _broker = broker(site.broker, "allow_anonymous false");
     let daemon = site.run();
-    let reported = daemon.stderr.wait_for("refuse");
+    let reported = daemon.stderr.wait_for("rejected the connection");
     assert!(
         reported.contains("WARN") || reported.contains("ERROR"),
         "{reported}"

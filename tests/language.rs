@@ -1,11 +1,5 @@
 //! How the project is written (docs/glossary.md): one type for one name, no hidden parameters, plain words for users.
 
-#![expect(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "a test that cannot read the sources ends"
-)]
-
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod sources;
 

@@ -308,7 +308,7 @@ impl Daemon {
             sampler: Arc::clone(engines.sampler()),
             publisher: publisher.clone(),
             board: board.clone(),
-            clock: Arc::clone(&clock),
+            clock: Arc::clone(clock),
         });
         let cameras = CameraSupervisor::start(config.cameras(), &engines, clock);
         notify::ready(&format!(

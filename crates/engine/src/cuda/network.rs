@@ -38,7 +38,7 @@ pub use inside::Part;
 use runner::LayerRunner;
 pub use tables::Tables;
 pub use text::DecodedStates;
-use text::TextDecoder;
+use text::{TextDecoder, TextDecoderParts};
 pub use vision::Features;
 use vision::VisionEncoder;
 
@@ -79,7 +79,15 @@ impl Network {
             crops,
         } = parts;
         let vision = VisionEncoder::new(stream, config, weights.vision, crops, limits.images)?;
-        let text = TextDecoder::new(stream, gpu, &kernels, config, weights.text, limits, layout)?;
+        let text = TextDecoder::new(TextDecoderParts {
+            stream,
+            gpu,
+            kernels: &kernels,
+            config,
+            weights: weights.text,
+            limits,
+            layout,
+        })?;
         let heads = RegionHeads::new(stream, config, weights.heads, layout)?;
         let (a, b) = (vision.unused_in_fp8(), text.unused_in_fp8());
         let detour = if a.len() > b.len() { a } else { b };
@@ -159,9 +167,9 @@ impl Network {
         masks: Pointer<u32>,
         out: Decisions,
     ) -> Result<(), CudaError> {
-        let states = self.text.states();
+        let picks = tables.picks(self.text.states().is_zombie);
         self.heads
-            .choose_tokens(&self.runner, states, tables, counts, masks, out)
+            .choose_tokens(&self.runner, picks, counts, masks, out)
     }
 
     /// Measures from now on how large the inputs of the layers get that can be in fp8.

@@ -9,7 +9,7 @@ use super::{DecodedStates, Tables, runner::LayerRunner};
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{Rows, Values},
+        kernels::{PickTables, Rows, Values},
         memory::{Buffer, Pointer},
         products::{Epilogue, Product, bucket},
         program::{Counts, Layout},
@@ -133,14 +133,12 @@ impl RegionHeads {
     pub fn choose_tokens(
         &self,
         runner: &LayerRunner,
-        states: DecodedStates,
-        tables: Tables<'_>,
+        picks: PickTables,
         counts: &Counts,
         masks: Pointer<u32>,
         out: Decisions,
     ) -> Result<(), CudaError> {
         let shape = (counts.tokens, self.vocab);
-        let picks = tables.picks(states.is_zombie);
         let (logits, results) = (self.logits.start(), (out.records, out.carried));
         runner
             .kernels

@@ -94,16 +94,28 @@ pub struct TextDecoder {
     is_zombie: Buffer<i32>,
 }
 
+/// What a decoder is made of.
+pub struct TextDecoderParts<'a> {
+    pub stream: &'a Arc<CudaStream>,
+    pub gpu: &'a Gpu,
+    pub kernels: &'a Kernels,
+    pub config: &'a ModelConfig,
+    pub weights: GpuTextWeights,
+    pub limits: &'a Limits,
+    pub layout: &'a Layout,
+}
+
 impl TextDecoder {
-    pub fn new(
-        stream: &Arc<CudaStream>,
-        gpu: &Gpu,
-        kernels: &Kernels,
-        config: &ModelConfig,
-        weights: GpuTextWeights,
-        limits: &Limits,
-        layout: &Layout,
-    ) -> Result<Self, CudaError> {
+    pub fn new(parts: TextDecoderParts<'_>) -> Result<Self, CudaError> {
+        let TextDecoderParts {
+            stream,
+            gpu,
+            kernels,
+            config,
+            weights,
+            limits,
+            layout,
+        } = parts;
         let text = &config.text;
         let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
         let floats = |values: usize| Buffer::<f32>::zeros(stream, values);
