@@ -200,7 +200,7 @@ fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise
     let program = site.start(&[&edited]);
     program
         .stderr
-        .wait_for("the file was edited: a run-time change holds no longer");
+        .wait_for("configuration changed; run-time override discarded");
     let is_new = |json: &Value| json["prompt"]["rev"] == 3;
     let seen = site.detection(from, "gate/det/ball", is_new);
     assert_eq!(seen["prompt"]["text"], "grey ball");

@@ -210,7 +210,7 @@ impl fmt::Display for EngineCamerasReport {
             f,
             "speed, {}; {} looks a row; each camera has one look in the engine at a time\n\
              per step, milliseconds: forward, sampling, bookkeeping, what of it was exposed (the device did nothing\n\
-             meanwhile), period, and the device idle: no step from the host, no masks, nothing asked. z: rows for nobody.\n\
+             meanwhile), period, and the device idle: no step from the host, no masks, nothing asked. z: rows of zombies.\n\
              gain of depth 2, percent: predicted from depth 1's costs with z as rows, predicted with z for free (as on this\n\
              device), observed in looks a second\n",
             self.model, self.looks

@@ -117,7 +117,7 @@ impl LoadReport {
             f,
             "\ntext, blocking (depth 1) against pipelined (depth 2); milliseconds of a step: forward, sampling, bookkeeping,\n\
              what of it was exposed (the device did nothing meanwhile), period, and the device idle: no step from the host,\n\
-             no masks, nothing asked. z: rows for nobody. gain predicted: from depth 1's costs and depth 2's z\n"
+             no masks, nothing asked. z: rows of zombies. gain predicted: from depth 1's costs and depth 2's z\n"
         )?;
         write!(f, "{:>7}{:>6}{:>10}", "streams", "depth", "tokens/s")?;
         for (name, width) in COLUMNS {
