@@ -93,7 +93,8 @@ async fn a_freeze_that_is_noticed_loses_no_event() {
     let mut broker = Mosquitto::that_keeps();
     let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "5")).await;
     broker.signal("STOP");
-    for why in ["silent for 25 s", "no answer from the broker within 10 s"] {
+    // Given up because of a ping without an answer, or of 25 s of silence; then the next connection gets no answer.
+    for why in ["", "no answer from the broker within 10 s"] {
         for _ in 0..5 {
             books.tell();
         }
@@ -169,7 +170,7 @@ async fn a_frozen_broker_is_noticed() {
     reach(&publisher, BrokerState::is_online).await;
     broker.signal("STOP");
     let since = Instant::now();
-    // Any reason: on a busy machine the next attempt may have failed too before this is polled.
+    // A ping without an answer, or 25 s of silence: whichever comes first.
     away(&publisher, "").await;
     let noticed = since.elapsed();
     // 25 s are promised; the rest is for a machine that is busy with other tests.
