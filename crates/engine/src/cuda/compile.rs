@@ -16,7 +16,7 @@ use cudarc::nvrtc::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::error::CudaError;
+use super::{cache_file::write_whole, error::CudaError};
 
 /// A kernel file of `kernels/`, compiled in.
 #[derive(Clone, Copy, Debug)]
@@ -101,15 +101,7 @@ pub fn cached_cubin(
         return Ok(code);
     }
     let code = cubin(source, arch)?;
-    let failed = |source| CudaError::Cache {
-        path: path.clone(),
-        source,
-    };
-    fs::create_dir_all(folder).map_err(failed)?;
-    // Whole or not at all: another process may read it at any time.
-    let half = path.with_extension(format!("{}.part", std::process::id()));
-    fs::write(&half, &code).map_err(failed)?;
-    fs::rename(&half, &path).map_err(failed)?;
+    write_whole(&path, &code).map_err(|source| CudaError::Cache { path, source })?;
     Ok(code)
 }
 

@@ -26,6 +26,7 @@
 //! | [`ceilings`] | what the GPU sustains; for benchmarks |
 
 mod backend;
+mod cache_file;
 mod ceilings;
 mod clock;
 pub mod compile;

@@ -7,12 +7,13 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use crate::cuda::cache_file::write_whole;
 
 /// Words of an algorithm, opaque.
 pub(super) type Words = [u64; 8];
@@ -66,25 +67,13 @@ impl Kept {
             // A String takes everything.
             let _ = writeln!(text, "{}", line(&self.about, shape, words));
         }
-        write_whole(&self.path, &text).map_err(|error| {
+        write_whole(&self.path, text.as_bytes()).map_err(|error| {
             format!(
                 "{}: not written, so the next start times products again: {error}",
                 self.path.display()
             )
         })
     }
-}
-
-/// Whole or not at all: another process may read it at any time.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    static WRITTEN: AtomicU32 = AtomicU32::new(0);
-    let (process, nth) = (std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
-    let half = path.with_extension(format!("{process}-{nth}.part"));
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    fs::write(&half, text)?;
-    fs::rename(&half, path)
 }
 
 fn read(path: &Path, about: &str) -> BTreeMap<String, Words> {
