@@ -25,8 +25,6 @@ pub struct Script {
     pub cut_after_read: Option<usize>,
     /// Closes after so many bytes to the client; what is beyond them is not sent.
     pub cut_after_written: Option<usize>,
-    /// Closes on a larger packet, as a 3.1.1 broker does that cannot say so before.
-    pub packet_max_untold: Option<usize>,
     /// Sent right after CONNACK, as it is.
     pub greeting: Vec<u8>,
     /// It is no broker at all.

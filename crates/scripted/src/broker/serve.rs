@@ -104,16 +104,12 @@ async fn serve(
     // Acknowledgements that are due later.
     let (late, mut due) = tokio::sync::mpsc::channel::<u16>(64);
     loop {
-        while let Some((packet, bytes)) = first(&mut unread, v5).await {
+        while let Some(packet) = first(&mut unread, v5).await {
             if let Packet::Connect(connect) = &packet {
                 v5 = connect.level == 5;
             }
             // Once, so that what is remembered is what is answered.
             let script = inner.script();
-            let max = script.packet_max_untold;
-            if max.is_some_and(|max| bytes > max) {
-                return Ok(());
-            }
             inner.remember(connection, packet.clone(), &script);
             answer(&packet, v5, (inner, &script), &mut writer, &late).await?;
         }
@@ -146,12 +142,12 @@ async fn serve(
 }
 
 /// Takes the first whole packet off.
-async fn first(unread: &mut Vec<u8>, v5: bool) -> Option<(Packet, usize)> {
+async fn first(unread: &mut Vec<u8>, v5: bool) -> Option<Packet> {
     let mut slice: &[u8] = unread;
     let packet = codec::read(&mut slice, v5).await;
     let (packet, bytes) = packet.ok()?;
     unread.drain(..bytes);
-    Some((packet, bytes))
+    Some(packet)
 }
 
 async fn answer(
