@@ -76,7 +76,7 @@ check-files:
 soak: export SPOTTER_SOAK_MINUTES ?= 60
 soak:
 	@.ci/packages test
-	cargo test --locked --lib app::daemon::field::soak -- --nocapture
+	cargo test --locked --lib app::daemon::testbed::soak -- --nocapture
 
 # Not a part of `make test`, because it installs Home Assistant.
 home-assistant:

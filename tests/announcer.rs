@@ -60,10 +60,10 @@ impl Run {
                 online: true,
             });
         }
-        let told = publisher.clone();
+        let publisher_of_ticks = publisher.clone();
         let ticks = tokio::spawn(async move {
             loop {
-                announcer.tick(&told, clock.now());
+                announcer.tick(&publisher_of_ticks, clock.now());
                 sleep(Duration::from_millis(50)).await;
             }
         });
@@ -104,7 +104,7 @@ fn what_the_next_configuration_does_not_publish_is_gone_from_the_broker() {
         assert!(left.contains_key(&topic), "{topic}: {left:#?}");
     }
 
-    // A camera was removed and the way of discovery changed while nobody ran.
+    // A camera was removed and the way of discovery changed while Spotter was stopped.
     let from = consumer.now();
     let after = config(directory.path(), address, "single", ONE);
     let run = Run::start(&runtime, &after, directory.path());
@@ -174,17 +174,17 @@ fn the_daemon_announces_what_there_is_and_clears_what_goes_while_it_runs() {
         assert!(yard.contains(&&topic), "{topic}: {yard:?}");
     }
     // What Home Assistant reads and what it sets is there: each entity's state is at a topic that holds something.
-    let told = &left[&record("_gate")];
+    let device = &left[&record("_gate")];
     for topic in [
         "cam/gate/count/person",
         "cam/gate/enabled",
         "cam/gate/prompt/person/text",
     ] {
-        assert!(told.contains(&of(topic)), "{topic}: {told}");
+        assert!(device.contains(&of(topic)), "{topic}: {device}");
         assert!(!left[&of(topic)].is_empty());
     }
 
-    // A prompt that comes for a while makes no entities, and leaves nothing behind.
+    // A temporary prompt has no entities, and its topics are cleared afterwards.
     let hat =
         "{\"op\":\"prompt_add\",\"cam\":\"gate\",\"prompt\":{\"id\":\"hat\",\"detect\":\"hat\"}}";
     publish(address, &of("cmd"), hat, &[]);
@@ -194,16 +194,16 @@ fn the_daemon_announces_what_there_is_and_clears_what_goes_while_it_runs() {
     publish(address, &of("cmd"), no_hat, &[]);
     consumer.wait_after(from, "gate/count/hat", str::is_empty);
 
-    // One camera goes: the broker forgets everything of it, and Home Assistant its device.
+    // A camera is removed: all its topics are cleared, and with them its device in Home Assistant.
     write(ONE);
     let from = consumer.now();
     program.signal("HUP");
     for topic in &yard {
         consumer.wait_after(from, topic, str::is_empty);
     }
-    assert_eq!(&retained(address)[&record("_gate")], told);
+    assert_eq!(&retained(address)[&record("_gate")], device);
 
-    // Home Assistant starts: it is told once more, of what there is.
+    // Home Assistant restarts: the records are published again.
     let from = consumer.now();
     publish(address, "homeassistant/status", "online", &[]);
     for topic in [record(""), record("_gate")] {

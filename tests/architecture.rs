@@ -42,7 +42,7 @@ fn modules_of_a_crate_import_only_what_they_may() {
         let folder = root().join("crates").join(owner).join("src").join(module);
         for path in sources_below(&folder) {
             let within = path.strip_prefix(&folder).expect("a file of the module");
-            // A test may set up whatever it needs.
+            // Tests may import every module.
             if within
                 .iter()
                 .any(|part| part == "tests" || part == "tests.rs")
@@ -64,7 +64,7 @@ fn modules_of_a_crate_import_only_what_they_may() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Every name that stands directly behind `crate::`, by itself or in braces, and its line.
+/// Every name directly after `crate::`, by itself or in braces, and its line.
 fn imports(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, path) in text.match_indices("crate::") {

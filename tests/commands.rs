@@ -67,15 +67,15 @@ fn a_gpu_that_is_not_there_ends_the_start_with_one_line() {
     let path = file(directory.path(), "site.toml", text);
     let path = path.to_str().expect("a path in UTF-8");
     let ended = spotter(["run", "--config", path]).expect(FAILED);
-    let told: Vec<&str> = ended
+    let messages: Vec<&str> = ended
         .stderr
         .lines()
         .filter(|l| l.contains("GPU 63"))
         .collect();
-    assert_eq!(told.len(), 1, "{ended:#?}");
+    assert_eq!(messages.len(), 1, "{ended:#?}");
     assert!(
-        told[0].starts_with("spotter: model: GPU 63 of model.gpus: "),
-        "{told:?}"
+        messages[0].starts_with("spotter: model: GPU 63 of model.gpus: "),
+        "{messages:?}"
     );
 }
 
@@ -254,7 +254,7 @@ fn a_reader_that_goes_away_is_no_failure() {
         assert_eq!(ended.status.code(), Some(DONE), "{arguments:?}: {stderr}");
         assert!(!stderr.contains("spotter: "), "{arguments:?}: {stderr}");
     }
-    // Nor is it worth a panic that nobody reads the complaint.
+    // A closed stderr causes no panic.
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let ended = command(["detect", "missing.png", "car"])
@@ -264,15 +264,15 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn uninstalling_tells_systemd() {
+fn uninstall_calls_systemctl_except_for_a_package() {
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path();
     // Found first, because the Makefile looks into ~/.cargo/bin first.
     let tools = root.join(".cargo/bin");
-    let told = root.join("told");
+    let calls = root.join("calls");
     fs::create_dir_all(&tools).expect("a directory");
-    let tells = format!("#!/bin/sh\necho \"$@\" >> '{}'\n", told.display());
-    script(&tools, "systemctl", &tells);
+    let recorder = format!("#!/bin/sh\necho \"$@\" >> '{}'\n", calls.display());
+    script(&tools, "systemctl", &recorder);
     let uninstall = |more: &[String]| {
         for part in ["usr/bin/spotter", "units/spotter.service"] {
             let path = root.join(part);
@@ -293,13 +293,13 @@ fn uninstalling_tells_systemd() {
     };
     let place = |name: &str, path: &str| format!("{name}={}{path}", root.display());
     uninstall(&[place("PREFIX", "/usr"), place("UNITS", "/units")]);
-    let told_by_hand = fs::read_to_string(&told).expect("systemctl was called");
-    assert_eq!(told_by_hand, "disable --now spotter\ndaemon-reload\n");
-    // A package is taken apart on a machine whose systemd knows nothing of it.
-    fs::remove_file(&told).expect("removed");
+    let by_hand = fs::read_to_string(&calls).expect("systemctl was called");
+    assert_eq!(by_hand, "disable --now spotter\ndaemon-reload\n");
+    // A package is built on a machine whose systemd does not have the service.
+    fs::remove_file(&calls).expect("removed");
     let staged = ["PREFIX=/usr", "UNITS=/units"].map(str::to_owned);
     uninstall(&[staged.as_slice(), &[place("DESTDIR", "")]].concat());
-    assert!(!told.exists());
+    assert!(!calls.exists());
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn what_was_found_is_drawn_into_the_picture() {
         .enumerate_pixels()
         .filter(|(x, y, pixel)| after.get_pixel(*x, *y) != *pixel);
     let (w, h) = (f64::from(SIZE.0), f64::from(SIZE.1));
-    // All that changed lies around the car: within a twentieth of the picture of its edges.
+    // All changed pixels are within a twentieth of the picture of the car's edges.
     let car = moment.red_car;
     let around = NormBox::from_corners(car.x0 - 0.05, car.y0 - 0.05, car.x1 + 0.05, car.y1 + 0.05);
     let mut count = 0;
@@ -372,7 +372,7 @@ fn what_is_no_picture_is_said_in_one_message() {
     file(inside, "text.txt", "This is no picture.\n");
     file(inside, "cut.png", &png[..png.len() / 2]);
     file(inside, "empty.png", "");
-    // The list of the frames stands at the end of the file.
+    // The index of the frames is at the end of the file.
     file(inside, "cut.mp4", &mp4[..mp4.len() / 2]);
     for (name, part) in [
         ("missing.png", "No such file"),

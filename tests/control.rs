@@ -137,7 +137,7 @@ fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise
     let seen = site.detection(from, "gate/det/ball", |json| json["prompt"]["rev"] == 2);
     assert_eq!(seen["prompt"]["text"], "round thing");
 
-    // What cannot be is refused, and the state is told again so that a switch snaps back.
+    // An invalid value is rejected, and the state is published again so that a switch returns to it.
     let from = site.consumer.now();
     site.set("cam/gate/rate", "99");
     let reply: Value = serde_json::from_str(&site.next(from, "/reply")).expect("JSON");
@@ -161,13 +161,13 @@ fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise
         "the other camera is not disturbed"
     );
 
-    // A command that is to be retained is never acted on, or it would be done again at every start. Each topic is named.
+    // A retained command is ignored, or it would be repeated at every start. The log names its topic.
     let kept = ["gate/enabled", "gate/rate"].map(|of| format!("spotter/edge1/cam/{of}/set"));
     let keep = |topic: &str, payload: &str| publish(site.address, topic, payload, &["-r"]);
     for (topic, payload) in kept.iter().zip(["OFF", "9"]) {
         keep(topic, payload);
-        let told = program.stderr.wait_for(topic);
-        assert!(told.contains("retained command ignored"), "{told}");
+        let line = program.stderr.wait_for(topic);
+        assert!(line.contains("retained command ignored"), "{line}");
     }
     until("retained commands that are counted", || {
         let page = get(site.page, "/metrics")?;
@@ -260,8 +260,8 @@ fn requests_are_answered_once_each() {
         answer["ok"] == true && answer["value"].is_string(),
         "{answer}"
     );
-    let nobody = site.ask(json!({"op": "ask", "cam": "roof", "text": "Is it night?"}));
-    assert_eq!(nobody["error"]["code"], "unknown_camera");
+    let unknown = site.ask(json!({"op": "ask", "cam": "roof", "text": "Is it night?"}));
+    assert_eq!(unknown["error"]["code"], "unknown_camera");
 
     // The same id again is answered again and not done again.
     let request = json!({"id": "once", "op": "reset_overrides"}).to_string();
@@ -317,7 +317,7 @@ fn a_reload_changes_what_changed_and_nothing_else() {
     let connected = ["gate", "yard"].map(|camera| site.health(camera)["since_ms"].clone());
     let boot = site.ask(json!({"op": "get", "what": "info"}))["value"]["boot"].clone();
 
-    // One camera comes, another gets other words; nobody reconnects, and the model is not loaded again.
+    // One camera is added and a prompt of another changes: no camera reconnects, and the model is not loaded again.
     let from = site.consumer.now();
     site.write(&[GATE, &YARD.replace("\"dog\"", "\"cat\""), ROOF]);
     program.signal("HUP");
@@ -332,15 +332,15 @@ fn a_reload_changes_what_changed_and_nothing_else() {
     }
     assert_eq!(program.stderr.text().matches("model loaded").count(), 1);
 
-    // A bad file changes nothing, and both who edits and who asks are told why.
+    // An invalid file changes nothing; the topic `config` and the reply both contain the reason.
     let from = site.consumer.now();
     let path = site.write(&[GATE, "[camera.yard]\nurl = \"http://x\"\n"]);
     let refused = site.ask(json!({"op": "reload"}));
     assert_eq!(refused["error"]["code"], "failed", "{refused}");
-    let told = site
+    let report = site
         .consumer
         .wait_after(from, "edge1/config", |text| text.contains("rejected"));
-    assert!(told.payload.contains("camera.yard.url"), "{told:?}");
+    assert!(report.payload.contains("camera.yard.url"), "{report:?}");
     program.stderr.wait_for("new configuration rejected");
     site.detection(from, "roof/det/ball", |_| true);
 

@@ -59,7 +59,7 @@ const SETTLED_MS: i64 = 5000;
 const SETTLED_LOOKS: usize = 5;
 /// So many prompts are settled at the end of a run.
 const SETTLED_PROMPTS: usize = 2;
-/// They stay as they are for so long after the run is told to end: looks that have begun are still answered.
+/// Settled prompts do not change for this long after the signal to stop: looks that have begun are still answered.
 const ENDING_MS: i64 = 20_000;
 /// Statistics of the program, one every ten seconds.
 const STATS_MIN: usize = 2;
@@ -240,7 +240,7 @@ fn what_the_demo_publishes_is_true() {
         "{ended:#?}"
     );
     nothing_is_wrong(&ended);
-    // What a consumer that comes later is told: all states, no streams.
+    // A later consumer receives all states and no streams.
     let left = retained(address);
     assert_eq!(left["spotter/demo/status"], "offline");
     let kept: BTreeSet<_> = left
@@ -331,8 +331,8 @@ fn the_contract_is_kept(heard: &[Heard], detections: &[Detection]) {
 fn anybody_can_check_the_time(config: &Path) {
     let config = config.display().to_string();
     let probed = spotter(["check", "--probe", &config]).expect(DONE);
-    let told = "camera street: burnt-in time code: the camera's time differs by ";
-    assert!(probed.stdout.contains(told), "{probed:#?}");
+    let expected = "camera street: burnt-in time code: the camera's time differs by ";
+    assert!(probed.stdout.contains(expected), "{probed:#?}");
 }
 
 /// The camera's own time, and with it the latency from the light to the message, against the time that is burnt into the
@@ -405,7 +405,7 @@ fn the_states_are_true(heard: &[Heard], detections: &[Detection], truth: &Truth)
     let online: Vec<_> = stats
         .map(|heard| heard.json()["cams_online"].as_u64())
         .collect();
-    // The first may be told before the camera's first picture.
+    // The first message may be published before the camera's first frame.
     assert!(online.is_sorted(), "{online:?}");
     assert_eq!(online.last(), Some(&Some(1)), "{online:?}");
 

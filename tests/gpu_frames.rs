@@ -19,12 +19,11 @@ use spotter_core::{
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// What stands in for a GPU's decoder: one that leaves pictures on the host all the same.
+/// Replaces a GPU's decoder by one that leaves pictures on the host.
 const DECODER: (&str, &str) = ("nvh264dec", "avdec_h264");
-/// A GPU's scaler.
 const SCALER: &str = "cudaconvertscale";
-/// What stands in for it, and the expected error. The first passes caps on, so that it cannot be linked; with the second
-/// caps do not fit when the first picture comes.
+/// Replacements of the scaler and the expected error. The first passes caps on, so that it cannot be linked; with the second
+/// the caps do not fit when the first frame arrives.
 const SCALERS: [(&str, &str); 2] = [
     ("identity", "cannot be built"),
     ("netsim", "by way of the host"),

@@ -253,16 +253,16 @@ fn in_a_browser_it_follows_what_happens_and_asks_nobody_else() {
     );
 }
 
-/// What can be worked with; what stands in a `noscript` is for browsers without.
+/// All controls; those in a `noscript` are for browsers without scripts.
 const CONTROLS: &str = "[...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')] \
      .filter((control) => !control.closest('noscript'))";
 /// Where the keyboard is: which control, and whether it shows.
 const FOCUS: &str = "(() => { const at = document.activeElement; \
      return [CONTROLS.indexOf(at), getComputedStyle(at).outlineStyle !== 'none'] })()";
 
-/// On a phone, on the narrowest screen that is asked for (WCAG 2.2, 1.4.10) and on a desk it fits, also with all its details,
-/// long names and long errors; its controls are reached by keys and stay where they are when it follows what happens; and a
-/// screen reader is told the name of each control and picture.
+/// The page fits a phone, the narrowest screen that WCAG 2.2 requires (1.4.10) and a desktop, also with all details open, long
+/// names and long errors. All controls are reached by keys and keep the focus over updates, and each control and picture has
+/// an accessible name.
 #[test]
 fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
     let mut view = site(6);
@@ -312,12 +312,12 @@ fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
     let stays = "[document.activeElement.tagName, document.querySelector('details').open]";
     assert_eq!(browser.says(stays), serde_json::json!(["SUMMARY", false]));
 
-    let told = browser.told_to_readers();
-    let of = |is: fn(&devtools::Told) -> bool| told.iter().filter(move |told| is(told));
-    let focusable = of(|told| told.is_focusable).count() as u64;
-    assert_eq!(focusable, controls, "{told:#?}");
-    assert!(of(|told| told.role == "image").count() > 6, "{told:#?}");
-    let nameless: Vec<_> = of(|told| told.name.is_empty()).collect();
+    let nodes = browser.accessible_nodes();
+    let of = |is: fn(&devtools::AccessibleNode) -> bool| nodes.iter().filter(move |node| is(node));
+    let focusable = of(|node| node.is_focusable).count() as u64;
+    assert_eq!(focusable, controls, "{nodes:#?}");
+    assert!(of(|node| node.role == "image").count() > 6, "{nodes:#?}");
+    let nameless: Vec<_> = of(|node| node.name.is_empty()).collect();
     assert!(nameless.is_empty(), "{nameless:#?}");
 }
 
@@ -370,7 +370,7 @@ fn words_stand_out_from_their_ground_in_both_themes() {
                 "{theme}: {text} on {ground}: {contrast:.2}"
             );
         }
-        // Neighbours of a stack are told apart by lightness too, and none vanishes in its card.
+        // Neighbours of a stack differ in lightness too, and all differ from their card.
         for stage in 0..8 {
             let own = colour(&format!("s{stage}"));
             let from_card = contrast(own, colour("card"));

@@ -68,7 +68,6 @@ impl AnswerRouter {
         self.snapshots.counters()
     }
 
-    /// A look ended.
     pub fn outcome(&mut self, outcome: Outcome) {
         self.sampler.done(&outcome);
         self.board.look(&outcome);

@@ -91,7 +91,6 @@ fn model(card: &ModelCard) -> String {
 pub struct Facts {
     pub cameras: Vec<(CameraId, CameraHealth)>,
     pub books: Vec<(CameraId, FrameCounters)>,
-    /// By device.
     pub engines: Vec<(String, EngineState)>,
     pub broker: BrokerState,
     pub tally: Tally,

@@ -35,7 +35,6 @@ pub struct CameraSupervisor {
 }
 
 struct SupervisedCamera {
-    /// The effective configuration.
     camera: config::CameraConfig,
     handle: CameraHandle,
     health: watch::Receiver<Health>,

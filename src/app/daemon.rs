@@ -64,11 +64,9 @@ const CAMERAS_LIMIT: Duration = Duration::from_secs(6);
 /// Grace for the last messages.
 const BROKER_LIMIT: Duration = Duration::from_secs(5);
 
-/// What to run.
 pub struct Start {
     /// The file, for reloads.
     pub path: PathBuf,
-    /// The file's content.
     pub loaded: Loaded,
     /// The secrets of every configuration that is used are masked in this log.
     pub logging: Logging,
@@ -218,7 +216,6 @@ struct BrokerLink {
     inbound: mpsc::Receiver<Inbound>,
 }
 
-/// All stages, running.
 struct Daemon {
     context: ProcessContext,
     config: ConfigStore,
@@ -670,6 +667,6 @@ fn log_rejected(problems: &ConfigProblems) {
 }
 
 #[cfg(test)]
-mod field;
+mod testbed;
 #[cfg(test)]
 mod tests;

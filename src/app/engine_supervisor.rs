@@ -80,11 +80,9 @@ pub struct EngineLoss {
 /// What engines are opened for.
 #[derive(Clone)]
 pub struct EnginePlan {
-    /// The effective configuration.
     pub config: Config,
     /// The assignment until now: cameras keep their device while the numbers stay even.
     pub previous: CameraAssignment,
-    /// All cameras.
     pub sampler: Arc<Sampler>,
     pub clock: Arc<dyn Clock>,
     /// Open an engine on this device only, beside engines that run. `None`: open all that `config` names.

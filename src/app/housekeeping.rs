@@ -75,7 +75,6 @@ pub struct TickInput<'a> {
 
 /// Latencies of published detections, in milliseconds.
 struct LatencyWindows {
-    /// Receive to publish.
     total: PercentileWindow,
     /// Capture to publish, of cameras whose clock is known.
     end_to_end: PercentileWindow,

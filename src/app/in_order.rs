@@ -1,4 +1,4 @@
-//! Outcomes of a camera in the order in which its looks were taken, whatever order the engine ends them in. Presence and
+//! Outcomes of a camera in the order in which its looks were taken; the engine may end them in another order. Presence and
 //! counts are about time, so an older picture must not have the last word.
 //!
 //! ```text
@@ -28,7 +28,7 @@ struct OrderedLook<T> {
     outcome: Option<T>,
 }
 
-/// The look of one look; whoever has it ends the look once.
+/// Belongs to one look; ends it exactly once.
 #[derive(Debug)]
 pub struct LookTicket {
     camera: CameraId,
@@ -77,7 +77,7 @@ impl<T> InOrder<T> {
         ready
     }
 
-    /// Nobody waits for what is under way any more. Returns what waited for it.
+    /// Forgets the looks under way and returns the outcomes that waited for them.
     pub fn give_up(&mut self) -> Vec<T> {
         let open = std::mem::take(&mut self.open);
         let looks = open.into_values().flatten();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is handed on is said by the camera alone: the longest run of its looks, from the first, that has ended.
+        /// Outcomes are returned for the longest prefix of a camera's looks that has ended, independent of other cameras.
         #[test]
         fn each_camera_in_its_order_at_once_and_nothing_lost(
             taken in prop::collection::vec(0usize..3, 1..40),

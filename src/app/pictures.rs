@@ -1,7 +1,5 @@
-//! SnapshotRequests of looks that are published: of events, and of a camera when somebody asks for one.
-//!
-//! Belongs here: of which look, with what drawn into it, for whom. Does not belong here: how many are made at a time
-//! (`snapshots`) and how (`snapshot`).
+//! Which looks become snapshots: those that begin or improve an event, and the next look of a camera after the command
+//! `snapshot`. `snapshots` limits how many are encoded, `snapshot` draws and encodes.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,26 +12,24 @@ use super::{
 use spotter_core::{CameraId, Event, Frame, Mono, PromptId, config::CameraConfig};
 use spotter_mqtt::Update;
 
-/// All cameras' pictures. Needs a tokio runtime.
+/// Snapshot orders of all cameras. Needs a tokio runtime.
 pub struct SnapshotRequests {
     snapshots: Snapshots,
     prompts: BTreeMap<CameraId, Vec<SnapshotPrompt>>,
-    /// Somebody wants a picture of the next look at these.
+    /// Cameras whose next look is wanted by a command.
     wanted: HashSet<CameraId>,
-    /// The broker keeps those of events.
+    /// Snapshots of events are published as retained.
     retain: bool,
 }
 
-/// A prompt of a camera, as far as pictures are concerned.
 struct SnapshotPrompt {
     id: PromptId,
     words: String,
-    /// Its events have pictures.
-    pictured: bool,
+    has_snapshots: bool,
 }
 
 impl SnapshotRequests {
-    /// Of these cameras. With `retain` the broker keeps the last picture of each prompt's events.
+    /// `retain`: the broker keeps the last snapshot of each prompt's events.
     pub fn new(cameras: &[CameraConfig], retain: bool) -> Self {
         Self {
             snapshots: Snapshots::default(),
@@ -43,12 +39,11 @@ impl SnapshotRequests {
         }
     }
 
-    /// What became of those that were wanted.
     pub fn counters(&self) -> SnapshotCounters {
         self.snapshots.counters()
     }
 
-    /// These are the cameras from now on, as they are now; `retain` as in [`SnapshotRequests::new`].
+    /// Applies a new configuration; orders of removed prompts are dropped.
     pub fn change(&mut self, cameras: &[CameraConfig], retain: bool) {
         self.retain = retain;
         self.prompts = cameras.iter().map(snapshot_prompts).collect();
@@ -58,15 +53,15 @@ impl SnapshotRequests {
         self.wanted.retain(|camera| prompts.contains_key(camera));
     }
 
-    /// A picture of the next look at the camera is wanted, with everything that it shows.
-    pub fn want(&mut self, camera: &CameraId) {
+    /// Requests a snapshot of the camera's next look with all its objects.
+    pub fn request(&mut self, camera: &CameraId) {
         self.wanted.insert(camera.clone());
     }
 
-    /// Begins a picture of an event's thing, when its prompt wants one and this is the moment for it.
+    /// Orders a snapshot of an event's object if its prompt has snapshots and the step is worth one. True if it was ordered.
     pub fn event(&mut self, frame: &Frame, event: &Event, now: Mono) -> bool {
         let prompt = find(&self.prompts, &event.camera, &event.prompt);
-        let Some(prompt) = prompt.filter(|prompt| prompt.pictured && is_worth_one(event.step))
+        let Some(prompt) = prompt.filter(|prompt| prompt.has_snapshots && is_worth_one(event.step))
         else {
             return false;
         };
@@ -79,7 +74,7 @@ impl SnapshotRequests {
         self.snapshots.begin(shot, now).is_ok()
     }
 
-    /// Begins a picture of a look, when somebody wants one.
+    /// Orders a snapshot of a look that a command waits for.
     pub fn look(&mut self, frame: &Frame, marks: Vec<Mark>, now: Mono) {
         let camera = &frame.camera;
         let first = self.prompts.get(camera).and_then(|all| all.first());
@@ -88,26 +83,25 @@ impl SnapshotRequests {
         };
         let shot = SnapshotOrder {
             camera: camera.clone(),
-            purpose: SnapshotPurpose::Asked(prompt.id.clone()),
+            purpose: SnapshotPurpose::Command(prompt.id.clone()),
             picture: frame.picture.clone(),
             marks,
         };
         if self.snapshots.begin(shot, now).is_err() {
-            // The next look will do.
+            // The next look is used instead.
             self.wanted.insert(camera.clone());
         }
     }
 
-    /// The next picture that is made; never ready while none is being made. Dropping the future loses nothing.
+    /// The next finished snapshot; pending while none is encoded. Cancel safe.
     pub async fn next(&mut self) -> FinishedSnapshot {
         self.snapshots.next().await
     }
 
-    /// What is published of it. `None`, and the log says why, for one that could not be made; and for one of a prompt that is
-    /// gone, whose topics are cleared.
+    /// The message of a snapshot. `None` if the encoding failed, which is logged, or if the prompt was removed meanwhile.
     pub fn update(&self, taken: FinishedSnapshot) -> Option<Update> {
         let camera = taken.camera;
-        // What somebody asked for shows no event, and is not to take the place of one.
+        // A command's snapshot shows no event and must not replace the retained one of an event.
         let retain = self.retain && matches!(taken.purpose, SnapshotPurpose::Event(_));
         let prompt = taken.purpose.prompt().clone();
         find(&self.prompts, &camera, &prompt)?;
@@ -130,7 +124,7 @@ fn snapshot_prompts(camera: &CameraConfig) -> (CameraId, Vec<SnapshotPrompt>) {
     let prompts = camera.prompts.iter().map(|prompt| SnapshotPrompt {
         id: prompt.id.clone(),
         words: prompt.task.text().to_owned(),
-        pictured: prompt.snapshot,
+        has_snapshots: prompt.snapshot,
     });
     (camera.id.clone(), prompts.collect())
 }

@@ -22,7 +22,6 @@ const QUALITIES: [u8; 4] = [85, 70, 55, 40];
 /// A found thing, and the words beside it; none when they are empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Where.
     pub place: Location,
     /// What, and how sure.
     pub words: String,
@@ -42,7 +41,6 @@ impl Mark {
 /// Why there is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// It lies on a GPU.
     #[error("the picture cannot be fetched from the GPU; is the device failing?")]
     Fetch,
     /// It does not fit into any quality.
@@ -50,13 +48,12 @@ pub enum SnapshotError {
         "a picture of {0}x{1} pixels gives no JPEG of at most {BYTES_MAX} bytes; its sides differ too much"
     )]
     TooLarge(usize, usize),
-    /// The encoder.
     #[error("encoding a JPEG of {0}x{1} pixels: {2}")]
     Encode(usize, usize, String),
 }
 
 /// The JPEG of a picture with its marks, at most [`BYTES_MAX`] bytes and 1280 pixels wide, in the best quality that fits.
-/// Blocks for some tens of milliseconds, with noise for some hundred; brings a picture that lies on a GPU to the host.
+/// Blocks for some tens of milliseconds, with noise for some hundred; copies a picture from the GPU to the host first.
 pub fn jpeg(picture: &Picture, marks: &[Mark]) -> Result<Vec<u8>, SnapshotError> {
     if !picture.is_on_host() && !picture.fetch() {
         return Err(SnapshotError::Fetch);

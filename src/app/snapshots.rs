@@ -1,12 +1,12 @@
-//! Which snapshots are taken, and their making, off the way of frames and answers.
+//! Which snapshots are made, and their encoding in blocking threads, apart from the path of frames and answers.
 //!
 //! ```text
-//!   an event begins or gets better ─┐             one after the other a camera,
-//!                                   ├─▶ begin ─▶  in a thread that may block  ─▶ next ─▶ the JPEG
-//!   somebody asks for a camera's ───┘             a few wait, more are declined and counted
+//!   an event begins or its score improves ─┐             one encoder per camera; up to eight
+//!                                          ├─▶ begin ─▶  orders wait, further ones are       ─▶ next ─▶ JPEG
+//!   a command requests a snapshot ─────────┘             declined and counted
 //! ```
 //!
-//! Nobody waits for one: who is declined goes without. A best picture comes again, and who asked gets the next look's.
+//! A declined snapshot of an event is not made up for. A command's snapshot is taken from the next look instead.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,14 +19,14 @@ use tokio::task::{Id, JoinSet};
 use super::snapshot::{Mark, SnapshotError, jpeg};
 use spotter_core::{CameraId, EventStep, Mono, Picture, PromptId, UpdateReason};
 
-/// A topic gets a snapshot so often at most (docs/mqtt.md section 4).
+/// Shortest interval of two snapshots of a topic (docs/mqtt.md section 4).
 const TOPIC_EVERY: Duration = Duration::from_secs(1);
-/// So many of a camera's snapshots wait while one is being made: things of several prompts may come on one look, whose
-/// picture they share. So a camera holds at most one picture more than this, and usually one in all.
+/// Orders of a camera that wait while one is encoded. Objects of several prompts may appear on one look and share its picture:
+/// a camera holds at most `WAITING_MAX + 1` pictures, usually one.
 const WAITING_MAX: usize = 8;
 
-/// True for the steps of an event that show its thing as never before: one snapshot each, so the last one of an event is its
-/// best. Who waits for an alarm has the first at once.
+/// True for the begin of an event and for each better score: one snapshot each, so the last snapshot of an event is its best
+/// and the first one comes at once.
 pub fn is_worth_one(step: EventStep) -> bool {
     match step {
         EventStep::New | EventStep::Update(UpdateReason::Better) => true,
@@ -42,40 +42,32 @@ pub fn is_worth_one(step: EventStep) -> bool {
 pub enum SnapshotPurpose {
     /// The topic of a prompt, for a step that [`is_worth_one`].
     Event(PromptId),
-    /// Somebody asked; the topic of that prompt.
-    Asked(PromptId),
+    /// The command `snapshot`; published at the topic of this prompt.
+    Command(PromptId),
 }
 
 impl SnapshotPurpose {
-    /// Whose topic it is for.
     pub fn prompt(&self) -> &PromptId {
         match self {
-            Self::Event(prompt) | Self::Asked(prompt) => prompt,
+            Self::Event(prompt) | Self::Command(prompt) => prompt,
         }
     }
 }
 
-/// A snapshot that is wanted.
 #[derive(Clone, Debug)]
 pub struct SnapshotOrder {
-    /// Whose picture.
     pub camera: CameraId,
-    /// What for.
     pub purpose: SnapshotPurpose,
     /// The picture of a look, masked as the look was.
     pub picture: Picture,
-    /// What is drawn into it.
+    /// Drawn into the picture.
     pub marks: Vec<Mark>,
 }
 
-/// A snapshot that was made, or could not be.
 #[derive(Debug, PartialEq)]
 pub struct FinishedSnapshot {
-    /// Whose picture.
     pub camera: CameraId,
-    /// What for.
     pub purpose: SnapshotPurpose,
-    /// The file.
     pub jpeg: Result<Vec<u8>, SnapshotError>,
 }
 
@@ -90,21 +82,18 @@ pub enum SnapshotDeclined {
     TooSoon,
 }
 
-/// What became of the snapshots that were wanted.
+/// Orders by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotCounters {
-    /// Made.
     pub taken: u64,
-    /// SnapshotDeclined, because too many of the camera were waiting.
     pub busy: u64,
-    /// SnapshotDeclined, because the topic had one just before.
     pub too_soon: u64,
-    /// Could not be made.
+    /// Not encoded.
     pub failed: u64,
 }
 
 impl SnapshotCounters {
-    /// All of them, by what became of them.
+    /// With the label values of the metric.
     pub fn by_outcome(&self) -> [(&'static str, u64); 4] {
         [
             ("taken", self.taken),
@@ -119,16 +108,16 @@ impl SnapshotCounters {
 #[derive(Default)]
 pub struct Snapshots {
     making: JoinSet<FinishedSnapshot>,
-    /// Whose, by the task that makes it: there is one for each camera at most.
-    of: HashMap<Id, CameraId>,
-    /// Those that come after the one that is being made, oldest first; an entry for each camera that has one in the making.
+    /// The camera of each encoding task: at most one task per camera.
+    cameras: HashMap<Id, CameraId>,
+    /// Orders behind the one that is encoded, oldest first; an entry for each camera with an encoding task.
     waiting: HashMap<CameraId, VecDeque<SnapshotOrder>>,
     last: HashMap<(CameraId, PromptId), Mono>,
     counters: SnapshotCounters,
 }
 
 impl Snapshots {
-    /// Begins to make it, or says why not. Does not block.
+    /// Starts or queues the encoding. Does not block.
     pub fn begin(&mut self, shot: SnapshotOrder, now: Mono) -> Result<(), SnapshotDeclined> {
         self.allow(&shot, now).inspect_err(|declined| {
             match declined {
@@ -151,7 +140,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// The next one that is made. Never ready while none is being made. Dropping the future loses nothing.
+    /// The next finished snapshot; pending while none is encoded. Cancel safe.
     pub async fn next(&mut self) -> FinishedSnapshot {
         loop {
             let Some(ended) = self.making.join_next_with_id().await else {
@@ -161,7 +150,7 @@ impl Snapshots {
                 Ok((id, _)) => *id,
                 Err(abnormal) => abnormal.id(),
             };
-            if let Some(camera) = self.of.remove(&id) {
+            if let Some(camera) = self.cameras.remove(&id) {
                 self.make_next(&camera);
             }
             match ended {
@@ -172,7 +161,7 @@ impl Snapshots {
                     }
                     return taken;
                 }
-                // A panic, which the log has.
+                // The encoder panicked; the panic hook has logged it.
                 Err(_) => self.counters.failed += 1,
             }
         }
@@ -199,7 +188,7 @@ impl Snapshots {
             camera: shot.camera,
             purpose: shot.purpose,
         });
-        self.of.insert(task.id(), camera);
+        self.cameras.insert(task.id(), camera);
     }
 
     /// One of the camera's is made.
@@ -278,7 +267,7 @@ mod tests {
             snapshots.begin(gate(), at(2)),
             Err(SnapshotDeclined::TooSoon)
         );
-        // Another prompt's event on the same look, somebody who asks, and another camera.
+        // Another prompt's event on the same look, a command, and another camera.
         for other in [shot("gate", event("dog")), shot("gate", asked("person"))] {
             assert_eq!(snapshots.begin(other, at(0)), Ok(()));
         }
@@ -335,7 +324,7 @@ mod tests {
             made.push(snapshots.next().await.purpose.prompt().to_string());
         }
         assert!(!made.contains(&"thing-1".to_owned()), "{made:?}");
-        assert_eq!(snapshots.begin(of(1), at(0)), Ok(()), "nobody is busy");
+        assert_eq!(snapshots.begin(of(1), at(0)), Ok(()), "no camera is busy");
         assert_eq!(snapshots.next().await.purpose, event("thing-1"));
     }
 

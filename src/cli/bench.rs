@@ -260,7 +260,6 @@ struct CapacityReport {
     rate_hz: f64,
     /// Median of looks one at a time.
     look_ms: f64,
-    /// Looks at once.
     permits: usize,
     /// With as many looks at once as the permits allow.
     looks_per_s: f64,

@@ -19,7 +19,6 @@ use clap::Parser as _;
 
 use crate::app;
 
-/// The command succeeded.
 pub const EXIT_DONE: u8 = 0;
 /// The command failed; the reason is on stderr.
 pub const EXIT_FAILED: u8 = 1;

@@ -17,7 +17,6 @@ pub struct Machine {
     pub cpu: Option<String>,
     /// Cores that this process may use.
     pub cores: Option<usize>,
-    /// Version of Spotter.
     pub spotter: &'static str,
     /// The commit that it was built from, `-dirty` when files had changed since; `None` when unknown.
     pub commit: Option<&'static str>,

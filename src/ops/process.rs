@@ -54,7 +54,7 @@ pub fn processor_time() -> Option<Duration> {
     cpu_time(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// The line `VmRSS` of status, which is in kibibytes whatever the size of a page (a Raspberry Pi 5 has pages of 16 KiB).
+/// The line `VmRSS` of status, which is in kibibytes and independent of the page size (16 KiB on a Raspberry Pi 5).
 fn rss_mib(status: &str) -> Option<f64> {
     let line = status
         .lines()

@@ -74,7 +74,6 @@ impl fmt::Debug for SecretList {
     }
 }
 
-/// Where lines go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sink {
     /// Colours, time of day.

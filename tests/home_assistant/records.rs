@@ -1,6 +1,6 @@
-//! What Spotter tells Home Assistant when it is started with one configuration after the other: for each file a line of
-//! JSON with what is published, in that order: the topics to clear and those whose entities move, the records. The topics
-//! that moved are cleared afterwards.
+//! What Spotter publishes for Home Assistant when it starts with one configuration after the other. Prints a line of JSON for
+//! each file, in the order of publication: the topics to clear, those whose entities move, the records. The topics that moved
+//! are cleared afterwards.
 //!
 //! `cargo run --example records -- CONFIG...`
 

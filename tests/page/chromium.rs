@@ -17,7 +17,6 @@ pub const QUIET: [&str; 10] = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
 
-/// What it saw.
 pub struct Seen {
     /// The document after the script ran.
     pub dom: String,
@@ -25,7 +24,6 @@ pub struct Seen {
     pub console: Vec<String>,
     /// Addresses on the page's own server that were asked for.
     pub asked: Vec<String>,
-    /// Addresses of others.
     pub elsewhere: Vec<String>,
 }
 
@@ -65,8 +63,8 @@ pub fn dump(url: &str) -> Seen {
     }
 }
 
-/// Addresses of all requests of the page that the log tells of; a line is an event. What the browser asks for itself has
-/// no origin.
+/// Addresses of all requests of the page in the log, which has one event per line. Requests of the browser itself have no
+/// origin.
 fn requests(log: &str) -> Vec<String> {
     let of = |line: &str| {
         let (_, rest) = line.split_once("\"url\":\"")?;

@@ -1,5 +1,5 @@
-//! A headless Chromium that is driven over its debugging pipe (DevTools protocol): screens of any size, keys, and what a
-//! screen reader is told.
+//! A headless Chromium that is driven over its debugging pipe (DevTools protocol): screens of any size, keys, and the
+//! accessibility tree that a screen reader uses.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -23,9 +23,9 @@ pub struct Browser {
     _profile: tempfile::TempDir,
 }
 
-/// A control or a picture as a screen reader knows it.
+/// A control or a picture of the accessibility tree.
 #[derive(Debug)]
-pub struct Told {
+pub struct AccessibleNode {
     pub role: String,
     pub name: String,
     pub is_focusable: bool,
@@ -109,12 +109,12 @@ impl Browser {
     }
 
     /// The controls and pictures of the page.
-    pub fn told_to_readers(&mut self) -> Vec<Told> {
+    pub fn accessible_nodes(&mut self) -> Vec<AccessibleNode> {
         let tree = self.call("Accessibility.getFullAXTree", json!({}));
         let nodes = tree["nodes"].as_array().expect("nodes").iter();
-        let told = nodes
+        let accessible = nodes
             .filter(|node| node["ignored"] == false)
-            .map(|node| Told {
+            .map(|node| AccessibleNode {
                 role: text(&node["role"]),
                 name: text(&node["name"]),
                 is_focusable: node["properties"].as_array().is_some_and(|all| {
@@ -124,8 +124,9 @@ impl Browser {
                 }),
             });
         // The page itself takes keys too.
-        told.filter(|told| told.role != "RootWebArea")
-            .filter(|told| told.is_focusable || told.role == "image")
+        accessible
+            .filter(|node| node.role != "RootWebArea")
+            .filter(|node| node.is_focusable || node.role == "image")
             .collect()
     }
 
@@ -145,7 +146,7 @@ impl Browser {
             read.expect("chromium answers");
             assert_eq!(answer.pop(), Some(0), "chromium ended at {method}");
             let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
-            // All else are events that nobody asked for.
+            // Events are skipped.
             if answer["id"] == self.last {
                 assert!(answer["error"].is_null(), "{method}: {answer}");
                 return answer["result"].take();

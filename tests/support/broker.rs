@@ -9,7 +9,7 @@ use std::{
 use super::lines::Lines;
 use spotter_street::broker::Broker;
 
-/// A retained message of this topic tells a consumer that its subscription stands.
+/// A consumer's subscription is complete when it receives the retained message of this topic.
 const READY: &str = "test/ready";
 
 /// Starts mosquitto at `address`; `more` is added to its configuration.
@@ -18,16 +18,13 @@ pub fn broker(address: SocketAddr, more: &str) -> Broker {
     Broker::start(address, &format!("user root\n{more}")).expect("mosquitto starts")
 }
 
-/// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// True when the broker kept it for us; false when it was published while we listened.
     pub retained: bool,
     /// As it came to us.
     pub qos: u8,
-    /// Whole.
     pub topic: String,
-    /// As text.
     pub payload: String,
 }
 
@@ -58,12 +55,12 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Returns when the subscription stands.
+    /// Returns when the subscription is complete.
     pub fn on(broker: SocketAddr) -> Self {
         Self::of(&[READY, "spotter/#"], broker)
     }
 
-    /// Hears what is said to Home Assistant too.
+    /// The same with the topics of Home Assistant.
     pub fn on_all(broker: SocketAddr) -> Self {
         Self::of(&[READY, "homeassistant/#", "spotter/#"], broker)
     }
@@ -82,7 +79,6 @@ impl Consumer {
         Self { child, lines }
     }
 
-    /// Everything so far.
     pub fn all(&self) -> Vec<Heard> {
         let lines = self.lines.all();
         let messages = lines.iter().filter_map(|line| Heard::from_line(line));
@@ -117,7 +113,7 @@ impl Drop for Consumer {
     }
 }
 
-/// What a consumer that comes now is told at once: topic and payload.
+/// All retained messages: topic and payload.
 pub fn retained(broker: SocketAddr) -> BTreeMap<String, String> {
     let consumer = Consumer::of(&["homeassistant/#", "spotter/#", READY], broker);
     let kept = consumer.all().into_iter().filter(|heard| heard.retained);

@@ -48,7 +48,6 @@ impl Lines {
         self.lock().lines.len()
     }
 
-    /// All of them.
     pub fn all(&self) -> Vec<String> {
         self.lock().lines.clone()
     }

@@ -52,8 +52,8 @@ fn within<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Option<T>
     panic!("{limit:?} went by without {what}")
 }
 
-/// A loopback address where nothing listens. Its port is below those that Linux gives to whoever asks for any, so nobody
-/// but another test that looks for one takes it meanwhile, and those begin to look elsewhere.
+/// A loopback address where nothing listens. Its port is below those that Linux assigns to sockets without one, so only
+/// another test that looks for a free address could take it meanwhile; each process begins at another port.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 10_000;
@@ -107,12 +107,9 @@ pub fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Comma
     command
 }
 
-/// The program, running.
 pub struct Program {
     child: Child,
-    /// What people read.
     pub stdout: Lines,
-    /// The log.
     pub stderr: Lines,
 }
 
@@ -121,9 +118,7 @@ pub struct Program {
 pub struct Ended {
     /// `None` when a signal killed it.
     pub code: Option<i32>,
-    /// All it printed.
     pub stdout: String,
-    /// All it logged.
     pub stderr: String,
 }
 
@@ -248,7 +243,7 @@ pub fn metric(address: SocketAddr, name: &str) -> Option<f64> {
     line.trim().parse().ok()
 }
 
-/// The answer to a GET, `None` while nobody listens.
+/// The answer to a GET, `None` while the connection is refused.
 pub fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;

@@ -39,7 +39,6 @@ impl Schemas {
         Self(files.filter_map(read).collect())
     }
 
-    /// Their names.
     pub fn names(&self) -> Vec<&str> {
         self.0.keys().map(String::as_str).collect()
     }
@@ -58,7 +57,7 @@ impl Schemas {
             .collect()
     }
 
-    /// The same for whatever is published at a topic, whose `levels` are those below the node's; also for topics that are
+    /// The same for a payload at a topic, whose `levels` are those below the node's; also for topics that are
     /// not documented.
     pub fn faults_at(&self, levels: &[&str], payload: &[u8]) -> Vec<String> {
         match documented(levels) {

@@ -18,8 +18,8 @@ use spotter_street::timecode;
 
 type Times = Mutex<BTreeMap<u32, WallTime>>;
 
-/// Watches the first camera of a configuration. All viewers of a shared camera get the same RTP times, so a picture that
-/// another one told of is found by its own.
+/// Watches the first camera of a configuration. All viewers of a shared camera get the same RTP times, so a picture
+/// is identified by them across viewers.
 pub struct Viewer {
     /// `None` when it has ended.
     watching: Option<(Runtime, CameraHandle)>,

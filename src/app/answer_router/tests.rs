@@ -113,7 +113,7 @@ impl Site {
             }
             self.answered(look, "");
         }
-        panic!("nobody asks");
+        panic!("no question is pending");
     }
 
     /// The events that are open, by prompt.
@@ -195,7 +195,7 @@ async fn events_of_one_look_have_a_snapshot_each() {
         site.open(),
         [("parcel", token_prob, true), ("person", token_prob, true)]
     );
-    // Somebody wants one too, which is not kept.
+    // A command's snapshot, which is not retained.
     let gate = site.gate.clone();
     site.router.snapshot_next(&gate);
     let look = site.frame(1000).unwrap();

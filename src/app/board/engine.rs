@@ -44,7 +44,6 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// The sum.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

@@ -42,7 +42,6 @@ impl BoundPage {
 }
 
 impl Page {
-    /// Starts to serve.
     pub fn open(
         bound: BoundPage,
         metrics: Arc<Metrics>,

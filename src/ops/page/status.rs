@@ -51,9 +51,7 @@ pub struct DaemonStatus {
 pub struct NodeStatus {
     /// As in the topics.
     pub name: String,
-    /// Of the program.
     pub version: &'static str,
-    /// Name and arithmetic.
     pub model: String,
     pub uptime_s: u64,
     /// Mean of the last ten seconds; unknown at the start.
@@ -79,7 +77,6 @@ pub struct CameraStatus {
     pub prompts: Vec<PromptStatus>,
     /// Over the last minute.
     pub latency: MinuteLatency,
-    /// Since the start.
     #[serde(serialize_with = "frame_keys")]
     pub frames: FrameCounters,
 }
@@ -127,7 +124,6 @@ pub struct LastAnswer {
 /// The latency of a camera's messages over the last minute.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MinuteLatency {
-    /// Messages counted.
     pub messages: u64,
     /// Reception to publication, median.
     pub p50_ms: Option<f64>,
@@ -146,7 +142,6 @@ pub enum EngineState {
     Runs,
     /// Another model is being opened.
     Opens,
-    /// Failed.
     Ended,
 }
 
@@ -231,7 +226,6 @@ impl LastAnswer {
 pub enum MarkPlace {
     /// Left, top, right, bottom.
     Box([f64; 4]),
-    /// Across, down.
     Point([f64; 2]),
 }
 

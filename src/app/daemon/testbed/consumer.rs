@@ -1,4 +1,4 @@
-//! What a consumer at the broker makes of what it got.
+//! A consumer at the broker: counts messages and checks that every event begins once and ends once.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,33 +6,29 @@ use serde_json::Value;
 
 use spotter_scripted::broker::codec::Publish;
 
-/// The messages of one stay.
+/// The messages of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Stay {
+struct ReceivedEvent {
     cam: String,
     prompt: String,
     begins: u32,
     ends: u32,
 }
 
-/// See the module.
 #[derive(Default)]
-pub(super) struct Judge {
-    /// Ids of event messages.
-    ids: HashSet<String>,
-    stays: BTreeMap<String, Stay>,
-    /// Event messages that came again under their own id.
-    pub(super) again: u64,
-    /// Messages by kind.
+pub(super) struct Consumer {
+    message_ids: HashSet<String>,
+    by_id: BTreeMap<String, ReceivedEvent>,
+    /// Event messages that arrived again with the same id.
+    pub(super) repeated: u64,
     pub(super) kinds: BTreeMap<String, u64>,
     /// The last reply to a request with this id.
     pub(super) replies: BTreeMap<String, Value>,
-    /// The last figures.
     pub(super) stats: Option<Value>,
 }
 
-impl Judge {
-    pub(super) fn hear(&mut self, message: &Publish) {
+impl Consumer {
+    pub(super) fn receive(&mut self, message: &Publish) {
         let levels: Vec<&str> = message.topic.split('/').skip(2).collect();
         let kind = match levels[..] {
             ["cam", _, kind, ..] => kind,
@@ -48,7 +44,7 @@ impl Judge {
             "stats" => self.stats = Some(json()),
             "reply" => {
                 let reply = json();
-                // Only those that somebody waits for: there are thousands of others.
+                // Only those that a test waits for: there are thousands of others.
                 if let Some(id) = reply["id"].as_str().filter(|id| id.starts_with("last")) {
                     self.replies.insert(id.to_owned(), reply);
                 }
@@ -59,41 +55,40 @@ impl Judge {
 
     fn event(&mut self, event: &Value) {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        if !self.ids.insert(text(&event["id"])) {
-            self.again += 1;
+        if !self.message_ids.insert(text(&event["id"])) {
+            self.repeated += 1;
             return;
         }
-        let stay = self.stays.entry(text(&event["event"])).or_default();
-        stay.cam = text(&event["cam"]);
-        stay.prompt = text(&event["prompt"]["id"]);
-        stay.begins += u32::from(event["type"] == "new");
-        stay.ends += u32::from(event["type"] == "end");
+        let received = self.by_id.entry(text(&event["event"])).or_default();
+        received.cam = text(&event["cam"]);
+        received.prompt = text(&event["prompt"]["id"]);
+        received.begins += u32::from(event["type"] == "new");
+        received.ends += u32::from(event["type"] == "end");
     }
 
-    /// Event messages under different ids.
-    pub(super) fn events(&self) -> u64 {
-        self.ids.len() as u64
+    /// Event messages with different ids.
+    pub(super) fn message_count(&self) -> u64 {
+        self.message_ids.len() as u64
     }
 
-    /// How many stays there were.
-    pub(super) fn stays(&self) -> usize {
-        self.stays.len()
+    pub(super) fn event_count(&self) -> usize {
+        self.by_id.len()
     }
 
-    /// Camera and prompt of each that has not ended.
+    /// Camera and prompt of each event that has not ended.
     pub(super) fn open(&self) -> Vec<(&str, &str)> {
-        let open = self.stays.values().filter(|stay| stay.ends == 0);
-        let mut open: Vec<_> = open.map(|stay| (&*stay.cam, &*stay.prompt)).collect();
+        let open = self.by_id.values().filter(|event| event.ends == 0);
+        let mut open: Vec<_> = open.map(|event| (&*event.cam, &*event.prompt)).collect();
         open.sort_unstable();
         open
     }
 
-    /// Stays that did not begin once, or ended twice.
+    /// Events that did not begin exactly once, or ended twice.
     pub(super) fn faults(&self) -> Vec<String> {
-        let wrong = |(_, stay): &(&String, &Stay)| stay.begins != 1 || stay.ends > 1;
-        let stays = self.stays.iter().filter(wrong);
-        stays
-            .map(|(name, stay)| format!("{name}: {stay:?}"))
+        let wrong = |(_, event): &(&String, &ReceivedEvent)| event.begins != 1 || event.ends > 1;
+        let events = self.by_id.iter().filter(wrong);
+        events
+            .map(|(name, event)| format!("{name}: {event:?}"))
             .collect()
     }
 }

@@ -1,4 +1,4 @@
-//! A device that sees what a test says, camera by camera, with the true scheduler before it and nothing computed.
+//! A device without a model behind the real scheduler: each camera shows what the test sets.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,21 +21,21 @@ use spotter_engine::{
     testing::micro_model,
 };
 
-/// Where something is to be seen; clones share it.
+/// Which cameras show an object; clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stage {
+pub(super) struct Scene {
     here: Arc<Mutex<BTreeSet<String>>>,
     hangs: Arc<AtomicBool>,
-    /// Of the words that it may say, a camera with a thing takes the last too.
+    /// A query on a camera with an object is answered with the last allowed token instead of the first.
     last_words: Arc<AtomicBool>,
 }
 
-impl Stage {
+impl Scene {
     fn here(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.here.lock().unwrap()
     }
 
-    /// One thing is, or is not, before the camera from the next look on.
+    /// Shows or hides one object from the next look on.
     pub(super) fn show(&self, camera: &str, is_there: bool) {
         match is_there {
             true => self.here().insert(camera.to_owned()),
@@ -43,46 +43,44 @@ impl Stage {
         };
     }
 
-    /// The device answers no more, until it does again.
+    /// While true, `commit` blocks.
     pub(super) fn hang(&self, hangs: bool) {
         self.hangs.store(hangs, Ordering::Relaxed);
     }
 
-    /// Where a thing is, "yes" is answered from the next question on, and "no" before.
+    /// From the next query on, a camera with an object answers "yes"; before, "no".
     pub(super) fn say_yes(&self) {
         self.last_words.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is.
     pub(super) fn shows(&self, camera: &str) -> bool {
         self.here().contains(camera)
     }
 }
 
-/// See the module.
-pub(super) struct Seeing {
-    stage: Stage,
+pub(super) struct SceneDevice {
+    scene: Scene,
     limits: Limits,
     vocab: u32,
-    /// Whose picture a prefix is of, by its first page.
+    /// The camera of an image prefix, by the first page of the prefix.
     cameras: HashMap<PageId, CameraId>,
-    slots: Vec<Option<Flight>>,
+    slots: Vec<Option<StepInSlot>>,
 }
 
-/// A step in a slot.
-struct Flight {
+struct StepInSlot {
     step: Step,
-    /// Of each row, known at the launch: what it carries from may be gone when its masks come. `None` for a zombie.
+    /// Inputs of each row, read at the launch: the slot that it carries from may be reused before its masks arrive. `None` for
+    /// a zombie.
     inputs: Vec<Option<Vec<Input>>>,
     picked: Vec<Vec<Picked>>,
     finalized: bool,
 }
 
-impl Seeing {
-    pub(super) fn new(stage: Stage) -> Self {
+impl SceneDevice {
+    pub(super) fn new(scene: Scene) -> Self {
         let (config, _) = micro_model();
         Self {
-            stage,
+            scene,
             limits: Limits {
                 slots: 2,
                 rows: 8,
@@ -100,7 +98,7 @@ impl Seeing {
         }
     }
 
-    fn sample(&self, flight: &mut Flight, masks: &[RowMask]) {
+    fn sample(&self, flight: &mut StepInSlot, masks: &[RowMask]) {
         let rows = flight.step.rows.iter().zip(&flight.inputs).enumerate();
         let decided = rows.map(|(at, (row, inputs))| {
             let mask = masks.iter().find(|mask| mask.row == at);
@@ -115,7 +113,7 @@ impl Seeing {
         };
         let page = row.kv.prefix.first();
         let camera = page.and_then(|page| self.cameras.get(page));
-        let seen = camera.is_some_and(|camera| self.stage.shows(camera.as_str()));
+        let seen = camera.is_some_and(|camera| self.scene.shows(camera.as_str()));
         let last = &inputs[inputs.len() - row.picks.len()..];
         let picks = row.picks.iter().zip(last);
         picks
@@ -123,7 +121,7 @@ impl Seeing {
             .collect()
     }
 
-    /// One thing at most, in the middle; the first word that is allowed, or the last.
+    /// At most one object, in the middle; the first allowed token, or the last.
     fn pick(&self, pick: &Pick, input: &Input, mask: Option<&TokenMask>, seen: bool) -> Picked {
         let coord = |probability| Picked::Coord {
             bin: 512,
@@ -131,7 +129,7 @@ impl Seeing {
             sharpness: 0.9,
         };
         match pick {
-            // After the words of the prompt: anything at all? After a thing: more of them?
+            // After the prompt: is there an object? After an object: is there another one?
             Pick::CoordOrEnd => match input {
                 Input::Token(_) if seen => coord(0.9),
                 _ => Picked::End { probability: 0.9 },
@@ -148,7 +146,7 @@ impl Seeing {
                     (MaskSource::Host, mask) => mask.is_some_and(|mask| mask.allows(*id)),
                 };
                 let mut ids = 0..self.vocab;
-                let first = seen && !self.stage.last_words.load(Ordering::Relaxed);
+                let first = seen && !self.scene.last_words.load(Ordering::Relaxed);
                 let id = match first {
                     true => ids.find(allowed),
                     false => ids.rev().find(allowed),
@@ -162,7 +160,7 @@ impl Seeing {
         }
     }
 
-    /// What a row feeds; `None` for a zombie.
+    /// `None` for a zombie.
     fn inputs(&self, row: &Row) -> Result<Option<Vec<Input>>, BackendError> {
         let from = match &row.inputs {
             Feed::Host(inputs) => return Ok(Some(inputs.clone())),
@@ -177,7 +175,7 @@ impl Seeing {
     }
 }
 
-impl Backend for Seeing {
+impl Backend for SceneDevice {
     fn limits(&self) -> Limits {
         self.limits
     }
@@ -189,7 +187,7 @@ impl Backend for Seeing {
             }
         }
         let inputs: Result<_, _> = step.rows.iter().map(|row| self.inputs(row)).collect();
-        let mut flight = Flight {
+        let mut flight = StepInSlot {
             inputs: inputs?,
             finalized: !step.rows.iter().any(Row::wants_mask),
             step,
@@ -213,7 +211,7 @@ impl Backend for Seeing {
     }
 
     fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
-        while self.stage.hangs.load(Ordering::Relaxed) {
+        while self.scene.hangs.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(10));
         }
         let flight = self.slots[slot.0].take().filter(|flight| flight.finalized);

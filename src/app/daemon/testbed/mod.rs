@@ -1,15 +1,14 @@
-//! The whole daemon in a field of scripted cameras and a scripted broker, as `spotter run` runs it: a configuration file,
-//! pipelines over RTSP, a connection over MQTT, a spool on disk, signals. Only the model is not there: its device sees what
-//! a test says.
+//! The whole daemon between scripted cameras and a scripted broker, as `spotter run` runs it: a configuration file, pipelines
+//! over RTSP, a connection over MQTT, a spool on disk, signals. Only the model is replaced: its device sees what a test sets.
 //!
-//! Signals, descriptors and memory are a process's, so each of these tests runs itself again, alone.
+//! Signals, descriptors and memory belong to a process, so each of these tests runs in a child process of its own.
 
+mod consumer;
 mod device;
-mod doubt;
 mod host;
-mod judge;
 mod restart;
 mod soak;
+mod verify;
 
 use std::{
     fs,
@@ -20,8 +19,8 @@ use std::{
     sync::OnceLock,
 };
 
-use device::{Seeing, Stage};
-use judge::Judge;
+use consumer::Consumer;
+use device::{Scene, SceneDevice};
 use tempfile::TempDir;
 
 use super::*;
@@ -38,24 +37,23 @@ use spotter_scripted::{
     },
 };
 
-/// The cameras that a field begins with.
 const CAMERAS: [&str; 4] = ["gate", "yard", "dock", "roof"];
-/// How long anything may take before a test gives up.
+/// Limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(90);
 const ALONE: &str = "SPOTTER_TEST_ALONE";
 
-/// True in the process that is to do it. Else it was done in one: what that printed and logged is given to `judge`.
-fn is_alone(test: &str, judge: impl FnOnce(&str)) -> bool {
-    is_alone_with(test, &[], judge)
+/// True in the child process. In the parent: runs `test` in a child process, gives its log to `check_log` and returns false.
+fn is_alone(test: &str, check_log: impl FnOnce(&str)) -> bool {
+    is_alone_with(test, &[], check_log)
 }
 
-/// The same, in an environment with more in it.
-fn is_alone_with(test: &str, environment: &[(&str, &str)], judge: impl FnOnce(&str)) -> bool {
+/// The same, with more environment variables.
+fn is_alone_with(test: &str, environment: &[(&str, &str)], check_log: impl FnOnce(&str)) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
     let logs = tempfile::NamedTempFile::new().unwrap();
-    // With a view of the disks of its own, where that is allowed.
+    // With a mount namespace of its own, where that is allowed.
     let apart = ["unshare", "--map-root-user", "--mount"];
     let may = Command::new(apart[0])
         .args(&apart[1..])
@@ -88,19 +86,19 @@ fn is_alone_with(test: &str, environment: &[(&str, &str)], judge: impl FnOnce(&s
         let last = &lines[lines.len().saturating_sub(400)..];
         panic!("{test}: {done}, its log ended with\n{}", last.join("\n"));
     }
-    judge(&log);
+    check_log(&log);
     false
 }
 
-/// Does it in a process of its own, which logs no error.
-fn alone_without_an_error(test: &str, story: impl Future<Output = ()>) {
-    let judge = |log: &str| assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0]);
-    if is_alone(test, judge) {
-        crate::app::runtime().unwrap().block_on(story);
+/// Runs `scenario` in a child process, whose log must have no error.
+fn alone_without_an_error(test: &str, scenario: impl Future<Output = ()>) {
+    let check_log = |log: &str| assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0]);
+    if is_alone(test, check_log) {
+        crate::app::runtime().unwrap().block_on(scenario);
     }
 }
 
-/// Lines of the log of a level, but those that hold one of `expected`.
+/// Log lines of a level without those that contain one of `expected`.
 fn lines_but<'a>(log: &'a str, level: &str, expected: &[&str]) -> Vec<&'a str> {
     let is_new =
         |line: &&str| line.contains(level) && !expected.iter().any(|words| line.contains(words));
@@ -142,38 +140,36 @@ fn get(page: SocketAddr, path: &str) -> String {
     ask().unwrap_or_default()
 }
 
-/// See the module.
-struct Field {
+struct Testbed {
     directory: TempDir,
     broker: Broker,
     page: SocketAddr,
-    stage: Stage,
-    /// Where the cameras are.
+    scene: Scene,
     urls: Vec<String>,
     patience: &'static str,
 }
 
-/// Of a daemon whose cameras are never to be lost, also on a machine that is busy with other tests.
+/// For tests in which no camera may be lost, also on a busy machine.
 const PATIENT: &str = "first_frame = \"60s\"\nstall = \"60s\"";
-/// Of one whose cameras fail again and again.
+/// For tests in which cameras fail repeatedly.
 const QUICK: &str = "first_frame = \"5s\"\nstall = \"3s\"";
 
-impl Field {
-    /// The broker and the configuration of a daemon that watches cameras there with that patience.
+impl Testbed {
+    /// Starts the broker and writes a configuration with cameras at `urls`.
     async fn new(urls: Vec<String>, patience: &'static str) -> Self {
         let broker = Broker::start(spotter_scripted::broker::Script::default()).await;
         broker.consume();
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let field = Self {
+        let testbed = Self {
             directory: tempfile::tempdir().unwrap(),
             broker,
             page: free.local_addr().unwrap(),
-            stage: Stage::default(),
+            scene: Scene::default(),
             urls,
             patience,
         };
-        field.write(&field.text());
-        field
+        testbed.write(&testbed.text());
+        testbed
     }
 
     fn path(&self) -> PathBuf {
@@ -191,7 +187,6 @@ impl Field {
         fs::rename(draft, self.path()).unwrap();
     }
 
-    /// The configuration that the field begins with.
     fn text(&self) -> String {
         let (state, page, port) = (self.state(), self.page, self.broker.port);
         let patience = self.patience;
@@ -210,13 +205,14 @@ impl Field {
         text
     }
 
-    /// Runs the daemon as the program does, until a signal that `story` sends.
+    /// Runs the daemon as the program does, until a signal that `scenario` sends.
     async fn run_while<T>(
         &self,
         clock: Arc<dyn Clock>,
-        story: impl Future<Output = T>,
+        scenario: impl Future<Output = T>,
     ) -> (RunReport, T) {
-        self.run_with(clock, engines_of(&self.stage), story).await
+        self.run_with(clock, engines_of(&self.scene), scenario)
+            .await
     }
 
     /// Runs the daemon as the program does, until it ends.
@@ -243,17 +239,17 @@ impl Field {
         &self,
         clock: Arc<dyn Clock>,
         engines: Arc<OpenEngines>,
-        story: impl Future<Output = T>,
+        scenario: impl Future<Output = T>,
     ) -> (RunReport, T) {
-        let (mut run, mut story) = (pin!(self.run(clock, engines)), pin!(story));
-        let told = tokio::select! {
-            ended = &mut run => panic!("it ended before it was asked to: {ended:?}"),
-            told = &mut story => told,
+        let (mut run, mut scenario) = (pin!(self.run(clock, engines)), pin!(scenario));
+        let result = tokio::select! {
+            ended = &mut run => panic!("the daemon ended before the signal: {ended:?}"),
+            result = &mut scenario => result,
         };
-        (run.await.unwrap(), told)
+        (run.await.unwrap(), result)
     }
 
-    /// Says something at a topic below the node's.
+    /// Publishes to a topic below the node's.
     fn say(&self, topic: &str, payload: impl Into<Vec<u8>>) {
         self.broker.say(&Publish {
             topic: format!("spotter/edge1/{topic}"),
@@ -267,21 +263,20 @@ impl Field {
     }
 }
 
-/// Good cameras and the field with them.
-async fn field_of_good() -> (Vec<Server>, Field) {
+async fn testbed_with_good_cameras() -> (Vec<Server>, Testbed) {
     let mut servers = Vec::new();
     for _ in CAMERAS {
         servers.push(Server::start(|_| good()).await);
     }
-    let field = Field::new(servers.iter().map(Server::url).collect(), PATIENT).await;
-    (servers, field)
+    let testbed = Testbed::new(servers.iter().map(Server::url).collect(), PATIENT).await;
+    (servers, testbed)
 }
 
 fn machine_clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock::new())
 }
 
-/// Looks again and again, for what tells nobody when it changes.
+/// Polls a condition that has no notification.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let search = async {
         while !is_so() {
@@ -291,17 +286,17 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(timeout(PATIENCE, search).await.is_ok(), "{what}");
 }
 
-/// One engine, whose device sees what is on the stage.
-fn engines_of(stage: &Stage) -> Arc<OpenEngines> {
-    let stage = stage.clone();
-    Arc::new(move |plan| Box::pin(engine(plan, stage.clone())))
+/// One engine whose device sees `scene`.
+fn engines_of(scene: &Scene) -> Arc<OpenEngines> {
+    let scene = scene.clone();
+    Arc::new(move |plan| Box::pin(engine(plan, scene.clone())))
 }
 
-async fn engine(plan: EnginePlan, stage: Stage) -> anyhow::Result<OpenedEngines> {
+async fn engine(plan: EnginePlan, scene: Scene) -> anyhow::Result<OpenedEngines> {
     let engine_clock = plan.clock;
     let build = move || {
         Ok((
-            testing::simulated::engine(Seeing::new(stage), engine_clock),
+            testing::simulated::engine(SceneDevice::new(scene), engine_clock),
             2,
         ))
     };

@@ -1,4 +1,4 @@
-//! A second look (`verify`), from the question to the event that waits for it.
+//! `verify`: an event begins after the model has confirmed it with "yes".
 
 use serde_json::Value;
 
@@ -6,51 +6,53 @@ use super::*;
 
 #[test]
 fn verified_event_begins_with_the_yes() {
-    let test = "app::daemon::field::doubt::verified_event_begins_with_the_yes";
+    let test = "app::daemon::testbed::verify::verified_event_begins_with_the_yes";
     alone_without_an_error(test, verified());
 }
 
 async fn verified() {
-    let (_servers, field) = field_of_good().await;
-    // Of the first camera; the second shows what a stay is without it.
+    let (_servers, testbed) = testbed_with_good_cameras().await;
+    // Only the first camera verifies; the second shows an event without it.
     let plain = "detect = \"thing\"";
     let doubted = format!("{plain}, verify = \"Is it really a thing?\"");
-    field.write(&field.text().replacen(plain, &doubted, 1));
-    let story = async {
-        let mut heard = Heard::default();
+    testbed.write(&testbed.text().replacen(plain, &doubted, 1));
+    let scenario = async {
+        let mut received = Received::default();
         for camera in ["gate", "yard"] {
-            field.stage.show(camera, true);
+            testbed.scene.show(camera, true);
         }
-        heard.until(&field, |all| all.begun("yard") == 1).await;
-        // It is there, seen often enough, and the answer is no.
-        let looks = heard.looks("gate");
-        heard
-            .until(&field, |all| all.looks("gate") >= looks + 20)
+        received.until(&testbed, |all| all.begun("yard") == 1).await;
+        // The object is confirmed by enough looks, and the answer is "no".
+        let looks = received.looks("gate");
+        received
+            .until(&testbed, |all| all.looks("gate") >= looks + 20)
             .await;
-        let present = field.retained("cam/gate/present/thing");
-        assert_eq!((present.as_deref(), heard.begun("gate")), (Some("ON"), 0));
-        field.stage.say_yes();
-        heard.until(&field, |all| all.begun("gate") == 1).await;
+        let present = testbed.retained("cam/gate/present/thing");
+        assert_eq!(
+            (present.as_deref(), received.begun("gate")),
+            (Some("ON"), 0)
+        );
+        testbed.scene.say_yes();
+        received.until(&testbed, |all| all.begun("gate") == 1).await;
         signal("-TERM");
-        heard
+        received
     };
-    let (report, heard) = field.run_while(machine_clock(), story).await;
+    let (report, received) = testbed.run_while(machine_clock(), scenario).await;
     assert!(report.balanced(), "{report}");
     let sources =
-        ["gate", "yard"].map(|camera| heard.begins(camera).next().unwrap()["score_src"].clone());
+        ["gate", "yard"].map(|camera| received.begins(camera).next().unwrap()["score_src"].clone());
     assert_eq!(sources, ["verify", "token_prob"]);
 }
 
-/// What was told.
 #[derive(Default)]
-struct Heard(Vec<(String, Value)>);
+struct Received(Vec<(String, Value)>);
 
-impl Heard {
-    async fn until(&mut self, field: &Field, is_so: impl Fn(&Self) -> bool) {
+impl Received {
+    async fn until(&mut self, testbed: &Testbed, is_so: impl Fn(&Self) -> bool) {
         let search = async {
             while !is_so(self) {
                 sleep(Duration::from_millis(20)).await;
-                let messages = field.broker.consumed().into_iter();
+                let messages = testbed.broker.consumed().into_iter();
                 let json =
                     |one: Publish| Some((one.topic, serde_json::from_slice(&one.payload).ok()?));
                 self.0.extend(messages.filter_map(json));

@@ -1,14 +1,14 @@
-//! A device that answers no more.
+//! A device that returns no more results.
 
 use super::*;
 
-/// What systemd gives the loops, here, and the daemon its engine.
+/// The watchdog of systemd, from which the daemon derives the limit of the engine.
 const WATCHDOG: Duration = Duration::from_secs(4);
 
-/// The only engine. With it the daemon ends by itself, in order, so that whoever started it can start it again.
+/// Without its only engine the daemon shuts down in order, so that systemd can restart it.
 #[test]
 fn hanging_device_ends_the_daemon_in_order() {
-    let test = "app::daemon::field::host::hang::hanging_device_ends_the_daemon_in_order";
+    let test = "app::daemon::testbed::host::hang::hanging_device_ends_the_daemon_in_order";
     let limit_us = WATCHDOG.as_micros().to_string();
     if is_alone_with(test, &[("WATCHDOG_USEC", &*limit_us)], |_| {}) {
         crate::app::runtime().unwrap().block_on(hangs());
@@ -16,27 +16,30 @@ fn hanging_device_ends_the_daemon_in_order() {
 }
 
 async fn hangs() {
-    let (servers, field) = field_of_good().await;
-    let story = async {
-        all_see(&field).await;
-        field.stage.hang(true);
+    let (servers, testbed) = testbed_with_good_cameras().await;
+    let scenario = async {
+        all_see(&testbed).await;
+        testbed.scene.hang(true);
     };
-    let run = field.run(machine_clock(), engines_of(&field.stage));
-    let (ended, ()) = tokio::join!(timeout(PATIENCE, run), story);
+    let run = testbed.run(machine_clock(), engines_of(&testbed.scene));
+    let (ended, ()) = tokio::join!(timeout(PATIENCE, run), scenario);
     let why = ended.expect("it ends").unwrap_err().to_string();
     assert_eq!(why, "engine on cpu: the device returns no more results");
-    assert_eq!(field.retained("status").as_deref(), Some("offline"));
+    assert_eq!(testbed.retained("status").as_deref(), Some("offline"));
     until("closed", || {
         servers.iter().all(|server| server.memory().open == 0)
     })
     .await;
     for server in &servers {
         let memory = server.memory();
-        assert_eq!(memory.connections, 1, "no camera suffers from it before");
+        assert_eq!(
+            memory.connections, 1,
+            "the cameras stay connected until then"
+        );
         assert_eq!(memory.torn_down, memory.sessions, "{memory:?}");
     }
-    let events = field.broker.consumed();
+    let events = testbed.broker.consumed();
     let ends = events.iter().filter(|message| stop::is_end(message));
-    assert_eq!(ends.count(), CAMERAS.len(), "all stays end with it");
-    field.stage.hang(false);
+    assert_eq!(ends.count(), CAMERAS.len(), "all events end with it");
+    testbed.scene.hang(false);
 }

@@ -1,5 +1,4 @@
-//! What happens to the machine and to the process: the clock is set, the disk is full, reloads without end, and a signal to
-//! stop at every moment.
+//! Events of the machine and the process: UTC is set, the disk is full, hundreds of reloads, a signal to stop at every moment.
 
 mod hang;
 mod stop;
@@ -16,16 +15,16 @@ use super::*;
 use crate::ops::process;
 use spotter_core::{Mono, WallTime};
 
-/// What the unit gives a stop (`TimeoutStopSec`).
+/// `TimeoutStopSec` of the unit file.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
-/// The machine's clocks, and somebody who sets UTC.
-struct Set {
+/// The machine's clocks with a wall clock that the test sets.
+struct ShiftedClock {
     machine: SystemClock,
     by_s: AtomicI64,
 }
 
-impl Clock for Set {
+impl Clock for ShiftedClock {
     fn now(&self) -> Mono {
         self.machine.now()
     }
@@ -36,67 +35,66 @@ impl Clock for Set {
     }
 }
 
-pub(super) fn all_present(field: &Field) -> bool {
+pub(super) fn all_present(testbed: &Testbed) -> bool {
     CAMERAS.iter().all(|camera| {
-        field
+        testbed
             .retained(&format!("cam/{camera}/present/thing"))
             .as_deref()
             == Some("ON")
     })
 }
 
-/// The thing is before all cameras, and all are known to see it.
-pub(super) async fn all_see(field: &Field) {
+/// Shows the object on all cameras and waits until all are published as present.
+pub(super) async fn all_see(testbed: &Testbed) {
     for camera in CAMERAS {
-        field.stage.show(camera, true);
+        testbed.scene.show(camera, true);
     }
-    until("all see it", || all_present(field)).await;
+    until("all see it", || all_present(testbed)).await;
 }
 
 #[test]
 fn wall_clock_set_by_an_hour_changes_nothing() {
-    let test = "app::daemon::field::host::wall_clock_set_by_an_hour_changes_nothing";
+    let test = "app::daemon::testbed::host::wall_clock_set_by_an_hour_changes_nothing";
     alone_without_an_error(test, clock_is_set());
 }
 
 async fn clock_is_set() {
-    let (servers, field) = field_of_good().await;
-    let clock = Arc::new(Set {
+    let (servers, testbed) = testbed_with_good_cameras().await;
+    let clock = Arc::new(ShiftedClock {
         machine: SystemClock::new(),
         by_s: AtomicI64::new(0),
     });
-    let story = async {
-        all_see(&field).await;
-        // Of the start, when nothing was known yet.
-        drop(field.broker.consumed());
-        let mut heard = Vec::new();
+    let scenario = async {
+        all_see(&testbed).await;
+        drop(testbed.broker.consumed());
+        let mut received = Vec::new();
         for by_s in [3600, 0, -3600, 0] {
             clock.by_s.store(by_s, Ordering::Relaxed);
-            // Long enough for sender reports, presence, a stay's end and figures to go wrong.
+            // Long enough for an error in sender reports, presence, the end of an event, or figures to show.
             sleep(Duration::from_secs(5)).await;
-            let step = RefCell::new(field.broker.consumed());
+            let step = RefCell::new(testbed.broker.consumed());
             until("looks go on", || {
                 let mut step = step.borrow_mut();
-                step.extend(field.broker.consumed());
+                step.extend(testbed.broker.consumed());
                 CAMERAS.iter().all(|camera| looks_at(&step, camera) >= 5)
             })
             .await;
-            heard.append(&mut step.into_inner());
+            received.append(&mut step.into_inner());
         }
         signal("-TERM");
-        heard
+        received
     };
-    let (report, heard) = field.run_while(clock.clone(), story).await;
+    let (report, received) = testbed.run_while(clock.clone(), scenario).await;
     assert!(report.balanced(), "{report}");
-    for message in heard {
+    for message in received {
         let topic: Vec<&str> = message.topic.split('/').skip(2).collect();
         let text = String::from_utf8_lossy(&message.payload);
         match topic[..] {
             ["cam", _, "det", _] => {
                 let json: Value = serde_json::from_str(&text).unwrap();
-                for (stage, ms) in json["lat_ms"].as_object().unwrap() {
+                for (scene, ms) in json["lat_ms"].as_object().unwrap() {
                     let sane = ms.is_null() || (0.0..30_000.0).contains(&ms.as_f64().unwrap());
-                    assert!(sane, "{stage}: {json}");
+                    assert!(sane, "{scene}: {json}");
                 }
             }
             ["cam", _, "present", _] => assert_eq!(text, "ON", "{topic:?}"),
@@ -118,12 +116,11 @@ fn looks_at(messages: &[Publish], camera: &str) -> usize {
 
 #[test]
 fn full_disk_loses_no_event_and_is_reported() {
-    let test = "app::daemon::field::host::full_disk_loses_no_event_and_is_reported";
+    let test = "app::daemon::testbed::host::full_disk_loses_no_event_and_is_reported";
     alone_without_an_error(test, disk_is_full());
 }
 
-/// The state's folder on a disk of its own, which a process may have in a place of its own; where that is not allowed,
-/// nothing is to be seen here, and `false` is returned.
+/// Mounts a small disk at the state directory. `false` where the process may not mount.
 fn tiny_disk(at: &Path) -> bool {
     fs::create_dir_all(at).unwrap();
     let mount = Command::new("mount")
@@ -134,72 +131,76 @@ fn tiny_disk(at: &Path) -> bool {
 }
 
 async fn disk_is_full() {
-    let (_servers, field) = field_of_good().await;
-    if !tiny_disk(&field.state()) {
-        println!("a disk of our own may not be mounted here: not tested");
+    let (_servers, testbed) = testbed_with_good_cameras().await;
+    if !tiny_disk(&testbed.state()) {
+        println!("this process may not mount a disk: not tested");
         return;
     }
-    let filler = field.state().join("filler");
-    let judge = RefCell::new(Judge::default());
-    let hear = || {
-        let mut judge = judge.borrow_mut();
-        field
+    let filler = testbed.state().join("filler");
+    let consumer = RefCell::new(Consumer::default());
+    let receive = || {
+        let mut consumer = consumer.borrow_mut();
+        testbed
             .broker
             .consumed()
             .iter()
-            .for_each(|message| judge.hear(message));
-        (judge.stays(), judge.open().len())
+            .for_each(|message| consumer.receive(message));
+        (consumer.event_count(), consumer.open().len())
     };
-    let story = async {
-        all_see(&field).await;
+    let scenario = async {
+        all_see(&testbed).await;
         // Full to the last byte.
         let mut file = fs::File::create(&filler).unwrap();
         while file.write_all(&[0; 1024]).is_ok() {}
         while file.write_all(&[0; 1]).is_ok() {}
-        until("the first ones are told", || {
-            hear() == (CAMERAS.len(), CAMERAS.len())
+        until("the first events arrive", || {
+            receive() == (CAMERAS.len(), CAMERAS.len())
         })
         .await;
-        field.broker.leave();
-        let health_says = |words| get(field.page, "/healthz").contains(words);
-        let is_told = || health_says("cannot keep events");
-        // Of the first ones, some may have been taken without that we heard it. What waits is told together with the health.
-        until("it knows that the broker is away", || {
+        testbed.broker.leave();
+        let health_says = |words| get(testbed.page, "/healthz").contains(words);
+        let is_reported = || health_says("cannot keep events");
+        // The broker may have acknowledged some of the first events. The count of waiting messages is published with the health.
+        until("the daemon reports that the broker is away", || {
             health_says("broker: ")
         })
         .await;
-        until("figures", || kept(field.page).is_some()).await;
-        let waiting = kept(field.page).unwrap();
+        until("figures", || kept(testbed.page).is_some()).await;
+        let waiting = kept(testbed.page).unwrap();
         for round in 1..=4 {
             for camera in CAMERAS {
-                field.stage.show(camera, round % 2 == 0);
+                testbed.scene.show(camera, round % 2 == 0);
             }
-            // An end or a new one of each.
+            // Each camera's event ends, or a new one begins.
             let all = waiting + round * CAMERAS.len();
-            until("events are kept", || kept(field.page) >= Some(all)).await;
+            until("events are kept", || kept(testbed.page) >= Some(all)).await;
         }
-        until("health says so", is_told).await;
-        field.broker.come_back().await;
-        // Three stays before each camera, of which the last goes on.
+        until("health says so", is_reported).await;
+        testbed.broker.come_back().await;
+        // Three events of each camera, of which the last goes on.
         let all = (3 * CAMERAS.len(), CAMERAS.len());
-        until("all that happened is told", || hear() == all).await;
+        until("all events arrive", || receive() == all).await;
         drop(file);
         fs::remove_file(&filler).unwrap();
-        until("health says that it is over", || !is_told()).await;
+        until("health says that it is over", || !is_reported()).await;
         signal("-TERM");
     };
-    let (report, ()) = field.run_while(machine_clock(), story).await;
-    assert_eq!(hear(), (3 * CAMERAS.len(), 0), "all end with it");
-    let (judge, messages) = (judge.borrow(), &report.messages);
-    assert_eq!(judge.faults(), [""; 0]);
+    let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
     assert_eq!(
-        (judge.events(), 0),
+        receive(),
+        (3 * CAMERAS.len(), 0),
+        "all events end at the shutdown"
+    );
+    let (consumer, messages) = (consumer.borrow(), &report.messages);
+    assert_eq!(consumer.faults(), [""; 0]);
+    assert_eq!(
+        (consumer.message_count(), 0),
         (messages.events_acked, messages.spool_dropped())
     );
-    umount(&field.state());
+    umount(&testbed.state());
 }
 
-/// How many events wait for the broker, as the metrics say.
+/// Events that wait for the broker, from the metrics.
 fn kept(page: SocketAddr) -> Option<usize> {
     let metrics = get(page, "/metrics");
     let mut lines = metrics.lines();
@@ -213,7 +214,7 @@ fn umount(at: &Path) {
 
 #[test]
 fn two_hundred_reloads_keep_connections_and_memory() {
-    let test = "app::daemon::field::host::two_hundred_reloads_keep_connections_and_memory";
+    let test = "app::daemon::testbed::host::two_hundred_reloads_keep_connections_and_memory";
     if is_alone(test, |log| {
         assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0]);
         let done = log
@@ -222,35 +223,35 @@ fn two_hundred_reloads_keep_connections_and_memory() {
             .count();
         assert!(done >= RELOADS, "{done} reloads");
     }) {
-        crate::app::runtime().unwrap().block_on(reload_storm());
+        crate::app::runtime().unwrap().block_on(reload_repeatedly());
     }
 }
 
 const RELOADS: usize = 200;
-/// What reloads may leave behind in memory, all of them together.
+/// Allowed growth of memory over all reloads.
 const LEFT_MIB: u64 = 12;
 
-async fn reload_storm() {
-    let (servers, field) = field_of_good().await;
-    let text = field.text();
+async fn reload_repeatedly() {
+    let (servers, testbed) = testbed_with_good_cameras().await;
+    let text = testbed.text();
     let hash = || {
-        let config: Value = serde_json::from_str(&field.retained("config").unwrap()).unwrap();
+        let config: Value = serde_json::from_str(&testbed.retained("config").unwrap()).unwrap();
         config["hash"].clone()
     };
     let resident = || process::resident_bytes().unwrap() >> 20;
-    let story = async {
-        all_see(&field).await;
+    let scenario = async {
+        all_see(&testbed).await;
         let mut early = 0;
         for round in 0..RELOADS {
             let before = hash();
-            // Of one prompt the words, of the other the events, of a camera the rate.
+            // The text of a prompt and the rate of the cameras.
             let edited = match round % 2 {
                 0 => text
                     .replace("\"Is it dark?\"", "\"Is it dark outside?\"")
                     .replace("rate = 5", "rate = 8"),
                 _ => text.clone(),
             };
-            field.write(&edited);
+            testbed.write(&edited);
             signal("-HUP");
             until("the reload is in force", || hash() != before).await;
             if round == RELOADS / 4 {
@@ -264,21 +265,21 @@ async fn reload_storm() {
             assert_eq!(
                 server.memory().connections,
                 1,
-                "nobody was connected to again"
+                "no camera was connected to again"
             );
         }
-        assert!(all_present(&field));
+        assert!(all_present(&testbed));
         // Restarts, for another state directory and another budget.
         for round in 0..3 {
             let before = hash();
-            let state = field.directory.path().join(format!("state-{round}"));
-            let (from, to) = (format!("{:?}", field.state()), format!("{state:?}"));
+            let state = testbed.directory.path().join(format!("state-{round}"));
+            let (from, to) = (format!("{:?}", testbed.state()), format!("{state:?}"));
             let budget = format!("budget = \"{}s\"", 6 + round);
             let text = text.replace("budget = \"5s\"", &budget);
-            field.write(&text.replace(&from, &to));
+            testbed.write(&text.replace(&from, &to));
             signal("-HUP");
             until("all stages run again", || {
-                hash() != before && all_present(&field)
+                hash() != before && all_present(&testbed)
             })
             .await;
         }
@@ -288,7 +289,7 @@ async fn reload_storm() {
         .await;
         signal("-TERM");
     };
-    let (report, ()) = field.run_while(machine_clock(), story).await;
+    let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
     assert!(report.balanced(), "{report}");
     until("closed", || {
         servers.iter().all(|server| server.memory().open == 0)

@@ -1,4 +1,4 @@
-//! A signal to stop at every moment.
+//! SIGTERM in every phase of the daemon.
 
 use serde_json::json;
 
@@ -7,38 +7,37 @@ use spotter_scripted::rtsp::script::Deed;
 
 #[test]
 fn stop_ends_in_time_at_every_moment() {
-    let test = "app::daemon::field::host::stop::stop_ends_in_time_at_every_moment";
+    let test = "app::daemon::testbed::host::stop::stop_ends_in_time_at_every_moment";
     alone_without_an_error(test, stop_everywhere());
 }
 
-/// How a stop went.
 struct Stopped {
-    field: Field,
+    testbed: Testbed,
     servers: Vec<Server>,
 }
 
-/// Runs a field of cameras that play `script` until `story` is over; the end has to come in time.
+/// Runs a testbed of cameras that play `script` until `scenario` ends, and asserts that the daemon then ends in time.
 async fn stopped(
     name: &str,
     script: Script,
     broker: impl FnOnce(&mut spotter_scripted::broker::Script),
-    story: impl AsyncFnOnce(&Field),
+    scenario: impl AsyncFnOnce(&Testbed),
 ) -> Stopped {
     let mut servers = Vec::new();
     for _ in CAMERAS {
         let script = script.clone();
         servers.push(Server::start(move |_| script.clone()).await);
     }
-    let field = Field::new(servers.iter().map(Server::url).collect(), PATIENT).await;
-    field.broker.script(broker);
+    let testbed = Testbed::new(servers.iter().map(Server::url).collect(), PATIENT).await;
+    testbed.broker.script(broker);
     let clock = machine_clock();
     let asked = async {
-        story(&field).await;
+        scenario(&testbed).await;
         let at = clock.now();
         signal("-TERM");
         at
     };
-    let (report, at) = field.run_while(Arc::clone(&clock), asked).await;
+    let (report, at) = testbed.run_while(Arc::clone(&clock), asked).await;
     let took = clock.now().since(at);
     println!("{name}: ended after {:.1} s", took.as_secs_f64());
     assert!(took < STOP_LIMIT, "{name}: {took:?}");
@@ -49,19 +48,19 @@ async fn stopped(
     .await;
     for server in &servers {
         let memory = server.memory();
-        // One that is being set up has no name yet that it could be ended by.
+        // A session that is being set up has no id for TEARDOWN yet.
         assert!(
             memory.count("TEARDOWN") >= memory.count("PLAY"),
             "{name}: {memory:?}"
         );
     }
-    Stopped { field, servers }
+    Stopped { testbed, servers }
 }
 
 async fn stop_everywhere() {
-    let is_online = |field: &Field| field.retained("status").as_deref() == Some("online");
-    let told = |stopped: &Stopped, name: &str| {
-        let status = stopped.field.retained("status");
+    let is_online = |testbed: &Testbed| testbed.retained("status").as_deref() == Some("online");
+    let expect_offline = |stopped: &Stopped, name: &str| {
+        let status = stopped.testbed.retained("status");
         assert_eq!(status.as_deref(), Some("offline"), "{name}");
     };
     while_the_model_loads().await;
@@ -79,45 +78,45 @@ async fn stop_everywhere() {
         name,
         good().at("DESCRIBE", Deed::Silence),
         |_| {},
-        async |field| {
-            until("online", || is_online(field)).await;
+        async |testbed| {
+            until("online", || is_online(testbed)).await;
         },
     );
-    told(&done.await, name);
+    expect_offline(&done.await, name);
     let name = "while cameras are refused";
     let done = stopped(
         name,
         good().at("DESCRIBE", Deed::Refuse(404)),
         |_| {},
-        async |field| {
+        async |testbed| {
             until("refused", || {
-                let health = field.retained("cam/gate/health");
+                let health = testbed.retained("cam/gate/health");
                 health.is_some_and(|health| health.contains("not_found"))
             })
             .await;
         },
     );
-    told(&done.await, name);
+    expect_offline(&done.await, name);
     let name = "while everything runs";
-    let done = stopped(name, good(), |_| {}, async |field| all_see(field).await).await;
-    told(&done, name);
+    let done = stopped(name, good(), |_| {}, async |testbed| all_see(testbed).await).await;
+    expect_offline(&done, name);
     assert!(
         done.servers
             .iter()
             .all(|server| server.memory().sessions == 1)
     );
     let ends = done
-        .field
+        .testbed
         .broker
         .consumed()
         .iter()
         .filter(|message| is_end(message))
         .count();
-    assert_eq!(ends, CAMERAS.len(), "all stays end with it");
+    assert_eq!(ends, CAMERAS.len(), "all events end with it");
 
-    let sees_pictures = async |field: &Field| {
+    let sees_pictures = async |testbed: &Testbed| {
         until("pictures", || {
-            get(field.page, "/metrics").contains("camera_online{camera=\"gate\"} 1")
+            get(testbed.page, "/metrics").contains("camera_online{camera=\"gate\"} 1")
         })
         .await;
     };
@@ -127,9 +126,9 @@ async fn stop_everywhere() {
         "while the broker is away",
         good(),
         |_| {},
-        async |field| {
-            field.broker.leave();
-            sees_pictures(field).await;
+        async |testbed| {
+            testbed.broker.leave();
+            sees_pictures(testbed).await;
         },
     )
     .await;
@@ -137,9 +136,9 @@ async fn stop_everywhere() {
         "while the broker is silent",
         good(),
         |_| {},
-        async |field| {
-            all_see(field).await;
-            field.broker.script(|script| script.is_half_open = true);
+        async |testbed| {
+            all_see(testbed).await;
+            testbed.broker.script(|script| script.is_half_open = true);
         },
     )
     .await;
@@ -147,18 +146,18 @@ async fn stop_everywhere() {
         "while the broker acknowledges nothing",
         good(),
         |_| {},
-        async |field| {
-            until("online", || is_online(field)).await;
-            field.broker.script(|script| {
+        async |testbed| {
+            until("online", || is_online(testbed)).await;
+            testbed.broker.script(|script| {
                 script.acknowledges = spotter_scripted::broker::Acknowledges::Never
             });
-            sees_pictures(field).await;
+            sees_pictures(testbed).await;
         },
     )
     .await;
 
-    let edit = |field: &Field, from: &str, to: &str| {
-        field.write(&field.text().replace(from, to));
+    let edit = |testbed: &Testbed, from: &str, to: &str| {
+        testbed.write(&testbed.text().replace(from, to));
         signal("-HUP");
     };
     let name = "in a reload";
@@ -166,55 +165,55 @@ async fn stop_everywhere() {
         name,
         good(),
         |_| {},
-        async |field| {
-            all_see(field).await;
-            edit(field, "\"Is it dark?\"", "\"Is it night?\"");
+        async |testbed| {
+            all_see(testbed).await;
+            edit(testbed, "\"Is it dark?\"", "\"Is it night?\"");
         },
     );
-    told(&done.await, name);
+    expect_offline(&done.await, name);
     let name = "in a reload that restarts for another model";
     let done = stopped(
         name,
         good(),
         |_| {},
-        async |field| {
-            all_see(field).await;
-            edit(field, "budget = \"5s\"", "budget = \"6s\"");
+        async |testbed| {
+            all_see(testbed).await;
+            edit(testbed, "budget = \"5s\"", "budget = \"6s\"");
         },
     );
-    told(&done.await, name);
+    expect_offline(&done.await, name);
     let name = "in a reload that restarts for another state directory";
     let done = stopped(
         name,
         good(),
         |_| {},
-        async |field| {
-            all_see(field).await;
-            let another = field.directory.path().join("another");
+        async |testbed| {
+            all_see(testbed).await;
+            let another = testbed.directory.path().join("another");
             edit(
-                field,
-                &format!("{:?}", field.state()),
+                testbed,
+                &format!("{:?}", testbed.state()),
                 &format!("{another:?}"),
             );
             sleep(Duration::from_millis(300)).await;
         },
     );
-    told(&done.await, name);
+    expect_offline(&done.await, name);
     let name = "while a question waits";
     let done = stopped(
         name,
         good().after(0, Deed::Silence),
         |_| {},
-        async |field| {
-            until("online", || is_online(field)).await;
-            field.say(
+        async |testbed| {
+            until("online", || is_online(testbed)).await;
+            testbed.say(
                 "cmd",
                 json!({"op": "ask", "cam": "gate", "text": "Is it night?"}).to_string(),
             );
             sleep(Duration::from_millis(300)).await;
         },
     );
-    told(&done.await, name);
+    expect_offline(&done.await, name);
 }
 
 pub(super) fn is_end(message: &Publish) -> bool {
@@ -222,24 +221,23 @@ pub(super) fn is_end(message: &Publish) -> bool {
     message.topic.contains("/event/") && text.contains("\"type\":\"end\"")
 }
 
-/// Nothing is there yet that could be stopped.
 async fn while_the_model_loads() {
-    let (servers, field) = field_of_good().await;
+    let (servers, testbed) = testbed_with_good_cameras().await;
     let (loading, is_loading) = tokio::sync::watch::channel(false);
     let engines: Arc<OpenEngines> = Arc::new(move |_| {
         loading.send_replace(true);
         Box::pin(pending())
     });
-    let story = async {
+    let scenario = async {
         let mut is_loading = is_loading;
         is_loading.wait_for(|is_loading| *is_loading).await.unwrap();
         signal("-TERM");
     };
-    field.run_with(machine_clock(), engines, story).await;
+    testbed.run_with(machine_clock(), engines, scenario).await;
     assert!(
         servers
             .iter()
             .all(|server| server.memory().connections == 0)
     );
-    assert_eq!(field.retained("status"), None);
+    assert_eq!(testbed.retained("status"), None);
 }

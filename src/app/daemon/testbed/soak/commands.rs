@@ -1,16 +1,20 @@
-//! What operators, scripts and strangers say while it runs.
+//! Random commands, malformed messages and edits of the configuration file.
 
 use serde_json::json;
 
-use super::{super::*, faults::Chance};
+use super::{super::*, faults::RandomDraws};
 
-/// Says one thing; returns what.
-pub(super) fn say_something(field: &Field, chance: &mut Chance, number: u64) -> &'static str {
+/// Sends one command; returns its name.
+pub(super) fn send_command(
+    testbed: &Testbed,
+    chance: &mut RandomDraws,
+    number: u64,
+) -> &'static str {
     let camera = chance.one(&CAMERAS);
-    let set = |what: &str, value: String| field.say(&format!("cam/{camera}/{what}/set"), value);
+    let set = |what: &str, value: String| testbed.say(&format!("cam/{camera}/{what}/set"), value);
     let ask = |mut request: serde_json::Value| {
         request["id"] = json!(format!("n{number}"));
-        field.say("cmd", request.to_string());
+        testbed.say("cmd", request.to_string());
     };
     match chance.between(0, 20) {
         0 => {
@@ -76,23 +80,23 @@ pub(super) fn say_something(field: &Field, chance: &mut Chance, number: u64) -> 
             "reset"
         }
         _ => {
-            garbage(field, chance);
+            garbage(testbed, chance);
             "garbage"
         }
     }
 }
 
-fn garbage(field: &Field, chance: &mut Chance) {
+fn garbage(testbed: &Testbed, chance: &mut RandomDraws) {
     match chance.between(0, 6) {
         0 => {
             let bytes = (0..chance.between(1, 300)).map(|_| chance.between(0, 256) as u8);
-            field.say("cmd", bytes.collect::<Vec<u8>>());
+            testbed.say("cmd", bytes.collect::<Vec<u8>>());
         }
-        1 => field.say("cmd", vec![b'{'; 200_000]),
-        2 => field.say("cmd", r#"{"op": "exec", "id": 7, "text": "rm"}"#),
-        3 => field.say("cam/gate/rate/set", "99999"),
-        4 => field.say("cam/nobody/prompt/none/enabled/set", "ON"),
-        _ => field.broker.say(&Publish {
+        1 => testbed.say("cmd", vec![b'{'; 200_000]),
+        2 => testbed.say("cmd", r#"{"op": "exec", "id": 7, "text": "rm"}"#),
+        3 => testbed.say("cam/gate/rate/set", "99999"),
+        4 => testbed.say("cam/missing/prompt/none/enabled/set", "ON"),
+        _ => testbed.broker.say(&Publish {
             topic: "spotter/edge1/cam/gate/enabled/set".into(),
             payload: b"OFF".to_vec(),
             retain: true,
@@ -101,11 +105,11 @@ fn garbage(field: &Field, chance: &mut Chance) {
     }
 }
 
-/// Edits the file and asks for a reload with a signal; returns how.
-pub(super) fn edit(field: &Field, chance: &mut Chance) -> &'static str {
-    let text = field.text();
+/// Edits the file and sends SIGHUP; returns the name of the edit.
+pub(super) fn edit(testbed: &Testbed, chance: &mut RandomDraws) -> &'static str {
+    let text = testbed.text();
     let (text, what) = match chance.between(0, 6) {
-        0 => (text, "reload of what was there first"),
+        0 => (text, "reload of the first file"),
         1 => (
             text.replace("\"Is it dark?\"", "\"Is it dark outside?\""),
             "reload with other words",
@@ -127,7 +131,7 @@ pub(super) fn edit(field: &Field, chance: &mut Chance) -> &'static str {
             "reload of a bad file",
         ),
     };
-    field.write(&text);
+    testbed.write(&text);
     signal("-HUP");
     what
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: drawn from a seed, so that a run can be had again.
+//! Faults of cameras and of the broker, drawn from a seed so that a run can be repeated.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -14,11 +14,10 @@ use spotter_scripted::{
     },
 };
 
-/// Draws of one kind.
-pub(super) struct Chance(Pcg32);
+pub(super) struct RandomDraws(Pcg32);
 
-impl Chance {
-    /// The `number`-th of a kind.
+impl RandomDraws {
+    /// The `number`-th generator of the stream `kind`.
     pub(super) fn new(seed: u64, kind: u64, number: u64) -> Self {
         Self(Pcg32::new(seed ^ kind << 32, number))
     }
@@ -37,11 +36,11 @@ impl Chance {
     }
 }
 
-/// How often what happened.
+/// Counts of faults and commands by name.
 #[derive(Clone, Default)]
-pub(super) struct Diary(Arc<Mutex<BTreeMap<String, u64>>>);
+pub(super) struct FaultLog(Arc<Mutex<BTreeMap<String, u64>>>);
 
-impl Diary {
+impl FaultLog {
     pub(super) fn note(&self, what: &str) {
         *self.0.lock().unwrap().entry(what.to_owned()).or_default() += 1;
     }
@@ -89,8 +88,8 @@ impl Tapes {
         good()
     }
 
-    /// What a connection comes to, and its name.
-    pub(super) fn script(&self, chance: &mut Chance) -> (Script, String) {
+    /// The script of one connection, and the name of its fault.
+    pub(super) fn script(&self, chance: &mut RandomDraws) -> (Script, String) {
         let pictures = chance.between(self.length.0, self.length.1) as usize;
         match chance.between(0, 100) {
             0..45 => self.ends(chance, pictures),
@@ -107,7 +106,7 @@ impl Tapes {
         }
     }
 
-    fn ends(&self, chance: &mut Chance, pictures: usize) -> (Script, String) {
+    fn ends(&self, chance: &mut RandomDraws, pictures: usize) -> (Script, String) {
         let good = self.good();
         match chance.between(0, 7) {
             0 => (good.after(0, Deed::Silence), "silence after PLAY".into()),
@@ -123,7 +122,7 @@ impl Tapes {
         }
     }
 
-    fn refuses(&self, chance: &mut Chance) -> (Script, String) {
+    fn refuses(&self, chance: &mut RandomDraws) -> (Script, String) {
         let request = chance.one(&["OPTIONS", "DESCRIBE", "SETUP", "PLAY"]);
         let deed = chance.one(&[
             Deed::Refuse(404),
@@ -140,8 +139,8 @@ impl Tapes {
         (self.good().at(request, deed), name)
     }
 
-    /// It is all over with a goodbye.
-    fn damaged(&self, chance: &mut Chance, pictures: usize) -> (Script, String) {
+    /// Damages the stream; ends it in order after some pictures.
+    fn damaged(&self, chance: &mut RandomDraws, pictures: usize) -> (Script, String) {
         let mut script = self.good();
         let name = match chance.between(0, 10) {
             0 => {
@@ -203,9 +202,9 @@ impl Tapes {
 }
 
 /// A fault of the broker begins; returns its name.
-pub(super) fn hurt(broker: &Broker, chance: &mut Chance) -> String {
+pub(super) fn break_broker(broker: &Broker, chance: &mut RandomDraws) -> String {
     let ms = chance.between(20, 2000);
-    // No cut at the same byte of several connections: nobody can tell that from a largest packet that is not said.
+    // Connections are not cut at the same byte each: the daemon would take it for a size limit of the broker.
     match chance.between(0, 11) {
         0 | 1 => {
             broker.leave();
@@ -249,8 +248,7 @@ pub(super) fn hurt(broker: &Broker, chance: &mut Chance) -> String {
     }
 }
 
-/// It is over.
-pub(super) async fn heal(broker: &Broker) {
+pub(super) async fn restore_broker(broker: &Broker) {
     broker.script(|script| *script = spotter_scripted::broker::Script::default());
     if broker.is_gone() {
         broker.come_back().await;

@@ -1,51 +1,51 @@
-//! Four cameras and a broker with random faults, for a minute in every run of the tests, for an hour with `make soak`; and at
-//! the end, when the faults are over, everything is back and the books balance.
+//! Four cameras and a broker with random faults: one minute in `make test`, one hour with `make soak`. After the last fault
+//! every camera streams again, no event is missing or doubled, and all counters balance.
 //!
-//! `SPOTTER_SOAK_MINUTES` says for how long there are faults, `SPOTTER_SOAK_SEED` which.
+//! `SPOTTER_SOAK_MINUTES` sets the duration of the faults, `SPOTTER_SOAK_SEED` the random draws.
 
+mod checks;
 mod commands;
 mod faults;
-mod holds;
-mod story;
-mod verdict;
+mod process_use;
+mod scenario;
 
 use std::sync::{
     Mutex,
     atomic::{AtomicBool, Ordering},
 };
 
-use faults::{Chance, Diary, Tapes};
-use holds::Holds;
-use story::Story;
+use faults::{FaultLog, RandomDraws, Tapes};
+use process_use::ProcessUse;
+use scenario::Scenario;
 
 use super::*;
 
-/// Kinds of draws.
+/// Streams of random draws: one for each source of faults.
 const OF_CAMERAS: u64 = 1;
 const OF_BROKER: u64 = 2;
-const OF_PEOPLE: u64 = 3;
-const OF_STAGE: u64 = 4;
+const OF_COMMANDS: u64 = 3;
+const OF_SCENE: u64 = 4;
 const OF_SERVERS: u64 = 5;
 
-/// Faults last for so long in every run of the tests.
+/// Duration of the faults in `make test`.
 const SHORT: Duration = Duration::from_secs(60);
-/// After the last fault: the longest pause of a camera that refused a login (5 min) and its connection; that of all others
-/// and of the broker is a minute.
-const BACK_WITHIN: Duration = Duration::from_secs(310);
-/// An operator asks for a new connection when a camera is not back by then, so that the short soak stays short.
-const HURRIED_AFTER: Duration = Duration::from_secs(20);
-/// Of a camera that sends whole pictures; a busy machine needs some of it to connect and to decode.
+/// Time to recover after the last fault: the longest back-off of a camera that refused a login (5 min) and its connection;
+/// the longest back-off of other faults and of the broker is one minute.
+const RECOVERED_WITHIN: Duration = Duration::from_secs(310);
+/// In a short soak, the command `reconnect` is sent to each camera that is still offline then.
+const RECONNECT_COMMAND_AFTER: Duration = Duration::from_secs(20);
+/// A camera that sends undamaged pictures for this long must be online; a busy machine needs seconds to connect and decode.
 const ONLINE_WITHIN: Duration = Duration::from_secs(30);
-/// Above what there was when all was quiet at the start: pools of threads and their queues.
+/// Allowed growth over the idle state before the faults: pools of threads and their queues.
 const MORE_THREADS: u64 = 6;
 const MORE_FILES: u64 = 6;
-/// What memory may grow by over the second half: events that the consumer remembers, and what malloc keeps.
+/// Allowed growth of memory over the second half: events that the test's consumer keeps, and what malloc does not return.
 const MORE_MIB: f64 = 16.0;
 
 #[test]
 fn minute_of_faults_loses_nothing() {
-    let test = "app::daemon::field::soak::minute_of_faults_loses_nothing";
-    // A bad file; and a broker that cuts again and again, which looks like it.
+    let test = "app::daemon::testbed::soak::minute_of_faults_loses_nothing";
+    // An invalid file; and a broker that repeatedly closes the connection, as it does when two clients share an id.
     let refused = [
         "new configuration rejected",
         "gopher",
@@ -55,7 +55,7 @@ fn minute_of_faults_loses_nothing() {
         let errors = lines_but(log, " ERROR ", &refused);
         assert!(errors.is_empty(), "{errors:#?}");
         println!(
-            "log: {} lines, {} warnings, no error that was not asked for",
+            "log: {} lines, {} warnings, no unexpected error",
             log.lines().count(),
             lines_but(log, " WARN ", &[]).len()
         );
@@ -68,20 +68,18 @@ fn minute_of_faults_loses_nothing() {
     }
 }
 
-/// What all parts of a soak share.
 #[derive(Clone)]
 struct Soak {
     seed: u64,
     long: bool,
     tapes: Tapes,
-    /// From now on nothing goes wrong any more.
-    peace: Arc<AtomicBool>,
-    diary: Diary,
+    faults_are_over: Arc<AtomicBool>,
+    fault_log: FaultLog,
 }
 
 impl Soak {
-    fn peace(&self) -> bool {
-        self.peace.load(Ordering::Relaxed)
+    fn faults_are_over(&self) -> bool {
+        self.faults_are_over.load(Ordering::Relaxed)
     }
 
     /// The longest pause between two faults of one kind, milliseconds.
@@ -89,10 +87,10 @@ impl Soak {
         if self.long { 15_000 } else { 3_000 }
     }
 
-    /// Waits for a while, less when it is over.
-    async fn pause(&self, chance: &mut Chance, least_ms: u64, most_ms: u64) {
+    /// Waits a random time; returns early when the faults are over.
+    async fn pause(&self, chance: &mut RandomDraws, least_ms: u64, most_ms: u64) {
         let until = tokio::time::Instant::now() + chance.ms(least_ms, most_ms);
-        while !self.peace() && tokio::time::Instant::now() < until {
+        while !self.faults_are_over() && tokio::time::Instant::now() < until {
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -104,8 +102,8 @@ async fn soak(length: Duration, seed: u64) {
         seed,
         long,
         tapes: Tapes::record(long),
-        peace: Arc::default(),
-        diary: Diary::default(),
+        faults_are_over: Arc::default(),
+        fault_log: FaultLog::default(),
     };
     let servers: Servers = Arc::default();
     let mut urls = Vec::new();
@@ -114,53 +112,53 @@ async fn soak(length: Duration, seed: u64) {
         urls.push(server.url());
         servers.lock().unwrap().push(Some(server));
     }
-    let field = Arc::new(Field::new(urls, QUICK).await);
-    let judge = Arc::<Mutex<Judge>>::default();
-    let told = {
-        let (field, judge) = (Arc::clone(&field), Arc::clone(&judge));
+    let testbed = Arc::new(Testbed::new(urls, QUICK).await);
+    let consumer = Arc::<Mutex<Consumer>>::default();
+    let receiving = {
+        let (testbed, consumer) = (Arc::clone(&testbed), Arc::clone(&consumer));
         tokio::spawn(async move {
             loop {
-                for message in field.broker.consumed() {
-                    judge.lock().unwrap().hear(&message);
+                for message in testbed.broker.consumed() {
+                    consumer.lock().unwrap().receive(&message);
                 }
                 sleep(Duration::from_millis(100)).await;
             }
         })
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let story = Story {
+    let scenario = Scenario {
         soak,
-        field: Arc::clone(&field),
+        testbed: Arc::clone(&testbed),
         servers,
-        judge: Arc::clone(&judge),
+        consumer: Arc::clone(&consumer),
         clock: Arc::clone(&clock),
     };
-    let (report, quiet) = field.run_while(clock, story.told(length)).await;
-    told.abort();
+    let (report, usage) = testbed.run_while(clock, scenario.run(length)).await;
+    receiving.abort();
     let closed = || {
-        let servers = story.servers.lock().unwrap();
+        let servers = scenario.servers.lock().unwrap();
         servers.iter().flatten().all(|s| s.memory().open == 0)
     };
-    story.until("closed", BACK_WITHIN, closed).await;
-    for message in field.broker.consumed() {
-        judge.lock().unwrap().hear(&message);
+    scenario.until("closed", RECOVERED_WITHIN, closed).await;
+    for message in testbed.broker.consumed() {
+        consumer.lock().unwrap().receive(&message);
     }
-    story.end(&report, &quiet);
+    scenario.end(&report, &usage);
 }
 
 type Servers = Arc<Mutex<Vec<Option<Server>>>>;
 
-/// A camera that draws what each connection comes to. The `life` counts its restarts.
-async fn serve(soak: &Soak, camera: usize, life: u64, at: Option<SocketAddr>) -> Server {
+/// A camera whose every connection follows a randomly drawn script. `restart` counts how often it was switched on.
+async fn serve(soak: &Soak, camera: usize, restart: u64, at: Option<SocketAddr>) -> Server {
     let soak = soak.clone();
     let script = move |connection: usize| {
-        if soak.peace() || (life == 0 && connection == 0) {
+        if soak.faults_are_over() || (restart == 0 && connection == 0) {
             return soak.tapes.good();
         }
-        let number = life << 32 | (connection as u64) << 8 | camera as u64;
-        let mut chance = Chance::new(soak.seed, OF_CAMERAS, number);
+        let number = restart << 32 | (connection as u64) << 8 | camera as u64;
+        let mut chance = RandomDraws::new(soak.seed, OF_CAMERAS, number);
         let (script, name) = soak.tapes.script(&mut chance);
-        soak.diary.note(&format!("camera: {name}"));
+        soak.fault_log.note(&format!("camera: {name}"));
         script
     };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));

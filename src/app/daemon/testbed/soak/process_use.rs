@@ -1,18 +1,17 @@
-//! What the process holds: threads, descriptors, memory.
+//! Threads, descriptors and memory of the process.
 
 use std::{fmt, fs};
 
 use crate::ops::process;
 
-/// At one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Holds {
+pub(super) struct ProcessUse {
     pub(super) threads: u64,
     pub(super) files: u64,
     pub(super) mib: f64,
 }
 
-impl Holds {
+impl ProcessUse {
     pub(super) fn now() -> Self {
         let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).unwrap().count() as u64;
         Self {
@@ -22,21 +21,21 @@ impl Holds {
         }
     }
 
-    /// The least of each: what is always there is there in the quietest moment too.
+    /// The minimum of each figure over several moments.
     pub(super) fn least(of: &[Self]) -> Self {
         let least = |what: fn(&Self) -> u64| of.iter().map(what).min().unwrap();
         Self {
-            threads: least(|holds| holds.threads),
-            files: least(|holds| holds.files),
+            threads: least(|moment| moment.threads),
+            files: least(|moment| moment.files),
             mib: of
                 .iter()
-                .map(|holds| holds.mib)
+                .map(|moment| moment.mib)
                 .fold(f64::INFINITY, f64::min),
         }
     }
 }
 
-impl fmt::Display for Holds {
+impl fmt::Display for ProcessUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             threads,
@@ -49,14 +48,14 @@ impl fmt::Display for Holds {
 
 /// By how much memory grew over these moments, which are equally far apart: the slope of the line through them, times
 /// their span.
-pub(super) fn growth_mib(of: &[Holds]) -> f64 {
+pub(super) fn growth_mib(of: &[ProcessUse]) -> f64 {
     let n = of.len() as f64;
     let middle = (n - 1.0) / 2.0;
-    let mean = of.iter().map(|holds| holds.mib).sum::<f64>() / n;
+    let mean = of.iter().map(|moment| moment.mib).sum::<f64>() / n;
     let (mut up, mut across) = (0.0, 0.0);
-    for (at, holds) in of.iter().enumerate() {
+    for (at, moment) in of.iter().enumerate() {
         let x = at as f64 - middle;
-        up += x * (holds.mib - mean);
+        up += x * (moment.mib - mean);
         across += x * x;
     }
     if across > 0.0 {
@@ -68,8 +67,8 @@ pub(super) fn growth_mib(of: &[Holds]) -> f64 {
 
 #[test]
 fn growth_is_that_of_a_line() {
-    let moments = |mib: fn(u64) -> f64| -> Vec<Holds> {
-        let at = |at| Holds {
+    let moments = |mib: fn(u64) -> f64| -> Vec<ProcessUse> {
+        let at = |at| ProcessUse {
             threads: 0,
             files: 0,
             mib: mib(at),

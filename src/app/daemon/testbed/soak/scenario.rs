@@ -1,56 +1,64 @@
-//! What happens in a soak.
+//! The course of a soak: idle, faults, recovery, idle, shutdown.
 
 use std::fmt::Write as _;
 
 use serde_json::json;
 
 use super::{
-    faults::{heal, hurt},
+    faults::{break_broker, restore_broker},
     *,
 };
 
-/// So many looks in a row at a camera that is sent pictures and shows none.
-const DARK_LOOKS: u32 = 5;
+/// Consecutive checks in which a camera may stream and still be reported offline.
+const OFFLINE_CHECKS: u32 = 5;
 
-/// What happens in a soak, from the first picture to the signal that ends it.
-pub(super) struct Story {
+pub(super) struct Scenario {
     pub(super) soak: Soak,
-    pub(super) field: Arc<Field>,
+    pub(super) testbed: Arc<Testbed>,
     pub(super) servers: Servers,
-    pub(super) judge: Arc<Mutex<Judge>>,
+    pub(super) consumer: Arc<Mutex<Consumer>>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// What was held: when all was quiet before the faults, during them, and when all was quiet again.
-pub(super) struct Quiet {
-    pub(super) before: Holds,
-    pub(super) during: Vec<Holds>,
-    pub(super) after: Holds,
-    pub(super) back_after: Duration,
-    pub(super) last: [(String, String); 2],
+/// Threads, descriptors and memory of the process before, during and after the faults, and the settings at the end.
+pub(super) struct SoakUse {
+    pub(super) before: ProcessUse,
+    pub(super) during: Vec<ProcessUse>,
+    pub(super) after: ProcessUse,
+    pub(super) recovered_after: Duration,
+    pub(super) settings: Settings,
 }
 
-impl Story {
-    pub(super) async fn told(&self, length: Duration) -> Quiet {
+/// One line per setting, as each side has it.
+#[derive(Default)]
+pub(super) struct Settings {
+    pub(super) daemon: String,
+    pub(super) broker: String,
+}
+
+impl Scenario {
+    pub(super) async fn run(&self, length: Duration) -> SoakUse {
         for camera in CAMERAS {
-            self.field.stage.show(camera, true);
+            self.testbed.scene.show(camera, true);
         }
-        self.until("a quiet start", BACK_WITHIN, || self.all_is_well())
-            .await;
-        let before = self.quiet().await;
-        println!("quiet before the faults: {before}");
+        self.until("all is well before the faults", RECOVERED_WITHIN, || {
+            self.all_is_well()
+        })
+        .await;
+        let before = self.idle_use().await;
+        println!("idle before the faults: {before}");
         let during = self.faults(length).await;
-        self.soak.peace.store(true, Ordering::Relaxed);
-        let back_after = self.comes_back().await;
-        let after = self.quiet().await;
-        let settings = self.settles().await;
+        self.soak.faults_are_over.store(true, Ordering::Relaxed);
+        let recovered_after = self.recover().await;
+        let after = self.idle_use().await;
+        let settings = self.settle().await;
         signal("-TERM");
-        Quiet {
+        SoakUse {
             before,
             during,
             after,
-            back_after,
-            last: settings,
+            recovered_after,
+            settings,
         }
     }
 
@@ -64,7 +72,7 @@ impl Story {
         while !is_so() {
             let waited = self.clock.now().since(began);
             if waited > limit {
-                let retained = self.field.broker.all_retained();
+                let retained = self.testbed.broker.all_retained();
                 panic!("{what}: not within {limit:?}: {retained:#?}");
             }
             sleep(Duration::from_millis(50)).await;
@@ -72,22 +80,22 @@ impl Story {
         self.clock.now().since(began)
     }
 
-    /// The least of what is held within some seconds.
-    async fn quiet(&self) -> Holds {
+    /// The minimum over four seconds.
+    async fn idle_use(&self) -> ProcessUse {
         let mut moments = Vec::new();
         for _ in 0..20 {
             sleep(Duration::from_millis(200)).await;
-            moments.push(Holds::now());
+            moments.push(ProcessUse::now());
         }
-        Holds::least(&moments)
+        ProcessUse::least(&moments)
     }
 
-    /// All that a consumer is told is what is.
+    /// The retained states say that every camera streams and sees its object.
     fn all_is_well(&self) -> bool {
         let is =
-            |topic: String, wanted: &str| self.field.retained(&topic).as_deref() == Some(wanted);
+            |topic: String, wanted: &str| self.testbed.retained(&topic).as_deref() == Some(wanted);
         let streams = |camera: &str| {
-            let health = self.field.retained(&format!("cam/{camera}/health"));
+            let health = self.testbed.retained(&format!("cam/{camera}/health"));
             health.is_some_and(|health| health.contains("\"state\":\"streaming\""))
         };
         is("status".into(), "online")
@@ -99,79 +107,78 @@ impl Story {
             })
     }
 
-    /// For that long everything goes wrong.
-    async fn faults(&self, length: Duration) -> Vec<Holds> {
+    async fn faults(&self, length: Duration) -> Vec<ProcessUse> {
         let over = async {
             let mut moments = Vec::new();
             let (began, mut minute) = (self.clock.now(), 0);
-            let mut dark = [0; CAMERAS.len()];
+            let mut offline_checks = [0; CAMERAS.len()];
             while self.clock.now().since(began) < length {
                 sleep(Duration::from_secs(1)).await;
-                moments.push(Holds::now());
-                self.who_is_sent_pictures_shows_them(&mut dark).await;
+                moments.push(ProcessUse::now());
+                self.check_streaming_cameras_are_online(&mut offline_checks)
+                    .await;
                 let passed = self.clock.now().since(began).as_secs() / 60;
                 if passed > minute {
                     minute = passed;
                     self.progress(minute, moments[moments.len() - 1]);
                 }
             }
-            self.soak.peace.store(true, Ordering::Relaxed);
+            self.soak.faults_are_over.store(true, Ordering::Relaxed);
             moments
         };
-        // What is seen at the beginning may be gone until the end.
         let (moments, ..) = tokio::join!(
             over,
             self.cameras_restart(),
             self.broker_fails(),
-            self.people_speak(),
-            self.things_come_and_go()
+            self.send_commands(),
+            self.change_scene()
         );
         moments
     }
 
-    fn progress(&self, minute: u64, holds: Holds) {
-        let judge = self.judge.lock().unwrap();
-        let told = self.soak.diary.total();
+    fn progress(&self, minute: u64, process_use: ProcessUse) {
+        let consumer = self.consumer.lock().unwrap();
+        let faults = self.soak.fault_log.total();
         println!(
-            "minute {minute}: {told} faults and commands, {} event messages of {} stays, {} connections of ours; {holds}",
-            judge.events(),
-            judge.stays(),
-            self.field.broker.connections()
+            "minute {minute}: {faults} faults and commands, {} event messages of {} events, {} connections to the broker; {process_use}",
+            consumer.message_count(),
+            consumer.event_count(),
+            self.testbed.broker.connections()
         );
     }
 
-    /// A camera that has sent its pictures without a fault for long enough is online. One look may fall between its loss and its
-    /// server's hearing of that; `dark` counts them in a row.
-    async fn who_is_sent_pictures_shows_them(&self, dark: &mut [u32; CAMERAS.len()]) {
-        let page = self.field.page;
+    /// A camera that streams without a fault for [`ONLINE_WITHIN`] is online. A single check may come between the loss of a
+    /// connection and its server's notice of it, so consecutive failures count.
+    async fn check_streaming_cameras_are_online(&self, offline_checks: &mut [u32; CAMERAS.len()]) {
+        let page = self.testbed.page;
         let metrics = spawn_blocking(move || get(page, "/metrics")).await;
         let metrics = metrics.unwrap();
         let servers = self.servers.lock().unwrap();
-        for ((camera, server), dark) in CAMERAS.iter().zip(&*servers).zip(dark) {
+        for ((camera, server), checks) in CAMERAS.iter().zip(&*servers).zip(offline_checks) {
             let since = server
                 .as_ref()
                 .and_then(|server| server.memory().streams_since);
             let long = since.is_some_and(|since| since.elapsed() > ONLINE_WITHIN);
             let online = format!("camera_online{{camera=\"{camera}\"}} 1");
             let well = !long || metrics.is_empty() || metrics.contains(&online);
-            *dark = if well { 0 } else { *dark + 1 };
+            *checks = if well { 0 } else { *checks + 1 };
             assert!(
-                *dark < DARK_LOOKS,
-                "{camera} has been sent pictures for {:?}, and is not online",
+                *checks < OFFLINE_CHECKS,
+                "{camera} has streamed for {:?} and is not online",
                 since.map(|since| since.elapsed())
             );
         }
     }
 
-    /// A camera is switched off and on: nobody listens for a while.
+    /// Cameras are switched off and on again; their ports refuse connections meanwhile.
     async fn cameras_restart(&self) {
-        let mut chance = Chance::new(self.soak.seed, OF_SERVERS, 0);
-        let mut life = 0;
-        while !self.soak.peace() {
-            // Each once at the beginning, when they are good.
-            let camera = match usize::try_from(life)
+        let mut chance = RandomDraws::new(self.soak.seed, OF_SERVERS, 0);
+        let mut restart = 0;
+        while !self.soak.faults_are_over() {
+            // Each camera once at the beginning, before the random order.
+            let camera = match usize::try_from(restart)
                 .ok()
-                .filter(|life| *life < CAMERAS.len())
+                .filter(|number| *number < CAMERAS.len())
             {
                 Some(camera) => camera,
                 None => {
@@ -184,62 +191,62 @@ impl Story {
             let Some(gone) = gone else { continue };
             let at = gone.address();
             drop(gone);
-            self.soak.diary.note("camera: switched off and on");
+            self.soak.fault_log.note("camera: switched off and on");
             self.soak.pause(&mut chance, 500, 4000).await;
             sleep(Duration::from_millis(200)).await;
-            life += 1;
-            let server = serve(&self.soak, camera, life, Some(at)).await;
+            restart += 1;
+            let server = serve(&self.soak, camera, restart, Some(at)).await;
             self.servers.lock().unwrap()[camera] = Some(server);
         }
     }
 
     async fn broker_fails(&self) {
-        let mut chance = Chance::new(self.soak.seed, OF_BROKER, 0);
+        let mut chance = RandomDraws::new(self.soak.seed, OF_BROKER, 0);
         let longest_ms = if self.soak.long { 30_000 } else { 4_000 };
-        while !self.soak.peace() {
+        while !self.soak.faults_are_over() {
             self.soak
                 .pause(&mut chance, 500, self.soak.pause_ms())
                 .await;
-            let name = hurt(&self.field.broker, &mut chance);
-            self.soak.diary.note(&format!("broker: {name}"));
+            let name = break_broker(&self.testbed.broker, &mut chance);
+            self.soak.fault_log.note(&format!("broker: {name}"));
             self.soak.pause(&mut chance, 300, longest_ms).await;
-            heal(&self.field.broker).await;
+            restore_broker(&self.testbed.broker).await;
         }
     }
 
-    async fn people_speak(&self) {
-        let mut chance = Chance::new(self.soak.seed, OF_PEOPLE, 0);
+    async fn send_commands(&self) {
+        let mut chance = RandomDraws::new(self.soak.seed, OF_COMMANDS, 0);
         let mut number = 0;
-        while !self.soak.peace() {
+        while !self.soak.faults_are_over() {
             self.soak
                 .pause(&mut chance, 200, self.soak.pause_ms())
                 .await;
             number += 1;
             let what = match chance.between(0, 8) {
-                0 => commands::edit(&self.field, &mut chance),
-                _ => commands::say_something(&self.field, &mut chance, number),
+                0 => commands::edit(&self.testbed, &mut chance),
+                _ => commands::send_command(&self.testbed, &mut chance, number),
             };
-            self.soak.diary.note(&format!("command: {what}"));
+            self.soak.fault_log.note(&format!("command: {what}"));
         }
-        self.field.write(&self.field.text());
+        self.testbed.write(&self.testbed.text());
         signal("-HUP");
     }
 
-    async fn things_come_and_go(&self) {
-        let mut chance = Chance::new(self.soak.seed, OF_STAGE, 0);
-        while !self.soak.peace() {
+    async fn change_scene(&self) {
+        let mut chance = RandomDraws::new(self.soak.seed, OF_SCENE, 0);
+        while !self.soak.faults_are_over() {
             self.soak.pause(&mut chance, 300, 2500).await;
             let camera = chance.one(&CAMERAS);
-            let is_there = self.field.stage.shows(camera);
-            self.field.stage.show(camera, !is_there);
+            let is_there = self.testbed.scene.shows(camera);
+            self.testbed.scene.show(camera, !is_there);
         }
         for camera in CAMERAS {
-            self.field.stage.show(camera, true);
+            self.testbed.scene.show(camera, true);
         }
     }
 
-    /// After the last fault. Commands of before are taken back; else nothing is done for it in a long soak.
-    async fn comes_back(&self) -> Duration {
+    /// Removes the overrides of earlier commands and waits until all is well. A long soak sends nothing else.
+    async fn recover(&self) -> Duration {
         let began = self.clock.now();
         for camera in CAMERAS {
             let hat = json!({"op": "prompt_del", "cam": camera, "prompt": "hat"});
@@ -249,11 +256,11 @@ impl Story {
             .ask("last-reset", json!({"op": "reset_overrides"}))
             .await;
         assert_eq!(reply["ok"], true, "{reply}");
-        let hurried = async {
-            sleep(HURRIED_AFTER).await;
+        let commanded = async {
+            sleep(RECONNECT_COMMAND_AFTER).await;
             for camera in CAMERAS {
                 if self
-                    .field
+                    .testbed
                     .retained(&format!("cam/{camera}/status"))
                     .as_deref()
                     != Some("online")
@@ -264,22 +271,22 @@ impl Story {
             }
             pending().await
         };
-        let back = self.until("all is well again", BACK_WITHIN, || self.all_is_well());
+        let back = self.until("all is well again", RECOVERED_WITHIN, || self.all_is_well());
         tokio::select! {
             _ = back => {}
-            () = hurried, if !self.soak.long => {}
+            () = commanded, if !self.soak.long => {}
         }
         self.clock.now().since(began)
     }
 
-    /// Asks until there is an answer: a request may be lost while we connect.
+    /// Repeats a request until it has a reply: a request may be lost while the daemon connects.
     async fn ask(&self, id: &str, mut request: serde_json::Value) -> serde_json::Value {
         request["id"] = json!(id);
-        for _ in 0..BACK_WITHIN.as_secs() {
-            self.field.say("cmd", request.to_string());
+        for _ in 0..RECOVERED_WITHIN.as_secs() {
+            self.testbed.say("cmd", request.to_string());
             for _ in 0..20 {
                 sleep(Duration::from_millis(50)).await;
-                if let Some(reply) = self.judge.lock().unwrap().replies.remove(id) {
+                if let Some(reply) = self.consumer.lock().unwrap().replies.remove(id) {
                     return reply;
                 }
             }
@@ -287,20 +294,20 @@ impl Story {
         panic!("no answer to {request}");
     }
 
-    /// What was promised while everything went wrong has arrived. Gives settings, as retained and as the daemon says.
-    async fn settles(&self) -> [(String, String); 2] {
+    /// Waits until all events of the faults have arrived. Returns the settings as the daemon replies and as the broker retains.
+    async fn settle(&self) -> Settings {
         let wanted: Vec<(&str, &str)> = {
             let mut cameras = CAMERAS;
             cameras.sort_unstable();
             cameras.map(|camera| (camera, "thing")).into()
         };
         let is_settled = || {
-            let judge = self.judge.lock().unwrap();
-            let waiting = judge
+            let consumer = self.consumer.lock().unwrap();
+            let waiting = consumer
                 .stats
                 .as_ref()
                 .map(|stats| stats["spool_msgs"].clone());
-            judge.open() == wanted && waiting == Some(json!(0))
+            consumer.open() == wanted && waiting == Some(json!(0))
         };
         let settled = timeout(Duration::from_secs(60), async {
             while !is_settled() {
@@ -308,31 +315,34 @@ impl Story {
             }
         });
         let settled = settled.await.is_ok();
-        let judge = self.judge.lock().unwrap();
-        assert!(settled, "open: {:?}, {:?}", judge.open(), judge.stats);
-        drop(judge);
+        let consumer = self.consumer.lock().unwrap();
+        assert!(settled, "open: {:?}, {:?}", consumer.open(), consumer.stats);
+        drop(consumer);
         let reply = self
             .ask("last-settings", json!({"op": "get", "what": "settings"}))
             .await;
-        let retained = self.field.broker.all_retained();
+        let retained = self.testbed.broker.all_retained();
         let extra: Vec<&String> = retained
             .keys()
             .filter(|topic| topic.contains("/cam/extra/"))
             .collect();
-        assert!(extra.is_empty(), "of a camera that is gone: {extra:?}");
-        let mut told = String::new();
-        let mut same = String::new();
-        for (topic, value) in settings(&reply["value"]) {
+        assert!(extra.is_empty(), "topics of a removed camera: {extra:?}");
+        let mut settings = Settings::default();
+        for (topic, value) in flat_settings(&reply["value"]) {
             let kept = retained.get(&format!("spotter/edge1/cam/{topic}"));
-            _ = writeln!(told, "{topic} = {value}");
-            _ = writeln!(same, "{topic} = {}", kept.map_or("nothing", String::as_str));
+            _ = writeln!(settings.daemon, "{topic} = {value}");
+            _ = writeln!(
+                settings.broker,
+                "{topic} = {}",
+                kept.map_or("nothing", String::as_str)
+            );
         }
-        [("daemon".into(), told), ("broker".into(), same)]
+        settings
     }
 }
 
-/// The settings of a reply as they are told as states: topic below `cam/`, and payload.
-fn settings(value: &serde_json::Value) -> Vec<(String, String)> {
+/// The settings of a reply as they are published as states: topic below `cam/`, and payload.
+fn flat_settings(value: &serde_json::Value) -> Vec<(String, String)> {
     fn flatten(topic: &str, value: &serde_json::Value, into: &mut Vec<(String, String)>) {
         match value {
             serde_json::Value::Object(fields) => {
