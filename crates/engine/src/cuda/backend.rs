@@ -8,18 +8,18 @@ use super::{
     clock::StepClock,
     error::CudaError,
     fp8,
-    frames::Frames,
-    graphs::{Graphs, Shape},
+    frames::FramePreprocessor,
+    graphs::{GraphShape, Graphs},
     kernels::{Kernels, PAGE, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
-    network::{Decisions, Features, Network, NetworkParts, Tables},
+    network::{DecisionBuffers, FeatureSources, Network, NetworkParts, StepTables},
     products::Products,
-    program::{self, Layout},
-    record::Record,
+    program::{self, TableLayout},
+    record::DecisionRecord,
     reuse::{Crop, Reuse},
-    slot::{Flight, Slot, Streams, record},
-    stage::Staged,
+    slot::{GpuSlot, QueuedStep, Streams, record},
+    stage::StagedFrame,
     weights::GpuWeights,
 };
 use crate::{
@@ -34,7 +34,7 @@ mod inside;
 
 /// How much a [`CudaBackend`] takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
+pub struct CudaCapacity {
     /// Steps in flight.
     pub slots: usize,
     /// Rows in one step.
@@ -73,18 +73,18 @@ pub struct CudaBackend {
     limits: Limits,
     vocab: usize,
     flights: Flights,
-    layout: Layout,
+    layout: TableLayout,
     streams: Streams,
     // Before the network, whose kernels and buffers they name.
     graphs: Graphs,
     network: Network,
-    frames: Frames,
+    frames: FramePreprocessor,
     reuse: Reuse,
     /// Features of crops, for [`Reuse`]'s entries.
     kept: Buffer<bf16>,
-    slots: Vec<Slot>,
+    slots: Vec<GpuSlot>,
     /// What rows in flight decided, `[slots, rows]`.
-    carried: Buffer<Record>,
+    carried: Buffer<DecisionRecord>,
     /// When the steps ran.
     clock: StepClock,
     /// Slot and set of moments of the step committed last.
@@ -100,7 +100,7 @@ impl CudaBackend {
         (index, cache): (u32, &Path),
         config: &ModelConfig,
         weights: model::Weights,
-        (capacity, precision): (Capacity, Precision<'_>),
+        (capacity, precision): (CudaCapacity, Precision<'_>),
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CudaError> {
         supported(config)?;
@@ -116,7 +116,7 @@ impl CudaBackend {
         let cameras = kept_cameras(config, capacity, gpu.free_bytes()?);
         let kept = Buffer::zeros(stream, cameras * camera_values(config))?;
         let limits = limits(config, capacity, gpu.free_bytes()?)?;
-        let layout = Layout::new(&limits, limits.positions);
+        let layout = TableLayout::new(&limits, limits.positions);
         let crops =
             (capacity.images * (config.vision.max_crops + 1)).max(config.vision.max_crops * 2);
         let network = Network::new(NetworkParts {
@@ -132,13 +132,13 @@ impl CudaBackend {
         })?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
-        let slot = |_| Slot::new(&gpu.context, &streams, &layout, vocab, frame_bytes);
+        let slot = |_| GpuSlot::new(&gpu.context, &streams, &layout, vocab, frame_bytes);
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
         let mut backend = Self {
             limits,
             vocab,
             flights: Flights::new(limits.slots, vocab),
-            frames: Frames::new(stream, &config.vision, FRAME_PIXELS)?,
+            frames: FramePreprocessor::new(stream, &config.vision, FRAME_PIXELS)?,
             reuse: Reuse::new(&config.vision, cameras, capacity.tile_difference),
             kept,
             carried: Buffer::zeros(stream, limits.slots * limits.rows)?,
@@ -191,11 +191,11 @@ impl CudaBackend {
             .iter()
             .zip(&cuts)
             .filter(|(_, cut)| cut.crops.iter().any(|c| c.fresh));
-        let (pictures, encoded): (Vec<&Picture>, Vec<&Cut>) =
+        let (pictures, encoded): (Vec<&Picture>, Vec<&PictureCrops>) =
             encoded.map(|(image, cut)| (&image.picture, cut)).unzip();
         let staged = place.frames.put(&self.streams.up, &pictures)?;
         place.upload(&self.streams)?;
-        place.flight = Flight {
+        place.flight = QueuedStep {
             counts,
             model_sizes: cuts
                 .iter()
@@ -222,7 +222,10 @@ impl CudaBackend {
         &mut self,
         slot: SlotId,
         images: usize,
-        (fresh, encoded): (usize, impl Iterator<Item = (&'a Staged, &'a Cut)>),
+        (fresh, encoded): (
+            usize,
+            impl Iterator<Item = (&'a StagedFrame, &'a PictureCrops)>,
+        ),
     ) -> Result<(), BackendError> {
         let place = &self.slots[slot.0];
         let compute = &self.streams.compute;
@@ -236,7 +239,7 @@ impl CudaBackend {
             crop += wanted.iter().filter(|wanted| **wanted).count();
         }
         record(&place.moments().prepared, compute)?;
-        let features = Features {
+        let features = FeatureSources {
             image: place.block.start().at(self.layout.image.start),
             source: place.block.start().at(self.layout.crop_source.start),
             kept: self.kept.start(),
@@ -244,7 +247,7 @@ impl CudaBackend {
         };
         let network = &self.network;
         if fresh > 0 {
-            let shape = Shape::Look { crops: fresh };
+            let shape = GraphShape::Encode { crops: fresh };
             self.graphs.run(Some(shape), || network.encode(fresh))?;
         }
         network.project(images, features)?;
@@ -252,7 +255,7 @@ impl CudaBackend {
     }
 
     /// How the step's pictures are cut, and which crops are encoded; writes both for the kernels.
-    fn plan(&mut self, slot: SlotId, step: &Step) -> Result<Vec<Cut>, BackendError> {
+    fn plan(&mut self, slot: SlotId, step: &Step) -> Result<Vec<PictureCrops>, BackendError> {
         self.reuse.begin_step();
         let block = self.slots[slot.0].block_mut();
         let (image, source) = (self.layout.image, self.layout.crop_source);
@@ -275,18 +278,18 @@ impl CudaBackend {
                 block[source.start + first] = crop.source;
                 first += 1;
             }
-            cuts.push(Cut { tiling, crops });
+            cuts.push(PictureCrops { tiling, crops });
         }
         Ok(cuts)
     }
 
     fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
         let place = &mut self.slots[slot.0];
-        let tables = Tables {
+        let tables = StepTables {
             layout: &self.layout,
             block: place.block.start(),
         };
-        let results = Decisions {
+        let results = DecisionBuffers {
             records: place.records.start(),
             carried: self.carried.start(),
         };
@@ -295,13 +298,13 @@ impl CudaBackend {
         // What is one launch already is nothing to record.
         let forward = match network.is_one_launch(counts) {
             true => None,
-            false => Some(Shape::forward(slot, counts)),
+            false => Some(GraphShape::forward(slot, counts)),
         };
         self.graphs
             .run(forward, || network.forward(tables, counts, carried))?;
         record(&place.moments().forwarded, &self.streams.compute)?;
         let decide = || network.decide(tables, counts, results);
-        self.graphs.run(Shape::decide(slot, counts), decide)?;
+        self.graphs.run(GraphShape::decide(slot, counts), decide)?;
         if counts.wants_masks {
             return Ok(());
         }
@@ -314,7 +317,7 @@ impl CudaBackend {
 }
 
 /// A picture of a step.
-struct Cut {
+struct PictureCrops {
     tiling: Tiling,
     crops: Vec<Crop>,
 }
@@ -340,11 +343,11 @@ impl Backend for CudaBackend {
         let rows = place.flight.counts.masked_rows.clone();
         place.upload_masks(&self.streams, rows.iter().map(of_row))?;
         record(&place.moments().masked, &self.streams.compute)?;
-        let tables = Tables {
+        let tables = StepTables {
             layout: &self.layout,
             block: place.block.start(),
         };
-        let results = Decisions {
+        let results = DecisionBuffers {
             records: place.records.start(),
             carried: self.carried.start(),
         };
@@ -360,7 +363,7 @@ impl Backend for CudaBackend {
         let decided = |&(first, picks): &(usize, usize)| {
             let records = records[first..first + picks].iter();
             records
-                .map(Record::picked)
+                .map(DecisionRecord::picked)
                 .collect::<Result<Vec<Picked>, _>>()
         };
         let counts = &place.flight.counts;
@@ -428,7 +431,7 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
 const KEPT_SHARE: usize = 16;
 
 /// Cameras whose crops are kept, as many as there is memory for.
-fn kept_cameras(config: &ModelConfig, capacity: Capacity, free_bytes: usize) -> usize {
+fn kept_cameras(config: &ModelConfig, capacity: CudaCapacity, free_bytes: usize) -> usize {
     let camera_bytes = camera_values(config) * size_of::<bf16>();
     capacity
         .cameras
@@ -446,7 +449,7 @@ const CACHE_SHARE: usize = 2;
 /// The capacity, with as many pages as there is memory for; an error when not even one look fits.
 fn limits(
     config: &ModelConfig,
-    capacity: Capacity,
+    capacity: CudaCapacity,
     free_bytes: usize,
 ) -> Result<Limits, CudaError> {
     let text = &config.text;

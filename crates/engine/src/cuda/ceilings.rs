@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use cudarc::driver::{CudaEvent, CudaStream, DeviceRepr, ValidAsZeroBits, sys::CUevent_flags};
 use half::bf16;
-use product::{Format, Product};
+use product::{Format, SquareProduct};
 
 use super::{
     error::{CudaError, tried},
@@ -35,16 +35,16 @@ const RANDOM: usize = (1 << 20) + 77;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ceilings {
     /// Products of 8192 x 8192 x 8192 in bf16, TFLOP.
-    pub bf16_tflop: Sustained,
+    pub bf16_tflop: SustainedSpeed,
     /// The same in fp8 (e4m3, fast accumulation, result in bf16); `None` before compute capability 8.9.
-    pub fp8_tflop: Option<Sustained>,
+    pub fp8_tflop: Option<SustainedSpeed>,
     /// Memory to memory, bytes read and bytes written together, GB.
-    pub copy_gb: Sustained,
+    pub copy_gb: SustainedSpeed,
 }
 
 /// A speed, and when it was kept up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sustained {
+pub struct SustainedSpeed {
     /// In a second.
     pub per_s: f64,
     /// The stretch that counts.
@@ -53,7 +53,7 @@ pub struct Sustained {
     pub to: Mono,
 }
 
-impl Sustained {
+impl SustainedSpeed {
     /// When each call is so much work.
     fn of_calls(self, work: f64) -> Self {
         Self {
@@ -97,24 +97,28 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn bf16(&self, normal: &[f32]) -> Result<Sustained, CudaError> {
+    fn bf16(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<bf16> = normal.iter().map(|&x| bf16::from_f32(x)).collect();
         let [a, b] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
         self.tflop(Format::Bf16, [a, b])
     }
 
-    fn fp8(&self, normal: &[f32]) -> Result<Sustained, CudaError> {
+    fn fp8(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
         let [a, b] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
         self.tflop(Format::Fp8, [a, b])
     }
 
     /// `matrices` hold values of the format.
-    fn tflop<T>(&self, format: Format, matrices: [Buffer<T>; 2]) -> Result<Sustained, CudaError>
+    fn tflop<T>(
+        &self,
+        format: Format,
+        matrices: [Buffer<T>; 2],
+    ) -> Result<SustainedSpeed, CudaError>
     where
         T: DeviceRepr + ValidAsZeroBits,
     {
-        let product = Product::new(&self.stream, format)?;
+        let product = SquareProduct::new(&self.stream, format)?;
         let [a, b] = matrices.each_ref().map(|matrix| matrix.start().address());
         let flop = 2.0 * (SIDE as f64).powi(3);
         // SAFETY: both are whole matrices, which live until the measurement has waited for its last product.
@@ -122,7 +126,7 @@ impl Bench<'_> {
         Ok(self.sustained(PRODUCTS, call)?.of_calls(flop * 1e-12))
     }
 
-    fn copy(&self, normal: &[f32]) -> Result<Sustained, CudaError> {
+    fn copy(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let bytes: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
         let bytes: Vec<u8> = bytes.into_iter().cycle().take(COPY_BYTES).collect();
         let from = Buffer::from_host(&self.stream, &bytes)?;
@@ -147,7 +151,7 @@ impl Bench<'_> {
         &self,
         batch: usize,
         call: impl Fn() -> Result<(), CudaError>,
-    ) -> Result<Sustained, CudaError> {
+    ) -> Result<SustainedSpeed, CudaError> {
         let began = self.clock.now();
         let mut marks = vec![self.mark()?];
         let mut moments = vec![began];
@@ -163,7 +167,7 @@ impl Bench<'_> {
         }
         let (half, last) = (marks.len() / 2, marks.len() - 1);
         let ms = wait_between(&marks[half], &marks[last], "measuring the GPU")?;
-        Ok(Sustained {
+        Ok(SustainedSpeed {
             per_s: ((last - half) * batch) as f64 / (f64::from(ms) * 1e-3),
             from: moments[half],
             to: self.clock.now(),

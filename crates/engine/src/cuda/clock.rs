@@ -9,8 +9,8 @@ use cudarc::driver::{CudaEvent, result};
 
 use super::{
     error::{CudaError, tried},
-    program::Counts,
-    slot::Moments,
+    program::StepCounts,
+    slot::StepEvents,
 };
 use crate::scheduler::backend::StepTimes;
 use spotter_core::{Clock, Mono};
@@ -33,9 +33,9 @@ impl StepClock {
     /// Times of the step with `moments`, which has just been waited for; `before` is the end of the step before it.
     pub fn times(
         &mut self,
-        moments: &Moments,
+        moments: &StepEvents,
         before: Option<&CudaEvent>,
-        counts: &Counts,
+        counts: &StepCounts,
     ) -> Result<StepTimes, CudaError> {
         let now = self.clock.now();
         let total = between(&moments.began, &moments.computed)?;

@@ -20,7 +20,7 @@ use super::{cache_file::write_whole, error::CudaError};
 
 /// A kernel file of `kernels/`, compiled in.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub struct KernelSource {
     /// Its name.
     pub file: &'static str,
     /// Its text.
@@ -29,7 +29,7 @@ pub struct Source {
 
 macro_rules! source {
     ($file:literal) => {
-        Source {
+        KernelSource {
             file: $file,
             text: include_str!(concat!("../../../../kernels/", $file)),
         }
@@ -37,7 +37,7 @@ macro_rules! source {
 }
 
 /// All kernel files.
-pub const SOURCES: [Source; 13] = [
+pub const SOURCES: [KernelSource; 13] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -54,7 +54,7 @@ pub const SOURCES: [Source; 13] = [
 ];
 
 /// What they include.
-const HEADERS: [Source; 9] = [
+const HEADERS: [KernelSource; 9] = [
     source!("attend_page.cuh"),
     source!("barrier.cuh"),
     source!("common.cuh"),
@@ -69,8 +69,8 @@ const HEADERS: [Source; 9] = [
 const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// Machine code for `arch`. Blocks for up to a second; needs NVRTC, but neither a driver nor a GPU.
-pub fn cubin(source: &Source, arch: &str) -> Result<Vec<u8>, CudaError> {
-    let program = Program::new(source)?;
+pub fn cubin(source: &KernelSource, arch: &str) -> Result<Vec<u8>, CudaError> {
+    let program = NvrtcProgram::new(source)?;
     let arch_option = format!("--gpu-architecture={arch}");
     let options: Vec<&str> = OPTIONS.into_iter().chain([&*arch_option]).collect();
     // SAFETY: the program is alive until the end of this function.
@@ -91,7 +91,7 @@ pub fn cubin(source: &Source, arch: &str) -> Result<Vec<u8>, CudaError> {
 
 /// The same through the cache in `folder`. A cache that cannot be read is made again, one that cannot be written is an error.
 pub fn cached_cubin(
-    source: &Source,
+    source: &KernelSource,
     arch: &str,
     driver_version: i32,
     folder: &Path,
@@ -105,7 +105,7 @@ pub fn cached_cubin(
     Ok(code)
 }
 
-fn cache_name(source: &Source, arch: &str, driver_version: i32) -> PathBuf {
+fn cache_name(source: &KernelSource, arch: &str, driver_version: i32) -> PathBuf {
     let nvrtc = version();
     let mut key = format!(
         "{arch} {driver_version} {nvrtc:?} {OPTIONS:?} {}",
@@ -127,10 +127,10 @@ fn version() -> (c_int, c_int) {
 }
 
 /// A program in NVRTC, destroyed when dropped.
-struct Program(sys::nvrtcProgram);
+struct NvrtcProgram(sys::nvrtcProgram);
 
-impl Program {
-    fn new(source: &Source) -> Result<Self, CudaError> {
+impl NvrtcProgram {
+    fn new(source: &KernelSource) -> Result<Self, CudaError> {
         // A kernel has no zero byte; if one had, its text would end there and not compile.
         let c_text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let headers = HEADERS.map(|header| (c_text(header.text), c_text(header.file)));
@@ -178,7 +178,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for NvrtcProgram {
     fn drop(&mut self) {
         // SAFETY: created by `new` and destroyed once. A failure would leak some memory, which nobody can mend here.
         let _ = unsafe { result::destroy_program(self.0) };

@@ -13,12 +13,12 @@ use cudarc::driver::CudaStream;
 use super::{
     error::CudaError,
     kernels::{
-        DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, Kernels,
-        LAYER_WORDS, LayerCache, Parts, ROWS_MAX, UNIT, WIDTH,
+        AttentionParts, DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables,
+        GATES, Kernels, LAYER_WORDS, LayerCache, ROWS_MAX, UNIT, WIDTH,
     },
     library::Gpu,
     memory::Buffer,
-    program::Counts,
+    program::StepCounts,
     weights::{GpuLinear, GpuTextBlock},
 };
 use crate::model::TextConfig;
@@ -82,7 +82,7 @@ impl OneLaunchDecoder {
     }
 
     /// True for steps that go this way: few positions, all of them behind an image, and no image to be read.
-    pub fn takes(&self, counts: &Counts) -> bool {
+    pub fn takes(&self, counts: &StepCounts) -> bool {
         counts.images == 0 && counts.alone == 0 && (1..=ROWS_MAX).contains(&counts.row_positions)
     }
 
@@ -92,8 +92,8 @@ impl OneLaunchDecoder {
         kernels: &Kernels,
         states: DecodeStates,
         (cache, tables): (LayerCache, &DecodeTables),
-        parts: Parts,
-        counts: &Counts,
+        parts: AttentionParts,
+        counts: &StepCounts,
     ) -> Result<(), CudaError> {
         let scratch = DecodeScratch {
             parts: parts.values,

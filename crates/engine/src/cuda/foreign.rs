@@ -30,22 +30,22 @@ pub type TakeFrame = fn(gst::Buffer) -> Result<DeviceMemory, String>;
 /// Takes over a buffer in GStreamer's CUDA memory (`memory:CUDAMemory`) for this room, and holds it until the result is
 /// dropped. Waits until what was queued for it is done, so call it in the thread that made the buffer.
 pub fn take_frame(buffer: gst::Buffer) -> Result<DeviceMemory, String> {
-    let mapped = Mapped::new(buffer)?;
+    let mapped = MappedCudaBuffer::new(buffer)?;
     let (address, len) = (mapped.info.data as u64, mapped.info.size);
     // SAFETY: GStreamer says that so many bytes lie there on a GPU while the buffer is mapped, which it is until `mapped` is
     // dropped.
-    let foreign = unsafe { Foreign::new(address, len, Box::new(mapped)) };
+    let foreign = unsafe { ForeignMemory::new(address, len, Box::new(mapped)) };
     Ok(Box::new(foreign.map_err(|e| e.to_string())?))
 }
 
 /// A picture's memory and the offsets of its planes, when it lies in a GPU's memory.
-pub fn lies_at(picture: &Picture) -> Option<(&Foreign, [usize; 3])> {
+pub fn lies_at(picture: &Picture) -> Option<(&ForeignMemory, [usize; 3])> {
     let planes = picture.on_device()?;
     Some((planes.memory.downcast_ref()?, planes.offsets))
 }
 
 /// Memory on a GPU that was allocated in another context of this process.
-pub struct Foreign {
+pub struct ForeignMemory {
     context: CUcontext,
     address: u64,
     len: usize,
@@ -53,11 +53,11 @@ pub struct Foreign {
 }
 
 // SAFETY: the context is a handle that the driver takes from any thread; nothing changes it, and `_keeper` may go anywhere.
-unsafe impl Send for Foreign {}
+unsafe impl Send for ForeignMemory {}
 // SAFETY: as above; through a shared reference the handle and the address are only read.
-unsafe impl Sync for Foreign {}
+unsafe impl Sync for ForeignMemory {}
 
-impl Foreign {
+impl ForeignMemory {
     /// Waits until everything that is queued in the memory's context is done.
     ///
     /// # Safety
@@ -143,16 +143,16 @@ impl Foreign {
 }
 
 /// A buffer whose one memory is mapped for CUDA, which only gives its address on the GPU.
-struct Mapped {
+struct MappedCudaBuffer {
     // Held: a pool gives a buffer out again, whoever has its memory.
     _buffer: gst::Buffer,
     info: gst::ffi::GstMapInfo,
 }
 
 // SAFETY: GStreamer counts references and maps under locks of its own, so any thread may unmap and let go.
-unsafe impl Send for Mapped {}
+unsafe impl Send for MappedCudaBuffer {}
 // SAFETY: as above; nothing is changed through a shared reference.
-unsafe impl Sync for Mapped {}
+unsafe impl Sync for MappedCudaBuffer {}
 
 /// What GStreamer calls the memory.
 const CUDA_MEMORY: &str = "gst.cuda.memory";
@@ -160,7 +160,7 @@ const CUDA_MEMORY: &str = "gst.cuda.memory";
 const READ_ON_DEVICE: gst::ffi::GstMapFlags =
     gst::ffi::GST_MAP_READ | (gst::ffi::GST_MAP_FLAG_LAST << 1);
 
-impl Mapped {
+impl MappedCudaBuffer {
     fn new(buffer: gst::Buffer) -> Result<Self, String> {
         if buffer.n_memory() != 1 || !buffer.peek_memory(0).is_type(CUDA_MEMORY) {
             return Err("its memory is not GStreamer's CUDA memory".into());
@@ -181,7 +181,7 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedCudaBuffer {
     fn drop(&mut self) {
         // SAFETY: mapped once by `new` with this `info`, whose memory the buffer still holds.
         unsafe { gst::ffi::gst_memory_unmap(self.info.memory, &mut self.info) };

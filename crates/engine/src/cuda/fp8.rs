@@ -14,7 +14,7 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    kernels::{Rows, SCALE_STEP, Scale, Values},
+    kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     library::Gpu,
     memory::{Buffer, Pointer},
     products::{LinearAt, bucket},
@@ -133,8 +133,8 @@ struct E4m3Rows {
 }
 
 impl E4m3Rows {
-    fn scaled(&self, scale: Scale) -> Values {
-        Values::E4m3(Rows::packed(self.values.start(), self.width), scale)
+    fn scaled(&self, scale: Scale) -> Activations {
+        Activations::E4m3(StridedRows::packed(self.values.start(), self.width), scale)
     }
 }
 
@@ -164,7 +164,7 @@ impl VisionFp8 {
     }
 
     /// Inputs of the four layers of a block.
-    pub fn inputs(&self, block: usize) -> [Values; 4] {
+    pub fn inputs(&self, block: usize) -> [Activations; 4] {
         let scale = |nth| self.scales.at(block * 4 + nth);
         [
             self.normed.scaled(scale(0)),
@@ -204,7 +204,7 @@ impl TextFp8 {
     }
 
     /// Inputs of a block: normed states, and attention's result beside the MLP's inner values.
-    pub fn inputs(&self, block: usize) -> [Values; 2] {
+    pub fn inputs(&self, block: usize) -> [Activations; 2] {
         let scale = |nth| self.scales.at(block * 2 + nth);
         [self.normed.scaled(scale(0)), self.mix.scaled(scale(1))]
     }

@@ -15,34 +15,34 @@ use half::bf16;
 
 use super::{
     error::CudaError,
-    kernels::{Kernels, Rows, TapsAt},
+    kernels::{Kernels, StridedRows, TapsAt},
     memory::Buffer,
-    stage::Staged,
+    stage::StagedFrame,
 };
 use crate::model::{Tiling, VisionConfig, is_down_first, normalise_table, taps, tiling};
 use spotter_core::{Picture, PixelFormat};
 
 /// Scales and cuts frames.
-pub struct Frames {
+pub struct FramePreprocessor {
     stream: Arc<CudaStream>,
     config: VisionConfig,
     /// What each byte becomes.
     table: Buffer<bf16>,
-    taps: HashMap<(usize, usize), Taps>,
+    taps: HashMap<(usize, usize), TapTables>,
     corners: HashMap<(usize, usize), Buffer<i32>>,
     rgb: Buffer<u8>,
     between: Buffer<u8>,
     scaled: Buffer<u8>,
 }
 
-struct Taps {
+struct TapTables {
     first: Buffer<i32>,
     count: Buffer<i32>,
     weights: Buffer<i32>,
     most: usize,
 }
 
-impl Taps {
+impl TapTables {
     fn at(&self) -> TapsAt {
         TapsAt {
             first: self.first.start(),
@@ -53,7 +53,7 @@ impl Taps {
     }
 }
 
-impl Frames {
+impl FramePreprocessor {
     /// For pictures of up to `pixels` pixels; larger ones make it grow.
     pub fn new(
         stream: &Arc<CudaStream>,
@@ -84,10 +84,10 @@ impl Frames {
     pub fn patches(
         &mut self,
         kernels: &Kernels,
-        frame: &Staged,
+        frame: &StagedFrame,
         tiling: Tiling,
         wanted: &[bool],
-        out: Rows,
+        out: StridedRows,
     ) -> Result<(), CudaError> {
         let (width, height) = frame.size;
         grow(&mut self.rgb, &self.stream, width * height * 3)?;
@@ -121,8 +121,8 @@ impl Frames {
         (from, to): ((usize, usize), (usize, usize)),
         tiles: (usize, usize),
         wanted: &[bool],
-        mut out: Rows,
-    ) -> Result<Rows, CudaError> {
+        mut out: StridedRows,
+    ) -> Result<StridedRows, CudaError> {
         if !wanted.contains(&true) {
             return Ok(out);
         }
@@ -180,7 +180,7 @@ impl Frames {
         Ok(())
     }
 
-    fn taps_of(&self, (from, to): (usize, usize)) -> Result<Taps, CudaError> {
+    fn taps_of(&self, (from, to): (usize, usize)) -> Result<TapTables, CudaError> {
         let taps = taps(from, to);
         let most = taps.iter().map(|tap| tap.weights.len()).max().unwrap_or(1);
         let first: Vec<i32> = taps.iter().map(|tap| tap.first as i32).collect();
@@ -189,7 +189,7 @@ impl Frames {
         for (row, tap) in weights.chunks_exact_mut(most).zip(&taps) {
             row[..tap.weights.len()].copy_from_slice(&tap.weights);
         }
-        Ok(Taps {
+        Ok(TapTables {
             first: Buffer::from_host(&self.stream, &first)?,
             count: Buffer::from_host(&self.stream, &count)?,
             weights: Buffer::from_host(&self.stream, &weights)?,

@@ -14,7 +14,7 @@ use cudarc::driver::{
 
 use super::{
     error::{CudaError, tried},
-    program::Counts,
+    program::StepCounts,
 };
 use crate::scheduler::backend::SlotId;
 
@@ -24,9 +24,9 @@ const SHAPES_MAX: usize = 128;
 
 /// A part of a step, with everything that its launches depend on beside the slot's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
+pub enum GraphShape {
     /// The vision encoder.
-    Look {
+    Encode {
         /// Crops.
         crops: usize,
     },
@@ -56,9 +56,9 @@ pub enum Shape {
     },
 }
 
-impl Shape {
+impl GraphShape {
     /// Of the decoder in the step in `slot`.
-    pub fn forward(slot: SlotId, counts: &Counts) -> Self {
+    pub fn forward(slot: SlotId, counts: &StepCounts) -> Self {
         Self::Forward {
             slot,
             images: counts.images,
@@ -68,7 +68,7 @@ impl Shape {
     }
 
     /// Of the heads in the step in `slot`; `None` when nothing is decided.
-    pub fn decide(slot: SlotId, counts: &Counts) -> Option<Self> {
+    pub fn decide(slot: SlotId, counts: &StepCounts) -> Option<Self> {
         (counts.picks > 0).then_some(Self::Decide {
             slot,
             picks: counts.picks,
@@ -79,7 +79,7 @@ impl Shape {
     }
 }
 
-struct Known {
+struct GraphEntry {
     /// `None` was queued once: plans are made and kernels loaded, which a recording does not allow.
     graph: Option<CudaGraph>,
     last_use: u64,
@@ -88,7 +88,7 @@ struct Known {
 /// What was recorded.
 pub struct Graphs {
     stream: Arc<CudaStream>,
-    known: HashMap<Shape, Known>,
+    entries: HashMap<GraphShape, GraphEntry>,
     uses: u64,
 }
 
@@ -97,7 +97,7 @@ impl Graphs {
     pub fn new(stream: Arc<CudaStream>) -> Self {
         Self {
             stream,
-            known: HashMap::new(),
+            entries: HashMap::new(),
             uses: 0,
         }
     }
@@ -106,7 +106,7 @@ impl Graphs {
     /// without a shape is always queued.
     pub fn run(
         &mut self,
-        shape: Option<Shape>,
+        shape: Option<GraphShape>,
         queue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let Some(shape) = shape else {
@@ -114,46 +114,46 @@ impl Graphs {
         };
         self.uses += 1;
         let last_use = self.uses;
-        let graph = match self.known.get_mut(&shape) {
+        let graph = match self.entries.get_mut(&shape) {
             None => {
                 queue()?;
                 self.make_room();
-                self.known.insert(
+                self.entries.insert(
                     shape,
-                    Known {
+                    GraphEntry {
                         graph: None,
                         last_use,
                     },
                 );
                 return Ok(());
             }
-            Some(Known {
+            Some(GraphEntry {
                 graph: Some(graph),
                 last_use: last,
             }) => {
                 *last = last_use;
                 return graph.launch().map_err(tried("launching a graph"));
             }
-            Some(Known { graph: None, .. }) => self.record(queue)?,
+            Some(GraphEntry { graph: None, .. }) => self.record(queue)?,
         };
         graph.launch().map_err(tried("launching a graph"))?;
         let graph = Some(graph);
-        self.known.insert(shape, Known { graph, last_use });
+        self.entries.insert(shape, GraphEntry { graph, last_use });
         Ok(())
     }
 
     /// Forgets everything: the network has changed. Nothing of it is in flight.
     pub fn clear(&mut self) {
-        self.known.clear();
+        self.entries.clear();
     }
 
     fn make_room(&mut self) {
-        if self.known.len() < SHAPES_MAX {
+        if self.entries.len() < SHAPES_MAX {
             return;
         }
-        let oldest = self.known.iter().min_by_key(|(_, known)| known.last_use);
+        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.last_use);
         if let Some(shape) = oldest.map(|(shape, _)| *shape) {
-            self.known.remove(&shape);
+            self.entries.remove(&shape);
         }
     }
 

@@ -27,7 +27,6 @@ pub const TEXT_HEAD: usize = 64;
 pub const TILE: usize = 16;
 
 mod attention;
-mod boxes;
 mod decisions;
 mod decode;
 mod dense;
@@ -35,23 +34,24 @@ mod frames;
 mod layers;
 mod quantise;
 mod skinny;
+mod tensor_map;
 mod values;
 
 use decode::DecodeKernels;
 use dense::DenseKernels;
 
-pub use attention::{LayerCache, OwnTables, Parts, PrefixTables};
+pub use attention::{AttentionParts, LayerCache, OwnTables, PrefixTables};
 pub use decisions::PickTables;
 pub use decode::{
     DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, LAYER_WORDS,
     ROWS_MAX, UNIT, WIDTH,
 };
 #[cfg(test)]
-pub use dense::DenseWay;
+pub use dense::DenseKernel;
 pub use frames::{Coefficients, TapsAt};
 pub use layers::{EncoderAt, InputTables, NormAt};
 pub use skinny::SkinnyTo;
-pub use values::{Rows, SCALE_STEP, Scale, Values};
+pub use values::{Activations, SCALE_STEP, Scale, StridedRows};
 
 /// All kernels, loaded, with the stream that they run on.
 pub struct Kernels {
@@ -108,7 +108,7 @@ macro_rules! launch {
         let arguments = ($($argument,)*);
         let mut pointers: Vec<*mut std::ffi::c_void> = Vec::with_capacity(20);
         launch!(@push arguments, pointers, [$($argument),*] [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19]);
-        let blocks = $crate::cuda::kernels::Blocks {
+        let blocks = $crate::cuda::kernels::LaunchGrid {
             grid: $grid,
             threads: $threads,
             shared_bytes: $shared,
@@ -124,7 +124,7 @@ macro_rules! launch {
 pub(crate) use launch;
 
 /// The blocks of a launch.
-pub(crate) struct Blocks {
+pub(crate) struct LaunchGrid {
     pub grid: (usize, usize, usize),
     pub threads: u32,
     pub shared_bytes: u32,
@@ -147,7 +147,7 @@ impl Kernels {
         &self,
         function: &CudaFunction,
         name: &'static str,
-        blocks: Blocks,
+        blocks: LaunchGrid,
         arguments: &mut [*mut c_void],
     ) -> Result<(), CudaError> {
         let (x, y, z) = blocks.grid;

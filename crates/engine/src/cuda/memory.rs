@@ -22,7 +22,7 @@ use super::error::{CudaError, tried};
 
 /// Calls that cost more than to queue work. Of the calling thread: a backend belongs to one, and each GPU has its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
+pub struct DriverCalls {
     /// Memory of the GPU or pinned memory was asked for.
     pub allocations: u64,
     /// The thread waited for the GPU.
@@ -30,10 +30,10 @@ pub struct Calls {
 }
 
 thread_local! {
-    static CALLS: Cell<Calls> = const { Cell::new(Calls { allocations: 0, waits: 0 }) };
+    static CALLS: Cell<DriverCalls> = const { Cell::new(DriverCalls { allocations: 0, waits: 0 }) };
 }
 
-impl Calls {
+impl DriverCalls {
     /// Of this thread, since it began.
     #[cfg(test)]
     pub fn so_far() -> Self {
@@ -51,13 +51,13 @@ impl Calls {
 
 /// Waits until the GPU has passed the event.
 pub fn wait_for_event(event: &CudaEvent, what: &'static str) -> Result<(), CudaError> {
-    Calls::count(0, 1);
+    DriverCalls::count(0, 1);
     event.synchronize().map_err(tried(what))
 }
 
 /// Waits until nothing of the stream is left.
 pub fn wait_for_stream(stream: &CudaStream, what: &'static str) -> Result<(), CudaError> {
-    Calls::count(0, 1);
+    DriverCalls::count(0, 1);
     stream.synchronize().map_err(tried(what))
 }
 
@@ -66,7 +66,7 @@ pub fn wait_for_stream(stream: &CudaStream, what: &'static str) -> Result<(), Cu
 /// # Safety
 /// The context exists until this returns.
 pub unsafe fn wait_for_context(context: sys::CUcontext) -> Result<(), CudaError> {
-    Calls::count(0, 1);
+    DriverCalls::count(0, 1);
     let failed = tried("waiting for what fills a frame on the GPU");
     // SAFETY: the caller's context is made this thread's, waited for, and taken off again, so that the thread has the one that
     // it had before.
@@ -89,7 +89,7 @@ pub fn wait_between(
     to: &CudaEvent,
     what: &'static str,
 ) -> Result<f32, CudaError> {
-    Calls::count(0, 2);
+    DriverCalls::count(0, 2);
     from.elapsed_ms(to).map_err(tried(what))
 }
 
@@ -157,7 +157,7 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
 
     fn ready(stream: &Arc<CudaStream>, slice: CudaSlice<T>) -> Result<Self, CudaError> {
         use cudarc::driver::DevicePtr as _;
-        Calls::count(1, 0);
+        DriverCalls::count(1, 0);
         wait_for_stream(stream, "waiting for the GPU's memory")?;
         let address = slice.device_ptr(stream).0;
         Ok(Self { slice, address })
@@ -174,7 +174,7 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
 
     /// A copy of it. Waits for everything on the stream.
     pub fn to_host(&self, stream: &Arc<CudaStream>) -> Result<Vec<T>, CudaError> {
-        Calls::count(0, 1);
+        DriverCalls::count(0, 1);
         stream
             .clone_dtoh(&self.slice)
             .map_err(tried("copying from the GPU"))
@@ -183,15 +183,15 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
 
 /// Memory of the host that the GPU copies from and to by itself. Not write-combined: the host reads it too.
 #[derive(Debug)]
-pub struct Pinned<T> {
+pub struct PinnedBuffer<T> {
     start: NonNull<T>,
     len: usize,
 }
 
-impl<T: DeviceRepr + ValidAsZeroBits> Pinned<T> {
+impl<T: DeviceRepr + ValidAsZeroBits> PinnedBuffer<T> {
     /// `len` zeros. The calling thread must have a context.
     pub fn zeros(len: usize) -> Result<Self, CudaError> {
-        Calls::count(1, 0);
+        DriverCalls::count(1, 0);
         let failed = tried("allocating memory that the GPU can copy");
         let bytes = len.max(1) * size_of::<T>();
         // SAFETY: the size is not zero; the memory is freed once, in `drop`.
@@ -204,7 +204,7 @@ impl<T: DeviceRepr + ValidAsZeroBits> Pinned<T> {
     }
 }
 
-impl<T> Pinned<T> {
+impl<T> PinnedBuffer<T> {
     /// To be read after the copy into it has ended.
     pub fn as_slice(&self) -> &[T] {
         // SAFETY: `len` values of a type for which zeros are valid were allocated and set to zero. A copy of the GPU into them
@@ -219,7 +219,7 @@ impl<T> Pinned<T> {
     }
 }
 
-impl<T> Drop for Pinned<T> {
+impl<T> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
         // SAFETY: allocated by `zeros`, freed once; the backend waits for its streams before its parts are dropped. A failure
         // means that the context is gone, and the memory with it.
@@ -230,7 +230,7 @@ impl<T> Drop for Pinned<T> {
 /// Queues a copy of `len` values from `first` on to the GPU.
 pub fn upload<T>(
     stream: &CudaStream,
-    (from, first): (&Pinned<T>, usize),
+    (from, first): (&PinnedBuffer<T>, usize),
     to: Pointer<T>,
     len: usize,
 ) -> Result<(), CudaError> {
@@ -259,7 +259,7 @@ pub fn copy<T>(
 pub fn download<T>(
     stream: &CudaStream,
     from: Pointer<T>,
-    to: &mut Pinned<T>,
+    to: &mut PinnedBuffer<T>,
     len: usize,
 ) -> Result<(), CudaError> {
     let len = len.min(from.len()).min(to.len);

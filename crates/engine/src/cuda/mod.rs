@@ -48,8 +48,8 @@ mod slot;
 mod stage;
 mod weights;
 
-pub use backend::{Capacity, CudaBackend, Precision};
-pub use ceilings::{Ceilings, Sustained, measure_ceilings};
+pub use backend::{CudaBackend, CudaCapacity, Precision};
+pub use ceilings::{Ceilings, SustainedSpeed, measure_ceilings};
 pub use error::CudaError;
 pub use foreign::{TakeFrame, take_frame};
 pub use library::{Gpu, open};

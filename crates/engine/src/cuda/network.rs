@@ -13,12 +13,12 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    kernels::{Kernels, Rows},
+    kernels::{Kernels, StridedRows},
     library::Gpu,
     memory::Pointer,
     products::{LinearAt, Products},
-    program::{Counts, Layout},
-    record::Record,
+    program::{StepCounts, TableLayout},
+    record::DecisionRecord,
     weights::GpuWeights,
 };
 use crate::{model::ModelConfig, scheduler::backend::Limits};
@@ -31,15 +31,15 @@ mod tables;
 mod text;
 mod vision;
 
-pub use heads::Decisions;
+pub use heads::DecisionBuffers;
 use heads::RegionHeads;
 #[cfg(test)]
-pub use inside::Part;
+pub use inside::NetworkBuffer;
 use runner::LayerRunner;
-pub use tables::Tables;
+pub use tables::StepTables;
 pub use text::DecodedStates;
 use text::{TextDecoder, TextDecoderParts};
-pub use vision::Features;
+pub use vision::FeatureSources;
 use vision::VisionEncoder;
 
 /// What a network is built from.
@@ -51,7 +51,7 @@ pub struct NetworkParts<'a> {
     pub kernels: Kernels,
     pub products: Products,
     pub limits: &'a Limits,
-    pub layout: &'a Layout,
+    pub layout: &'a TableLayout,
     /// Crops in a step, at most.
     pub crops: usize,
 }
@@ -112,7 +112,7 @@ impl Network {
     }
 
     /// Where the patches of a step's crops go, a row each.
-    pub fn patch_rows(&self) -> Rows {
+    pub fn patch_rows(&self) -> StridedRows {
         self.vision.patch_rows()
     }
 
@@ -127,16 +127,16 @@ impl Network {
     }
 
     /// Queues the tokens of `images` images, from the features of this step and from kept ones.
-    pub fn project(&self, images: usize, features: Features<'_>) -> Result<(), CudaError> {
+    pub fn project(&self, images: usize, features: FeatureSources<'_>) -> Result<(), CudaError> {
         self.vision.project(&self.runner, images, features)
     }
 
     /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.
     pub fn forward(
         &self,
-        tables: Tables<'_>,
-        counts: &Counts,
-        decided: Pointer<Record>,
+        tables: StepTables<'_>,
+        counts: &StepCounts,
+        decided: Pointer<DecisionRecord>,
     ) -> Result<(), CudaError> {
         let image_tokens = self.vision.image_tokens();
         self.text
@@ -144,16 +144,16 @@ impl Network {
     }
 
     /// True when the decoder's blocks are one launch in this step.
-    pub fn is_one_launch(&self, counts: &Counts) -> bool {
+    pub fn is_one_launch(&self, counts: &StepCounts) -> bool {
         self.text.is_one_launch(counts)
     }
 
     /// Queues the heads and all decisions but those of tokens, whose logits it computes.
     pub fn decide(
         &self,
-        tables: Tables<'_>,
-        counts: &Counts,
-        out: Decisions,
+        tables: StepTables<'_>,
+        counts: &StepCounts,
+        out: DecisionBuffers,
     ) -> Result<(), CudaError> {
         self.heads
             .decide(&self.runner, self.text.states(), tables, counts, out)
@@ -162,10 +162,10 @@ impl Network {
     /// Queues the choice of the step's tokens from their logits.
     pub fn choose_tokens(
         &self,
-        tables: Tables<'_>,
-        counts: &Counts,
+        tables: StepTables<'_>,
+        counts: &StepCounts,
         masks: Pointer<u32>,
-        out: Decisions,
+        out: DecisionBuffers,
     ) -> Result<(), CudaError> {
         let picks = tables.picks(self.text.states().is_zombie);
         self.heads

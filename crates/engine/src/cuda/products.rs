@@ -8,9 +8,9 @@
 //! cuBLASLt takes for the fastest; for more it is the one that was the fastest when they were tried (`trial`), now or
 //! at an earlier start (`kept`). Equal shapes have one plan, so equal steps give equal results.
 
+mod algorithm_cache;
 mod choice;
 mod handles;
-mod kept;
 mod plan;
 mod product;
 mod trial;
@@ -28,15 +28,15 @@ use cudarc::{
 };
 
 use self::{
-    handles::Handle,
-    kept::Kept,
-    plan::{Algorithm, Descriptors, Numbers, Operands, Shape},
-    product::ToF32,
+    algorithm_cache::AlgorithmCache,
+    handles::BlasHandle,
+    plan::{Algorithm, Descriptors, NumberTypes, Operands, ProductShape},
+    product::ProductToF32,
     trial::Trial,
 };
 use super::{
     error::CudaError,
-    kernels::Rows,
+    kernels::StridedRows,
     library::Gpu,
     memory::{Buffer, Pointer},
 };
@@ -55,11 +55,11 @@ struct Plan {
 pub struct Products {
     // Before the handle, which they belong to.
     /// `None` is what cuBLASLt has no algorithm for.
-    plans: RefCell<HashMap<Shape, Option<Plan>>>,
-    handle: Handle,
+    plans: RefCell<HashMap<ProductShape, Option<Plan>>>,
+    handle: BlasHandle,
     stream: Arc<CudaStream>,
     workspace: Buffer<u8>,
-    kept: RefCell<Kept>,
+    algorithms: RefCell<AlgorithmCache>,
 }
 
 /// Rows that are computed for `rows` wanted ones. Above 512 at most a fiftieth is for nothing, and there are 50 to 100
@@ -76,7 +76,7 @@ impl Products {
     /// For products on `stream`, which owns the workspace: no other stream may use this. Chosen algorithms are kept in
     /// the folder `cache`.
     pub fn new(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
-        let handle = Handle::new().map_err(|source| CudaError::Product {
+        let handle = BlasHandle::new().map_err(|source| CudaError::Product {
             what: "starting cuBLASLt".into(),
             source,
         })?;
@@ -90,15 +90,15 @@ impl Products {
             plans: RefCell::default(),
             handle,
             workspace: Buffer::zeros(&stream, WORKSPACE_BYTES)?,
-            kept: RefCell::new(Kept::open(cache, &gpu.arch, about)),
+            algorithms: RefCell::new(AlgorithmCache::open(cache, &gpu.arch, about)),
             stream,
         })
     }
 
     /// Plans products that will come, so that no step waits for it. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
-        let shapes: HashSet<Shape> = expected.iter().map(Product::shape).collect();
-        let mut shapes: Vec<Shape> = shapes.into_iter().collect();
+        let shapes: HashSet<ProductShape> = expected.iter().map(Product::shape).collect();
+        let mut shapes: Vec<ProductShape> = shapes.into_iter().collect();
         // Large ones first: they wake up a GPU that saves power, so that all are timed at its full speed.
         shapes.sort_by_key(|shape| std::cmp::Reverse((shape.rows, shape.outputs, shape.inner)));
         let unknown = || shapes.iter().filter(|shape| self.is_unknown(shape));
@@ -136,11 +136,11 @@ impl Products {
     pub fn run_to_f32(
         &self,
         linear: &LinearAt,
-        x: Rows,
+        x: StridedRows,
         out: Pointer<f32>,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let wanted = ToF32 {
+        let wanted = ProductToF32 {
             linear,
             x,
             out,
@@ -149,7 +149,7 @@ impl Products {
         self.go(&wanted.shape(), &wanted.operands(), wanted.fits())
     }
 
-    fn go(&self, shape: &Shape, operands: &Operands, fits: bool) -> Result<(), CudaError> {
+    fn go(&self, shape: &ProductShape, operands: &Operands, fits: bool) -> Result<(), CudaError> {
         if !fits {
             return Err(CudaError::Shape(format!(
                 "a product of {shape:?} reaches beyond a buffer"
@@ -173,7 +173,7 @@ impl Products {
     /// Plans the shape when it first comes.
     fn with_plan<T>(
         &self,
-        shape: &Shape,
+        shape: &ProductShape,
         act: impl FnOnce(Option<&Plan>) -> Result<T, CudaError>,
     ) -> Result<T, CudaError> {
         let mut plans = self.plans.borrow_mut();
@@ -188,11 +188,11 @@ impl Products {
         act(plan.as_ref())
     }
 
-    fn plan(&self, shape: &Shape, trial: Option<&Trial>) -> Result<Option<Plan>, CudaError> {
+    fn plan(&self, shape: &ProductShape, trial: Option<&Trial>) -> Result<Option<Plan>, CudaError> {
         let failed = refused("planning a product", shape);
         let descriptors = Descriptors::new(shape).map_err(&failed)?;
         let algorithm = match self.algorithm(shape, &descriptors, trial) {
-            Err(_) if shape.numbers == Numbers::E4m3ToE4m3 => return Ok(None),
+            Err(_) if shape.numbers == NumberTypes::E4m3ToE4m3 => return Ok(None),
             found => found.map_err(&failed)?,
         };
         Ok(Some(Plan {
@@ -202,7 +202,7 @@ impl Products {
     }
 }
 
-fn refused(what: &str, shape: &Shape) -> impl Fn(CublasError) -> CudaError + use<> {
+fn refused(what: &str, shape: &ProductShape) -> impl Fn(CublasError) -> CudaError + use<> {
     let what = format!("{what} of {shape:?}");
     move |source| CudaError::Product {
         what: what.clone(),

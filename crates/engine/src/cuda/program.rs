@@ -33,7 +33,7 @@ pub struct Table {
 
 /// How much a step may hold, and where its tables lie.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct TableLayout {
     /// Positions of rows.
     pub row_positions: usize,
     /// Positions of rows and images.
@@ -86,7 +86,7 @@ pub struct Layout {
     pub words: usize,
 }
 
-impl Layout {
+impl TableLayout {
     /// For steps within `limits`, with at most `row_positions` positions of rows.
     pub fn new(limits: &Limits, row_positions: usize) -> Self {
         let positions = row_positions + limits.images * limits.prefix_positions;
@@ -133,7 +133,7 @@ impl Layout {
 
 /// How many of everything the step has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StepCounts {
     /// Positions of rows.
     pub row_positions: usize,
     /// Images.
@@ -163,14 +163,14 @@ pub fn write(
     step: &Step,
     slot: SlotId,
     limits: &Limits,
-    layout: &Layout,
+    layout: &TableLayout,
     block: &mut [i32],
-) -> Result<Counts, BackendError> {
-    let mut writer = Writer {
+) -> Result<StepCounts, BackendError> {
+    let mut writer = TableWriter {
         layout,
         limits,
         block,
-        counts: Counts::default(),
+        counts: StepCounts::default(),
         page_words: 0,
         prefixes: HashMap::new(),
     };
@@ -191,23 +191,23 @@ pub fn write(
     Ok(writer.counts)
 }
 
-struct Writer<'a> {
-    layout: &'a Layout,
+struct TableWriter<'a> {
+    layout: &'a TableLayout,
     limits: &'a Limits,
     block: &'a mut [i32],
-    counts: Counts,
+    counts: StepCounts,
     page_words: usize,
     /// By first page: where its table begins, its tile that has room, and the rows in it.
-    prefixes: HashMap<u32, Prefix>,
+    prefixes: HashMap<u32, PrefixTile>,
 }
 
-struct Prefix {
+struct PrefixTile {
     table: usize,
     tile: usize,
     rows: usize,
 }
 
-impl Writer<'_> {
+impl TableWriter<'_> {
     fn put(&mut self, table: Table, index: usize, value: usize) {
         self.word(table, index, value as i32);
     }
@@ -296,7 +296,8 @@ impl Writer<'_> {
         };
         self.put(self.layout.tile_row, tile * TILE + row, at);
         let rows = row + 1;
-        self.prefixes.insert(first.0, Prefix { table, tile, rows });
+        self.prefixes
+            .insert(first.0, PrefixTile { table, tile, rows });
         Ok((tile * TILE + row) as i32)
     }
 

@@ -12,7 +12,7 @@ const TOKEN: i32 = 3;
 /// See `struct Decision` there: the fields and their order are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
-pub struct Record {
+pub struct DecisionRecord {
     /// 0 the end, 1 a coordinate, 2 a size, 3 a token, 4 nothing.
     pub kind: i32,
     /// Coordinate bin, width bin or token id.
@@ -28,11 +28,11 @@ pub struct Record {
 }
 
 // SAFETY: numbers in C layout, without padding of the compiler's.
-unsafe impl DeviceRepr for Record {}
+unsafe impl DeviceRepr for DecisionRecord {}
 // SAFETY: all fields are numbers, for which zero bits are a value.
-unsafe impl ValidAsZeroBits for Record {}
+unsafe impl ValidAsZeroBits for DecisionRecord {}
 
-impl Record {
+impl DecisionRecord {
     /// The decision; an error when the numbers that it came from were none.
     pub fn picked(&self) -> Result<Picked, NotANumber> {
         if self.probability.is_nan() || self.sharpness.is_nan() {

@@ -37,7 +37,7 @@ pub struct Crop {
 
 /// To be copied behind the step: the features of a place in the batch to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct FeatureCopy {
     /// In the batch.
     pub place: usize,
     /// On the GPU.
@@ -50,37 +50,37 @@ pub struct Reuse {
     /// Largest difference of two bytes that counts as none.
     max_difference: u8,
     /// Each has the entries of as many crops.
-    cameras: Vec<Option<Camera>>,
+    cameras: Vec<Option<CameraCrops>>,
     regions: HashMap<(usize, usize), Rc<[Region]>>,
     images: u64,
-    step: Step,
+    step: StepCrops,
 }
 
 #[derive(Default)]
-struct Step {
+struct StepCrops {
     batch: usize,
     /// By entry its place in this step's batch, from which later images of the step take it.
     pending: HashMap<usize, usize>,
-    keeps: Vec<Keep>,
+    keeps: Vec<FeatureCopy>,
 }
 
-struct Camera {
+struct CameraCrops {
     id: CameraId,
-    shape: Shape,
+    shape: PixelEncoding,
     /// [`Reuse::images`] at its last picture.
     seen: u64,
-    tiles: Vec<Tile>,
+    tiles: Vec<ReferencePixels>,
 }
 
 /// What a crop was encoded from.
 #[derive(Clone, Default)]
-struct Tile {
+struct ReferencePixels {
     /// Until its bytes are copied.
     picture: Option<Picture>,
     bytes: Option<Vec<u8>>,
 }
 
-impl Tile {
+impl ReferencePixels {
     fn is_like(&self, picture: &Picture, region: &Region, max_difference: u8) -> bool {
         match (&self.picture, &self.bytes) {
             (Some(before), _) => {
@@ -112,7 +112,7 @@ impl Tile {
 
 /// What must be the same for bytes to mean the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Shape {
+struct PixelEncoding {
     format: PixelFormat,
     size: (usize, usize),
     colour: (ColourMatrix, ColourRange),
@@ -134,7 +134,7 @@ impl Reuse {
             cameras: (0..cameras).map(|_| None).collect(),
             regions: HashMap::new(),
             images: 0,
-            step: Step::default(),
+            step: StepCrops::default(),
         }
     }
 
@@ -145,7 +145,7 @@ impl Reuse {
 
     /// A step begins; the one before is queued.
     pub fn begin_step(&mut self) {
-        self.step = Step::default();
+        self.step = StepCrops::default();
     }
 
     /// What becomes of the crops of a step's next picture, the whole picture first. Without a camera all are encoded.
@@ -206,20 +206,20 @@ impl Reuse {
     }
 
     /// What is to be copied behind the step, in order.
-    pub fn keeps(&self) -> &[Keep] {
+    pub fn keeps(&self) -> &[FeatureCopy] {
         &self.step.keeps
     }
 
     /// The place of a camera, which may be that of the one that has not been seen for longest.
     fn slot(&mut self, id: &CameraId, picture: &Picture) -> Option<usize> {
         self.images += 1;
-        let shape = Shape {
+        let shape = PixelEncoding {
             format: picture.format(),
             size: (picture.width(), picture.height()),
             colour: (picture.matrix(), picture.range()),
         };
-        let is = |camera: &Option<Camera>| camera.as_ref().is_some_and(|c| c.id == *id);
-        let seen = |camera: &Option<Camera>| camera.as_ref().map_or(0, |c| c.seen);
+        let is = |camera: &Option<CameraCrops>| camera.as_ref().is_some_and(|c| c.id == *id);
+        let seen = |camera: &Option<CameraCrops>| camera.as_ref().map_or(0, |c| c.seen);
         let slot = self.cameras.iter().position(is).or_else(|| {
             let slots = self.cameras.iter().enumerate();
             slots
@@ -229,11 +229,11 @@ impl Reuse {
         match &mut self.cameras[slot] {
             Some(camera) if camera.id == *id && camera.shape == shape => camera.seen = self.images,
             place => {
-                *place = Some(Camera {
+                *place = Some(CameraCrops {
                     id: id.clone(),
                     shape,
                     seen: self.images,
-                    tiles: vec![Tile::default(); Self::crops_each(&self.vision)],
+                    tiles: vec![ReferencePixels::default(); Self::crops_each(&self.vision)],
                 });
             }
         }
@@ -247,7 +247,7 @@ impl Reuse {
     }
 }
 
-impl Step {
+impl StepCrops {
     fn fresh(&mut self) -> Crop {
         self.batch += 1;
         Crop {
@@ -259,7 +259,7 @@ impl Step {
     fn fresh_for(&mut self, entry: usize) -> Crop {
         let place = self.batch;
         self.pending.insert(entry, place);
-        self.keeps.push(Keep { place, entry });
+        self.keeps.push(FeatureCopy { place, entry });
         self.fresh()
     }
 

@@ -14,9 +14,9 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
 
 use super::{
     error::{CudaError, tried},
-    memory::{Buffer, Pinned, download, upload, wait_for_event, wait_for_stream},
-    program::{Counts, Layout},
-    record::Record,
+    memory::{Buffer, PinnedBuffer, download, upload, wait_for_event, wait_for_stream},
+    program::{StepCounts, TableLayout},
+    record::DecisionRecord,
     stage::FrameStage,
 };
 
@@ -51,7 +51,7 @@ impl Streams {
 }
 
 /// Moments of a step on the compute stream.
-pub struct Moments {
+pub struct StepEvents {
     /// It began.
     pub began: CudaEvent,
     /// Its frames are patches; of a step with images.
@@ -68,9 +68,9 @@ pub struct Moments {
 
 /// A step in flight: what its commit has to know.
 #[derive(Clone, Debug, Default)]
-pub struct Flight {
+pub struct QueuedStep {
     /// Its numbers.
-    pub counts: Counts,
+    pub counts: StepCounts,
     /// Pixels that the model sees of each image.
     pub model_sizes: Vec<(u32, u32)>,
     /// Crops that are encoded, and crops that were kept.
@@ -78,34 +78,34 @@ pub struct Flight {
 }
 
 /// One of the slots.
-pub struct Slot {
-    host_block: Pinned<i32>,
+pub struct GpuSlot {
+    host_block: PinnedBuffer<i32>,
     /// The step's tables.
     pub block: Buffer<i32>,
     /// Frames on their way.
     pub frames: FrameStage,
-    host_masks: Pinned<u32>,
+    host_masks: PinnedBuffer<u32>,
     /// `[tokens, words]`.
     pub masks: Buffer<u32>,
     mask_words: usize,
     /// Decisions.
-    pub records: Buffer<Record>,
-    host_records: Pinned<Record>,
+    pub records: Buffer<DecisionRecord>,
+    host_records: PinnedBuffer<DecisionRecord>,
     uploaded: CudaEvent,
     /// On the compute stream. Two sets in turn: the end of a step is still read when its slot's next step is launched.
-    moments: [Moments; 2],
+    moments: [StepEvents; 2],
     turn: usize,
     copied: CudaEvent,
     /// What is in flight.
-    pub flight: Flight,
+    pub flight: QueuedStep,
 }
 
-impl Slot {
+impl GpuSlot {
     /// Room for one step.
     pub fn new(
         context: &Arc<CudaContext>,
         streams: &Streams,
-        layout: &Layout,
+        layout: &TableLayout,
         vocab: usize,
         frame_bytes: usize,
     ) -> Result<Self, CudaError> {
@@ -117,7 +117,7 @@ impl Slot {
         let order = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
         let moment = || event(CUevent_flags::CU_EVENT_DEFAULT);
         let moments = || {
-            Ok(Moments {
+            Ok(StepEvents {
                 began: moment()?,
                 prepared: moment()?,
                 encoded: moment()?,
@@ -129,24 +129,24 @@ impl Slot {
         let mask_words = vocab.div_ceil(32);
         let masks = layout.token_rows.len * mask_words;
         Ok(Self {
-            host_block: Pinned::zeros(layout.words)?,
+            host_block: PinnedBuffer::zeros(layout.words)?,
             block: Buffer::zeros(&streams.compute, layout.words)?,
             frames: FrameStage::new(&streams.up, frame_bytes)?,
-            host_masks: Pinned::zeros(masks)?,
+            host_masks: PinnedBuffer::zeros(masks)?,
             masks: Buffer::zeros(&streams.compute, masks)?,
             mask_words,
             records: Buffer::zeros(&streams.compute, layout.picks)?,
-            host_records: Pinned::zeros(layout.picks)?,
+            host_records: PinnedBuffer::zeros(layout.picks)?,
             uploaded: order()?,
             moments: [moments()?, moments()?],
             turn: 0,
             copied: order()?,
-            flight: Flight::default(),
+            flight: QueuedStep::default(),
         })
     }
 
     /// Moments of the step in flight, or of the last one.
-    pub fn moments(&self) -> &Moments {
+    pub fn moments(&self) -> &StepEvents {
         &self.moments[self.turn]
     }
 
@@ -155,7 +155,7 @@ impl Slot {
         self.turn = 1 - self.turn;
     }
 
-    /// Which set [`Slot::moments`] is.
+    /// Which set [`GpuSlot::moments`] is.
     pub fn turn(&self) -> usize {
         self.turn
     }
@@ -165,7 +165,7 @@ impl Slot {
         &self.moments[turn].computed
     }
 
-    /// The block that the host fills before [`Slot::uploaded`].
+    /// The block that the host fills before [`GpuSlot::uploaded`].
     pub fn block_mut(&mut self) -> &mut [i32] {
         self.host_block.as_mut_slice()
     }
@@ -222,7 +222,7 @@ impl Slot {
     }
 
     /// Waits for that copy.
-    pub fn results(&self) -> Result<&[Record], CudaError> {
+    pub fn results(&self) -> Result<&[DecisionRecord], CudaError> {
         wait_for_event(&self.copied, "waiting for a step of the GPU")?;
         Ok(&self.host_records.as_slice()[..self.flight.counts.picks])
     }

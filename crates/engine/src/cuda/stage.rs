@@ -12,16 +12,16 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    foreign::{Foreign, lies_at},
+    foreign::{ForeignMemory, lies_at},
     kernels::Coefficients,
-    memory::{Buffer, Pinned, Pointer, upload},
+    memory::{Buffer, PinnedBuffer, Pointer, upload},
 };
 use crate::model::yuv_coefficients;
 use spotter_core::{Picture, PixelFormat};
 
 /// Room that frames of one slot have on their way: host memory and its image on the GPU.
 pub struct FrameStage {
-    host: Pinned<u8>,
+    host: PinnedBuffer<u8>,
     device: Buffer<u8>,
     used: usize,
     /// Pictures that are copied from where decoders left them.
@@ -32,7 +32,7 @@ pub struct FrameStage {
 
 /// A frame on the GPU.
 #[derive(Clone, Copy, Debug)]
-pub struct Staged {
+pub struct StagedFrame {
     /// Where each begins.
     pub planes: [Pointer<u8>; 3],
     /// What they are.
@@ -49,7 +49,7 @@ impl FrameStage {
     /// Room for `bytes` of frames; it grows when more come.
     pub fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, CudaError> {
         Ok(Self {
-            host: Pinned::zeros(bytes)?,
+            host: PinnedBuffer::zeros(bytes)?,
             device: Buffer::zeros(stream, bytes)?,
             used: 0,
             held: Vec::new(),
@@ -62,7 +62,7 @@ impl FrameStage {
         &mut self,
         copies: &Arc<CudaStream>,
         pictures: &[&Picture],
-    ) -> Result<Vec<Staged>, CudaError> {
+    ) -> Result<Vec<StagedFrame>, CudaError> {
         self.release();
         let needed: usize = pictures.iter().map(|picture| bytes(picture)).sum();
         if needed > self.host.as_slice().len() {
@@ -91,8 +91,8 @@ impl FrameStage {
         &mut self,
         copies: &CudaStream,
         picture: &Picture,
-        (memory, offsets): (&Foreign, [usize; 3]),
-    ) -> Option<Staged> {
+        (memory, offsets): (&ForeignMemory, [usize; 3]),
+    ) -> Option<StagedFrame> {
         // Held before the first copy is queued: it runs also when the next one is refused.
         self.held.push(picture.clone());
         let begin = self.used;
@@ -116,7 +116,7 @@ impl FrameStage {
 
     /// Copies a picture's rows to where they go up from. The GPU waits for it, so of what is long other threads copy a part; this
     /// one begins at once, because they take a while to wake up.
-    fn copy(&mut self, copies: &CudaStream, picture: &Picture) -> Result<Staged, CudaError> {
+    fn copy(&mut self, copies: &CudaStream, picture: &Picture) -> Result<StagedFrame, CudaError> {
         let begin = self.used;
         let mut pieces = Vec::new();
         let staged = self.place(picture, |stage, index, (row_bytes, rows)| {
@@ -151,7 +151,7 @@ impl FrameStage {
         &mut self,
         picture: &Picture,
         mut fill: impl FnMut(&mut Self, usize, (usize, usize)) -> Result<(), CudaError>,
-    ) -> Result<Staged, CudaError> {
+    ) -> Result<StagedFrame, CudaError> {
         let (format, size) = (picture.format(), (picture.width(), picture.height()));
         let mut planes = [self.device.start(); 3];
         let mut strides = [0; 2];
@@ -164,7 +164,7 @@ impl FrameStage {
             fill(self, index, (row_bytes, rows))?;
             self.used = (self.used + row_bytes * rows).next_multiple_of(ALIGNED);
         }
-        Ok(Staged {
+        Ok(StagedFrame {
             planes,
             format,
             strides,

@@ -11,7 +11,7 @@ use half::bf16;
 use super::{
     error::CudaError,
     fp8::{self, Scales},
-    kernels::{EncoderAt, Kernels, NormAt, Rows},
+    kernels::{EncoderAt, Kernels, NormAt, StridedRows},
     memory::Buffer,
     products::LinearAt,
 };
@@ -28,12 +28,12 @@ pub struct GpuLinear {
     bias: Buffer<bf16>,
     bias_f32: Buffer<f32>,
     /// The weights once more, where products are in fp8.
-    e4m3: Option<Quantised>,
+    e4m3: Option<QuantisedWeight>,
     outputs: usize,
     inner: usize,
 }
 
-struct Quantised {
+struct QuantisedWeight {
     weight: Buffer<u8>,
     scale: Scales,
 }
@@ -164,14 +164,14 @@ impl GpuLinear {
     ) -> Result<(), CudaError> {
         let scale = Scales::new(stream, &[fp8::scale(largest, 1.0)?])?;
         let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
-        let to = Rows::packed(weight.start(), self.inner);
+        let to = StridedRows::packed(weight.start(), self.inner);
         let shape = (self.outputs, self.inner);
         kernels.quantise(
-            Rows::packed(self.weight.start(), self.inner),
+            StridedRows::packed(self.weight.start(), self.inner),
             (to, scale.at(0)),
             shape,
         )?;
-        self.e4m3 = Some(Quantised { weight, scale });
+        self.e4m3 = Some(QuantisedWeight { weight, scale });
         Ok(())
     }
 }

@@ -288,9 +288,9 @@ fn gpu_capacity(
     bounds: Bounds,
     images: usize,
     tile_difference: f64,
-) -> cuda::Capacity {
+) -> cuda::CudaCapacity {
     let (prefix, own) = pages(config, bounds);
-    cuda::Capacity {
+    cuda::CudaCapacity {
         slots: SLOTS,
         rows: GPU_ROWS,
         images,

@@ -2,7 +2,7 @@
 
 use super::CudaBackend;
 use crate::{
-    cuda::{error::CudaError, graphs::Graphs, network::Part},
+    cuda::{error::CudaError, graphs::Graphs, network::NetworkBuffer},
     model::ModelConfig,
 };
 
@@ -31,7 +31,7 @@ impl CudaBackend {
     }
 
     /// The first `len` values of a part, as the last step left them. Waits for it.
-    pub fn read(&self, part: Part, len: usize) -> Result<Vec<f32>, CudaError> {
+    pub fn read(&self, part: NetworkBuffer, len: usize) -> Result<Vec<f32>, CudaError> {
         self.network.read(&self.streams.compute, part, (0, len))
     }
 
@@ -42,13 +42,13 @@ impl CudaBackend {
             let place = (layer * values, values);
             self.network.read(&self.streams.compute, part, place)
         };
-        Ok([read(Part::Keys)?, read(Part::Values)?])
+        Ok([read(NetworkBuffer::Keys)?, read(NetworkBuffer::Values)?])
     }
 
     /// Tokens of the first image and hidden states of the first positions of the last step. Waits for it.
     pub fn inside(&self, positions: usize) -> Result<[Vec<f32>; 2], CudaError> {
         let width = self.config.text.dim;
-        let tokens = self.read(Part::Tokens, self.config.image_tokens() * width)?;
-        Ok([tokens, self.read(Part::Hidden, positions * width)?])
+        let tokens = self.read(NetworkBuffer::Tokens, self.config.image_tokens() * width)?;
+        Ok([tokens, self.read(NetworkBuffer::Hidden, positions * width)?])
     }
 }

@@ -23,7 +23,7 @@ pub enum Format {
 }
 
 /// `out = a^T b` for square matrices by columns, which is the only way that fp8 takes them.
-pub struct Product {
+pub struct SquareProduct {
     handle: sys::cublasLtHandle_t,
     operation: sys::cublasLtMatmulDesc_t,
     input: sys::cublasLtMatrixLayout_t,
@@ -34,7 +34,7 @@ pub struct Product {
     stream: Arc<CudaStream>,
 }
 
-impl Product {
+impl SquareProduct {
     /// Plans it; its result has memory of its own.
     pub fn new(stream: &Arc<CudaStream>, format: Format) -> Result<Self, CudaError> {
         let failed = refused(format);
@@ -148,7 +148,7 @@ impl Product {
     }
 }
 
-impl Drop for Product {
+impl Drop for SquareProduct {
     fn drop(&mut self) {
         // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
         unsafe {

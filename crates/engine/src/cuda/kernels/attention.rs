@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Kernels, PAGE, TEXT_HEAD, TILE, Values, launch, need};
+use super::{Activations, Kernels, PAGE, TEXT_HEAD, TILE, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer};
 
 /// The cache of one layer.
@@ -42,7 +42,7 @@ pub struct OwnTables {
 
 /// What the splits of a prefix give.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts {
+pub struct AttentionParts {
     /// `[tiles, heads, splits, 16, 64]`.
     pub values: Pointer<f32>,
     /// `[tiles, heads, splits, 16, 2]`.
@@ -92,7 +92,7 @@ impl Kernels {
         qkv: Pointer<bf16>,
         cache: LayerCache,
         tables: &PrefixTables,
-        parts: Parts,
+        parts: AttentionParts,
         (tiles, heads): (usize, usize),
     ) -> Result<(), CudaError> {
         need(
@@ -131,8 +131,8 @@ impl Kernels {
         qkv: Pointer<bf16>,
         cache: LayerCache,
         tables: &OwnTables,
-        parts: Parts,
-        out: Values,
+        parts: AttentionParts,
+        out: Activations,
         (rows, heads): (usize, usize),
     ) -> Result<(), CudaError> {
         need(
@@ -155,10 +155,12 @@ impl Kernels {
         let [q, k, v, pages, own_table, own_length, place, part, mass] = inputs;
         let (heads, splits) = (heads as i32, parts.splits as i32);
         match out {
-            Values::Bf16(_) => launch!(@on self, &self.attend_own, name, grid, 128, 0,
+            Activations::Bf16(_) => launch!(@on self, &self.attend_own, name, grid, 128, 0,
                 [q, k, v, pages, own_table, own_length, place, part, mass, to, heads, splits, stride]),
-            Values::E4m3(_, scale) => launch!(@on self, &self.attend_own_e4m3, name, grid, 128, 0,
-                [q, k, v, pages, own_table, own_length, place, part, mass, to, heads, splits, stride, scale.value.recip()]),
+            Activations::E4m3(_, scale) => {
+                launch!(@on self, &self.attend_own_e4m3, name, grid, 128, 0,
+                [q, k, v, pages, own_table, own_length, place, part, mass, to, heads, splits, stride, scale.value.recip()])
+            }
         }
     }
 }

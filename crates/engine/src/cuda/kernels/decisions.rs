@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::{Kernels, NormAt, launch, need};
-use crate::cuda::{error::CudaError, memory::Pointer, record::Record};
+use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 
 /// Tables of `decide` and `choose_token`.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ impl Kernels {
         norm: NormAt,
         (on_end_weight, on_end_bias): (Pointer<bf16>, Pointer<f32>),
         (coords, sizes): (Pointer<f32>, Pointer<f32>),
-        (out, carried): (Pointer<Record>, Pointer<Record>),
+        (out, carried): (Pointer<DecisionRecord>, Pointer<DecisionRecord>),
         (picks, width): (usize, usize),
     ) -> Result<(), CudaError> {
         need(
@@ -67,7 +67,7 @@ impl Kernels {
         logits: Pointer<f32>,
         tables: &PickTables,
         mask: Pointer<u32>,
-        (out, carried): (Pointer<Record>, Pointer<Record>),
+        (out, carried): (Pointer<DecisionRecord>, Pointer<DecisionRecord>),
         (rows, vocab): (usize, usize),
     ) -> Result<(), CudaError> {
         need(logits.len() >= rows * vocab, "tokens: beyond a buffer")?;

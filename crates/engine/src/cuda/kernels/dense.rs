@@ -2,7 +2,9 @@
 
 use cudarc::driver::CudaFunction;
 
-use super::{Kernels, Rows, Values, boxes::Boxes, launch, need, with_shared};
+use super::{
+    Activations, Kernels, StridedRows, launch, need, tensor_map::TensorMapSpec, with_shared,
+};
 use crate::cuda::{error::CudaError, library::Gpu};
 
 /// Shared memory of `attend_dense`: 128 queries and two stages of 64 keys and values, 72 values each.
@@ -30,7 +32,7 @@ const fn wide_shared_bytes(head_dim: usize) -> u32 {
 
 /// Which kernel does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DenseWay {
+pub enum DenseKernel {
     /// `attend_wide.cu`: heads of 64 or 72 values, products of warpgroups (sm_90a).
     Wide,
     /// `attend_dense.cu`: heads of 64 or 72 values.
@@ -40,12 +42,12 @@ pub enum DenseWay {
 }
 
 /// A kernel that writes bf16, and the same that writes e4m3.
-struct Pair {
+struct KernelPair {
     bf16: CudaFunction,
     e4m3: CudaFunction,
 }
 
-impl Pair {
+impl KernelPair {
     fn find(
         function: impl Fn(&str) -> Result<CudaFunction, CudaError>,
         name: &str,
@@ -66,9 +68,9 @@ impl Pair {
 pub(super) struct DenseKernels {
     multiprocessors: usize,
     /// For heads of 64 and of 72 values.
-    wide: Option<[Pair; 2]>,
-    tiles: [Pair; 2],
-    any: Pair,
+    wide: Option<[KernelPair; 2]>,
+    tiles: [KernelPair; 2],
+    any: KernelPair,
 }
 
 impl DenseKernels {
@@ -78,7 +80,7 @@ impl DenseKernels {
     ) -> Result<Self, CudaError> {
         let wide = |head_dim: usize| {
             let name = format!("attend_wide_{head_dim}");
-            Pair::find(&function, &name, wide_shared_bytes(head_dim))
+            KernelPair::find(&function, &name, wide_shared_bytes(head_dim))
         };
         Ok(Self {
             multiprocessors: gpu.multiprocessors,
@@ -87,29 +89,29 @@ impl DenseKernels {
                 false => None,
             },
             tiles: [
-                Pair::find(&function, "attend_dense_64", TILES_SHARED_BYTES)?,
-                Pair::find(&function, "attend_dense_72", TILES_SHARED_BYTES)?,
+                KernelPair::find(&function, "attend_dense_64", TILES_SHARED_BYTES)?,
+                KernelPair::find(&function, "attend_dense_72", TILES_SHARED_BYTES)?,
             ],
-            any: Pair::find(&function, "attend_dense_any", 0)?,
+            any: KernelPair::find(&function, "attend_dense_any", 0)?,
         })
     }
 }
 
 impl Kernels {
     /// The ways that there are for heads of this size, the fastest first.
-    pub fn dense_ways(&self, head_dim: usize) -> &'static [DenseWay] {
+    pub fn dense_ways(&self, head_dim: usize) -> &'static [DenseKernel] {
         match (head_dim, &self.dense.wide) {
-            (64 | 72, Some(_)) => &[DenseWay::Wide, DenseWay::Tiles, DenseWay::Any],
-            (64 | 72, None) => &[DenseWay::Tiles, DenseWay::Any],
-            _ => &[DenseWay::Any],
+            (64 | 72, Some(_)) => &[DenseKernel::Wide, DenseKernel::Tiles, DenseKernel::Any],
+            (64 | 72, None) => &[DenseKernel::Tiles, DenseKernel::Any],
+            _ => &[DenseKernel::Any],
         }
     }
 
     /// `sequences` of `length` rows each, `heads` heads of `head_dim` values, the fastest way.
     pub fn attend_dense(
         &self,
-        qkv: Rows,
-        out: Values,
+        qkv: StridedRows,
+        out: Activations,
         shape: (usize, usize),
         heads: (usize, usize),
     ) -> Result<(), CudaError> {
@@ -119,8 +121,8 @@ impl Kernels {
     /// The same one way of [`Kernels::dense_ways`].
     pub fn attend_dense_by(
         &self,
-        way: DenseWay,
-        (qkv, out): (Rows, Values),
+        way: DenseKernel,
+        (qkv, out): (StridedRows, Activations),
         (sequences, length): (usize, usize),
         (heads, head_dim): (usize, usize),
     ) -> Result<(), CudaError> {
@@ -131,7 +133,7 @@ impl Kernels {
         )?;
         need(
             self.dense_ways(head_dim).contains(&way)
-                && (way != DenseWay::Any || length <= ANY_KEYS_MAX),
+                && (way != DenseKernel::Any || length <= ANY_KEYS_MAX),
             "attention: this kernel does not support these heads or this number of keys",
         )?;
         if rows == 0 {
@@ -139,21 +141,21 @@ impl Kernels {
         }
         let size = usize::from(head_dim == 72);
         let pair = match (way, &self.dense.wide) {
-            (DenseWay::Wide, Some(wide)) => &wide[size],
-            (DenseWay::Tiles, _) => &self.dense.tiles[size],
+            (DenseKernel::Wide, Some(wide)) => &wide[size],
+            (DenseKernel::Tiles, _) => &self.dense.tiles[size],
             _ => &self.dense.any,
         };
         let (function, out_scale) = match out {
-            Values::Bf16(_) => (&pair.bf16, 1.0),
-            Values::E4m3(_, scale) => (&pair.e4m3, scale.value.recip()),
+            Activations::Bf16(_) => (&pair.bf16, 1.0),
+            Activations::E4m3(_, scale) => (&pair.e4m3, scale.value.recip()),
         };
         let scale = 1.0 / (head_dim as f32).sqrt();
         let (from, to) = (qkv.start.address(), out.address());
         let strides = (qkv.stride as i32, out.stride() as i32);
         let counts = (length as i32, heads as i32);
         match way {
-            DenseWay::Wide => {
-                let boxes = |values, swizzled| Boxes {
+            DenseKernel::Wide => {
+                let boxes = |values, swizzled| TensorMapSpec {
                     shape: (sequences, length, 3 * heads * head_dim),
                     size: (WIDE_BOX, values),
                     swizzled,
@@ -166,12 +168,12 @@ impl Kernels {
                 launch!(@on self, function, "launching attend_wide", grid, WIDE_THREADS, shared,
                     [wide, narrow, to, counts.0, strides.1, counts.1, scale, out_scale, sequences])
             }
-            DenseWay::Tiles => {
+            DenseKernel::Tiles => {
                 let grid = (length.div_ceil(128), heads, sequences);
                 launch!(@on self, function, "launching attend_dense", grid, 128, TILES_SHARED_BYTES,
                     [from, to, counts.0, strides.0, strides.1, counts.1, scale, out_scale])
             }
-            DenseWay::Any => {
+            DenseKernel::Any => {
                 let (grid, head_dim) = ((length.div_ceil(4), heads, sequences), head_dim as i32);
                 launch!(@on self, function, "launching attend_dense_any", grid, 128, 0,
                     [from, to, counts.0, strides.0, strides.1, counts.1, scale, out_scale, head_dim])

@@ -3,7 +3,7 @@
 use cudarc::driver::DeviceRepr;
 use half::bf16;
 
-use super::{Kernels, Rows, launch, need};
+use super::{Kernels, StridedRows, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer};
 
 /// Coefficients of `rgb_from_planes`.
@@ -135,7 +135,7 @@ impl Kernels {
         rgb: Pointer<u8>,
         corner: Pointer<i32>,
         table: Pointer<bf16>,
-        out: Rows,
+        out: StridedRows,
         (crops, image_width): (usize, usize),
         (grid, patch): (usize, usize),
     ) -> Result<(), CudaError> {

@@ -2,8 +2,8 @@
 
 use half::bf16;
 
-use super::{Kernels, Values, launch, need};
-use crate::cuda::{error::CudaError, memory::Pointer, record::Record};
+use super::{Activations, Kernels, launch, need};
+use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 
 /// Up to so many rows get a block each, which would leave a large GPU idle with a warp each.
 const FEW_ROWS: usize = 256;
@@ -49,7 +49,7 @@ impl Kernels {
         &self,
         x: Pointer<bf16>,
         norm: NormAt,
-        out: Values,
+        out: Activations,
         (rows, width): (usize, usize),
     ) -> Result<(), CudaError> {
         need(
@@ -66,7 +66,7 @@ impl Kernels {
         let (weight, bias) = (norm.weight.address(), norm.bias.address());
         let (count, wide) = (rows as i32, width as i32);
         match out {
-            Values::Bf16(_) => {
+            Activations::Bf16(_) => {
                 let function = match few {
                     true => &self.layer_norm_few,
                     false => &self.layer_norm,
@@ -74,7 +74,7 @@ impl Kernels {
                 launch!(@on self, function, "launching layer_norm", grid, 256, 0,
                     [x, weight, bias, to, count, wide])
             }
-            Values::E4m3(_, scale) => {
+            Activations::E4m3(_, scale) => {
                 let function = match few {
                     true => &self.layer_norm_few_e4m3,
                     false => &self.layer_norm_e4m3,
@@ -93,7 +93,7 @@ impl Kernels {
     pub fn embed(
         &self,
         inputs: &InputTables,
-        decided: Pointer<Record>,
+        decided: Pointer<DecisionRecord>,
         wte: Pointer<bf16>,
         (coord, size): (EncoderAt, EncoderAt),
         (out, is_zombie): (Pointer<bf16>, Pointer<i32>),

@@ -1,14 +1,14 @@
 //! From bf16 to e4m3.
 
-use super::{Kernels, Rows, Scale, launch, need};
+use super::{Kernels, Scale, StridedRows, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer};
 
 impl Kernels {
     /// `quantise.cu`: `out = x / scale` in e4m3, `rows` rows of `width` values.
     pub fn quantise(
         &self,
-        x: Rows,
-        (out, scale): (Rows<u8>, Scale),
+        x: StridedRows,
+        (out, scale): (StridedRows<u8>, Scale),
         (rows, width): (usize, usize),
     ) -> Result<(), CudaError> {
         need(
@@ -41,7 +41,7 @@ impl Kernels {
     /// `quantise.cu`: the largest size among the values and what `into` holds.
     pub fn largest(
         &self,
-        x: Rows,
+        x: StridedRows,
         into: Pointer<f32>,
         (rows, width): (usize, usize),
     ) -> Result<(), CudaError> {

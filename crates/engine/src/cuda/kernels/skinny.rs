@@ -1,19 +1,19 @@
 //! Products of few rows with large weights.
 
-use super::{Kernels, Rows, launch, need};
+use super::{Kernels, StridedRows, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer, products::LinearAt};
 
 /// Where the sums go, with the bias added.
 #[derive(Clone, Copy, Debug)]
 pub enum SkinnyTo {
     /// As they are.
-    Bf16(Rows),
+    Bf16(StridedRows),
     /// As they are, `[rows, outputs]`.
     F32(Pointer<f32>),
     /// Added to what is there.
-    Add(Rows),
+    Add(StridedRows),
     /// Through GELU.
-    Gelu(Rows),
+    Gelu(StridedRows),
 }
 
 /// Rows that the kernels take.
@@ -29,7 +29,7 @@ impl Kernels {
     pub fn skinny(
         &self,
         linear: &LinearAt,
-        x: Rows,
+        x: StridedRows,
         to: SkinnyTo,
         rows: usize,
     ) -> Result<(), CudaError> {

@@ -6,14 +6,14 @@ use crate::cuda::memory::Pointer;
 
 /// Rows of values, `stride` apart.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<T = bf16> {
+pub struct StridedRows<T = bf16> {
     /// The first row.
     pub start: Pointer<T>,
     /// Values from row to row.
     pub stride: usize,
 }
 
-impl<T: Copy> Rows<T> {
+impl<T: Copy> StridedRows<T> {
     /// Rows without gaps.
     pub fn packed(start: Pointer<T>, width: usize) -> Self {
         Self {
@@ -59,17 +59,17 @@ pub const SCALE_STEP: usize = 4;
 
 /// Values between layers.
 #[derive(Clone, Copy, Debug)]
-pub enum Values {
+pub enum Activations {
     /// In bf16.
-    Bf16(Rows),
+    Bf16(StridedRows),
     /// In e4m3, each to be multiplied with the scale.
-    E4m3(Rows<u8>, Scale),
+    E4m3(StridedRows<u8>, Scale),
 }
 
-impl Values {
+impl Activations {
     /// bf16 without gaps.
     pub fn bf16(start: Pointer<bf16>, width: usize) -> Self {
-        Self::Bf16(Rows::packed(start, width))
+        Self::Bf16(StridedRows::packed(start, width))
     }
 
     /// From row `row` on.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{DecodedStates, Tables, runner::LayerRunner};
+use super::{DecodedStates, StepTables, runner::LayerRunner};
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{PickTables, Rows, Values},
+        kernels::{Activations, PickTables, StridedRows},
         memory::{Buffer, Pointer},
         products::{Epilogue, Product, bucket},
-        program::{Counts, Layout},
-        record::Record,
+        program::{StepCounts, TableLayout},
+        record::DecisionRecord,
         weights::GpuHeadWeights,
     },
     model::{BINS, ModelConfig},
@@ -21,11 +21,11 @@ use crate::{
 
 /// Where the decisions of a step go.
 #[derive(Clone, Copy)]
-pub struct Decisions {
+pub struct DecisionBuffers {
     /// `[picks]`: copied to the host.
-    pub records: Pointer<Record>,
+    pub records: Pointer<DecisionRecord>,
     /// `[slots, rows]`: read by the next step on the GPU.
-    pub carried: Pointer<Record>,
+    pub carried: Pointer<DecisionRecord>,
 }
 
 /// The region heads and the vocabulary's head: their weights, and the buffers between their layers. Rows are decisions.
@@ -46,7 +46,7 @@ impl RegionHeads {
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
         weights: GpuHeadWeights,
-        layout: &Layout,
+        layout: &TableLayout,
     ) -> Result<Self, CudaError> {
         let (width, inner_dim) = (config.text.dim, config.region.inner_dim);
         let vocab = config.text.vocab_size;
@@ -69,15 +69,15 @@ impl RegionHeads {
         &self,
         runner: &LayerRunner,
         states: DecodedStates,
-        tables: Tables<'_>,
-        counts: &Counts,
-        out: Decisions,
+        tables: StepTables<'_>,
+        counts: &StepCounts,
+        out: DecisionBuffers,
     ) -> Result<(), CudaError> {
         let (layout, weights, width) = (tables.layout, &self.weights, self.width);
         let kernels = &runner.kernels;
         let hidden = states.hidden;
-        let gathered = Rows::packed(self.gathered.start(), width);
-        let inner = Rows::packed(self.inner.start(), self.inner_dim);
+        let gathered = StridedRows::packed(self.gathered.start(), width);
+        let inner = StridedRows::packed(self.inner.start(), self.inner_dim);
         let coords = (
             &weights.coord_decoder,
             layout.coord_rows,
@@ -96,8 +96,8 @@ impl RegionHeads {
                 kernels.gather_rows(hidden, index, gathered.start, (rows, width))?;
                 runner.product(&Product {
                     linear: fc1.at(),
-                    x: Values::Bf16(gathered),
-                    out: Values::Bf16(inner),
+                    x: Activations::Bf16(gathered),
+                    out: Activations::Bf16(inner),
                     rows,
                     epilogue: Epilogue::BiasGelu,
                 })?;
@@ -107,9 +107,9 @@ impl RegionHeads {
         if counts.tokens > 0 {
             let (index, shape) = (tables.at(layout.token_rows), (counts.tokens, width));
             kernels.gather_rows(hidden, index, gathered.start, shape)?;
-            let normed = Rows::packed(states.scratch, width);
+            let normed = StridedRows::packed(states.scratch, width);
             let norm = weights.post_ln.at();
-            kernels.layer_norm(gathered.start, norm, Values::Bf16(normed), shape)?;
+            kernels.layer_norm(gathered.start, norm, Activations::Bf16(normed), shape)?;
             let logits = self.logits.start();
             runner.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
         }
@@ -134,9 +134,9 @@ impl RegionHeads {
         &self,
         runner: &LayerRunner,
         picks: PickTables,
-        counts: &Counts,
+        counts: &StepCounts,
         masks: Pointer<u32>,
-        out: Decisions,
+        out: DecisionBuffers,
     ) -> Result<(), CudaError> {
         let shape = (counts.tokens, self.vocab);
         let (logits, results) = (self.logits.start(), (out.records, out.carried));

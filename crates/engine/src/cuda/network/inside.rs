@@ -13,7 +13,7 @@ use crate::cuda::{error::CudaError, memory::Buffer};
 
 /// A buffer of the network. All hold rows of a step from the start, without gaps; what lies behind them is of earlier steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum NetworkBuffer {
     /// Patches behind the last block of the encoder, `[crops * image tokens, encoder's width]`.
     Patches,
     /// The same behind the last norm.
@@ -40,7 +40,7 @@ impl Network {
     pub fn read(
         &self,
         stream: &Arc<CudaStream>,
-        part: Part,
+        part: NetworkBuffer,
         (from, len): (usize, usize),
     ) -> Result<Vec<f32>, CudaError> {
         let narrow = |buffer: &Buffer<bf16>| {
@@ -52,15 +52,15 @@ impl Network {
         };
         let wide = |buffer: &Buffer<f32>| Ok(buffer.to_host(stream)?[from..from + len].to_vec());
         match part {
-            Part::Patches => narrow(&self.vision.hidden),
-            Part::Features => narrow(&self.vision.normed),
-            Part::Tokens => narrow(&self.vision.tokens),
-            Part::Hidden => narrow(&self.text.hidden),
-            Part::Keys => narrow(&self.text.keys),
-            Part::Values => narrow(&self.text.values),
-            Part::Coords => wide(&self.heads.coords),
-            Part::Sizes => wide(&self.heads.sizes),
-            Part::Logits => wide(&self.heads.logits),
+            NetworkBuffer::Patches => narrow(&self.vision.hidden),
+            NetworkBuffer::Features => narrow(&self.vision.normed),
+            NetworkBuffer::Tokens => narrow(&self.vision.tokens),
+            NetworkBuffer::Hidden => narrow(&self.text.hidden),
+            NetworkBuffer::Keys => narrow(&self.text.keys),
+            NetworkBuffer::Values => narrow(&self.text.values),
+            NetworkBuffer::Coords => wide(&self.heads.coords),
+            NetworkBuffer::Sizes => wide(&self.heads.sizes),
+            NetworkBuffer::Logits => wide(&self.heads.logits),
         }
     }
 

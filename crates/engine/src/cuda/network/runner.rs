@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cuda::{
     error::CudaError,
     fp8::InputSizes,
-    kernels::{Kernels, Rows, SkinnyTo, Values},
+    kernels::{Activations, Kernels, SkinnyTo, StridedRows},
     memory::Pointer,
     products::{Epilogue, LinearAt, Product, Products},
     weights::GpuLinear,
@@ -36,7 +36,7 @@ impl LayerRunner {
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
     pub fn product(&self, product: &Product) -> Result<(), CudaError> {
         self.record_input_size(product)?;
-        let (Values::Bf16(x), Values::Bf16(out)) = (product.x, product.out) else {
+        let (Activations::Bf16(x), Activations::Bf16(out)) = (product.x, product.out) else {
             return self.product_of_e4m3(product);
         };
         let (linear, rows) = (&product.linear, product.rows);
@@ -55,7 +55,7 @@ impl LayerRunner {
     pub fn product_to_f32(
         &self,
         linear: &GpuLinear,
-        x: Rows,
+        x: StridedRows,
         out: Pointer<f32>,
         rows: usize,
     ) -> Result<(), CudaError> {
@@ -99,7 +99,7 @@ impl LayerRunner {
         let sizes = InputSizes::new(stream, layers.iter().copied())?;
         for linear in layers {
             if let Some(into) = sizes.of(linear) {
-                let rows = Rows::packed(linear.weight, linear.inner);
+                let rows = StridedRows::packed(linear.weight, linear.inner);
                 let shape = (linear.outputs, linear.inner);
                 self.kernels.largest(rows, into, shape)?;
             }
@@ -112,7 +112,7 @@ impl LayerRunner {
     fn record_input_size(&self, product: &Product) -> Result<(), CudaError> {
         let sizes = self.input_sizes.as_ref();
         match (sizes.and_then(|s| s.of(&product.linear)), product.x) {
-            (Some(into), Values::Bf16(x)) => {
+            (Some(into), Activations::Bf16(x)) => {
                 let shape = (product.rows, product.linear.inner);
                 self.kernels.largest(x, into, shape)
             }
@@ -123,7 +123,7 @@ impl LayerRunner {
     /// Queues a product whose inputs are in e4m3. Where cuBLASLt does not write e4m3 itself, it writes bf16, and a kernel
     /// makes e4m3 of it.
     fn product_of_e4m3(&self, product: &Product) -> Result<(), CudaError> {
-        let Values::E4m3(to, scale) = product.out else {
+        let Activations::E4m3(to, scale) = product.out else {
             return self.products.run(product);
         };
         if self.products.takes(product)? {
@@ -136,9 +136,9 @@ impl LayerRunner {
     }
 
     /// The product with its result in bf16, and where that result is.
-    fn in_bf16(&self, product: &Product) -> (Product, Rows) {
-        let rows = Rows::packed(self.detour, product.linear.outputs);
-        let out = Values::Bf16(rows);
+    fn in_bf16(&self, product: &Product) -> (Product, StridedRows) {
+        let rows = StridedRows::packed(self.detour, product.linear.outputs);
+        let out = Activations::Bf16(rows);
         (Product { out, ..*product }, rows)
     }
 
@@ -146,7 +146,7 @@ impl LayerRunner {
     fn detours(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
         let mut detours = Vec::new();
         for product in expected {
-            if matches!(product.out, Values::E4m3(..)) && !self.products.takes(product)? {
+            if matches!(product.out, Activations::E4m3(..)) && !self.products.takes(product)? {
                 detours.push(self.in_bf16(product).0);
             }
         }

@@ -3,19 +3,19 @@
 use crate::cuda::{
     kernels::{OwnTables, PickTables, PrefixTables},
     memory::Pointer,
-    program::{Layout, Table},
+    program::{Table, TableLayout},
 };
 
 /// The tables of a step on the GPU.
 #[derive(Clone, Copy)]
-pub struct Tables<'a> {
+pub struct StepTables<'a> {
     /// Where they lie in the block.
-    pub layout: &'a Layout,
+    pub layout: &'a TableLayout,
     /// The block.
     pub block: Pointer<i32>,
 }
 
-impl Tables<'_> {
+impl StepTables<'_> {
     /// One of them.
     pub fn at(&self, table: Table) -> Pointer<i32> {
         self.block.at(table.start)

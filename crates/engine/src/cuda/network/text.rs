@@ -5,21 +5,21 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{Tables, runner::LayerRunner};
+use super::{StepTables, runner::LayerRunner};
 use crate::{
     cuda::{
         decode::OneLaunchDecoder,
         error::CudaError,
         fp8::TextFp8,
         kernels::{
-            DecodeStates, DecodeTables, InputTables, Kernels, LayerCache, PAGE, Parts, ROWS_MAX,
-            Rows, TEXT_HEAD, TILE, Values,
+            Activations, AttentionParts, DecodeStates, DecodeTables, InputTables, Kernels,
+            LayerCache, PAGE, ROWS_MAX, StridedRows, TEXT_HEAD, TILE,
         },
         library::Gpu,
         memory::{Buffer, Pointer},
         products::{Epilogue, LinearAt, Product, bucket},
-        program::{Counts, Layout},
-        record::Record,
+        program::{StepCounts, TableLayout},
+        record::DecisionRecord,
         weights::GpuTextWeights,
     },
     model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
@@ -102,7 +102,7 @@ pub struct TextDecoderParts<'a> {
     pub config: &'a ModelConfig,
     pub weights: GpuTextWeights,
     pub limits: &'a Limits,
-    pub layout: &'a Layout,
+    pub layout: &'a TableLayout,
 }
 
 impl TextDecoder {
@@ -167,7 +167,7 @@ impl TextDecoder {
     }
 
     /// True when all blocks of the step are one launch.
-    pub fn is_one_launch(&self, counts: &Counts) -> bool {
+    pub fn is_one_launch(&self, counts: &StepCounts) -> bool {
         self.one_launch.as_ref().is_some_and(|d| d.takes(counts))
     }
 
@@ -175,10 +175,10 @@ impl TextDecoder {
     pub fn forward(
         &self,
         runner: &LayerRunner,
-        tables: Tables<'_>,
-        counts: &Counts,
+        tables: StepTables<'_>,
+        counts: &StepCounts,
         image_tokens: Pointer<bf16>,
-        decided: Pointer<Record>,
+        decided: Pointer<DecisionRecord>,
     ) -> Result<(), CudaError> {
         let (layout, width, rows) = (tables.layout, self.config.dim, counts.row_positions);
         let inputs = InputTables {
@@ -280,8 +280,8 @@ impl TextDecoder {
         &self,
         runner: &LayerRunner,
         decoder: &OneLaunchDecoder,
-        tables: Tables<'_>,
-        counts: &Counts,
+        tables: StepTables<'_>,
+        counts: &StepCounts,
     ) -> Result<(), CudaError> {
         let states = DecodeStates {
             hidden: self.hidden.start(),
@@ -308,8 +308,8 @@ impl TextDecoder {
         )
     }
 
-    fn parts(&self, counts: &Counts) -> Parts {
-        Parts {
+    fn parts(&self, counts: &StepCounts) -> AttentionParts {
+        AttentionParts {
             values: self.part_values.start(),
             masses: self.part_masses.start(),
             splits: splits(counts.tiles),
@@ -322,8 +322,8 @@ impl TextDecoder {
         &self,
         runner: &LayerRunner,
         layer: usize,
-        tables: Tables<'_>,
-        counts: &Counts,
+        tables: StepTables<'_>,
+        counts: &StepCounts,
     ) -> Result<(), CudaError> {
         let (layout, kernels) = (tables.layout, &runner.kernels);
         let (width, heads) = (self.config.dim, self.config.n_heads);
@@ -341,7 +341,7 @@ impl TextDecoder {
         };
         kernels.layer_norm(hidden, block.ln.at(), qkv.x, (all, width))?;
         runner.product(&qkv)?;
-        let qkv = Rows::packed(self.qkv.start(), 3 * width);
+        let qkv = StridedRows::packed(self.qkv.start(), 3 * width);
         let places = (tables.at(layout.position), tables.at(layout.slot));
         let rope_cos_sin = self.rope_cos_sin.start();
         kernels.rope_scatter(qkv.start, places, rope_cos_sin, cache, (all, heads))?;
@@ -368,12 +368,12 @@ impl TextDecoder {
     }
 
     /// Inputs of a block in a step of `positions`: normed states, and attention's result beside the MLP's inner values.
-    fn block_inputs(&self, block: usize, positions: usize) -> [Values; 2] {
+    fn block_inputs(&self, block: usize, positions: usize) -> [Activations; 2] {
         match &self.fp8 {
             Some(fp8) if positions > POSITIONS_IN_BF16 => fp8.inputs(block),
             _ => [
-                Values::bf16(self.normed.start(), self.config.dim),
-                Values::bf16(self.mix.start(), self.config.dim + self.config.ff_dim),
+                Activations::bf16(self.normed.start(), self.config.dim),
+                Activations::bf16(self.mix.start(), self.config.dim + self.config.ff_dim),
             ],
         }
     }
@@ -383,8 +383,8 @@ impl TextDecoder {
     fn block_products(&self, layer: usize, positions: BlockRows) -> [Product; 3] {
         let BlockRows { all, deep } = positions;
         let width = self.config.dim;
-        let hidden = Values::bf16(self.hidden.start(), width);
-        let attention = Values::bf16(self.qkv.start(), 3 * width);
+        let hidden = Activations::bf16(self.hidden.start(), width);
+        let attention = Activations::bf16(self.qkv.start(), 3 * width);
         let [normed, mix] = self.block_inputs(layer, all);
         let block = &self.weights.blocks[layer];
         let inner = mix.behind(width);

@@ -10,10 +10,10 @@ use crate::{
     cuda::{
         error::CudaError,
         fp8::VisionFp8,
-        kernels::{Rows, Values},
+        kernels::{Activations, StridedRows},
         memory::{Buffer, Pointer, copy},
         products::{Epilogue, LinearAt, Product, bucket},
-        reuse::Keep,
+        reuse::FeatureCopy,
         weights::GpuVisionWeights,
     },
     model::{ModelConfig, VisionConfig},
@@ -21,7 +21,7 @@ use crate::{
 
 /// Where the features of a step's crops come from.
 #[derive(Clone, Copy)]
-pub struct Features<'a> {
+pub struct FeatureSources<'a> {
     /// `[images, 3]`: an image's first crop, rows and columns of tiles.
     pub image: Pointer<i32>,
     /// `[crops]`: where the features of each crop are.
@@ -29,7 +29,7 @@ pub struct Features<'a> {
     /// Features kept from earlier steps, crop after crop.
     pub kept: Pointer<bf16>,
     /// Features of this step that are to be kept.
-    pub keeps: &'a [Keep],
+    pub keeps: &'a [FeatureCopy],
 }
 
 /// The vision encoder and the projection: their weights, and the buffers between their layers. Rows are patches.
@@ -86,9 +86,9 @@ impl VisionEncoder {
     }
 
     /// Memory for patches, a row each.
-    pub fn patch_rows(&self) -> Rows {
+    pub fn patch_rows(&self) -> StridedRows {
         let width = self.config.patch_values().next_multiple_of(8);
-        Rows::packed(self.patches.start(), width)
+        StridedRows::packed(self.patches.start(), width)
     }
 
     /// Crops that fit into a step.
@@ -112,7 +112,7 @@ impl VisionEncoder {
         let rows = crops * tokens;
         let heads = (self.config.enc_n_heads, self.config.head_dim());
         let hidden = self.hidden.start();
-        let qkv_rows = Rows::packed(self.qkv.start(), 3 * width);
+        let qkv_rows = StridedRows::packed(self.qkv.start(), 3 * width);
         let kernels = &runner.kernels;
         runner.product(&self.embedding(rows))?;
         kernels.add_places(hidden, self.weights.pos_emb.start(), (rows, tokens, width))?;
@@ -127,7 +127,7 @@ impl VisionEncoder {
             runner.product(&fc2)?;
         }
         let (norm, normed) = (self.weights.post_ln.at(), self.normed.start());
-        let out = Values::bf16(normed, width);
+        let out = Activations::bf16(normed, width);
         kernels.layer_norm(hidden, norm, out, (rows, width))
     }
 
@@ -137,7 +137,7 @@ impl VisionEncoder {
         &self,
         runner: &LayerRunner,
         images: usize,
-        features: Features<'_>,
+        features: FeatureSources<'_>,
     ) -> Result<(), CudaError> {
         let (config, tokens, width) = (&self.config, self.image_tokens, self.config.enc_dim);
         let (made, kept) = (self.normed.start(), features.kept);
@@ -205,22 +205,22 @@ impl VisionEncoder {
     fn embedding(&self, rows: usize) -> Product {
         Product {
             linear: self.weights.patch_emb.at(),
-            x: Values::Bf16(self.patch_rows()),
-            out: Values::bf16(self.hidden.start(), self.config.enc_dim),
+            x: Activations::Bf16(self.patch_rows()),
+            out: Activations::bf16(self.hidden.start(), self.config.enc_dim),
             rows,
             epilogue: Epilogue::Bias,
         }
     }
 
     /// Inputs of the four layers of a block.
-    fn block_inputs(&self, block: usize) -> [Values; 4] {
+    fn block_inputs(&self, block: usize) -> [Activations; 4] {
         let config = &self.config;
         match &self.fp8 {
             Some(fp8) => fp8.inputs(block),
             None => {
-                let normed = Values::bf16(self.normed.start(), config.enc_dim);
-                let attended = Values::bf16(self.attended.start(), config.enc_dim);
-                let inner = Values::bf16(self.inner.start(), config.enc_ff_dim);
+                let normed = Activations::bf16(self.normed.start(), config.enc_dim);
+                let attended = Activations::bf16(self.attended.start(), config.enc_dim);
+                let inner = Activations::bf16(self.inner.start(), config.enc_ff_dim);
                 [normed, attended, normed, inner]
             }
         }
@@ -229,8 +229,8 @@ impl VisionEncoder {
     /// The products of a block over `rows` patches: queries, keys and values; attention's projection; the MLP's two layers.
     fn block_products(&self, block: usize, rows: usize) -> [Product; 4] {
         let width = self.config.enc_dim;
-        let hidden = Values::bf16(self.hidden.start(), width);
-        let attention = Values::bf16(self.qkv.start(), 3 * width);
+        let hidden = Activations::bf16(self.hidden.start(), width);
+        let attention = Activations::bf16(self.qkv.start(), 3 * width);
         let [first, attended, second, inner] = self.block_inputs(block);
         let [qkv, proj, fc1, fc2] = self.weights.blocks[block].linears();
         [
@@ -251,9 +251,9 @@ impl VisionEncoder {
     /// Features of `rows` cells to tokens.
     fn projection(&self, rows: usize) -> [Product; 2] {
         let config = &self.config;
-        let combined = Values::bf16(self.combined.start(), 2 * config.enc_dim);
-        let projected = Values::bf16(self.projected.start(), config.proj_inner_dim);
-        let out = Values::bf16(self.tokens.start(), config.proj_out_dim);
+        let combined = Activations::bf16(self.combined.start(), 2 * config.enc_dim);
+        let projected = Activations::bf16(self.projected.start(), config.proj_inner_dim);
+        let out = Activations::bf16(self.tokens.start(), config.proj_out_dim);
         let (fc1, fc2) = (&self.weights.proj_fc1, &self.weights.proj_fc2);
         [
             (fc1, combined, projected, Epilogue::BiasGelu),

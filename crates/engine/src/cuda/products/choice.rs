@@ -7,7 +7,7 @@ use cudarc::{
 
 use super::{
     Products, WORKSPACE_BYTES,
-    plan::{Algorithm, Descriptors, Shape},
+    plan::{Algorithm, Descriptors, ProductShape},
     trial::Trial,
 };
 use crate::cuda::error::CudaError;
@@ -21,7 +21,7 @@ impl Products {
     /// The algorithm for a shape: kept, timed, or cuBLASLt's first.
     pub(super) fn algorithm(
         &self,
-        shape: &Shape,
+        shape: &ProductShape,
         descriptors: &Descriptors,
         trial: Option<&Trial>,
     ) -> Result<Algorithm, CublasError> {
@@ -30,7 +30,7 @@ impl Products {
             return offered(1).map(|first| first[0]);
         }
         let name = format!("{shape:?}");
-        if let Some(data) = self.kept.borrow().get(&name) {
+        if let Some(data) = self.algorithms.borrow().get(&name) {
             let known = Algorithm { data };
             if descriptors.admits(&self.handle, &known, WORKSPACE_BYTES) {
                 return Ok(known);
@@ -44,7 +44,7 @@ impl Products {
         }
         match self.fastest(shape, descriptors, &candidates, trial) {
             Ok(Some(fastest)) => {
-                self.kept.borrow_mut().put(name, fastest.data);
+                self.algorithms.borrow_mut().put(name, fastest.data);
                 Ok(fastest)
             }
             Ok(None) => Err(CublasError(
@@ -59,7 +59,7 @@ impl Products {
 
     fn fastest(
         &self,
-        shape: &Shape,
+        shape: &ProductShape,
         descriptors: &Descriptors,
         candidates: &[Algorithm],
         trial: Option<&Trial>,
@@ -77,15 +77,19 @@ impl Products {
     }
 
     /// True when the shape would be timed.
-    pub(super) fn is_unknown(&self, shape: &Shape) -> bool {
+    pub(super) fn is_unknown(&self, shape: &ProductShape) -> bool {
         shape.rows >= TIMED_ROWS
             && !self.plans.borrow().contains_key(shape)
-            && self.kept.borrow().get(&format!("{shape:?}")).is_none()
+            && self
+                .algorithms
+                .borrow()
+                .get(&format!("{shape:?}"))
+                .is_none()
     }
 
     /// Keeps what was chosen; that it cannot is no reason to stop.
     pub(super) fn save(&self) {
-        if let Err(error) = self.kept.borrow_mut().save() {
+        if let Err(error) = self.algorithms.borrow_mut().save() {
             tracing::warn!("{error}");
         }
     }

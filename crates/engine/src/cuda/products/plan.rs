@@ -7,14 +7,14 @@ use cudarc::{
         result::{self, CublasError},
         sys::{
             self, cublasLtMatmulDescAttributes_t as Attribute,
-            cublasLtMatmulPreferenceAttributes_t as Wish, cudaDataType_t as Kind,
+            cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute, cudaDataType_t as Kind,
         },
     },
     driver::CudaStream,
 };
 
 use super::{
-    handles::{Handle, Layout, Operation, Preference},
+    handles::{BlasHandle, MatmulDescriptor, MatmulPreference, MatrixLayout},
     product::Epilogue,
 };
 use crate::cuda::memory::Pointer;
@@ -27,7 +27,7 @@ pub(super) const ALIGNED_BYTES: u64 = 256;
 
 /// In what numbers a product reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Numbers {
+pub(super) enum NumberTypes {
     /// All in bf16.
     Bf16,
     /// The result in f32, and the bias too.
@@ -38,7 +38,7 @@ pub(super) enum Numbers {
     E4m3ToE4m3,
 }
 
-impl Numbers {
+impl NumberTypes {
     /// Of x and weights: what cuBLASLt calls it, and bytes of a value.
     fn input(self) -> (Kind, usize) {
         match self {
@@ -71,19 +71,19 @@ impl Numbers {
 
 /// Everything that an algorithm is chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
+pub(super) struct ProductShape {
     pub rows: usize,
     pub outputs: usize,
     pub inner: usize,
     pub x_stride: usize,
     pub out_stride: usize,
     pub epilogue: Epilogue,
-    pub numbers: Numbers,
+    pub numbers: NumberTypes,
     /// By how many bytes x and out miss [`ALIGNED_BYTES`].
     pub skew: (u64, u64),
 }
 
-impl Shape {
+impl ProductShape {
     /// Bytes from the first to behind the last value of x, of the weights and of out.
     pub fn bytes(&self) -> [usize; 3] {
         let last = self.rows - 1;
@@ -109,21 +109,21 @@ pub(super) struct Operands {
 
 /// The descriptors of one shape.
 pub(super) struct Descriptors {
-    operation: Operation,
-    weight: Layout,
-    x: Layout,
-    out: Layout,
+    operation: MatmulDescriptor,
+    weight: MatrixLayout,
+    x: MatrixLayout,
+    out: MatrixLayout,
     /// What is there, which is `out` again but for its numbers.
-    there: Layout,
+    there: MatrixLayout,
     /// What is there is added to the sums.
     adds: bool,
-    numbers: Numbers,
+    numbers: NumberTypes,
 }
 
 impl Descriptors {
     /// For products of this shape.
-    pub fn new(shape: &Shape) -> Result<Self, CublasError> {
-        let operation = Operation::new()?;
+    pub fn new(shape: &ProductShape) -> Result<Self, CublasError> {
+        let operation = MatmulDescriptor::new()?;
         let epilogue = match shape.epilogue {
             Epilogue::Bias | Epilogue::BiasAdd => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
             Epilogue::BiasGelu => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
@@ -153,10 +153,10 @@ impl Descriptors {
         let there = shape.numbers.added();
         Ok(Self {
             operation,
-            weight: Layout::new(read, shape.outputs, shape.inner, shape.inner)?,
-            x: Layout::new(read, shape.rows, shape.inner, shape.x_stride)?,
-            out: Layout::new(written, shape.rows, shape.outputs, shape.out_stride)?,
-            there: Layout::new(there, shape.rows, shape.outputs, shape.out_stride)?,
+            weight: MatrixLayout::new(read, shape.outputs, shape.inner, shape.inner)?,
+            x: MatrixLayout::new(read, shape.rows, shape.inner, shape.x_stride)?,
+            out: MatrixLayout::new(written, shape.rows, shape.outputs, shape.out_stride)?,
+            there: MatrixLayout::new(there, shape.rows, shape.outputs, shape.out_stride)?,
             adds: shape.epilogue == Epilogue::BiasAdd,
             numbers: shape.numbers,
         })
@@ -166,11 +166,11 @@ impl Descriptors {
     /// at least one.
     pub fn candidates(
         &self,
-        handle: &Handle,
+        handle: &BlasHandle,
         most: usize,
         workspace: usize,
     ) -> Result<Vec<Algorithm>, CublasError> {
-        let preference = Preference::new()?;
+        let preference = MatmulPreference::new()?;
         // Where an algorithm splits the inner dimension, the parts are added up in f32, not in what is written.
         let reductions = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
         let none = sys::cublasLtMatmulHeuristicResult_t {
@@ -183,9 +183,12 @@ impl Descriptors {
         let (mut found, mut count) = (vec![none; most], 0);
         // SAFETY: all handles are alive, both wishes get values of their own types, and there is room for `most` results.
         unsafe {
-            preference.set(Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace)?;
             preference.set(
-                Wish::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                &workspace,
+            )?;
+            preference.set(
+                PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                 &(reductions as u32),
             )?;
             sys::cublasLtMatmulAlgoGetHeuristic(
@@ -214,7 +217,7 @@ impl Descriptors {
     }
 
     /// True when cuBLASLt can run `algorithm`, which may be any bytes, on this within `workspace` bytes.
-    pub fn admits(&self, handle: &Handle, algorithm: &Algorithm, workspace: usize) -> bool {
+    pub fn admits(&self, handle: &BlasHandle, algorithm: &Algorithm, workspace: usize) -> bool {
         let mut found = sys::cublasLtMatmulHeuristicResult_t {
             algo: *algorithm,
             workspaceSize: 0,
@@ -241,11 +244,11 @@ impl Descriptors {
     /// Queues the product.
     ///
     /// # Safety
-    /// The operands reach over all values of the shape ([`Shape::bytes`]), the scales are f32; all live until the stream has
+    /// The operands reach over all values of the shape ([`ProductShape::bytes`]), the scales are f32; all live until the stream has
     /// passed the product, and are, like the workspace, used on this stream alone.
     pub unsafe fn queue(
         &self,
-        handle: &Handle,
+        handle: &BlasHandle,
         algorithm: &Algorithm,
         operands: &Operands,
         workspace: Pointer<u8>,
@@ -255,7 +258,7 @@ impl Descriptors {
         let bias = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
         // In place only where the numbers are the same. What is not added is not read, but must be somewhere.
         let there = match self.numbers {
-            Numbers::E4m3ToE4m3 => workspace.address(),
+            NumberTypes::E4m3ToE4m3 => workspace.address(),
             _ => operands.out,
         };
         set_scales(&self.operation, self.numbers, &operands.scales)?;
@@ -287,8 +290,8 @@ impl Descriptors {
 
 /// Sets what weights, x and the result in e4m3 are multiplied with.
 fn set_scales(
-    operation: &Operation,
-    numbers: Numbers,
+    operation: &MatmulDescriptor,
+    numbers: NumberTypes,
     [weight, x, out]: &[u64; 3],
 ) -> Result<(), CublasError> {
     if !numbers.is_e4m3() {
@@ -298,7 +301,7 @@ fn set_scales(
     unsafe {
         operation.set(Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, weight)?;
         operation.set(Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x)?;
-        if numbers == Numbers::E4m3ToE4m3 {
+        if numbers == NumberTypes::E4m3ToE4m3 {
             operation.set(Attribute::CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, out)?;
         }
     }

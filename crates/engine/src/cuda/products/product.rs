@@ -6,11 +6,11 @@ use half::bf16;
 
 use super::{
     bucket,
-    plan::{ALIGNED_BYTES, Numbers, Operands, Shape},
+    plan::{ALIGNED_BYTES, NumberTypes, Operands, ProductShape},
 };
 use crate::cuda::{
     error::CudaError,
-    kernels::{Rows, SCALE_STEP, Scale, Values},
+    kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     memory::Pointer,
 };
 
@@ -49,9 +49,9 @@ pub struct Product {
     /// w and bias.
     pub linear: LinearAt,
     /// `[rows, inner]`.
-    pub x: Values,
+    pub x: Activations,
     /// `[rows, outputs]`.
-    pub out: Values,
+    pub out: Activations,
     /// Rows.
     pub rows: usize,
     /// What is done with a sum.
@@ -82,9 +82,9 @@ impl LinearAt {
 
 impl Product {
     /// What its algorithm is chosen by.
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> ProductShape {
         let Self { linear, x, out, .. } = self;
-        Shape {
+        ProductShape {
             rows: bucket(self.rows),
             outputs: linear.outputs,
             inner: linear.inner,
@@ -92,9 +92,9 @@ impl Product {
             out_stride: out.stride(),
             epilogue: self.epilogue,
             numbers: match (x, out) {
-                (Values::Bf16(_), _) => Numbers::Bf16,
-                (Values::E4m3(..), Values::Bf16(_)) => Numbers::E4m3,
-                (Values::E4m3(..), Values::E4m3(..)) => Numbers::E4m3ToE4m3,
+                (Activations::Bf16(_), _) => NumberTypes::Bf16,
+                (Activations::E4m3(..), Activations::Bf16(_)) => NumberTypes::E4m3,
+                (Activations::E4m3(..), Activations::E4m3(..)) => NumberTypes::E4m3ToE4m3,
             },
             skew: skew(x.address(), out.address()),
         }
@@ -111,8 +111,12 @@ impl Product {
     /// Its addresses.
     pub(super) fn operands(&self) -> Result<Operands, CudaError> {
         let (weight, scales) = match (&self.x, &self.out, self.linear.e4m3) {
-            (Values::Bf16(_), Values::Bf16(_), _) => (self.linear.weight.address(), [0; 3]),
-            (Values::E4m3(..), _, Some((weight, scale))) => (weight.address(), self.scales(scale)),
+            (Activations::Bf16(_), Activations::Bf16(_), _) => {
+                (self.linear.weight.address(), [0; 3])
+            }
+            (Activations::E4m3(..), _, Some((weight, scale))) => {
+                (weight.address(), self.scales(scale))
+            }
             _ => {
                 return Err(CudaError::Shape(format!(
                     "a product in e4m3 of what is in bf16: {:?}",
@@ -131,33 +135,33 @@ impl Product {
 
     /// Where cuBLASLt reads what weights and x are multiplied with, and, for a result in e4m3, the inverse of its scale.
     fn scales(&self, weight: Scale) -> [u64; 3] {
-        let read = |values: &Values, nth| match values {
-            Values::Bf16(_) => 0,
-            Values::E4m3(_, scale) => scale.at.at(nth * SCALE_STEP).address(),
+        let read = |values: &Activations, nth| match values {
+            Activations::Bf16(_) => 0,
+            Activations::E4m3(_, scale) => scale.at.at(nth * SCALE_STEP).address(),
         };
         [weight.at.address(), read(&self.x, 0), read(&self.out, 1)]
     }
 }
 
 /// A product of bf16 with bias, whose result is in f32, without gaps.
-pub(super) struct ToF32<'a> {
+pub(super) struct ProductToF32<'a> {
     pub linear: &'a LinearAt,
-    pub x: Rows,
+    pub x: StridedRows,
     pub out: Pointer<f32>,
     pub rows: usize,
 }
 
-impl ToF32<'_> {
+impl ProductToF32<'_> {
     /// What its algorithm is chosen by.
-    pub fn shape(&self) -> Shape {
-        Shape {
+    pub fn shape(&self) -> ProductShape {
+        ProductShape {
             rows: bucket(self.rows),
             outputs: self.linear.outputs,
             inner: self.linear.inner,
             x_stride: self.x.stride,
             out_stride: self.linear.outputs,
             epilogue: Epilogue::Bias,
-            numbers: Numbers::Bf16ToF32,
+            numbers: NumberTypes::Bf16ToF32,
             skew: skew(self.x.start.address(), self.out.address()),
         }
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use cudarc::driver::{CudaEvent, CudaStream, sys::CUevent_flags};
 
 use super::{
-    handles::Handle,
-    plan::{ALIGNED_BYTES, Algorithm, Descriptors, Operands, Shape},
+    handles::BlasHandle,
+    plan::{ALIGNED_BYTES, Algorithm, Descriptors, Operands, ProductShape},
 };
 use crate::cuda::{
     error::{CudaError, tried},
@@ -42,7 +42,7 @@ impl Trial {
     /// For products of all these shapes.
     pub fn new<'a>(
         stream: &Arc<CudaStream>,
-        shapes: impl Iterator<Item = &'a Shape>,
+        shapes: impl Iterator<Item = &'a ProductShape>,
     ) -> Result<Self, CudaError> {
         let largest = shapes.fold([0; 3], |most: [usize; 3], shape| {
             let bytes = shape.bytes();
@@ -65,7 +65,7 @@ impl Trial {
     }
 
     /// True when the operands are large enough.
-    pub fn fits(&self, shape: &Shape) -> bool {
+    pub fn fits(&self, shape: &ProductShape) -> bool {
         let room = [&self.x, &self.weights, &self.out].map(|buffer| buffer.start().len());
         let needed = shape.bytes().map(|bytes| bytes + ALIGNED_BYTES as usize);
         room.iter()
@@ -76,8 +76,8 @@ impl Trial {
     /// The fastest of the candidates for a shape that [`Trial::fits`]; `None` when none of them runs. Waits for the stream.
     pub fn fastest(
         &self,
-        (handle, workspace): (&Handle, Pointer<u8>),
-        shape: &Shape,
+        (handle, workspace): (&BlasHandle, Pointer<u8>),
+        shape: &ProductShape,
         descriptors: &Descriptors,
         candidates: &[Algorithm],
     ) -> Result<Option<Algorithm>, CudaError> {
@@ -136,7 +136,7 @@ impl Trial {
         ))
     }
 
-    fn operands(&self, shape: &Shape, run: usize) -> Operands {
+    fn operands(&self, shape: &ProductShape, run: usize) -> Operands {
         let [_, weight, _] = shape.bytes();
         let step = weight.next_multiple_of(ALIGNED_BYTES as usize);
         let places = (self.weights.start().len() / step).max(1);

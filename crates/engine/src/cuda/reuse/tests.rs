@@ -172,7 +172,7 @@ fn images_of_one_step_take_what_the_step_itself_makes() {
     assert!(again.iter().all(|crop| !crop.fresh));
     assert!(alone.iter().all(|crop| crop.fresh));
     assert_eq!(reuse.batch(), 2 + count);
-    let keeps = [(0, 0), (1, 1)].map(|(place, entry)| Keep { place, entry });
+    let keeps = [(0, 0), (1, 1)].map(|(place, entry)| FeatureCopy { place, entry });
     assert_eq!(reuse.keeps(), keeps);
 }
 

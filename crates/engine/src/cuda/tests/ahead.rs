@@ -2,7 +2,7 @@
 
 use super::whole::cuda_with;
 use crate::{
-    cuda::{Capacity, CudaBackend, Precision},
+    cuda::{CudaBackend, CudaCapacity, Precision},
     testing::{
         ahead::{Masks, micro_config, run_ahead},
         golden_model::weights,
@@ -13,7 +13,7 @@ use crate::{
 fn micro() -> CudaBackend {
     let config = micro_config();
     let weights = weights(&golden_set("md2-micro").unwrap(), &config);
-    let capacity = Capacity {
+    let capacity = CudaCapacity {
         slots: 3,
         rows: 32,
         images: 1,

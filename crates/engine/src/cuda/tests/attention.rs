@@ -5,9 +5,12 @@ use half::bf16;
 use super::{Random, Rig, assert_close, dense::attend, f32s, rig};
 use crate::{
     cuda::{
-        kernels::{LayerCache, OwnTables, PAGE, Parts, PrefixTables, Rows, TEXT_HEAD, Values},
+        kernels::{
+            Activations, AttentionParts, LayerCache, OwnTables, PAGE, PrefixTables, StridedRows,
+            TEXT_HEAD,
+        },
         memory::Buffer,
-        program::{self, Layout, Table},
+        program::{self, Table, TableLayout},
     },
     scheduler::backend::{Feed, ImageJob, Input, KvTable, Limits, PageId, Pick, Row, SlotId, Step},
 };
@@ -78,7 +81,7 @@ struct Known(Vec<[(Vec<f32>, Vec<f32>); HEADS]>);
 
 struct Bench {
     rig: Rig,
-    layout: Layout,
+    layout: TableLayout,
     rope_cos_sin: Buffer<f32>,
     keys: Buffer<bf16>,
     values: Buffer<bf16>,
@@ -139,7 +142,7 @@ impl Bench {
             f32::NAN;
             counts.tiles.max(1) * HEADS * splits * 16 * 2
         ]);
-        let parts = Parts {
+        let parts = AttentionParts {
             values: parts_values.start(),
             masses: parts_masses.start(),
             splits,
@@ -156,7 +159,7 @@ impl Bench {
                 .unwrap();
         }
         let out = rig.room(counts.row_positions * (WIDTH + 8));
-        let to = Rows {
+        let to = StridedRows {
             start: out.start(),
             stride: WIDTH + 8,
         };
@@ -172,7 +175,7 @@ impl Bench {
                 cache,
                 &tables,
                 parts,
-                Values::Bf16(to),
+                Activations::Bf16(to),
                 (counts.row_positions, HEADS),
             )
             .unwrap();
@@ -238,7 +241,7 @@ fn rows_see_their_prefix_and_their_own_past() {
     // Whoever reads a position that was never written gets no number.
     let nan = vec![bf16::NAN; LIMITS.pages * HEADS * PAGE * TEXT_HEAD];
     let bench = Bench {
-        layout: Layout::new(&LIMITS, LIMITS.positions),
+        layout: TableLayout::new(&LIMITS, LIMITS.positions),
         rope_cos_sin: rig.floats(&rope_cos_sin.collect::<Vec<_>>()),
         keys: rig.up(&nan),
         values: rig.up(&nan),

@@ -5,7 +5,7 @@ use crate::{
     cuda::{
         kernels::{NormAt, PickTables},
         memory::Buffer,
-        record::Record,
+        record::DecisionRecord,
     },
     model::BINS,
     scheduler::backend::Picked,
@@ -71,8 +71,8 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
     let tables = (rig.ints(&picks.concat()), rig.ints(&[0, 0, 0, 0, 0, 1]));
     let (bias_up, coords_up, sizes_up) =
         (rig.floats(&bias), rig.floats(&coords), rig.floats(&sizes));
-    let out = Buffer::<Record>::zeros(&rig.stream, picks.len()).unwrap();
-    let carried = Buffer::<Record>::zeros(&rig.stream, 4).unwrap();
+    let out = Buffer::<DecisionRecord>::zeros(&rig.stream, picks.len()).unwrap();
+    let carried = Buffer::<DecisionRecord>::zeros(&rig.stream, 4).unwrap();
     let norm = NormAt {
         weight: up.1.start(),
         bias: up.2.start(),
@@ -206,7 +206,7 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<Picked> {
     let masks = Buffer::from_host(&rig.stream, &mask.repeat(rows)).unwrap();
     let (logits, words, banned) = (rig.floats(&all), rig.ints(&words), rig.ints(&banned));
     let is_zombie = rig.ints(&vec![0; rows]);
-    let out = Buffer::<Record>::zeros(&rig.stream, rows).unwrap();
+    let out = Buffer::<DecisionRecord>::zeros(&rig.stream, rows).unwrap();
     let tables = PickTables {
         pick: words.start(),
         is_zombie: is_zombie.start(),
@@ -327,10 +327,10 @@ fn the_nucleus_is_sampled_in_its_order() {
 
 #[test]
 fn values_that_are_no_numbers_are_told() {
-    let record = Record {
+    let record = DecisionRecord {
         kind: 1,
         probability: f32::NAN,
-        ..Record::default()
+        ..DecisionRecord::default()
     };
     assert!(record.picked().is_err());
 }

@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::{Random, assert_close};
 use crate::{
-    cuda::{Capacity, CudaBackend, Precision},
+    cuda::{CudaBackend, CudaCapacity, Precision},
     model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
     scheduler::backend::{
         Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step,
@@ -60,7 +60,7 @@ fn small() -> ModelConfig {
 
 fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
     let weights = Weights::load(config, &mut Noise(Random::new(3))).unwrap();
-    let capacity = Capacity {
+    let capacity = CudaCapacity {
         slots: 1,
         rows: 32,
         images: IMAGES,

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, fp8::assert_e4m3_too, rig};
 use crate::cuda::{
-    kernels::{DenseWay, Rows, Values},
+    kernels::{Activations, DenseKernel, StridedRows},
     memory::Buffer,
 };
 
@@ -66,23 +66,23 @@ impl Case {
         self.heads * self.head_dim
     }
 
-    fn run(&self, rig: &Rig, way: DenseWay, out: Values) {
-        let qkv = Rows::packed(self.up.start(), 3 * self.width());
+    fn run(&self, rig: &Rig, way: DenseKernel, out: Activations) {
+        let qkv = StridedRows::packed(self.up.start(), 3 * self.width());
         let (shape, heads) = ((self.sequences, self.length), (self.heads, self.head_dim));
         let done = rig.kernels.attend_dense_by(way, (qkv, out), shape, heads);
         done.unwrap();
     }
 
     /// Compares every `step`th row of every head.
-    fn check(&self, rig: &Rig, way: DenseWay, step: usize) {
+    fn check(&self, rig: &Rig, way: DenseKernel, step: usize) {
         let (rows, width) = (self.sequences * self.length, self.width());
         let stride = width + BEHIND;
         let out = rig.room(rows * stride);
-        let to = Rows {
+        let to = StridedRows {
             start: out.start(),
             stride,
         };
-        self.run(rig, way, Values::Bf16(to));
+        self.run(rig, way, Activations::Bf16(to));
         assert_e4m3_too(rig, &out, stride, (rows, width), |to| {
             self.run(rig, way, to);
             Ok(())

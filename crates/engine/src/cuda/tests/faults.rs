@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::whole::cuda_on;
 use crate::{
     cuda::{
-        compile::{Source, cubin},
+        compile::{KernelSource, cubin},
         library,
     },
     scheduler::{Options, sequence::Bounds},
@@ -34,7 +34,7 @@ use crate::{
 use spotter_core::{Look, Outcome, SystemClock, Task};
 
 /// Nothing lies at so low an address.
-const FAULT: Source = Source {
+const FAULT: KernelSource = KernelSource {
     file: "fault.cu",
     text: "extern \"C\" __global__ void fault() { *(volatile int*)16 = 1; }",
 };

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     cuda::{
-        foreign::{Foreign, take_frame},
-        frames::Frames,
+        foreign::{ForeignMemory, take_frame},
+        frames::FramePreprocessor,
         library,
         stage::FrameStage,
     },
@@ -120,7 +120,7 @@ impl Other {
         }
         let keeper: Box<dyn Any + Send + Sync> = Box::new(Lent(Arc::clone(self), frame));
         // SAFETY: the room is as large, and lent until the keeper is dropped.
-        let memory = unsafe { Foreign::new(frame, bytes.len(), keeper) }.unwrap();
+        let memory = unsafe { ForeignMemory::new(frame, bytes.len(), keeper) }.unwrap();
         let planes = Arc::new(There(Box::new(memory)));
         let size = (picture.width(), picture.height());
         let colour = (picture.matrix(), picture.range());
@@ -172,7 +172,7 @@ impl Planes for There {
 /// Patches of pictures that are staged together.
 fn staged_patches(
     rig: &Rig,
-    frames: &mut Frames,
+    frames: &mut FramePreprocessor,
     stage: &mut FrameStage,
     pictures: &[&Picture],
 ) -> Vec<Vec<f32>> {
@@ -190,7 +190,7 @@ fn staged_patches(
 fn frames_of_another_context_give_the_patches_of_the_host() {
     let rig = rig();
     let mut random = Random::new(11);
-    let mut frames = Frames::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
+    let mut frames = FramePreprocessor::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
     let stage = || FrameStage::new(&rig.stream, 64).unwrap();
     let (mut slots, mut of_host) = ([stage(), stage()], stage());
     let other = Other::new(rig.gpu.context.cu_device(), 4);
@@ -217,7 +217,7 @@ fn frames_that_gstreamer_left_on_the_gpu_give_the_patches_of_the_host() {
     let rig = rig();
     let pictures = uploaded(20, take_frame);
     assert_eq!(pictures.len(), 20);
-    let mut frames = Frames::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
+    let mut frames = FramePreprocessor::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
     let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
     for (number, picture) in pictures.iter().enumerate() {
         let got = staged_patches(&rig, &mut frames, &mut stage, &[picture]);

@@ -8,7 +8,7 @@ use crate::{
         Precision,
         error::CudaError,
         fp8::{Scales, calibration_step, scale},
-        kernels::{Rows, Values},
+        kernels::{Activations, StridedRows},
         memory::Buffer,
         products::{Epilogue, LinearAt, Product, bucket},
     },
@@ -74,7 +74,7 @@ pub(super) fn assert_e4m3_too(
     out: &Buffer<bf16>,
     stride: usize,
     (rows, width): (usize, usize),
-    launch: impl FnOnce(Values) -> Result<(), CudaError>,
+    launch: impl FnOnce(Activations) -> Result<(), CudaError>,
 ) {
     if !rig.gpu.has_fp8() {
         return;
@@ -88,11 +88,11 @@ pub(super) fn assert_e4m3_too(
     );
     let scales = scales.unwrap();
     let got = Buffer::<u8>::from_host(&rig.stream, &vec![0xaa; rows * stride]).unwrap();
-    let to = Rows {
+    let to = StridedRows {
         start: got.start(),
         stride,
     };
-    launch(Values::E4m3(to, scales.at(0))).unwrap();
+    launch(Activations::E4m3(to, scales.at(0))).unwrap();
     let got = got.to_host(&rig.stream).unwrap();
     let step = scales.at(0).value;
     for i in 0..rows * width {
@@ -125,11 +125,11 @@ fn quantising_rounds_as_the_twin_does() {
         let out = Buffer::<u8>::from_host(&rig.stream, &vec![0xaa; rows * to]).unwrap();
         let scales = Scales::new(&rig.stream, &[2.0_f32.powi(exponent)]).unwrap();
         let scale = scales.at(0);
-        let rows_of = Rows {
+        let rows_of = StridedRows {
             start: up.start(),
             stride: from,
         };
-        let rows_to = Rows {
+        let rows_to = StridedRows {
             start: out.start(),
             stride: to,
         };
@@ -221,7 +221,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
         };
         let product = |out, epilogue| Product {
             linear,
-            x: Values::E4m3(Rows::packed(xs.start(), inner), x_scale),
+            x: Activations::E4m3(StridedRows::packed(xs.start(), inner), x_scale),
             out,
             rows,
             epilogue,
@@ -240,7 +240,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
         let name = format!("{rows} {outputs} {inner}");
         for epilogue in [Epilogue::Bias, Epilogue::BiasAdd, Epilogue::BiasGelu] {
             let out = rig.up(&vec![bf16::ONE; bucket(rows) * outputs]);
-            let to = Values::bf16(out.start(), outputs);
+            let to = Activations::bf16(out.start(), outputs);
             rig.products.run(&product(to, epilogue)).unwrap();
             let got = rig.down(&out);
             let got: Vec<f32> = all().map(|(row, o)| got[row * outputs + o]).collect();
@@ -261,7 +261,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
             );
         }
         let out = Buffer::<u8>::zeros(&rig.stream, bucket(rows) * outputs).unwrap();
-        let to = Values::E4m3(Rows::packed(out.start(), outputs), out_scale);
+        let to = Activations::E4m3(StridedRows::packed(out.start(), outputs), out_scale);
         let product = product(to, Epilogue::BiasGelu);
         if !rig.products.takes(&product).unwrap() {
             println!("cuBLASLt does not write e4m3 behind GELU for {name}");

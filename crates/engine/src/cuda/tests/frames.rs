@@ -7,10 +7,10 @@ use half::bf16;
 use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        frames::Frames,
-        kernels::Rows,
+        frames::FramePreprocessor,
+        kernels::StridedRows,
         memory::Buffer,
-        stage::{FrameStage, Staged},
+        stage::{FrameStage, StagedFrame},
     },
     model::{VisionConfig, crops, normalise_table},
 };
@@ -54,8 +54,8 @@ fn row_values(config: &VisionConfig) -> usize {
 /// Patches of all crops of a picture, queued.
 pub(super) fn patches(
     rig: &Rig,
-    frames: &mut Frames,
-    staged: &Staged,
+    frames: &mut FramePreprocessor,
+    staged: &StagedFrame,
     picture: &Picture,
 ) -> Buffer<bf16> {
     let config = VisionConfig::default();
@@ -63,7 +63,7 @@ pub(super) fn patches(
     let (count, row) = (tiling.crops(), row_values(&config));
     let out = rig.room(count * config.grid() * config.grid() * row);
     let wanted = vec![true; count];
-    let rows = Rows::packed(out.start(), row);
+    let rows = StridedRows::packed(out.start(), row);
     frames
         .patches(&rig.kernels, staged, tiling, &wanted, rows)
         .unwrap();
@@ -76,7 +76,7 @@ fn frames_become_the_patches_of_the_cpu() {
     let rig = rig();
     let mut random = Random::new(10);
     let config = VisionConfig::default();
-    let mut frames = Frames::new(&rig.stream, &config, 64).unwrap();
+    let mut frames = FramePreprocessor::new(&rig.stream, &config, 64).unwrap();
     let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
     for (format, size) in [
         (PixelFormat::Nv12, (1280, 720)),

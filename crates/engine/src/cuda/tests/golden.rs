@@ -15,7 +15,7 @@ use super::{
     whole::{cuda_for_one, on_cpu},
 };
 use crate::{
-    cuda::{CudaBackend, Precision, network::Part},
+    cuda::{CudaBackend, Precision, network::NetworkBuffer},
     model::{ModelConfig, Weights},
     testing::{
         figures::{Beyond, Figures, Measure},
@@ -79,9 +79,9 @@ fn behind_blocks(
             let patches = crops(&backend, picture) * config.image_tokens();
             let states = match depth {
                 Depth::Decoder(_) => {
-                    backend.read(Part::Hidden, config.prefix_positions() * position)
+                    backend.read(NetworkBuffer::Hidden, config.prefix_positions() * position)
                 }
-                Depth::Encoder(_) => backend.read(Part::Patches, patches * patch),
+                Depth::Encoder(_) => backend.read(NetworkBuffer::Patches, patches * patch),
             };
             see(depth, image, &states.unwrap());
         }

@@ -7,7 +7,7 @@ use crate::{
     cuda::{
         CudaBackend,
         kernels::{PAGE, TEXT_HEAD},
-        network::Part,
+        network::NetworkBuffer,
     },
     model::{BINS, ROTARY_DIM, tiling},
     scheduler::backend::Backend as _,
@@ -74,8 +74,11 @@ impl Inside for CudaBackend {
     fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
         let config = self.config();
         let (tokens, crops) = (config.image_tokens(), crops(self, picture));
-        let features = self.read(Part::Features, crops * tokens * config.vision.enc_dim);
-        let embedded = self.read(Part::Tokens, tokens * config.text.dim);
+        let features = self.read(
+            NetworkBuffer::Features,
+            crops * tokens * config.vision.enc_dim,
+        );
+        let embedded = self.read(NetworkBuffer::Tokens, tokens * config.text.dim);
         [features.unwrap(), embedded.unwrap()]
     }
 
@@ -93,14 +96,14 @@ impl Inside for CudaBackend {
 
     fn hidden(&mut self, positions: usize) -> Vec<f32> {
         let width = self.config().text.dim;
-        self.read(Part::Hidden, positions * width).unwrap()
+        self.read(NetworkBuffer::Hidden, positions * width).unwrap()
     }
 
     fn logits(&mut self, head: Head) -> Vec<f32> {
         let (part, len) = match head {
-            Head::Coord => (Part::Coords, BINS),
-            Head::Size => (Part::Sizes, 2 * BINS),
-            Head::Vocabulary => (Part::Logits, self.config().text.vocab_size),
+            Head::Coord => (NetworkBuffer::Coords, BINS),
+            Head::Size => (NetworkBuffer::Sizes, 2 * BINS),
+            Head::Vocabulary => (NetworkBuffer::Logits, self.config().text.vocab_size),
         };
         self.read(part, len).unwrap()
     }

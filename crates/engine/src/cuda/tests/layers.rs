@@ -4,10 +4,10 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, rig};
 use crate::cuda::{
-    kernels::{EncoderAt, InputTables, Kernels, NormAt, Rows, SkinnyTo, Values},
+    kernels::{Activations, EncoderAt, InputTables, Kernels, NormAt, SkinnyTo, StridedRows},
     memory::Buffer,
     products::{Epilogue, LinearAt, Product, bucket},
-    record::Record,
+    record::DecisionRecord,
 };
 
 #[test]
@@ -30,7 +30,7 @@ fn layer_norms_are_those_of_the_formula() {
             .layer_norm(
                 xs.start(),
                 norm,
-                Values::bf16(out.start(), width),
+                Activations::bf16(out.start(), width),
                 (rows, width),
             )
             .unwrap();
@@ -90,15 +90,15 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
             let mut room: Vec<bf16> = before.iter().map(|&x| bf16::from_f32(x)).collect();
             room.resize(bucket(rows) * stride, bf16::ZERO);
             let out = rig.up(&room);
-            let rows_out = Rows {
+            let rows_out = StridedRows {
                 start: out.start(),
                 stride,
             };
             rig.products
                 .run(&Product {
                     linear,
-                    x: Values::bf16(xs.start(), inner),
-                    out: Values::Bf16(rows_out),
+                    x: Activations::bf16(xs.start(), inner),
+                    out: Activations::Bf16(rows_out),
                     rows,
                     epilogue,
                 })
@@ -124,7 +124,12 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
         }
         let out = rig.floats(&vec![77.0; bucket(rows) * outputs]);
         rig.products
-            .run_to_f32(&linear, Rows::packed(xs.start(), inner), out.start(), rows)
+            .run_to_f32(
+                &linear,
+                StridedRows::packed(xs.start(), inner),
+                out.start(),
+                rows,
+            )
             .unwrap();
         let got = out.to_host(&rig.stream).unwrap();
         let wanted: Vec<f32> = (0..rows * outputs)
@@ -161,7 +166,7 @@ fn products_of_few_rows_are_those_of_the_formula() {
             inner,
         };
         assert!(Kernels::is_skinny(&linear, rows));
-        let x_rows = Rows {
+        let x_rows = StridedRows {
             start: xs.start(),
             stride: inner + 8,
         };
@@ -178,7 +183,7 @@ fn products_of_few_rows_are_those_of_the_formula() {
         let place = |i: usize| i / outputs * stride + i % outputs;
         for which in 0..3 {
             let out = rig.up(&before);
-            let to = Rows {
+            let to = StridedRows {
                 start: out.start(),
                 stride,
             };
@@ -302,11 +307,11 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
     let kinds = [0, 1, 2, 3, 3, 3, 3];
     let a = [7, bits(0.3), bits(0.25), 0, 1, 2, 3];
     let b = [0, 0, bits(0.7), 0, 0, 0, 0];
-    let record = |kind, first, second| Record {
+    let record = |kind, first, second| DecisionRecord {
         kind,
         first,
         second,
-        ..Record::default()
+        ..DecisionRecord::default()
     };
     let decided = [
         record(3, 4, 0),

@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, rig};
 use crate::cuda::{
-    kernels::Values,
+    kernels::Activations,
     memory::Buffer,
     products::{Epilogue, LinearAt, Product, Products, bucket},
 };
@@ -47,8 +47,8 @@ impl Case {
                 outputs: OUTPUTS,
                 inner: INNER,
             },
-            x: Values::bf16(x.start(), INNER),
-            out: Values::bf16(out.start(), OUTPUTS),
+            x: Activations::bf16(x.start(), INNER),
+            out: Activations::bf16(out.start(), OUTPUTS),
             rows: ROWS,
             epilogue,
         }

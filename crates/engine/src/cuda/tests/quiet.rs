@@ -2,7 +2,7 @@
 
 use super::whole::micro;
 use crate::{
-    cuda::{CudaBackend, library, memory::Calls},
+    cuda::{CudaBackend, library, memory::DriverCalls},
     scheduler::backend::{
         Backend, Feed, ImageJob, MaskSource, Pick, Picked, Row, RowMask, RowRef, Sampling, SlotId,
         Step, TokenMask,
@@ -106,10 +106,10 @@ fn steps_of_known_shapes_allocate_nothing_and_wait_once_each() {
     // Each shape is queued, recorded and launched as a graph in each slot.
     run(&mut backend, &picture, vocab, 2 * KINDS * 4);
     let free = || library::open(0).unwrap().free_bytes().unwrap();
-    let (calls, free_before) = (Calls::so_far(), free());
+    let (calls, free_before) = (DriverCalls::so_far(), free());
     let steps = 10 * KINDS;
     run(&mut backend, &picture, vocab, steps);
-    let now = Calls::so_far();
+    let now = DriverCalls::so_far();
     // Not asserted: other tests of this process use the same GPU at the same time.
     println!(
         "free bytes of the GPU: {free_before} before, {} after",

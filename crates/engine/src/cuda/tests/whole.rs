@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{Capacity, CudaBackend, Precision},
+    cuda::{CudaBackend, CudaCapacity, Precision},
     model::{Found, ModelConfig, Weights},
     scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
     testing::{
@@ -29,7 +29,7 @@ pub(super) fn micro() -> CudaBackend {
 }
 
 pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaBackend {
-    let capacity = Capacity {
+    let capacity = CudaCapacity {
         slots: 2,
         rows: 32,
         images: 4,
@@ -46,7 +46,7 @@ pub(super) fn cuda_for_one(
     config: &ModelConfig,
     weights: Weights,
 ) -> CudaBackend {
-    let capacity = Capacity {
+    let capacity = CudaCapacity {
         slots: 1,
         rows: 2,
         images: 1,
@@ -58,7 +58,7 @@ pub(super) fn cuda_for_one(
 }
 
 pub(super) fn cuda_with(
-    how: (Capacity, Precision<'_>),
+    how: (CudaCapacity, Precision<'_>),
     gpu: u32,
     config: &ModelConfig,
     weights: Weights,

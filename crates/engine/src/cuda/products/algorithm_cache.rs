@@ -16,18 +16,18 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use crate::cuda::cache_file::write_whole;
 
 /// Words of an algorithm, opaque.
-pub(super) type Words = [u64; 8];
+pub(super) type AlgorithmWords = [u64; 8];
 
 /// What was chosen, by shape.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct AlgorithmCache {
     about: String,
     path: PathBuf,
-    choices: BTreeMap<String, Words>,
+    choices: BTreeMap<String, AlgorithmWords>,
     changed: bool,
 }
 
-impl Kept {
+impl AlgorithmCache {
     /// What `folder` holds about this GPU and these libraries; a file that cannot be read is empty.
     pub fn open(folder: &Path, arch: &str, about: String) -> Self {
         let path = folder.join(format!(
@@ -44,12 +44,12 @@ impl Kept {
     }
 
     /// The choice for a shape.
-    pub fn get(&self, shape: &str) -> Option<Words> {
+    pub fn get(&self, shape: &str) -> Option<AlgorithmWords> {
         self.choices.get(shape).copied()
     }
 
     /// Remembers a choice.
-    pub fn put(&mut self, shape: String, words: Words) {
+    pub fn put(&mut self, shape: String, words: AlgorithmWords) {
         self.choices.insert(shape, words);
         self.changed = true;
     }
@@ -76,20 +76,20 @@ impl Kept {
     }
 }
 
-fn read(path: &Path, about: &str) -> BTreeMap<String, Words> {
+fn read(path: &Path, about: &str) -> BTreeMap<String, AlgorithmWords> {
     let bytes = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     text.lines().filter_map(|line| parse(about, line)).collect()
 }
 
-fn line(about: &str, shape: &str, words: &Words) -> String {
+fn line(about: &str, shape: &str, words: &AlgorithmWords) -> String {
     let words = words.map(|word| format!("{word:016x}")).join(" ");
     let rest = format!("{words} {shape}");
     let hash = xxh3_64(format!("{about}\n{rest}").as_bytes());
     format!("{hash:016x} {rest}")
 }
 
-fn parse(about: &str, text: &str) -> Option<(String, Words)> {
+fn parse(about: &str, text: &str) -> Option<(String, AlgorithmWords)> {
     let mut parts = text.splitn(10, ' ');
     let _hash = parts.next()?;
     let mut words = [0; 8];
@@ -104,10 +104,10 @@ fn parse(about: &str, text: &str) -> Option<(String, Words)> {
 mod tests {
     use super::*;
 
-    const WORDS: Words = [1, 2, u64::MAX, 4, 5, 6, 7, 8];
+    const WORDS: AlgorithmWords = [1, 2, u64::MAX, 4, 5, 6, 7, 8];
 
-    fn open(folder: &Path, about: &str) -> Kept {
-        Kept::open(folder, "sm_00", about.to_owned())
+    fn open(folder: &Path, about: &str) -> AlgorithmCache {
+        AlgorithmCache::open(folder, "sm_00", about.to_owned())
     }
 
     #[test]

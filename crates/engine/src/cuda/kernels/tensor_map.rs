@@ -4,11 +4,11 @@ use std::mem::MaybeUninit;
 
 use cudarc::driver::sys::{self, CUtensorMap};
 
-use super::{Rows, need};
+use super::{StridedRows, need};
 use crate::cuda::error::CudaError;
 
 /// Boxes of sequences of rows.
-pub(super) struct Boxes {
+pub(super) struct TensorMapSpec {
     /// Sequences, rows of each, values of a row.
     pub shape: (usize, usize, usize),
     /// Rows and values of a box; what of it lies beyond the shape is zeros.
@@ -17,9 +17,9 @@ pub(super) struct Boxes {
     pub swizzled: bool,
 }
 
-impl Boxes {
+impl TensorMapSpec {
     /// The map of these rows. The host computes it; nothing is asked of the GPU.
-    pub fn map(&self, from: Rows) -> Result<CUtensorMap, CudaError> {
+    pub fn map(&self, from: StridedRows) -> Result<CUtensorMap, CudaError> {
         let (sequences, length, width) = self.shape;
         need(
             from.hold(sequences * length, width),
