@@ -10,16 +10,15 @@ use super::{
     fp8,
     frames::FramePreprocessor,
     graphs::{GraphShape, Graphs},
-    kernels::{Kernels, PAGE, TEXT_HEAD},
+    kernels::{DecisionBuffers, Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
-    network::{DecisionBuffers, FeatureSources, Network, NetworkParts, StepTables},
+    network::{FeatureSources, Network, NetworkParts, StepTables},
     products::Products,
-    program::{self, TableLayout},
+    program::{self, BlockFormat, RowPicks, TableLayout},
     record::DecisionRecord,
     reuse::{Crop, Reuse},
-    slot::{GpuSlot, QueuedStep, Streams, record},
-    stage::StagedFrame,
+    slot::{GpuSlot, QueuedStep, SlotRoom, Streams, record},
     weights::GpuWeights,
 };
 use crate::{
@@ -47,6 +46,17 @@ pub struct CudaCapacity {
     pub cameras: usize,
     /// Largest difference of two bytes of a picture that counts as none; 0 is exact.
     pub tile_difference: u8,
+}
+
+/// What a [`CudaBackend`] is built with.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaSettings<'a> {
+    /// Number of the GPU, from 0.
+    pub gpu: u32,
+    /// Folder of compiled kernels and chosen algorithms.
+    pub cache: &'a Path,
+    pub capacity: CudaCapacity,
+    pub precision: Precision<'a>,
 }
 
 /// Arithmetic of products with many rows.
@@ -95,14 +105,19 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// Opens the GPU, compiles and times what is not in `cache`, and copies the weights. Blocks for some seconds.
+    /// Opens the GPU, compiles and times what is not in the cache, and copies the weights. Blocks for some seconds.
     pub fn new(
-        (index, cache): (u32, &Path),
+        settings: CudaSettings<'_>,
         config: &ModelConfig,
         weights: model::Weights,
-        (capacity, precision): (CudaCapacity, Precision<'_>),
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CudaError> {
+        let CudaSettings {
+            gpu: index,
+            cache,
+            capacity,
+            precision,
+        } = settings;
         supported(config)?;
         let gpu = library::open(index)?;
         if let Precision::Fp8(_) = precision {
@@ -132,7 +147,12 @@ impl CudaBackend {
         })?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
-        let slot = |_| GpuSlot::new(&gpu.context, &streams, &layout, vocab, frame_bytes);
+        let room = SlotRoom {
+            layout: &layout,
+            vocab,
+            frame_bytes,
+        };
+        let slot = |_| GpuSlot::new(&gpu.context, &streams, room);
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
         let mut backend = Self {
             limits,
@@ -179,7 +199,11 @@ impl CudaBackend {
     fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
         let place = &mut self.slots[slot.0];
         place.next_turn();
-        let counts = program::write(step, slot, &self.limits, &self.layout, place.block_mut())?;
+        let format = BlockFormat {
+            limits: &self.limits,
+            layout: &self.layout,
+        };
+        let counts = program::write(step, slot, format, place.block_mut())?;
         let cuts = self.plan(slot, step)?;
         let (fresh, all) = (
             self.reuse.batch(),
@@ -204,40 +228,39 @@ impl CudaBackend {
                     (width as u32, height as u32)
                 })
                 .collect(),
-            crops: (fresh, all - fresh),
+            crops_encoded: fresh,
+            crops_reused: all - fresh,
         };
         let compute = &self.streams.compute;
         record(&place.moments().began, compute)?;
         if !step.images.is_empty() {
-            let encoded = staged.iter().zip(encoded);
-            self.queue_images(slot, step.images.len(), (fresh, encoded))?;
+            self.queue_images(slot, step.images.len(), &staged, &encoded)?;
         }
         self.queue_rows(slot)?;
         self.reuse.keep_bytes();
         Ok(())
     }
 
-    /// Crops of the frames that hold `fresh` ones, then the tokens of all images.
-    fn queue_images<'a>(
+    /// Queues the fresh crops of the `staged` frames, which are cut as in `cuts`, then the tokens of all images.
+    fn queue_images(
         &mut self,
         slot: SlotId,
         images: usize,
-        (fresh, encoded): (
-            usize,
-            impl Iterator<Item = (&'a StagedFrame, &'a PictureCrops)>,
-        ),
+        staged: &[PlanarFrame],
+        cuts: &[&PictureCrops],
     ) -> Result<(), BackendError> {
         let place = &self.slots[slot.0];
         let compute = &self.streams.compute;
         let rows = self.network.patch_rows();
         let mut crop = 0;
-        for (frame, cut) in encoded {
+        for (frame, cut) in staged.iter().zip(cuts) {
             let out = rows.from(crop * self.config.image_tokens());
             let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.fresh).collect();
             self.frames
                 .patches(self.network.kernels(), frame, cut.tiling, &wanted, out)?;
             crop += wanted.iter().filter(|wanted| **wanted).count();
         }
+        let fresh = crop;
         record(&place.moments().prepared, compute)?;
         let features = FeatureSources {
             image: place.block.start().at(self.layout.image.start),
@@ -360,8 +383,8 @@ impl Backend for CudaBackend {
         self.flights.commit(slot)?;
         let place = &self.slots[slot.0];
         let records = place.results()?;
-        let decided = |&(first, picks): &(usize, usize)| {
-            let records = records[first..first + picks].iter();
+        let decided = |row: &RowPicks| {
+            let records = records[row.first..row.first + row.count].iter();
             records
                 .map(DecisionRecord::picked)
                 .collect::<Result<Vec<Picked>, _>>()
@@ -385,8 +408,8 @@ impl Backend for CudaBackend {
         let committed = Committed {
             picked,
             model_sizes: place.flight.model_sizes.clone(),
-            crops_encoded: place.flight.crops.0,
-            crops_reused: place.flight.crops.1,
+            crops_encoded: place.flight.crops_encoded,
+            crops_reused: place.flight.crops_reused,
             times,
         };
         self.last = Some((slot, place.turn()));

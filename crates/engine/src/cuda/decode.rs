@@ -13,8 +13,8 @@ use cudarc::driver::CudaStream;
 use super::{
     error::CudaError,
     kernels::{
-        AttentionParts, DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables,
-        GATES, Kernels, LAYER_WORDS, LayerCache, ROWS_MAX, UNIT, WIDTH,
+        AttentionParts, DecodeArguments, DecodeLayers, DecodeScratch, DecodeShape, DecodeStates,
+        DecodeTables, GATES, Kernels, LAYER_WORDS, LayerCache, ROWS_MAX, UNIT, WIDTH,
     },
     library::Gpu,
     memory::Buffer,
@@ -22,6 +22,28 @@ use super::{
     weights::{GpuLinear, GpuTextBlock},
 };
 use crate::model::TextConfig;
+
+/// What the network lends to a launch.
+#[derive(Clone, Copy)]
+pub struct OneLaunchInputs {
+    pub states: DecodeStates,
+    /// That of the first layer.
+    pub cache: LayerCache,
+    pub tables: DecodeTables,
+    pub parts: AttentionParts,
+}
+
+/// What a decoder in one launch is built from.
+pub struct OneLaunchParts<'a> {
+    pub stream: &'a Arc<CudaStream>,
+    pub gpu: &'a Gpu,
+    pub kernels: &'a Kernels,
+    pub config: &'a TextConfig,
+    /// Their weights must live as long as the decoder.
+    pub blocks: &'a [GpuTextBlock],
+    /// Values of the cache of one layer.
+    pub layer_values: usize,
+}
 
 /// The decoder's layers as the kernel reads them, and its scratch.
 pub struct OneLaunchDecoder {
@@ -36,16 +58,16 @@ pub struct OneLaunchDecoder {
 }
 
 impl OneLaunchDecoder {
-    /// `None` when the GPU or the model's shape is not what the kernel is made for. `layer_values` are those of the cache of
-    /// one layer. The blocks' weights must live as long.
-    pub fn new(
-        stream: &Arc<CudaStream>,
-        gpu: &Gpu,
-        kernels: &Kernels,
-        config: &TextConfig,
-        blocks: &[GpuTextBlock],
-        layer_values: usize,
-    ) -> Result<Option<Self>, CudaError> {
+    /// `None` when the GPU or the model's shape is not what the kernel is made for.
+    pub fn new(parts: OneLaunchParts<'_>) -> Result<Option<Self>, CudaError> {
+        let OneLaunchParts {
+            stream,
+            gpu,
+            kernels,
+            config,
+            blocks,
+            layer_values,
+        } = parts;
         let fits = DecodeShape::fits(blocks.len(), config.ff_dim, gpu.multiprocessors);
         if config.dim != WIDTH || !fits || !kernels.has_decode_step() {
             return Ok(None);
@@ -86,15 +108,14 @@ impl OneLaunchDecoder {
         counts.images == 0 && counts.alone == 0 && (1..=ROWS_MAX).contains(&counts.row_positions)
     }
 
-    /// Queues all blocks of the decoder over the hidden states of the step's positions; `cache` is that of the first layer.
+    /// Queues all blocks of the decoder over the hidden states of the step's positions.
     pub fn run(
         &self,
         kernels: &Kernels,
-        states: DecodeStates,
-        (cache, tables): (LayerCache, &DecodeTables),
-        parts: AttentionParts,
+        inputs: &OneLaunchInputs,
         counts: &StepCounts,
     ) -> Result<(), CudaError> {
+        let parts = inputs.parts;
         let scratch = DecodeScratch {
             parts: parts.values,
             masses: parts.masses,
@@ -114,7 +135,14 @@ impl OneLaunchDecoder {
             table: self.layers.start(),
             in_e4m3: self.in_e4m3,
         };
-        kernels.decode_step(layers, states, (cache, tables), scratch, shape)
+        kernels.decode_step(&DecodeArguments {
+            layers,
+            states: inputs.states,
+            cache: inputs.cache,
+            tables: inputs.tables,
+            scratch,
+            shape,
+        })
     }
 }
 

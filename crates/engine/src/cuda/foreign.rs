@@ -38,10 +38,38 @@ pub fn take_frame(buffer: gst::Buffer) -> Result<DeviceMemory, String> {
     Ok(Box::new(foreign.map_err(|e| e.to_string())?))
 }
 
-/// A picture's memory and the offsets of its planes, when it lies in a GPU's memory.
-pub fn lies_at(picture: &Picture) -> Option<(&ForeignMemory, [usize; 3])> {
+/// Planes of a picture in a decoder's memory on a GPU.
+#[derive(Clone, Copy)]
+pub struct ForeignPlanes<'a> {
+    pub memory: &'a ForeignMemory,
+    /// Bytes from the memory's beginning to each plane.
+    pub offsets: [usize; 3],
+}
+
+/// Where a picture's planes are, when a decoder left them on a GPU.
+pub fn foreign_planes(picture: &Picture) -> Option<ForeignPlanes<'_>> {
     let planes = picture.on_device()?;
-    Some((planes.memory.downcast_ref()?, planes.offsets))
+    Some(ForeignPlanes {
+        memory: planes.memory.downcast_ref()?,
+        offsets: planes.offsets,
+    })
+}
+
+/// Rows of a plane.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaneRows {
+    /// Bytes of a row that are pixels.
+    pub row_bytes: usize,
+    pub rows: usize,
+}
+
+/// Where the rows of a plane are in a decoder's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaneSource {
+    /// Bytes before the first row.
+    pub offset: usize,
+    /// Bytes from row to row.
+    pub stride: usize,
 }
 
 /// Memory on a GPU that was allocated in another context of this process.
@@ -90,15 +118,16 @@ impl ForeignMemory {
         })
     }
 
-    /// Queues a copy of `rows` rows of `row_bytes` bytes, which are `stride` apart from `offset` on, to a place of ours where
-    /// they are not apart. `self` must live until the copy has ended.
+    /// Queues a copy of rows to memory of the engine, without gaps. `self` must live until the copy has ended.
     pub fn copy_rows(
         &self,
         stream: &CudaStream,
-        (offset, stride): (usize, usize),
-        (row_bytes, rows): (usize, usize),
+        from: PlaneSource,
+        rows: PlaneRows,
         to: Pointer<u8>,
     ) -> Result<(), CudaError> {
+        let PlaneSource { offset, stride } = from;
+        let PlaneRows { row_bytes, rows } = rows;
         let last = rows
             .checked_sub(1)
             .and_then(|rows| rows.checked_mul(stride));

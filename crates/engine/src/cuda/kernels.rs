@@ -40,18 +40,24 @@ mod values;
 use decode::DecodeKernels;
 use dense::DenseKernels;
 
-pub use attention::{AttentionParts, LayerCache, OwnTables, PrefixTables};
-pub use decisions::PickTables;
-pub use decode::{
-    DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, LAYER_WORDS,
-    ROWS_MAX, UNIT, WIDTH,
+pub use attention::{
+    AttentionParts, CachedAttention, LayerCache, OwnTables, PrefixTables, RopeInputs,
 };
+pub use decisions::{DecideInputs, DecisionBuffers, PickTables, TokenLogits};
+pub use decode::{
+    DecodeArguments, DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES,
+    LAYER_WORDS, ROWS_MAX, UNIT, WIDTH,
+};
+pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
-pub use frames::{Coefficients, TapsAt};
-pub use layers::{EncoderAt, InputTables, NormAt};
+pub use frames::{Coefficients, PatchInputs, PixelSize, PlanarFrame, ScalePass, TapsAt};
+pub use layers::{
+    CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderAt, ImageShape, InputTables,
+    NormAt,
+};
 pub use skinny::SkinnyTo;
-pub use values::{Activations, SCALE_STEP, Scale, StridedRows};
+pub use values::{Activations, MatrixShape, SCALE_STEP, Scale, StridedRows};
 
 /// All kernels, loaded, with the stream that they run on.
 pub struct Kernels {

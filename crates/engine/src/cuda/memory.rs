@@ -9,6 +9,7 @@
 use std::{
     cell::Cell,
     marker::PhantomData,
+    ops::Range,
     ptr::{self, NonNull},
     slice,
     sync::Arc,
@@ -227,15 +228,15 @@ impl<T> Drop for PinnedBuffer<T> {
     }
 }
 
-/// Queues a copy of `len` values from `first` on to the GPU.
+/// Queues a copy of some values to the GPU.
 pub fn upload<T>(
     stream: &CudaStream,
-    (from, first): (&PinnedBuffer<T>, usize),
+    from: &PinnedBuffer<T>,
+    range: Range<usize>,
     to: Pointer<T>,
-    len: usize,
 ) -> Result<(), CudaError> {
-    let from = &from.as_slice()[first.min(from.len)..];
-    let len = len.min(to.len()).min(from.len());
+    let from = &from.as_slice()[range.start.min(from.len)..];
+    let len = range.len().min(to.len()).min(from.len());
     // SAFETY: both have `len` values. The host writes `from` again only after the event behind this copy (`slot`), and
     // every kernel that reads `to` waits for that event.
     unsafe { result::memcpy_htod_async(to.address(), &from[..len], stream.cu_stream()) }

@@ -48,7 +48,7 @@ mod slot;
 mod stage;
 mod weights;
 
-pub use backend::{CudaBackend, CudaCapacity, Precision};
+pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision};
 pub use ceilings::{Ceilings, SustainedSpeed, measure_ceilings};
 pub use error::CudaError;
 pub use foreign::{TakeFrame, take_frame};

@@ -13,7 +13,7 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    kernels::{Kernels, StridedRows},
+    kernels::{DecisionBuffers, Kernels, StridedRows},
     library::Gpu,
     memory::Pointer,
     products::{LinearAt, Products},
@@ -31,7 +31,6 @@ mod tables;
 mod text;
 mod vision;
 
-pub use heads::DecisionBuffers;
 use heads::RegionHeads;
 #[cfg(test)]
 pub use inside::NetworkBuffer;
@@ -40,7 +39,7 @@ pub use tables::StepTables;
 pub use text::DecodedStates;
 use text::{TextDecoder, TextDecoderParts};
 pub use vision::FeatureSources;
-use vision::VisionEncoder;
+use vision::{VisionEncoder, VisionLimits};
 
 /// What a network is built from.
 pub struct NetworkParts<'a> {
@@ -78,7 +77,11 @@ impl Network {
             layout,
             crops,
         } = parts;
-        let vision = VisionEncoder::new(stream, config, weights.vision, crops, limits.images)?;
+        let vision_limits = VisionLimits {
+            crops,
+            images: limits.images,
+        };
+        let vision = VisionEncoder::new(stream, config, weights.vision, vision_limits)?;
         let text = TextDecoder::new(TextDecoderParts {
             stream,
             gpu,

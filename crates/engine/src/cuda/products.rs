@@ -30,7 +30,7 @@ use cudarc::{
 use self::{
     algorithm_cache::AlgorithmCache,
     handles::BlasHandle,
-    plan::{Algorithm, Descriptors, NumberTypes, Operands, ProductShape},
+    plan::{Algorithm, Descriptors, NumberTypes, Operands, ProductQueue, ProductShape},
     product::ProductToF32,
     trial::Trial,
 };
@@ -149,6 +149,14 @@ impl Products {
         self.go(&wanted.shape(), &wanted.operands(), wanted.fits())
     }
 
+    fn queue(&self) -> ProductQueue<'_> {
+        ProductQueue {
+            handle: &self.handle,
+            workspace: self.workspace.start(),
+            stream: &self.stream,
+        }
+    }
+
     fn go(&self, shape: &ProductShape, operands: &Operands, fits: bool) -> Result<(), CudaError> {
         if !fits {
             return Err(CudaError::Shape(format!(
@@ -159,12 +167,11 @@ impl Products {
         let none = CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED);
         self.with_plan(shape, |plan| {
             let plan = plan.ok_or(none).map_err(&failed)?;
-            let (algorithm, workspace) = (&plan.algorithm, self.workspace.start());
             // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on
             // this stream alone, as is the workspace.
             let queued = unsafe {
                 plan.descriptors
-                    .queue(&self.handle, algorithm, operands, workspace, &self.stream)
+                    .queue(self.queue(), &plan.algorithm, operands)
             };
             queued.map_err(&failed)
         })

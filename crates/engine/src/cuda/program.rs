@@ -152,20 +152,36 @@ pub struct StepCounts {
     pub tokens: usize,
     /// A token waits for a mask of the host.
     pub wants_masks: bool,
-    /// For each row its first decision and how many; in the order of the rows.
-    pub row_picks: Vec<(usize, usize)>,
+    /// In the order of the rows.
+    pub row_picks: Vec<RowPicks>,
     /// For each token its row in the step, when it wants a mask.
     pub masked_rows: Vec<Option<usize>>,
 }
 
-/// Fills `block` with the tables of `step`.
+/// The decisions of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowPicks {
+    /// Its first decision.
+    pub first: usize,
+    /// Decisions.
+    pub count: usize,
+}
+
+/// How much the backend takes, and where the tables of a step go.
+#[derive(Clone, Copy)]
+pub struct BlockFormat<'a> {
+    pub limits: &'a Limits,
+    pub layout: &'a TableLayout,
+}
+
+/// Fills `block` with the tables of `step`, which runs in `slot`.
 pub fn write(
     step: &Step,
     slot: SlotId,
-    limits: &Limits,
-    layout: &TableLayout,
+    format: BlockFormat<'_>,
     block: &mut [i32],
 ) -> Result<StepCounts, BackendError> {
+    let BlockFormat { limits, layout } = format;
     let mut writer = TableWriter {
         layout,
         limits,
@@ -205,6 +221,18 @@ struct PrefixTile {
     table: usize,
     tile: usize,
     rows: usize,
+}
+
+/// A decision that chooses a token.
+struct TokenPick {
+    /// Its number in the step.
+    pick: i32,
+    /// Index into what rows in flight decided; -1: nowhere.
+    carried: i32,
+    /// Whose logits.
+    position: i32,
+    /// Its row in the step.
+    row: usize,
 }
 
 impl TableWriter<'_> {
@@ -257,7 +285,11 @@ impl TableWriter<'_> {
         }
         self.counts.row_positions += row.inputs.positions();
         let picks = row.picks.len();
-        self.counts.row_picks.push((self.counts.picks, picks));
+        let row_picks = RowPicks {
+            first: self.counts.picks,
+            count: picks,
+        };
+        self.counts.row_picks.push(row_picks);
         for (i, pick) in row.picks.iter().enumerate() {
             let position = self.counts.row_positions - picks + i;
             // Rows with one decision may be carried on.
@@ -333,12 +365,13 @@ impl TableWriter<'_> {
             self.word(self.layout.pick, index * 4 + i, word);
         }
         if let Pick::Token { mask, sampling } = pick {
-            self.token(
-                mask,
-                *sampling,
-                [index as i32, carried, position as i32],
+            let token = TokenPick {
+                pick: index as i32,
+                carried,
+                position: position as i32,
                 row,
-            )?;
+            };
+            self.token(mask, *sampling, token)?;
         }
         self.counts.picks += 1;
         Ok(())
@@ -348,9 +381,14 @@ impl TableWriter<'_> {
         &mut self,
         mask: &MaskSource,
         sampling: Sampling,
-        [pick, carried, position]: [i32; 3],
-        row: usize,
+        token_pick: TokenPick,
     ) -> Result<(), BackendError> {
+        let TokenPick {
+            pick,
+            carried,
+            position,
+            row,
+        } = token_pick;
         let token = self.counts.tokens;
         let banned = match mask {
             MaskSource::Banned(banned) => banned.as_slice(),

@@ -73,8 +73,20 @@ pub struct QueuedStep {
     pub counts: StepCounts,
     /// Pixels that the model sees of each image.
     pub model_sizes: Vec<(u32, u32)>,
-    /// Crops that are encoded, and crops that were kept.
-    pub crops: (usize, usize),
+    /// Crops that are encoded.
+    pub crops_encoded: usize,
+    /// Crops whose features are those of earlier steps.
+    pub crops_reused: usize,
+}
+
+/// How much a slot has room for.
+#[derive(Clone, Copy)]
+pub struct SlotRoom<'a> {
+    pub layout: &'a TableLayout,
+    /// Tokens that a mask allows or forbids.
+    pub vocab: usize,
+    /// Bytes of decoded frames; the room grows when more come.
+    pub frame_bytes: usize,
 }
 
 /// One of the slots.
@@ -105,10 +117,13 @@ impl GpuSlot {
     pub fn new(
         context: &Arc<CudaContext>,
         streams: &Streams,
-        layout: &TableLayout,
-        vocab: usize,
-        frame_bytes: usize,
+        room: SlotRoom<'_>,
     ) -> Result<Self, CudaError> {
+        let SlotRoom {
+            layout,
+            vocab,
+            frame_bytes,
+        } = room;
         let event = |flags| {
             context
                 .new_event(Some(flags))
@@ -173,12 +188,7 @@ impl GpuSlot {
     /// Queues the block's copy; kernels queued from now on see it and all copies before it.
     pub fn upload(&mut self, streams: &Streams) -> Result<(), CudaError> {
         let words = self.host_block.as_slice().len();
-        upload(
-            &streams.up,
-            (&self.host_block, 0),
-            self.block.start(),
-            words,
-        )?;
+        upload(&streams.up, &self.host_block, 0..words, self.block.start())?;
         self.behind_uploads(streams)
     }
 
@@ -197,7 +207,7 @@ impl GpuSlot {
             }
             used += self.mask_words;
         }
-        upload(&streams.up, (&self.host_masks, 0), self.masks.start(), used)?;
+        upload(&streams.up, &self.host_masks, 0..used, self.masks.start())?;
         self.behind_uploads(streams)
     }
 

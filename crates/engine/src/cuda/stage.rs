@@ -12,12 +12,12 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    foreign::{ForeignMemory, lies_at},
-    kernels::Coefficients,
-    memory::{Buffer, PinnedBuffer, Pointer, upload},
+    foreign::{ForeignPlanes, PlaneRows, PlaneSource, foreign_planes},
+    kernels::{Coefficients, PixelSize, PlanarFrame},
+    memory::{Buffer, PinnedBuffer, upload},
 };
 use crate::model::yuv_coefficients;
-use spotter_core::{Picture, PixelFormat};
+use spotter_core::Picture;
 
 /// Room that frames of one slot have on their way: host memory and its image on the GPU.
 pub struct FrameStage {
@@ -28,21 +28,6 @@ pub struct FrameStage {
     held: Vec<Picture>,
     /// The driver refused such a copy.
     refused: bool,
-}
-
-/// A frame on the GPU.
-#[derive(Clone, Copy, Debug)]
-pub struct StagedFrame {
-    /// Where each begins.
-    pub planes: [Pointer<u8>; 3],
-    /// What they are.
-    pub format: PixelFormat,
-    /// Bytes from row to row: of the first plane, and of the others.
-    pub strides: [usize; 2],
-    /// From YUV to RGB.
-    pub yuv: Coefficients,
-    /// Pixels.
-    pub size: (usize, usize),
 }
 
 impl FrameStage {
@@ -62,7 +47,7 @@ impl FrameStage {
         &mut self,
         copies: &Arc<CudaStream>,
         pictures: &[&Picture],
-    ) -> Result<Vec<StagedFrame>, CudaError> {
+    ) -> Result<Vec<PlanarFrame>, CudaError> {
         self.release();
         let needed: usize = pictures.iter().map(|picture| bytes(picture)).sum();
         if needed > self.host.as_slice().len() {
@@ -71,7 +56,7 @@ impl FrameStage {
         self.used = 0;
         let mut staged = vec![None; pictures.len()];
         for (staged, picture) in staged.iter_mut().zip(pictures) {
-            *staged = lies_at(picture).and_then(|there| self.take(copies, picture, there));
+            *staged = foreign_planes(picture).and_then(|from| self.take(copies, picture, from));
         }
         for (staged, picture) in staged.iter_mut().zip(pictures) {
             if staged.is_none() {
@@ -91,14 +76,18 @@ impl FrameStage {
         &mut self,
         copies: &CudaStream,
         picture: &Picture,
-        (memory, offsets): (&ForeignMemory, [usize; 3]),
-    ) -> Option<StagedFrame> {
+        from: ForeignPlanes<'_>,
+    ) -> Option<PlanarFrame> {
         // Held before the first copy is queued: it runs also when the next one is refused.
         self.held.push(picture.clone());
         let begin = self.used;
-        let staged = self.place(picture, |stage, index, size| {
-            let from = (offsets[index], picture.stride(index));
-            memory.copy_rows(copies, from, size, stage.device.start().at(stage.used))
+        let staged = self.place(picture, |stage, index, rows| {
+            let source = PlaneSource {
+                offset: from.offsets[index],
+                stride: picture.stride(index),
+            };
+            let to = stage.device.start().at(stage.used);
+            from.memory.copy_rows(copies, source, rows, to)
         });
         match staged {
             Ok(staged) => Some(staged),
@@ -116,11 +105,11 @@ impl FrameStage {
 
     /// Copies a picture's rows to where they go up from. The GPU waits for it, so of what is long other threads copy a part; this
     /// one begins at once, because they take a while to wake up.
-    fn copy(&mut self, copies: &CudaStream, picture: &Picture) -> Result<StagedFrame, CudaError> {
+    fn copy(&mut self, copies: &CudaStream, picture: &Picture) -> Result<PlanarFrame, CudaError> {
         let begin = self.used;
         let mut pieces = Vec::new();
-        let staged = self.place(picture, |stage, index, (row_bytes, rows)| {
-            pieces.extend(Piece::of_plane(index, (row_bytes, rows), stage.used));
+        let staged = self.place(picture, |stage, index, rows| {
+            pieces.extend(Piece::of_plane(index, rows, stage.used));
             Ok(())
         })?;
         let (mut room, mut at) = (&mut self.host.as_mut_slice()[begin..self.used], begin);
@@ -142,7 +131,7 @@ impl FrameStage {
             }
         });
         let to = self.device.start().at(begin);
-        upload(copies, (&self.host, begin), to, self.used - begin)?;
+        upload(copies, &self.host, begin..self.used, to)?;
         Ok(staged)
     }
 
@@ -150,26 +139,26 @@ impl FrameStage {
     fn place(
         &mut self,
         picture: &Picture,
-        mut fill: impl FnMut(&mut Self, usize, (usize, usize)) -> Result<(), CudaError>,
-    ) -> Result<StagedFrame, CudaError> {
-        let (format, size) = (picture.format(), (picture.width(), picture.height()));
+        mut fill: impl FnMut(&mut Self, usize, PlaneRows) -> Result<(), CudaError>,
+    ) -> Result<PlanarFrame, CudaError> {
+        let (format, width, height) = (picture.format(), picture.width(), picture.height());
         let mut planes = [self.device.start(); 3];
         let mut strides = [0; 2];
         for (index, plane) in planes.iter_mut().enumerate() {
-            let Some((row_bytes, rows)) = format.plane_size(index, size.0, size.1) else {
+            let Some((row_bytes, rows)) = format.plane_size(index, width, height) else {
                 break;
             };
             *plane = self.device.start().at(self.used);
             strides[index.min(1)] = row_bytes;
-            fill(self, index, (row_bytes, rows))?;
+            fill(self, index, PlaneRows { row_bytes, rows })?;
             self.used = (self.used + row_bytes * rows).next_multiple_of(ALIGNED);
         }
-        Ok(StagedFrame {
+        Ok(PlanarFrame {
             planes,
             format,
             strides,
             yuv: Coefficients(yuv_coefficients(picture.matrix(), picture.range())),
-            size,
+            size: PixelSize { width, height },
         })
     }
 }
@@ -186,11 +175,8 @@ struct Piece {
 
 impl Piece {
     /// All pieces of a plane that begins at `first` of the room.
-    fn of_plane(
-        plane: usize,
-        (row_bytes, rows): (usize, usize),
-        first: usize,
-    ) -> impl Iterator<Item = Self> {
+    fn of_plane(plane: usize, rows: PlaneRows, first: usize) -> impl Iterator<Item = Self> {
+        let PlaneRows { row_bytes, rows } = rows;
         let at_once = PIECE_BYTES.div_ceil(row_bytes);
         (0..rows).step_by(at_once).map(move |top| Self {
             plane,
@@ -239,7 +225,7 @@ mod tests {
     fn pieces_hold_each_row_of_a_plane_once_and_in_order() {
         for (row_bytes, rows) in [(1280, 720), (1, 1), (PIECE_BYTES, 3), (PIECE_BYTES + 7, 2)] {
             let (mut top, mut at) = (0, 512);
-            for piece in Piece::of_plane(1, (row_bytes, rows), 512) {
+            for piece in Piece::of_plane(1, PlaneRows { row_bytes, rows }, 512) {
                 assert_eq!((piece.top, piece.first, piece.plane), (top, at, 1));
                 (top, at) = (top + piece.rows, at + piece.bytes());
             }

@@ -11,7 +11,7 @@ use half::bf16;
 use super::{
     error::CudaError,
     fp8::{self, Scales},
-    kernels::{EncoderAt, Kernels, NormAt, StridedRows},
+    kernels::{EncoderAt, Kernels, MatrixShape, NormAt, StridedRows},
     memory::Buffer,
     products::LinearAt,
 };
@@ -165,12 +165,12 @@ impl GpuLinear {
         let scale = Scales::new(stream, &[fp8::scale(largest, 1.0)?])?;
         let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
         let to = StridedRows::packed(weight.start(), self.inner);
-        let shape = (self.outputs, self.inner);
-        kernels.quantise(
-            StridedRows::packed(self.weight.start(), self.inner),
-            (to, scale.at(0)),
-            shape,
-        )?;
+        let from = StridedRows::packed(self.weight.start(), self.inner);
+        let shape = MatrixShape {
+            rows: self.outputs,
+            width: self.inner,
+        };
+        kernels.quantise(from, to, scale.at(0), shape)?;
         self.e4m3 = Some(QuantisedWeight { weight, scale });
         Ok(())
     }

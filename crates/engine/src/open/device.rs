@@ -222,7 +222,6 @@ impl Device {
             } => {
                 let images = gpu_images(memory_bytes);
                 let capacity = gpu_capacity(config, bounds, images, settings.tile_difference);
-                let at = (index, &*kernel_cache());
                 let pictures = match settings.precision {
                     config::GpuPrecision::Bf16 => Vec::new(),
                     config::GpuPrecision::Fp8 => calibration(),
@@ -234,8 +233,13 @@ impl Device {
                     config::GpuPrecision::Bf16 => (cuda::Precision::Bf16, "bf16"),
                     config::GpuPrecision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
                 };
-                let how = (capacity, precision);
-                let backend = CudaBackend::new(at, config, weights, how, clock);
+                let settings = cuda::CudaSettings {
+                    gpu: index,
+                    cache: &kernel_cache(),
+                    capacity,
+                    precision,
+                };
+                let backend = CudaBackend::new(settings, config, weights, clock);
                 Ok(Placed {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
                     precision: precision_name,

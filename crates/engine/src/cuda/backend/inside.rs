@@ -32,15 +32,15 @@ impl CudaBackend {
 
     /// The first `len` values of a part, as the last step left them. Waits for it.
     pub fn read(&self, part: NetworkBuffer, len: usize) -> Result<Vec<f32>, CudaError> {
-        self.network.read(&self.streams.compute, part, (0, len))
+        self.network.read(&self.streams.compute, part, 0..len)
     }
 
     /// Keys and values of a layer, laid out as in `kernels/common.cuh`.
     pub fn cache(&self, layer: usize) -> Result<[Vec<f32>; 2], CudaError> {
         let values = self.network.layer_values();
         let read = |part| {
-            let place = (layer * values, values);
-            self.network.read(&self.streams.compute, part, place)
+            let range = layer * values..(layer + 1) * values;
+            self.network.read(&self.streams.compute, part, range)
         };
         Ok([read(NetworkBuffer::Keys)?, read(NetworkBuffer::Values)?])
     }

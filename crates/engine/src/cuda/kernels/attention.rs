@@ -5,6 +5,31 @@ use half::bf16;
 use super::{Activations, Kernels, PAGE, TEXT_HEAD, TILE, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer};
 
+/// Queries, keys and values of a step's positions, and where they belong.
+#[derive(Clone, Copy, Debug)]
+pub struct RopeInputs {
+    /// `[positions, 3 * heads * 64]`: queries, keys and values. Queries and keys are rotated in place.
+    pub qkv: Pointer<bf16>,
+    /// `[positions]`: position in the sequence.
+    pub position: Pointer<i32>,
+    /// `[positions]`: slot of the cache, or -1.
+    pub slot: Pointer<i32>,
+    /// `[context, 16, 2]`: cosine and sine of each angle.
+    pub rope_cos_sin: Pointer<f32>,
+    pub positions: usize,
+    pub heads: usize,
+}
+
+/// What rows of a step attend with in one layer.
+#[derive(Clone, Copy, Debug)]
+pub struct CachedAttention {
+    /// `[positions, 3 * heads * 64]`, rotated.
+    pub qkv: Pointer<bf16>,
+    pub cache: LayerCache,
+    pub parts: AttentionParts,
+    pub heads: usize,
+}
+
 /// The cache of one layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerCache {
@@ -53,14 +78,15 @@ pub struct AttentionParts {
 
 impl Kernels {
     /// `rope_scatter.cu`.
-    pub fn rope_scatter(
-        &self,
-        qkv: Pointer<bf16>,
-        (position, slot): (Pointer<i32>, Pointer<i32>),
-        rope_cos_sin: Pointer<f32>,
-        cache: LayerCache,
-        (positions, heads): (usize, usize),
-    ) -> Result<(), CudaError> {
+    pub fn rope_scatter(&self, inputs: &RopeInputs, cache: LayerCache) -> Result<(), CudaError> {
+        let &RopeInputs {
+            qkv,
+            position,
+            slot,
+            rope_cos_sin,
+            positions,
+            heads,
+        } = inputs;
         need(
             qkv.len() >= positions * 3 * heads * TEXT_HEAD
                 && position.len() >= positions
@@ -89,12 +115,16 @@ impl Kernels {
     /// `attend_rows.cu`, first kernel.
     pub fn attend_prefix(
         &self,
-        qkv: Pointer<bf16>,
-        cache: LayerCache,
+        attention: &CachedAttention,
         tables: &PrefixTables,
-        parts: AttentionParts,
-        (tiles, heads): (usize, usize),
+        tiles: usize,
     ) -> Result<(), CudaError> {
+        let &CachedAttention {
+            qkv,
+            cache,
+            parts,
+            heads,
+        } = attention;
         need(
             parts.values.len() >= tiles * heads * parts.splits * TILE * TEXT_HEAD
                 && parts.masses.len() >= tiles * heads * parts.splits * TILE * 2,
@@ -122,19 +152,19 @@ impl Kernels {
     }
 
     /// `attend_rows.cu`, second kernel.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the kernel's own, grouped where they belong together"
-    )]
     pub fn attend_own(
         &self,
-        qkv: Pointer<bf16>,
-        cache: LayerCache,
+        attention: &CachedAttention,
         tables: &OwnTables,
-        parts: AttentionParts,
         out: Activations,
-        (rows, heads): (usize, usize),
+        rows: usize,
     ) -> Result<(), CudaError> {
+        let &CachedAttention {
+            qkv,
+            cache,
+            parts,
+            heads,
+        } = attention;
         need(
             out.hold(rows, heads * TEXT_HEAD),
             "attention: rows beyond a buffer",

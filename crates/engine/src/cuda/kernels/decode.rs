@@ -156,7 +156,19 @@ pub struct DecodeTables {
     pub own: OwnTables,
 }
 
-/// How much of everything.
+/// Everything that a launch of `decode_step.cu` reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeArguments {
+    pub layers: DecodeLayers,
+    pub states: DecodeStates,
+    /// That of the first layer.
+    pub cache: LayerCache,
+    pub tables: DecodeTables,
+    pub scratch: DecodeScratch,
+    pub shape: DecodeShape,
+}
+
+/// Dimensions of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeShape {
     /// Blocks of the decoder.
@@ -234,16 +246,17 @@ impl Kernels {
         self.decode_step.is_some()
     }
 
-    /// `decode_step.cu`. `cache` is that of the first layer.
-    pub fn decode_step(
-        &self,
-        layers: DecodeLayers,
-        states: DecodeStates,
-        (cache, tables): (LayerCache, &DecodeTables),
-        scratch: DecodeScratch,
-        shape: DecodeShape,
-    ) -> Result<(), CudaError> {
-        shape.check(&states, &scratch)?;
+    /// `decode_step.cu`.
+    pub fn decode_step(&self, arguments: &DecodeArguments) -> Result<(), CudaError> {
+        let DecodeArguments {
+            layers,
+            states,
+            cache,
+            tables,
+            scratch,
+            shape,
+        } = arguments;
+        shape.check(states, scratch)?;
         need(
             layers.table.len() >= shape.layers * LAYER_WORDS,
             "decode step: beyond a buffer",

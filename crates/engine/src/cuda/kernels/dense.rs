@@ -30,7 +30,7 @@ const fn wide_shared_bytes(head_dim: usize) -> u32 {
     (2 * WIDE_QUERIES * (WIDE_VALUES + behind) * 2 + 6 * 2 * 96 * head_dim * 2) as u32
 }
 
-/// Which kernel does it.
+/// A kernel of dense attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DenseKernel {
     /// `attend_wide.cu`: heads of 64 or 72 values, products of warpgroups (sm_90a).
@@ -39,6 +39,21 @@ pub enum DenseKernel {
     Tiles,
     /// `attend_dense.cu`, last kernel: heads of any size.
     Any,
+}
+
+/// Sequences of rows that attend to themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct DenseAttention {
+    /// `[sequences * length, 3 * heads * head_dim]`.
+    pub qkv: StridedRows,
+    /// `[sequences * length, heads * head_dim]`.
+    pub out: Activations,
+    pub sequences: usize,
+    /// Rows of a sequence.
+    pub length: usize,
+    pub heads: usize,
+    /// Values of a head.
+    pub head_dim: usize,
 }
 
 /// A kernel that writes bf16, and the same that writes e4m3.
@@ -98,8 +113,8 @@ impl DenseKernels {
 }
 
 impl Kernels {
-    /// The ways that there are for heads of this size, the fastest first.
-    pub fn dense_ways(&self, head_dim: usize) -> &'static [DenseKernel] {
+    /// The kernels that take heads of this size, the fastest first.
+    pub fn dense_kernels(&self, head_dim: usize) -> &'static [DenseKernel] {
         match (head_dim, &self.dense.wide) {
             (64 | 72, Some(_)) => &[DenseKernel::Wide, DenseKernel::Tiles, DenseKernel::Any],
             (64 | 72, None) => &[DenseKernel::Tiles, DenseKernel::Any],
@@ -107,40 +122,40 @@ impl Kernels {
         }
     }
 
-    /// `sequences` of `length` rows each, `heads` heads of `head_dim` values, the fastest way.
-    pub fn attend_dense(
-        &self,
-        qkv: StridedRows,
-        out: Activations,
-        shape: (usize, usize),
-        heads: (usize, usize),
-    ) -> Result<(), CudaError> {
-        self.attend_dense_by(self.dense_ways(heads.1)[0], (qkv, out), shape, heads)
+    /// Queues the fastest kernel.
+    pub fn attend_dense(&self, attention: &DenseAttention) -> Result<(), CudaError> {
+        self.attend_dense_by(self.dense_kernels(attention.head_dim)[0], attention)
     }
 
-    /// The same one way of [`Kernels::dense_ways`].
+    /// Queues one of [`Kernels::dense_kernels`].
     pub fn attend_dense_by(
         &self,
-        way: DenseKernel,
-        (qkv, out): (StridedRows, Activations),
-        (sequences, length): (usize, usize),
-        (heads, head_dim): (usize, usize),
+        kernel: DenseKernel,
+        attention: &DenseAttention,
     ) -> Result<(), CudaError> {
+        let &DenseAttention {
+            qkv,
+            out,
+            sequences,
+            length,
+            heads,
+            head_dim,
+        } = attention;
         let rows = sequences * length;
         need(
             qkv.hold(rows, 3 * heads * head_dim) && out.hold(rows, heads * head_dim),
             "attention: rows beyond a buffer",
         )?;
         need(
-            self.dense_ways(head_dim).contains(&way)
-                && (way != DenseKernel::Any || length <= ANY_KEYS_MAX),
+            self.dense_kernels(head_dim).contains(&kernel)
+                && (kernel != DenseKernel::Any || length <= ANY_KEYS_MAX),
             "attention: this kernel does not support these heads or this number of keys",
         )?;
         if rows == 0 {
             return Ok(());
         }
         let size = usize::from(head_dim == 72);
-        let pair = match (way, &self.dense.wide) {
+        let pair = match (kernel, &self.dense.wide) {
             (DenseKernel::Wide, Some(wide)) => &wide[size],
             (DenseKernel::Tiles, _) => &self.dense.tiles[size],
             _ => &self.dense.any,
@@ -151,13 +166,16 @@ impl Kernels {
         };
         let scale = 1.0 / (head_dim as f32).sqrt();
         let (from, to) = (qkv.start.address(), out.address());
-        let strides = (qkv.stride as i32, out.stride() as i32);
-        let counts = (length as i32, heads as i32);
-        match way {
+        let (stride, out_stride) = (qkv.stride as i32, out.stride() as i32);
+        let (length_i32, heads_i32) = (length as i32, heads as i32);
+        match kernel {
             DenseKernel::Wide => {
                 let boxes = |values, swizzled| TensorMapSpec {
-                    shape: (sequences, length, 3 * heads * head_dim),
-                    size: (WIDE_BOX, values),
+                    sequences,
+                    length,
+                    width: 3 * heads * head_dim,
+                    box_rows: WIDE_BOX,
+                    box_values: values,
                     swizzled,
                 };
                 let wide = boxes(WIDE_VALUES, true).map(qkv)?;
@@ -166,17 +184,17 @@ impl Kernels {
                 let grid = (jobs.min(self.dense.multiprocessors), 1, 1);
                 let (shared, sequences) = (wide_shared_bytes(head_dim), sequences as i32);
                 launch!(@on self, function, "launching attend_wide", grid, WIDE_THREADS, shared,
-                    [wide, narrow, to, counts.0, strides.1, counts.1, scale, out_scale, sequences])
+                    [wide, narrow, to, length_i32, out_stride, heads_i32, scale, out_scale, sequences])
             }
             DenseKernel::Tiles => {
                 let grid = (length.div_ceil(128), heads, sequences);
                 launch!(@on self, function, "launching attend_dense", grid, 128, TILES_SHARED_BYTES,
-                    [from, to, counts.0, strides.0, strides.1, counts.1, scale, out_scale])
+                    [from, to, length_i32, stride, out_stride, heads_i32, scale, out_scale])
             }
             DenseKernel::Any => {
                 let (grid, head_dim) = ((length.div_ceil(4), heads, sequences), head_dim as i32);
                 launch!(@on self, function, "launching attend_dense_any", grid, 128, 0,
-                    [from, to, counts.0, strides.0, strides.1, counts.1, scale, out_scale, head_dim])
+                    [from, to, length_i32, stride, out_stride, heads_i32, scale, out_scale, head_dim])
             }
         }
     }

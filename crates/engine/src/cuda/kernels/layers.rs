@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Activations, Kernels, launch, need};
+use super::{Activations, Kernels, MatrixShape, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 
 /// Up to so many rows get a block each, which would leave a large GPU idle with a warp each.
@@ -43,6 +43,62 @@ pub struct InputTables {
     pub b: Pointer<i32>,
 }
 
+/// What rows are embedded from.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbedInputs {
+    pub tables: InputTables,
+    /// `[slots, rows]`: what rows in flight decided.
+    pub decided: Pointer<DecisionRecord>,
+    /// `[vocabulary, width]`.
+    pub wte: Pointer<bf16>,
+    pub coord: EncoderAt,
+    pub size: EncoderAt,
+}
+
+/// Where embedded rows go.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedRows {
+    /// `[rows, width]`.
+    pub hidden: Pointer<bf16>,
+    /// `[rows]`.
+    pub is_zombie: Pointer<i32>,
+}
+
+/// Images of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageShape {
+    pub images: usize,
+    /// Tokens of an image.
+    pub tokens: usize,
+    /// Values of a token.
+    pub width: usize,
+}
+
+/// Features of crops, and which of them make an image.
+#[derive(Clone, Copy, Debug)]
+pub struct CombineInputs {
+    /// `[crops, grid * grid, width]`: made by this step.
+    pub features: Pointer<bf16>,
+    /// The same of earlier steps.
+    pub kept: Pointer<bf16>,
+    /// `[images, 3]`: an image's first crop, rows and columns of tiles.
+    pub image: Pointer<i32>,
+    /// `[crops]`: a place in `features`, or -1 - a place in `kept`.
+    pub source: Pointer<i32>,
+}
+
+/// How the features of an image are combined.
+#[derive(Clone, Copy, Debug)]
+pub struct CombineShape {
+    pub images: usize,
+    /// Cells along each side of a crop.
+    pub grid: usize,
+    /// Cells that a tile gives up where it overlaps its neighbour.
+    pub margin: usize,
+    /// Values of a cell.
+    pub width: usize,
+}
+
 impl Kernels {
     /// `layer_norm.cu`; rows without gaps.
     pub fn layer_norm(
@@ -50,8 +106,9 @@ impl Kernels {
         x: Pointer<bf16>,
         norm: NormAt,
         out: Activations,
-        (rows, width): (usize, usize),
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
+        let MatrixShape { rows, width } = shape;
         need(
             width.is_multiple_of(8) && out.stride() == width,
             "layer norm: widths are multiples of 8, rows have no gaps",
@@ -86,25 +143,26 @@ impl Kernels {
     }
 
     /// `embed.cu`: rows.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the kernel's own, grouped where they belong together"
-    )]
     pub fn embed(
         &self,
-        inputs: &InputTables,
-        decided: Pointer<DecisionRecord>,
-        wte: Pointer<bf16>,
-        (coord, size): (EncoderAt, EncoderAt),
-        (out, is_zombie): (Pointer<bf16>, Pointer<i32>),
-        (rows, width): (usize, usize),
+        inputs: &EmbedInputs,
+        out: EmbeddedRows,
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
+        let &EmbedInputs {
+            tables,
+            decided,
+            wte,
+            coord,
+            size,
+        } = inputs;
+        let MatrixShape { rows, width } = shape;
         need(
             coord.half <= 256 && size.half <= 256,
             "embedding: up to 256 frequencies of a coordinate or size",
         )?;
         need(
-            out.len() >= rows * width && is_zombie.len() >= rows,
+            out.hidden.len() >= rows * width && out.is_zombie.len() >= rows,
             "embedding: rows beyond a buffer",
         )?;
         launch!(
@@ -114,9 +172,9 @@ impl Kernels {
             256,
             0,
             [
-                inputs.kind.address(),
-                inputs.a.address(),
-                inputs.b.address(),
+                tables.kind.address(),
+                tables.a.address(),
+                tables.b.address(),
                 decided.address(),
                 wte.address(),
                 coord.frequencies.address(),
@@ -127,8 +185,8 @@ impl Kernels {
                 size.weight.address(),
                 size.bias.address(),
                 size.half as i32,
-                out.address(),
-                is_zombie.address(),
+                out.hidden.address(),
+                out.is_zombie.address(),
                 width as i32,
             ]
         )
@@ -140,8 +198,13 @@ impl Kernels {
         tokens_in: Pointer<bf16>,
         bos: Pointer<bf16>,
         out: Pointer<bf16>,
-        (images, tokens, width): (usize, usize, usize),
+        shape: ImageShape,
     ) -> Result<(), CudaError> {
+        let ImageShape {
+            images,
+            tokens,
+            width,
+        } = shape;
         need(
             tokens_in.len() >= images * tokens * width
                 && out.len() >= images * (tokens + 1) * width,
@@ -169,8 +232,9 @@ impl Kernels {
         x: Pointer<bf16>,
         index: Pointer<i32>,
         out: Pointer<bf16>,
-        (rows, width): (usize, usize),
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
+        let MatrixShape { rows, width } = shape;
         need(
             out.len() >= rows * width && index.len() >= rows,
             "rows: beyond a buffer",
@@ -185,16 +249,20 @@ impl Kernels {
         )
     }
 
-    /// `combine.cu`: features, of this step and kept ones, to the projection's input. The two tables are checked by who
-    /// wrote them.
+    /// `combine.cu`: features, of this step and kept ones, to the projection's input. The backend checks the two tables when it
+    /// writes them.
     pub fn combine(
         &self,
-        (features, kept): (Pointer<bf16>, Pointer<bf16>),
-        (image, source): (Pointer<i32>, Pointer<i32>),
+        inputs: &CombineInputs,
         out: Pointer<bf16>,
-        images: usize,
-        (grid, margin, width): (usize, usize, usize),
+        shape: CombineShape,
     ) -> Result<(), CudaError> {
+        let CombineShape {
+            images,
+            grid,
+            margin,
+            width,
+        } = shape;
         need(
             width.is_multiple_of(8),
             "combining: widths are multiples of 8",
@@ -210,10 +278,10 @@ impl Kernels {
             128,
             0,
             [
-                features.address(),
-                kept.address(),
-                image.address(),
-                source.address(),
+                inputs.features.address(),
+                inputs.kept.address(),
+                inputs.image.address(),
+                inputs.source.address(),
                 out.address(),
                 grid as i32,
                 margin as i32,
@@ -222,13 +290,15 @@ impl Kernels {
         )
     }
 
-    /// `combine.cu`: places of the patches.
+    /// `combine.cu`: position embeddings of the patches, `[tokens, width]`, again for each crop.
     pub fn add_places(
         &self,
         x: Pointer<bf16>,
         places: Pointer<bf16>,
-        (rows, tokens, width): (usize, usize, usize),
+        shape: MatrixShape,
+        tokens: usize,
     ) -> Result<(), CudaError> {
+        let MatrixShape { rows, width } = shape;
         need(
             x.len() >= rows * width && places.len() >= tokens * width,
             "places: beyond a buffer",

@@ -1,16 +1,18 @@
 //! From bf16 to e4m3.
 
-use super::{Kernels, Scale, StridedRows, launch, need};
+use super::{Kernels, MatrixShape, Scale, StridedRows, launch, need};
 use crate::cuda::{error::CudaError, memory::Pointer};
 
 impl Kernels {
-    /// `quantise.cu`: `out = x / scale` in e4m3, `rows` rows of `width` values.
+    /// `quantise.cu`: `out = x / scale` in e4m3.
     pub fn quantise(
         &self,
         x: StridedRows,
-        (out, scale): (StridedRows<u8>, Scale),
-        (rows, width): (usize, usize),
+        out: StridedRows<u8>,
+        scale: Scale,
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
+        let MatrixShape { rows, width } = shape;
         need(
             [width, x.stride, out.stride]
                 .iter()
@@ -43,8 +45,9 @@ impl Kernels {
         &self,
         x: StridedRows,
         into: Pointer<f32>,
-        (rows, width): (usize, usize),
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
+        let MatrixShape { rows, width } = shape;
         need(
             width.is_multiple_of(8) && x.stride.is_multiple_of(8),
             "largest value: widths and strides are multiples of 8",

@@ -7,12 +7,17 @@ use cudarc::driver::sys::{self, CUtensorMap};
 use super::{StridedRows, need};
 use crate::cuda::error::CudaError;
 
-/// Boxes of sequences of rows.
+/// Sequences of rows, and the boxes of them that a kernel copies.
 pub(super) struct TensorMapSpec {
-    /// Sequences, rows of each, values of a row.
-    pub shape: (usize, usize, usize),
-    /// Rows and values of a box; what of it lies beyond the shape is zeros.
-    pub size: (usize, usize),
+    pub sequences: usize,
+    /// Rows of a sequence.
+    pub length: usize,
+    /// Values of a row.
+    pub width: usize,
+    /// Rows of a box; those beyond the sequence are copied as zeros.
+    pub box_rows: usize,
+    /// Values of a row of a box.
+    pub box_values: usize,
     /// Whether the 16-byte pieces of a box's rows, which then have 128 bytes, are swizzled.
     pub swizzled: bool,
 }
@@ -20,7 +25,7 @@ pub(super) struct TensorMapSpec {
 impl TensorMapSpec {
     /// The map of these rows. The host computes it; nothing is asked of the GPU.
     pub fn map(&self, from: StridedRows) -> Result<CUtensorMap, CudaError> {
-        let (sequences, length, width) = self.shape;
+        let (sequences, length, width) = (self.sequences, self.length, self.width);
         need(
             from.hold(sequences * length, width),
             "boxes: rows beyond a buffer",
@@ -29,7 +34,7 @@ impl TensorMapSpec {
         let row_bytes = (from.stride * size_of::<half::bf16>()) as u64;
         let strides = [row_bytes, row_bytes * length as u64];
         let sizes = [width as u64, length as u64, sequences as u64];
-        let (box_sizes, steps) = ([self.size.1 as u32, self.size.0 as u32, 1], [1; 3]);
+        let (box_sizes, steps) = ([self.box_values as u32, self.box_rows as u32, 1], [1; 3]);
         let swizzle = match self.swizzled {
             true => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
             false => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,

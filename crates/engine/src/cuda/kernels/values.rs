@@ -4,6 +4,14 @@ use half::bf16;
 
 use crate::cuda::memory::Pointer;
 
+/// Shape of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixShape {
+    pub rows: usize,
+    /// Values of a row.
+    pub width: usize,
+}
+
 /// Rows of values, `stride` apart.
 #[derive(Clone, Copy, Debug)]
 pub struct StridedRows<T = bf16> {

@@ -3,7 +3,7 @@
 //! A step without rows leaves the states of its images in front of the last block of the decoder, which makes only keys and
 //! values of them. With the blocks behind some block cut off, the states behind every block can be seen.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -36,21 +36,18 @@ pub enum NetworkBuffer {
 }
 
 impl Network {
-    /// The first `len` values behind `from`. Waits for the stream.
+    /// Some values of a buffer. Waits for the stream.
     pub fn read(
         &self,
         stream: &Arc<CudaStream>,
         part: NetworkBuffer,
-        (from, len): (usize, usize),
+        range: Range<usize>,
     ) -> Result<Vec<f32>, CudaError> {
         let narrow = |buffer: &Buffer<bf16>| {
             let values = buffer.to_host(stream)?;
-            Ok(values[from..from + len]
-                .iter()
-                .map(|x| x.to_f32())
-                .collect())
+            Ok(values[range.clone()].iter().map(|x| x.to_f32()).collect())
         };
-        let wide = |buffer: &Buffer<f32>| Ok(buffer.to_host(stream)?[from..from + len].to_vec());
+        let wide = |buffer: &Buffer<f32>| Ok(buffer.to_host(stream)?[range.clone()].to_vec());
         match part {
             NetworkBuffer::Patches => narrow(&self.vision.hidden),
             NetworkBuffer::Features => narrow(&self.vision.normed),

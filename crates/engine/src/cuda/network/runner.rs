@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cuda::{
     error::CudaError,
     fp8::InputSizes,
-    kernels::{Activations, Kernels, SkinnyTo, StridedRows},
+    kernels::{Activations, Kernels, MatrixShape, SkinnyTo, StridedRows},
     memory::Pointer,
     products::{Epilogue, LinearAt, Product, Products},
     weights::GpuLinear,
@@ -100,7 +100,10 @@ impl LayerRunner {
         for linear in layers {
             if let Some(into) = sizes.of(linear) {
                 let rows = StridedRows::packed(linear.weight, linear.inner);
-                let shape = (linear.outputs, linear.inner);
+                let shape = MatrixShape {
+                    rows: linear.outputs,
+                    width: linear.inner,
+                };
                 self.kernels.largest(rows, into, shape)?;
             }
         }
@@ -113,7 +116,10 @@ impl LayerRunner {
         let sizes = self.input_sizes.as_ref();
         match (sizes.and_then(|s| s.of(&product.linear)), product.x) {
             (Some(into), Activations::Bf16(x)) => {
-                let shape = (product.rows, product.linear.inner);
+                let shape = MatrixShape {
+                    rows: product.rows,
+                    width: product.linear.inner,
+                };
                 self.kernels.largest(x, into, shape)
             }
             _ => Ok(()),
@@ -131,8 +137,11 @@ impl LayerRunner {
         }
         let (wide, rows) = self.in_bf16(product);
         self.products.run(&wide)?;
-        let shape = (product.rows, product.linear.outputs);
-        self.kernels.quantise(rows, (to, scale), shape)
+        let shape = MatrixShape {
+            rows: product.rows,
+            width: product.linear.outputs,
+        };
+        self.kernels.quantise(rows, to, scale, shape)
     }
 
     /// The product with its result in bf16, and where that result is.

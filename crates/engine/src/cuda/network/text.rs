@@ -8,12 +8,13 @@ use half::bf16;
 use super::{StepTables, runner::LayerRunner};
 use crate::{
     cuda::{
-        decode::OneLaunchDecoder,
+        decode::{OneLaunchDecoder, OneLaunchInputs, OneLaunchParts},
         error::CudaError,
         fp8::TextFp8,
         kernels::{
-            Activations, AttentionParts, DecodeStates, DecodeTables, InputTables, Kernels,
-            LayerCache, PAGE, ROWS_MAX, StridedRows, TEXT_HEAD, TILE,
+            Activations, AttentionParts, CachedAttention, DecodeStates, DecodeTables,
+            DenseAttention, EmbedInputs, EmbeddedRows, ImageShape, InputTables, Kernels,
+            LayerCache, MatrixShape, PAGE, ROWS_MAX, RopeInputs, StridedRows, TEXT_HEAD, TILE,
         },
         library::Gpu,
         memory::{Buffer, Pointer},
@@ -123,14 +124,14 @@ impl TextDecoder {
         let positions = layout.positions;
         let tile_parts = parts_max(layout.tiles) * text.n_heads * TILE;
         Ok(Self {
-            one_launch: OneLaunchDecoder::new(
+            one_launch: OneLaunchDecoder::new(OneLaunchParts {
                 stream,
                 gpu,
                 kernels,
-                text,
-                &weights.blocks,
+                config: text,
+                blocks: &weights.blocks,
                 layer_values,
-            )?,
+            })?,
             stream: Arc::clone(stream),
             image_tokens: config.image_tokens(),
             prefix_positions: config.prefix_positions(),
@@ -186,21 +187,30 @@ impl TextDecoder {
             a: tables.at(layout.a),
             b: tables.at(layout.b),
         };
-        let encoders = (
-            self.weights.coord_encoder.at(),
-            self.weights.size_encoder.at(),
-        );
         let wte = self.weights.wte.start();
         if rows > 0 {
-            let out = (self.hidden.start(), self.is_zombie.start());
-            runner
-                .kernels
-                .embed(&inputs, decided, wte, encoders, out, (rows, width))?;
+            let inputs = EmbedInputs {
+                tables: inputs,
+                decided,
+                wte,
+                coord: self.weights.coord_encoder.at(),
+                size: self.weights.size_encoder.at(),
+            };
+            let out = EmbeddedRows {
+                hidden: self.hidden.start(),
+                is_zombie: self.is_zombie.start(),
+            };
+            let shape = MatrixShape { rows, width };
+            runner.kernels.embed(&inputs, out, shape)?;
         }
         if counts.images > 0 {
             let bos = wte.at(self.bos_id * width);
             let to = self.hidden.start().at(rows * width);
-            let shape = (counts.images, self.image_tokens, width);
+            let shape = ImageShape {
+                images: counts.images,
+                tokens: self.image_tokens,
+                width,
+            };
             runner.kernels.place_images(image_tokens, bos, to, shape)?;
         }
         if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.takes(counts)) {
@@ -299,13 +309,13 @@ impl TextDecoder {
             prefix: tables.prefix(),
             own: tables.own(),
         };
-        decoder.run(
-            &runner.kernels,
+        let inputs = OneLaunchInputs {
             states,
-            (cache, &tables),
-            self.parts(counts),
-            counts,
-        )
+            cache,
+            tables,
+            parts: self.parts(counts),
+        };
+        decoder.run(&runner.kernels, &inputs, counts)
     }
 
     fn parts(&self, counts: &StepCounts) -> AttentionParts {
@@ -339,29 +349,44 @@ impl TextDecoder {
             keys: self.keys.start().at(layer * self.layer_values),
             values: self.values.start().at(layer * self.layer_values),
         };
-        kernels.layer_norm(hidden, block.ln.at(), qkv.x, (all, width))?;
+        let shape = MatrixShape { rows: all, width };
+        kernels.layer_norm(hidden, block.ln.at(), qkv.x, shape)?;
         runner.product(&qkv)?;
         let qkv = StridedRows::packed(self.qkv.start(), 3 * width);
-        let places = (tables.at(layout.position), tables.at(layout.slot));
-        let rope_cos_sin = self.rope_cos_sin.start();
-        kernels.rope_scatter(qkv.start, places, rope_cos_sin, cache, (all, heads))?;
+        let rope = RopeInputs {
+            qkv: qkv.start,
+            position: tables.at(layout.position),
+            slot: tables.at(layout.slot),
+            rope_cos_sin: self.rope_cos_sin.start(),
+            positions: all,
+            heads,
+        };
+        kernels.rope_scatter(&rope, cache)?;
         if deep == 0 {
             return Ok(());
         }
         if deep > rows {
-            let images = (counts.images, prefix);
-            let head = (heads, TEXT_HEAD);
-            kernels.attend_dense(qkv.from(rows), mix.from(rows), images, head)?;
+            kernels.attend_dense(&DenseAttention {
+                qkv: qkv.from(rows),
+                out: mix.from(rows),
+                sequences: counts.images,
+                length: prefix,
+                heads,
+                head_dim: TEXT_HEAD,
+            })?;
         }
         if rows > 0 {
             // Rows to the cache: their images' prefixes, then themselves.
-            let parts = self.parts(counts);
+            let attention = CachedAttention {
+                qkv: qkv.start,
+                cache,
+                parts: self.parts(counts),
+                heads,
+            };
             if counts.tiles > 0 {
-                let shape = (counts.tiles, heads);
-                kernels.attend_prefix(qkv.start, cache, &tables.prefix(), parts, shape)?;
+                kernels.attend_prefix(&attention, &tables.prefix(), counts.tiles)?;
             }
-            let shape = (rows, heads);
-            kernels.attend_own(qkv.start, cache, &tables.own(), parts, mix, shape)?;
+            kernels.attend_own(&attention, &tables.own(), mix, rows)?;
         }
         runner.product(&fc1)?;
         runner.product(&out)

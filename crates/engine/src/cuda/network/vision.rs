@@ -10,7 +10,9 @@ use crate::{
     cuda::{
         error::CudaError,
         fp8::VisionFp8,
-        kernels::{Activations, StridedRows},
+        kernels::{
+            Activations, CombineInputs, CombineShape, DenseAttention, MatrixShape, StridedRows,
+        },
         memory::{Buffer, Pointer, copy},
         products::{Epilogue, LinearAt, Product, bucket},
         reuse::FeatureCopy,
@@ -30,6 +32,13 @@ pub struct FeatureSources<'a> {
     pub kept: Pointer<bf16>,
     /// Features of this step that are to be kept.
     pub keeps: &'a [FeatureCopy],
+}
+
+/// How much a step may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct VisionLimits {
+    pub crops: usize,
+    pub images: usize,
 }
 
 /// The vision encoder and the projection: their weights, and the buffers between their layers. Rows are patches.
@@ -59,9 +68,12 @@ impl VisionEncoder {
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
         weights: GpuVisionWeights,
-        crops_max: usize,
-        images_max: usize,
+        limits: VisionLimits,
     ) -> Result<Self, CudaError> {
+        let VisionLimits {
+            crops: crops_max,
+            images: images_max,
+        } = limits;
         let (vision, image_tokens) = (&config.vision, config.image_tokens());
         let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
         let (patches, tokens) = (crops_max * image_tokens, images_max * image_tokens);
@@ -110,25 +122,32 @@ impl VisionEncoder {
     pub fn encode(&self, runner: &LayerRunner, crops: usize) -> Result<(), CudaError> {
         let (tokens, width) = (self.image_tokens, self.config.enc_dim);
         let rows = crops * tokens;
-        let heads = (self.config.enc_n_heads, self.config.head_dim());
+        let shape = MatrixShape { rows, width };
         let hidden = self.hidden.start();
         let qkv_rows = StridedRows::packed(self.qkv.start(), 3 * width);
         let kernels = &runner.kernels;
         runner.product(&self.embedding(rows))?;
-        kernels.add_places(hidden, self.weights.pos_emb.start(), (rows, tokens, width))?;
+        kernels.add_places(hidden, self.weights.pos_emb.start(), shape, tokens)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
             let [qkv, proj, fc1, fc2] = self.block_products(index, rows);
-            kernels.layer_norm(hidden, block.ln1.at(), qkv.x, (rows, width))?;
+            kernels.layer_norm(hidden, block.ln1.at(), qkv.x, shape)?;
             runner.product(&qkv)?;
-            kernels.attend_dense(qkv_rows, proj.x, (crops, tokens), heads)?;
+            kernels.attend_dense(&DenseAttention {
+                qkv: qkv_rows,
+                out: proj.x,
+                sequences: crops,
+                length: tokens,
+                heads: self.config.enc_n_heads,
+                head_dim: self.config.head_dim(),
+            })?;
             runner.product(&proj)?;
-            kernels.layer_norm(hidden, block.ln2.at(), fc1.x, (rows, width))?;
+            kernels.layer_norm(hidden, block.ln2.at(), fc1.x, shape)?;
             runner.product(&fc1)?;
             runner.product(&fc2)?;
         }
         let (norm, normed) = (self.weights.post_ln.at(), self.normed.start());
         let out = Activations::bf16(normed, width);
-        kernels.layer_norm(hidden, norm, out, (rows, width))
+        kernels.layer_norm(hidden, norm, out, shape)
     }
 
     /// Queues the tokens of `images` images, from the features of this step and from kept ones. Copies features that are to
@@ -141,13 +160,21 @@ impl VisionEncoder {
     ) -> Result<(), CudaError> {
         let (config, tokens, width) = (&self.config, self.image_tokens, self.config.enc_dim);
         let (made, kept) = (self.normed.start(), features.kept);
-        runner.kernels.combine(
-            (made, kept),
-            (features.image, features.source),
-            self.combined.start(),
+        let inputs = CombineInputs {
+            features: made,
+            kept,
+            image: features.image,
+            source: features.source,
+        };
+        let shape = CombineShape {
             images,
-            (config.grid(), config.overlap_margin, width),
-        )?;
+            grid: config.grid(),
+            margin: config.overlap_margin,
+            width,
+        };
+        runner
+            .kernels
+            .combine(&inputs, self.combined.start(), shape)?;
         let crop = tokens * width;
         for keep in features.keeps {
             let (from, to) = (made.at(keep.place * crop), kept.at(keep.entry * crop));

@@ -64,11 +64,11 @@ impl Products {
         candidates: &[Algorithm],
         trial: Option<&Trial>,
     ) -> Result<Option<Algorithm>, CudaError> {
-        let tools = (&self.handle, self.workspace.start());
+        let queue = self.queue();
         match trial.filter(|trial| trial.fits(shape)) {
-            Some(trial) => trial.fastest(tools, shape, descriptors, candidates),
+            Some(trial) => trial.fastest(queue, shape, descriptors, candidates),
             None => Trial::new(&self.stream, std::iter::once(shape))?.fastest(
-                tools,
+                queue,
                 shape,
                 descriptors,
                 candidates,

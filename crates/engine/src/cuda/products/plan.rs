@@ -107,6 +107,15 @@ pub(super) struct Operands {
     pub scales: [u64; 3],
 }
 
+/// What products are queued with.
+#[derive(Clone, Copy)]
+pub(super) struct ProductQueue<'a> {
+    pub handle: &'a BlasHandle,
+    /// Used by products on `stream` alone.
+    pub workspace: Pointer<u8>,
+    pub stream: &'a CudaStream,
+}
+
 /// The descriptors of one shape.
 pub(super) struct Descriptors {
     operation: MatmulDescriptor,
@@ -248,12 +257,15 @@ impl Descriptors {
     /// passed the product, and are, like the workspace, used on this stream alone.
     pub unsafe fn queue(
         &self,
-        handle: &BlasHandle,
+        queue: ProductQueue<'_>,
         algorithm: &Algorithm,
         operands: &Operands,
-        workspace: Pointer<u8>,
-        stream: &CudaStream,
     ) -> Result<(), CublasError> {
+        let ProductQueue {
+            handle,
+            workspace,
+            stream,
+        } = queue;
         let (one, beta) = (1.0_f32, if self.adds { 1.0_f32 } else { 0.0 });
         let bias = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
         // In place only where the numbers are the same. What is not added is not read, but must be somewhere.

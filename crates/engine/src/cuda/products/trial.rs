@@ -8,13 +8,10 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, CudaStream, sys::CUevent_flags};
 
-use super::{
-    handles::BlasHandle,
-    plan::{ALIGNED_BYTES, Algorithm, Descriptors, Operands, ProductShape},
-};
+use super::plan::{ALIGNED_BYTES, Algorithm, Descriptors, Operands, ProductQueue, ProductShape};
 use crate::cuda::{
     error::{CudaError, tried},
-    memory::{Buffer, Pointer, wait_between},
+    memory::{Buffer, wait_between},
 };
 
 /// How often every candidate is measured; the best counts.
@@ -76,11 +73,16 @@ impl Trial {
     /// The fastest of the candidates for a shape that [`Trial::fits`]; `None` when none of them runs. Waits for the stream.
     pub fn fastest(
         &self,
-        (handle, workspace): (&BlasHandle, Pointer<u8>),
+        queue: ProductQueue<'_>,
         shape: &ProductShape,
         descriptors: &Descriptors,
         candidates: &[Algorithm],
     ) -> Result<Option<Algorithm>, CudaError> {
+        // The operands are used on the trial's own stream alone.
+        let target = ProductQueue {
+            stream: &self.stream,
+            ..queue
+        };
         let mut best = vec![f32::INFINITY; candidates.len()];
         let (mut spent, mut turn) = (0.0, 0);
         'rounds: for _ in 0..ROUNDS {
@@ -92,9 +94,7 @@ impl Trial {
                     let operands = self.operands(shape, run);
                     // SAFETY: the operands are this trial's own and large enough, which `fits` says of the shape; they and
                     // the workspace are used on this stream alone, and freed behind it.
-                    unsafe {
-                        descriptors.queue(handle, candidate, &operands, workspace, &self.stream)
-                    }
+                    unsafe { descriptors.queue(target, candidate, &operands) }
                 };
                 let (all, counted) = self.time(turn, queue)?;
                 turn += 1 + RUNS;
@@ -109,7 +109,7 @@ impl Trial {
             .and_then(|at| candidates.get(at).copied()))
     }
 
-    /// Milliseconds of all runs, and of those that count; endless when cuBLASLt refuses one.
+    /// Milliseconds of all runs, and of those that count; infinite when cuBLASLt refuses one.
     fn time<E>(
         &self,
         turn: usize,

@@ -6,11 +6,11 @@ use super::{Random, Rig, assert_close, dense::attend, f32s, rig};
 use crate::{
     cuda::{
         kernels::{
-            Activations, AttentionParts, LayerCache, OwnTables, PAGE, PrefixTables, StridedRows,
-            TEXT_HEAD,
+            Activations, AttentionParts, CachedAttention, LayerCache, MatrixShape, OwnTables, PAGE,
+            PrefixTables, RopeInputs, StridedRows, TEXT_HEAD,
         },
         memory::Buffer,
-        program::{self, Table, TableLayout},
+        program::{self, BlockFormat, Table, TableLayout},
     },
     scheduler::backend::{Feed, ImageJob, Input, KvTable, Limits, PageId, Pick, Row, SlotId, Step},
 };
@@ -114,7 +114,11 @@ impl Bench {
             rows: rows.iter().map(row).collect(),
         };
         let mut block = vec![0; layout.words];
-        let counts = program::write(&step, SlotId(0), &LIMITS, layout, &mut block).unwrap();
+        let format = BlockFormat {
+            limits: &LIMITS,
+            layout,
+        };
+        let counts = program::write(&step, SlotId(0), format, &mut block).unwrap();
         let block = rig.ints(&block);
         let at = |table: Table| block.start().at(table.start);
         let all = counts.row_positions + images.len() * PREFIX;
@@ -124,16 +128,15 @@ impl Bench {
             keys: self.keys.start(),
             values: self.values.start(),
         };
-        let places = (at(layout.position), at(layout.slot));
-        rig.kernels
-            .rope_scatter(
-                up.start(),
-                places,
-                self.rope_cos_sin.start(),
-                cache,
-                (all, HEADS),
-            )
-            .unwrap();
+        let rope = RopeInputs {
+            qkv: up.start(),
+            position: at(layout.position),
+            slot: at(layout.slot),
+            rope_cos_sin: self.rope_cos_sin.start(),
+            positions: all,
+            heads: HEADS,
+        };
+        rig.kernels.rope_scatter(&rope, cache).unwrap();
         let parts_values = rig.floats(&vec![
             f32::NAN;
             counts.tiles.max(1) * HEADS * splits * 16 * TEXT_HEAD
@@ -142,10 +145,15 @@ impl Bench {
             f32::NAN;
             counts.tiles.max(1) * HEADS * splits * 16 * 2
         ]);
-        let parts = AttentionParts {
-            values: parts_values.start(),
-            masses: parts_masses.start(),
-            splits,
+        let attention = CachedAttention {
+            qkv: up.start(),
+            cache,
+            parts: AttentionParts {
+                values: parts_values.start(),
+                masses: parts_masses.start(),
+                splits,
+            },
+            heads: HEADS,
         };
         let prefix = PrefixTables {
             pages: at(layout.pages),
@@ -155,7 +163,7 @@ impl Bench {
         };
         if counts.tiles > 0 {
             rig.kernels
-                .attend_prefix(up.start(), cache, &prefix, parts, (counts.tiles, HEADS))
+                .attend_prefix(&attention, &prefix, counts.tiles)
                 .unwrap();
         }
         let out = rig.room(counts.row_positions * (WIDTH + 8));
@@ -171,19 +179,18 @@ impl Bench {
         };
         rig.kernels
             .attend_own(
-                up.start(),
-                cache,
+                &attention,
                 &tables,
-                parts,
                 Activations::Bf16(to),
-                (counts.row_positions, HEADS),
+                counts.row_positions,
             )
             .unwrap();
-        let shape = (counts.row_positions, HEADS);
-        super::fp8::assert_e4m3_too(rig, &out, WIDTH + 8, (shape.0, WIDTH), |to| {
-            let qkv = up.start();
-            rig.kernels
-                .attend_own(qkv, cache, &tables, parts, to, shape)
+        let shape = MatrixShape {
+            rows: counts.row_positions,
+            width: WIDTH,
+        };
+        super::fp8::assert_e4m3_too(rig, &out, WIDTH + 8, shape, |to| {
+            rig.kernels.attend_own(&attention, &tables, to, shape.rows)
         });
         let got = rig.down(&out);
 

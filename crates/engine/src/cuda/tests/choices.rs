@@ -3,7 +3,7 @@
 use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        kernels::{NormAt, PickTables},
+        kernels::{DecideInputs, DecisionBuffers, MatrixShape, NormAt, PickTables, TokenLogits},
         memory::Buffer,
         record::DecisionRecord,
     },
@@ -85,13 +85,23 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
     };
     rig.kernels
         .decide(
-            up.0.start(),
+            &DecideInputs {
+                hidden: up.0.start(),
+                norm,
+                on_end_weight: up.3.start(),
+                on_end_bias: bias_up.start(),
+                coords: coords_up.start(),
+                sizes: sizes_up.start(),
+            },
             &pick_tables,
-            norm,
-            (up.3.start(), bias_up.start()),
-            (coords_up.start(), sizes_up.start()),
-            (out.start(), carried.start()),
-            (picks.len(), width),
+            DecisionBuffers {
+                records: out.start(),
+                carried: carried.start(),
+            },
+            MatrixShape {
+                rows: picks.len(),
+                width,
+            },
         )
         .unwrap();
     let got = out.to_host(&rig.stream).unwrap();
@@ -215,11 +225,17 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<Picked> {
     };
     rig.kernels
         .choose_token(
-            logits.start(),
+            &TokenLogits {
+                logits: logits.start(),
+                mask: masks.start(),
+                rows,
+                vocab: VOCAB,
+            },
             &tables,
-            masks.start(),
-            (out.start(), out.start()),
-            (rows, VOCAB),
+            DecisionBuffers {
+                records: out.start(),
+                carried: out.start(),
+            },
         )
         .unwrap();
     out.to_host(&rig.stream)

@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::{Random, assert_close};
 use crate::{
-    cuda::{CudaBackend, CudaCapacity, Precision},
+    cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
     model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
     scheduler::backend::{
         Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step,
@@ -70,7 +70,13 @@ fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
     };
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
-    CudaBackend::new((0, &cache), config, weights, (capacity, precision), clock).unwrap()
+    let settings = CudaSettings {
+        gpu: 0,
+        cache: &cache,
+        capacity,
+        precision,
+    };
+    CudaBackend::new(settings, config, weights, clock).unwrap()
 }
 
 fn images(prefix_positions: usize) -> Step {

@@ -1,10 +1,10 @@
-//! Attention of whole sequences to themselves, each way that there is.
+//! Attention of whole sequences to themselves, by each kernel.
 
 use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, fp8::assert_e4m3_too, rig};
 use crate::cuda::{
-    kernels::{Activations, DenseKernel, StridedRows},
+    kernels::{Activations, DenseAttention, DenseKernel, MatrixShape, StridedRows},
     memory::Buffer,
 };
 
@@ -66,15 +66,20 @@ impl Case {
         self.heads * self.head_dim
     }
 
-    fn run(&self, rig: &Rig, way: DenseKernel, out: Activations) {
-        let qkv = StridedRows::packed(self.up.start(), 3 * self.width());
-        let (shape, heads) = ((self.sequences, self.length), (self.heads, self.head_dim));
-        let done = rig.kernels.attend_dense_by(way, (qkv, out), shape, heads);
-        done.unwrap();
+    fn run(&self, rig: &Rig, kernel: DenseKernel, out: Activations) {
+        let attention = DenseAttention {
+            qkv: StridedRows::packed(self.up.start(), 3 * self.width()),
+            out,
+            sequences: self.sequences,
+            length: self.length,
+            heads: self.heads,
+            head_dim: self.head_dim,
+        };
+        rig.kernels.attend_dense_by(kernel, &attention).unwrap();
     }
 
     /// Compares every `step`th row of every head.
-    fn check(&self, rig: &Rig, way: DenseKernel, step: usize) {
+    fn check(&self, rig: &Rig, kernel: DenseKernel, step: usize) {
         let (rows, width) = (self.sequences * self.length, self.width());
         let stride = width + BEHIND;
         let out = rig.room(rows * stride);
@@ -82,9 +87,9 @@ impl Case {
             start: out.start(),
             stride,
         };
-        self.run(rig, way, Activations::Bf16(to));
-        assert_e4m3_too(rig, &out, stride, (rows, width), |to| {
-            self.run(rig, way, to);
+        self.run(rig, kernel, Activations::Bf16(to));
+        assert_e4m3_too(rig, &out, stride, MatrixShape { rows, width }, |to| {
+            self.run(rig, kernel, to);
             Ok(())
         });
         let (qkv, got) = (f32s(&self.qkv), rig.down(&out));
@@ -105,7 +110,7 @@ impl Case {
             }
         }
         let name = format!(
-            "{way:?}, {} x {}, {}",
+            "{kernel:?}, {} x {}, {}",
             self.head_dim, self.heads, self.length
         );
         assert_close(&name, &found, &wanted, 1e-2);
@@ -131,8 +136,8 @@ fn all_ways_are_softmax_attention() {
     ] {
         for spread in [1.0, 5.0] {
             let case = Case::new((&rig, &mut random), (2, length), (heads, head_dim), spread);
-            for way in rig.kernels.dense_ways(head_dim) {
-                case.check(&rig, *way, 7);
+            for kernel in rig.kernels.dense_kernels(head_dim) {
+                case.check(&rig, *kernel, 7);
             }
         }
     }
@@ -151,8 +156,8 @@ fn many_heads_of_many_crops() {
             (heads, head_dim),
             1.0,
         );
-        for way in rig.kernels.dense_ways(head_dim) {
-            case.check(&rig, *way, 97);
+        for kernel in rig.kernels.dense_kernels(head_dim) {
+            case.check(&rig, *kernel, 97);
         }
     }
 }

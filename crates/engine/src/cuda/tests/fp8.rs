@@ -8,7 +8,7 @@ use crate::{
         Precision,
         error::CudaError,
         fp8::{Scales, calibration_step, scale},
-        kernels::{Activations, StridedRows},
+        kernels::{Activations, MatrixShape, StridedRows},
         memory::Buffer,
         products::{Epilogue, LinearAt, Product, bucket},
     },
@@ -67,18 +67,19 @@ fn rig_with_fp8() -> Rig {
     rig
 }
 
-/// `launch` writes in e4m3 what lies in `out` in bf16, `stride` apart: `rows` rows of `width` values.
+/// `launch` writes in e4m3 what is in `out` in bf16, rows `stride` values apart.
 #[track_caller]
 pub(super) fn assert_e4m3_too(
     rig: &Rig,
     out: &Buffer<bf16>,
     stride: usize,
-    (rows, width): (usize, usize),
+    shape: MatrixShape,
     launch: impl FnOnce(Activations) -> Result<(), CudaError>,
 ) {
     if !rig.gpu.has_fp8() {
         return;
     }
+    let MatrixShape { rows, width } = shape;
     let want = rig.down(out);
     let place = |i: usize| i / width * stride + i % width;
     let sizes = (0..rows * width).map(|i| want[place(i)].abs());
@@ -134,7 +135,7 @@ fn quantising_rounds_as_the_twin_does() {
             stride: to,
         };
         rig.kernels
-            .quantise(rows_of, (rows_to, scale), (rows, width))
+            .quantise(rows_of, rows_to, scale, MatrixShape { rows, width })
             .unwrap();
         let got = out.to_host(&rig.stream).unwrap();
         for (i, got) in got.into_iter().enumerate() {
@@ -147,7 +148,7 @@ fn quantising_rounds_as_the_twin_does() {
         }
         let into = rig.floats(&[0.25]);
         rig.kernels
-            .largest(rows_of, into.start(), (rows, width))
+            .largest(rows_of, into.start(), MatrixShape { rows, width })
             .unwrap();
         let inside = (0..rows).flat_map(|row| &x[row * from..][..width]);
         let want = inside.fold(0.25, |most: f32, x| most.max(x.to_f32().abs()));

@@ -8,9 +8,9 @@ use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
         frames::FramePreprocessor,
-        kernels::StridedRows,
+        kernels::{PlanarFrame, StridedRows},
         memory::Buffer,
-        stage::{FrameStage, StagedFrame},
+        stage::FrameStage,
     },
     model::{VisionConfig, crops, normalise_table},
 };
@@ -55,7 +55,7 @@ fn row_values(config: &VisionConfig) -> usize {
 pub(super) fn patches(
     rig: &Rig,
     frames: &mut FramePreprocessor,
-    staged: &StagedFrame,
+    staged: &PlanarFrame,
     picture: &Picture,
 ) -> Buffer<bf16> {
     let config = VisionConfig::default();

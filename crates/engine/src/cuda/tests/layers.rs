@@ -4,7 +4,10 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, rig};
 use crate::cuda::{
-    kernels::{Activations, EncoderAt, InputTables, Kernels, NormAt, SkinnyTo, StridedRows},
+    kernels::{
+        Activations, CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderAt, ImageShape,
+        InputTables, Kernels, MatrixShape, NormAt, SkinnyTo, StridedRows,
+    },
     memory::Buffer,
     products::{Epilogue, LinearAt, Product, bucket},
     record::DecisionRecord,
@@ -26,16 +29,17 @@ fn layer_norms_are_those_of_the_formula() {
             weight: ws.start(),
             bias: bs.start(),
         };
+        let shape = MatrixShape { rows, width };
         rig.kernels
             .layer_norm(
                 xs.start(),
                 norm,
                 Activations::bf16(out.start(), width),
-                (rows, width),
+                shape,
             )
             .unwrap();
-        super::fp8::assert_e4m3_too(&rig, &out, width, (rows, width), |to| {
-            rig.kernels.layer_norm(xs.start(), norm, to, (rows, width))
+        super::fp8::assert_e4m3_too(&rig, &out, width, shape, |to| {
+            rig.kernels.layer_norm(xs.start(), norm, to, shape)
         });
         let (w, b) = (f32s(&w), f32s(&b));
         let x = f32s(&x);
@@ -248,11 +252,19 @@ fn tiles_are_stitched_and_pooled() {
             let out = rig.room(tokens * 2 * width);
             rig.kernels
                 .combine(
-                    (up.start(), kept.start()),
-                    (image.start(), source.start()),
+                    &CombineInputs {
+                        features: up.start(),
+                        kept: kept.start(),
+                        image: image.start(),
+                        source: source.start(),
+                    },
                     out.start(),
-                    1,
-                    (grid, margin, width),
+                    CombineShape {
+                        images: 1,
+                        grid,
+                        margin,
+                        width,
+                    },
                 )
                 .unwrap();
             let features = f32s(&features);
@@ -331,21 +343,23 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
         half,
     };
     let (out, is_zombie) = (rig.room(7 * width), rig.ints(&[9; 7]));
-    let inputs = InputTables {
-        kind: kind.start(),
-        a: a.start(),
-        b: b.start(),
+    let inputs = EmbedInputs {
+        tables: InputTables {
+            kind: kind.start(),
+            a: a.start(),
+            b: b.start(),
+        },
+        decided: decided.start(),
+        wte: table.start(),
+        coord: at(&c, coord_half),
+        size: at(&s, size_half),
     };
-    let encoders = (at(&c, coord_half), at(&s, size_half));
+    let embedded = EmbeddedRows {
+        hidden: out.start(),
+        is_zombie: is_zombie.start(),
+    };
     rig.kernels
-        .embed(
-            &inputs,
-            decided.start(),
-            table.start(),
-            encoders,
-            (out.start(), is_zombie.start()),
-            (7, width),
-        )
+        .embed(&inputs, embedded, MatrixShape { rows: 7, width })
         .unwrap();
     assert_eq!(
         is_zombie.to_host(&rig.stream).unwrap(),
@@ -398,8 +412,13 @@ fn places(rig: &Rig, random: &mut Random) {
         rig.up(&bos),
         rig.room(images * (tokens + 1) * width),
     );
+    let shape = ImageShape {
+        images,
+        tokens,
+        width,
+    };
     rig.kernels
-        .place_images(xs.start(), bs.start(), out.start(), (images, tokens, width))
+        .place_images(xs.start(), bs.start(), out.start(), shape)
         .unwrap();
     let want = x
         .chunks_exact(tokens * width)
@@ -408,7 +427,12 @@ fn places(rig: &Rig, random: &mut Random) {
     let index = rig.ints(&[3, 0, 3]);
     let gathered = rig.room(3 * width);
     rig.kernels
-        .gather_rows(xs.start(), index.start(), gathered.start(), (3, width))
+        .gather_rows(
+            xs.start(),
+            index.start(),
+            gathered.start(),
+            MatrixShape { rows: 3, width },
+        )
         .unwrap();
     let want = [3, 0, 3]
         .map(|i: usize| f32s(&x[i * width..][..width]))

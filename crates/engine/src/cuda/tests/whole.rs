@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{CudaBackend, CudaCapacity, Precision},
+    cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
     model::{Found, ModelConfig, Weights},
     scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
     testing::{
@@ -65,7 +65,13 @@ pub(super) fn cuda_with(
 ) -> CudaBackend {
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
-    CudaBackend::new((gpu, &cache), config, weights, how, clock).unwrap()
+    let settings = CudaSettings {
+        gpu,
+        cache: &cache,
+        capacity: how.0,
+        precision: how.1,
+    };
+    CudaBackend::new(settings, config, weights, clock).unwrap()
 }
 
 /// The first decision of `ids` behind `image` on both.
