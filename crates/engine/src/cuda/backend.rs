@@ -8,7 +8,7 @@ use super::{
     clock::StepClock,
     error::CudaError,
     fp8,
-    frames::FramePreprocessor,
+    frames::{FramePreprocessor, WantedCrops},
     graphs::{GraphShape, Graphs},
     kernels::{DecisionBuffers, Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
@@ -256,8 +256,12 @@ impl CudaBackend {
         for (frame, cut) in staged.iter().zip(cuts) {
             let out = rows.from(crop * self.config.image_tokens());
             let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.fresh).collect();
+            let crops = WantedCrops {
+                tiling: cut.tiling,
+                wanted: &wanted,
+            };
             self.frames
-                .patches(self.network.kernels(), frame, cut.tiling, &wanted, out)?;
+                .patches(self.network.kernels(), frame, crops, out)?;
             crop += wanted.iter().filter(|wanted| **wanted).count();
         }
         let fresh = crop;
@@ -308,15 +312,16 @@ impl CudaBackend {
 
     fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
         let place = &mut self.slots[slot.0];
+        let counts = &place.flight.counts;
         let tables = StepTables {
             layout: &self.layout,
             block: place.block.start(),
+            counts,
         };
         let results = DecisionBuffers {
             records: place.records.start(),
             carried: self.carried.start(),
         };
-        let counts = &place.flight.counts;
         let (network, carried) = (&self.network, self.carried.start());
         // What is one launch already is nothing to record.
         let forward = match network.is_one_launch(counts) {
@@ -324,16 +329,16 @@ impl CudaBackend {
             false => Some(GraphShape::forward(slot, counts)),
         };
         self.graphs
-            .run(forward, || network.forward(tables, counts, carried))?;
+            .run(forward, || network.forward(tables, carried))?;
         record(&place.moments().forwarded, &self.streams.compute)?;
-        let decide = || network.decide(tables, counts, results);
+        let decide = || network.decide(tables, results);
         self.graphs.run(GraphShape::decide(slot, counts), decide)?;
         if counts.wants_masks {
             return Ok(());
         }
         if counts.tokens > 0 {
             let masks = place.masks.start();
-            self.network.choose_tokens(tables, counts, masks, results)?;
+            self.network.choose_tokens(tables, masks, results)?;
         }
         Ok(place.download(&self.streams)?)
     }
@@ -369,13 +374,14 @@ impl Backend for CudaBackend {
         let tables = StepTables {
             layout: &self.layout,
             block: place.block.start(),
+            counts: &place.flight.counts,
         };
         let results = DecisionBuffers {
             records: place.records.start(),
             carried: self.carried.start(),
         };
-        let (counts, masks) = (&place.flight.counts, place.masks.start());
-        self.network.choose_tokens(tables, counts, masks, results)?;
+        let masks = place.masks.start();
+        self.network.choose_tokens(tables, masks, results)?;
         Ok(place.download(&self.streams)?)
     }
 

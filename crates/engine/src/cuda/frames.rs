@@ -34,6 +34,14 @@ pub struct FramePreprocessor {
     scaled: Buffer<u8>,
 }
 
+/// How a picture is cut, and which of its crops become patches.
+#[derive(Clone, Copy)]
+pub struct WantedCrops<'a> {
+    pub tiling: Tiling,
+    /// For each crop, the whole picture first.
+    pub wanted: &'a [bool],
+}
+
 /// Pixels along one axis before and after scaling.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct AxisScaling {
@@ -123,10 +131,10 @@ impl FramePreprocessor {
         &mut self,
         kernels: &Kernels,
         frame: &PlanarFrame,
-        tiling: Tiling,
-        wanted: &[bool],
+        crops: WantedCrops<'_>,
         out: StridedRows,
     ) -> Result<(), CudaError> {
+        let WantedCrops { tiling, wanted } = crops;
         let from = frame.size;
         grow(&mut self.rgb, &self.stream, from.width * from.height * 3)?;
         kernels.rgb_from_planes(frame, self.rgb.start())?;

@@ -138,12 +138,11 @@ impl Network {
     pub fn forward(
         &self,
         tables: StepTables<'_>,
-        counts: &StepCounts,
         decided: Pointer<DecisionRecord>,
     ) -> Result<(), CudaError> {
         let image_tokens = self.vision.image_tokens();
         self.text
-            .forward(&self.runner, tables, counts, image_tokens, decided)
+            .forward(&self.runner, tables, image_tokens, decided)
     }
 
     /// True when the decoder's blocks are one launch in this step.
@@ -152,27 +151,21 @@ impl Network {
     }
 
     /// Queues the heads and all decisions but those of tokens, whose logits it computes.
-    pub fn decide(
-        &self,
-        tables: StepTables<'_>,
-        counts: &StepCounts,
-        out: DecisionBuffers,
-    ) -> Result<(), CudaError> {
+    pub fn decide(&self, tables: StepTables<'_>, out: DecisionBuffers) -> Result<(), CudaError> {
         self.heads
-            .decide(&self.runner, self.text.states(), tables, counts, out)
+            .decide(&self.runner, self.text.states(), tables, out)
     }
 
     /// Queues the choice of the step's tokens from their logits.
     pub fn choose_tokens(
         &self,
         tables: StepTables<'_>,
-        counts: &StepCounts,
         masks: Pointer<u32>,
         out: DecisionBuffers,
     ) -> Result<(), CudaError> {
         let picks = tables.picks(self.text.states().is_zombie);
-        self.heads
-            .choose_tokens(&self.runner, picks, counts, masks, out)
+        let logits = self.heads.token_logits(masks, tables.counts.tokens);
+        self.runner.kernels.choose_token(&logits, &picks, out)
     }
 
     /// Measures from now on how large the inputs of the layers get that can be in fp8.

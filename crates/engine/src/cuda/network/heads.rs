@@ -10,12 +10,11 @@ use crate::{
     cuda::{
         error::CudaError,
         kernels::{
-            Activations, DecideInputs, DecisionBuffers, MatrixShape, PickTables, StridedRows,
-            TokenLogits,
+            Activations, DecideInputs, DecisionBuffers, MatrixShape, StridedRows, TokenLogits,
         },
         memory::{Buffer, Pointer},
         products::{Epilogue, Product, bucket},
-        program::{StepCounts, Table, TableLayout},
+        program::{Table, TableLayout},
         weights::{GpuHeadWeights, GpuLinear},
     },
     model::{BINS, ModelConfig},
@@ -71,10 +70,10 @@ impl RegionHeads {
         runner: &LayerRunner,
         states: DecodedStates,
         tables: StepTables<'_>,
-        counts: &StepCounts,
         out: DecisionBuffers,
     ) -> Result<(), CudaError> {
-        let (layout, weights, width) = (tables.layout, &self.weights, self.width);
+        let (layout, counts) = (tables.layout, tables.counts);
+        let (weights, width) = (&self.weights, self.width);
         let kernels = &runner.kernels;
         let hidden = states.hidden;
         let gathered = StridedRows::packed(self.gathered.start(), width);
@@ -140,21 +139,13 @@ impl RegionHeads {
         kernels.decide(&inputs, &tables.picks(states.is_zombie), out, shape)
     }
 
-    /// Queues the choice of the step's tokens from their logits.
-    pub fn choose_tokens(
-        &self,
-        runner: &LayerRunner,
-        picks: PickTables,
-        counts: &StepCounts,
-        masks: Pointer<u32>,
-        out: DecisionBuffers,
-    ) -> Result<(), CudaError> {
-        let logits = TokenLogits {
+    /// Logits of the step's `tokens` tokens, which [`Self::decide`] computes.
+    pub fn token_logits(&self, masks: Pointer<u32>, tokens: usize) -> TokenLogits {
+        TokenLogits {
             logits: self.logits.start(),
             mask: masks,
-            rows: counts.tokens,
+            rows: tokens,
             vocab: self.vocab,
-        };
-        runner.kernels.choose_token(&logits, &picks, out)
+        }
     }
 }

@@ -3,16 +3,16 @@
 use crate::cuda::{
     kernels::{OwnTables, PickTables, PrefixTables},
     memory::Pointer,
-    program::{Table, TableLayout},
+    program::{StepCounts, Table, TableLayout},
 };
 
-/// The tables of a step on the GPU.
+/// The tables of a step on the GPU, and how much they hold.
 #[derive(Clone, Copy)]
 pub struct StepTables<'a> {
     /// Where they lie in the block.
     pub layout: &'a TableLayout,
-    /// The block.
     pub block: Pointer<i32>,
+    pub counts: &'a StepCounts,
 }
 
 impl StepTables<'_> {

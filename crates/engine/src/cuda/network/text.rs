@@ -177,11 +177,11 @@ impl TextDecoder {
         &self,
         runner: &LayerRunner,
         tables: StepTables<'_>,
-        counts: &StepCounts,
         image_tokens: Pointer<bf16>,
         decided: Pointer<DecisionRecord>,
     ) -> Result<(), CudaError> {
-        let (layout, width, rows) = (tables.layout, self.config.dim, counts.row_positions);
+        let (layout, counts) = (tables.layout, tables.counts);
+        let (width, rows) = (self.config.dim, counts.row_positions);
         let inputs = InputTables {
             kind: tables.at(layout.kind),
             a: tables.at(layout.a),
@@ -214,10 +214,10 @@ impl TextDecoder {
             runner.kernels.place_images(image_tokens, bos, to, shape)?;
         }
         if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.takes(counts)) {
-            return self.forward_in_one_launch(runner, decoder, tables, counts);
+            return self.forward_in_one_launch(runner, decoder, tables);
         }
         for layer in 0..self.weights.blocks.len() {
-            self.block(runner, layer, tables, counts)?;
+            self.block(runner, layer, tables)?;
         }
         Ok(())
     }
@@ -291,8 +291,8 @@ impl TextDecoder {
         runner: &LayerRunner,
         decoder: &OneLaunchDecoder,
         tables: StepTables<'_>,
-        counts: &StepCounts,
     ) -> Result<(), CudaError> {
+        let counts = tables.counts;
         let states = DecodeStates {
             hidden: self.hidden.start(),
             queries: self.qkv.start(),
@@ -333,9 +333,8 @@ impl TextDecoder {
         runner: &LayerRunner,
         layer: usize,
         tables: StepTables<'_>,
-        counts: &StepCounts,
     ) -> Result<(), CudaError> {
-        let (layout, kernels) = (tables.layout, &runner.kernels);
+        let (layout, counts, kernels) = (tables.layout, tables.counts, &runner.kernels);
         let (width, heads) = (self.config.dim, self.config.n_heads);
         let prefix = self.prefix_positions;
         let rows = counts.row_positions;

@@ -7,7 +7,7 @@ use half::bf16;
 use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        frames::FramePreprocessor,
+        frames::{FramePreprocessor, WantedCrops},
         kernels::{PlanarFrame, StridedRows},
         memory::Buffer,
         stage::FrameStage,
@@ -64,9 +64,11 @@ pub(super) fn patches(
     let out = rig.room(count * config.grid() * config.grid() * row);
     let wanted = vec![true; count];
     let rows = StridedRows::packed(out.start(), row);
-    frames
-        .patches(&rig.kernels, staged, tiling, &wanted, rows)
-        .unwrap();
+    let crops = WantedCrops {
+        tiling,
+        wanted: &wanted,
+    };
+    frames.patches(&rig.kernels, staged, crops, rows).unwrap();
     out
 }
 
