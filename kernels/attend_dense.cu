@@ -49,10 +49,10 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
     };
     copy_keys(0);
 
-    float o[2][UNITS][4] = {}, top[2][2], mass[2][2] = {};
-    for (int m = 0; m < 2; m++) top[m][0] = top[m][1] = NEG_INF;
+    float o[2][UNITS][4] = {}, row_max[2][2], row_sum[2][2] = {};
+    for (int m = 0; m < 2; m++) row_max[m][0] = row_max[m][1] = NEG_INF;
     u32 qf[2][STEPS][4], qt[2][2];
-    const float scale2 = scale * LOG2_E;
+    const float scale_log2 = scale * LOG2_E;
     const int tiles = (length + KEYS - 1) / KEYS;
     for (int tile = 0; tile < tiles; tile++) {
         if (tile + 1 < tiles) {
@@ -109,26 +109,26 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
         for (int m = 0; m < 2; m++) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                float high = top[m][half];
+                float new_max = row_max[m][half];
 #pragma unroll
-                for (int n = 0; n < KEYS / 8; n++) high = fmaxf(high, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
-                high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 1));
-                high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 2));
-                float fade = exp2_fast((top[m][half] - high) * scale2), base = high * scale2, sum = 0.0f;
+                for (int n = 0; n < KEYS / 8; n++) new_max = fmaxf(new_max, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
+                new_max = fmaxf(new_max, __shfl_xor_sync(WARP_ALL, new_max, 1));
+                new_max = fmaxf(new_max, __shfl_xor_sync(WARP_ALL, new_max, 2));
+                float rescale = exp2_fast((row_max[m][half] - new_max) * scale_log2), base = new_max * scale_log2, sum = 0.0f;
 #pragma unroll
                 for (int n = 0; n < KEYS / 8; n++) {
 #pragma unroll
                     for (int c = half * 2; c < half * 2 + 2; c++) {
-                        s[m][n][c] = exp2_fast(s[m][n][c] * scale2 - base);
+                        s[m][n][c] = exp2_fast(s[m][n][c] * scale_log2 - base);
                         sum += s[m][n][c];
                     }
                 }
-                mass[m][half] = mass[m][half] * fade + sum;
-                top[m][half] = high;
+                row_sum[m][half] = row_sum[m][half] * rescale + sum;
+                row_max[m][half] = new_max;
 #pragma unroll
                 for (int n = 0; n < UNITS; n++) {
-                    o[m][n][half * 2] *= fade;
-                    o[m][n][half * 2 + 1] *= fade;
+                    o[m][n][half * 2] *= rescale;
+                    o[m][n][half * 2 + 1] *= rescale;
                 }
             }
         }
@@ -167,16 +167,16 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
     for (int m = 0; m < 2; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float sum = mass[m][half];
+            float sum = row_sum[m][half];
             sum += __shfl_xor_sync(WARP_ALL, sum, 1);
             sum += __shfl_xor_sync(WARP_ALL, sum, 2);
             int query = first + warp * 32 + m * 16 + half * 8 + g;
             if (query >= length) continue;
             OUT* to = out + (sequence + query) * out_stride + head * HEAD + t * 2;
-            float share = 1.0f / sum;
+            float inverse_sum = 1.0f / sum;
 #pragma unroll
             for (int n = 0; n < UNITS; n++) {
-                store_two(to + n * 8, o[m][n][half * 2] * share, o[m][n][half * 2 + 1] * share, out_scale);
+                store_two(to + n * 8, o[m][n][half * 2] * inverse_sum, o[m][n][half * 2 + 1] * inverse_sum, out_scale);
             }
         }
     }
@@ -202,26 +202,26 @@ DEVICE void attend_any(const bf16* qkv, OUT* out, int length, int stride, int ou
     const bf16* q = base + size_t(query) * stride;
     const bf16* k = base + heads * head_dim;
     const bf16* v = k + heads * head_dim;
-    float high = NEG_INF;
+    float max_score = NEG_INF;
     for (int key = lane; key < length; key += 32) {
         float dot = 0.0f;
         for (int d = 0; d < head_dim; d++) dot += f32_from_bf16(q[d]) * f32_from_bf16(k[size_t(key) * stride + d]);
         scores[warp][key] = dot * scale;
-        high = fmaxf(high, dot * scale);
+        max_score = fmaxf(max_score, dot * scale);
     }
-    high = warp_max(high);
+    max_score = warp_max(max_score);
     float sum = 0.0f;
     for (int key = lane; key < length; key += 32) {
-        float p = expf(scores[warp][key] - high);
+        float p = expf(scores[warp][key] - max_score);
         scores[warp][key] = p;
         sum += p;
     }
     sum = warp_sum(sum);
     __syncwarp();
     for (int d = lane; d < head_dim; d += 32) {
-        float mixed = 0.0f;
-        for (int key = 0; key < length; key++) mixed += scores[warp][key] * f32_from_bf16(v[size_t(key) * stride + d]);
-        store_one(out + (sequence + query) * out_stride + head * head_dim + d, mixed / sum, out_scale);
+        float value = 0.0f;
+        for (int key = 0; key < length; key++) value += scores[warp][key] * f32_from_bf16(v[size_t(key) * stride + d]);
+        store_one(out + (sequence + query) * out_stride + head * head_dim + d, value / sum, out_scale);
     }
 }
 

@@ -24,24 +24,24 @@ extern "C" __global__ void combine(const bf16* features, const bf16* kept, const
     const int row = cell / grid, column = cell % grid;
     const int top = row * height / grid, bottom = ((row + 1) * height + grid - 1) / grid;
     const int left = column * length / grid, right = ((column + 1) * length + grid - 1) / grid;
-    const float share = 1.0f / ((bottom - top) * (right - left));
+    const float inverse_count = 1.0f / ((bottom - top) * (right - left));
     bf16* to = out + size_t(blockIdx.x) * 2 * width;
     const bf16* whole = crop_at(crop) + size_t(cell) * width;
     for (int i = threadIdx.x * 8; i < width; i += blockDim.x * 8) {
         *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(whole + i);
-        Eight sum = {};
+        F32x8 sum = {};
         for (int y = top; y < bottom; y++) {
             int tile_y = min(max(y - margin, 0) / step, down - 1);
             for (int x = left; x < right; x++) {
                 int tile_x = min(max(x - margin, 0) / step, across - 1);
                 int tile = single ? crop : crop + 1 + tile_y * across + tile_x;
                 int inside = (y - tile_y * step) * grid + x - tile_x * step;
-                Eight e = eight_from(*reinterpret_cast<const uint4*>(crop_at(tile) + size_t(inside) * width + i));
+                F32x8 e = f32x8_from(*reinterpret_cast<const uint4*>(crop_at(tile) + size_t(inside) * width + i));
                 for (int j = 0; j < 8; j++) sum.x[j] += e.x[j];
             }
         }
-        for (int j = 0; j < 8; j++) sum.x[j] *= share;
-        *reinterpret_cast<uint4*>(to + width + i) = raw_from(sum);
+        for (int j = 0; j < 8; j++) sum.x[j] *= inverse_count;
+        *reinterpret_cast<uint4*>(to + width + i) = bf16x8_from(sum);
     }
 }
 
@@ -50,8 +50,8 @@ extern "C" __global__ void add_places(bf16* x, const bf16* places, int tokens, i
     uint4* to = reinterpret_cast<uint4*>(x + size_t(blockIdx.x) * width);
     const uint4* from = reinterpret_cast<const uint4*>(places + size_t(blockIdx.x % tokens) * width);
     for (int i = threadIdx.x; i < width / 8; i += blockDim.x) {
-        Eight a = eight_from(to[i]), b = eight_from(from[i]);
+        F32x8 a = f32x8_from(to[i]), b = f32x8_from(from[i]);
         for (int j = 0; j < 8; j++) a.x[j] += b.x[j];
-        to[i] = raw_from(a);
+        to[i] = bf16x8_from(a);
     }
 }

@@ -23,21 +23,21 @@ DEVICE u32 bf16_pair(float low, float high) {
 DEVICE bf16 bf16_from_f32(float x) { return bf16(bf16_pair(x, 0.0f)); }
 
 // Eight values from one 16-byte load.
-struct Eight {
+struct F32x8 {
     float x[8];
 };
-DEVICE Eight eight_from(uint4 raw) {
+DEVICE F32x8 f32x8_from(uint4 raw) {
     return {{f32_from_low(raw.x), f32_from_high(raw.x), f32_from_low(raw.y), f32_from_high(raw.y),
              f32_from_low(raw.z), f32_from_high(raw.z), f32_from_low(raw.w), f32_from_high(raw.w)}};
 }
-DEVICE uint4 raw_from(const Eight& e) {
+DEVICE uint4 bf16x8_from(const F32x8& e) {
     return make_uint4(bf16_pair(e.x[0], e.x[1]), bf16_pair(e.x[2], e.x[3]), bf16_pair(e.x[4], e.x[5]),
                       bf16_pair(e.x[6], e.x[7]));
 }
 
 // What was read, or zeros. A load whose result may not be needed becomes a branch, and loads behind it wait for it: so something
 // that exists is read in any case, and not always kept.
-DEVICE uint4 kept(uint4 raw, bool keep) {
+DEVICE uint4 keep_if(uint4 raw, bool keep) {
     const u32 mask = keep ? WARP_ALL : 0;
     return make_uint4(raw.x & mask, raw.y & mask, raw.z & mask, raw.w & mask);
 }
@@ -54,7 +54,7 @@ DEVICE u32 e4m3_pair(float low, float high) {
 #endif
 }
 
-// Four of them as two pairs of f16, which holds each exactly.
+// F32x4 of them as two pairs of f16, which holds each exactly.
 DEVICE void f16_from_e4m3(u32& low, u32& high, u32 four) {
 #if __CUDA_ARCH__ >= 890
     asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
@@ -71,8 +71,8 @@ DEVICE u32 f16_pair(float low, float high) {
 }
 
 // Results of kernels that write bf16 or, times `scale`, e4m3.
-DEVICE void store_eight(bf16* to, const Eight& e, float) { *reinterpret_cast<uint4*>(to) = raw_from(e); }
-DEVICE void store_eight(e4m3* to, const Eight& e, float scale) {
+DEVICE void store_eight(bf16* to, const F32x8& e, float) { *reinterpret_cast<uint4*>(to) = bf16x8_from(e); }
+DEVICE void store_eight(e4m3* to, const F32x8& e, float scale) {
     u32 four[2];
     for (int i = 0; i < 2; i++) {
         const float* x = e.x + i * 4;
@@ -134,7 +134,7 @@ DEVICE void copy_async_16(void* to_shared, const void* from, bool there) {
 DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING> DEVICE void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
-// Four (two) 8x8 matrices of bf16 from shared memory into the fragments of a tensor-core product. Lane i gives the
+// F32x4 (two) 8x8 matrices of bf16 from shared memory into the fragments of a tensor-core product. Lane i gives the
 // address of row i % 8 of matrix i / 8.
 DEVICE void load_matrix_x4(u32 (&r)[4], const bf16* row) {
     u32 at = u32(__cvta_generic_to_shared(row));

@@ -2,7 +2,7 @@
 #pragma once
 #include "common.cuh"
 
-enum Kind { END = 0, COORD = 1, SIZE = 2, TOKEN = 3, NOTHING = 4 };
+enum DecisionKind { END = 0, COORD = 1, SIZE = 2, TOKEN = 3, NOTHING = 4 };
 
 struct Decision {
     int kind;

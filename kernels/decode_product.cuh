@@ -14,8 +14,8 @@ template <typename WEIGHT, int BLOCKS> struct Inputs {
     uint4 x[BLOCKS][4];
 };
 
-DEVICE uint4 operand_from(const Eight& e, bf16, float) { return raw_from(e); }
-DEVICE uint4 operand_from(const Eight& e, e4m3, float scale) {
+DEVICE uint4 operand_from(const F32x8& e, bf16, float) { return bf16x8_from(e); }
+DEVICE uint4 operand_from(const F32x8& e, e4m3, float scale) {
     u32 pairs[4];
     for (int j = 0; j < 4; j++) pairs[j] = f16_pair(e.x[j * 2] * scale, e.x[j * 2 + 1] * scale);
     return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
@@ -28,7 +28,7 @@ template <typename WEIGHT, int BLOCKS> DEVICE void load_inputs(Inputs<WEIGHT, BL
         const bool there = n * 8 + g < rows;
         const bf16* row = from + size_t(there ? n * 8 + g : 0) * stride;
 #pragma unroll
-        for (int i = 0; i < 4; i++) in.x[n][i] = kept(fresh_eight(row + column<WEIGHT>(i)), there);
+        for (int i = 0; i < 4; i++) in.x[n][i] = keep_if(load_l2_bf16x8(row + column<WEIGHT>(i)), there);
     }
 }
 // Inputs that were loaded become operands; in bf16 they are that already.
@@ -37,12 +37,12 @@ template <int BLOCKS> DEVICE void scale_inputs(Inputs<e4m3, BLOCKS>& in, float s
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) in.x[n][i] = operand_from(eight_from(in.x[n][i]), e4m3(), scale);
+        for (int i = 0; i < 4; i++) in.x[n][i] = operand_from(f32x8_from(in.x[n][i]), e4m3(), scale);
     }
 }
 
 // For each row the sum over the block of what its threads have of it: x[n] of row n * 8 + g.
-template <int BLOCKS> DEVICE void sum_rows(float (&x)[BLOCKS], Shared& shared) {
+template <int BLOCKS> DEVICE void sum_rows(float (&x)[BLOCKS], SharedState& shared) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
@@ -61,11 +61,11 @@ template <int BLOCKS> DEVICE void sum_rows(float (&x)[BLOCKS], Shared& shared) {
     for (int n = 0; n < BLOCKS; n++) x[n] = shared.total[n * 8 + g];
 }
 
-// The same as eight_from by other instructions: else the compiler holds all inputs as twice as many f32 from their first use to
+// The same as f32x8_from by other instructions: else the compiler holds all inputs as twice as many f32 from their first use to
 // their second, and registers do not suffice.
-DEVICE Eight eight_again(uint4 raw) {
+DEVICE F32x8 f32x8_by_permute(uint4 raw) {
     const u32 pairs[4] = {raw.x, raw.y, raw.z, raw.w};
-    Eight e;
+    F32x8 e;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         u32 low, high;
@@ -79,21 +79,21 @@ DEVICE Eight eight_again(uint4 raw) {
 
 // Layer norm of the inputs, which become operands. A thread has 32 values of a row: their mean and their squares around it, then what that lacks to
 // squares around the mean of the row, so that the values are gone through once.
-template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BLOCKS>& in, const Layer& layer, Shared& shared) {
+template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BLOCKS>& in, const Layer& layer, SharedState& shared) {
     float own[BLOCKS], mean[BLOCKS], squares[BLOCKS];
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
         float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            Eight e = eight_from(in.x[n][i]);
+            F32x8 e = f32x8_from(in.x[n][i]);
             for (int j = 0; j < 8; j++) sum += e.x[j];
         }
         own[n] = mean[n] = sum / 32;
         squares[n] = 0.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            Eight e = eight_from(in.x[n][i]);
+            F32x8 e = f32x8_from(in.x[n][i]);
             for (int j = 0; j < 8; j++) squares[n] += (e.x[j] - own[n]) * (e.x[j] - own[n]);
         }
     }
@@ -111,9 +111,9 @@ template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BL
 #pragma unroll
         for (int n = 0; n < BLOCKS; n++) {
             const float scale = rsqrtf(squares[n] / WIDTH + 1e-5f);
-            Eight e = eight_again(in.x[n][i]), by = eight_from(w), plus = eight_from(b);
+            F32x8 e = f32x8_by_permute(in.x[n][i]), by = f32x8_from(w), plus = f32x8_from(b);
             for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean[n]) * scale * by.x[j] + plus.x[j];
-            in.x[n][i] = operand_from(e, WEIGHT(), layer.scales[ENTER].in);
+            in.x[n][i] = operand_from(e, WEIGHT(), layer.scales[QKV_FC1].in);
         }
     }
 }
@@ -158,20 +158,20 @@ template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], flo
 
 // Which of a unit's sums a thread gets, where there is such a row. The output eight further on, or eight before, is that of a lane
 // eight further on or before.
-struct Place {
+struct SumPlace {
     int row, output;
 };
-template <typename KIND> DEVICE Place place_of_thread() {
+template <typename TRAITS> DEVICE SumPlace place_of_thread() {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (KIND::IS_FEW) return {warp * 2 + lane / 2 % 2, lane % 2 * 4 + lane / 8 % 2 * 8 + lane / 16 * 2 + lane / 4 % 2};
+    if (TRAITS::IS_FEW) return {warp * 2 + lane / 2 % 2, lane % 2 * 4 + lane / 8 % 2 * 8 + lane / 16 * 2 + lane / 4 % 2};
     return {int(threadIdx.x) / UNIT, lane % UNIT};
 }
 
 // Adds up what all warps have of a sum.
-template <typename KIND> DEVICE float sum_of_warps(const float* sums, const Place& place) {
-    constexpr int PITCH = KIND::ROWS * SUM_PITCH;
+template <typename TRAITS> DEVICE float sum_of_warps(const float* sums, const SumPlace& place) {
+    constexpr int PITCH = TRAITS::ROWS * SUM_PITCH;
     sums += place.row * SUM_PITCH;
-    if (!KIND::IS_FEW) {
+    if (!TRAITS::IS_FEW) {
         float sum = 0.0f;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) sum += sums[w * PITCH + place.output];
@@ -194,13 +194,13 @@ template <typename KIND> DEVICE float sum_of_warps(const float* sums, const Plac
 }
 
 // Unit `nth` of the phase, the block's next. A thread gets the sum of its place.
-template <typename KIND> DEVICE float product(const Step& s, Shared& shared, Ring<KIND>& ring, int nth, const Inputs<typename KIND::Weight, KIND::BLOCKS>& in, const Place& place) {
+template <typename TRAITS> DEVICE float unit_product(const StepArgument& s, SharedState& shared, Ring<TRAITS>& ring, int nth, const Inputs<typename TRAITS::Weight, TRAITS::BLOCKS>& in, const SumPlace& place) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    constexpr int BLOCKS = KIND::BLOCKS, ROWS = KIND::ROWS;
-    barrier_wait(shared.fetched + ring.turn % KIND::STAGES, ring.turn / KIND::STAGES % 2);
+    constexpr int BLOCKS = TRAITS::BLOCKS, ROWS = TRAITS::ROWS;
+    barrier_wait(shared.fetched + ring.consumed % TRAITS::STAGES, ring.consumed / TRAITS::STAGES % 2);
     float c[BLOCKS][4] = {}, d[BLOCKS][4] = {};
-    multiply<KIND::ROW_PITCH>(c, d, ring.stage(ring.turn), in);
-    float* sums = KIND::sums() + ring.turn % 2 * WARPS * ROWS * SUM_PITCH;
+    multiply<TRAITS::ROW_PITCH>(c, d, ring.stage(ring.consumed), in);
+    float* sums = TRAITS::sums() + ring.consumed % 2 * WARPS * ROWS * SUM_PITCH;
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
 #pragma unroll
@@ -209,12 +209,12 @@ template <typename KIND> DEVICE float product(const Step& s, Shared& shared, Rin
             if (row < ROWS) sums[(warp * ROWS + row) * SUM_PITCH + g + i / 2 * 8] = c[n][i] + d[n][i];
         }
     }
-    const auto* next = ring.row(s, shared, nth + KIND::STAGES);
+    const auto* next = ring.row(s, shared, nth + TRAITS::STAGES);
     // The other half of `sums` is written next, so one barrier for each unit is enough; behind it nobody reads the weights.
     __syncthreads();
-    ring.fetch(shared, ring.turn, next);
-    ring.turn++;
-    return threadIdx.x < UNIT * ROWS ? sum_of_warps<KIND>(sums, place) : 0.0f;
+    ring.fetch(shared, ring.consumed, next);
+    ring.consumed++;
+    return threadIdx.x < UNIT * ROWS ? sum_of_warps<TRAITS>(sums, place) : 0.0f;
 }
 
 template <typename WEIGHT> DEVICE float scaled(float sum, float scale) { return sizeof(WEIGHT) == 1 ? sum * scale : sum; }

@@ -16,21 +16,21 @@ DEVICE void norm_by_warps(const bf16* x, const bf16* weight, const bf16* bias, O
     int groups = width / 8;
     float sum = 0.0f;
     for (int i = lane; i < groups; i += 32) {
-        Eight e = eight_from(in[i]);
+        F32x8 e = f32x8_from(in[i]);
         for (int j = 0; j < 8; j++) sum += e.x[j];
     }
     float mean = warp_sum(sum) / width;
     float squares = 0.0f;
     for (int i = lane; i < groups; i += 32) {
-        Eight e = eight_from(in[i]);
+        F32x8 e = f32x8_from(in[i]);
         for (int j = 0; j < 8; j++) squares += (e.x[j] - mean) * (e.x[j] - mean);
     }
     float scale = rsqrtf(warp_sum(squares) / width + 1e-5f);
     OUT* to = out + size_t(row) * width;
     for (int i = lane; i < groups; i += 32) {
-        Eight e = eight_from(in[i]);
-        Eight w = eight_from(reinterpret_cast<const uint4*>(weight)[i]);
-        Eight b = eight_from(reinterpret_cast<const uint4*>(bias)[i]);
+        F32x8 e = f32x8_from(in[i]);
+        F32x8 w = f32x8_from(reinterpret_cast<const uint4*>(weight)[i]);
+        F32x8 b = f32x8_from(reinterpret_cast<const uint4*>(bias)[i]);
         for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean) * scale * w.x[j] + b.x[j];
         store_eight(to + i * 8, e, out_scale);
     }
@@ -42,12 +42,12 @@ DEVICE void norm_by_blocks(const bf16* x, const bf16* weight, const bf16* bias, 
     const uint4* in = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * width);
     OUT* to = out + size_t(blockIdx.x) * width;
     const int groups = width / 8;
-    Eight e[2];
+    F32x8 e[2];
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < 2; k++) {
         int i = threadIdx.x + k * 256;
-        e[k] = eight_from(i < groups ? in[i] : make_uint4(0, 0, 0, 0));
+        e[k] = f32x8_from(i < groups ? in[i] : make_uint4(0, 0, 0, 0));
         for (int j = 0; j < 8; j++) sum += e[k].x[j];
     }
     float mean = block_sum(sum, scratch) / width, squares = 0.0f;
@@ -60,8 +60,8 @@ DEVICE void norm_by_blocks(const bf16* x, const bf16* weight, const bf16* bias, 
     for (int k = 0; k < 2; k++) {
         int i = threadIdx.x + k * 256;
         if (i >= groups) continue;
-        Eight w = eight_from(reinterpret_cast<const uint4*>(weight)[i]);
-        Eight b = eight_from(reinterpret_cast<const uint4*>(bias)[i]);
+        F32x8 w = f32x8_from(reinterpret_cast<const uint4*>(weight)[i]);
+        F32x8 b = f32x8_from(reinterpret_cast<const uint4*>(bias)[i]);
         for (int j = 0; j < 8; j++) e[k].x[j] = (e[k].x[j] - mean) * scale * w.x[j] + b.x[j];
         store_eight(to + i * 8, e[k], out_scale);
     }

@@ -48,7 +48,7 @@ DEVICE void skinny(const bf16* x, const bf16* w, const bf16* bias, void* out, vo
                 b[stage][i] = stream_16(lower + at + i * 32);
 #pragma unroll
                 for (int n = 0; n < BLOCKS; n++) {
-                    v[stage][n][i] = kept(*reinterpret_cast<const uint4*>(column[n] + at + i * 32), inside && there[n]);
+                    v[stage][n][i] = keep_if(*reinterpret_cast<const uint4*>(column[n] + at + i * 32), inside && there[n]);
                 }
             }
         }

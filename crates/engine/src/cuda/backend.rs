@@ -97,7 +97,7 @@ pub struct CudaBackend {
     carried: Buffer<DecisionRecord>,
     /// When the steps ran.
     clock: StepClock,
-    /// Slot and set of moments of the step committed last.
+    /// Slot and set of events of the step committed last.
     last: Option<(SlotId, usize)>,
     config: ModelConfig,
     // Last, so that it outlives everything above.
@@ -197,19 +197,19 @@ impl CudaBackend {
     }
 
     fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
-        let place = &mut self.slots[slot.0];
-        place.next_turn();
+        let buffers = &mut self.slots[slot.0];
+        buffers.next_events();
         let format = BlockFormat {
             limits: &self.limits,
             layout: &self.layout,
         };
-        let counts = program::write(step, slot, format, place.block_mut())?;
+        let counts = program::write(step, slot, format, buffers.block_mut())?;
         let cuts = self.plan(slot, step)?;
         let (fresh, all) = (
             self.reuse.batch(),
             cuts.iter().map(|cut| cut.crops.len()).sum::<usize>(),
         );
-        let place = &mut self.slots[slot.0];
+        let buffers = &mut self.slots[slot.0];
         let encoded = step
             .images
             .iter()
@@ -217,9 +217,9 @@ impl CudaBackend {
             .filter(|(_, cut)| cut.crops.iter().any(|c| c.fresh));
         let (pictures, encoded): (Vec<&Picture>, Vec<&PictureCrops>) =
             encoded.map(|(image, cut)| (&image.picture, cut)).unzip();
-        let staged = place.frames.put(&self.streams.up, &pictures)?;
-        place.upload(&self.streams)?;
-        place.flight = QueuedStep {
+        let staged = buffers.frames.put(&self.streams.up, &pictures)?;
+        buffers.upload(&self.streams)?;
+        buffers.step = QueuedStep {
             counts,
             model_sizes: cuts
                 .iter()
@@ -232,7 +232,7 @@ impl CudaBackend {
             crops_reused: all - fresh,
         };
         let compute = &self.streams.compute;
-        record(&place.moments().began, compute)?;
+        record(&buffers.events().began, compute)?;
         if !step.images.is_empty() {
             self.queue_images(slot, step.images.len(), &staged, &encoded)?;
         }
@@ -249,7 +249,7 @@ impl CudaBackend {
         staged: &[PlanarFrame],
         cuts: &[&PictureCrops],
     ) -> Result<(), BackendError> {
-        let place = &self.slots[slot.0];
+        let buffers = &self.slots[slot.0];
         let compute = &self.streams.compute;
         let rows = self.network.patch_rows();
         let mut crop = 0;
@@ -265,10 +265,10 @@ impl CudaBackend {
             crop += wanted.iter().filter(|wanted| **wanted).count();
         }
         let fresh = crop;
-        record(&place.moments().prepared, compute)?;
+        record(&buffers.events().prepared, compute)?;
         let features = FeatureSources {
-            image: place.block.start().at(self.layout.image.start),
-            source: place.block.start().at(self.layout.crop_source.start),
+            image: buffers.block.start().at(self.layout.image.start),
+            source: buffers.block.start().at(self.layout.crop_source.start),
             kept: self.kept.start(),
             keeps: self.reuse.keeps(),
         };
@@ -278,7 +278,7 @@ impl CudaBackend {
             self.graphs.run(Some(shape), || network.encode(fresh))?;
         }
         network.project(images, features)?;
-        Ok(record(&place.moments().encoded, compute)?)
+        Ok(record(&buffers.events().encoded, compute)?)
     }
 
     /// How the step's pictures are cut, and which crops are encoded; writes both for the kernels.
@@ -311,15 +311,15 @@ impl CudaBackend {
     }
 
     fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
-        let place = &mut self.slots[slot.0];
-        let counts = &place.flight.counts;
+        let buffers = &mut self.slots[slot.0];
+        let counts = &buffers.step.counts;
         let tables = StepTables {
             layout: &self.layout,
-            block: place.block.start(),
+            block: buffers.block.start(),
             counts,
         };
         let results = DecisionBuffers {
-            records: place.records.start(),
+            records: buffers.records.start(),
             carried: self.carried.start(),
         };
         let (network, carried) = (&self.network, self.carried.start());
@@ -330,17 +330,17 @@ impl CudaBackend {
         };
         self.graphs
             .run(forward, || network.forward(tables, carried))?;
-        record(&place.moments().forwarded, &self.streams.compute)?;
+        record(&buffers.events().forwarded, &self.streams.compute)?;
         let decide = || network.decide(tables, results);
         self.graphs.run(GraphShape::decide(slot, counts), decide)?;
         if counts.wants_masks {
             return Ok(());
         }
         if counts.tokens > 0 {
-            let masks = place.masks.start();
+            let masks = buffers.masks.start();
             self.network.choose_tokens(tables, masks, results)?;
         }
-        Ok(place.download(&self.streams)?)
+        Ok(buffers.download(&self.streams)?)
     }
 }
 
@@ -363,39 +363,39 @@ impl Backend for CudaBackend {
 
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         self.flights.finalize(slot, &masks)?;
-        let place = &mut self.slots[slot.0];
+        let buffers = &mut self.slots[slot.0];
         let of_row = |row: &Option<usize>| {
             let wanted = masks.iter().find(|mask| Some(mask.row) == *row);
             wanted.map(|mask| mask.mask.0.as_slice())
         };
-        let rows = place.flight.counts.masked_rows.clone();
-        place.upload_masks(&self.streams, rows.iter().map(of_row))?;
-        record(&place.moments().masked, &self.streams.compute)?;
+        let rows = buffers.step.counts.masked_rows.clone();
+        buffers.upload_masks(&self.streams, rows.iter().map(of_row))?;
+        record(&buffers.events().masked, &self.streams.compute)?;
         let tables = StepTables {
             layout: &self.layout,
-            block: place.block.start(),
-            counts: &place.flight.counts,
+            block: buffers.block.start(),
+            counts: &buffers.step.counts,
         };
         let results = DecisionBuffers {
-            records: place.records.start(),
+            records: buffers.records.start(),
             carried: self.carried.start(),
         };
-        let masks = place.masks.start();
+        let masks = buffers.masks.start();
         self.network.choose_tokens(tables, masks, results)?;
-        Ok(place.download(&self.streams)?)
+        Ok(buffers.download(&self.streams)?)
     }
 
     fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
         self.flights.commit(slot)?;
-        let place = &self.slots[slot.0];
-        let records = place.results()?;
+        let buffers = &self.slots[slot.0];
+        let records = buffers.results()?;
         let decided = |row: &RowPicks| {
             let records = records[row.first..row.first + row.count].iter();
             records
                 .map(DecisionRecord::picked)
                 .collect::<Result<Vec<Picked>, _>>()
         };
-        let counts = &place.flight.counts;
+        let counts = &buffers.step.counts;
         let picked = counts
             .row_picks
             .iter()
@@ -407,18 +407,16 @@ impl Backend for CudaBackend {
                 self.gpu.name
             ))
         })?;
-        let before = self
-            .last
-            .map(|(slot, turn)| self.slots[slot.0].end_of(turn));
-        let times = self.clock.times(place.moments(), before, counts)?;
+        let before = self.last.map(|(slot, set)| self.slots[slot.0].end_of(set));
+        let times = self.clock.times(buffers.events(), before, counts)?;
         let committed = Committed {
             picked,
-            model_sizes: place.flight.model_sizes.clone(),
-            crops_encoded: place.flight.crops_encoded,
-            crops_reused: place.flight.crops_reused,
+            model_sizes: buffers.step.model_sizes.clone(),
+            crops_encoded: buffers.step.crops_encoded,
+            crops_reused: buffers.step.crops_reused,
             times,
         };
-        self.last = Some((slot, place.turn()));
+        self.last = Some((slot, buffers.event_set()));
         self.slots[slot.0].frames.release();
         Ok(committed)
     }

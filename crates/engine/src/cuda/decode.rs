@@ -118,7 +118,7 @@ impl OneLaunchDecoder {
         let parts = inputs.parts;
         let scratch = DecodeScratch {
             parts: parts.values,
-            masses: parts.masses,
+            max_sums: parts.max_sums,
             sums: self.sums.start(),
             counters: self.counters.start(),
         };

@@ -180,7 +180,7 @@ pub struct TextFp8 {
     /// Of each block: into qkv and fc1; into proj and fc2.
     scales: Scales,
     normed: E4m3Rows,
-    mix: E4m3Rows,
+    proj_fc2_in: E4m3Rows,
 }
 
 impl TextFp8 {
@@ -194,7 +194,7 @@ impl TextFp8 {
         Ok(Self {
             scales: scales(stream, largest)?,
             normed: e4m3_rows(stream, positions, config.dim)?,
-            mix: e4m3_rows(stream, positions, config.dim + config.ff_dim)?,
+            proj_fc2_in: e4m3_rows(stream, positions, config.dim + config.ff_dim)?,
         })
     }
 
@@ -206,7 +206,10 @@ impl TextFp8 {
     /// Inputs of a block: normed states, and attention's result beside the MLP's inner values.
     pub fn inputs(&self, block: usize) -> [Activations; 2] {
         let scale = |nth| self.scales.at(block * 2 + nth);
-        [self.normed.scaled(scale(0)), self.mix.scaled(scale(1))]
+        [
+            self.normed.scaled(scale(0)),
+            self.proj_fc2_in.scaled(scale(1)),
+        ]
     }
 }
 

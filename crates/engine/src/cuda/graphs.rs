@@ -134,7 +134,7 @@ impl Graphs {
                 *last = last_use;
                 return graph.launch().map_err(tried("launching a graph"));
             }
-            Some(GraphEntry { graph: None, .. }) => self.record(queue)?,
+            Some(GraphEntry { graph: None, .. }) => self.capture(queue)?,
         };
         graph.launch().map_err(tried("launching a graph"))?;
         let graph = Some(graph);
@@ -157,7 +157,7 @@ impl Graphs {
         }
     }
 
-    fn record(
+    fn capture(
         &self,
         queue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<CudaGraph, CudaError> {

@@ -82,7 +82,7 @@ pub struct Kernels {
     layer_norm_e4m3: CudaFunction,
     layer_norm_few_e4m3: CudaFunction,
     quantise: CudaFunction,
-    largest: CudaFunction,
+    abs_max: CudaFunction,
     rope_scatter: CudaFunction,
     /// By rows (up to 8, up to 16), then by epilogue.
     skinny: [[CudaFunction; 4]; 2],
@@ -107,10 +107,10 @@ macro_rules! launch {
     (@on $kernels:expr, $($rest:tt)*) => {
         launch!(@by false, $kernels, $($rest)*)
     };
-    (@together $kernels:expr, $($rest:tt)*) => {
+    (@cooperative $kernels:expr, $($rest:tt)*) => {
         launch!(@by true, $kernels, $($rest)*)
     };
-    (@by $together:literal, $kernels:expr, $function:expr, $name:expr, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {{
+    (@by $cooperative:literal, $kernels:expr, $function:expr, $name:expr, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {{
         let arguments = ($($argument,)*);
         let mut pointers: Vec<*mut std::ffi::c_void> = Vec::with_capacity(20);
         launch!(@push arguments, pointers, [$($argument),*] [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19]);
@@ -118,7 +118,7 @@ macro_rules! launch {
             grid: $grid,
             threads: $threads,
             shared_bytes: $shared,
-            together: $together,
+            is_cooperative: $cooperative,
         };
         // SAFETY: the arguments have the order and the C types of the kernel's declaration, and stay alive for the call,
         // which copies them. What they point to was checked by the caller of this macro, lives as long as the backend, and
@@ -135,11 +135,11 @@ pub(crate) struct LaunchGrid {
     pub threads: u32,
     pub shared_bytes: u32,
     /// The blocks wait for each other: all run at once, or the launch is refused.
-    pub together: bool,
+    pub is_cooperative: bool,
 }
 
 /// Says which need of which kernel is not met.
-fn need(met: bool, what: &'static str) -> Result<(), CudaError> {
+fn require(met: bool, what: &'static str) -> Result<(), CudaError> {
     match met {
         true => Ok(()),
         false => Err(CudaError::Shape(what.into())),
@@ -157,7 +157,7 @@ impl Kernels {
         arguments: &mut [*mut c_void],
     ) -> Result<(), CudaError> {
         let (x, y, z) = blocks.grid;
-        let launch = match blocks.together {
+        let launch = match blocks.is_cooperative {
             true => result::launch_cooperative_kernel,
             false => result::launch_kernel,
         };
@@ -224,7 +224,7 @@ impl Kernels {
             layer_norm_e4m3: function("layer_norm_e4m3")?,
             layer_norm_few_e4m3: function("layer_norm_few_e4m3")?,
             quantise: function("quantise")?,
-            largest: function("largest")?,
+            abs_max: function("abs_max")?,
             rope_scatter: function("rope_scatter")?,
             skinny: [skinny(8)?, skinny(16)?],
             decode_step: DecodeKernels::find(gpu, function)?,

@@ -93,9 +93,9 @@ impl Network {
         })?;
         let heads = RegionHeads::new(stream, config, weights.heads, layout)?;
         let (a, b) = (vision.unused_in_fp8(), text.unused_in_fp8());
-        let detour = if a.len() > b.len() { a } else { b };
+        let bf16_scratch = if a.len() > b.len() { a } else { b };
         Ok(Self {
-            runner: LayerRunner::new(kernels, products, detour),
+            runner: LayerRunner::new(kernels, products, bf16_scratch),
             vision,
             text,
             heads,

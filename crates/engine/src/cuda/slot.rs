@@ -105,11 +105,11 @@ pub struct GpuSlot {
     host_records: PinnedBuffer<DecisionRecord>,
     uploaded: CudaEvent,
     /// On the compute stream. Two sets in turn: the end of a step is still read when its slot's next step is launched.
-    moments: [StepEvents; 2],
-    turn: usize,
+    events: [StepEvents; 2],
+    event_set: usize,
     copied: CudaEvent,
     /// What is in flight.
-    pub flight: QueuedStep,
+    pub step: QueuedStep,
 }
 
 impl GpuSlot {
@@ -129,16 +129,16 @@ impl GpuSlot {
                 .new_event(Some(flags))
                 .map_err(tried("making an event"))
         };
-        let order = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
-        let moment = || event(CUevent_flags::CU_EVENT_DEFAULT);
-        let moments = || {
+        let untimed = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
+        let timed = || event(CUevent_flags::CU_EVENT_DEFAULT);
+        let events = || {
             Ok(StepEvents {
-                began: moment()?,
-                prepared: moment()?,
-                encoded: moment()?,
-                forwarded: moment()?,
-                masked: moment()?,
-                computed: moment()?,
+                began: timed()?,
+                prepared: timed()?,
+                encoded: timed()?,
+                forwarded: timed()?,
+                masked: timed()?,
+                computed: timed()?,
             })
         };
         let mask_words = vocab.div_ceil(32);
@@ -152,32 +152,32 @@ impl GpuSlot {
             mask_words,
             records: Buffer::zeros(&streams.compute, layout.picks)?,
             host_records: PinnedBuffer::zeros(layout.picks)?,
-            uploaded: order()?,
-            moments: [moments()?, moments()?],
-            turn: 0,
-            copied: order()?,
-            flight: QueuedStep::default(),
+            uploaded: untimed()?,
+            events: [events()?, events()?],
+            event_set: 0,
+            copied: untimed()?,
+            step: QueuedStep::default(),
         })
     }
 
     /// Moments of the step in flight, or of the last one.
-    pub fn moments(&self) -> &StepEvents {
-        &self.moments[self.turn]
+    pub fn events(&self) -> &StepEvents {
+        &self.events[self.event_set]
     }
 
     /// A new step begins.
-    pub fn next_turn(&mut self) {
-        self.turn = 1 - self.turn;
+    pub fn next_events(&mut self) {
+        self.event_set = 1 - self.event_set;
     }
 
-    /// Which set [`GpuSlot::moments`] is.
-    pub fn turn(&self) -> usize {
-        self.turn
+    /// Which set [`GpuGpuSlot::events`] is.
+    pub fn event_set(&self) -> usize {
+        self.event_set
     }
 
     /// The end of the step that had that set.
-    pub fn end_of(&self, turn: usize) -> &CudaEvent {
-        &self.moments[turn].computed
+    pub fn end_of(&self, set: usize) -> &CudaEvent {
+        &self.events[set].computed
     }
 
     /// The block that the host fills before [`GpuSlot::uploaded`].
@@ -189,7 +189,7 @@ impl GpuSlot {
     pub fn upload(&mut self, streams: &Streams) -> Result<(), CudaError> {
         let words = self.host_block.as_slice().len();
         upload(&streams.up, &self.host_block, 0..words, self.block.start())?;
-        self.behind_uploads(streams)
+        self.order_behind_uploads(streams)
     }
 
     /// Queues the masks' copy: for each token a mask, or `None`, which allows nothing.
@@ -208,20 +208,20 @@ impl GpuSlot {
             used += self.mask_words;
         }
         upload(&streams.up, &self.host_masks, 0..used, self.masks.start())?;
-        self.behind_uploads(streams)
+        self.order_behind_uploads(streams)
     }
 
-    fn behind_uploads(&self, streams: &Streams) -> Result<(), CudaError> {
+    fn order_behind_uploads(&self, streams: &Streams) -> Result<(), CudaError> {
         record(&self.uploaded, &streams.up)?;
         wait(&streams.compute, &self.uploaded)
     }
 
     /// Queues the copy of the decisions behind everything that computes them.
     pub fn download(&mut self, streams: &Streams) -> Result<(), CudaError> {
-        let computed = &self.moments[self.turn].computed;
+        let computed = &self.events[self.event_set].computed;
         record(computed, &streams.compute)?;
         wait(&streams.down, computed)?;
-        let picks = self.flight.counts.picks;
+        let picks = self.step.counts.picks;
         download(
             &streams.down,
             self.records.start(),
@@ -234,7 +234,7 @@ impl GpuSlot {
     /// Waits for that copy.
     pub fn results(&self) -> Result<&[DecisionRecord], CudaError> {
         wait_for_event(&self.copied, "waiting for a step of the GPU")?;
-        Ok(&self.host_records.as_slice()[..self.flight.counts.picks])
+        Ok(&self.host_records.as_slice()[..self.step.counts.picks])
     }
 }
 

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Activations, Kernels, PAGE, TEXT_HEAD, TILE, launch, need};
+use super::{Activations, Kernels, PAGE, TEXT_HEAD, TILE, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer};
 
 /// Queries, keys and values of a step's positions, and where they belong.
@@ -71,7 +71,7 @@ pub struct AttentionParts {
     /// `[tiles, heads, splits, 16, 64]`.
     pub values: Pointer<f32>,
     /// `[tiles, heads, splits, 16, 2]`.
-    pub masses: Pointer<f32>,
+    pub max_sums: Pointer<f32>,
     /// Splits of a prefix.
     pub splits: usize,
 }
@@ -87,7 +87,7 @@ impl Kernels {
             positions,
             heads,
         } = inputs;
-        need(
+        require(
             qkv.len() >= positions * 3 * heads * TEXT_HEAD
                 && position.len() >= positions
                 && slot.len() >= positions,
@@ -125,9 +125,9 @@ impl Kernels {
             parts,
             heads,
         } = attention;
-        need(
+        require(
             parts.values.len() >= tiles * heads * parts.splits * TILE * TEXT_HEAD
-                && parts.masses.len() >= tiles * heads * parts.splits * TILE * 2,
+                && parts.max_sums.len() >= tiles * heads * parts.splits * TILE * 2,
             "attention: more tiles than there is room for",
         )?;
         launch!(
@@ -145,7 +145,7 @@ impl Kernels {
                 tables.tile_table.address(),
                 tables.tile_length.address(),
                 parts.values.address(),
-                parts.masses.address(),
+                parts.max_sums.address(),
                 heads as i32,
             ]
         )
@@ -165,7 +165,7 @@ impl Kernels {
             parts,
             heads,
         } = attention;
-        need(
+        require(
             out.hold(rows, heads * TEXT_HEAD),
             "attention: rows beyond a buffer",
         )?;
@@ -180,7 +180,7 @@ impl Kernels {
             tables.own_length.address(),
             tables.place.address(),
             parts.values.address(),
-            parts.masses.address(),
+            parts.max_sums.address(),
         ];
         let [q, k, v, pages, own_table, own_length, place, part, mass] = inputs;
         let (heads, splits) = (heads as i32, parts.splits as i32);

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Kernels, MatrixShape, NormAt, launch, need};
+use super::{Kernels, MatrixShape, NormAt, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 
 /// Tables of `decide` and `choose_token`.
@@ -65,7 +65,7 @@ impl Kernels {
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
         let MatrixShape { rows: picks, width } = shape;
-        need(
+        require(
             out.records.len() >= picks && tables.pick.len() >= picks * 4,
             "decisions: beyond a buffer",
         )?;
@@ -105,7 +105,7 @@ impl Kernels {
             rows,
             vocab,
         } = inputs;
-        need(logits.len() >= rows * vocab, "tokens: beyond a buffer")?;
+        require(logits.len() >= rows * vocab, "tokens: beyond a buffer")?;
         launch!(
             self,
             choose_token,

@@ -4,7 +4,7 @@ use cudarc::driver::{CudaFunction, DeviceRepr};
 use half::bf16;
 
 use super::{
-    Kernels, LayerCache, OwnTables, PrefixTables, TEXT_HEAD, TILE, launch, need, with_shared,
+    Kernels, LayerCache, OwnTables, PrefixTables, TEXT_HEAD, TILE, launch, require, with_shared,
 };
 use crate::cuda::{error::CudaError, library::Gpu, memory::Pointer};
 
@@ -39,7 +39,7 @@ const STATIC_BYTES: usize = 8 << 10;
 /// Rows that the kernels take, each up to so many. Those of the first one keep their hidden states in shared memory.
 const ROWS: [usize; 4] = [2, 8, 16, ROWS_MAX];
 
-/// Dynamic shared memory of a block of the kernel for steps of up to `rows` positions (`struct Kind` of `decode_ring.cuh`).
+/// Dynamic shared memory of a block of the kernel for steps of up to `rows` positions (`struct KernelTraits` of `decode_ring.cuh`).
 const fn shared_bytes(rows: usize) -> usize {
     // Two buffers of sums, 16 outputs and 4 of padding.
     let sums = 2 * WARPS * rows * (UNIT + 4) * size_of::<f32>();
@@ -89,7 +89,7 @@ impl DecodeKernels {
     }
 }
 
-/// The kernel's argument: `struct Step` of `decode_ring.cuh`, the same fields in the same order.
+/// The kernel's argument: `struct StepArgument` of `decode_ring.cuh`, the same fields in the same order.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct StepArgument {
@@ -125,7 +125,7 @@ pub struct DecodeStates {
     /// `[rows, 2048]`.
     pub queries: Pointer<bf16>,
     /// `[rows, 2048 + inner]`.
-    pub mix: Pointer<bf16>,
+    pub proj_fc2_in: Pointer<bf16>,
 }
 
 /// Results of parts of the work, until they are added up.
@@ -134,7 +134,7 @@ pub struct DecodeScratch {
     /// `[tiles, heads, splits, 16, 64]`.
     pub parts: Pointer<f32>,
     /// `[tiles, heads, splits, 16, 2]`.
-    pub masses: Pointer<f32>,
+    pub max_sums: Pointer<f32>,
     /// `[chunks, rows, 2048]`.
     pub sums: Pointer<f32>,
     /// `[GATES + 2048 / 16 + tiles * heads]`; zeros before the first launch, and as the kernel leaves them afterwards.
@@ -222,17 +222,17 @@ impl DecodeShape {
         let heads = WIDTH / TEXT_HEAD;
         let chunks = 1 + self.inner / WIDTH;
         let parts = self.tiles * heads * self.splits * TILE;
-        need(
+        require(
             self.rows <= ROWS_MAX
                 && (1..=Self::splits(self.rows, self.tiles, self.blocks)).contains(&self.splits)
                 && Self::fits(self.layers, self.inner, self.blocks),
             "decode step: not such a step",
         )?;
-        need(
+        require(
             states.hidden.len().min(states.queries.len()) >= self.rows * WIDTH
-                && states.mix.len() >= self.rows * (WIDTH + self.inner)
+                && states.proj_fc2_in.len() >= self.rows * (WIDTH + self.inner)
                 && scratch.parts.len() >= parts * TEXT_HEAD
-                && scratch.masses.len() >= parts * 2
+                && scratch.max_sums.len() >= parts * 2
                 && scratch.sums.len() >= chunks * self.rows * WIDTH
                 && scratch.counters.len() >= GATES + WIDTH / UNIT + self.tiles * heads,
             "decode step: beyond a buffer",
@@ -257,7 +257,7 @@ impl Kernels {
             shape,
         } = arguments;
         shape.check(states, scratch)?;
-        need(
+        require(
             layers.table.len() >= shape.layers * LAYER_WORDS,
             "decode step: beyond a buffer",
         )?;
@@ -272,7 +272,7 @@ impl Kernels {
                 layers.table.address(),
                 states.hidden.address(),
                 states.queries.address(),
-                states.mix.address(),
+                states.proj_fc2_in.address(),
                 cache.keys.address(),
                 cache.values.address(),
             ],
@@ -290,7 +290,7 @@ impl Kernels {
             ],
             scratch: [
                 scratch.parts.address(),
-                scratch.masses.address(),
+                scratch.max_sums.address(),
                 scratch.sums.address(),
                 scratch.counters.address(),
             ],
@@ -305,6 +305,6 @@ impl Kernels {
         let function = &functions[usize::from(layers.in_e4m3)][nth];
         let grid = (shape.blocks, 1, 1);
         let shared = shared_bytes(ROWS[nth]) as u32;
-        launch!(@together self, function, "launching decode_step", grid, THREADS, shared, [argument])
+        launch!(@cooperative self, function, "launching decode_step", grid, THREADS, shared, [argument])
     }
 }

@@ -3,7 +3,7 @@
 use cudarc::driver::CudaFunction;
 
 use super::{
-    Activations, Kernels, StridedRows, launch, need, tensor_map::TensorMapSpec, with_shared,
+    Activations, Kernels, StridedRows, launch, require, tensor_map::TensorMapSpec, with_shared,
 };
 use crate::cuda::{error::CudaError, library::Gpu};
 
@@ -142,11 +142,11 @@ impl Kernels {
             head_dim,
         } = attention;
         let rows = sequences * length;
-        need(
+        require(
             qkv.hold(rows, 3 * heads * head_dim) && out.hold(rows, heads * head_dim),
             "attention: rows beyond a buffer",
         )?;
-        need(
+        require(
             self.dense_kernels(head_dim).contains(&kernel)
                 && (kernel != DenseKernel::Any || length <= ANY_KEYS_MAX),
             "attention: this kernel does not support these heads or this number of keys",

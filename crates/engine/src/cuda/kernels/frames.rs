@@ -3,7 +3,7 @@
 use cudarc::driver::DeviceRepr;
 use half::bf16;
 
-use super::{Kernels, StridedRows, launch, need};
+use super::{Kernels, StridedRows, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer};
 use spotter_core::PixelFormat;
 
@@ -89,7 +89,7 @@ impl Kernels {
             PixelFormat::Nv12 => 1,
             PixelFormat::I420 => 2,
         };
-        need(rgb.len() >= width * height * 3, "colour: beyond a buffer")?;
+        require(rgb.len() >= width * height * 3, "colour: beyond a buffer")?;
         launch!(
             self,
             rgb_from_planes,
@@ -120,7 +120,7 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         let (in_width, out_width, height) = (pass.from.width, pass.to.width, pass.to.height);
         let taps = pass.taps;
-        need(
+        require(
             from.len() >= in_width * height * 3 && out.len() >= out_width * height * 3,
             "scaling: beyond a buffer",
         )?;
@@ -152,7 +152,7 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         let (in_height, out_height) = (pass.from.height, pass.to.height);
         let (row_bytes, taps) = (pass.to.width * 3, pass.taps);
-        need(
+        require(
             from.len() >= row_bytes * in_height && out.len() >= row_bytes * out_height,
             "scaling: beyond a buffer",
         )?;
@@ -185,7 +185,7 @@ impl Kernels {
             grid,
             patch,
         } = inputs;
-        need(
+        require(
             corner.len() >= crops * 2 && out.start.len() >= crops * grid * grid * out.stride,
             "patches: beyond a buffer",
         )?;

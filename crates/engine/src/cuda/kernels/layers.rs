@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Activations, Kernels, MatrixShape, launch, need};
+use super::{Activations, Kernels, MatrixShape, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 
 /// Up to so many rows get a block each, which would leave a large GPU idle with a warp each.
@@ -109,11 +109,11 @@ impl Kernels {
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
         let MatrixShape { rows, width } = shape;
-        need(
+        require(
             width.is_multiple_of(8) && out.stride() == width,
             "layer norm: widths are multiples of 8, rows have no gaps",
         )?;
-        need(
+        require(
             x.len() >= rows * width && out.hold(rows, width),
             "layer norm: rows beyond a buffer",
         )?;
@@ -157,11 +157,11 @@ impl Kernels {
             size,
         } = inputs;
         let MatrixShape { rows, width } = shape;
-        need(
+        require(
             coord.half <= 256 && size.half <= 256,
             "embedding: up to 256 frequencies of a coordinate or size",
         )?;
-        need(
+        require(
             out.hidden.len() >= rows * width && out.is_zombie.len() >= rows,
             "embedding: rows beyond a buffer",
         )?;
@@ -205,7 +205,7 @@ impl Kernels {
             tokens,
             width,
         } = shape;
-        need(
+        require(
             tokens_in.len() >= images * tokens * width
                 && out.len() >= images * (tokens + 1) * width,
             "images: beyond a buffer",
@@ -235,7 +235,7 @@ impl Kernels {
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
         let MatrixShape { rows, width } = shape;
-        need(
+        require(
             out.len() >= rows * width && index.len() >= rows,
             "rows: beyond a buffer",
         )?;
@@ -263,11 +263,11 @@ impl Kernels {
             margin,
             width,
         } = shape;
-        need(
+        require(
             width.is_multiple_of(8),
             "combining: widths are multiples of 8",
         )?;
-        need(
+        require(
             out.len() >= images * grid * grid * 2 * width,
             "combining: beyond a buffer",
         )?;
@@ -299,7 +299,7 @@ impl Kernels {
         tokens: usize,
     ) -> Result<(), CudaError> {
         let MatrixShape { rows, width } = shape;
-        need(
+        require(
             x.len() >= rows * width && places.len() >= tokens * width,
             "places: beyond a buffer",
         )?;

@@ -1,6 +1,6 @@
 //! From bf16 to e4m3.
 
-use super::{Kernels, MatrixShape, Scale, StridedRows, launch, need};
+use super::{Kernels, MatrixShape, Scale, StridedRows, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer};
 
 impl Kernels {
@@ -13,13 +13,13 @@ impl Kernels {
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
         let MatrixShape { rows, width } = shape;
-        need(
+        require(
             [width, x.stride, out.stride]
                 .iter()
                 .all(|n| n.is_multiple_of(8)),
             "quantising: widths and strides are multiples of 8",
         )?;
-        need(
+        require(
             x.hold(rows, width) && out.hold(rows, width),
             "quantising: rows beyond a buffer",
         )?;
@@ -40,25 +40,25 @@ impl Kernels {
         )
     }
 
-    /// `quantise.cu`: the largest size among the values and what `into` holds.
-    pub fn largest(
+    /// `quantise.cu`: `into = max(into, |x|)` over all values.
+    pub fn abs_max(
         &self,
         x: StridedRows,
         into: Pointer<f32>,
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
         let MatrixShape { rows, width } = shape;
-        need(
+        require(
             width.is_multiple_of(8) && x.stride.is_multiple_of(8),
             "largest value: widths and strides are multiples of 8",
         )?;
-        need(
+        require(
             x.hold(rows, width) && into.len() > 0,
             "largest value: rows beyond a buffer",
         )?;
         launch!(
             self,
-            largest,
+            abs_max,
             (rows, 1, 1),
             256,
             0,

@@ -1,6 +1,6 @@
 //! Products of few rows with large weights.
 
-use super::{Kernels, StridedRows, launch, need};
+use super::{Kernels, StridedRows, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer, products::LinearAt};
 
 /// Where the sums go, with the bias added.
@@ -33,11 +33,11 @@ impl Kernels {
         to: SkinnyTo,
         rows: usize,
     ) -> Result<(), CudaError> {
-        need(
+        require(
             Self::is_skinny(linear, rows),
             "few rows: not such a product",
         )?;
-        need(
+        require(
             x.start.len() >= (rows - 1) * x.stride + linear.inner,
             "few rows: beyond a buffer",
         )?;
@@ -47,7 +47,7 @@ impl Kernels {
             SkinnyTo::Add(out) => (2, out.start.address(), out.start.len(), out.stride),
             SkinnyTo::Gelu(out) => (3, out.start.address(), out.start.len(), out.stride),
         };
-        need(
+        require(
             out_len >= (rows - 1) * out_stride + linear.outputs,
             "few rows: beyond a buffer",
         )?;

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use cudarc::driver::sys::{self, CUtensorMap};
 
-use super::{StridedRows, need};
+use super::{StridedRows, require};
 use crate::cuda::error::CudaError;
 
 /// Sequences of rows, and the boxes of them that a kernel copies.
@@ -26,7 +26,7 @@ impl TensorMapSpec {
     /// The map of these rows. The host computes it; nothing is asked of the GPU.
     pub fn map(&self, from: StridedRows) -> Result<CUtensorMap, CudaError> {
         let (sequences, length, width) = (self.sequences, self.length, self.width);
-        need(
+        require(
             from.hold(sequences * length, width),
             "boxes: rows beyond a buffer",
         )?;

@@ -20,16 +20,16 @@ pub struct LayerRunner {
     /// Sizes of the layers' inputs, while fp8 is calibrated.
     input_sizes: Option<InputSizes>,
     /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. The parts in fp8 do not use it otherwise.
-    detour: Pointer<bf16>,
+    bf16_scratch: Pointer<bf16>,
 }
 
 impl LayerRunner {
-    pub fn new(kernels: Kernels, products: Products, detour: Pointer<bf16>) -> Self {
+    pub fn new(kernels: Kernels, products: Products, bf16_scratch: Pointer<bf16>) -> Self {
         Self {
             kernels,
             products,
             input_sizes: None,
-            detour,
+            bf16_scratch,
         }
     }
 
@@ -69,7 +69,7 @@ impl LayerRunner {
     /// Plans these products, and those in bf16 that stand in for them. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
         self.products.prepare(expected)?;
-        self.products.prepare(&self.detours(expected)?)
+        self.products.prepare(&self.bf16_substitutes(expected)?)
     }
 
     /// Collects from now on how large the inputs of these layers get.
@@ -104,7 +104,7 @@ impl LayerRunner {
                     rows: linear.outputs,
                     width: linear.inner,
                 };
-                self.kernels.largest(rows, into, shape)?;
+                self.kernels.abs_max(rows, into, shape)?;
             }
         }
         sizes.largest(stream)
@@ -120,7 +120,7 @@ impl LayerRunner {
                     rows: product.rows,
                     width: product.linear.inner,
                 };
-                self.kernels.largest(x, into, shape)
+                self.kernels.abs_max(x, into, shape)
             }
             _ => Ok(()),
         }
@@ -146,19 +146,19 @@ impl LayerRunner {
 
     /// The product with its result in bf16, and where that result is.
     fn in_bf16(&self, product: &Product) -> (Product, StridedRows) {
-        let rows = StridedRows::packed(self.detour, product.linear.outputs);
+        let rows = StridedRows::packed(self.bf16_scratch, product.linear.outputs);
         let out = Activations::Bf16(rows);
         (Product { out, ..*product }, rows)
     }
 
     /// Products in bf16 that stand in for those of `expected` whose e4m3 results cuBLASLt does not write.
-    fn detours(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
-        let mut detours = Vec::new();
+    fn bf16_substitutes(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
+        let mut bf16_substitutes = Vec::new();
         for product in expected {
             if matches!(product.out, Activations::E4m3(..)) && !self.products.takes(product)? {
-                detours.push(self.in_bf16(product).0);
+                bf16_substitutes.push(self.in_bf16(product).0);
             }
         }
-        Ok(detours)
+        Ok(bf16_substitutes)
     }
 }

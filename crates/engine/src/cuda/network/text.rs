@@ -89,9 +89,9 @@ pub struct TextDecoder {
     normed: Buffer<bf16>,
     qkv: Buffer<bf16>,
     /// Attention's result beside the MLP's inner values.
-    mix: Buffer<bf16>,
-    part_values: Buffer<f32>,
-    part_masses: Buffer<f32>,
+    proj_fc2_in: Buffer<bf16>,
+    partial_values: Buffer<f32>,
+    partial_max_sums: Buffer<f32>,
     is_zombie: Buffer<i32>,
 }
 
@@ -146,9 +146,9 @@ impl TextDecoder {
             hidden: zeros(positions, text.dim)?,
             normed: zeros(positions, text.dim)?,
             qkv: zeros(positions, 3 * text.dim)?,
-            mix: zeros(positions, text.dim + text.ff_dim)?,
-            part_values: floats(tile_parts * TEXT_HEAD)?,
-            part_masses: floats(tile_parts * 2)?,
+            proj_fc2_in: zeros(positions, text.dim + text.ff_dim)?,
+            partial_values: floats(tile_parts * TEXT_HEAD)?,
+            partial_max_sums: floats(tile_parts * 2)?,
             is_zombie: Buffer::zeros(stream, positions)?,
             config: text.clone(),
         })
@@ -164,7 +164,7 @@ impl TextDecoder {
 
     /// A buffer that steps of many positions in fp8 do not use.
     pub fn unused_in_fp8(&self) -> Pointer<bf16> {
-        self.mix.start()
+        self.proj_fc2_in.start()
     }
 
     /// True when all blocks of the step are one launch.
@@ -236,7 +236,7 @@ impl TextDecoder {
                 0,
                 BlockRows {
                     all: rows,
-                    deep: rows,
+                    output: rows,
                 },
             )
         };
@@ -296,7 +296,7 @@ impl TextDecoder {
         let states = DecodeStates {
             hidden: self.hidden.start(),
             queries: self.qkv.start(),
-            mix: self.mix.start(),
+            proj_fc2_in: self.proj_fc2_in.start(),
         };
         let cache = LayerCache {
             keys: self.keys.start(),
@@ -320,8 +320,8 @@ impl TextDecoder {
 
     fn parts(&self, counts: &StepCounts) -> AttentionParts {
         AttentionParts {
-            values: self.part_values.start(),
-            masses: self.part_masses.start(),
+            values: self.partial_values.start(),
+            max_sums: self.partial_max_sums.start(),
             splits: splits(counts.tiles),
         }
     }
@@ -340,10 +340,10 @@ impl TextDecoder {
         let rows = counts.row_positions;
         let all = rows + counts.images * prefix;
         let last = layer + 1 == self.weights.blocks.len();
-        let deep = if last { rows } else { all };
+        let output = if last { rows } else { all };
         let block = &self.weights.blocks[layer];
-        let [qkv, fc1, out] = self.block_products(layer, BlockRows { all, deep });
-        let (hidden, mix) = (self.hidden.start(), out.x);
+        let [qkv, fc1, out] = self.block_products(layer, BlockRows { all, output });
+        let (hidden, proj_fc2_in) = (self.hidden.start(), out.x);
         let cache = LayerCache {
             keys: self.keys.start().at(layer * self.layer_values),
             values: self.values.start().at(layer * self.layer_values),
@@ -361,13 +361,13 @@ impl TextDecoder {
             heads,
         };
         kernels.rope_scatter(&rope, cache)?;
-        if deep == 0 {
+        if output == 0 {
             return Ok(());
         }
-        if deep > rows {
+        if output > rows {
             kernels.attend_dense(&DenseAttention {
                 qkv: qkv.from(rows),
-                out: mix.from(rows),
+                out: proj_fc2_in.from(rows),
                 sequences: counts.images,
                 length: prefix,
                 heads,
@@ -385,7 +385,7 @@ impl TextDecoder {
             if counts.tiles > 0 {
                 kernels.attend_prefix(&attention, &tables.prefix(), counts.tiles)?;
             }
-            kernels.attend_own(&attention, &tables.own(), mix, rows)?;
+            kernels.attend_own(&attention, &tables.own(), proj_fc2_in, rows)?;
         }
         runner.product(&fc1)?;
         runner.product(&out)
@@ -397,25 +397,34 @@ impl TextDecoder {
             Some(fp8) if positions > POSITIONS_IN_BF16 => fp8.inputs(block),
             _ => [
                 Activations::bf16(self.normed.start(), self.config.dim),
-                Activations::bf16(self.mix.start(), self.config.dim + self.config.ff_dim),
+                Activations::bf16(
+                    self.proj_fc2_in.start(),
+                    self.config.dim + self.config.ff_dim,
+                ),
             ],
         }
     }
 
-    /// The products of a block: queries, keys and values of all positions; the MLP's first layer of the deep ones; attention's
-    /// projection and the MLP's second layer at once.
+    /// The products of a block: queries, keys and values of all positions, then, for the first `output` positions, the MLP's
+    /// first layer, and attention's projection and the MLP's second layer as one.
     fn block_products(&self, layer: usize, positions: BlockRows) -> [Product; 3] {
-        let BlockRows { all, deep } = positions;
+        let BlockRows { all, output } = positions;
         let width = self.config.dim;
         let hidden = Activations::bf16(self.hidden.start(), width);
         let attention = Activations::bf16(self.qkv.start(), 3 * width);
-        let [normed, mix] = self.block_inputs(layer, all);
+        let [normed, proj_fc2_in] = self.block_inputs(layer, all);
         let block = &self.weights.blocks[layer];
-        let inner = mix.behind(width);
+        let inner = proj_fc2_in.behind(width);
         [
             (block.qkv(), normed, attention, all, Epilogue::Bias),
-            (block.fc1(), normed, inner, deep, Epilogue::BiasGelu),
-            (block.proj_fc2.at(), mix, hidden, deep, Epilogue::BiasAdd),
+            (block.fc1(), normed, inner, output, Epilogue::BiasGelu),
+            (
+                block.proj_fc2.at(),
+                proj_fc2_in,
+                hidden,
+                output,
+                Epilogue::BiasAdd,
+            ),
         ]
         .map(|(linear, x, out, rows, epilogue)| Product {
             linear,
@@ -432,8 +441,8 @@ impl TextDecoder {
 struct BlockRows {
     /// Positions that get keys and values.
     all: usize,
-    /// The first of them: positions whose hidden states go on.
-    deep: usize,
+    /// The first of them, whose hidden states the next block or the heads read.
+    output: usize,
 }
 
 /// `[context][16][2]`: cosine and sine of `position * theta^(-2j/32)` (docs/moondream.md section 6).

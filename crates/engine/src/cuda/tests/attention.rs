@@ -137,11 +137,11 @@ impl Bench {
             heads: HEADS,
         };
         rig.kernels.rope_scatter(&rope, cache).unwrap();
-        let parts_values = rig.floats(&vec![
+        let partial_values = rig.floats(&vec![
             f32::NAN;
             counts.tiles.max(1) * HEADS * splits * 16 * TEXT_HEAD
         ]);
-        let parts_masses = rig.floats(&vec![
+        let partial_max_sums = rig.floats(&vec![
             f32::NAN;
             counts.tiles.max(1) * HEADS * splits * 16 * 2
         ]);
@@ -149,8 +149,8 @@ impl Bench {
             qkv: up.start(),
             cache,
             parts: AttentionParts {
-                values: parts_values.start(),
-                masses: parts_masses.start(),
+                values: partial_values.start(),
+                max_sums: partial_max_sums.start(),
                 splits,
             },
             heads: HEADS,

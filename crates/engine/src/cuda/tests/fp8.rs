@@ -148,7 +148,7 @@ fn quantising_rounds_as_the_twin_does() {
         }
         let into = rig.floats(&[0.25]);
         rig.kernels
-            .largest(rows_of, into.start(), MatrixShape { rows, width })
+            .abs_max(rows_of, into.start(), MatrixShape { rows, width })
             .unwrap();
         let inside = (0..rows).flat_map(|row| &x[row * from..][..width]);
         let want = inside.fold(0.25, |most: f32, x| most.max(x.to_f32().abs()));
