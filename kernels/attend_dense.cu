@@ -1,16 +1,18 @@
-// Attention of whole sequences to themselves, in both directions: crops in the vision encoder, image prefixes in the
-// decoder. out = softmax(q k^T * scale) v for each sequence and head.
+// Attention within whole sequences, in both directions: out = softmax(q k^T * scale) v for each sequence and head. Crops in the
+// vision encoder, image prefixes in the decoder.
 //
-//   qkv   [sequences * length, stride] bf16; in a row q of all heads, then k, then v, HEAD values a head; stride a multiple
-//         of 8, 16-byte aligned
-//   out   [sequences * length, out_stride] bf16, HEAD values a head; of the kernels named _e4m3 e4m3, each value times
-//         out_scale (bf16 is not scaled)
-// A block computes 128 queries of one sequence and head: grid (ceil(length / 128), heads, sequences), 128 threads. Each of
-// its four warps has 32 queries, two tiles of 16, so that every key and value fragment is used twice. Keys and values
-// pass through shared memory 64 at a time, the next ones copied while these are used. Rows of 72 values are 9 units of
-// 16 bytes, an odd number, so eight of them lie in different banks without a swizzle; heads of 64 are padded to that.
-// Products are bf16 with f32 sums, the softmax is f32 with a running maximum.
-// CPU twin: cpu::attention::attend_within.
+//   qkv   [sequences * length, stride] bf16: in a row q of all heads, then k, then v, HEAD values a head; stride a multiple of 8,
+//         16-byte aligned
+//   out   [sequences * length, out_stride] bf16, HEAD values a head; kernels named _e4m3 write e4m3, each value times out_scale
+//
+// Grid (ceil(length / 128), heads, sequences), 128 threads. A block computes 128 queries of one head of one sequence, a warp 32 of
+// them as two operands of 16 rows, so that each key and value fragment is used twice. Lane (g, t) = (lane / 4, lane % 4) has rows g
+// and g + 8 of each operand.
+// Dynamic shared memory: 128 queries, then two stages of 64 keys and 64 values, 72 values a row. The next stage is copied while this
+// one is used. A row of 72 values is 9 units of 16 bytes, an odd number, so 8 rows are in different banks; heads of 64 are padded.
+// Order: 64 keys at a time, ascending. Products in bf16 with f32 sums; softmax in f32, base 2, with a running maximum; weights are
+// rounded to bf16 before they are multiplied with v; the division by the sum of weights comes last.
+// CPU reference: cpu/attention.rs, attend_within. Launched by cuda/kernels/dense.rs (DenseKernel::Tiles, DenseKernel::Any).
 #include "common.cuh"
 
 #define QUERIES 128
@@ -160,7 +162,7 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
                 for (int m = 0; m < 2; m++) mma_16_8_16(o[m][UNITS - 1], p[m], b[0], b[1]);
             }
         }
-        // The next turn copies into the tile that this one read.
+        // The next iteration copies into the tile that this one read.
         __syncthreads();
     }
 #pragma unroll
@@ -190,8 +192,8 @@ KERNEL attend_dense_72(const bf16* qkv, bf16* out, ARGUMENTS) { attend_dense<72>
 KERNEL attend_dense_64_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS) { attend_dense<64>(PASS, out_scale); }
 KERNEL attend_dense_72_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS) { attend_dense<72>(PASS, out_scale); }
 
-// The same for heads of any size up to 128, one warp a query, for small models whose heads fit no tensor core. Scores of
-// up to 1024 keys lie in shared memory, 4 queries a block: grid (ceil(length / 4), heads, sequences), 128 threads.
+// The same for heads of any size, for small models whose heads do not fit the tensor cores. Grid (ceil(length / 4), heads, sequences),
+// 128 threads: a warp computes a query. Static shared memory: f32 scores of 4 queries by up to 1024 keys. All sums in f32.
 template <typename OUT>
 DEVICE void attend_any(const bf16* qkv, OUT* out, int length, int stride, int out_stride, int heads, float scale, int head_dim, float out_scale) {
     __shared__ float scores[4][1024];

@@ -1,16 +1,21 @@
-// A page of the cache, seen by a tile of up to 16 rows: the body of attention to what is in the cache, for one warp.
+// One page of the KV cache (16 positions of one head) for one warp with up to 16 query rows: a step of the online softmax.
 //
-// No shared memory on the way in: which dimension stands in which column of a fragment does not matter as long as q and k
-// agree, and which key in which column as long as p and v do, so every lane loads 16 (keys) or 8 (values) neighbouring
-// bytes. Lane (g, t) takes dimensions 8t.. and 32+8t.. of the keys, and column c of key block b stands for key 4 (c/2) + 2b + c % 2.
-// Softmax in f32, base 2, with a running maximum.
+//   state   queries, row_max, row_sum and unnormalised outputs of rows g and g + 8 of lane (g, t) = (lane / 4, lane % 4). row_sum
+//           counts the lane's own keys; store_partial adds up the four lanes of a row
+//   k, v    [16][64] and, transposed, [64][16] bf16, as in common.cuh
+//
+// Operands go from global memory to registers without shared memory. The column of a fragment that a dimension is in does not matter
+// as long as q and k agree, nor the column of a key as long as p and v do, so every lane loads 16 (keys) or 8 (values) neighbouring
+// bytes: dimensions 8t.. and 32 + 8t.. of the keys. Column c of key block b is key 4 (c / 2) + 2b + c % 2.
+// Products in bf16 with f32 sums; softmax in f32, base 2, with a running maximum; weights are rounded to bf16.
+// CPU reference: cpu/attention.rs, attend_past. Used by attend_rows.cu and decode_attend.cuh.
 #pragma once
 #include "common.cuh"
 
 #define SCALE_LOG2 (0.125f * LOG2_E)
 #define TILE_ROWS 16
 
-// What a warp has seen so far, of rows g and g + 8. A row that saw nothing has no maximum (NEG_INF) and no row_sum.
+// Online softmax of rows g and g + 8 of a warp. A row without positions has row_max NEG_INF and row_sum 0.
 struct SoftmaxState {
     uint4 q[2][2];
     float o[TEXT_HEAD / 8][4], row_max[2], row_sum[2];
@@ -26,8 +31,8 @@ DEVICE void clear_softmax(SoftmaxState& state) {
     state.row_sum[0] = state.row_sum[1] = 0.0f;
 }
 
-// Positions below `limit` of the page, by all rows or by `only_row` one of them (-1: all). Others are not read as numbers: what
-// was never written may be none, and 0 times that is none.
+// Adds the positions below `limit` of the page, for all rows or for `only_row` (-1: all). Other positions are masked as bits, because
+// memory that was never written may be NaN, and 0 * NaN is NaN.
 DEVICE void attend_page(SoftmaxState& state, const bf16* k, const bf16* v, int limit, int only_row) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, left = limit - t * 4;
     uint2 vf[TEXT_HEAD / 8];
@@ -53,7 +58,7 @@ DEVICE void attend_page(SoftmaxState& state, const bf16* k, const bf16* v, int l
             vf[n].y = left == 3 ? vf[n].y & 0xffffu : 0;
         }
     }
-    // Of lane t, s[b][0] and s[b][1] are keys 4t+2b and 4t+2b+1.
+    // In lane t, s[b][0] and s[b][1] are keys 4t + 2b and 4t + 2b + 1.
 #pragma unroll
     for (int b = 0; b < 2; b++) {
 #pragma unroll
@@ -69,7 +74,7 @@ DEVICE void attend_page(SoftmaxState& state, const bf16* k, const bf16* v, int l
         new_max = fmaxf(new_max, __shfl_xor_sync(WARP_ALL, new_max, 1));
         new_max = fmaxf(new_max, __shfl_xor_sync(WARP_ALL, new_max, 2));
         new_max = fmaxf(new_max, state.row_max[half]);
-        // Without a maximum every difference to it would be none.
+        // -infinity minus -infinity would be NaN.
         const float base = new_max == NEG_INF ? 0.0f : new_max, rescale = exp2_fast(state.row_max[half] - base);
         state.row_max[half] = new_max;
         float e0 = exp2_fast(s[0][half * 2] - base), e1 = exp2_fast(s[0][half * 2 + 1] - base);
@@ -87,8 +92,7 @@ DEVICE void attend_page(SoftmaxState& state, const bf16* k, const bf16* v, int l
     for (int n = 0; n < TEXT_HEAD / 8; n++) mma_16_8_16(state.o[n], p, vf[n].x, vf[n].y);
 }
 
-// What four warps have seen of the first ROWS rows, in shared memory. They are padded, so that lanes that write together write to
-// different banks.
+// Results of four warps for the first ROWS rows, in shared memory; padded, so that lanes that write together write to different banks.
 template <int ROWS> struct WarpPartials {
     float values[4][ROWS][TEXT_HEAD + 8];
     float row_maxes[4][ROWS], row_sums[4][ROWS];
@@ -114,7 +118,7 @@ template <int ROWS> DEVICE void store_partial(WarpPartials<ROWS>& all, int warp,
     }
 }
 
-// Dimension d of a row over all four, not divided by its row_sum.
+// Dimension d of a row over all four warps, not divided by row_sum.
 struct Merged {
     float value, row_max, row_sum;
 };

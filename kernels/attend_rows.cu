@@ -1,20 +1,23 @@
-// Attention of new positions to what is in the cache: prompts, drafts and decode rows. Two kernels.
+// Attention of new positions to the KV cache: prompts, drafts and decode rows. out = softmax(q k^T / 8) v over the prefix of the row's
+// image, if it has one, and the row's own positions up to itself. Two kernels:
 //
-//   attend_prefix   rows of one image read its prefix once: up to 16 of them are a tile, a tile is one tensor-core operand
-//   attend_own      each position, its own pages up to itself; merges what the prefix gave and writes the result
+//   attend_prefix   rows of one image read its prefix once: up to 16 of them are a tile, one operand of the tensor core
+//   attend_own      each position reads its own pages up to itself, merges the results of the prefix and writes the output
 //
-//   qkv        [positions, 3 * heads * 64] bf16, turned (rope_scatter.cu)
-//   keys, values   the cache of this layer (common.cuh)
-//   pages      all page tables of the step, one after the other
-//   tile_row   [tiles][16] positions of a tile, -1 where it has fewer
-//   tile_table, tile_length   [tiles] its prefix's first entry in pages, and its positions
-//   partial, partial_max_sum   [tiles][heads][splits][16][64] and [..][16][2] f32: what a split gives, not divided by its mass, and
-//              its maximum (times scale, base 2) and mass
-// Up to 32 splits. Both softmaxes are f32; the parts are merged by their maxima. scale = 1/8.
-// CPU twin: cpu::attention::attend_past.
+//   qkv             [positions, 3 * heads * 64] bf16, rotated (rope_scatter.cu)
+//   keys, values    the cache of this layer (common.cuh)
+//   pages           all page tables of the step, one after the other
+//   tile_row        [tiles][16] positions of a tile, -1 where it has fewer
+//   tile_table, tile_length   [tiles] first entry of the prefix in pages, and its positions
+//   partial         [tiles][heads][splits][16][64] f32: output of a split, not divided by its sum of weights
+//   partial_max_sum [tiles][heads][splits][16][2] f32: maximum of the scores (times 1/8, base 2) and sum of the weights of a split
+//
+// Up to 32 splits. Softmax in f32, base 2; partial results are merged by their maxima in the order of splits. Static shared memory of
+// attend_prefix: what its four warps have (WarpPartials).
+// CPU reference: cpu/attention.rs, attend_past. Launched by cuda/kernels/attention.rs.
 #include "attend_page.cuh"
 
-// grid (tiles, heads, splits), 128 threads. Warps take the pages of their split in turn.
+// Grid (tiles, heads, splits), 128 threads: a block computes a split of a tile and head; each of its warps takes every fourth page.
 extern "C" __global__ void __launch_bounds__(128) attend_prefix(const bf16* qkv, const bf16* keys, const bf16* values, const int* pages, const int* tile_row, const int* tile_table, const int* tile_length, float* partial, float* partial_max_sum, int heads) {
     __shared__ WarpPartials<TILE_ROWS> all;
     const int tile = blockIdx.x, head = blockIdx.y, split = blockIdx.z, splits = gridDim.z;
@@ -48,11 +51,11 @@ extern "C" __global__ void __launch_bounds__(128) attend_prefix(const bf16* qkv,
     }
 }
 
-//   own_table, own_length   [positions] a position's own first entry in pages, and how many own positions it sees
-//   place      [positions] its tile * 16 + row, or -1 without a prefix
-//   out        [positions, out_stride] bf16, heads * 64 values; of attend_own_e4m3 e4m3, each value times out_scale
-// grid (positions, heads / 4 rounded up), 128 threads, one warp a position and head. For a page of scores lane i takes
-// position i % 16 and half i / 16 of the dimensions; for the values it takes dimensions 2i and 2i + 1.
+//   own_table, own_length   [positions] first entry of the position's own pages in `pages`, and how many own positions it attends to
+//   place      [positions] tile * 16 + row in the tile, or -1 without a prefix
+//   out        [positions, out_stride] bf16, heads * 64 values; attend_own_e4m3 writes e4m3, each value times out_scale
+// Grid (positions, ceil(heads / 4)), 128 threads: a warp computes a head of a position. Lane i computes half i / 16 of the score of
+// position i % 16 of a page, and of the output dimensions 2i and 2i + 1. Products and sums in f32.
 template <typename OUT>
 DEVICE void attend_to_own(const bf16* qkv, const bf16* keys, const bf16* values, const int* pages, const int* own_table, const int* own_length, const int* place, const float* partial, const float* partial_max_sum, OUT* out, int heads, int splits, int out_stride, float out_scale) {
     const int row = blockIdx.x, head = blockIdx.y * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -73,7 +76,7 @@ DEVICE void attend_to_own(const bf16* qkv, const bf16* keys, const bf16* values,
         dot += __shfl_xor_sync(WARP_ALL, dot, 16);
         dot = first + lane % 16 < length ? dot * SCALE_LOG2 : NEG_INF;
         float new_max = fmaxf(row_max, warp_max(dot)), rescale = exp2_fast(row_max - new_max), p = exp2_fast(dot - new_max);
-        // Both halves hold every score.
+        // Both halves of the warp have every score.
         row_sum = row_sum * rescale + 0.5f * warp_sum(p);
         out0 *= rescale;
         out1 *= rescale;
@@ -83,7 +86,7 @@ DEVICE void attend_to_own(const bf16* qkv, const bf16* keys, const bf16* values,
             F32x8 a = f32x8_from(v4[i]), b = f32x8_from(v4[i + 2]);
             for (int j = 0; j < 8; j++) {
                 float weight = __shfl_sync(WARP_ALL, p, i * 8 + j);
-                // What was never written may be no number, and 0 times that is none.
+                // Memory that was never written may be NaN, and 0 * NaN is NaN.
                 if (first + i * 8 + j < length) {
                     out0 += weight * a.x[j];
                     out1 += weight * b.x[j];
@@ -92,7 +95,7 @@ DEVICE void attend_to_own(const bf16* qkv, const bf16* keys, const bf16* values,
         }
     }
     if (place[row] >= 0) {
-        // Every split has written its partial; one without pages has no maximum and no mass. Lane i knows split i.
+        // Every split has written its result; one without pages has maximum -infinity and sum 0. Lane i has split i.
         const size_t first = ((size_t(place[row] / 16) * heads + head) * splits) * 16 + place[row] % 16;
         const bool knows = lane < splits;
         float partial_max = knows ? partial_max_sum[(first + lane * 16) * 2] : NEG_INF;

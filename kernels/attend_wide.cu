@@ -1,21 +1,18 @@
-// Attention of whole sequences to themselves as in attend_dense.cu, with the same results, for GPUs whose warpgroups multiply
-// together (sm_90a). out = softmax(q k^T * scale) v for each sequence and head.
+// Attention within whole sequences as in attend_dense.cu, with wgmma (sm_90a): out = softmax(q k^T * scale) v.
 //
-//   wide, narrow   tensor maps of the queries, keys and values, [sequences][length][3 * heads * HEAD] bf16: boxes of BOX rows by
-//                  64 values in the 128-byte swizzle, and by eight values as they are
+//   wide, narrow   tensor maps of [sequences][length][3 * heads * HEAD] bf16: boxes of BOX rows by 64 values with the 128-byte swizzle,
+//                  and by 8 values without a swizzle
 //   out            [sequences * length, out_stride] bf16, or e4m3, each value times out_scale
 //
-// A job is QUERIES queries of one head of one sequence; jobs count queries first, then heads, then sequences. A block takes
-// every gridDim.x-th job: grid of as many blocks as multiprocessors, 512 threads. Its first three warpgroups have 64 queries
-// each. One thread of the fourth has boxes copied, without a break between jobs: keys and values, KEYS at a time, into STAGES
-// stages of shared memory, and a job's queries with its first keys. Workers wait for stages and not for each other.
-// What lies beyond a sequence is zeros: such queries are not written, such keys are left out of the softmax.
-//
-// Of a head of 72 the last eight values lie apart, because a swizzled row has 64. They are summed as 16: their queries have
-// zeros behind them, their keys stand there twice.
-// Products are bf16 with f32 sums, the softmax is f32. Its base follows the maximum only when that has grown by more than
-// RESCALE_LOG2 powers of two, which leaves the result as it is (weights stay below 2^RESCALE_LOG2) and saves most of the scaling.
-// CPU twin: cpu::attention::attend_within.
+// Grid: one block on each multiprocessor, or fewer; 512 threads. A job is 192 queries of one head of one sequence; jobs count queries
+// first, then heads, then sequences; a block takes every gridDim.x-th. Three warpgroups are consumers with 64 queries each. One thread
+// of the fourth is the producer: it copies keys and values, 96 at a time, into a ring of six stages, and a job's queries with its first
+// keys, without a break between jobs. Rows beyond a sequence are zeros: such queries are not written, such keys get no weight.
+// Dynamic shared memory: queries of two jobs, then the stages. Of a head of 72 values the last 8 are stored apart, because a swizzled
+// row has 64. wgmma sums 16 of them: 8 zeros follow the queries, and a stride of 0 reads the keys twice.
+// Products in bf16 with f32 sums, keys ascending; softmax in f32, base 2. The row's base follows its maximum only when that has grown
+// by more than RESCALE_LOG2 powers of two: the result is the same (weights stay below 2^RESCALE_LOG2) and most rescaling is saved.
+// CPU reference: cpu/attention.rs, attend_within. Launched by cuda/kernels/dense.rs (DenseKernel::Wide).
 #include "barrier.cuh"
 #include "warpgroup.cuh"
 
@@ -27,19 +24,19 @@
 #define THREADS (GROUPS * 128 + 128)
 #define BOX 32
 #define RESCALE_LOG2 8.0f
-// Registers of a thread that works and of one that copies, 128 on average.
+// Registers of a thread; 128 on average over the four warpgroups.
 #define CONSUMER_REGISTERS 160
 #define PRODUCER_REGISTERS 32
 
-// Bytes of 64 values of a row, and of the eight behind them.
+// Bytes of the first 64 values of a row, and of the last 8 of a head of 72.
 #define WIDE_ROW 128
 #define NARROW_ROW 16
-// A stage: keys, values, the last eight of keys, of values. What is swizzled begins at multiples of 1024.
+// A stage: keys, values, then the last 8 of keys and of values. Swizzled parts begin at multiples of 1024 bytes.
 #define VALUES (KEYS * WIDE_ROW)
 #define NARROW_KEYS (2 * KEYS * WIDE_ROW)
 #define NARROW_VALUES (NARROW_KEYS + KEYS * NARROW_ROW)
 DEVICE constexpr int stage_bytes(int head) { return 2 * KEYS * head * 2; }
-// A warpgroup's queries: 64 values of each, then the last eight, then zeros.
+// A warpgroup's queries: the first 64 values of each, then the last 8, then 8 zeros.
 #define NARROW_QUERIES (64 * WIDE_ROW)
 DEVICE constexpr int queries_bytes(int head) { return 64 * (WIDE_ROW + (head == 72 ? 2 * NARROW_ROW : 0)); }
 
@@ -47,7 +44,7 @@ struct JobGrid {
     int length, heads, blocks, count;
 };
 struct Job {
-    int sequence, head, first;      // and its first query
+    int sequence, head, first;      // `first` query of the job
     DEVICE Job(const JobGrid& jobs, int index) {
         const int of_heads = index / jobs.blocks;
         sequence = of_heads / jobs.heads;
@@ -56,12 +53,12 @@ struct Job {
     }
 };
 
-// Of the stages, and of two jobs' queries; empty by workers when they have read what is there.
+// `full`: the copies into a stage have ended. `empty`, `queries_empty`: all consumer warps have read a stage, or the queries of a job.
 struct Barriers {
     u64 full[STAGES], empty[STAGES], queries_empty[2];
 };
 
-// A stage, and the parity of the phase in which it is full.
+// A stage, and the parity of the phase that ends when it is full.
 struct StageCursor {
     int stage = 0, parity = 0;
     DEVICE void next() {
@@ -71,19 +68,19 @@ struct StageCursor {
     }
 };
 
-// Warps tell, not threads: what all of a warp's lanes did comes before.
+// One arrival for a warp, behind everything that its lanes did.
 DEVICE void warp_arrive(u64* barrier) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
-// The thread that has boxes copied.
+// The thread that issues the copies.
 template <int HEAD> struct Producer {
     Barriers& barriers;
     const u32 queries, stages;
     const TensorMap &wide, &narrow;
 
-    // ROWS rows of a head from `row` on; `value` is its first in a row.
+    // ROWS rows of a head from `row` on; `value` is the first value of the head in a row.
     template <int ROWS> DEVICE void copy(u32 wide_to, u32 narrow_to, int value, int row, int sequence, u64* full) {
 #pragma unroll
         for (int at = 0; at < ROWS; at += BOX) {
@@ -99,7 +96,7 @@ template <int HEAD> struct Producer {
     }
     DEVICE void run(const JobGrid& jobs) {
         StageCursor cursor;
-        bool all_used = false;      // every stage was full before
+        bool all_used = false;      // every stage was filled at least once
         int jobs_before = 0;
         for (int index = blockIdx.x; index < jobs.count; index += gridDim.x, jobs_before++) {
             const Job job(jobs, index);
@@ -120,7 +117,7 @@ template <int HEAD> struct Producer {
     }
 };
 
-// One warpgroup's queries.
+// 64 queries of one warpgroup.
 template <int HEAD> struct WarpgroupAttention {
     static constexpr int UNITS = HEAD / 8;
     float s[KEYS / 2], o[HEAD / 2];
@@ -135,7 +132,7 @@ template <int HEAD> struct WarpgroupAttention {
         pin_registers(o);
     }
 
-    // Addresses in shared memory: of the warpgroup's queries, and of a stage.
+    // Issue products. Arguments are addresses in shared memory: of the warpgroup's queries and of a stage.
     DEVICE void issue_scores(u32 queries, u32 stage) {
 #pragma unroll
         for (int step = 0; step < 4; step++) wgmma_shared(s, swizzled_descriptor(queries + step * 32), swizzled_descriptor(stage + step * 32), step > 0);
@@ -152,8 +149,7 @@ template <int HEAD> struct WarpgroupAttention {
         wgmma_commit();
     }
 
-    // Scores to weights, over the `keys` keys that there are, in the scores' place; and what the outputs so far are to be
-    // multiplied with.
+    // Turns scores into weights in place, over the `keys` keys that exist, and computes the factor for the outputs so far.
     DEVICE void online_softmax(float scale_log2, int keys, float (&rescale)[2]) {
         const int t = threadIdx.x % 4;
         if (keys < KEYS) {
@@ -183,7 +179,7 @@ template <int HEAD> struct WarpgroupAttention {
             row_sum[half] = row_sum[half] * rescale[half] + sum;
         }
     }
-    // Takes the weights from the scores' place, when the outputs of the weights before are there.
+    // Rounds the weights to operands of the next product, after the outputs of the previous weights have been computed.
     DEVICE void pack_weights(const float (&rescale)[2]) {
 #pragma unroll
         for (int i = 0; i < KEYS / 2; i += 2) p[i / 8][i / 2 % 4] = bf16_pair(s[i], s[i + 1]);

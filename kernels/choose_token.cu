@@ -1,18 +1,19 @@
-// Chooses tokens from the vocabulary's logits: greedily, or from the nucleus, among those that are allowed.
+// Chooses tokens from the vocabulary's logits, among those that are allowed: the largest logit, or a sample of the nucleus.
 //
 //   logits    [rows][vocab] f32
-//   choice    [rows][8]: pick, where its decision goes in `carried` (-1: nowhere), how many ids are banned (-1: a mask says
-//             what is allowed), bits of temperature (0: greedy), of top_p and of the uniform number, position, 0
+//   choice    [rows][8] int: pick, index in `carried` (-1: none), number of banned ids (-1: the mask decides), bits of the f32
+//             temperature (0: greedy), top_p and uniform number, position, 0
 //   banned    [rows][4] ids
 //   mask      [rows][mask_words] packed bits: id i is bit i % 32 of word i / 32
-//   is_zombie      [positions] zombies decide nothing
-//   out, carried   as in decide.cu; the coordinate bin is there already
-// Greedy is the largest logit, the lowest id among equals. The nucleus of softmax(logits / T) leaves out an id when the mass
-// of the likelier ones (and of equal ones with lower ids) exceeds top_p; the uniform number picks a place in the rest.
-// Masses are counted in integers, 2^40 for 1, so that the order of adding does not matter: a place is found digit by digit of
-// the probability's bits, four passes of 256 counters. The reported probability is that of softmax(logits), of all ids.
-// A block decides one row: grid (rows), 1024 threads.
-// CPU twin: cpu::decide::token, cpu::decide::nucleus.
+//   is_zombie [positions]: zombies decide nothing
+//   out       [picks], carried: as in decide.cu; out has the coordinate bin already
+//
+// Grid (rows), 1024 threads: a block decides one row. Shared memory: SharedState, 6 KB. Exponentials and their sums in f32.
+// Greedy: the largest logit, the lowest id among equals. Nucleus of softmax(logits / temperature): an id is left out when the
+// probability mass of the likelier ids (and of equal ones with lower ids) exceeds top_p; the uniform number picks a place in the rest.
+// Mass is counted in integers (2^40 is 1), so the order of additions does not matter. The id at a mass is found digit by digit of the
+// probability's bits, in four passes over 256 counters. The reported probability is that of softmax(logits) over all ids.
+// CPU reference: cpu/decide.rs, token and nucleus. Launched by cuda/kernels/decisions.rs.
 #include "decision.cuh"
 
 #define THREADS 1024
@@ -32,8 +33,8 @@ struct Allowed {
 
 struct TokenAtMass {
     int id;
-    u64 before;    // mass of the likelier ones
-    u64 mass;      // its own
+    u64 before;    // mass of the likelier ids
+    u64 mass;      // of this id
 };
 
 struct SharedState {
@@ -82,7 +83,7 @@ DEVICE TokenAtMass token_at_mass(const float* logits, int vocab, const Allowed& 
         digits = s.digits;
         __syncthreads();
     }
-    // All whose probability has these bits are equal; the lowest ids come first.
+    // All ids whose probability has these bits are equally likely; the lowest come first.
     u64 mass = mass_of(__uint_as_float(digits));
     int chunk = (vocab + THREADS - 1) / THREADS, from = threadIdx.x * chunk, count = 0;
     for (int id = from; id < min(from + chunk, vocab); id++) {
@@ -124,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) choose_token(const float* 
     max_logit = block_max(max_logit, s.scratch);
     int id = -int(block_max(best == max_allowed ? -float(at) : NEG_INF, s.scratch));
     const float temperature = __int_as_float(c[3]);
-    // Nothing is allowed: the row got no mask, and stays undecided.
+    // No id is allowed, because the row has no mask: it decides nothing.
     if (max_allowed == NEG_INF) return;
     if (temperature > 0.0f) {
         float inverse_temperature = 1.0f / temperature, sum = 0.0f;

@@ -2,14 +2,14 @@
 //
 //   features  [crops][grid * grid][width] bf16, made by this step
 //   kept      the same, kept from earlier steps
-//   image     [images][3]: first crop, tiles down, tiles across; one tile is the whole picture itself
-//   source    of each crop, of an image the whole picture first, then its tiles row by row: its place in features, or
-//             -1 - its place in kept
+//   image     [images][3]: first crop, tiles down, tiles across; with one tile, the whole picture is that tile
+//   source    [crops]: of an image the whole picture first, then its tiles row by row: index in `features`, or -1 - index in `kept`
 //   out       [images * grid * grid][2 * width] bf16
-// Tiles are laid side by side; where two overlap, each gives up `margin` cells. Cell i of the grid then averages cells
-// floor(i n / grid) .. ceil((i + 1) n / grid) of the n laid out along each axis, in f32.
-// Grid (images * grid * grid), 128 threads, eight features a thread at a time; width a multiple of 8.
-// CPU twin: cpu::vision::VisionModel::combine.
+//
+// Tiles are stitched; where two overlap, each gives up `margin` cells. Cell i of the grid is the mean of cells
+// floor(i n / grid) .. ceil((i + 1) n / grid) of the n stitched ones along each axis: f32 sums, row by row, times 1 / count.
+// Grid (images * grid * grid), 128 threads: a block computes a cell, a thread 8 features at a time; width a multiple of 8.
+// CPU reference: cpu/vision.rs, combine. Launched by cuda/kernels/layers.rs.
 #include "common.cuh"
 
 extern "C" __global__ void combine(const bf16* features, const bf16* kept, const int* image, const int* source, bf16* out, int grid, int margin, int width) {
@@ -45,7 +45,8 @@ extern "C" __global__ void combine(const bf16* features, const bf16* kept, const
     }
 }
 
-// x += places, row by row, again for each crop: x [rows][width], places [tokens][width]. Grid (rows), 128 threads.
+// Adds position embeddings: x[row] += places[row % tokens]; x [rows][width], places [tokens][width] bf16. Grid (rows), 128 threads.
+// CPU reference: cpu/vision.rs. Launched by cuda/kernels/layers.rs.
 extern "C" __global__ void add_places(bf16* x, const bf16* places, int tokens, int width) {
     uint4* to = reinterpret_cast<uint4*>(x + size_t(blockIdx.x) * width);
     const uint4* from = reinterpret_cast<const uint4*>(places + size_t(blockIdx.x % tokens) * width);

@@ -1,17 +1,19 @@
-// Decisions of point and detect, the automaton's part of a step: x or the end, y, width and height.
+// Decisions of detect and point: x or the end, then y, then width and height.
 //
 //   hidden    [positions, width] bf16, after the last block
-//   pick      [picks][4]: kind (0 x or the end, 1 coordinate, 2 size, 3 token), position, row of its logits, and where its
-//             decision goes in `carried` (-1: nowhere)
-//   is_zombie      [positions] zombies decide nothing
-//   ln_weight, ln_bias [width]; on_end_weight [2][width] bf16, on_end_bias [2] f32: the vocabulary's rows of the coordinate and
-//             of the end
-//   coords    [rows][1024] f32, sizes [rows][2048] f32: width bins, then height bins
-//   out       [picks], carried: what a later step embeds
-// x goes on unless the end's logit is larger. The largest bin is chosen, the lowest among equals; sharpness is the mass of it
-// and two neighbours on each side. A block decides one pick: grid (picks), 256 threads. Sums in f32.
-// A token's coordinate bin is chosen here, its id by choose_token.
-// CPU twin: cpu::decide::Outputs::decide.
+//   pick      [picks][4] int: kind (0 x or the end, 1 coordinate, 2 size, 3 token), position, row of its logits, index in `carried`
+//             (-1: none)
+//   is_zombie [positions]: zombies decide nothing
+//   ln_weight, ln_bias [width]; on_end_weight [2][width] bf16, on_end_bias [2] f32: the vocabulary's rows of the coordinate token and
+//             of the end token
+//   coords    [rows][1024] f32; sizes [rows][2048] f32: width bins, then height bins
+//   out       [picks], carried: the decisions; a later step embeds those in `carried`
+//
+// Grid (picks), 256 threads: a block decides one pick. Shared memory: 32 floats for sums over the block. Sums in f32.
+// The decision is x unless the end's logit is larger. The largest bin is chosen, the lowest among equals; sharpness is the probability
+// of this bin and of two bins on each side. The norm is (x - mean) / sqrt(var + 1e-5) * weight + bias.
+// Of a token only the coordinate bin is chosen here, its id by choose_token.cu.
+// CPU reference: cpu/decide.rs, Outputs::decide. Launched by cuda/kernels/decisions.rs.
 #include "decision.cuh"
 
 #define BINS 1024
@@ -21,7 +23,7 @@ struct BinChoice {
     float sharpness;
 };
 
-// Of BINS logits, by the whole block; `scratch` holds 32 floats.
+// The largest of BINS logits, by the whole block; `scratch` has 32 floats.
 DEVICE BinChoice choose_bin(const float* logits, float* scratch) {
     float x[BINS / 256], best = NEG_INF;
     int at = 0;
@@ -32,7 +34,7 @@ DEVICE BinChoice choose_bin(const float* logits, float* scratch) {
         if (x[j] > best) best = x[j], at = threadIdx.x + j * 256;
     }
     float max_logit = block_max(best, scratch);
-    // The lowest index among equals: as a float it is exact.
+    // The lowest index among equals; a float represents it exactly.
     int bin = -int(block_max(best == max_logit ? -float(at) : NEG_INF, scratch));
     float all = 0.0f, near = 0.0f;
 #pragma unroll
@@ -48,7 +50,7 @@ DEVICE BinChoice choose_bin(const float* logits, float* scratch) {
 
 extern "C" __global__ void __launch_bounds__(256) decide(const bf16* hidden, const int4* pick, const int* is_zombie, const bf16* ln_weight, const bf16* ln_bias, const bf16* on_end_weight, const float* on_end_bias, const float* coords, const float* sizes, Decision* out, Decision* carried, int width) {
     __shared__ float scratch[32];
-    // Read behind several sums, so it may be on its way before: lines of 128 bytes.
+    // These are read after several sums over the block; prefetched, they have arrived by then. Lines of 128 bytes.
     for (int i = threadIdx.x; i < width / 64; i += 256) {
         prefetch_line(ln_weight + i * 64), prefetch_line(ln_bias + i * 64);
         prefetch_line(on_end_weight + i * 64), prefetch_line(on_end_weight + width + i * 64);

@@ -1,4 +1,4 @@
-// What a row decided; the memory layout is that of cuda::decision::Record in Rust.
+// The decision of a row. The layout is that of DecisionRecord in cuda/record.rs.
 #pragma once
 #include "common.cuh"
 

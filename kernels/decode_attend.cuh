@@ -1,16 +1,23 @@
-// Attention of the decode step: rows to their image's prefix and to their own pages.
+// Attention of the decode step: the rows of a tile read the prefix of their image and their own pages.
+//
+//   softmax(q k^T / 8) v of each row over its prefix and its own positions, into the first WIDTH values of proj_fc2_in
+//
+// A work item is (tile, head, split): one part of the tile's pages. A group of 4 warps takes an item, each warp every fourth page; then
+// the group merges its warps in shared memory. With several splits, the group that finishes the last split of (tile, head) merges them,
+// in the order of splits. Softmax in f32, base 2 (attend_page.cuh).
+// CPU reference: cpu/attention.rs, attend_past. Part of decode_step.cu.
 #pragma once
 #include "decode_ring.cuh"
 
-// The four warps of a group have come here.
+// A barrier of the four warps of a group.
 DEVICE void group_barrier(int group) { asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(GROUP * 32) : "memory"); }
 
-// The pages that a tile sees: those of its prefix, then those of its rows, one row after the other.
+// The pages that a tile reads: those of its prefix, then those of its rows, one row after the other.
 struct TilePages {
     int prefix, prefix_length;
     int row, own, own_length, own_end;      // lane r < 16: of row r; own_end counts the pages of all rows up to it
 
-    // In shared memory: the same in all layers.
+    // In shared memory, because it is the same in all layers.
     struct Saved {
         int prefix, prefix_length, lanes[4][TILE_ROWS];
     };
@@ -44,7 +51,7 @@ struct TilePages {
     DEVICE int count() const { return pages_of(prefix_length) + __shfl_sync(WARP_ALL, own_end, TILE_ROWS - 1); }
     DEVICE int rows() const { return __popc(__ballot_sync(WARP_ALL, row >= 0)); }
 
-    // Page `index` of them: its number, how many of its positions are seen, and by which row (-1: all).
+    // Page `index` of them: its number, how many of its positions are read, and by which row (-1: all).
     struct PageView {
         int page, limit, only_row;
     };
@@ -58,12 +65,12 @@ struct TilePages {
     }
 };
 
-// Adds up what the splits of a tile and head have seen; they all lie in the L2.
+// Merges the results of the splits of a tile and head; all of them are in the L2.
 template <int SPLITS_MAX> DEVICE void merge_splits(const StepArgument& s, int tile, int head, int rows) {
     const size_t first = size_t(tile * HEADS + head) * s.splits * TILE_ROWS;
     for (int i = threadIdx.x % (GROUP * 32); i < rows * TEXT_HEAD; i += GROUP * 32) {
         const int row = i / TEXT_HEAD, d = i % TEXT_HEAD;
-        // All are on their way before the first is used.
+        // All loads are issued before the first result is used.
         float2 max_sums[SPLITS_MAX];
         float values[SPLITS_MAX];
 #pragma unroll
@@ -72,7 +79,7 @@ template <int SPLITS_MAX> DEVICE void merge_splits(const StepArgument& s, int ti
             max_sums[j] = j < s.splits ? load_l2(s.partial_max_sum + at) : make_float2(NEG_INF, 0.0f);
             values[j] = j < s.splits ? load_l2(s.partial + at * TEXT_HEAD + d) : 0.0f;
         }
-        // Each row is seen by one split at least.
+        // At least one split has a position for each row.
         float row_max = NEG_INF, row_sum = 0.0f, value = 0.0f;
 #pragma unroll
         for (int j = 0; j < SPLITS_MAX; j++) row_max = fmaxf(row_max, max_sums[j].x);
@@ -87,7 +94,8 @@ template <int SPLITS_MAX> DEVICE void merge_splits(const StepArgument& s, int ti
     }
 }
 
-// What a group has seen of a split goes out: as results when there is one split, else to be merged by who comes last.
+// Writes a group's result of a split: the output when there is one split, else a partial result. The group that finishes the last split
+// merges all.
 template <typename TRAITS> DEVICE void store_split(const StepArgument& s, const typename TRAITS::Partials& all, int item, int rows, u32* before) {
     const int thread = threadIdx.x % (GROUP * 32), group = threadIdx.x / (GROUP * 32);
     const int pair = item / s.splits, tile = pair / HEADS, head = pair % HEADS;
@@ -113,13 +121,13 @@ template <typename TRAITS> DEVICE void store_split(const StepArgument& s, const 
     merge_splits<TRAITS::SPLITS_MAX>(s, tile, head, rows);
 }
 
-// The first item of each group, in shared memory: what is the same in all layers.
+// The first item of each group, in shared memory, because it is the same in all layers.
 struct FirstItems {
     TilePages::Saved tiles[GROUPS];
-    TilePages::PageView pages[WARPS];        // each warp's first
+    TilePages::PageView pages[WARPS];        // the first page of each warp
 };
 
-// This warp's pages of an item: every GROUPth from begin to end.
+// This warp's pages of an item: every GROUP-th from begin to end.
 struct PageRange {
     int begin, end;
     DEVICE PageRange(const StepArgument& s, const TilePages& tile, int item) {
@@ -132,7 +140,7 @@ struct PageRange {
 DEVICE size_t page_offset(const StepArgument& s, int at_layer, int page, int head) {
     return at_layer * s.layer_values + (size_t(page) * HEADS + head) * PAGE * TEXT_HEAD;
 }
-// Keys and values of a page into the L2, 16 lines each.
+// Prefetches keys and values of a page into the L2, 16 lines each.
 DEVICE void prefetch_page(const StepArgument& s, size_t place) {
     const int lane = threadIdx.x % 32;
     prefetch_line((lane < 16 ? s.keys : s.values) + place + lane % 16 * 64);
@@ -142,7 +150,7 @@ template <typename TRAITS> DEVICE void attend_item(const StepArgument& s, int at
     const int warp = threadIdx.x / 32, group = warp / GROUP, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int head = item / s.splits % HEADS;
     const PageRange range(s, tile, item);
-    // Two pages are on their way while one is looked at.
+    // Two pages are prefetched while one is computed.
     TilePages::PageView next = range.begin + GROUP < range.end ? tile.at(s, range.begin + GROUP) : one;
     prefetch_page(s, page_offset(s, at_layer, next.page, head));
     SoftmaxState state;
@@ -164,7 +172,7 @@ template <typename TRAITS> DEVICE void attend_item(const StepArgument& s, int at
     store_partial(all, warp % GROUP, state);
     group_barrier(group);
     store_split<TRAITS>(s, all, item, tile.rows(), before);
-    // The next item writes where this one was read.
+    // The next item overwrites the shared memory that this one read.
     group_barrier(group);
 }
 
@@ -176,7 +184,7 @@ template <typename TRAITS> DEVICE void attend(const StepArgument& s, int at_laye
             attend_item<TRAITS>(s, at_layer, item, TilePages(first.tiles[group]), first.pages[threadIdx.x / 32], all, shared.before + group);
             continue;
         }
-        // Few rows are no more items than groups, and kernels without the code below have registers enough.
+        // Kernels for few rows are launched with at most one item per group; without the code below their registers suffice.
         if (TRAITS::IS_FEW) return;
         const TilePages tile(s, item / s.splits / HEADS);
         const PageRange range(s, tile, item);

@@ -1,15 +1,20 @@
-// PageView or two rows in the decode step: each block holds their hidden states and adds up what all blocks brought of a layer. So none
-// waits for another one to add up and to write; for more rows that would be more to read than it saves.
+// The decode step with one or two rows: every block keeps the hidden states of all rows in shared memory and adds up each layer itself,
+// from the partial sums of all blocks.
+//
+// So no block waits for another one to add up and to write. For more rows the additional reads would cost more than that saves.
+// A thread has 4 neighbouring values of each row. Partial sums are added in f32 in the order of chunks, so that all blocks get equal
+// results; the hidden state is rounded to bf16 after each layer, as kernel by kernel.
+// CPU reference: cpu/text.rs, forward. Part of decode_step.cu.
 #pragma once
 #include "decode_product.cuh"
 
-// Operands of products, as 16-bit values, [FEW_ROWS][WIDTH]: where nothing is attended at that time.
+// Operands of products, 16-bit values, [FEW_ROWS][WIDTH]. They share memory with the partial results of attention, which has not begun.
 template <typename TRAITS> DEVICE bf16* few_operands() { return reinterpret_cast<bf16*>(TRAITS::partials()); }
 // Hidden states, [FEW_ROWS][WIDTH].
 template <typename TRAITS> DEVICE bf16* few_hidden() { return reinterpret_cast<bf16*>(TRAITS::partials() + GROUPS); }
-static_assert(sizeof(WarpPartials<FEW_ROWS>) * GROUPS >= FEW_ROWS * WIDTH * 2, "operands lie where is room");
+static_assert(sizeof(WarpPartials<FEW_ROWS>) * GROUPS >= FEW_ROWS * WIDTH * 2, "the operands fit into the memory of partial results");
 
-// Of each row a thread has four values, of outputs 4i..
+// A thread has four values of each row: outputs 4 * threadIdx.x and the three behind.
 struct F32x4 {
     float x[4];
 };
@@ -23,7 +28,7 @@ DEVICE uint2 operand_from(const F32x4& f, e4m3, float scale) {
     return make_uint2(f16_pair(f.x[0] * scale, f.x[1] * scale), f16_pair(f.x[2] * scale, f.x[3] * scale));
 }
 
-// For each row the sum over the block, to all threads. A barrier of the block; `place` tells sums apart that follow each other.
+// The sum of each row over the block, for all threads. A barrier of the block; consecutive calls use different `place`s.
 DEVICE void sum_few(float (&x)[FEW_ROWS], int rows, SharedState& shared, int place) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
@@ -40,13 +45,13 @@ DEVICE void sum_few(float (&x)[FEW_ROWS], int rows, SharedState& shared, int pla
     }
 }
 
-// Hidden states behind a layer: what they were before, and what all chunks of inputs brought, in the order of chunks.
+// Adds a layer to the hidden states: bias, then the partial sums of all chunks of inputs, in the order of chunks.
 DEVICE void add_layer(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, const F32x4& bias) {
     const int chunks = 1 + s.inner / WIDTH;
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
         if (row >= s.rows) continue;
-        // All are on their way before the first is used.
+        // All loads are issued before the first result is used.
         float4 parts[CHUNKS_MAX];
 #pragma unroll
         for (int c = 0; c < CHUNKS_MAX; c++) {
@@ -60,7 +65,7 @@ DEVICE void add_layer(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, const F3
     }
 }
 
-// Hidden states behind layer `at_layer` - 1, when all blocks have brought their sums of it; before the first layer, the step's input.
+// Hidden states after layer `at_layer` - 1, once all blocks have written their partial sums; before the first layer, the step's input.
 template <typename TRAITS> DEVICE void update_hidden(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, int at_layer, u32 parity, const SharedState& shared) {
     uint2* held = reinterpret_cast<uint2*>(few_hidden<TRAITS>()) + threadIdx.x;
     const F32x4 bias = at_layer > 0 ? f32x4_from(shared.layers[at_layer - 1].linear[PROJ_FC2].bias) : F32x4{};
@@ -77,7 +82,7 @@ template <typename TRAITS> DEVICE void update_hidden(F32x4 (&hidden)[FEW_ROWS], 
     for (int row = 0; row < FEW_ROWS; row++) held[row * WIDTH / 4] = bf16x4_from(hidden[row]);
 }
 
-// Operands that the block's threads have put there. A barrier of the block.
+// Loads the operands that the block's threads have written. A barrier of the block.
 template <typename TRAITS> DEVICE void load_operands(Inputs<typename TRAITS::Weight, 1>& in, const StepArgument& s) {
     __syncthreads();
     const int row = threadIdx.x % 32 / 4;
@@ -88,10 +93,10 @@ template <typename TRAITS> DEVICE void load_operands(Inputs<typename TRAITS::Wei
     }
 }
 
-// Inputs of qkv_fc1, normed: load_inputs and norm_inputs for few rows.
+// Normed inputs of qkv_fc1: load_inputs and norm_inputs for few rows.
 template <typename TRAITS> DEVICE void few_inputs(Inputs<typename TRAITS::Weight, 1>& in, const StepArgument& s, int at_layer, u32 parity, SharedState& shared) {
     const Layer& layer = shared.layers[at_layer];
-    // On their way while others are waited for.
+    // Loaded while the block waits for the others.
     const F32x4 weight = f32x4_from(layer.ln_weight), bias = f32x4_from(layer.ln_bias);
     F32x4 hidden[FEW_ROWS];
     update_hidden<TRAITS>(hidden, s, at_layer, parity, shared);
@@ -118,7 +123,7 @@ template <typename TRAITS> DEVICE void few_inputs(Inputs<typename TRAITS::Weight
     load_operands<TRAITS>(in, s);
 }
 
-// The step's result, by one block.
+// Writes the step's result; called by one block.
 template <typename TRAITS> DEVICE void store_hidden(const StepArgument& s, u32 parity, const SharedState& shared) {
     F32x4 hidden[FEW_ROWS];
     update_hidden<TRAITS>(hidden, s, s.layer_count, parity, shared);

@@ -1,15 +1,23 @@
-// Products of the decode step: a block's inputs, their norm, and sums over a unit of weights.
+// Products of the decode step: a block's inputs, their norm, and its sums over a unit of weights.
+//
+//   unit     16 outputs by 2048 inputs of a weight [outputs, inner], row-major: 64 KB in bf16, 32 KB in e4m3
+//   inputs   [rows, 2048]: each of the 16 warps has a slice of 128, in registers
+//
+// The weights are the 16-row operand of the tensor core (m16n8k16), the rows of inputs its 8 columns. f32 sums: in the tensor core over
+// a warp's slice, then over the warps in shared memory, in a fixed order.
+// Weights in e4m3 are converted to f16, which holds each exactly; the inputs beside them are scaled and rounded to f16.
+// CPU reference: cpu/gemm.rs, forward; cpu/ops.rs, forward of the norm. Part of decode_step.cu.
 #pragma once
 #include "decode_ring.cuh"
 
-// Where in a row this lane's values i begin: with its neighbours' it reads 16 bytes of weights at a time.
+// Column of a row where part i of this lane's values begins; the lane reads 16 bytes of weights at a time.
 template <typename WEIGHT> DEVICE int column(int i) {
     const int slice = threadIdx.x / 32 * SLICE, t = threadIdx.x % 4;
     return slice + (sizeof(WEIGHT) == 2 ? i * 32 + t * 8 : i / 2 * 64 + t * 16 + i % 2 * 8);
 }
 
-// This warp's slice of the inputs: of row n * 8 + g, i.e. of column g of operand n, eight values from column(i) on. As operands they
-// are bf16 beside weights in bf16, and f16 beside weights in e4m3, which tensor cores of Hopper multiply as f16 too.
+// This warp's slice of the inputs: of row n * 8 + g, which is column g of operand n, 8 values from column(i) on. bf16 beside weights in
+// bf16, f16 beside weights in e4m3.
 template <typename WEIGHT, int BLOCKS> struct Inputs {
     uint4 x[BLOCKS][4];
 };
@@ -31,7 +39,7 @@ template <typename WEIGHT, int BLOCKS> DEVICE void load_inputs(Inputs<WEIGHT, BL
         for (int i = 0; i < 4; i++) in.x[n][i] = keep_if(load_l2_bf16x8(row + column<WEIGHT>(i)), there);
     }
 }
-// Inputs that were loaded become operands; in bf16 they are that already.
+// Converts loaded inputs to operands; in bf16 they are operands already.
 template <int BLOCKS> DEVICE void scale_inputs(Inputs<bf16, BLOCKS>&, float) {}
 template <int BLOCKS> DEVICE void scale_inputs(Inputs<e4m3, BLOCKS>& in, float scale) {
 #pragma unroll
@@ -41,7 +49,7 @@ template <int BLOCKS> DEVICE void scale_inputs(Inputs<e4m3, BLOCKS>& in, float s
     }
 }
 
-// For each row the sum over the block of what its threads have of it: x[n] of row n * 8 + g.
+// The sum of each row over the block; x[n] is that of row n * 8 + g.
 template <int BLOCKS> DEVICE void sum_rows(float (&x)[BLOCKS], SharedState& shared) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -61,8 +69,8 @@ template <int BLOCKS> DEVICE void sum_rows(float (&x)[BLOCKS], SharedState& shar
     for (int n = 0; n < BLOCKS; n++) x[n] = shared.total[n * 8 + g];
 }
 
-// The same as f32x8_from by other instructions: else the compiler holds all inputs as twice as many f32 from their first use to
-// their second, and registers do not suffice.
+// The same as f32x8_from with other instructions. Otherwise the compiler keeps all inputs as f32, in twice as many registers, from their
+// first use to their second, and registers do not suffice.
 DEVICE F32x8 f32x8_by_permute(uint4 raw) {
     const u32 pairs[4] = {raw.x, raw.y, raw.z, raw.w};
     F32x8 e;
@@ -77,8 +85,8 @@ DEVICE F32x8 f32x8_by_permute(uint4 raw) {
     return e;
 }
 
-// Layer norm of the inputs, which become operands. A thread has 32 values of a row: their mean and their squares around it, then what that lacks to
-// squares around the mean of the row, so that the values are gone through once.
+// Layer norm of the inputs, which become operands. A thread has 32 values of a row. It computes their mean and the squares around it,
+// then corrects these to squares around the mean of the row, so one sum over the block does not wait for a second pass over the values.
 template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BLOCKS>& in, const Layer& layer, SharedState& shared) {
     float own[BLOCKS], mean[BLOCKS], squares[BLOCKS];
 #pragma unroll
@@ -118,8 +126,8 @@ template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BL
     }
 }
 
-// c += w x over this warp's slice, for the lane's part of a unit of weights. Two sums for each, so that a product does not wait for
-// the one before.
+// c + d += w x over this warp's slice, for the lane's part of a unit of weights. Two accumulators, so that a product does not wait for the
+// previous one.
 template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], float (&d)[BLOCKS][4], const bf16* unit, const Inputs<bf16, BLOCKS>& in) {
     const bf16* upper = unit + threadIdx.x % 32 / 4 * PITCH;
 #pragma unroll
@@ -133,7 +141,7 @@ template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], flo
         }
     }
 }
-// Of four neighbouring weights the first two are columns of one half of the operand, the others of the other.
+// Of four neighbouring weights the first two belong to one half of the operand, the others to the other half.
 DEVICE void f16_operand(u32 (&operand)[4], u32 upper, u32 lower) {
     f16_from_e4m3(operand[0], operand[2], upper);
     f16_from_e4m3(operand[1], operand[3], lower);
@@ -156,8 +164,7 @@ template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], flo
     }
 }
 
-// Which of a unit's sums a thread gets, where there is such a row. The output eight further on, or eight before, is that of a lane
-// eight further on or before.
+// The sum of a unit that a thread gets, if that row exists. The sum of the output 8 before or behind is in the lane 8 before or behind.
 struct SumPlace {
     int row, output;
 };
@@ -167,7 +174,7 @@ template <typename TRAITS> DEVICE SumPlace place_of_thread() {
     return {int(threadIdx.x) / UNIT, lane % UNIT};
 }
 
-// Adds up what all warps have of a sum.
+// Adds up the parts of a sum that the warps have.
 template <typename TRAITS> DEVICE float sum_of_warps(const float* sums, const SumPlace& place) {
     constexpr int PITCH = TRAITS::ROWS * SUM_PITCH;
     sums += place.row * SUM_PITCH;
@@ -177,8 +184,8 @@ template <typename TRAITS> DEVICE float sum_of_warps(const float* sums, const Su
         for (int w = 0; w < WARPS; w++) sum += sums[w * PITCH + place.output];
         return sum;
     }
-    // Of few rows, where units follow each other fastest: each lane four warps' of four neighbouring outputs, then it and three
-    // others each other's.
+    // With few rows, where units follow each other fastest: each lane adds four warps' parts of four neighbouring outputs, then four lanes
+    // exchange theirs.
     const int lane = threadIdx.x % 32;
     const bool upper = lane & 16, odd = lane & 4;
     const float4* from = reinterpret_cast<const float4*>(sums + lane / 4 % 2 * 4 * PITCH + lane / 16 * 8 * PITCH + place.output / 4 * 4);
@@ -193,7 +200,7 @@ template <typename TRAITS> DEVICE float sum_of_warps(const float* sums, const Su
     return (odd ? b : a) + __shfl_xor_sync(WARP_ALL, odd ? a : b, 4);
 }
 
-// Unit `nth` of the phase, the block's next. A thread gets the sum of its place.
+// The block's next unit, `nth` of the phase. A thread gets the sum of its `place`.
 template <typename TRAITS> DEVICE float unit_product(const StepArgument& s, SharedState& shared, Ring<TRAITS>& ring, int nth, const Inputs<typename TRAITS::Weight, TRAITS::BLOCKS>& in, const SumPlace& place) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     constexpr int BLOCKS = TRAITS::BLOCKS, ROWS = TRAITS::ROWS;
@@ -210,7 +217,7 @@ template <typename TRAITS> DEVICE float unit_product(const StepArgument& s, Shar
         }
     }
     const auto* next = ring.row(s, shared, nth + TRAITS::STAGES);
-    // The other half of `sums` is written next, so one barrier for each unit is enough; behind it nobody reads the weights.
+    // The next unit writes the other half of `sums`, so one barrier per unit suffices; behind it no thread reads these weights.
     __syncthreads();
     ring.fetch(shared, ring.consumed, next);
     ring.consumed++;

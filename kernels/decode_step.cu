@@ -1,35 +1,27 @@
-// All blocks of the decoder for a step of few positions, in one launch: what embed.cu wrote goes in, hidden states of the
-// last block come out. Such a step is bound by reading the weights once, so memory must not wait: each block has a ring
-// of weights on their way, STAGES units deep, that runs through the whole step, across layers and across the barriers between
-// blocks, because which weights come next does not depend on any result.
+// All blocks of the decoder for a step of up to 32 positions, in one launch.
 //
 //   of each layer
-//   enter    n = norm(hidden); [q | k | v | inner] = n w^T + bias; q and k turned, k and v into the cache, inner through GELU
-//   attend   rows to their image's prefix and to their own pages (attend_rows.cu says how)
-//   leave    hidden += [attended | inner] w^T + bias
+//     qkv_fc1    n = norm(hidden); [q | k | v | inner] = n w^T + bias; q and k are rotated, k and v go to the cache, inner through GELU
+//     attend     rows to the prefix of their image and to their own pages (decode_attend.cuh)
+//     proj_fc2   hidden += [attended | inner] w^T + bias
 //
-// Blocks say at gates when something of a layer is there, and most work lies between saying and waiting: queries, keys and values are said
-// before the MLP's first layer and waited for behind it; its values are waited for behind attention; for what was attended wait only
-// the blocks that project it. Hidden states alone are waited for at once, of few rows when the next layer begins.
+//   step   StepArgument (decode_ring.cuh): hidden states in and out, weights, cache, tables, scratch, with shapes
 //
-// A unit of work is 16 outputs by 2048 inputs of a weight, 64 KB in bf16; the 16 warps of a block share its inputs, 128 each,
-// and add up in shared memory. A warp's inputs stay in its registers over all units of a phase: weights are the 16-row operand of
-// the tensor core, up to 32 rows of inputs its 8-column ones. In proj_fc2 a block keeps to one chunk of 2048 inputs; who
-// brings the last chunk of 16 outputs adds all of them up, in the order of chunks, so that results do not depend on who
-// that was; of one or two rows each block adds up all itself. In `attend` four warps share (tile, head, split), and who brings the
-// last split merges them.
-//
-// decode_step_N takes up to N rows; decode_step_N_e4m3 has weights in e4m3, and inputs in f16: the tensor cores that a warp has on
-// Hopper multiply e4m3 as f16 as well, and memory sees the weights alone.
-//
-// Grid: one block on each multiprocessor, launched cooperatively; 512 threads. Sums, norms and softmax in f32.
-// CPU twin: cpu::text::TextModel::forward.
+// Grid: one block on each multiprocessor, launched cooperatively; 512 threads, 16 warps. decode_step_N takes up to N rows;
+// decode_step_N_e4m3 has weights in e4m3 and inputs in f16. Such a step is bound by reading the weights once, so each block keeps
+// weights on their way all the time (decode_ring.cuh). Work is in units of 16 outputs by 2048 inputs, of which each warp has 128 inputs,
+// in registers over all units of a phase. In proj_fc2 a block keeps to one chunk of 2048 inputs; the block that brings the last chunk of
+// 16 outputs adds up all chunks, in their order, so that results do not depend on which block is last.
+// Most work is between signal and wait of a gate: queries, keys and values are signalled before the units of the MLP and waited for
+// behind them; the MLP's values are waited for behind attention, and only by blocks that project them. Hidden states are waited for at
+// once; with one or two rows (decode_few.cuh) when the next layer begins. Sums, norms and softmax in f32.
+// CPU reference: cpu/text.rs, forward. Launched by cuda/kernels/decode.rs.
 #include "decode_attend.cuh"
 #include "decode_few.cuh"
 
 static_assert(WARPS == UNIT, "each warp has a row of a unit copied");
 
-// `parity` is that of the layer before.
+// `parity` is that of the gates in the layer before.
 template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_layer, u32 parity, SharedState& shared) {
     const Layer& layer = shared.layers[at_layer];
     const PhaseShare share = shared.shares[QKV_FC1];
@@ -37,9 +29,9 @@ template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_lay
     const int i = place.output, row = place.row;
     const bool there = row < s.rows;
     const int position = there ? s.position[row] : 0, slot = there ? s.slot[row] : -1;
-    // Units of queries, keys and values come first; behind them there is another one.
+    // Units of queries, keys and values come first; at least one unit of the MLP follows.
     const int qkv_units = (QKV_TILES - share.first + share.step - 1) / share.step;
-    // Read a unit ahead: what is used behind a product would be waited for before it.
+    // Read one unit ahead, because the compiler would wait for it before the product.
     auto bias_of = [&](int k) { return k < share.count ? layer.linear[QKV_FC1].bias[(share.first + k * share.step) * UNIT + i] : bf16(0); };
     bf16 next_bias = bias_of(0);
     Inputs<typename TRAITS::Weight, TRAITS::BLOCKS> in;
@@ -62,10 +54,10 @@ template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_lay
             if (there) s.proj_fc2_in[size_t(row) * (WIDTH + s.inner) + output - 2 * WIDTH] = bf16_from_f32(gelu_tanh(sum + f32_from_bf16(bias)));
             continue;
         }
-        // Of 64 outputs of a head the first 32 are turned; pairs are eight apart.
+        // The first 32 of the 64 outputs of a head are rotated; pairs are 8 apart.
         const int head = output % WIDTH / TEXT_HEAD, d = output % TEXT_HEAD;
         const float2 cos_sin = s.rope_cos_sin[position * 16 + tile % 2 * 8 + i % 8];
-        // Rounded before it is turned, as where the two are kernels of their own.
+        // Rounded before the rotation, as in the separate kernels.
         float x = f32_from_bf16(bf16_from_f32(sum_of_unit(k) + f32_from_bf16(bias))), pair = __shfl_xor_sync(WARP_ALL, x, 8);
         if (output < 2 * WIDTH && tile % 4 < 2) x = i < 8 ? x * cos_sin.x - pair * cos_sin.y : pair * cos_sin.y + x * cos_sin.x;
         const bf16 value = bf16_from_f32(x);
@@ -80,7 +72,7 @@ template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_lay
     }
 }
 
-// What qkv_fc1 of that layer reads at once, a line of 128 bytes each, and biases of this block's units.
+// The norm's parameters that qkv_fc1 of that layer reads first, in lines of 128 bytes, and the biases of this block's units.
 DEVICE void prefetch_qkv_fc1(const Layer& layer, const PhaseShare& share) {
     const int i = threadIdx.x;
     if (i < 64) prefetch_line((i < 32 ? layer.ln_weight : layer.ln_bias) + i % 32 * 64);
@@ -116,7 +108,7 @@ template <typename TRAITS> DEVICE void proj_fc2(const StepArgument& s, int at_la
         if (!shared.is_last[which]) continue;
         const int output = (share.first + which * share.step) * UNIT + k % UNIT;
         bf16* to = s.hidden + size_t(row) * WIDTH + output;
-        // All are on their way before the first is used.
+        // All loads are issued before the first result is used.
         float parts[CHUNKS_MAX];
 #pragma unroll
         for (int c = 0; c < CHUNKS_MAX; c++) parts[c] = c < chunks ? load_l2(s.sums + (size_t(c) * s.rows + row) * WIDTH + output) : 0.0f;
@@ -168,7 +160,7 @@ template <typename TRAITS> DEVICE void decode_step(const StepArgument& s) {
     if (TRAITS::IS_FEW && blockIdx.x == 0) store_hidden<TRAITS>(s, parity ^ 0x80000000u, shared);
 }
 
-// What is compiled for earlier GPUs is never launched: they have no barriers in shared memory.
+// Earlier GPUs have no barriers in shared memory: their kernels are empty and not launched.
 #if __CUDA_ARCH__ >= 900
 #define STEP(WEIGHT, ROWS) decode_step<KernelTraits<WEIGHT, ROWS>>(step)
 #else

@@ -1,11 +1,14 @@
-// out = (x - mean(x)) / sqrt(var(x) + 1e-5) * weight + bias, row by row.
+// Layer norm, row by row: out = (x - mean(x)) / sqrt(var(x) + 1e-5) * weight + bias.
 //
-//   x, out   [rows, width] bf16, rows width values apart; width a multiple of 8, 16-byte aligned
-//   weight, bias [width] bf16
-// The kernels named _e4m3 write e4m3 instead, each value times `scale`; rows 8-byte aligned.
-// A warp computes a row, a lane every 32nd group of 8 values; sums in f32, the variance from the centred values.
-// layer_norm_few is for few rows: a block of 256 threads computes a row, and no value is read twice; width up to 4096.
-// CPU twin: cpu::ops::Norm::forward.
+//   x, out        [rows, width] bf16 without gaps; width a multiple of 8, 16-byte aligned
+//   weight, bias  [width] bf16
+//   Kernels named _e4m3 write e4m3, each value times `scale`; rows 8-byte aligned.
+//
+// layer_norm: grid (ceil(rows / 8)), 256 threads; a warp computes a row, a lane every 32nd group of 8 values.
+// layer_norm_few, for few rows: grid (rows), 256 threads; a block computes a row and reads each value once; width up to 4096; shared
+// memory: 32 floats for sums over the block.
+// f32 sums: each lane over its values, then shuffles. The variance is that of the centred values.
+// CPU reference: cpu/ops.rs, Norm::forward. Launched by cuda/kernels/layers.rs.
 #include "common.cuh"
 
 template <typename OUT>
