@@ -31,7 +31,7 @@ use spotter_core::{Clock, Picture};
 #[cfg(test)]
 mod inside;
 
-/// How much a [`CudaBackend`] takes at once.
+/// Limits of a [`CudaBackend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaCapacity {
     /// Steps in flight.
@@ -68,7 +68,7 @@ pub enum Precision<'a> {
     Fp8(&'a [Picture]),
 }
 
-/// Frames that are expected; larger ones make buffers grow when they first come.
+/// Pixels of expected frames; buffers grow for larger ones.
 const FRAME_PIXELS: usize = 1920 * 1080;
 /// Positions of rows in a step, for each row that it may have.
 const POSITIONS_PER_ROW: usize = 128;
@@ -77,15 +77,15 @@ const DRAFTED_TOKENS: usize = 224;
 
 /// A Moondream 2 on one GPU.
 ///
-/// `launch` and `finalize` queue copies and kernels and return; `commit` waits for an event. Belongs to the thread that
-/// built it.
+/// `launch` and `finalize` queue copies and kernels and return; `commit` waits for an event. Used by the thread that built it
+/// only.
 pub struct CudaBackend {
     limits: Limits,
     vocab: usize,
     flights: Flights,
     layout: TableLayout,
     streams: Streams,
-    // Before the network, whose kernels and buffers they name.
+    // Dropped before the network, whose kernels and buffers they refer to.
     graphs: Graphs,
     network: Network,
     frames: FramePreprocessor,
@@ -179,7 +179,7 @@ impl CudaBackend {
         Ok(backend)
     }
 
-    /// Lets the pictures pass in bf16 to see how large values get, then goes over to fp8.
+    /// Runs the pictures in bf16 to measure the largest values, then changes to fp8.
     fn quantise(&mut self, pictures: &[Picture]) -> Result<(), CudaError> {
         if pictures.is_empty() {
             return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
@@ -289,7 +289,7 @@ impl CudaBackend {
         let (mut cuts, mut first) = (Vec::with_capacity(step.images.len()), 0);
         for (index, job) in step.images.iter().enumerate() {
             let tiling = self.frames.tiling(&job.picture);
-            // A picture that lies on the GPU alone is not fetched to be compared, see `reuse`.
+            // A picture that is only on the GPU is not copied to be compared, see `reuse`.
             let camera = job.camera.as_ref().filter(|_| job.picture.is_on_host());
             let crops = self.reuse.plan(camera, &job.picture, tiling);
             let most = self.network.crops_max();
@@ -323,7 +323,7 @@ impl CudaBackend {
             carried: self.carried.start(),
         };
         let (network, carried) = (&self.network, self.carried.start());
-        // What is one launch already is nothing to record.
+        // One launch needs no graph.
         let forward = match network.is_one_launch(counts) {
             true => None,
             false => Some(GraphShape::forward(slot, counts)),
@@ -424,12 +424,12 @@ impl Backend for CudaBackend {
 
 impl Drop for CudaBackend {
     fn drop(&mut self) {
-        // Nothing may run when buffers go. An error here means that the GPU is gone, and that was told before.
+        // No work may run when buffers are freed. An error here means that the GPU has failed, which was reported before.
         let _ = self.streams.drain();
     }
 }
 
-/// What the kernels ask of a model's shape.
+/// Checks that the kernels support the shape of the model.
 fn supported(config: &ModelConfig) -> Result<(), CudaError> {
     let (text, vision, region) = (&config.text, &config.vision, &config.region);
     let eights = [
@@ -457,7 +457,7 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
 /// Share of the memory that the weights leave which kept crops may take.
 const KEPT_SHARE: usize = 16;
 
-/// Cameras whose crops are kept, as many as there is memory for.
+/// Cameras whose crops are kept, limited by free memory.
 fn kept_cameras(config: &ModelConfig, capacity: CudaCapacity, free_bytes: usize) -> usize {
     let camera_bytes = camera_values(config) * size_of::<bf16>();
     capacity
@@ -473,7 +473,7 @@ fn camera_values(config: &ModelConfig) -> usize {
 /// Share of the memory that the weights leave which the cache may take; the rest is for a step's own buffers.
 const CACHE_SHARE: usize = 2;
 
-/// The capacity, with as many pages as there is memory for; an error when not even one look fits.
+/// The capacity, with pages limited by free memory; an error when not even one look fits.
 fn limits(
     config: &ModelConfig,
     capacity: CudaCapacity,

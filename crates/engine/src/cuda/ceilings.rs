@@ -1,8 +1,7 @@
-//! What a GPU sustains in work that suits it: large products in bf16 and fp8, and copies of its own memory. No model is
-//! faster than its arithmetic and its memory traffic at these speeds, so they stand beside every figure.
+//! The speeds that a GPU sustains: large products in bf16 and fp8, and copies of its own memory. No model is faster than its arithmetic
+//! and its memory traffic at these speeds, so benchmarks print them beside every figure.
 //!
-//! Sustained: a card that is bound by its power is faster in its first second than ever after, so only the last half of a
-//! load counts. Values are random, because multiplying zeros takes less power.
+//! Sustained: a card at its power limit is faster in its first second than later, so only the last half of a load counts. Values are random, because multiplying zeros takes less power.
 
 mod product;
 
@@ -26,12 +25,12 @@ const PRODUCTS: usize = 16;
 const COPIES: usize = 64;
 /// Batches of calls at least, however short the load.
 const BATCHES: usize = 4;
-/// Far more than any cache holds.
+/// Far more than the capacity of any cache.
 const COPY_BYTES: usize = 512 << 20;
 /// Random values; longer arrays repeat them. Odd, so that no row of a matrix is like the one before.
 const RANDOM: usize = (1 << 20) + 77;
 
-/// Speeds that a GPU keeps up.
+/// Speeds that a GPU sustains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ceilings {
     /// Products of 8192 x 8192 x 8192 in bf16, TFLOP.
@@ -42,19 +41,18 @@ pub struct Ceilings {
     pub copy_gb: SustainedSpeed,
 }
 
-/// A speed, and when it was kept up.
+/// A speed, and when it was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SustainedSpeed {
-    /// In a second.
+    /// Work per second.
     pub per_s: f64,
-    /// The stretch that counts.
+    /// The measured interval begins.
     pub from: Mono,
-    /// Its end.
     pub to: Mono,
 }
 
 impl SustainedSpeed {
-    /// When each call is so much work.
+    /// With `work` per call.
     fn of_calls(self, work: f64) -> Self {
         Self {
             per_s: self.per_s * work,
@@ -181,7 +179,7 @@ impl Bench<'_> {
     }
 }
 
-/// Much alike a normal distribution of width 1 (the sum of four uniform values), the same at every call.
+/// Similar to a normal distribution of width 1 (the sum of four uniform values), the same at every call.
 fn normal_values() -> Vec<f32> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut uniform = || {
@@ -200,7 +198,7 @@ fn normal_values() -> Vec<f32> {
 fn e4m3(value: f32) -> u8 {
     let sign = u8::from(value.is_sign_negative()) << 7;
     let magnitude = value.abs().min(448.0);
-    // Below 2^-6 the numbers stay as far apart as there.
+    // Below 2^-6 the spacing of the numbers is constant.
     let exponent = magnitude.log2().floor().clamp(-6.0, 8.0);
     let steps = (magnitude / (exponent - 3.0).exp2()).round() as u8;
     sign | ((exponent as i32 + 6) as u8 * 8 + steps)

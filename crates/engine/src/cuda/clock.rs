@@ -1,7 +1,7 @@
 //! The GPU's events in the program's time.
 //!
 //! Events measure the time between two of them exactly, over seconds. Each step's end is placed behind the end of the step
-//! before it; when the host really waited for a step, it ended just now, and that corrects what has drifted.
+//! before it; when the host really waited for a step, it has ended at this moment, which corrects the drift.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
 use crate::scheduler::backend::StepTimes;
 use spotter_core::{Clock, Mono};
 
-/// Errors below it are not corrected: a wait ends some microseconds after the GPU does.
+/// Smaller errors are not corrected: a wait ends some microseconds after the step.
 const DRIFT: Duration = Duration::from_millis(1);
 
 /// Places steps in time.
@@ -52,7 +52,7 @@ impl StepClock {
         };
         self.ended = Some(ended);
         let started = Mono::from_nanos(ended.as_nanos().saturating_sub(total.as_nanos() as u64));
-        // Without images nothing lies between, and the events are not recorded: each takes the GPU two microseconds.
+        // Without images these events are not recorded: each takes the GPU two microseconds.
         let (prepare, encode, looked) = match counts.images {
             0 => (Duration::ZERO, Duration::ZERO, &events.began),
             _ => (

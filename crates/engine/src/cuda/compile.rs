@@ -1,7 +1,7 @@
-//! Kernels from source to machine code: NVRTC makes a cubin for the GPU that is there, and a cache on disk keeps it.
+//! Kernels from source to machine code: NVRTC makes a cubin for the GPU of the machine, and a cache on disk keeps it.
 //!
-//! A cubin runs on any driver of its CUDA major version; PTX would be compiled again at every start, and an older driver than
-//! the NVRTC could not read it at all. The cache's key is everything that the code depends on: source and headers,
+//! A cubin runs on any driver of its CUDA major version. PTX would be compiled again at every start, and a driver older than NVRTC
+//! cannot read it. The cache's key is everything that the code depends on: source and headers,
 //! architecture, NVRTC's version and the driver's.
 
 use std::{
@@ -21,9 +21,7 @@ use super::{cache_file::write_whole, error::CudaError};
 /// A kernel file of `kernels/`, compiled in.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelSource {
-    /// Its name.
     pub file: &'static str,
-    /// Its text.
     pub text: &'static str,
 }
 
@@ -36,7 +34,6 @@ macro_rules! source {
     };
 }
 
-/// All kernel files.
 pub const SOURCES: [KernelSource; 13] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
@@ -53,7 +50,6 @@ pub const SOURCES: [KernelSource; 13] = [
     source!("skinny_product.cu"),
 ];
 
-/// What they include.
 const HEADERS: [KernelSource; 9] = [
     source!("attend_page.cuh"),
     source!("barrier.cuh"),
@@ -89,7 +85,7 @@ pub fn cubin(source: &KernelSource, arch: &str) -> Result<Vec<u8>, CudaError> {
     })
 }
 
-/// The same through the cache in `folder`. A cache that cannot be read is made again, one that cannot be written is an error.
+/// The same through the cache in `folder`. A file that cannot be read is compiled again; one that cannot be written is an error.
 pub fn cached_cubin(
     source: &KernelSource,
     arch: &str,
@@ -121,7 +117,7 @@ fn cache_name(source: &KernelSource, arch: &str, driver_version: i32) -> PathBuf
 
 fn version() -> (c_int, c_int) {
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: the pointers are to locals that outlive the call. A failure leaves zeros, which is a key as good as any.
+    // SAFETY: the pointers are to locals that outlive the call. After a failure the version is 0.0, which is a valid part of the key.
     let _ = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
     (major, minor)
 }
@@ -172,7 +168,7 @@ impl NvrtcProgram {
         // SAFETY: the program is alive and compiled, and the pointer is to a local.
         unsafe { sys::nvrtcGetCUBINSize(self.0, &mut bytes) }.result()?;
         let mut code = vec![0_u8; bytes];
-        // SAFETY: the vector has as many bytes as NVRTC asked for.
+        // SAFETY: the vector has as many bytes as NVRTC reported.
         unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }.result()?;
         Ok(code)
     }
@@ -180,7 +176,7 @@ impl NvrtcProgram {
 
 impl Drop for NvrtcProgram {
     fn drop(&mut self) {
-        // SAFETY: created by `new` and destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: created by `new` and destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_program(self.0) };
     }
 }

@@ -1,10 +1,10 @@
 //! Steps of few positions: all blocks of the decoder in one launch (`kernels/decode_step.cu`).
 //!
-//! Such a step is bound by reading the weights once. As kernels of their own its products would wait for each other, and the
-//! memory with them; in one launch the weights that come next are always on their way. In fp8 they are half as many bytes.
+//! Such a step is bound by reading the weights once. As separate kernels its products would wait for each other, and the memory would be
+//! idle meanwhile; in one launch the next weights are always being read. In fp8 they are half as many bytes.
 //!
-//! Belongs here: which steps go that way, and what the kernel needs beside the network's own buffers. Not here: the network's
-//! other way, which takes every step (`network`).
+//! Belongs here: which steps run in one launch, and the scratch of the kernel. Not here: kernel by kernel, which works for every step
+//! (`network`).
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::model::TextConfig;
 
-/// What the network lends to a launch.
+/// Buffers of the network that a launch uses.
 #[derive(Clone, Copy)]
 pub struct OneLaunchInputs {
     pub states: DecodeStates,
@@ -58,7 +58,7 @@ pub struct OneLaunchDecoder {
 }
 
 impl OneLaunchDecoder {
-    /// `None` when the GPU or the model's shape is not what the kernel is made for.
+    /// `None` when the kernel does not support the GPU or the model's shape.
     pub fn new(parts: OneLaunchParts<'_>) -> Result<Option<Self>, CudaError> {
         let OneLaunchParts {
             stream,
@@ -103,7 +103,7 @@ impl OneLaunchDecoder {
         Ok(())
     }
 
-    /// True for steps that go this way: few positions, all of them behind an image, and no image to be read.
+    /// True for steps that run in one launch: few positions, all of them behind an image, and no new image.
     pub fn takes(&self, counts: &StepCounts) -> bool {
         counts.images == 0 && counts.alone == 0 && (1..=ROWS_MAX).contains(&counts.row_positions)
     }
@@ -152,7 +152,7 @@ fn in_bf16(block: &GpuTextBlock) -> [u64; LAYER_WORDS] {
     words(block, weights, [(1.0, 1.0); 2])
 }
 
-/// The same with weights in e4m3, when there are; `scales` are those of what goes into the two layers.
+/// The same with weights in e4m3, `None` without them; `scales` are those of the inputs of the two layers.
 fn in_e4m3(block: &GpuTextBlock, scales: [f32; 2]) -> Option<[u64; LAYER_WORDS]> {
     let (qkv_fc1, proj_fc2) = (block.qkv_fc1.at().e4m3?, block.proj_fc2.at().e4m3?);
     let factors = |scale: f32, of_weight: f32| (scale.recip(), scale * of_weight);
@@ -167,7 +167,7 @@ fn in_e4m3(block: &GpuTextBlock, scales: [f32; 2]) -> Option<[u64; LAYER_WORDS]>
     ))
 }
 
-/// `factors` are what inputs and sums of each layer are multiplied with.
+/// `factors`: of inputs and of sums of each layer.
 fn words(
     block: &GpuTextBlock,
     [qkv_fc1, proj_fc2]: [u64; 2],

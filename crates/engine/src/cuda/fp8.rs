@@ -1,12 +1,12 @@
-//! What fp8 needs beside bf16: how large values get, the scales that follow from it, and room for values in e4m3.
+//! fp8: the largest values, the scales that follow from them, and buffers for values in e4m3.
 //!
 //! ```text
 //!   pictures ─▶ steps in bf16, watched ─▶ largest input of each layer ─▶ scales ─▶ weights and inputs in e4m3
 //! ```
 //!
-//! A scale belongs to a whole tensor, is a power of two and stays as it is: e4m3 is a floating format, so a scale only moves
-//! its range, and rounding it up costs nothing but a bit of that. A power of two also hides the last bits of what was
-//! measured, so that equal pictures give equal scales. Sizes beyond what was seen become the largest of the format.
+//! A scale is that of a whole tensor, is a power of two and is constant: e4m3 is a floating-point format, so a scale only moves its
+//! range, and rounding it up costs a part of the range at most. A power of two also hides the last bits of the measurement, so that
+//! equal pictures give equal scales. Magnitudes beyond the measured ones saturate.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -27,9 +27,9 @@ use spotter_core::Picture;
 
 /// The largest number in e4m3.
 const LARGEST: f32 = 448.0;
-/// How much larger inputs may get than in the pictures that were seen.
+/// How much larger inputs may be than in the calibration pictures.
 pub const MARGIN: f32 = 1.25;
-/// Tokens of a calibration's prompt: from all over the vocabulary.
+/// Tokens of a calibration's prompt, spread over the vocabulary.
 const TOKENS: usize = 16;
 
 /// The least power of two that brings sizes up to `largest * margin` into the format; 1 where all is zero.
@@ -40,7 +40,7 @@ pub fn scale(largest: f32, margin: f32) -> Result<f32, CudaError> {
         ));
     }
     let exact = largest * margin / LARGEST;
-    // Beyond these bounds a scale or its inverse would be no ordinary number.
+    // Beyond these bounds a scale or its inverse would not be a normal number.
     let least = exact
         .max(f32::MIN_POSITIVE)
         .log2()
@@ -70,7 +70,6 @@ impl Scales {
         })
     }
 
-    /// One of them.
     pub fn at(&self, index: usize) -> Scale {
         Scale {
             value: self.values[index],
@@ -102,7 +101,7 @@ impl InputSizes {
         })
     }
 
-    /// Where the largest size of the layer's inputs is kept; `None` when the layer is not watched.
+    /// Where the largest size of the layer's inputs is kept; `None` when the layer is not measured.
     pub fn of(&self, linear: &LinearAt) -> Option<Pointer<f32>> {
         let slot = self.slots.get(&linear.weight.address())?;
         Some(self.largest.start().at(*slot))
@@ -213,7 +212,7 @@ impl TextFp8 {
     }
 }
 
-/// What the GPU has to have, and what a model's shape has to be.
+/// Checks the GPU and the shape of the model.
 pub fn supported(config: &ModelConfig, gpu: &Gpu) -> Result<(), CudaError> {
     if !gpu.has_fp8() {
         let (major, minor) = gpu.capability;
@@ -241,7 +240,7 @@ fn wide_enough(config: &ModelConfig) -> Result<(), CudaError> {
     }
 }
 
-/// A step that shows a picture to all layers: its prefix, and a row with everything that a row can hold.
+/// A step that runs a picture through all layers: its prefix, and a row with all kinds of inputs.
 pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Limits) -> Step {
     let template = &config.tokenizer.templates.detect;
     let vocab = config.text.vocab_size;

@@ -1,12 +1,12 @@
-//! Frames that are staged to patches, on the GPU.
+//! Staged frames to patches, on the GPU.
 //!
 //! ```text
 //!   planes ─▶ rgb ─┬─▶ 378 x 378 ─────────────▶ patches of crop 0
 //!                  └─▶ tiles' size, once ─────▶ patches of crops 1 …
 //! ```
 //!
-//! Tables of a size (which source pixels make which pixel) are made when the size first comes, and kept; so are larger
-//! scratch buffers. After that nothing is allocated.
+//! The tables of a size (which source pixels make which pixel) are made when the size is first used, and kept; scratch buffers grow and
+//! stay. After that nothing is allocated.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -25,7 +25,7 @@ use spotter_core::Picture;
 pub struct FramePreprocessor {
     stream: Arc<CudaStream>,
     config: VisionConfig,
-    /// What each byte becomes.
+    /// The normalised value of each byte.
     table: Buffer<bf16>,
     taps: HashMap<AxisScaling, TapTables>,
     corners: HashMap<TileGrid, Buffer<i32>>,
@@ -100,7 +100,7 @@ impl TapTables {
 }
 
 impl FramePreprocessor {
-    /// For pictures of up to `pixels` pixels; larger ones make it grow.
+    /// With buffers for pictures of `pixels` pixels; they grow for larger ones.
     pub fn new(
         stream: &Arc<CudaStream>,
         config: &VisionConfig,
@@ -162,7 +162,7 @@ impl FramePreprocessor {
         Ok(())
     }
 
-    /// Scales the picture in `rgb` and makes patches of the `wanted` tiles of it, if any. Returns where the next go.
+    /// Scales the picture in `rgb` and makes patches of its `wanted` tiles, if any. Returns the rows behind them.
     fn cut(
         &mut self,
         kernels: &Kernels,
@@ -222,7 +222,7 @@ impl FramePreprocessor {
         Ok(out)
     }
 
-    /// Makes the tables that are not there yet.
+    /// Makes the missing tables of a shape.
     fn make_tables(&mut self, shape: CutShape) -> Result<(), CudaError> {
         for scaling in [shape.across(), shape.down()] {
             if !self.taps.contains_key(&scaling) {
@@ -262,7 +262,7 @@ impl FramePreprocessor {
     }
 }
 
-/// Makes room for `bytes`. The old buffer is freed on its stream, after what still uses it.
+/// Makes room for `bytes`. The old buffer is freed on its stream, behind the work that uses it.
 fn grow(buffer: &mut Buffer<u8>, stream: &Arc<CudaStream>, bytes: usize) -> Result<(), CudaError> {
     if buffer.start().len() < bytes {
         *buffer = Buffer::zeros(stream, bytes)?;

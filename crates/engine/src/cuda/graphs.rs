@@ -1,9 +1,9 @@
-//! Recorded work: what is queued again and again in the same shape is captured once and then launched as one.
+//! CUDA graphs: work that is queued repeatedly in the same shape is captured once and then launched as one.
 //!
 //! The vision encoder is some 190 launches, a decoder over prompts and images as many, the heads are six. As graphs they cost
-//! the host next to nothing and leave no gaps between kernels. A graph holds addresses and numbers as they were captured, so it
-//! is good for work of the same shape; what differs within a shape stands in the slot's tables. Shapes are exact, so nothing is
-//! padded to fit one: cameras ask the same prompts again and again, and so their steps have few shapes.
+//! the host a few microseconds and leave no gaps between kernels. A graph has the addresses and numbers of its capture, so it is valid
+//! for work of the same shape; values that differ within a shape are in the slot's tables. Shapes are exact, so nothing is padded:
+//! cameras repeat the same prompts, and so their steps have few shapes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,34 +18,27 @@ use super::{
 };
 use crate::scheduler::backend::SlotId;
 
-/// Shapes that are known at once, so that memory has a bound (some 100 KB a graph). A new one takes the place of the one that
-/// was not used for the longest time, which is in no step in flight: those are few.
+/// Shapes that are known at once, so that memory has a bound (some 100 KB a graph). A new one replaces the one that was
+/// not used for the longest time, which is in no step in flight, because those are few.
 const SHAPES_MAX: usize = 128;
 
 /// A part of a step, with everything that its launches depend on beside the slot's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GraphShape {
-    /// The vision encoder.
     Encode {
-        /// Crops.
         crops: usize,
     },
     /// All blocks of the decoder.
     Forward {
-        /// Whose tables.
         slot: SlotId,
-        /// Images.
         images: usize,
         /// Positions of rows.
         row_positions: usize,
-        /// Tiles.
         tiles: usize,
     },
     /// Heads, and decisions but those of tokens.
     Decide {
-        /// Whose tables.
         slot: SlotId,
-        /// Decisions.
         picks: usize,
         /// Of these, with a coordinate.
         coords: usize,
@@ -85,7 +78,6 @@ struct GraphEntry {
     last_use: u64,
 }
 
-/// What was recorded.
 pub struct Graphs {
     stream: Arc<CudaStream>,
     entries: HashMap<GraphShape, GraphEntry>,
@@ -142,7 +134,7 @@ impl Graphs {
         Ok(())
     }
 
-    /// Forgets everything: the network has changed. Nothing of it is in flight.
+    /// Discards all graphs, because the network has changed. None of them may be in flight.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
@@ -166,7 +158,7 @@ impl Graphs {
             .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
             .map_err(&failed)?;
         let queued = queue();
-        // Ended in any case: a stream that still records takes no other work.
+        // Ended in any case: a stream that is capturing accepts no other work.
         let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
         queued?;
         let graph = graph.map_err(&failed)?;

@@ -1,7 +1,7 @@
-//! One safe function for each kernel: it checks what the kernel's header asks for, computes the grid, and launches.
+//! One safe function for each kernel: it checks the requirements in the kernel's header, computes the grid, and launches.
 //!
-//! All launches go to one stream, so a kernel sees what the one before it wrote. Pointers are places in buffers that live as
-//! long as the backend (`memory`). The argument lists are those of `kernels/*.cu`, in their order.
+//! All launches go to one stream, so a kernel sees the results of the one before it. Pointers are positions in buffers that live
+//! as long as the backend (`memory`). The argument lists are those of `kernels/*.cu`, in their order.
 
 use std::{ffi::c_void, path::Path, sync::Arc};
 
@@ -121,8 +121,8 @@ macro_rules! launch {
             is_cooperative: $cooperative,
         };
         // SAFETY: the arguments have the order and the C types of the kernel's declaration, and stay alive for the call,
-        // which copies them. What they point to was checked by the caller of this macro, lives as long as the backend, and
-        // is only used on this stream or behind an event.
+        // which copies them. The memory that they point to was checked by the caller of this macro, lives as long as the
+        // backend, and is only used on this stream or behind an event.
         unsafe { $kernels.launch($function, $name, blocks, &mut pointers) }
     }};
 }
@@ -138,7 +138,7 @@ pub(crate) struct LaunchGrid {
     pub is_cooperative: bool,
 }
 
-/// Says which need of which kernel is not met.
+/// An error that names the requirement when it is not met.
 fn require(met: bool, what: &'static str) -> Result<(), CudaError> {
     match met {
         true => Ok(()),
@@ -148,7 +148,7 @@ fn require(met: bool, what: &'static str) -> Result<(), CudaError> {
 
 impl Kernels {
     /// # Safety
-    /// `arguments` are the function's, in their order, and what they point to is good for it.
+    /// `arguments` are the function's, in their order and types, and the memory that they point to is large enough for it.
     unsafe fn launch(
         &self,
         function: &CudaFunction,
@@ -183,7 +183,7 @@ impl Kernels {
             let module = gpu.context.load_module(Ptx::from_binary(code));
             modules.push(module.map_err(tried("loading a kernel into the GPU"))?);
         }
-        // Looked for in the text first: a module that is asked in vain is an error, and checkers report each.
+        // Looked for in the sources first: a failed lookup in a module is a driver error, which memory checkers report.
         let function = |name: &str| {
             let head = format!(" {name}(");
             let mut files = SOURCES.iter().zip(&modules);
@@ -232,7 +232,7 @@ impl Kernels {
     }
 }
 
-/// Lets a block have so much shared memory; more than 48 KB must be asked for.
+/// Allows blocks `bytes` of dynamic shared memory; more than 48 KB requires this.
 fn with_shared(function: CudaFunction, bytes: usize) -> Result<CudaFunction, CudaError> {
     let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     function

@@ -1,4 +1,4 @@
-//! What has to be on the machine: the driver with a GPU, NVRTC and cuBLASLt. Nothing is linked; they are found at run time.
+//! The driver with a GPU, NVRTC and cuBLASLt. Nothing is linked; they are found at run time.
 
 use std::sync::Arc;
 
@@ -15,11 +15,10 @@ use super::error::{CudaError, tried};
 pub struct Gpu {
     /// The driver's context; one for the whole process.
     pub context: Arc<CudaContext>,
-    /// Marketing name.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (i32, i32),
-    /// As `nvidia-smi` names it, whatever the order and visibility of GPUs in this process: `GPU-` and 16 bytes in hex.
+    /// As in `nvidia-smi`, independent of the order and visibility of GPUs in this process: `GPU-` and 16 bytes in hex.
     pub uuid: String,
     /// What NVRTC compiles for, e.g. `sm_90a`.
     pub arch: String,
@@ -36,12 +35,12 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// True when its tensor cores take fp8.
+    /// True when its tensor cores support fp8.
     pub fn has_fp8(&self) -> bool {
         self.capability >= (8, 9)
     }
 
-    /// Bytes of its memory that nobody uses now.
+    /// Bytes of its memory that are free now.
     pub fn free_bytes(&self) -> Result<usize, CudaError> {
         let info = self.context.mem_get_info();
         info.map(|(free, _)| free)
@@ -49,7 +48,7 @@ impl Gpu {
     }
 }
 
-/// Opens GPU `index`, or says what is missing and what to do.
+/// Opens GPU `index`; an error names what is missing and what to do.
 pub fn open(index: u32) -> Result<Gpu, CudaError> {
     libraries()?;
     let count = CudaContext::device_count().map_err(tried("counting the GPUs"))?;
@@ -57,8 +56,8 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
         return Err(CudaError::Absent { index, count });
     }
     let context = CudaContext::new(index as usize).map_err(tried("opening the GPU"))?;
-    // SAFETY: nothing was allocated in the context yet. Without tracking the crate does not order streams by itself; this
-    // room orders them with events, see `slot`.
+    // SAFETY: nothing was allocated in the context yet. Without tracking, cudarc does not order streams; `slot` orders
+    // them with events.
     unsafe { context.disable_event_tracking() };
     let (major, minor) = context
         .compute_capability()
@@ -78,7 +77,7 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
             |_| String::new(),
             |id| uuid(id.bytes.map(|byte| byte as u8)),
         ),
-        // Only the `a` variants have a generation's own tensor instructions; kernels are made for the GPU that is there.
+        // Only the `a` variants have a generation's own tensor instructions; kernels are compiled for the GPU of the machine.
         arch: match (major, minor) {
             (9, 0) => "sm_90a".into(),
             (10, 0) => "sm_100a".into(),
@@ -94,7 +93,7 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
     })
 }
 
-/// The crate panics when it calls into a library that is not there, so each is looked for first.
+/// cudarc panics when it calls into a missing library, so each is looked for first.
 fn libraries() -> Result<(), CudaError> {
     // SAFETY: these only try to load the library; loading has no preconditions.
     let found = unsafe {

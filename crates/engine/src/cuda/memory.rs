@@ -1,10 +1,10 @@
 //! Memory of the GPU and memory that it can copy from and to.
 //!
 //! Everything is allocated while a backend is built and freed when it is dropped, after its streams have ended. A
-//! [`Pointer`] is therefore good for as long as the backend's parts that hold it, and nothing here borrows.
+//! [`Pointer`] is therefore valid for as long as the parts of the backend that have it, and nothing here borrows.
 //!
-//! What allocates and what waits for the GPU is here and nowhere else in the room, and is counted: a step of a known shape
-//! allocates nothing, and waits once, in its commit.
+//! All allocations and all waits for the GPU are in this file and are counted: a step of a known shape allocates nothing, and waits once,
+//! in its commit.
 
 use std::{
     cell::Cell,
@@ -21,12 +21,12 @@ use cudarc::driver::{
 
 use super::error::{CudaError, tried};
 
-/// Calls that cost more than to queue work. Of the calling thread: a backend belongs to one, and each GPU has its own.
+/// Driver calls that take longer than queueing work, of the calling thread: each backend has a thread of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverCalls {
-    /// Memory of the GPU or pinned memory was asked for.
+    /// Allocations of GPU memory or pinned memory.
     pub allocations: u64,
-    /// The thread waited for the GPU.
+    /// Waits of the thread for the GPU.
     pub waits: u64,
 }
 
@@ -56,13 +56,13 @@ pub fn wait_for_event(event: &CudaEvent, what: &'static str) -> Result<(), CudaE
     event.synchronize().map_err(tried(what))
 }
 
-/// Waits until nothing of the stream is left.
+/// Waits until all work of the stream is done.
 pub fn wait_for_stream(stream: &CudaStream, what: &'static str) -> Result<(), CudaError> {
     DriverCalls::count(0, 1);
     stream.synchronize().map_err(tried(what))
 }
 
-/// Waits until everything is done that was queued in a context, which may be another library's.
+/// Waits until all work of a context is done, which may be another library's.
 ///
 /// # Safety
 /// The context exists until this returns.
@@ -101,7 +101,7 @@ pub struct Buffer<T> {
     address: u64,
 }
 
-/// A place in a [`Buffer`] with what is left of it.
+/// A position in a [`Buffer`], and the number of values behind it.
 #[derive(Debug)]
 pub struct Pointer<T> {
     address: u64,
@@ -118,7 +118,7 @@ impl<T> Clone for Pointer<T> {
 impl<T> Copy for Pointer<T> {}
 
 impl<T> Pointer<T> {
-    /// As the driver names it.
+    /// Address on the GPU.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -164,7 +164,6 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
         Ok(Self { slice, address })
     }
 
-    /// Its beginning.
     pub fn start(&self) -> Pointer<T> {
         Pointer {
             address: self.address,
@@ -209,11 +208,11 @@ impl<T> PinnedBuffer<T> {
     /// To be read after the copy into it has ended.
     pub fn as_slice(&self) -> &[T] {
         // SAFETY: `len` values of a type for which zeros are valid were allocated and set to zero. A copy of the GPU into them
-        // ends before anybody reads: `slot` waits for its event first.
+        // ends before the host reads: `slot` waits for its event first.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// What of it is under way to the GPU is not to be written before that copy has ended.
+    /// Values whose copy to the GPU is queued may not be written before that copy has ended.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as above, and `self` is borrowed alone.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
@@ -251,7 +250,7 @@ pub fn copy<T>(
     len: usize,
 ) -> Result<(), CudaError> {
     let bytes = len.min(to.len()).min(from.len()) * size_of::<T>();
-    // SAFETY: both have so many bytes. What reads or writes them is on this stream, in order.
+    // SAFETY: both have at least `bytes` bytes. All work that reads or writes them is on this stream, in order.
     unsafe { result::memcpy_dtod_async(to.address(), from.address(), bytes, stream.cu_stream()) }
         .map_err(tried("copying within the GPU"))
 }

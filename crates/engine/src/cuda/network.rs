@@ -4,8 +4,9 @@
 //!   patches ─▶ VisionEncoder ─▶ image tokens ─▶ TextDecoder ─▶ hidden states ─▶ RegionHeads ─▶ decisions
 //! ```
 //!
-//! Each part owns its weights and the buffers between its layers; `LayerRunner` has what all of them run layers with. Belongs
-//! here: the order, and the buffers between. Not here: what a step is (`program`), and when results are read (`slot`).
+//! Each part owns its weights and the buffers between its layers; `LayerRunner` has the kernels and products that
+//! all of them use. Belongs here: the order, and the buffers between. Not here: the tables of a step (`program`), and when results are
+//! read (`slot`).
 
 use std::sync::Arc;
 
@@ -102,8 +103,7 @@ impl Network {
         })
     }
 
-    /// Plans the products of all steps but rare ones, which plan theirs when they come. Blocks for some seconds the first
-    /// time on a GPU.
+    /// Plans the products of expected steps; other steps plan theirs when they run. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self) -> Result<(), CudaError> {
         let mut expected = self.vision.expected_products();
         expected.extend(self.text.expected_products());
@@ -168,7 +168,7 @@ impl Network {
         self.runner.kernels.choose_token(&logits, &picks, out)
     }
 
-    /// Measures from now on how large the inputs of the layers get that can be in fp8.
+    /// Measures from now on the largest inputs of the layers that can be in fp8.
     pub fn watch(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
         let layers = self.block_layers();
         self.runner.watch(stream, layers)

@@ -1,12 +1,12 @@
 //! Products with weights: a thin layer of plans over cuBLASLt.
 //!
 //! `out = epilogue(x w^T + bias)` with x `[rows, inner]`, w `[outputs, inner]`, all row-major. cuBLASLt counts by columns, so
-//! it is asked for `out^T = w x^T`: w is its transposed operand A, x its operand B, and the bias runs along its rows.
+//! it is asked for `out^T = w x^T`: w is its transposed operand A, x its operand B, and the bias is along its rows.
 //!
 //! A plan (descriptors and an algorithm) is made once for each shape and kept. Rows are rounded up to a bucket, so that
-//! there are few shapes; the rows behind the last are computed and never read. For few rows the algorithm is the one that
-//! cuBLASLt takes for the fastest; for more it is the one that was the fastest when they were tried (`trial`), now or
-//! at an earlier start (`kept`). Equal shapes have one plan, so equal steps give equal results.
+//! there are few shapes; the rows behind the last are computed and never read. For few rows the algorithm is the one that cuBLASLt
+//! estimates to be the fastest; for more it is the one that was the fastest in a measurement (`trial`), now or at an earlier start
+//! (`algorithm_cache`). Equal shapes have one plan, so equal steps give equal results.
 
 mod algorithm_cache;
 mod choice;
@@ -43,7 +43,7 @@ use super::{
 
 pub use product::{Epilogue, LinearAt, Product};
 
-/// NVIDIA's advice for Hopper; smaller GPUs take what they need of it.
+/// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
 const WORKSPACE_BYTES: usize = 32 << 20;
 
 struct Plan {
@@ -54,7 +54,7 @@ struct Plan {
 /// All plans, with the stream that products run on.
 pub struct Products {
     // Before the handle, which they belong to.
-    /// `None` is what cuBLASLt has no algorithm for.
+    /// `None` when cuBLASLt has no algorithm for the shape.
     plans: RefCell<HashMap<ProductShape, Option<Plan>>>,
     handle: BlasHandle,
     stream: Arc<CudaStream>,
@@ -62,7 +62,7 @@ pub struct Products {
     algorithms: RefCell<AlgorithmCache>,
 }
 
-/// Rows that are computed for `rows` wanted ones. Above 512 at most a fiftieth is for nothing, and there are 50 to 100
+/// Rows that are computed for `rows` wanted ones. Above 512 at most a fiftieth is wasted, and there are 50 to 100
 /// buckets up to twice as many rows.
 pub fn bucket(rows: usize) -> usize {
     match rows {
@@ -95,17 +95,17 @@ impl Products {
         })
     }
 
-    /// Plans products that will come, so that no step waits for it. Blocks for some seconds the first time on a GPU.
+    /// Plans products in advance, so that no step waits for it. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
         let shapes: HashSet<ProductShape> = expected.iter().map(Product::shape).collect();
         let mut shapes: Vec<ProductShape> = shapes.into_iter().collect();
-        // Large ones first: they wake up a GPU that saves power, so that all are timed at its full speed.
+        // Large ones first: they raise the clocks of an idle GPU, so that all are timed at full speed.
         shapes.sort_by_key(|shape| std::cmp::Reverse((shape.rows, shape.outputs, shape.inner)));
         let unknown = || shapes.iter().filter(|shape| self.is_unknown(shape));
         let count = unknown().count();
         let trial = if count > 0 {
             tracing::info!("timing {count} shapes of products on the GPU, once for this machine");
-            // Without memory for the largest, each shape asks for its own.
+            // When memory is too short for the largest, each shape allocates its own.
             Trial::new(&self.stream, unknown()).ok()
         } else {
             None
@@ -127,7 +127,6 @@ impl Products {
         self.with_plan(&product.shape(), |plan| Ok(plan.is_some()))
     }
 
-    /// Queues the product.
     pub fn run(&self, product: &Product) -> Result<(), CudaError> {
         self.go(&product.shape(), &product.operands()?, product.fits())
     }
@@ -177,7 +176,7 @@ impl Products {
         })
     }
 
-    /// Plans the shape when it first comes.
+    /// Plans the shape at its first use.
     fn with_plan<T>(
         &self,
         shape: &ProductShape,

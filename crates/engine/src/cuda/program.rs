@@ -1,4 +1,4 @@
-//! A step as the kernels read it: tables of integers in one block, which goes up in one copy. Pure.
+//! A step as the kernels read it: tables of integers in one block, which is uploaded in one copy. Pure.
 //!
 //! ```text
 //!   positions   │ rows of the step, position by position │ image 0: BOS, tokens │ image 1 …
@@ -8,7 +8,7 @@
 //!                                                                       row 5 ─┴▶ tile 0 ─▶ prefix of look 7
 //! ```
 //!
-//! Every table has a fixed place in the block, so that what a slot's kernels read lies at fixed addresses.
+//! Every table has a fixed place in the block, so that a slot's kernels read from fixed addresses.
 
 use std::collections::HashMap;
 
@@ -31,22 +31,21 @@ pub struct Table {
     pub len: usize,
 }
 
-/// How much a step may hold, and where its tables lie.
+/// The most entries of a step, and where its tables are.
 #[derive(Clone, Debug)]
 pub struct TableLayout {
     /// Positions of rows.
     pub row_positions: usize,
     /// Positions of rows and images.
     pub positions: usize,
-    /// Decisions.
     pub picks: usize,
     /// Tiles of `attend_prefix`.
     pub tiles: usize,
-    /// Of each position: where it stands.
+    /// Of each position: position in its sequence.
     pub position: Table,
-    /// Of each position: where it lies in the cache.
+    /// Of each position: slot of the cache, or -1.
     pub slot: Table,
-    /// Of each row position: what is fed.
+    /// Of each row position: kind of input, as in `embed.cu`.
     pub kind: Table,
     /// The same: first value.
     pub a: Table,
@@ -54,11 +53,10 @@ pub struct TableLayout {
     pub b: Table,
     /// The same: its own page table.
     pub own_table: Table,
-    /// The same: how many own positions it sees.
+    /// The same: how many own positions it attends to.
     pub own_length: Table,
     /// The same: its tile and row.
     pub place: Table,
-    /// All page tables.
     pub pages: Table,
     /// Rows of the tiles.
     pub tile_row: Table,
@@ -80,7 +78,7 @@ pub struct TableLayout {
     pub banned: Table,
     /// Crops and tiling of the images, three words each.
     pub image: Table,
-    /// Where the features of each crop lie.
+    /// Where the features of each crop are, as in `combine.cu`.
     pub crop_source: Table,
     /// Words of the block.
     pub words: usize,
@@ -131,18 +129,15 @@ impl TableLayout {
     }
 }
 
-/// How many of everything the step has.
+/// Numbers of entries of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepCounts {
     /// Positions of rows.
     pub row_positions: usize,
-    /// Images.
     pub images: usize,
-    /// Tiles.
     pub tiles: usize,
-    /// Positions of rows that are in no tile, because there is no image in front of them.
+    /// Positions of rows that are in no tile, because no image is in front of them.
     pub alone: usize,
-    /// Decisions.
     pub picks: usize,
     /// Of these, with a coordinate.
     pub coords: usize,
@@ -150,7 +145,7 @@ pub struct StepCounts {
     pub sizes: usize,
     /// Of these, tokens.
     pub tokens: usize,
-    /// A token waits for a mask of the host.
+    /// At least one token needs a mask of the host.
     pub wants_masks: bool,
     /// In the order of the rows.
     pub row_picks: Vec<RowPicks>,
@@ -161,13 +156,11 @@ pub struct StepCounts {
 /// The decisions of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowPicks {
-    /// Its first decision.
     pub first: usize,
-    /// Decisions.
     pub count: usize,
 }
 
-/// How much the backend takes, and where the tables of a step go.
+/// Limits of the backend, and where the tables of a step go.
 #[derive(Clone, Copy)]
 pub struct BlockFormat<'a> {
     pub limits: &'a Limits,
@@ -213,7 +206,7 @@ struct TableWriter<'a> {
     block: &'a mut [i32],
     counts: StepCounts,
     page_words: usize,
-    /// By first page: where its table begins, its tile that has room, and the rows in it.
+    /// By first page: where its table begins, its last tile, and the rows in it.
     prefixes: HashMap<u32, PrefixTile>,
 }
 
@@ -227,9 +220,8 @@ struct PrefixTile {
 struct TokenPick {
     /// Its number in the step.
     pick: i32,
-    /// Index into what rows in flight decided; -1: nowhere.
+    /// Index into the carried decisions; -1: none.
     carried: i32,
-    /// Whose logits.
     position: i32,
     /// Its row in the step.
     row: usize,
@@ -245,7 +237,7 @@ impl TableWriter<'_> {
         self.block[table.start + index] = value;
     }
 
-    /// Copies a page table; where it begins.
+    /// Copies a page table. Returns where it begins.
     fn pages(&mut self, pages: impl Iterator<Item = u32>) -> Result<usize, BackendError> {
         let start = self.page_words;
         for page in pages {
@@ -292,7 +284,7 @@ impl TableWriter<'_> {
         self.counts.row_picks.push(row_picks);
         for (i, pick) in row.picks.iter().enumerate() {
             let position = self.counts.row_positions - picks + i;
-            // Rows with one decision may be carried on.
+            // Only the decision of a row with one decision can be carried to a later step.
             let carried = (picks == 1).then_some(slot.0 * self.limits.rows + index);
             self.pick(pick, position, carried, index)?;
         }
@@ -456,7 +448,7 @@ impl TableWriter<'_> {
     }
 }
 
-/// Where a position lies in the cache; -1 when it has no page.
+/// Slot of a position in the cache; -1 when it has no page.
 fn cache_slot(kv: &KvTable, position: usize) -> i32 {
     let (pages, at) = match position.checked_sub(kv.prefix_positions) {
         Some(own) => (&kv.own, own),

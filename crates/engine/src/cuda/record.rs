@@ -19,11 +19,8 @@ pub struct DecisionRecord {
     pub first: i32,
     /// Height bin, or the coordinate bin that goes with a token.
     pub second: i32,
-    /// Of the decision.
     pub probability: f32,
-    /// Of the bins.
     pub sharpness: f32,
-    /// Nothing.
     pub pad: [i32; 3],
 }
 
@@ -33,7 +30,7 @@ unsafe impl DeviceRepr for DecisionRecord {}
 unsafe impl ValidAsZeroBits for DecisionRecord {}
 
 impl DecisionRecord {
-    /// The decision; an error when the numbers that it came from were none.
+    /// The decision; an error when it was computed from NaN.
     pub fn picked(&self) -> Result<Picked, NotANumber> {
         if self.probability.is_nan() || self.sharpness.is_nan() {
             return Err(NotANumber);
@@ -61,6 +58,6 @@ impl DecisionRecord {
     }
 }
 
-/// Something was read that nobody had written, or the weights are damaged.
+/// A page was read before it was written, or the weights are damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotANumber;

@@ -1,4 +1,4 @@
-//! What a step in flight needs, and the order of its copies and kernels.
+//! Buffers of a step in flight, and the order of its copies and kernels.
 //!
 //! ```text
 //!   copies up    ─ tables, frames ─┐ uploaded                masks ─┐ masked
@@ -20,7 +20,6 @@ use super::{
     stage::FrameStage,
 };
 
-/// The three streams.
 pub struct Streams {
     /// Copies to the GPU.
     pub up: Arc<CudaStream>,
@@ -41,7 +40,7 @@ impl Streams {
         })
     }
 
-    /// Waits until nothing runs.
+    /// Waits until no stream has work left.
     pub fn drain(&self) -> Result<(), CudaError> {
         for stream in [&self.up, &self.compute, &self.down] {
             wait_for_stream(stream, "waiting for the GPU")?;
@@ -50,26 +49,24 @@ impl Streams {
     }
 }
 
-/// Moments of a step on the compute stream.
+/// Events of a step on the compute stream, with times.
 pub struct StepEvents {
-    /// It began.
     pub began: CudaEvent,
-    /// Its frames are patches; of a step with images.
+    /// Its frames are patches; recorded in steps with images.
     pub prepared: CudaEvent,
-    /// Its images are tokens; of a step with images.
+    /// Its images are tokens; recorded in steps with images.
     pub encoded: CudaEvent,
-    /// Its hidden states are there.
+    /// Its hidden states are computed.
     pub forwarded: CudaEvent,
-    /// Its masks are there.
+    /// Its masks are uploaded.
     pub masked: CudaEvent,
-    /// Its decisions are there.
+    /// Its decisions are computed.
     pub computed: CudaEvent,
 }
 
-/// A step in flight: what its commit has to know.
+/// What the commit of a step in flight needs.
 #[derive(Clone, Debug, Default)]
 pub struct QueuedStep {
-    /// Its numbers.
     pub counts: StepCounts,
     /// Pixels that the model sees of each image.
     pub model_sizes: Vec<(u32, u32)>,
@@ -92,15 +89,13 @@ pub struct SlotRoom<'a> {
 /// One of the slots.
 pub struct GpuSlot {
     host_block: PinnedBuffer<i32>,
-    /// The step's tables.
     pub block: Buffer<i32>,
-    /// Frames on their way.
+    /// Frames of the step.
     pub frames: FrameStage,
     host_masks: PinnedBuffer<u32>,
     /// `[tokens, words]`.
     pub masks: Buffer<u32>,
     mask_words: usize,
-    /// Decisions.
     pub records: Buffer<DecisionRecord>,
     host_records: PinnedBuffer<DecisionRecord>,
     uploaded: CudaEvent,
@@ -108,7 +103,7 @@ pub struct GpuSlot {
     events: [StepEvents; 2],
     event_set: usize,
     copied: CudaEvent,
-    /// What is in flight.
+    /// The step in flight.
     pub step: QueuedStep,
 }
 
@@ -160,12 +155,12 @@ impl GpuSlot {
         })
     }
 
-    /// Moments of the step in flight, or of the last one.
+    /// Events of the step in flight, or of the last one.
     pub fn events(&self) -> &StepEvents {
         &self.events[self.event_set]
     }
 
-    /// A new step begins.
+    /// Takes the other set of events, for a new step.
     pub fn next_events(&mut self) {
         self.event_set = 1 - self.event_set;
     }
@@ -175,7 +170,7 @@ impl GpuSlot {
         self.event_set
     }
 
-    /// The end of the step that had that set.
+    /// The end of the step that used that set.
     pub fn end_of(&self, set: usize) -> &CudaEvent {
         &self.events[set].computed
     }
@@ -192,7 +187,7 @@ impl GpuSlot {
         self.order_behind_uploads(streams)
     }
 
-    /// Queues the masks' copy: for each token a mask, or `None`, which allows nothing.
+    /// Queues the copy of the masks: for each token a mask, or `None`, which allows no token.
     pub fn upload_masks<'a>(
         &mut self,
         streams: &Streams,
@@ -238,7 +233,7 @@ impl GpuSlot {
     }
 }
 
-/// Marks the stream's present end.
+/// Records an event at the end of the stream's present work.
 pub fn record(event: &CudaEvent, stream: &CudaStream) -> Result<(), CudaError> {
     event.record(stream).map_err(tried("recording an event"))
 }

@@ -1,8 +1,8 @@
-//! Where decoded frames of a step lie on the GPU, and how they get there: the host copies bytes and touches no pixel, and of
-//! frames that a decoder left on a GPU it copies nothing.
+//! Copies of a step's decoded frames to the GPU. The host only copies bytes; frames that a decoder left on a GPU are copied on the
+//! device.
 //!
 //! ```text
-//!   planes on the host ─▶ pinned ─┬─▶ the step's room
+//!   planes on the host ─▶ pinned ─┬─▶ the slot's buffer
 //!   planes on a GPU ──────────────┘
 //! ```
 
@@ -19,19 +19,19 @@ use super::{
 use crate::model::yuv_coefficients;
 use spotter_core::Picture;
 
-/// Room that frames of one slot have on their way: host memory and its image on the GPU.
+/// Memory for the frames of one slot: a buffer on the GPU and a pinned one of the same size.
 pub struct FrameStage {
     host: PinnedBuffer<u8>,
     device: Buffer<u8>,
     used: usize,
-    /// Pictures that are copied from where decoders left them.
+    /// Pictures that are copied from decoders' memory; held until the copies have ended.
     held: Vec<Picture>,
-    /// The driver refused such a copy.
+    /// The driver rejected such a copy.
     refused: bool,
 }
 
 impl FrameStage {
-    /// Room for `bytes` of frames; it grows when more come.
+    /// Room for `bytes` of frames; it grows when a step has more.
     pub fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, CudaError> {
         Ok(Self {
             host: PinnedBuffer::zeros(bytes)?,
@@ -42,7 +42,7 @@ impl FrameStage {
         })
     }
 
-    /// Copies the pictures of a step into the GPU's room, on the stream `copies`. Nothing of the slot's last step is under way.
+    /// Queues the copies of a step's pictures on the stream `copies`. The slot's last step must have ended.
     pub fn put(
         &mut self,
         copies: &Arc<CudaStream>,
@@ -66,19 +66,19 @@ impl FrameStage {
         Ok(staged.into_iter().flatten().collect())
     }
 
-    /// Lets decoders have their buffers back. Nothing of the slot's last step is under way.
+    /// Returns the decoders' buffers. The slot's last step must have ended.
     pub fn release(&mut self) {
         self.held.clear();
     }
 
-    /// Queues copies of a picture from where a decoder left it. `None`, with a word, when that is refused.
+    /// Queues copies of a picture from a decoder's memory. `None`, with one log message, when the driver rejects it.
     fn take(
         &mut self,
         copies: &CudaStream,
         picture: &Picture,
         from: ForeignPlanes<'_>,
     ) -> Option<PlanarFrame> {
-        // Held before the first copy is queued: it runs also when the next one is refused.
+        // Held before the first copy is queued, which runs even when the next one is rejected.
         self.held.push(picture.clone());
         let begin = self.used;
         let staged = self.place(picture, |stage, index, rows| {
@@ -103,8 +103,8 @@ impl FrameStage {
         }
     }
 
-    /// Copies a picture's rows to where they go up from. The GPU waits for it, so of what is long other threads copy a part; this
-    /// one begins at once, because they take a while to wake up.
+    /// Copies a picture's rows to pinned memory and queues their upload. The GPU waits for it, so other threads copy a part of large
+    /// pictures; this thread begins at once, because the others take time to wake up.
     fn copy(&mut self, copies: &CudaStream, picture: &Picture) -> Result<PlanarFrame, CudaError> {
         let begin = self.used;
         let mut pieces = Vec::new();
@@ -135,7 +135,7 @@ impl FrameStage {
         Ok(staged)
     }
 
-    /// Gives each plane its place, from [`FrameStage::used`] on, and has it filled with so many rows of so many bytes.
+    /// Assigns a place to each plane, from [`FrameStage::used`] on, and calls `fill` for it.
     fn place(
         &mut self,
         picture: &Picture,
@@ -169,12 +169,12 @@ struct Piece {
     top: usize,
     rows: usize,
     row_bytes: usize,
-    /// Where they begin in the room.
+    /// Where they begin in the buffer.
     first: usize,
 }
 
 impl Piece {
-    /// All pieces of a plane that begins at `first` of the room.
+    /// All pieces of a plane that begins at `first` of the buffer.
     fn of_plane(plane: usize, rows: PlaneRows, first: usize) -> impl Iterator<Item = Self> {
         let PlaneRows { row_bytes, rows } = rows;
         let at_once = PIECE_BYTES.div_ceil(row_bytes);
@@ -198,11 +198,11 @@ impl Piece {
     }
 }
 
-/// What a thread copies at once, and what the engine's own copies of a frame. A core copies some 4 GB/s of what no cache has, and
-/// threads wake up in some 100 us (16 cores of an H200's host; 1280x720: alone 332 us, by others only 283, so 187).
+/// Bytes of a piece, and bytes of a frame that the engine's own thread copies. A core copies some 4 GB/s of uncached memory, and threads
+/// wake up in some 100 us (16 cores of an H200's host; 1280x720: alone 332 us, by others only 283, so 187).
 const PIECE_BYTES: usize = 240 << 10;
 const OWN_BYTES: usize = 400 << 10;
-/// Planes begin at multiples of it.
+/// Planes begin at multiples of this number of bytes.
 const ALIGNED: usize = 256;
 
 fn bytes(picture: &Picture) -> usize {

@@ -1,7 +1,7 @@
 //! The model's weights on the GPU, in bf16, in the layout that the network reads.
 //!
-//! The decoder's block is parallel, so two of its products can be one: `[proj | fc2]` lie side by side along the inner
-//! dimension, because attention and MLP add to the same stream, and their biases are added up.
+//! Attention and MLP of a decoder's block are parallel and add to the same hidden states, so two of its products can be one:
+//! `[proj | fc2]` side by side along the inner dimension, with the sum of their biases.
 
 use std::sync::Arc;
 
@@ -64,8 +64,8 @@ pub struct GpuVisionBlock {
 pub struct GpuTextBlock {
     /// Before attention and the MLP.
     pub ln: GpuNorm,
-    /// Queries, keys and values, then what goes into the MLP, `[3 * width + ff, width]`. Of each head of queries and keys the
-    /// outputs that are turned together lie eight apart (`kernels/rope_scatter.cu`).
+    /// Queries, keys and values, then the MLP's first layer, `[3 * width + ff, width]`. In each head of queries and keys, outputs that
+    /// are rotated together are 8 apart (`kernels/rope_scatter.cu`).
     pub qkv_fc1: GpuLinear,
     /// Attention's projection beside the MLP's second layer, `[width, width + ff]`.
     pub proj_fc2: GpuLinear,
@@ -101,7 +101,7 @@ pub struct GpuTextWeights {
 
 /// Weights between the last hidden state and the decisions.
 pub struct GpuHeadWeights {
-    /// GpuNorm before the vocabulary's head.
+    /// The norm before the vocabulary's head.
     pub post_ln: GpuNorm,
     pub lm_head: GpuLinear,
     /// The rows of `lm_head` for the coordinate token and the end token.
@@ -155,7 +155,7 @@ impl GpuLinear {
         }
     }
 
-    /// Makes the weights in e4m3 too, of which the largest has size `largest`.
+    /// Makes the weights in e4m3 too. `largest` is their largest magnitude.
     pub fn quantise(
         &mut self,
         stream: &Arc<CudaStream>,

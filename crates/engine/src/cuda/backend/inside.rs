@@ -1,4 +1,4 @@
-//! What tests see of the backend behind its contract.
+//! Access of tests to the inside of the backend.
 
 use super::CudaBackend;
 use crate::{
@@ -7,13 +7,13 @@ use crate::{
 };
 
 impl CudaBackend {
-    /// Without the decoder in one launch.
+    /// Without the decoder in one launch: it runs kernel by kernel.
     pub fn without_one_launch(mut self) -> Self {
         self.network.forget_decoder();
         self
     }
 
-    /// True with it.
+    /// True when steps of few positions run in one launch.
     pub fn has_one_launch(&self) -> bool {
         self.network.has_decoder()
     }
@@ -25,17 +25,16 @@ impl CudaBackend {
         self
     }
 
-    /// The model's dimensions.
     pub fn config(&self) -> &ModelConfig {
         &self.config
     }
 
-    /// The first `len` values of a part, as the last step left them. Waits for it.
+    /// The first `len` values of a buffer after the last step. Waits for it.
     pub fn read(&self, part: NetworkBuffer, len: usize) -> Result<Vec<f32>, CudaError> {
         self.network.read(&self.streams.compute, part, 0..len)
     }
 
-    /// Keys and values of a layer, laid out as in `kernels/common.cuh`.
+    /// Keys and values of a layer, in the layout of `kernels/common.cuh`.
     pub fn cache(&self, layer: usize) -> Result<[Vec<f32>; 2], CudaError> {
         let values = self.network.layer_values();
         let read = |part| {

@@ -1,4 +1,4 @@
-//! Attention to the cache, and what puts keys and values there.
+//! Attention to the cache, and the kernel that writes keys and values to it.
 
 use half::bf16;
 
@@ -33,9 +33,7 @@ pub struct CachedAttention {
 /// The cache of one layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerCache {
-    /// Keys.
     pub keys: Pointer<bf16>,
-    /// Values.
     pub values: Pointer<bf16>,
 }
 
@@ -48,7 +46,7 @@ pub struct PrefixTables {
     pub tile_row: Pointer<i32>,
     /// First entry in `pages`.
     pub tile_table: Pointer<i32>,
-    /// Positions.
+    /// Positions of the prefix.
     pub tile_length: Pointer<i32>,
 }
 
@@ -59,13 +57,13 @@ pub struct OwnTables {
     pub pages: Pointer<i32>,
     /// First entry in `pages`.
     pub own_table: Pointer<i32>,
-    /// Own positions that a row sees.
+    /// Own positions that the position attends to.
     pub own_length: Pointer<i32>,
     /// Tile and row in it, or -1.
     pub place: Pointer<i32>,
 }
 
-/// What the splits of a prefix give.
+/// Partial results of the splits of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionParts {
     /// `[tiles, heads, splits, 16, 64]`.

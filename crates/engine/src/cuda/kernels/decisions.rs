@@ -10,7 +10,7 @@ use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 pub struct PickTables {
     /// `[picks, 4]`.
     pub pick: Pointer<i32>,
-    /// Zombies, by position.
+    /// `[positions]`: 1 where the row had ended before this step.
     pub is_zombie: Pointer<i32>,
     /// `[tokens, 8]`.
     pub choice: Pointer<i32>,
@@ -18,7 +18,7 @@ pub struct PickTables {
     pub banned: Pointer<i32>,
 }
 
-/// What `decide` reads beside its tables.
+/// Inputs of `decide` beside its tables.
 #[derive(Clone, Copy, Debug)]
 pub struct DecideInputs {
     /// `[positions, width]`, after the last block.

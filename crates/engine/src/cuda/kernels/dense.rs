@@ -1,4 +1,4 @@
-//! Attention of whole sequences to themselves: three kernels of one meaning, of which a GPU and a head size have a best.
+//! Attention within whole sequences: three kernels with equal results; the GPU and the head size decide which is the fastest.
 
 use cudarc::driver::CudaFunction;
 
@@ -13,13 +13,13 @@ const TILES_SHARED_BYTES: u32 = ((128 + 4 * 64) * 72 * 2) as u32;
 const WIDE_QUERIES: usize = 192;
 const WIDE_THREADS: u32 = 512;
 const WIDE_BOX: usize = 32;
-/// Values of a swizzled row of it, and of those that lie apart.
+/// Values of a swizzled row of it, and of the rest of a head of 72.
 const WIDE_VALUES: usize = 64;
 const NARROW_VALUES: usize = 8;
-/// Keys that `attend_dense_any` takes.
+/// The most keys of `attend_dense_any`.
 const ANY_KEYS_MAX: usize = 1024;
 
-/// Shared memory of `attend_wide`: two times 192 queries, with zeros behind those that are longer than a swizzled row, and six
+/// Shared memory of `attend_wide`: two times 192 queries, with 8 zeros behind heads of 72, and six
 /// stages of 96 keys and values.
 const fn wide_shared_bytes(head_dim: usize) -> u32 {
     let behind = if head_dim > WIDE_VALUES {
@@ -56,7 +56,7 @@ pub struct DenseAttention {
     pub head_dim: usize,
 }
 
-/// A kernel that writes bf16, and the same that writes e4m3.
+/// A kernel that writes bf16, and its variant that writes e4m3.
 struct KernelPair {
     bf16: CudaFunction,
     e4m3: CudaFunction,
@@ -79,7 +79,6 @@ impl KernelPair {
     }
 }
 
-/// All of them.
 pub(super) struct DenseKernels {
     multiprocessors: usize,
     /// For heads of 64 and of 72 values.

@@ -1,13 +1,13 @@
-//! Norms, embeddings, and what stands between the vision encoder and the decoder.
+//! Norms, embeddings, and the kernels between the vision encoder and the decoder.
 
 use half::bf16;
 
 use super::{Activations, Kernels, MatrixShape, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 
-/// Up to so many rows get a block each, which would leave a large GPU idle with a warp each.
+/// Up to this number of rows, each row gets a block: with a warp each, most of a large GPU would be idle.
 const FEW_ROWS: usize = 256;
-/// Widest row of a block.
+/// Values of the widest row that a block takes.
 const FEW_WIDTH: usize = 4096;
 
 /// Scale and shift.
@@ -22,20 +22,19 @@ pub struct NormAt {
 /// An encoder of coordinates or sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct EncoderAt {
-    /// Frequencies, f32.
     pub frequencies: Pointer<f32>,
     /// `[width, 2 * half]`.
     pub weight: Pointer<bf16>,
     /// `[width]`.
     pub bias: Pointer<bf16>,
-    /// Frequencies of one value.
+    /// Number of frequencies of one value.
     pub half: usize,
 }
 
 /// Tables of `embed`.
 #[derive(Clone, Copy, Debug)]
 pub struct InputTables {
-    /// What it is.
+    /// Token, coordinate, size or carried decision, as in `embed.cu`.
     pub kind: Pointer<i32>,
     /// First value.
     pub a: Pointer<i32>,

@@ -3,24 +3,22 @@
 use super::{Kernels, StridedRows, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer, products::LinearAt};
 
-/// Where the sums go, with the bias added.
+/// Where the sums plus bias go.
 #[derive(Clone, Copy, Debug)]
 pub enum SkinnyTo {
-    /// As they are.
     Bf16(StridedRows),
-    /// As they are, `[rows, outputs]`.
+    /// `[rows, outputs]`.
     F32(Pointer<f32>),
-    /// Added to what is there.
+    /// Added to the values that the buffer has.
     Add(StridedRows),
-    /// Through GELU.
     Gelu(StridedRows),
 }
 
-/// Rows that the kernels take.
+/// The most rows of a product.
 const ROWS_MAX: usize = 16;
 
 impl Kernels {
-    /// True when [`Kernels::skinny`] takes the product.
+    /// True when [`Kernels::skinny`] accepts the product.
     pub fn is_skinny(linear: &LinearAt, rows: usize) -> bool {
         rows <= ROWS_MAX && linear.inner.is_multiple_of(64) && linear.outputs.is_multiple_of(16)
     }
@@ -56,7 +54,7 @@ impl Kernels {
         let (inner, x_stride, out_stride) =
             (linear.inner as i32, x.stride as i32, out_stride as i32);
         let grid = (linear.outputs / 16, 1, 1);
-        // All outputs of the last epilogue go through GELU, to the same place.
+        // With the last epilogue all outputs go through GELU, to one buffer.
         launch!(@on self, function, "launching skinny_product", grid, 256, 0, [
             x.start.address(), weight, linear.bias.address(), out, out, rows as i32, inner, x_stride, out_stride,
             out_stride, 0_i32,

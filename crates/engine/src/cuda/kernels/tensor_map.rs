@@ -1,4 +1,4 @@
-//! Tensor maps: how sequences of rows lie in memory, for kernels that have boxes of them copied (`copy_box` in `barrier.cuh`).
+//! Tensor maps: the layout of sequences of rows in memory, for kernels that copy boxes of them (`copy_box` in `barrier.cuh`).
 
 use std::mem::MaybeUninit;
 
@@ -23,14 +23,14 @@ pub(super) struct TensorMapSpec {
 }
 
 impl TensorMapSpec {
-    /// The map of these rows. The host computes it; nothing is asked of the GPU.
+    /// The map of these rows. The host computes it without the GPU.
     pub fn map(&self, from: StridedRows) -> Result<CUtensorMap, CudaError> {
         let (sequences, length, width) = (self.sequences, self.length, self.width);
         require(
             from.hold(sequences * length, width),
             "boxes: rows beyond a buffer",
         )?;
-        // Strides are in bytes, and those of values are not said.
+        // Strides are in bytes; that of single values is implied.
         let row_bytes = (from.stride * size_of::<half::bf16>()) as u64;
         let strides = [row_bytes, row_bytes * length as u64];
         let sizes = [width as u64, length as u64, sequences as u64];
@@ -41,8 +41,8 @@ impl TensorMapSpec {
         };
         let mut map = MaybeUninit::uninit();
         // SAFETY: the arrays have as many entries as the driver reads for three dimensions (one stride fewer), `map` has the size
-        // and the alignment of a tensor map, and the address is only written into it. Kernels read what it describes, which was
-        // checked above.
+        // and the alignment of a tensor map, and the address is only written into it. Kernels read the memory that it
+        // describes, which was checked above.
         let encoded = unsafe {
             sys::cuTensorMapEncodeTiled(
                 map.as_mut_ptr(),
@@ -63,7 +63,7 @@ impl TensorMapSpec {
             what: "describing rows to copy (they begin at 16 bytes, as their strides are)",
             source,
         })?;
-        // SAFETY: the driver said that it has written the map.
+        // SAFETY: the driver reported success, so it has written the map.
         Ok(unsafe { map.assume_init() })
     }
 }

@@ -15,7 +15,6 @@ pub struct MatrixShape {
 /// Rows of values, `stride` apart.
 #[derive(Clone, Copy, Debug)]
 pub struct StridedRows<T = bf16> {
-    /// The first row.
     pub start: Pointer<T>,
     /// Values from row to row.
     pub stride: usize,
@@ -30,12 +29,12 @@ impl<T: Copy> StridedRows<T> {
         }
     }
 
-    /// From row `row` on.
+    /// The rows from `row` on.
     pub fn from(self, row: usize) -> Self {
         self.skip(row * self.stride)
     }
 
-    /// Of each row what lies behind its first `columns` values.
+    /// The values of each row behind its first `columns`.
     pub fn behind(self, columns: usize) -> Self {
         self.skip(columns)
     }
@@ -47,30 +46,27 @@ impl<T: Copy> StridedRows<T> {
         }
     }
 
-    /// True when `rows` rows of `width` values lie in the buffer.
+    /// True when the buffer has room for `rows` rows of `width` values.
     pub fn hold(&self, rows: usize, width: usize) -> bool {
         rows == 0 || self.start.len() >= (rows - 1) * self.stride + width
     }
 }
 
-/// What numbers in e4m3 are to be multiplied with, a power of two.
+/// The factor of values in e4m3, a power of two.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// It.
     pub value: f32,
-    /// It and its inverse, [`SCALE_STEP`] apart, where cuBLASLt reads them.
+    /// `value` and its inverse, [`SCALE_STEP`] apart, where cuBLASLt reads them.
     pub at: Pointer<f32>,
 }
 
-/// Values from one scale to the next: cuBLASLt refuses products whose scales do not begin at multiples of 16 bytes.
+/// Values from one scale to the next: cuBLASLt rejects products whose scales do not begin at multiples of 16 bytes.
 pub const SCALE_STEP: usize = 4;
 
-/// Values between layers.
 #[derive(Clone, Copy, Debug)]
 pub enum Activations {
-    /// In bf16.
     Bf16(StridedRows),
-    /// In e4m3, each to be multiplied with the scale.
+    /// In e4m3; a value is the number times the scale.
     E4m3(StridedRows<u8>, Scale),
 }
 
@@ -80,7 +76,7 @@ impl Activations {
         Self::Bf16(StridedRows::packed(start, width))
     }
 
-    /// From row `row` on.
+    /// The rows from `row` on.
     pub fn from(self, row: usize) -> Self {
         match self {
             Self::Bf16(rows) => Self::Bf16(rows.from(row)),
@@ -88,7 +84,7 @@ impl Activations {
         }
     }
 
-    /// Of each row what lies behind its first `columns` values.
+    /// The values of each row behind its first `columns`.
     pub fn behind(self, columns: usize) -> Self {
         match self {
             Self::Bf16(rows) => Self::Bf16(rows.behind(columns)),
@@ -96,7 +92,7 @@ impl Activations {
         }
     }
 
-    /// True when `rows` rows of `width` values lie in the buffer.
+    /// True when the buffer has room for `rows` rows of `width` values.
     pub fn hold(&self, rows: usize, width: usize) -> bool {
         match self {
             Self::Bf16(to) => to.hold(rows, width),
@@ -112,7 +108,6 @@ impl Activations {
         }
     }
 
-    /// Where they begin.
     pub fn address(&self) -> u64 {
         match self {
             Self::Bf16(rows) => rows.start.address(),

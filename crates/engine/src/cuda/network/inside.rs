@@ -1,4 +1,4 @@
-//! What tests see of the network: its buffers as the last step left them, and fewer of its blocks.
+//! Access of tests to the network: its buffers after the last step, and a network with fewer blocks.
 //!
 //! A step without rows leaves the states of its images in front of the last block of the decoder, which makes only keys and
 //! values of them. With the blocks behind some block cut off, the states behind every block can be seen.
@@ -11,7 +11,7 @@ use half::bf16;
 use super::Network;
 use crate::cuda::{error::CudaError, memory::Buffer};
 
-/// A buffer of the network. All hold rows of a step from the start, without gaps; what lies behind them is of earlier steps.
+/// A buffer of the network. Rows of the step are at its start, without gaps; the rows behind them are of earlier steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkBuffer {
     /// Patches behind the last block of the encoder, `[crops * image tokens, encoder's width]`.
@@ -66,7 +66,7 @@ impl Network {
         self.text.layer_values
     }
 
-    /// Forgets all blocks but the first, of the encoder and of the decoder. Nothing that was recorded is good any more.
+    /// Forgets all blocks but the first, of the encoder and of the decoder. Recorded graphs become invalid.
     pub fn keep_blocks(&mut self, encoder: usize, decoder: usize) {
         self.text.forget_one_launch();
         self.vision.keep_blocks(encoder);

@@ -1,4 +1,4 @@
-//! What all parts of the network run their layers with: the kernels and cuBLASLt, on one stream.
+//! The kernels and cuBLASLt on one stream, with which all parts of the network run their layers.
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -19,7 +19,7 @@ pub struct LayerRunner {
     products: Products,
     /// Sizes of the layers' inputs, while fp8 is calibrated.
     input_sizes: Option<InputSizes>,
-    /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. The parts in fp8 do not use it otherwise.
+    /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. In fp8 it has no other use.
     bf16_scratch: Pointer<bf16>,
 }
 
@@ -66,13 +66,13 @@ impl LayerRunner {
         }
     }
 
-    /// Plans these products, and those in bf16 that stand in for them. Blocks for some seconds the first time on a GPU.
+    /// Plans these products, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
         self.products.prepare(expected)?;
         self.products.prepare(&self.bf16_substitutes(expected)?)
     }
 
-    /// Collects from now on how large the inputs of these layers get.
+    /// Collects from now on the largest inputs of these layers.
     pub fn watch(
         &mut self,
         stream: &Arc<CudaStream>,
@@ -127,7 +127,7 @@ impl LayerRunner {
     }
 
     /// Queues a product whose inputs are in e4m3. Where cuBLASLt does not write e4m3 itself, it writes bf16, and a kernel
-    /// makes e4m3 of it.
+    /// converts it.
     fn product_of_e4m3(&self, product: &Product) -> Result<(), CudaError> {
         let Activations::E4m3(to, scale) = product.out else {
             return self.products.run(product);
@@ -151,7 +151,7 @@ impl LayerRunner {
         (Product { out, ..*product }, rows)
     }
 
-    /// Products in bf16 that stand in for those of `expected` whose e4m3 results cuBLASLt does not write.
+    /// Products in bf16 that replace those of `expected` whose e4m3 results cuBLASLt does not write.
     fn bf16_substitutes(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
         let mut bf16_substitutes = Vec::new();
         for product in expected {

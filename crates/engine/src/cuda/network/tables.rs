@@ -1,4 +1,4 @@
-//! A step's tables, as the kernels take them.
+//! A step's tables as arguments of the kernels.
 
 use crate::cuda::{
     kernels::{OwnTables, PickTables, PrefixTables},
@@ -6,17 +6,16 @@ use crate::cuda::{
     program::{StepCounts, Table, TableLayout},
 };
 
-/// The tables of a step on the GPU, and how much they hold.
+/// The tables of a step on the GPU, and the numbers of their entries.
 #[derive(Clone, Copy)]
 pub struct StepTables<'a> {
-    /// Where they lie in the block.
+    /// Where they are in the block.
     pub layout: &'a TableLayout,
     pub block: Pointer<i32>,
     pub counts: &'a StepCounts,
 }
 
 impl StepTables<'_> {
-    /// One of them.
     pub fn at(&self, table: Table) -> Pointer<i32> {
         self.block.at(table.start)
     }
@@ -41,7 +40,6 @@ impl StepTables<'_> {
         }
     }
 
-    /// Decisions.
     pub fn picks(&self, is_zombie: Pointer<i32>) -> PickTables {
         PickTables {
             pick: self.at(self.layout.pick),

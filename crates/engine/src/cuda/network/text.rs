@@ -27,17 +27,16 @@ use crate::{
     scheduler::backend::Limits,
 };
 
-/// Kernel by kernel, steps of up to so many positions are in bf16: reading the weights limits their speed. Where a GPU can run
-/// them as one launch (`decode`), they are in fp8 too.
+/// Kernel by kernel, steps of up to this number of positions are in bf16. In one launch (`decode`) they are in fp8 too.
 const POSITIONS_IN_BF16: usize = ROWS_MAX;
 /// Positions of prompts and drafts beside an image in its first step, at most, for most looks.
 const BESIDE_IMAGE: usize = 64;
 /// Positions in a step without images, at most, for most steps.
 const ROWS_ALONE: usize = 512;
-/// Products of fewer rows are not cuBLASLt's, or are planned in no time.
+/// Products of fewer rows do not use cuBLASLt, or are not timed when they are planned.
 const ROWS_LEAST: usize = 17;
 
-/// Parts that each prefix is read in: few tiles are split, so that all multiprocessors read.
+/// Splits of each prefix: few tiles are split, so that all multiprocessors read.
 fn splits(tiles: usize) -> usize {
     match tiles {
         0..=2 => 12,
@@ -47,7 +46,7 @@ fn splits(tiles: usize) -> usize {
     }
 }
 
-/// The most parts that a step with up to `tiles` tiles has.
+/// The most (tile, split)s of a step with up to `tiles` tiles.
 fn parts_max(tiles: usize) -> usize {
     (0..=tiles)
         .map(|tiles| tiles * splits(tiles))
@@ -55,12 +54,12 @@ fn parts_max(tiles: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// What the heads read of the decoder, and a buffer that they may overwrite.
+/// Results of the decoder that the heads read, and a buffer that they may overwrite.
 #[derive(Clone, Copy)]
 pub struct DecodedStates {
     /// `[positions, width]`, after the last block, before `post_ln`.
     pub hidden: Pointer<bf16>,
-    /// `[positions, width]`: the decoder is done with it.
+    /// `[positions, width]`: the decoder has read it.
     pub scratch: Pointer<bf16>,
     /// `[positions]`: 1 where the row had ended before this step.
     pub is_zombie: Pointer<i32>,
@@ -95,7 +94,7 @@ pub struct TextDecoder {
     is_zombie: Buffer<i32>,
 }
 
-/// What a decoder is made of.
+/// What a decoder is built from.
 pub struct TextDecoderParts<'a> {
     pub stream: &'a Arc<CudaStream>,
     pub gpu: &'a Gpu,
@@ -222,7 +221,7 @@ impl TextDecoder {
         Ok(())
     }
 
-    /// Products of most steps; rare steps plan theirs when they come. All blocks have the same shapes.
+    /// Products of most steps; rare steps plan theirs when they run. All blocks have the same shapes.
     pub fn expected_products(&self) -> Vec<Product> {
         if self.weights.blocks.is_empty() {
             return Vec::new();
@@ -326,8 +325,8 @@ impl TextDecoder {
         }
     }
 
-    /// One block: `hidden += attention(n) + mlp(n)` with `n = norm(hidden)`. Of the last one, images need keys and values
-    /// only.
+    /// One block: `hidden += attention(n) + mlp(n)` with `n = norm(hidden)`. In the last one, images need keys and
+    /// values only.
     fn block(
         &self,
         runner: &LayerRunner,

@@ -1,8 +1,8 @@
 //! Chosen algorithms on disk, so that they are chosen once for a GPU and not at every start.
 //!
-//! A line for each choice: a hash over the rest, eight words of the algorithm, the shape. The file's name and every hash hold
-//! everything else that a choice depends on (GPU, driver, cuBLASLt). A line that is damaged or of something else is as if it
-//! were not there: a bad file costs the time to choose again.
+//! A line for each choice: a hash over the rest, eight words of the algorithm, the shape. The file's name and every hash cover everything
+//! else that a choice depends on (GPU, driver, cuBLASLt). A damaged line, or one of another GPU or
+//! library, is ignored: a bad file costs the time to choose again.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::cuda::cache_file::write_whole;
 /// Words of an algorithm, opaque.
 pub(super) type AlgorithmWords = [u64; 8];
 
-/// What was chosen, by shape.
+/// The chosen algorithms, by shape.
 #[derive(Debug)]
 pub(super) struct AlgorithmCache {
     about: String,
@@ -28,7 +28,7 @@ pub(super) struct AlgorithmCache {
 }
 
 impl AlgorithmCache {
-    /// What `folder` holds about this GPU and these libraries; a file that cannot be read is empty.
+    /// The choices in `folder` for this GPU and these libraries; none when the file cannot be read.
     pub fn open(folder: &Path, arch: &str, about: String) -> Self {
         let path = folder.join(format!(
             "products-{arch}-{:032x}.txt",
@@ -48,7 +48,6 @@ impl AlgorithmCache {
         self.choices.get(shape).copied()
     }
 
-    /// Remembers a choice.
     pub fn put(&mut self, shape: String, words: AlgorithmWords) {
         self.choices.insert(shape, words);
         self.changed = true;
@@ -64,7 +63,7 @@ impl AlgorithmCache {
         choices.append(&mut self.choices.clone());
         let mut text = String::new();
         for (shape, words) in &choices {
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "{}", line(&self.about, shape, words));
         }
         write_whole(&self.path, text.as_bytes()).map_err(|error| {

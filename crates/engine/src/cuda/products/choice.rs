@@ -12,7 +12,7 @@ use super::{
 };
 use crate::cuda::error::CudaError;
 
-/// From so many rows on algorithms are timed; below, products are bound by memory and much alike.
+/// From this number of rows on, algorithms are timed; with fewer, products are bound by memory and differ little.
 const TIMED_ROWS: usize = 64;
 /// Algorithms that are timed for a shape.
 const CANDIDATES: usize = 24;
@@ -37,7 +37,7 @@ impl Products {
             }
         }
         let candidates = offered(CANDIDATES)?;
-        // What is recorded does not run, and a wait would end the recording.
+        // Recorded work does not run, and a wait would end the recording.
         let status = self.stream.capture_status();
         if status != Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) {
             return Ok(candidates[0]);
@@ -87,7 +87,7 @@ impl Products {
                 .is_none()
     }
 
-    /// Keeps what was chosen; that it cannot is no reason to stop.
+    /// Writes the choices to disk; an error is logged only.
     pub(super) fn save(&self) {
         if let Err(error) = self.algorithms.borrow_mut().save() {
             tracing::warn!("{error}");

@@ -1,4 +1,4 @@
-//! What cuBLASLt hands out, destroyed when dropped.
+//! Handles and descriptors of cuBLASLt, destroyed when dropped.
 
 use cudarc::cublaslt::{
     result::{self, CublasError},
@@ -8,11 +8,9 @@ use cudarc::cublaslt::{
     },
 };
 
-/// cuBLASLt, started.
 pub(super) struct BlasHandle(pub sys::cublasLtHandle_t);
 
 impl BlasHandle {
-    /// Starts it.
     pub fn new() -> Result<Self, CublasError> {
         result::create_handle().map(Self)
     }
@@ -20,12 +18,11 @@ impl BlasHandle {
 
 impl Drop for BlasHandle {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: made by `new`, destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_handle(self.0) };
     }
 }
 
-/// What is computed.
 pub(super) struct MatmulDescriptor(pub sys::cublasLtMatmulDesc_t);
 
 impl MatmulDescriptor {
@@ -48,16 +45,16 @@ impl MatmulDescriptor {
 
 impl Drop for MatmulDescriptor {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: made by `new`, destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_matmul_desc(self.0) };
     }
 }
 
-/// How the values of a matrix lie.
+/// The layout of a matrix in memory.
 pub(super) struct MatrixLayout(pub sys::cublasLtMatrixLayout_t);
 
 impl MatrixLayout {
-    /// `rows` rows of `width` values, `stride` values apart: to cuBLASLt, that many columns.
+    /// `rows` rows of `width` values, `stride` values apart: to cuBLASLt, rows are columns.
     pub fn new(kind: Kind, rows: usize, width: usize, stride: usize) -> Result<Self, CublasError> {
         result::create_matrix_layout(kind, width as u64, rows as u64, stride as i64).map(Self)
     }
@@ -65,16 +62,16 @@ impl MatrixLayout {
 
 impl Drop for MatrixLayout {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: made by `new`, destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_matrix_layout(self.0) };
     }
 }
 
-/// What is wished of algorithms.
+/// What algorithms must satisfy.
 pub(super) struct MatmulPreference(pub sys::cublasLtMatmulPreference_t);
 
 impl MatmulPreference {
-    /// Nothing is wished yet.
+    /// Without conditions.
     pub fn new() -> Result<Self, CublasError> {
         result::create_matmul_pref().map(Self)
     }
@@ -96,7 +93,7 @@ impl MatmulPreference {
 
 impl Drop for MatmulPreference {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: made by `new`, destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_matmul_pref(self.0) };
     }
 }

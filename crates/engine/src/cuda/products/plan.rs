@@ -1,4 +1,4 @@
-//! What cuBLASLt is told of a product: its shape as descriptors, and the algorithms that it offers for them.
+//! A product's shape as descriptors of cuBLASLt, and the algorithms that cuBLASLt offers for them.
 
 use std::ffi::c_void;
 
@@ -19,16 +19,15 @@ use super::{
 };
 use crate::cuda::memory::Pointer;
 
-/// An algorithm, as cuBLASLt keeps it; good for one version of it and one kind of GPU.
+/// An algorithm in the format of cuBLASLt; valid for one version of it and one type of GPU.
 pub(super) type Algorithm = sys::cublasLtMatmulAlgo_t;
 
-/// Addresses are as good as cuBLASLt asks for when they are multiples of this.
+/// Addresses with at least this alignment allow all algorithms.
 pub(super) const ALIGNED_BYTES: u64 = 256;
 
-/// In what numbers a product reads and writes.
+/// Number types of the inputs and outputs of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum NumberTypes {
-    /// All in bf16.
     Bf16,
     /// The result in f32, and the bias too.
     Bf16ToF32,
@@ -39,7 +38,7 @@ pub(super) enum NumberTypes {
 }
 
 impl NumberTypes {
-    /// Of x and weights: what cuBLASLt calls it, and bytes of a value.
+    /// Type of x and weights for cuBLASLt, and bytes of a value.
     fn input(self) -> (Kind, usize) {
         match self {
             Self::Bf16 | Self::Bf16ToF32 => (Kind::CUDA_R_16BF, 2),
@@ -47,7 +46,7 @@ impl NumberTypes {
         }
     }
 
-    /// The same of the result.
+    /// The same for the result.
     fn output(self) -> (Kind, usize) {
         match self {
             Self::Bf16 | Self::E4m3 => (Kind::CUDA_R_16BF, 2),
@@ -56,7 +55,7 @@ impl NumberTypes {
         }
     }
 
-    /// Of what is added to the sums; cuBLASLt takes bf16 where the result is e4m3.
+    /// Type of the values that are added to the sums; cuBLASLt requires bf16 where the result is e4m3.
     fn added(self) -> Kind {
         match self {
             Self::E4m3ToE4m3 => Kind::CUDA_R_16BF,
@@ -122,9 +121,9 @@ pub(super) struct Descriptors {
     weight: MatrixLayout,
     x: MatrixLayout,
     out: MatrixLayout,
-    /// What is there, which is `out` again but for its numbers.
+    /// The matrix that is added to the sums: `out`, perhaps with another number type.
     there: MatrixLayout,
-    /// What is there is added to the sums.
+    /// True when that matrix is added.
     adds: bool,
     numbers: NumberTypes,
 }
@@ -137,7 +136,7 @@ impl Descriptors {
             Epilogue::Bias | Epilogue::BiasAdd => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
             Epilogue::BiasGelu => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
         };
-        // CUBLAS_OP_T, which the bindings of cuBLASLt do not name.
+        // CUBLAS_OP_T, which the bindings of cuBLASLt do not have.
         let transposed = 1_i32;
         // The algorithm may depend on how the bias is aligned; real addresses are set before each product.
         let any_bias = ALIGNED_BYTES;
@@ -148,7 +147,7 @@ impl Descriptors {
             operation.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any_bias)?;
         }
         if shape.numbers.is_e4m3() {
-            // Sums in the tensor core's own registers; what that loses is small against the rounding to e4m3.
+            // Sums in the tensor core's own registers; the loss is small compared to the rounding to e4m3.
             let fast = 1_i8;
             let bias_kind = Kind::CUDA_R_16BF;
             set_scales(&operation, shape.numbers, &[ALIGNED_BYTES; 3])?;
@@ -171,7 +170,7 @@ impl Descriptors {
         })
     }
 
-    /// Up to `most` algorithms that need at most `workspace` bytes, the one first that cuBLASLt takes for the fastest;
+    /// Up to `most` algorithms that need at most `workspace` bytes, first the one that cuBLASLt estimates to be the fastest;
     /// at least one.
     pub fn candidates(
         &self,
@@ -180,7 +179,7 @@ impl Descriptors {
         workspace: usize,
     ) -> Result<Vec<Algorithm>, CublasError> {
         let preference = MatmulPreference::new()?;
-        // Where an algorithm splits the inner dimension, the parts are added up in f32, not in what is written.
+        // Where an algorithm splits the inner dimension, the parts are added up in f32, not in the type of the result.
         let reductions = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
         let none = sys::cublasLtMatmulHeuristicResult_t {
             algo: Algorithm { data: [0; 8] },
@@ -190,7 +189,7 @@ impl Descriptors {
             reserved: [0; 4],
         };
         let (mut found, mut count) = (vec![none; most], 0);
-        // SAFETY: all handles are alive, both wishes get values of their own types, and there is room for `most` results.
+        // SAFETY: all handles are alive, both attributes get values of their own types, and there is room for `most` results.
         unsafe {
             preference.set(
                 PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -268,7 +267,7 @@ impl Descriptors {
         } = queue;
         let (one, beta) = (1.0_f32, if self.adds { 1.0_f32 } else { 0.0 });
         let bias = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-        // In place only where the numbers are the same. What is not added is not read, but must be somewhere.
+        // In place only where the types are equal. A matrix that is not added is not read, but needs a valid address.
         let there = match self.numbers {
             NumberTypes::E4m3ToE4m3 => workspace.address(),
             _ => operands.out,

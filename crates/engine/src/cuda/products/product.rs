@@ -1,4 +1,4 @@
-//! What is asked for: layers, where their inputs lie, and where results go.
+//! Products of layers: weights, inputs and outputs.
 
 use std::ops::Range;
 
@@ -14,14 +14,13 @@ use crate::cuda::{
     memory::Pointer,
 };
 
-/// What is done with a sum before it is written.
+/// What a sum goes through before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
-    /// Plus bias.
     Bias,
     /// Plus bias, through GELU (tanh).
     BiasGelu,
-    /// Plus bias, plus what is there.
+    /// Plus bias, plus the previous value of the output.
     BiasAdd,
 }
 
@@ -36,9 +35,7 @@ pub struct LinearAt {
     pub bias_f32: Option<Pointer<f32>>,
     /// The weights once more, in e4m3.
     pub e4m3: Option<(Pointer<u8>, Scale)>,
-    /// Outputs.
     pub outputs: usize,
-    /// Inputs.
     pub inner: usize,
 }
 
@@ -46,13 +43,11 @@ pub struct LinearAt {
 /// weights, and out may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
-    /// w and bias.
     pub linear: LinearAt,
     /// `[rows, inner]`.
     pub x: Activations,
     /// `[rows, outputs]`.
     pub out: Activations,
-    /// Rows.
     pub rows: usize,
     /// What is done with a sum.
     pub epilogue: Epilogue,
@@ -72,7 +67,7 @@ impl LinearAt {
         }
     }
 
-    /// True when all weights lie in their buffers.
+    /// True when the buffers have all weights.
     fn fits(&self) -> bool {
         let values = self.outputs * self.inner;
         let narrow = self.e4m3.is_none_or(|(weight, _)| weight.len() >= values);
@@ -100,7 +95,7 @@ impl Product {
         }
     }
 
-    /// True when all of it, up to the bucket's rows, lies in the buffers.
+    /// True when the buffers have room for all rows of the bucket.
     pub(super) fn fits(&self) -> bool {
         let rows = bucket(self.rows);
         self.x.hold(rows, self.linear.inner)
@@ -108,7 +103,6 @@ impl Product {
             && self.linear.fits()
     }
 
-    /// Its addresses.
     pub(super) fn operands(&self) -> Result<Operands, CudaError> {
         let (weight, scales) = match (&self.x, &self.out, self.linear.e4m3) {
             (Activations::Bf16(_), Activations::Bf16(_), _) => {
@@ -166,7 +160,7 @@ impl ProductToF32<'_> {
         }
     }
 
-    /// True when all of it, up to the bucket's rows, lies in the buffers.
+    /// True when the buffers have room for all rows of the bucket.
     pub fn fits(&self) -> bool {
         let rows = bucket(self.rows);
         self.x.hold(rows, self.linear.inner)
@@ -174,7 +168,6 @@ impl ProductToF32<'_> {
             && self.linear.fits()
     }
 
-    /// Its addresses.
     pub fn operands(&self) -> Operands {
         let bias = self.linear.bias_f32.map(|bias| bias.address());
         Operands {

@@ -1,8 +1,8 @@
 //! The fastest algorithm of a product, found by running the candidates.
 //!
-//! They run on operands of their own, so what is under way is not disturbed; what these hold (zeros) does not matter. Weights
-//! are read from a region larger than the cache of any GPU, run after run from another place, because in the network they
-//! come from memory too.
+//! They run on operands of their own (zeros), so work in flight is not disturbed. Weights are
+//! read from a region larger than the cache of any GPU, run after run from another place, because in the network they
+//! are read from memory too.
 
 use std::sync::Arc;
 
@@ -18,10 +18,9 @@ use crate::cuda::{
 const ROUNDS: usize = 3;
 /// Runs in a measurement, behind one that is not counted.
 const RUNS: usize = 2;
-/// After so much time of the GPU the best so far is taken.
+/// After this time of the GPU the best so far is chosen.
 const LIMIT_MS: f32 = 25.0;
-/// Of candidates that are nearly as fast as the fastest, the one that cuBLASLt named first is taken, so that noise decides
-/// little.
+/// Among candidates that are nearly as fast as the fastest, the first in the order of cuBLASLt is chosen, so that noise matters little.
 const NEARLY: f32 = 1.01;
 /// Region of the weights.
 const WEIGHT_BYTES: usize = 160 << 20;
@@ -92,7 +91,7 @@ impl Trial {
                 }
                 let queue = |run| {
                     let operands = self.operands(shape, run);
-                    // SAFETY: the operands are this trial's own and large enough, which `fits` says of the shape; they and
+                    // SAFETY: the operands are this trial's own and large enough, which the caller checks with `fits`; they and
                     // the workspace are used on this stream alone, and freed behind it.
                     unsafe { descriptors.queue(target, candidate, &operands) }
                 };
