@@ -104,7 +104,7 @@ async fn one_gpu_breaks() {
     assert!(matches!(failed, Outcome::Failed(..)), "{failed:?}");
     let reason = end.reason().await.to_string();
     println!("{reason}");
-    assert!(reason.contains("start Spotter again"), "{reason}");
+    assert!(reason.contains("restart Spotter"), "{reason}");
     assert_eq!(reason.lines().count(), 1, "{reason}");
     // What it held is let go, although the GPU takes no orders any more.
     drop(engine);
@@ -192,10 +192,7 @@ async fn a_fault_of_one_gpu_leaves_the_other_at_work() {
         .expect("the fault is not noticed");
     let reason = timeout(PATIENCE, end.reason()).await.expect("no reason");
     println!("{reason}");
-    assert!(
-        reason.to_string().contains("start Spotter again"),
-        "{reason}"
-    );
+    assert!(reason.to_string().contains("restart Spotter"), "{reason}");
     for _ in 0..20 {
         if !answered(&ask(&first).await) {
             panic!("the first one too: {}", first_end.reason().await);
