@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(256) quantise(const bf16* x, e4m3* 
     for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), scale);
 }
 
-// into = max(into, |x|) over all values, so that calls can follow each other; at least 0. Values that are no numbers count as endless.
+// into = max(into, |x|) over all values, so that calls can follow each other; at least 0. NaN counts as infinity.
 extern "C" __global__ void __launch_bounds__(256) abs_max(const bf16* x, float* into, int width, int x_stride) {
     __shared__ float scratch[32];
     const uint4* from = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * x_stride);

@@ -70,7 +70,7 @@ pub fn measure_ceilings(
 ) -> Result<Ceilings, CudaError> {
     let gpu = library::open(index)?;
     let capability = gpu.context.compute_capability();
-    let capability = capability.map_err(tried("asking the GPU for its capability"))?;
+    let capability = capability.map_err(tried("reading the compute capability of the GPU"))?;
     let stream = gpu.context.new_stream().map_err(tried("making a stream"))?;
     let bench = Bench {
         stream,

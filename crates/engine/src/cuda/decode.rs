@@ -105,7 +105,9 @@ impl OneLaunchDecoder {
 
     /// True for steps that run in one launch: few positions, all of them behind an image, and no new image.
     pub fn takes(&self, counts: &StepCounts) -> bool {
-        counts.images == 0 && counts.alone == 0 && (1..=ROWS_MAX).contains(&counts.row_positions)
+        counts.images == 0
+            && counts.without_prefix == 0
+            && (1..=ROWS_MAX).contains(&counts.row_positions)
     }
 
     /// Queues all blocks of the decoder over the hidden states of the step's positions.

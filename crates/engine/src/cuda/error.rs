@@ -10,7 +10,7 @@ use crate::scheduler::backend::BackendError;
 #[derive(Debug, thiserror::Error)]
 pub enum CudaError {
     /// A library is not on this machine.
-    #[error("no GPU: {library} is not there; install {package}")]
+    #[error("no GPU: {library} was not found; install {package}")]
     Missing {
         library: &'static str,
         package: &'static str,
@@ -43,7 +43,7 @@ pub enum CudaError {
     Fp8(String),
     /// Too little memory is left.
     #[error(
-        "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end what else uses it, or use device = \"cpu\""
+        "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end other programs that use it, or use device = \"cpu\""
     )]
     Memory { free_mib: usize, needed_mib: usize },
     /// The driver refused.
@@ -70,7 +70,7 @@ pub enum CudaError {
         source: std::io::Error,
     },
     /// A frame that a decoder left on a GPU.
-    #[error("a frame on the GPU cannot be taken: {0}")]
+    #[error("a frame cannot be read from the memory of a GPU: {0}")]
     Frame(&'static str),
     /// The kernels do not support the shape of the model.
     #[error("this model does not run on the GPU: {0}; use device = \"cpu\"")]
@@ -84,7 +84,7 @@ impl From<CudaError> for BackendError {
         use cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let remedy = match &error {
             CudaError::Driver { source, .. } if source.0 == CUDA_ERROR_OUT_OF_MEMORY => {
-                "; end what else uses the GPU's memory, and start Spotter again"
+                "; end other programs that use the GPU's memory, then restart Spotter"
             }
             CudaError::Driver { .. } | CudaError::Product { .. } => {
                 "; restart Spotter, and if the error repeats, look for \"Xid\" in the kernel's log (dmesg)"

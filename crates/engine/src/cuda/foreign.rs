@@ -100,9 +100,7 @@ impl ForeignMemory {
         // SAFETY: this attribute is a context, which fits into the local. The driver is loaded, because it has allocated this memory.
         unsafe { sys::cuPointerGetAttribute(out, CU_POINTER_ATTRIBUTE_CONTEXT, address) }
             .result()
-            .map_err(tried(
-                "asking for the context that owns a frame's GPU memory",
-            ))?;
+            .map_err(tried("finding the context that owns a frame's GPU memory"))?;
         if context.is_null() {
             return Err(CudaError::Frame(
                 "its memory was allocated in no context of the driver",

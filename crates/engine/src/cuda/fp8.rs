@@ -36,7 +36,7 @@ const TOKENS: usize = 16;
 pub fn scale(largest: f32, margin: f32) -> Result<f32, CudaError> {
     if !largest.is_finite() {
         return Err(CudaError::Fp8(
-            "some of its values are no numbers or endless".into(),
+            "some of its values are NaN or infinite".into(),
         ));
     }
     let exact = largest * margin / LARGEST;
@@ -304,7 +304,7 @@ mod tests {
         assert!(wide_enough(&ModelConfig::default()).is_ok());
         let mut config = ModelConfig::default();
         config.vision.enc_ff_dim = 136;
-        let told = wide_enough(&config).unwrap_err().to_string();
-        assert!(told.contains("vision.enc_ff_dim is 136") && told.contains("bf16"));
+        let message = wide_enough(&config).unwrap_err().to_string();
+        assert!(message.contains("vision.enc_ff_dim is 136") && message.contains("bf16"));
     }
 }

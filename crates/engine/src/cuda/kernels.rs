@@ -237,6 +237,6 @@ fn with_shared(function: CudaFunction, bytes: usize) -> Result<CudaFunction, Cud
     let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     function
         .set_attribute(attribute, bytes as i32)
-        .map_err(tried("asking for shared memory"))?;
+        .map_err(tried("requesting shared memory"))?;
     Ok(function)
 }

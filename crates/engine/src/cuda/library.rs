@@ -44,7 +44,7 @@ impl Gpu {
     pub fn free_bytes(&self) -> Result<usize, CudaError> {
         let info = self.context.mem_get_info();
         info.map(|(free, _)| free)
-            .map_err(tried("asking for the GPU's free memory"))
+            .map_err(tried("reading the free memory of the GPU"))
     }
 }
 
@@ -61,7 +61,7 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
     unsafe { context.disable_event_tracking() };
     let (major, minor) = context
         .compute_capability()
-        .map_err(tried("asking the GPU for its capability"))?;
+        .map_err(tried("reading the compute capability of the GPU"))?;
     if major < 8 {
         return Err(CudaError::TooOld {
             name: context.name().unwrap_or_default(),

@@ -159,7 +159,7 @@ impl Products {
     fn go(&self, shape: &ProductShape, operands: &Operands, fits: bool) -> Result<(), CudaError> {
         if !fits {
             return Err(CudaError::Shape(format!(
-                "a product of {shape:?} reaches beyond a buffer"
+                "a product of {shape:?} needs larger buffers"
             )));
         }
         let failed = refused("a product", shape);

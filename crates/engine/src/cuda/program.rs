@@ -137,7 +137,7 @@ pub struct StepCounts {
     pub images: usize,
     pub tiles: usize,
     /// Positions of rows that are in no tile, because no image is in front of them.
-    pub alone: usize,
+    pub without_prefix: usize,
     pub picks: usize,
     /// Of these, with a coordinate.
     pub coords: usize,
@@ -294,7 +294,7 @@ impl TableWriter<'_> {
     /// The tile that reads the row's prefix for position `at`: its number times 16 plus the row in it; -1 without a prefix.
     fn place(&mut self, kv: &KvTable, at: usize) -> Result<i32, BackendError> {
         let Some(first) = kv.prefix.first().filter(|_| kv.prefix_positions > 0) else {
-            self.counts.alone += 1;
+            self.counts.without_prefix += 1;
             return Ok(-1);
         };
         let known = self

@@ -93,9 +93,7 @@ impl FrameStage {
             Ok(staged) => Some(staged),
             Err(error) => {
                 if !self.refused {
-                    tracing::warn!(
-                        "frames that were decoded on a GPU come by way of the host: {error}"
-                    );
+                    tracing::warn!("decoded frames are copied through the host: {error}");
                 }
                 (self.refused, self.used) = (true, begin);
                 None

@@ -89,7 +89,7 @@ impl Kernels {
             qkv.len() >= positions * 3 * heads * TEXT_HEAD
                 && position.len() >= positions
                 && slot.len() >= positions,
-            "rope: positions beyond a buffer",
+            "rope: a buffer is too small",
         )?;
         launch!(
             self,
@@ -126,7 +126,7 @@ impl Kernels {
         require(
             parts.values.len() >= tiles * heads * parts.splits * TILE * TEXT_HEAD
                 && parts.max_sums.len() >= tiles * heads * parts.splits * TILE * 2,
-            "attention: more tiles than there is room for",
+            "attention: a buffer is too small",
         )?;
         launch!(
             self,
@@ -165,7 +165,7 @@ impl Kernels {
         } = attention;
         require(
             out.hold(rows, heads * TEXT_HEAD),
-            "attention: rows beyond a buffer",
+            "attention: a buffer is too small",
         )?;
         let grid = (rows, heads.div_ceil(4), 1);
         let (name, to, stride) = ("launching attend_own", out.address(), out.stride() as i32);

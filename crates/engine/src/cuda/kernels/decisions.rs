@@ -67,7 +67,7 @@ impl Kernels {
         let MatrixShape { rows: picks, width } = shape;
         require(
             out.records.len() >= picks && tables.pick.len() >= picks * 4,
-            "decisions: beyond a buffer",
+            "decisions: a buffer is too small",
         )?;
         launch!(
             self,
@@ -105,7 +105,10 @@ impl Kernels {
             rows,
             vocab,
         } = inputs;
-        require(logits.len() >= rows * vocab, "tokens: beyond a buffer")?;
+        require(
+            logits.len() >= rows * vocab,
+            "tokens: a buffer is too small",
+        )?;
         launch!(
             self,
             choose_token,

@@ -221,7 +221,7 @@ impl DecodeShape {
             self.rows <= ROWS_MAX
                 && (1..=Self::splits(self.rows, self.tiles, self.blocks)).contains(&self.splits)
                 && Self::fits(self.layers, self.inner, self.blocks),
-            "decode step: not such a step",
+            "decode step: more positions, splits or layers than the kernel supports",
         )?;
         require(
             states.hidden.len().min(states.queries.len()) >= self.rows * WIDTH
@@ -230,7 +230,7 @@ impl DecodeShape {
                 && scratch.max_sums.len() >= parts * 2
                 && scratch.sums.len() >= chunks * self.rows * WIDTH
                 && scratch.counters.len() >= GATES + WIDTH / UNIT + self.tiles * heads,
-            "decode step: beyond a buffer",
+            "decode step: a buffer is too small",
         )
     }
 }
@@ -254,7 +254,7 @@ impl Kernels {
         shape.check(states, scratch)?;
         require(
             layers.table.len() >= shape.layers * LAYER_WORDS,
-            "decode step: beyond a buffer",
+            "decode step: a buffer is too small",
         )?;
         let Some(DecodeKernels(functions)) = &self.decode_step else {
             return Err(CudaError::Shape(

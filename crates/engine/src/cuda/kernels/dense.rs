@@ -143,7 +143,7 @@ impl Kernels {
         let rows = sequences * length;
         require(
             qkv.hold(rows, 3 * heads * head_dim) && out.hold(rows, heads * head_dim),
-            "attention: rows beyond a buffer",
+            "attention: a buffer is too small",
         )?;
         require(
             self.dense_kernels(head_dim).contains(&kernel)

@@ -89,7 +89,10 @@ impl Kernels {
             PixelFormat::Nv12 => 1,
             PixelFormat::I420 => 2,
         };
-        require(rgb.len() >= width * height * 3, "colour: beyond a buffer")?;
+        require(
+            rgb.len() >= width * height * 3,
+            "colour: a buffer is too small",
+        )?;
         launch!(
             self,
             rgb_from_planes,
@@ -122,7 +125,7 @@ impl Kernels {
         let taps = pass.taps;
         require(
             from.len() >= in_width * height * 3 && out.len() >= out_width * height * 3,
-            "scaling: beyond a buffer",
+            "scaling: a buffer is too small",
         )?;
         launch!(
             self,
@@ -154,7 +157,7 @@ impl Kernels {
         let (row_bytes, taps) = (pass.to.width * 3, pass.taps);
         require(
             from.len() >= row_bytes * in_height && out.len() >= row_bytes * out_height,
-            "scaling: beyond a buffer",
+            "scaling: a buffer is too small",
         )?;
         launch!(
             self,
@@ -187,7 +190,7 @@ impl Kernels {
         } = inputs;
         require(
             corner.len() >= crops * 2 && out.start.len() >= crops * grid * grid * out.stride,
-            "patches: beyond a buffer",
+            "patches: a buffer is too small",
         )?;
         launch!(
             self,

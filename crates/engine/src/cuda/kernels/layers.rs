@@ -114,7 +114,7 @@ impl Kernels {
         )?;
         require(
             x.len() >= rows * width && out.hold(rows, width),
-            "layer norm: rows beyond a buffer",
+            "layer norm: a buffer is too small",
         )?;
         let few = rows <= FEW_ROWS && width <= FEW_WIDTH;
         let grid = (if few { rows } else { rows.div_ceil(8) }, 1, 1);
@@ -162,7 +162,7 @@ impl Kernels {
         )?;
         require(
             out.hidden.len() >= rows * width && out.is_zombie.len() >= rows,
-            "embedding: rows beyond a buffer",
+            "embedding: a buffer is too small",
         )?;
         launch!(
             self,
@@ -207,7 +207,7 @@ impl Kernels {
         require(
             tokens_in.len() >= images * tokens * width
                 && out.len() >= images * (tokens + 1) * width,
-            "images: beyond a buffer",
+            "images: a buffer is too small",
         )?;
         launch!(
             self,
@@ -236,7 +236,7 @@ impl Kernels {
         let MatrixShape { rows, width } = shape;
         require(
             out.len() >= rows * width && index.len() >= rows,
-            "rows: beyond a buffer",
+            "rows: a buffer is too small",
         )?;
         launch!(
             self,
@@ -268,7 +268,7 @@ impl Kernels {
         )?;
         require(
             out.len() >= images * grid * grid * 2 * width,
-            "combining: beyond a buffer",
+            "combining: a buffer is too small",
         )?;
         launch!(
             self,
@@ -300,7 +300,7 @@ impl Kernels {
         let MatrixShape { rows, width } = shape;
         require(
             x.len() >= rows * width && places.len() >= tokens * width,
-            "places: beyond a buffer",
+            "places: a buffer is too small",
         )?;
         launch!(
             self,

@@ -21,7 +21,7 @@ impl Kernels {
         )?;
         require(
             x.hold(rows, width) && out.hold(rows, width),
-            "quantising: rows beyond a buffer",
+            "quantising: a buffer is too small",
         )?;
         launch!(
             self,
@@ -50,11 +50,11 @@ impl Kernels {
         let MatrixShape { rows, width } = shape;
         require(
             width.is_multiple_of(8) && x.stride.is_multiple_of(8),
-            "largest value: widths and strides are multiples of 8",
+            "largest magnitude: widths and strides are multiples of 8",
         )?;
         require(
             x.hold(rows, width) && into.len() > 0,
-            "largest value: rows beyond a buffer",
+            "largest magnitude: a buffer is too small",
         )?;
         launch!(
             self,

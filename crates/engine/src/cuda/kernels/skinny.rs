@@ -33,11 +33,11 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         require(
             Self::is_skinny(linear, rows),
-            "few rows: not such a product",
+            "few rows: the kernel does not support this product",
         )?;
         require(
             x.start.len() >= (rows - 1) * x.stride + linear.inner,
-            "few rows: beyond a buffer",
+            "few rows: a buffer is too small",
         )?;
         let (which, out, out_len, out_stride) = match to {
             SkinnyTo::Bf16(out) => (0, out.start.address(), out.start.len(), out.stride),
@@ -47,7 +47,7 @@ impl Kernels {
         };
         require(
             out_len >= (rows - 1) * out_stride + linear.outputs,
-            "few rows: beyond a buffer",
+            "few rows: a buffer is too small",
         )?;
         let function = &self.skinny[usize::from(rows > 8)][which];
         let weight = linear.weight.address();

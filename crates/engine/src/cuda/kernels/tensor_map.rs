@@ -28,7 +28,7 @@ impl TensorMapSpec {
         let (sequences, length, width) = (self.sequences, self.length, self.width);
         require(
             from.hold(sequences * length, width),
-            "boxes: rows beyond a buffer",
+            "boxes: a buffer is too small",
         )?;
         // Strides are in bytes; that of single values is implied.
         let row_bytes = (from.stride * size_of::<half::bf16>()) as u64;

@@ -161,7 +161,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         let mut kept = open(&file, "this");
         kept.put("a".into(), WORDS);
-        let told = kept.save().unwrap_err();
-        assert!(told.contains("times products again"), "{told}");
+        let message = kept.save().unwrap_err();
+        assert!(message.contains("times products again"), "{message}");
     }
 }

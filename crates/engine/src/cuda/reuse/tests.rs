@@ -63,7 +63,7 @@ fn camera(number: usize) -> CameraId {
     CameraId::new(&format!("c{number}")).unwrap()
 }
 
-/// Which crops a step with this picture alone encodes.
+/// Which crops a step with only this picture encodes.
 fn plan(reuse: &mut Reuse, number: usize, picture: &Picture) -> Vec<bool> {
     let fresh = plan_unqueued(reuse, number, picture);
     reuse.keep_bytes();
@@ -106,7 +106,7 @@ proptest! {
         }
         // One byte is never below more than four tiles and the whole picture.
         prop_assert!(fresh.iter().filter(|fresh| **fresh).count() <= 5, "{:?}", fresh);
-        // And what was encoded is known from then on.
+        // Encoded crops are known from then on.
         prop_assert!(plan(&mut reuse, 0, &after.picture()).iter().all(|fresh| !fresh));
     }
 }

@@ -1,4 +1,4 @@
-//! Steps in flight that feed each other on the device find to the bit what the host finds, one by one, with its masks.
+//! Steps in flight that pass tokens on the device decide bit for bit what steps one by one decide with masks of the host.
 
 use super::whole::cuda_with;
 use crate::{

@@ -1,4 +1,4 @@
-//! Attention to the cache, and what puts keys and values there.
+//! Attention to the cache, and the kernel that writes keys and values to it.
 
 use half::bf16;
 
@@ -41,7 +41,7 @@ struct Fed {
 }
 
 fn prefix_pages(look: usize) -> Vec<PageId> {
-    // In no order, so that tables are read.
+    // Not in order, so that only the tables give the right pages.
     [[5, 2, 9], [1, 30, 7]][look].map(PageId).to_vec()
 }
 
@@ -60,8 +60,8 @@ fn row(fed: &Fed) -> Row {
     }
 }
 
-/// Turned by its position, rounded to bf16; pairs lie eight apart.
-fn turned(x: &[f32], position: usize) -> Vec<f32> {
+/// Rotated by its position, rounded to bf16; pairs are 8 apart.
+fn rotated(x: &[f32], position: usize) -> Vec<f32> {
     let mut out = x.to_vec();
     for j in 0..16 {
         let angle = position as f32 * 10_000_f32.powf(-(j as f32) / 16.0);
@@ -75,7 +75,7 @@ fn turned(x: &[f32], position: usize) -> Vec<f32> {
         .collect()
 }
 
-/// What is in the cache, by look or row: (position, key, value) of each head.
+/// Contents of the cache by look or row: key and value of each position and head.
 #[derive(Default, Clone)]
 struct Known(Vec<[(Vec<f32>, Vec<f32>); HEADS]>);
 
@@ -201,7 +201,7 @@ impl Bench {
         let entry = |at: usize, position: usize| {
             std::array::from_fn(|head| {
                 (
-                    turned(part(at, 1, head), position),
+                    rotated(part(at, 1, head), position),
                     part(at, 2, head).to_vec(),
                 )
             })
@@ -222,7 +222,7 @@ impl Bench {
                     let keys: Vec<&[f32]> = seen.iter().map(|e| &e[head].0[..]).collect();
                     let values: Vec<&[f32]> = seen.iter().map(|e| &e[head].1[..]).collect();
                     wanted.extend(attend(
-                        &turned(part(first + j, 0, head), position),
+                        &rotated(part(first + j, 0, head), position),
                         &keys,
                         &values,
                     ));
@@ -245,7 +245,7 @@ fn rows_see_their_prefix_and_their_own_past() {
             [angle.cos(), angle.sin()]
         })
     });
-    // Whoever reads a position that was never written gets no number.
+    // A read of a position that was never written gives NaN.
     let nan = vec![bf16::NAN; LIMITS.pages * HEADS * PAGE * TEXT_HEAD];
     let bench = Bench {
         layout: TableLayout::new(&LIMITS, LIMITS.positions),

@@ -30,7 +30,7 @@ fn best(x: &[f32]) -> (u16, f32) {
 }
 
 fn logits(random: &mut Random, count: usize) -> Vec<f32> {
-    // Of few values, so that the largest comes more than once.
+    // Few different values, so that the largest occurs more than once.
     f32s(&random.values(count))
         .iter()
         .map(|x| (x * 8.0).round() / 2.0)
@@ -292,7 +292,7 @@ fn tokens_are_the_largest_that_are_allowed() {
 fn the_nucleus_is_sampled_in_its_order() {
     let rig = rig();
     let mut random = Random::new(9);
-    // No equals, so that a rounding of the last place cannot change an order.
+    // No equal values, so that a rounding error cannot change the order.
     let logits: Vec<f32> = (0..VOCAB)
         .map(|i| ((i * 7919) % VOCAB) as f32 / VOCAB as f32 * 9.0)
         .collect();

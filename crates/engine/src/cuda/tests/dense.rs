@@ -1,4 +1,4 @@
-//! Attention of whole sequences to themselves, by each kernel.
+//! Attention within whole sequences, by each kernel.
 
 use half::bf16;
 
@@ -13,21 +13,21 @@ pub(super) fn attend(q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f32> 
     let scale = (q.len() as f32).sqrt().recip();
     let dot = |k: &&[f32]| q.iter().zip(*k).map(|(q, k)| q * k).sum::<f32>() * scale;
     let scores: Vec<f32> = keys.iter().map(dot).collect();
-    let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let shares: Vec<f32> = scores.iter().map(|s| (s - top).exp()).collect();
-    let mass: f32 = shares.iter().sum();
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f32> = scores.iter().map(|s| (s - max).exp()).collect();
+    let sum: f32 = weights.iter().sum();
     let mixed = |d: usize| {
-        shares
+        weights
             .iter()
             .zip(values)
             .map(|(p, v)| p * v[d])
             .sum::<f32>()
-            / mass
+            / sum
     };
     (0..q.len()).map(mixed).collect()
 }
 
-/// Values behind each row of outputs that nobody may write.
+/// Values behind each row of outputs that no kernel may write.
 const BEHIND: usize = 8;
 
 struct Case {
@@ -40,7 +40,7 @@ struct Case {
 }
 
 impl Case {
-    /// Values `spread` times as wide as usual: with 5, few keys have all the weight, and maxima grow much on the way.
+    /// Values `spread` times as wide as usual: with 5, few keys have all the weight, and running maxima grow much.
     fn new(
         (rig, random): (&Rig, &mut Random),
         (sequences, length): (usize, usize),
@@ -143,7 +143,7 @@ fn all_ways_are_softmax_attention() {
     }
 }
 
-/// More than the GPU does at once, so that blocks go on to other heads and sequences.
+/// More jobs than blocks, so that blocks compute several heads and sequences.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn many_heads_of_many_crops() {

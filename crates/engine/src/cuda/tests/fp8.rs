@@ -21,7 +21,7 @@ use spotter_street as demo;
 /// The size of the largest number.
 const LARGEST: f32 = 448.0;
 
-/// What a byte of e4m3 stands for: sign, 4 bits of exponent with bias 7, 3 of mantissa; the last code is no number.
+/// The value of a byte of e4m3: sign, 4 bits of exponent with bias 7, 3 of mantissa; the last code is NaN.
 fn value(byte: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7));
     let size = match exponent {
@@ -98,7 +98,7 @@ pub(super) fn assert_e4m3_too(
     let step = scales.at(0).value;
     for i in 0..rows * width {
         let (got, want) = (value(got[place(i)]) * step, want[place(i)]);
-        // Half a step of e4m3, and the rounding of bf16; below 2^-6 steps are as wide as there.
+        // Half a step of e4m3, and the rounding of bf16; below 2^-6 the steps are constant.
         let most = want.abs() * (1.0 / 16.0 + 1.0 / 128.0) + step * 2.0_f32.powi(-10);
         assert!((got - want).abs() <= most, "{i}: {got}, wants {want}");
     }
@@ -156,12 +156,12 @@ fn quantising_rounds_as_the_twin_does() {
     }
 }
 
-/// A layer in both numbers, on random values.
+/// A layer in both number types, with random values.
 struct Layer {
     x: Vec<f32>,
     w: Vec<f32>,
     bias: Vec<f32>,
-    /// As e4m3 holds them.
+    /// Rounded to e4m3.
     x8: Vec<f32>,
     w8: Vec<f32>,
 }
@@ -177,7 +177,7 @@ fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
 }
 
-/// Bytes and what they stand for.
+/// Bytes and their values.
 fn quantised(x: &[f32], scale: f32) -> (Vec<u8>, Vec<f32>) {
     let bytes: Vec<u8> = x.iter().map(|x| rounded(x / scale)).collect();
     let values = bytes.iter().map(|&byte| value(byte) * scale).collect();
@@ -227,7 +227,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
             rows,
             epilogue,
         };
-        // Some rows are enough for the host.
+        // The host computes some rows only, to save time.
         let some: Vec<usize> = (0..rows).step_by(rows.div_ceil(8)).collect();
         let all = || {
             some.iter()
@@ -285,7 +285,7 @@ fn inside(config: &ModelConfig, weights: Weights, fp8: bool) -> [Vec<f32>; 2] {
         false => Precision::Bf16,
     };
     let mut backend = cuda_for_one(precision, config, weights);
-    // Not one of those that the scales come from.
+    // Not one of the calibration pictures.
     let step = calibration_step(&picture(5), config, &backend.limits());
     let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
     backend.launch(SlotId(0), step).unwrap();
@@ -316,7 +316,7 @@ fn the_network_in_fp8_is_near_the_one_in_bf16() {
         // A layer's results are off by some 4 % (see above), part by part of what adds up in the hidden states.
         for (what, i) in [("tokens", 0), ("hidden states", 1)] {
             assert_close(&format!("fp8, {name}: {what}"), &narrow[i], &wide[i], 0.15);
-            // They are not the same numbers by mistake.
+            // Equal numbers would mean that the backend does not use fp8.
             assert_ne!(narrow[i], wide[i], "{name}: {what} are not in fp8");
         }
     }

@@ -46,7 +46,7 @@ pub(super) fn picture(
     .unwrap()
 }
 
-/// Values of a patch in a row that the network takes.
+/// Values of a row of patches, with padding.
 fn row_values(config: &VisionConfig) -> usize {
     config.patch_values().next_multiple_of(8)
 }

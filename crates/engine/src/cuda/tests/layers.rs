@@ -233,7 +233,7 @@ fn tiles_are_stitched_and_pooled() {
             } else {
                 1 + down * across
             };
-            // One crop of another image lies before, and every second crop was kept from another step.
+            // The first crop is of another image, and every second crop was kept from another step.
             let features = random.values((1 + crops) * tokens * width);
             let source = |crop: i32| if crop % 2 == 1 { -1 - crop } else { crop };
             let source: Vec<i32> = (0..=crops as i32).map(source).collect();

@@ -1,4 +1,4 @@
-//! Algorithms that are timed and kept: whichever is chosen, the product is the same, and it is chosen once.
+//! Algorithms that are timed and kept: the product does not depend on the choice, and the choice is made once.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -89,7 +89,7 @@ fn timed_algorithms_compute_the_formula_and_disturb_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let products = products(&rig, folder.path());
     let (places, sums) = case.sums();
-    // Timed when it first runs: what is there is added once, not once for each candidate.
+    // Timed at its first run: the previous values are added once, not once for each candidate.
     for (epilogue, more) in [(Epilogue::Bias, 0.0), (Epilogue::BiasAdd, 1.0)] {
         let got = run(&rig, &products, &case, epilogue);
         let got: Vec<f32> = places.iter().map(|&place| got[place]).collect();
@@ -123,7 +123,7 @@ fn a_choice_is_kept_and_gives_the_same_bits() {
         assert_eq!(a[..ROWS * OUTPUTS], b[..ROWS * OUTPUTS], "{epilogue:?}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), kept, "timed again");
-    // A damaged file is as good as none.
+    // A damaged file is ignored.
     fs::write(&file, kept.replace(' ', "  ")).unwrap();
     let third = products(&rig, folder.path());
     let got = run(&rig, &third, &case, Epilogue::Bias);

@@ -212,7 +212,7 @@ fn true_widths_find_what_the_reference_finds() {
     );
 }
 
-/// Where the reference's two best are nearer than this, bf16 may choose the other: logits of some ten are rounded to 0.06.
+/// Where the two best of the reference are nearer than this, bf16 may choose the other: logits of some ten are rounded to 0.06.
 const MARGIN: f64 = 0.25;
 
 /// Compares decision by decision, bins within one, up to the first that could go either way and did. How many were equal.
