@@ -63,8 +63,8 @@ DEVICE void attend_page(SoftmaxState& state, const bf16* k, const bf16* v, int l
     for (int b = 0; b < 2; b++) {
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            bool sees = b * 2 + c % 2 < left && (only_row < 0 || only_row == g + c / 2 * 8);
-            s[b][c] = sees ? s[b][c] * SCALE_LOG2 : NEG_INF;
+            bool is_visible = b * 2 + c % 2 < left && (only_row < 0 || only_row == g + c / 2 * 8);
+            s[b][c] = is_visible ? s[b][c] * SCALE_LOG2 : NEG_INF;
         }
     }
     u32 p[4];

@@ -97,9 +97,9 @@ DEVICE void attend_to_own(const bf16* qkv, const bf16* keys, const bf16* values,
     if (place[row] >= 0) {
         // Every split has written its result; one without pages has maximum -infinity and sum 0. Lane i has split i.
         const size_t first = ((size_t(place[row] / 16) * heads + head) * splits) * 16 + place[row] % 16;
-        const bool knows = lane < splits;
-        float partial_max = knows ? partial_max_sum[(first + lane * 16) * 2] : NEG_INF;
-        float partial_sum = knows ? partial_max_sum[(first + lane * 16) * 2 + 1] : 0.0f;
+        const bool has_split = lane < splits;
+        float partial_max = has_split ? partial_max_sum[(first + lane * 16) * 2] : NEG_INF;
+        float partial_sum = has_split ? partial_max_sum[(first + lane * 16) * 2 + 1] : 0.0f;
         float new_max = fmaxf(row_max, warp_max(partial_max)), rescale = exp2_fast(row_max - new_max);
         float weight = partial_max == NEG_INF ? 0.0f : exp2_fast(partial_max - new_max);
         row_sum = row_sum * rescale + warp_sum(partial_sum * weight);

@@ -67,7 +67,7 @@ DEVICE void add_layer(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, const F3
 
 // Hidden states after layer `at_layer` - 1, once all blocks have written their partial sums; before the first layer, the step's input.
 template <typename TRAITS> DEVICE void update_hidden(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, int at_layer, u32 parity, const SharedState& shared) {
-    uint2* held = reinterpret_cast<uint2*>(few_hidden<TRAITS>()) + threadIdx.x;
+    uint2* kept_hidden = reinterpret_cast<uint2*>(few_hidden<TRAITS>()) + threadIdx.x;
     const F32x4 bias = at_layer > 0 ? f32x4_from(shared.layers[at_layer - 1].linear[PROJ_FC2].bias) : F32x4{};
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
@@ -79,7 +79,7 @@ template <typename TRAITS> DEVICE void update_hidden(F32x4 (&hidden)[FEW_ROWS], 
         add_layer(hidden, s, bias);
     }
 #pragma unroll
-    for (int row = 0; row < FEW_ROWS; row++) held[row * WIDTH / 4] = bf16x4_from(hidden[row]);
+    for (int row = 0; row < FEW_ROWS; row++) kept_hidden[row * WIDTH / 4] = bf16x4_from(hidden[row]);
 }
 
 // Loads the operands that the block's threads have written. A barrier of the block.

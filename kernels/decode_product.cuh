@@ -86,7 +86,7 @@ DEVICE F32x8 f32x8_by_permute(uint4 raw) {
 }
 
 // Layer norm of the inputs, which become operands. A thread has 32 values of a row. It computes their mean and the squares around it,
-// then corrects these to squares around the mean of the row, so one sum over the block does not wait for a second pass over the values.
+// and corrects these once the mean of the row is known, so that the squares need no second pass over the values.
 template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BLOCKS>& in, const Layer& layer, SharedState& shared) {
     float own[BLOCKS], mean[BLOCKS], squares[BLOCKS];
 #pragma unroll
@@ -126,8 +126,8 @@ template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BL
     }
 }
 
-// c + d += w x over this warp's slice, for the lane's part of a unit of weights. Two accumulators, so that a product does not wait for the
-// previous one.
+// c + d += w x over this warp's slice, for the lane's part of a unit of weights. Two accumulators (one with
+// 32 rows), so that a product does not wait for the previous one.
 template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], float (&d)[BLOCKS][4], const bf16* unit, const Inputs<bf16, BLOCKS>& in) {
     const bf16* upper = unit + threadIdx.x % 32 / 4 * PITCH;
 #pragma unroll

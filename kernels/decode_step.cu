@@ -10,7 +10,7 @@
 // Grid: one block on each multiprocessor, launched cooperatively; 512 threads, 16 warps. decode_step_N takes up to N rows;
 // decode_step_N_e4m3 has weights in e4m3 and inputs in f16. Such a step is bound by reading the weights once, so each block keeps
 // weights on their way all the time (decode_ring.cuh). Work is in units of 16 outputs by 2048 inputs, of which each warp has 128 inputs,
-// in registers over all units of a phase. In proj_fc2 a block keeps to one chunk of 2048 inputs; the block that brings the last chunk of
+// in registers over all units of a phase. In proj_fc2 a block keeps to one chunk of 2048 inputs; the block that finishes the last chunk of
 // 16 outputs adds up all chunks, in their order, so that results do not depend on which block is last.
 // Most work is between signal and wait of a gate: queries, keys and values are signalled before the units of the MLP and waited for
 // behind them; the MLP's values are waited for behind attention, and only by blocks that project them. Hidden states are waited for at
@@ -19,7 +19,7 @@
 #include "decode_attend.cuh"
 #include "decode_few.cuh"
 
-static_assert(WARPS == UNIT, "each warp has a row of a unit copied");
+static_assert(WARPS == UNIT, "each warp copies a row of a unit");
 
 // `parity` is that of the gates in the layer before.
 template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_layer, u32 parity, SharedState& shared) {
