@@ -186,7 +186,7 @@ impl CudaBackend {
         }
         let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
         let stream = Arc::clone(&self.streams.compute);
-        self.network.watch(&stream)?;
+        self.network.measure_inputs(&stream)?;
         for picture in pictures {
             let step = fp8::calibration_step(picture, &self.config, &self.limits);
             self.launch(SlotId(0), step).map_err(failed)?;

@@ -68,8 +68,9 @@ impl OneLaunchDecoder {
             blocks,
             layer_values,
         } = parts;
-        let fits = DecodeShape::fits(blocks.len(), config.ff_dim, gpu.multiprocessors);
-        if config.dim != WIDTH || !fits || !kernels.has_decode_step() {
+        let is_supported =
+            DecodeShape::is_supported(blocks.len(), config.ff_dim, gpu.multiprocessors);
+        if config.dim != WIDTH || !is_supported || !kernels.has_decode_step() {
             return Ok(None);
         }
         let chunks = 1 + config.ff_dim / WIDTH;
@@ -104,7 +105,7 @@ impl OneLaunchDecoder {
     }
 
     /// True for steps that run in one launch: few positions, all of them behind an image, and no new image.
-    pub fn takes(&self, counts: &StepCounts) -> bool {
+    pub fn can_run(&self, counts: &StepCounts) -> bool {
         counts.images == 0
             && counts.without_prefix == 0
             && (1..=ROWS_MAX).contains(&counts.row_positions)
@@ -208,7 +209,9 @@ mod tests {
     #[test]
     fn what_the_kernel_is_not_made_for_goes_the_other_way() {
         // Moondream 2 on an H200 and a B200.
-        assert!(DecodeShape::fits(24, 8192, 132) && DecodeShape::fits(24, 8192, 148));
+        assert!(
+            DecodeShape::is_supported(24, 8192, 132) && DecodeShape::is_supported(24, 8192, 148)
+        );
         // Too deep, too wide, not in chunks, and GPUs that are too large and too small a share of one.
         for (layers, inner, blocks) in [
             (33, 8192, 132),
@@ -218,7 +221,7 @@ mod tests {
             (24, 8192, 4),
         ] {
             assert!(
-                !DecodeShape::fits(layers, inner, blocks),
+                !DecodeShape::is_supported(layers, inner, blocks),
                 "{layers} {inner} {blocks}"
             );
         }

@@ -46,13 +46,13 @@ pub enum CudaError {
         "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end other programs that use it, or use device = \"cpu\""
     )]
     Memory { free_mib: usize, needed_mib: usize },
-    /// The driver refused.
+    /// A call of the driver failed.
     #[error("{what}: {source}")]
     Driver {
         what: &'static str,
         source: DriverError,
     },
-    /// cuBLASLt refused.
+    /// A call of cuBLASLt failed.
     #[error("{what}: {source}")]
     Product { what: String, source: CublasError },
     /// A kernel does not compile.

@@ -25,7 +25,7 @@ use super::{
 use spotter_core::{DeviceMemory, Picture};
 
 /// A function that takes over a buffer that GStreamer decoded on the device ([`take_frame`]).
-pub type TakeFrame = fn(gst::Buffer) -> Result<DeviceMemory, String>;
+pub type FrameImport = fn(gst::Buffer) -> Result<DeviceMemory, String>;
 
 /// Takes over a buffer in GStreamer's CUDA memory (`memory:CUDAMemory`) and keeps it until the result is dropped. Waits until the work
 /// that fills it is done, so call it in the thread that made the buffer.

@@ -86,7 +86,7 @@ pub struct Kernels {
     rope_scatter: CudaFunction,
     /// By rows (up to 8, up to 16), then by epilogue.
     skinny: [[CudaFunction; 4]; 2],
-    /// Where the GPU can run them.
+    /// `None` where the GPU cannot run them.
     decode_step: Option<DecodeKernels>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct LaunchGrid {
     pub grid: (usize, usize, usize),
     pub threads: u32,
     pub shared_bytes: u32,
-    /// The blocks wait for each other: all run at once, or the launch is refused.
+    /// The blocks wait for each other: all run at once, or the driver rejects the launch.
     pub is_cooperative: bool,
 }
 

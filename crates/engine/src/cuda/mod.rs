@@ -50,7 +50,7 @@ mod weights;
 pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision};
 pub use ceilings::{Ceilings, SustainedSpeed, measure_ceilings};
 pub use error::CudaError;
-pub use foreign::{TakeFrame, take_frame};
+pub use foreign::{FrameImport, take_frame};
 pub use library::{Gpu, open};
 
 #[cfg(test)]

@@ -169,9 +169,9 @@ impl Network {
     }
 
     /// Measures from now on the largest inputs of the layers that can be in fp8.
-    pub fn watch(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
+    pub fn measure_inputs(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
         let layers = self.block_layers();
-        self.runner.watch(stream, layers)
+        self.runner.measure_inputs(stream, layers)
     }
 
     /// Runs these layers in fp8 from now on, with scales from the measured inputs. Waits for the stream.

@@ -123,12 +123,16 @@ impl Products {
     }
 
     /// False when cuBLASLt has no algorithm for it, which may be so where the result is in e4m3.
-    pub fn takes(&self, product: &Product) -> Result<bool, CudaError> {
+    pub fn can_run(&self, product: &Product) -> Result<bool, CudaError> {
         self.with_plan(&product.shape(), |plan| Ok(plan.is_some()))
     }
 
     pub fn run(&self, product: &Product) -> Result<(), CudaError> {
-        self.go(&product.shape(), &product.operands()?, product.fits())
+        self.queue_checked(
+            &product.shape(),
+            &product.operands()?,
+            product.is_within_buffers(),
+        )
     }
 
     /// The same with a result in f32, `[rows, outputs]`. The layer has its bias in f32 too.
@@ -145,7 +149,11 @@ impl Products {
             out,
             rows,
         };
-        self.go(&wanted.shape(), &wanted.operands(), wanted.fits())
+        self.queue_checked(
+            &wanted.shape(),
+            &wanted.operands(),
+            wanted.is_within_buffers(),
+        )
     }
 
     fn queue(&self) -> ProductQueue<'_> {
@@ -156,8 +164,14 @@ impl Products {
         }
     }
 
-    fn go(&self, shape: &ProductShape, operands: &Operands, fits: bool) -> Result<(), CudaError> {
-        if !fits {
+    /// Queues a product when its operands are within their buffers.
+    fn queue_checked(
+        &self,
+        shape: &ProductShape,
+        operands: &Operands,
+        is_within_buffers: bool,
+    ) -> Result<(), CudaError> {
+        if !is_within_buffers {
             return Err(CudaError::Shape(format!(
                 "a product of {shape:?} needs larger buffers"
             )));

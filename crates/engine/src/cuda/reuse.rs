@@ -1,8 +1,8 @@
-//! Crops that a camera showed before are not encoded again: which, the host decides before a step is queued, by the bytes
-//! that the decoder returned. Pure; the features are on the GPU, in entries that are numbered here.
+//! Unchanged crops of a camera are not encoded again. The host decides which before a step is queued, by the bytes that the decoder
+//! returned. Pure; the features are on the GPU, in entries that are numbered here.
 //!
 //! ```text
-//!   crop 3 of camera gate ─▶ the pixels that it is made of, as when it was encoded? ─yes─▶ the features in its entry
+//!   crop 3 of camera gate ─▶ its source pixels as when it was encoded? ─yes─▶ the features in its entry
 //!                                        └─no──▶ joins the step's batch ──▶ features, copied to its entry behind the step
 //! ```
 //!
@@ -14,12 +14,10 @@
 //! the largest difference of a byte.
 //!
 //! Pictures that are only on the GPU are not compared: the engine's thread would wait for their copies, or the step for the result of a
-//! comparison on the GPU. All their crops are encoded. That is why the default of `model.frames` is the
-//! host: decoders repeat unchanged blocks bit for bit, so unchanged crops are found. A picture that a motion gate has read is on the
-//! host too, and is compared.
+//! comparison on the GPU. All their crops are encoded. That is why the default of `model.frames` is the host: decoders repeat unchanged
+//! blocks bit for bit, so unchanged crops are found. A picture that a motion gate has read is on the host too, and is compared.
 //!
-//! Features are those that the crop got when it was encoded. Encoded again, in a batch of another size, they could differ by
-//! rounding, as everything on a GPU does.
+//! Kept features can differ by rounding from those of a new encoding, because the batch has another size.
 
 use std::{collections::HashMap, ops::Range, rc::Rc};
 

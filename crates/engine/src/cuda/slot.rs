@@ -82,7 +82,7 @@ pub struct SlotRoom<'a> {
     pub layout: &'a TableLayout,
     /// Tokens that a mask allows or forbids.
     pub vocab: usize,
-    /// Bytes of decoded frames; the room grows when more come.
+    /// Bytes of decoded frames; the buffer grows for steps with more.
     pub frame_bytes: usize,
 }
 

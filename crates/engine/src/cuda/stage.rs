@@ -27,7 +27,7 @@ pub struct FrameStage {
     /// Pictures that are copied from decoders' memory; held until the copies have ended.
     held: Vec<Picture>,
     /// The driver rejected such a copy.
-    refused: bool,
+    is_rejected: bool,
 }
 
 impl FrameStage {
@@ -38,7 +38,7 @@ impl FrameStage {
             device: Buffer::zeros(stream, bytes)?,
             used: 0,
             held: Vec::new(),
-            refused: false,
+            is_rejected: false,
         })
     }
 
@@ -56,11 +56,12 @@ impl FrameStage {
         self.used = 0;
         let mut staged = vec![None; pictures.len()];
         for (staged, picture) in staged.iter_mut().zip(pictures) {
-            *staged = foreign_planes(picture).and_then(|from| self.take(copies, picture, from));
+            *staged =
+                foreign_planes(picture).and_then(|from| self.copy_on_device(copies, picture, from));
         }
         for (staged, picture) in staged.iter_mut().zip(pictures) {
             if staged.is_none() {
-                *staged = Some(self.copy(copies, picture)?);
+                *staged = Some(self.copy_from_host(copies, picture)?);
             }
         }
         Ok(staged.into_iter().flatten().collect())
@@ -72,7 +73,7 @@ impl FrameStage {
     }
 
     /// Queues copies of a picture from a decoder's memory. `None`, with one log message, when the driver rejects it.
-    fn take(
+    fn copy_on_device(
         &mut self,
         copies: &CudaStream,
         picture: &Picture,
@@ -92,10 +93,10 @@ impl FrameStage {
         match staged {
             Ok(staged) => Some(staged),
             Err(error) => {
-                if !self.refused {
+                if !self.is_rejected {
                     tracing::warn!("decoded frames are copied through the host: {error}");
                 }
-                (self.refused, self.used) = (true, begin);
+                (self.is_rejected, self.used) = (true, begin);
                 None
             }
         }
@@ -103,7 +104,11 @@ impl FrameStage {
 
     /// Copies a picture's rows to pinned memory and queues their upload. The GPU waits for it, so other threads copy a part of large
     /// pictures; this thread begins at once, because the others take time to wake up.
-    fn copy(&mut self, copies: &CudaStream, picture: &Picture) -> Result<PlanarFrame, CudaError> {
+    fn copy_from_host(
+        &mut self,
+        copies: &CudaStream,
+        picture: &Picture,
+    ) -> Result<PlanarFrame, CudaError> {
         let begin = self.used;
         let mut pieces = Vec::new();
         let staged = self.place(picture, |stage, index, rows| {

@@ -254,9 +254,9 @@ impl Device {
 }
 
 /// How frames that are decoded on a GPU stay there for an engine on one, where that is asked for; `None`: they come to the host.
-pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::TakeFrame> {
+pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::FrameImport> {
     (gpu && settings.frames == config::FramePlace::Gpu)
-        .then_some(cuda::take_frame as cuda::TakeFrame)
+        .then_some(cuda::take_frame as cuda::FrameImport)
 }
 
 /// Pages of an image's prefix, and of the longest row behind it.

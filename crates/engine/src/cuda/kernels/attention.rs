@@ -164,7 +164,7 @@ impl Kernels {
             heads,
         } = attention;
         require(
-            out.hold(rows, heads * TEXT_HEAD),
+            out.has_room_for(rows, heads * TEXT_HEAD),
             "attention: a buffer is too small",
         )?;
         let grid = (rows, heads.div_ceil(4), 1);

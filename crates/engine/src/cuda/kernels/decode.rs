@@ -185,7 +185,7 @@ pub struct DecodeShape {
 
 impl DecodeShape {
     /// True when the kernel takes decoders of `layers` layers with MLPs of `inner` values on `blocks` multiprocessors.
-    pub fn fits(layers: usize, inner: usize, blocks: usize) -> bool {
+    pub fn is_supported(layers: usize, inner: usize, blocks: usize) -> bool {
         let chunks = 1 + inner / WIDTH;
         inner.is_multiple_of(WIDTH)
             && layers <= LAYERS_MAX
@@ -220,7 +220,7 @@ impl DecodeShape {
         require(
             self.rows <= ROWS_MAX
                 && (1..=Self::splits(self.rows, self.tiles, self.blocks)).contains(&self.splits)
-                && Self::fits(self.layers, self.inner, self.blocks),
+                && Self::is_supported(self.layers, self.inner, self.blocks),
             "decode step: more positions, splits or layers than the kernel supports",
         )?;
         require(

@@ -142,7 +142,8 @@ impl Kernels {
         } = attention;
         let rows = sequences * length;
         require(
-            qkv.hold(rows, 3 * heads * head_dim) && out.hold(rows, heads * head_dim),
+            qkv.has_room_for(rows, 3 * heads * head_dim)
+                && out.has_room_for(rows, heads * head_dim),
             "attention: a buffer is too small",
         )?;
         require(

@@ -113,7 +113,7 @@ impl Kernels {
             "layer norm: widths are multiples of 8, rows have no gaps",
         )?;
         require(
-            x.len() >= rows * width && out.hold(rows, width),
+            x.len() >= rows * width && out.has_room_for(rows, width),
             "layer norm: a buffer is too small",
         )?;
         let few = rows <= FEW_ROWS && width <= FEW_WIDTH;

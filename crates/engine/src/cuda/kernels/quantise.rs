@@ -20,7 +20,7 @@ impl Kernels {
             "quantising: widths and strides are multiples of 8",
         )?;
         require(
-            x.hold(rows, width) && out.hold(rows, width),
+            x.has_room_for(rows, width) && out.has_room_for(rows, width),
             "quantising: a buffer is too small",
         )?;
         launch!(
@@ -53,7 +53,7 @@ impl Kernels {
             "largest magnitude: widths and strides are multiples of 8",
         )?;
         require(
-            x.hold(rows, width) && into.len() > 0,
+            x.has_room_for(rows, width) && into.len() > 0,
             "largest magnitude: a buffer is too small",
         )?;
         launch!(

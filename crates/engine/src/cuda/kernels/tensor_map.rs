@@ -27,7 +27,7 @@ impl TensorMapSpec {
     pub fn map(&self, from: StridedRows) -> Result<CUtensorMap, CudaError> {
         let (sequences, length, width) = (self.sequences, self.length, self.width);
         require(
-            from.hold(sequences * length, width),
+            from.has_room_for(sequences * length, width),
             "boxes: a buffer is too small",
         )?;
         // Strides are in bytes; that of single values is implied.

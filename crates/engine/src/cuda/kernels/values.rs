@@ -47,7 +47,7 @@ impl<T: Copy> StridedRows<T> {
     }
 
     /// True when the buffer has room for `rows` rows of `width` values.
-    pub fn hold(&self, rows: usize, width: usize) -> bool {
+    pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
         rows == 0 || self.start.len() >= (rows - 1) * self.stride + width
     }
 }
@@ -93,10 +93,10 @@ impl Activations {
     }
 
     /// True when the buffer has room for `rows` rows of `width` values.
-    pub fn hold(&self, rows: usize, width: usize) -> bool {
+    pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
         match self {
-            Self::Bf16(to) => to.hold(rows, width),
-            Self::E4m3(to, _) => to.hold(rows, width),
+            Self::Bf16(to) => to.has_room_for(rows, width),
+            Self::E4m3(to, _) => to.has_room_for(rows, width),
         }
     }
 

@@ -73,7 +73,7 @@ impl LayerRunner {
     }
 
     /// Collects from now on the largest inputs of these layers.
-    pub fn watch(
+    pub fn measure_inputs(
         &mut self,
         stream: &Arc<CudaStream>,
         layers: Vec<LinearAt>,
@@ -132,7 +132,7 @@ impl LayerRunner {
         let Activations::E4m3(to, scale) = product.out else {
             return self.products.run(product);
         };
-        if self.products.takes(product)? {
+        if self.products.can_run(product)? {
             return self.products.run(product);
         }
         let (wide, rows) = self.in_bf16(product);
@@ -155,7 +155,7 @@ impl LayerRunner {
     fn bf16_substitutes(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
         let mut bf16_substitutes = Vec::new();
         for product in expected {
-            if matches!(product.out, Activations::E4m3(..)) && !self.products.takes(product)? {
+            if matches!(product.out, Activations::E4m3(..)) && !self.products.can_run(product)? {
                 bf16_substitutes.push(self.in_bf16(product).0);
             }
         }

@@ -168,7 +168,7 @@ impl TextDecoder {
 
     /// True when all blocks of the step are one launch.
     pub fn is_one_launch(&self, counts: &StepCounts) -> bool {
-        self.one_launch.as_ref().is_some_and(|d| d.takes(counts))
+        self.one_launch.as_ref().is_some_and(|d| d.can_run(counts))
     }
 
     /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.
@@ -212,7 +212,7 @@ impl TextDecoder {
             };
             runner.kernels.place_images(image_tokens, bos, to, shape)?;
         }
-        if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.takes(counts)) {
+        if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.can_run(counts)) {
             return self.forward_in_one_launch(runner, decoder, tables);
         }
         for layer in 0..self.weights.blocks.len() {

@@ -32,7 +32,7 @@ impl Products {
         let name = format!("{shape:?}");
         if let Some(data) = self.algorithms.borrow().get(&name) {
             let known = Algorithm { data };
-            if descriptors.admits(&self.handle, &known, WORKSPACE_BYTES) {
+            if descriptors.can_run(&self.handle, &known, WORKSPACE_BYTES) {
                 return Ok(known);
             }
         }
@@ -65,7 +65,7 @@ impl Products {
         trial: Option<&Trial>,
     ) -> Result<Option<Algorithm>, CudaError> {
         let queue = self.queue();
-        match trial.filter(|trial| trial.fits(shape)) {
+        match trial.filter(|trial| trial.has_room_for(shape)) {
             Some(trial) => trial.fastest(queue, shape, descriptors, candidates),
             None => Trial::new(&self.stream, std::iter::once(shape))?.fastest(
                 queue,

@@ -225,7 +225,7 @@ impl Descriptors {
     }
 
     /// True when cuBLASLt can run `algorithm`, which may be any bytes, on this within `workspace` bytes.
-    pub fn admits(&self, handle: &BlasHandle, algorithm: &Algorithm, workspace: usize) -> bool {
+    pub fn can_run(&self, handle: &BlasHandle, algorithm: &Algorithm, workspace: usize) -> bool {
         let mut found = sys::cublasLtMatmulHeuristicResult_t {
             algo: *algorithm,
             workspaceSize: 0,

@@ -68,7 +68,7 @@ impl LinearAt {
     }
 
     /// True when the buffers have all weights.
-    fn fits(&self) -> bool {
+    fn is_within_buffers(&self) -> bool {
         let values = self.outputs * self.inner;
         let narrow = self.e4m3.is_none_or(|(weight, _)| weight.len() >= values);
         self.weight.len() >= values && narrow
@@ -96,11 +96,11 @@ impl Product {
     }
 
     /// True when the buffers have room for all rows of the bucket.
-    pub(super) fn fits(&self) -> bool {
+    pub(super) fn is_within_buffers(&self) -> bool {
         let rows = bucket(self.rows);
-        self.x.hold(rows, self.linear.inner)
-            && self.out.hold(rows, self.linear.outputs)
-            && self.linear.fits()
+        self.x.has_room_for(rows, self.linear.inner)
+            && self.out.has_room_for(rows, self.linear.outputs)
+            && self.linear.is_within_buffers()
     }
 
     pub(super) fn operands(&self) -> Result<Operands, CudaError> {
@@ -161,11 +161,11 @@ impl ProductToF32<'_> {
     }
 
     /// True when the buffers have room for all rows of the bucket.
-    pub fn fits(&self) -> bool {
+    pub fn is_within_buffers(&self) -> bool {
         let rows = bucket(self.rows);
-        self.x.hold(rows, self.linear.inner)
+        self.x.has_room_for(rows, self.linear.inner)
             && self.out.len() >= rows * self.linear.outputs
-            && self.linear.fits()
+            && self.linear.is_within_buffers()
     }
 
     pub fn operands(&self) -> Operands {

@@ -61,7 +61,7 @@ impl Trial {
     }
 
     /// True when the operands are large enough.
-    pub fn fits(&self, shape: &ProductShape) -> bool {
+    pub fn has_room_for(&self, shape: &ProductShape) -> bool {
         let room = [&self.x, &self.weights, &self.out].map(|buffer| buffer.start().len());
         let needed = shape.bytes().map(|bytes| bytes + ALIGNED_BYTES as usize);
         room.iter()
@@ -69,7 +69,7 @@ impl Trial {
             .all(|(room, needed)| *room >= needed)
     }
 
-    /// The fastest of the candidates for a shape that [`Trial::fits`]; `None` when none of them runs. Waits for the stream.
+    /// The fastest of the candidates for a shape that the trial has room for; `None` when none of them runs. Waits for the stream.
     pub fn fastest(
         &self,
         queue: ProductQueue<'_>,
@@ -91,7 +91,7 @@ impl Trial {
                 }
                 let queue = |run| {
                     let operands = self.operands(shape, run);
-                    // SAFETY: the operands are this trial's own and large enough, which the caller checks with `fits`; they and
+                    // SAFETY: the operands are this trial's own and large enough, which the caller checks with `has_room_for`; they and
                     // the workspace are used on this stream alone, and freed behind it.
                     unsafe { descriptors.queue(target, candidate, &operands) }
                 };
