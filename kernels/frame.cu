@@ -2,7 +2,7 @@
 //
 // Integer arithmetic up to the patches, so the crops are equal to those of the CPU in every bit. A thread makes one pixel
 // (rgb_from_planes, scale_across), one byte (scale_down) or values of a patch (patches). No shared memory.
-// CPU reference: model/colour.rs, model/resize.rs, model/crops.rs; cpu/vision.rs, patches. Launched by cuda/kernels/frames.rs.
+// CPU reference: colour.rs, resize.rs and crops.rs of the model; cpu/vision.rs, patches. Launched by cuda/kernels/frames.rs.
 #include "common.cuh"
 
 DEVICE unsigned char to_byte(int x) { return (unsigned char)min(max(x, 0), 255); }

@@ -72,7 +72,7 @@ pub fn measure_ceilings(
     let capability = gpu.context.compute_capability();
     let capability = capability.map_err(tried("reading the compute capability of the GPU"))?;
     let stream = gpu.context.new_stream().map_err(tried("making a stream"))?;
-    let bench = Bench {
+    let bench = CeilingBench {
         stream,
         load,
         clock,
@@ -88,13 +88,13 @@ pub fn measure_ceilings(
     })
 }
 
-struct Bench<'a> {
+struct CeilingBench<'a> {
     stream: Arc<CudaStream>,
     load: Duration,
     clock: &'a dyn Clock,
 }
 
-impl Bench<'_> {
+impl CeilingBench<'_> {
     fn bf16(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<bf16> = normal.iter().map(|&x| bf16::from_f32(x)).collect();
         let [a, b] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];

@@ -1,7 +1,7 @@
 //! fp8: the largest values, the scales that follow from them, and buffers for values in e4m3.
 //!
 //! ```text
-//!   pictures ─▶ steps in bf16, watched ─▶ largest input of each layer ─▶ scales ─▶ weights and inputs in e4m3
+//!   pictures ─▶ steps in bf16, measured ─▶ largest input of each layer ─▶ scales ─▶ weights and inputs in e4m3
 //! ```
 //!
 //! A scale is that of a whole tensor, is a power of two and is constant: e4m3 is a floating-point format, so a scale only moves its

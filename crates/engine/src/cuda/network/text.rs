@@ -27,7 +27,8 @@ use crate::{
     scheduler::backend::Limits,
 };
 
-/// Kernel by kernel, steps of up to this number of positions are in bf16. In one launch (`decode`) they are in fp8 too.
+/// Kernel by kernel, steps of up to this number of positions are in bf16: reading the weights limits their speed. Where a GPU can run
+/// them in one launch (`decode`), they are in fp8 too.
 const POSITIONS_IN_BF16: usize = ROWS_MAX;
 /// Positions of prompts and drafts beside an image in its first step, at most, for most looks.
 const BESIDE_IMAGE: usize = 64;

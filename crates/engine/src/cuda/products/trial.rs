@@ -1,7 +1,7 @@
 //! The fastest algorithm of a product, found by running the candidates.
 //!
-//! They run on operands of their own (zeros), so work in flight is not disturbed. Weights are
-//! read from a region larger than the cache of any GPU, run after run from another place, because in the network they
+//! They run on operands of their own (zeros), so work in flight is not disturbed. Weights
+//! are read from a region larger than the cache of any GPU, run after run from another place, because in the network they
 //! are read from memory too.
 
 use std::sync::Arc;
