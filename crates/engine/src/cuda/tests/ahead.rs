@@ -1,6 +1,6 @@
 //! Steps in flight that pass tokens on the device decide bit for bit what steps one by one decide with masks of the host.
 
-use super::whole::cuda_with;
+use super::whole::{TestSettings, cuda_with};
 use crate::{
     cuda::{CudaBackend, CudaCapacity, Precision},
     testing::{
@@ -21,7 +21,12 @@ fn micro() -> CudaBackend {
         cameras: 0,
         tile_difference: 0,
     };
-    cuda_with((capacity, Precision::Bf16), 0, &config, weights)
+    let settings = TestSettings {
+        gpu: 0,
+        capacity,
+        precision: Precision::Bf16,
+    };
+    cuda_with(settings, &config, weights)
 }
 
 #[test]

@@ -2,7 +2,13 @@
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, dense::attend, f32s, rig};
+use super::{
+    Random, Rig, assert_close,
+    dense::attend,
+    f32s,
+    fp8::{Outputs, assert_e4m3_too},
+    rig,
+};
 use crate::{
     cuda::{
         kernels::{
@@ -77,7 +83,22 @@ fn rotated(x: &[f32], position: usize) -> Vec<f32> {
 
 /// Contents of the cache by look or row: key and value of each position and head.
 #[derive(Default, Clone)]
-struct Known(Vec<[(Vec<f32>, Vec<f32>); HEADS]>);
+struct CacheContents(Vec<[(Vec<f32>, Vec<f32>); HEADS]>);
+
+/// A step of the test.
+struct FedStep<'a> {
+    /// Looks whose images are new.
+    images: &'a [usize],
+    rows: &'a [Fed],
+    /// Splits of each prefix.
+    splits: usize,
+}
+
+/// Contents of the cache before a step.
+struct Past {
+    looks: Vec<CacheContents>,
+    own: Vec<CacheContents>,
+}
 
 struct Bench {
     rig: Rig,
@@ -89,20 +110,14 @@ struct Bench {
 
 impl Bench {
     /// Runs a step over random values and compares every row with the plain formula.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what a step is fed and what is known before it"
-    )]
-    fn step(
-        &self,
-        random: &mut Random,
-        images: &[usize],
-        rows: &[Fed],
-        looks: &mut [Known],
-        own: &mut [Known],
-        splits: usize,
-    ) {
+    fn step(&self, random: &mut Random, fed: &FedStep<'_>, past: &mut Past) {
         let (rig, layout) = (&self.rig, &self.layout);
+        let &FedStep {
+            images,
+            rows,
+            splits,
+        } = fed;
+        let Past { looks, own } = past;
         let picture = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
         let image = |look: &usize| ImageJob {
             picture: picture.clone(),
@@ -189,7 +204,12 @@ impl Bench {
             rows: counts.row_positions,
             width: WIDTH,
         };
-        super::fp8::assert_e4m3_too(rig, &out, WIDTH + 8, shape, |to| {
+        let outputs = Outputs {
+            bf16: &out,
+            stride: WIDTH + 8,
+            shape,
+        };
+        assert_e4m3_too(rig, &outputs, |to| {
             rig.kernels.attend_own(&attention, &tables, to, shape.rows)
         });
         let got = rig.down(&out);
@@ -208,7 +228,7 @@ impl Bench {
         };
         for (i, &look) in images.iter().enumerate() {
             let first = counts.row_positions + i * PREFIX;
-            looks[look] = Known((0..PREFIX).map(|p| entry(first + p, p)).collect());
+            looks[look] = CacheContents((0..PREFIX).map(|p| entry(first + p, p)).collect());
         }
         let (mut wanted, mut found, mut first) = (Vec::new(), Vec::new(), 0);
         for (i, fed) in rows.iter().enumerate() {
@@ -256,7 +276,10 @@ fn rows_see_their_prefix_and_their_own_past() {
     };
     let mut random = Random::new(6);
     for splits in [1, 12] {
-        let (mut looks, mut own) = (vec![Known::default(); 2], vec![Known::default(); 5]);
+        let mut past = Past {
+            looks: vec![CacheContents::default(); 2],
+            own: vec![CacheContents::default(); 5],
+        };
         let fed = |look, own: &[u32], from, count| Fed {
             look,
             own: own.to_vec(),
@@ -270,7 +293,12 @@ fn rows_see_their_prefix_and_their_own_past() {
             fed(None, &[20, 21, 22], 0, 33),
             fed(Some(0), &[15], 0, 1),
         ];
-        bench.step(&mut random, &[0, 1], &first, &mut looks, &mut own, splits);
+        let step = FedStep {
+            images: &[0, 1],
+            rows: &first,
+            splits,
+        };
+        bench.step(&mut random, &step, &mut past);
         let then = [
             fed(Some(0), &[10, 11], 5, 1),
             fed(Some(0), &[12, 13], 20, 1),
@@ -278,9 +306,19 @@ fn rows_see_their_prefix_and_their_own_past() {
             fed(None, &[20, 21, 22], 33, 1),
             fed(Some(0), &[15], 1, 1),
         ];
-        bench.step(&mut random, &[], &then, &mut looks, &mut own, splits);
+        let step = FedStep {
+            images: &[],
+            rows: &then,
+            splits,
+        };
+        bench.step(&mut random, &step, &mut past);
         // A new picture in the pages of an old one.
         let again = [fed(Some(1), &[14], 0, 2), fed(Some(1), &[16, 17], 0, 17)];
-        bench.step(&mut random, &[1], &again, &mut looks, &mut own, splits);
+        let step = FedStep {
+            images: &[1],
+            rows: &again,
+            splits,
+        };
+        bench.step(&mut random, &step, &mut past);
     }
 }

@@ -2,7 +2,11 @@
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, fp8::assert_e4m3_too, rig};
+use super::{
+    Random, Rig, assert_close, f32s,
+    fp8::{Outputs, assert_e4m3_too},
+    rig,
+};
 use crate::cuda::{
     kernels::{Activations, DenseAttention, DenseKernel, MatrixShape, StridedRows},
     memory::Buffer,
@@ -30,6 +34,14 @@ pub(super) fn attend(q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f32> 
 /// Values behind each row of outputs that no kernel may write.
 const BEHIND: usize = 8;
 
+#[derive(Clone, Copy)]
+struct CaseShape {
+    sequences: usize,
+    length: usize,
+    heads: usize,
+    head_dim: usize,
+}
+
 struct Case {
     sequences: usize,
     length: usize,
@@ -41,12 +53,13 @@ struct Case {
 
 impl Case {
     /// Values `spread` times as wide as usual: with 5, few keys have all the weight, and running maxima grow much.
-    fn new(
-        (rig, random): (&Rig, &mut Random),
-        (sequences, length): (usize, usize),
-        (heads, head_dim): (usize, usize),
-        spread: f32,
-    ) -> Self {
+    fn new(rig: &Rig, random: &mut Random, shape: CaseShape, spread: f32) -> Self {
+        let CaseShape {
+            sequences,
+            length,
+            heads,
+            head_dim,
+        } = shape;
         let values = random.values(sequences * length * 3 * heads * head_dim);
         let qkv: Vec<bf16> = values
             .iter()
@@ -88,7 +101,12 @@ impl Case {
             stride,
         };
         self.run(rig, kernel, Activations::Bf16(to));
-        assert_e4m3_too(rig, &out, stride, MatrixShape { rows, width }, |to| {
+        let outputs = Outputs {
+            bf16: &out,
+            stride,
+            shape: MatrixShape { rows, width },
+        };
+        assert_e4m3_too(rig, &outputs, |to| {
             self.run(rig, kernel, to);
             Ok(())
         });
@@ -135,7 +153,13 @@ fn all_ways_are_softmax_attention() {
         (16, 4, 36),
     ] {
         for spread in [1.0, 5.0] {
-            let case = Case::new((&rig, &mut random), (2, length), (heads, head_dim), spread);
+            let shape = CaseShape {
+                sequences: 2,
+                length,
+                heads,
+                head_dim,
+            };
+            let case = Case::new(&rig, &mut random, shape, spread);
             for kernel in rig.kernels.dense_kernels(head_dim) {
                 case.check(&rig, *kernel, 7);
             }
@@ -150,12 +174,13 @@ fn many_heads_of_many_crops() {
     let rig = rig();
     let mut random = Random::new(6);
     for (sequences, length, heads, head_dim) in [(12, 729, 16, 72), (200, 65, 8, 64)] {
-        let case = Case::new(
-            (&rig, &mut random),
-            (sequences, length),
-            (heads, head_dim),
-            1.0,
-        );
+        let shape = CaseShape {
+            sequences,
+            length,
+            heads,
+            head_dim,
+        };
+        let case = Case::new(&rig, &mut random, shape, 1.0);
         for kernel in rig.kernels.dense_kernels(head_dim) {
             case.check(&rig, *kernel, 97);
         }

@@ -67,20 +67,30 @@ fn rig_with_fp8() -> Rig {
     rig
 }
 
-/// `launch` writes in e4m3 what is in `out` in bf16, rows `stride` values apart.
+/// Results of a kernel in bf16.
+pub(super) struct Outputs<'a> {
+    pub bf16: &'a Buffer<bf16>,
+    /// Values from row to row.
+    pub stride: usize,
+    pub shape: MatrixShape,
+}
+
+/// `launch` writes the same results in e4m3.
 #[track_caller]
 pub(super) fn assert_e4m3_too(
     rig: &Rig,
-    out: &Buffer<bf16>,
-    stride: usize,
-    shape: MatrixShape,
+    out: &Outputs<'_>,
     launch: impl FnOnce(Activations) -> Result<(), CudaError>,
 ) {
     if !rig.gpu.has_fp8() {
         return;
     }
-    let MatrixShape { rows, width } = shape;
-    let want = rig.down(out);
+    let &Outputs {
+        bf16,
+        stride,
+        shape: MatrixShape { rows, width },
+    } = out;
+    let want = rig.down(bf16);
     let place = |i: usize| i / width * stride + i % width;
     let sizes = (0..rows * width).map(|i| want[place(i)].abs());
     let scales = Scales::new(

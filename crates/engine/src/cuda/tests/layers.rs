@@ -2,7 +2,11 @@
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, rig};
+use super::{
+    Random, Rig, assert_close, f32s,
+    fp8::{Outputs, assert_e4m3_too},
+    rig,
+};
 use crate::cuda::{
     kernels::{
         Activations, CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderAt, ImageShape,
@@ -38,7 +42,12 @@ fn layer_norms_are_those_of_the_formula() {
                 shape,
             )
             .unwrap();
-        super::fp8::assert_e4m3_too(&rig, &out, width, shape, |to| {
+        let outputs = Outputs {
+            bf16: &out,
+            stride: width,
+            shape,
+        };
+        assert_e4m3_too(&rig, &outputs, |to| {
             rig.kernels.layer_norm(xs.start(), norm, to, shape)
         });
         let (w, b) = (f32s(&w), f32s(&b));

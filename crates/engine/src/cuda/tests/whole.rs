@@ -37,7 +37,12 @@ pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaB
         cameras: 3,
         tile_difference: 0,
     };
-    cuda_with((capacity, Precision::Bf16), gpu, config, weights)
+    let settings = TestSettings {
+        gpu,
+        capacity,
+        precision: Precision::Bf16,
+    };
+    cuda_with(settings, config, weights)
 }
 
 /// For one row behind one image.
@@ -54,22 +59,33 @@ pub(super) fn cuda_for_one(
         cameras: 0,
         tile_difference: 0,
     };
-    cuda_with((capacity, precision), 0, config, weights)
+    let settings = TestSettings {
+        gpu: 0,
+        capacity,
+        precision,
+    };
+    cuda_with(settings, config, weights)
+}
+
+/// Settings of a backend with the cache of tests.
+pub(super) struct TestSettings<'a> {
+    pub gpu: u32,
+    pub capacity: CudaCapacity,
+    pub precision: Precision<'a>,
 }
 
 pub(super) fn cuda_with(
-    how: (CudaCapacity, Precision<'_>),
-    gpu: u32,
+    settings: TestSettings<'_>,
     config: &ModelConfig,
     weights: Weights,
 ) -> CudaBackend {
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
     let settings = CudaSettings {
-        gpu,
+        gpu: settings.gpu,
         cache: &cache,
-        capacity: how.0,
-        precision: how.1,
+        capacity: settings.capacity,
+        precision: settings.precision,
     };
     CudaBackend::new(settings, config, weights, clock).unwrap()
 }
