@@ -214,7 +214,7 @@ impl CudaBackend {
             .images
             .iter()
             .zip(&cuts)
-            .filter(|(_, cut)| cut.crops.iter().any(|c| c.fresh));
+            .filter(|(_, cut)| cut.crops.iter().any(|c| c.is_fresh));
         let (pictures, encoded): (Vec<&Picture>, Vec<&PictureCrops>) =
             encoded.map(|(image, cut)| (&image.picture, cut)).unzip();
         let staged = buffers.frames.put(&self.streams.up, &pictures)?;
@@ -255,7 +255,7 @@ impl CudaBackend {
         let mut crop = 0;
         for (frame, cut) in staged.iter().zip(cuts) {
             let out = rows.from(crop * self.config.image_tokens());
-            let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.fresh).collect();
+            let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.is_fresh).collect();
             let crops = WantedCrops {
                 tiling: cut.tiling,
                 wanted: &wanted,
@@ -333,7 +333,7 @@ impl CudaBackend {
         record(&buffers.events().forwarded, &self.streams.compute)?;
         let decide = || network.decide(tables, results);
         self.graphs.run(GraphShape::decide(slot, counts), decide)?;
-        if counts.wants_masks {
+        if counts.needs_masks {
             return Ok(());
         }
         if counts.tokens > 0 {

@@ -62,7 +62,7 @@ impl StepClock {
             ),
         };
         let rows = between(looked, &events.forwarded)?;
-        let mask_wait = match counts.wants_masks {
+        let mask_wait = match counts.needs_masks {
             true => between(&events.forwarded, &events.masked)?,
             false => Duration::ZERO,
         };

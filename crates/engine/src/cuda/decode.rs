@@ -48,7 +48,7 @@ pub struct OneLaunchParts<'a> {
 /// The decoder's layers as the kernel reads them, and its scratch.
 pub struct OneLaunchDecoder {
     layers: Buffer<u64>,
-    in_e4m3: bool,
+    is_e4m3: bool,
     sums: Buffer<f32>,
     counters: Buffer<u32>,
     inner: usize,
@@ -77,7 +77,7 @@ impl OneLaunchDecoder {
         let layers: Vec<u64> = blocks.iter().flat_map(in_bf16).collect();
         Ok(Some(Self {
             layers: Buffer::from_host(stream, &layers)?,
-            in_e4m3: false,
+            is_e4m3: false,
             sums: Buffer::zeros(stream, chunks * ROWS_MAX * WIDTH)?,
             counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ROWS_MAX * config.n_heads)?,
             inner: config.ff_dim,
@@ -99,7 +99,7 @@ impl OneLaunchDecoder {
         let layers: Option<Vec<_>> = blocks.iter().enumerate().map(layer).collect();
         if let Some(layers) = layers {
             self.layers = Buffer::from_host(stream, &layers.concat())?;
-            self.in_e4m3 = true;
+            self.is_e4m3 = true;
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl OneLaunchDecoder {
         };
         let layers = DecodeLayers {
             table: self.layers.start(),
-            in_e4m3: self.in_e4m3,
+            is_e4m3: self.is_e4m3,
         };
         kernels.decode_step(&DecodeArguments {
             layers,

@@ -17,7 +17,7 @@ use super::{
     kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     library::Gpu,
     memory::{Buffer, Pointer},
-    products::{LinearAt, bucket},
+    products::{LinearRef, bucket},
 };
 use crate::{
     model::{ModelConfig, TextConfig, VisionConfig},
@@ -89,7 +89,7 @@ impl InputSizes {
     /// For these layers.
     pub fn new(
         stream: &Arc<CudaStream>,
-        linears: impl Iterator<Item = LinearAt>,
+        linears: impl Iterator<Item = LinearRef>,
     ) -> Result<Self, CudaError> {
         let slots: HashMap<u64, usize> = linears
             .enumerate()
@@ -102,7 +102,7 @@ impl InputSizes {
     }
 
     /// Where the largest size of the layer's inputs is kept; `None` when the layer is not measured.
-    pub fn of(&self, linear: &LinearAt) -> Option<Pointer<f32>> {
+    pub fn of(&self, linear: &LinearRef) -> Option<Pointer<f32>> {
         let slot = self.slots.get(&linear.weight.address())?;
         Some(self.largest.start().at(*slot))
     }

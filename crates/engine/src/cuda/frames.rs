@@ -15,7 +15,7 @@ use half::bf16;
 
 use super::{
     error::CudaError,
-    kernels::{Kernels, PatchInputs, PixelSize, PlanarFrame, ScalePass, StridedRows, TapsAt},
+    kernels::{Kernels, PatchInputs, PixelSize, PlanarFrame, ScalePass, StridedRows, TapsRef},
     memory::Buffer,
 };
 use crate::model::{Tiling, VisionConfig, is_down_first, normalise_table, taps, tiling};
@@ -89,8 +89,8 @@ struct TapTables {
 }
 
 impl TapTables {
-    fn at(&self) -> TapsAt {
-        TapsAt {
+    fn at(&self) -> TapsRef {
+        TapsRef {
             first: self.first.start(),
             count: self.count.start(),
             weights: self.weights.start(),

@@ -51,12 +51,12 @@ pub use decode::{
 pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
-pub use frames::{Coefficients, PatchInputs, PixelSize, PlanarFrame, ScalePass, TapsAt};
+pub use frames::{Coefficients, PatchInputs, PixelSize, PlanarFrame, ScalePass, TapsRef};
 pub use layers::{
-    CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderAt, ImageShape, InputTables,
-    NormAt,
+    CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderRef, ImageShape, InputTables,
+    NormRef,
 };
-pub use skinny::SkinnyTo;
+pub use skinny::SkinnyOutput;
 pub use values::{Activations, MatrixShape, SCALE_STEP, Scale, StridedRows};
 
 /// All kernels, loaded, with the stream that they run on.

@@ -29,7 +29,7 @@ pub struct Gpu {
     /// Shared memory that a block may have, bytes.
     pub shared_bytes: usize,
     /// All blocks of a kernel may wait for each other.
-    pub cooperative: bool,
+    pub has_cooperative_launch: bool,
     /// Bytes of its memory.
     pub memory_bytes: usize,
 }
@@ -87,7 +87,7 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
         shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
             as usize,
-        cooperative: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0,
+        has_cooperative_launch: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0,
         memory_bytes: context.total_mem().unwrap_or_default(),
         context,
     })

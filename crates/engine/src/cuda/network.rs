@@ -17,7 +17,7 @@ use super::{
     kernels::{DecisionBuffers, Kernels, StridedRows},
     library::Gpu,
     memory::Pointer,
-    products::{LinearAt, Products},
+    products::{LinearRef, Products},
     program::{StepCounts, TableLayout},
     record::DecisionRecord,
     weights::GpuWeights,
@@ -187,7 +187,7 @@ impl Network {
     }
 
     /// The layers that can be in fp8: of each block, the vision encoder's first.
-    fn block_layers(&self) -> Vec<LinearAt> {
+    fn block_layers(&self) -> Vec<LinearRef> {
         let mut layers = self.vision.block_layers();
         layers.extend(self.text.block_layers());
         layers

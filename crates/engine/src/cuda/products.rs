@@ -41,7 +41,7 @@ use super::{
     memory::{Buffer, Pointer},
 };
 
-pub use product::{Epilogue, LinearAt, Product};
+pub use product::{Epilogue, LinearRef, Product};
 
 /// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
 const WORKSPACE_BYTES: usize = 32 << 20;
@@ -138,7 +138,7 @@ impl Products {
     /// The same with a result in f32, `[rows, outputs]`. The layer has its bias in f32 too.
     pub fn run_to_f32(
         &self,
-        linear: &LinearAt,
+        linear: &LinearRef,
         x: StridedRows,
         out: Pointer<f32>,
         rows: usize,

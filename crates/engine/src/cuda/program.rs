@@ -146,7 +146,7 @@ pub struct StepCounts {
     /// Of these, tokens.
     pub tokens: usize,
     /// At least one token needs a mask of the host.
-    pub wants_masks: bool,
+    pub needs_masks: bool,
     /// In the order of the rows.
     pub row_picks: Vec<RowPicks>,
     /// For each token its row in the step, when it wants a mask.
@@ -421,7 +421,7 @@ impl TableWriter<'_> {
             self.put(self.layout.banned, token * BANNED + i, id as usize);
         }
         self.word(self.layout.token_rows, token, position);
-        self.counts.wants_masks |= masked;
+        self.counts.needs_masks |= masked;
         self.counts.masked_rows.push(masked.then_some(row));
         self.counts.tokens += 1;
         Ok(())

@@ -28,7 +28,7 @@ use spotter_core::{CameraId, ColourMatrix, ColourRange, Picture, PixelFormat};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crop {
     /// It is encoded in this step.
-    pub fresh: bool,
+    pub is_fresh: bool,
     /// For the kernel: a place in the step's batch, or -1 - entry.
     pub source: i32,
 }
@@ -249,7 +249,7 @@ impl StepCrops {
     fn fresh(&mut self) -> Crop {
         self.batch += 1;
         Crop {
-            fresh: true,
+            is_fresh: true,
             source: self.batch as i32 - 1,
         }
     }
@@ -265,7 +265,7 @@ impl StepCrops {
     fn kept(&self, entry: usize) -> Crop {
         let pending = self.pending.get(&entry);
         Crop {
-            fresh: false,
+            is_fresh: false,
             source: pending.map_or(-1 - entry as i32, |place| *place as i32),
         }
     }

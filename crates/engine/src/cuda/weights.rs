@@ -11,9 +11,9 @@ use half::bf16;
 use super::{
     error::CudaError,
     fp8::{self, Scales},
-    kernels::{EncoderAt, Kernels, MatrixShape, NormAt, StridedRows},
+    kernels::{EncoderRef, Kernels, MatrixShape, NormRef, StridedRows},
     memory::Buffer,
-    products::LinearAt,
+    products::LinearRef,
 };
 use crate::model::{self, ModelConfig};
 
@@ -129,20 +129,20 @@ impl GpuTextBlock {
         [&mut self.qkv_fc1, &mut self.proj_fc2]
     }
 
-    pub fn qkv(&self) -> LinearAt {
+    pub fn qkv(&self) -> LinearRef {
         let linear = self.qkv_fc1.at();
         linear.outputs_in(0..3 * linear.inner)
     }
 
-    pub fn fc1(&self) -> LinearAt {
+    pub fn fc1(&self) -> LinearRef {
         let linear = self.qkv_fc1.at();
         linear.outputs_in(3 * linear.inner..linear.outputs)
     }
 }
 
 impl GpuLinear {
-    pub fn at(&self) -> LinearAt {
-        LinearAt {
+    pub fn at(&self) -> LinearRef {
+        LinearRef {
             weight: self.weight.start(),
             bias: self.bias.start(),
             bias_f32: Some(self.bias_f32.start()),
@@ -177,8 +177,8 @@ impl GpuLinear {
 }
 
 impl GpuNorm {
-    pub fn at(&self) -> NormAt {
-        NormAt {
+    pub fn at(&self) -> NormRef {
+        NormRef {
             weight: self.weight.start(),
             bias: self.bias.start(),
         }
@@ -186,8 +186,8 @@ impl GpuNorm {
 }
 
 impl GpuEncoder {
-    pub fn at(&self) -> EncoderAt {
-        EncoderAt {
+    pub fn at(&self) -> EncoderRef {
+        EncoderRef {
             frequencies: self.frequencies.start(),
             weight: self.linear.weight.start(),
             bias: self.linear.bias.start(),

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Kernels, MatrixShape, NormAt, launch, require};
+use super::{Kernels, MatrixShape, NormRef, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 
 /// Tables of `decide` and `choose_token`.
@@ -24,7 +24,7 @@ pub struct DecideInputs {
     /// `[positions, width]`, after the last block.
     pub hidden: Pointer<bf16>,
     /// The norm before the vocabulary's head.
-    pub norm: NormAt,
+    pub norm: NormRef,
     /// `[2, width]`: the vocabulary's rows of the coordinate token and of the end token.
     pub on_end_weight: Pointer<bf16>,
     /// `[2]`.

@@ -69,7 +69,7 @@ impl DecodeKernels {
         gpu: &Gpu,
         function: impl Fn(&str) -> Result<CudaFunction, CudaError>,
     ) -> Result<Option<Self>, CudaError> {
-        if !gpu.cooperative || gpu.shared_bytes < SHARED_BYTES {
+        if !gpu.has_cooperative_launch || gpu.shared_bytes < SHARED_BYTES {
             return Ok(None);
         }
         let kernel = |rows: usize, suffix: &str| {
@@ -113,7 +113,7 @@ pub struct DecodeLayers {
     /// [`LAYER_WORDS`] for each: `struct Layer` of `decode_ring.cuh`.
     pub table: Pointer<u64>,
     /// True when the weights are in e4m3, else they are in bf16.
-    pub in_e4m3: bool,
+    pub is_e4m3: bool,
 }
 
 /// Hidden states, and buffers between the phases of a layer.
@@ -297,7 +297,7 @@ impl Kernels {
             pad: 0,
         };
         let nth = shape.kernel();
-        let function = &functions[usize::from(layers.in_e4m3)][nth];
+        let function = &functions[usize::from(layers.is_e4m3)][nth];
         let grid = (shape.blocks, 1, 1);
         let shared = shared_bytes(ROWS[nth]) as u32;
         launch!(@cooperative self, function, "launching decode_step", grid, THREADS, shared, [argument])

@@ -170,13 +170,13 @@ impl Kernels {
         let (length_i32, heads_i32) = (length as i32, heads as i32);
         match kernel {
             DenseKernel::Wide => {
-                let boxes = |values, swizzled| TensorMapSpec {
+                let boxes = |values, is_swizzled| TensorMapSpec {
                     sequences,
                     length,
                     width: 3 * heads * head_dim,
                     box_rows: WIDE_BOX,
                     box_values: values,
-                    swizzled,
+                    is_swizzled,
                 };
                 let wide = boxes(WIDE_VALUES, true).map(qkv)?;
                 let narrow = boxes(NARROW_VALUES, false).map(qkv)?;

@@ -34,7 +34,7 @@ pub struct PlanarFrame {
 /// One pass of a scaling: along the rows or along the columns.
 #[derive(Clone, Copy, Debug)]
 pub struct ScalePass {
-    pub taps: TapsAt,
+    pub taps: TapsRef,
     /// Size of the picture that the pass reads.
     pub from: PixelSize,
     /// Size of the picture that the pass writes; one side is that of `from`.
@@ -60,7 +60,7 @@ pub struct PatchInputs {
 
 /// Weights of one pass of a scaling, on the GPU.
 #[derive(Clone, Copy, Debug)]
-pub struct TapsAt {
+pub struct TapsRef {
     /// First source pixel of each.
     pub first: Pointer<i32>,
     /// Source pixels of each.

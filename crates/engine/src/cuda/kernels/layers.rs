@@ -12,7 +12,7 @@ const FEW_WIDTH: usize = 4096;
 
 /// Scale and shift.
 #[derive(Clone, Copy, Debug)]
-pub struct NormAt {
+pub struct NormRef {
     /// `[width]`.
     pub weight: Pointer<bf16>,
     /// `[width]`.
@@ -21,7 +21,7 @@ pub struct NormAt {
 
 /// An encoder of coordinates or sizes.
 #[derive(Clone, Copy, Debug)]
-pub struct EncoderAt {
+pub struct EncoderRef {
     pub frequencies: Pointer<f32>,
     /// `[width, 2 * half]`.
     pub weight: Pointer<bf16>,
@@ -50,8 +50,8 @@ pub struct EmbedInputs {
     pub decided: Pointer<DecisionRecord>,
     /// `[vocabulary, width]`.
     pub wte: Pointer<bf16>,
-    pub coord: EncoderAt,
-    pub size: EncoderAt,
+    pub coord: EncoderRef,
+    pub size: EncoderRef,
 }
 
 /// Where embedded rows go.
@@ -103,7 +103,7 @@ impl Kernels {
     pub fn layer_norm(
         &self,
         x: Pointer<bf16>,
-        norm: NormAt,
+        norm: NormRef,
         out: Activations,
         shape: MatrixShape,
     ) -> Result<(), CudaError> {

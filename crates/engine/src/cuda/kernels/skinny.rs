@@ -1,11 +1,11 @@
 //! Products of few rows with large weights.
 
 use super::{Kernels, StridedRows, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer, products::LinearAt};
+use crate::cuda::{error::CudaError, memory::Pointer, products::LinearRef};
 
 /// Where the sums plus bias go.
 #[derive(Clone, Copy, Debug)]
-pub enum SkinnyTo {
+pub enum SkinnyOutput {
     Bf16(StridedRows),
     /// `[rows, outputs]`.
     F32(Pointer<f32>),
@@ -19,16 +19,16 @@ const ROWS_MAX: usize = 16;
 
 impl Kernels {
     /// True when [`Kernels::skinny`] accepts the product.
-    pub fn is_skinny(linear: &LinearAt, rows: usize) -> bool {
+    pub fn is_skinny(linear: &LinearRef, rows: usize) -> bool {
         rows <= ROWS_MAX && linear.inner.is_multiple_of(64) && linear.outputs.is_multiple_of(16)
     }
 
     /// `skinny_product.cu`, for products that [`Kernels::is_skinny`] admits.
     pub fn skinny(
         &self,
-        linear: &LinearAt,
+        linear: &LinearRef,
         x: StridedRows,
-        to: SkinnyTo,
+        to: SkinnyOutput,
         rows: usize,
     ) -> Result<(), CudaError> {
         require(
@@ -40,10 +40,10 @@ impl Kernels {
             "few rows: a buffer is too small",
         )?;
         let (which, out, out_len, out_stride) = match to {
-            SkinnyTo::Bf16(out) => (0, out.start.address(), out.start.len(), out.stride),
-            SkinnyTo::F32(out) => (1, out.address(), out.len(), linear.outputs),
-            SkinnyTo::Add(out) => (2, out.start.address(), out.start.len(), out.stride),
-            SkinnyTo::Gelu(out) => (3, out.start.address(), out.start.len(), out.stride),
+            SkinnyOutput::Bf16(out) => (0, out.start.address(), out.start.len(), out.stride),
+            SkinnyOutput::F32(out) => (1, out.address(), out.len(), linear.outputs),
+            SkinnyOutput::Add(out) => (2, out.start.address(), out.start.len(), out.stride),
+            SkinnyOutput::Gelu(out) => (3, out.start.address(), out.start.len(), out.stride),
         };
         require(
             out_len >= (rows - 1) * out_stride + linear.outputs,

@@ -19,7 +19,7 @@ pub(super) struct TensorMapSpec {
     /// Values of a row of a box.
     pub box_values: usize,
     /// Whether the 16-byte pieces of a box's rows, which then have 128 bytes, are swizzled.
-    pub swizzled: bool,
+    pub is_swizzled: bool,
 }
 
 impl TensorMapSpec {
@@ -35,7 +35,7 @@ impl TensorMapSpec {
         let strides = [row_bytes, row_bytes * length as u64];
         let sizes = [width as u64, length as u64, sequences as u64];
         let (box_sizes, steps) = ([self.box_values as u32, self.box_rows as u32, 1], [1; 3]);
-        let swizzle = match self.swizzled {
+        let swizzle = match self.is_swizzled {
             true => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
             false => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
         };

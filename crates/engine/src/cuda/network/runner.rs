@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crate::cuda::{
     error::CudaError,
     fp8::InputSizes,
-    kernels::{Activations, Kernels, MatrixShape, SkinnyTo, StridedRows},
+    kernels::{Activations, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::Pointer,
-    products::{Epilogue, LinearAt, Product, Products},
+    products::{Epilogue, LinearRef, Product, Products},
     weights::GpuLinear,
 };
 
@@ -44,9 +44,9 @@ impl LayerRunner {
             return self.products.run(product);
         }
         let to = match product.epilogue {
-            Epilogue::Bias => SkinnyTo::Bf16(out),
-            Epilogue::BiasGelu => SkinnyTo::Gelu(out),
-            Epilogue::BiasAdd => SkinnyTo::Add(out),
+            Epilogue::Bias => SkinnyOutput::Bf16(out),
+            Epilogue::BiasGelu => SkinnyOutput::Gelu(out),
+            Epilogue::BiasAdd => SkinnyOutput::Add(out),
         };
         self.kernels.skinny(linear, x, to, rows)
     }
@@ -61,7 +61,9 @@ impl LayerRunner {
     ) -> Result<(), CudaError> {
         let linear = linear.at();
         match Kernels::is_skinny(&linear, rows) {
-            true => self.kernels.skinny(&linear, x, SkinnyTo::F32(out), rows),
+            true => self
+                .kernels
+                .skinny(&linear, x, SkinnyOutput::F32(out), rows),
             false => self.products.run_to_f32(&linear, x, out, rows),
         }
     }
@@ -76,7 +78,7 @@ impl LayerRunner {
     pub fn measure_inputs(
         &mut self,
         stream: &Arc<CudaStream>,
-        layers: Vec<LinearAt>,
+        layers: Vec<LinearRef>,
     ) -> Result<(), CudaError> {
         self.input_sizes = Some(InputSizes::new(stream, layers.into_iter())?);
         Ok(())
@@ -94,7 +96,7 @@ impl LayerRunner {
     pub fn largest_weights(
         &self,
         stream: &Arc<CudaStream>,
-        layers: &[LinearAt],
+        layers: &[LinearRef],
     ) -> Result<Vec<f32>, CudaError> {
         let sizes = InputSizes::new(stream, layers.iter().copied())?;
         for linear in layers {

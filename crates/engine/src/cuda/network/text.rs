@@ -18,7 +18,7 @@ use crate::{
         },
         library::Gpu,
         memory::{Buffer, Pointer},
-        products::{Epilogue, LinearAt, Product, bucket},
+        products::{Epilogue, LinearRef, Product, bucket},
         program::{StepCounts, TableLayout},
         record::DecisionRecord,
         weights::GpuTextWeights,
@@ -31,11 +31,11 @@ use crate::{
 /// them in one launch (`decode`), they are in fp8 too.
 const POSITIONS_IN_BF16: usize = ROWS_MAX;
 /// Positions of prompts and drafts beside an image in its first step, at most, for most looks.
-const BESIDE_IMAGE: usize = 64;
+const POSITIONS_BESIDE_IMAGE: usize = 64;
 /// Positions in a step without images, at most, for most steps.
-const ROWS_ALONE: usize = 512;
+const ROWS_WITHOUT_IMAGE_MAX: usize = 512;
 /// Products of fewer rows do not use cuBLASLt, or are not timed when they are planned.
-const ROWS_LEAST: usize = 17;
+const PLANNED_ROWS_MIN: usize = 17;
 
 /// Splits of each prefix: few tiles are split, so that all multiprocessors read.
 fn splits(tiles: usize) -> usize {
@@ -229,8 +229,8 @@ impl TextDecoder {
         }
         let prefix = self.prefix_positions;
         let with_images = (1..=self.images_max)
-            .flat_map(|images| images * prefix..=images * (prefix + BESIDE_IMAGE));
-        let positions = with_images.chain(ROWS_LEAST..=ROWS_ALONE);
+            .flat_map(|images| images * prefix..=images * (prefix + POSITIONS_BESIDE_IMAGE));
+        let positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
         let products = |rows| {
             self.block_products(
                 0,
@@ -244,7 +244,7 @@ impl TextDecoder {
     }
 
     /// The layers of all blocks, two each.
-    pub fn block_layers(&self) -> Vec<LinearAt> {
+    pub fn block_layers(&self) -> Vec<LinearRef> {
         let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
         layers.map(|linear| linear.at()).collect()
     }

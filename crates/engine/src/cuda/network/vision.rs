@@ -14,7 +14,7 @@ use crate::{
             Activations, CombineInputs, CombineShape, DenseAttention, MatrixShape, StridedRows,
         },
         memory::{Buffer, Pointer, copy},
-        products::{Epilogue, LinearAt, Product, bucket},
+        products::{Epilogue, LinearRef, Product, bucket},
         reuse::FeatureCopy,
         weights::GpuVisionWeights,
     },
@@ -201,7 +201,7 @@ impl VisionEncoder {
     }
 
     /// The layers of all blocks, four each.
-    pub fn block_layers(&self) -> Vec<LinearAt> {
+    pub fn block_layers(&self) -> Vec<LinearRef> {
         let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
         layers.map(|linear| linear.at()).collect()
     }

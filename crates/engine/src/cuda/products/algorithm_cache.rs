@@ -24,7 +24,7 @@ pub(super) struct AlgorithmCache {
     about: String,
     path: PathBuf,
     choices: BTreeMap<String, AlgorithmWords>,
-    changed: bool,
+    is_changed: bool,
 }
 
 impl AlgorithmCache {
@@ -39,7 +39,7 @@ impl AlgorithmCache {
             about,
             path,
             choices,
-            changed: false,
+            is_changed: false,
         }
     }
 
@@ -50,12 +50,12 @@ impl AlgorithmCache {
 
     pub fn put(&mut self, shape: String, words: AlgorithmWords) {
         self.choices.insert(shape, words);
-        self.changed = true;
+        self.is_changed = true;
     }
 
     /// Writes what is new, if anything is. An error means that the next start chooses again.
     pub fn save(&mut self) -> Result<(), String> {
-        if !std::mem::take(&mut self.changed) {
+        if !std::mem::take(&mut self.is_changed) {
             return Ok(());
         }
         // Another process or GPU of the same kind may have written since.

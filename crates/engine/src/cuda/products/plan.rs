@@ -56,7 +56,7 @@ impl NumberTypes {
     }
 
     /// Type of the values that are added to the sums; cuBLASLt requires bf16 where the result is e4m3.
-    fn added(self) -> Kind {
+    fn addend(self) -> Kind {
         match self {
             Self::E4m3ToE4m3 => Kind::CUDA_R_16BF,
             other => other.output().0,
@@ -122,9 +122,9 @@ pub(super) struct Descriptors {
     x: MatrixLayout,
     out: MatrixLayout,
     /// The matrix that is added to the sums: `out`, perhaps with another number type.
-    there: MatrixLayout,
+    addend: MatrixLayout,
     /// True when that matrix is added.
-    adds: bool,
+    has_addend: bool,
     numbers: NumberTypes,
 }
 
@@ -158,14 +158,14 @@ impl Descriptors {
             }
         }
         let ((read, _), (written, _)) = (shape.numbers.input(), shape.numbers.output());
-        let there = shape.numbers.added();
+        let addend = shape.numbers.addend();
         Ok(Self {
             operation,
             weight: MatrixLayout::new(read, shape.outputs, shape.inner, shape.inner)?,
             x: MatrixLayout::new(read, shape.rows, shape.inner, shape.x_stride)?,
             out: MatrixLayout::new(written, shape.rows, shape.outputs, shape.out_stride)?,
-            there: MatrixLayout::new(there, shape.rows, shape.outputs, shape.out_stride)?,
-            adds: shape.epilogue == Epilogue::BiasAdd,
+            addend: MatrixLayout::new(addend, shape.rows, shape.outputs, shape.out_stride)?,
+            has_addend: shape.epilogue == Epilogue::BiasAdd,
             numbers: shape.numbers,
         })
     }
@@ -204,7 +204,7 @@ impl Descriptors {
                 self.operation.0,
                 self.weight.0,
                 self.x.0,
-                self.there.0,
+                self.addend.0,
                 self.out.0,
                 preference.0,
                 most as i32,
@@ -240,7 +240,7 @@ impl Descriptors {
                 self.operation.0,
                 self.weight.0,
                 self.x.0,
-                self.there.0,
+                self.addend.0,
                 self.out.0,
                 algorithm,
                 &mut found,
@@ -265,10 +265,10 @@ impl Descriptors {
             workspace,
             stream,
         } = queue;
-        let (one, beta) = (1.0_f32, if self.adds { 1.0_f32 } else { 0.0 });
+        let (one, beta) = (1.0_f32, if self.has_addend { 1.0_f32 } else { 0.0 });
         let bias = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
         // In place only where the types are equal. A matrix that is not added is not read, but needs a valid address.
-        let there = match self.numbers {
+        let addend = match self.numbers {
             NumberTypes::E4m3ToE4m3 => workspace.address(),
             _ => operands.out,
         };
@@ -286,8 +286,8 @@ impl Descriptors {
                 self.weight.0,
                 operands.x as *const c_void,
                 self.x.0,
-                there as *const c_void,
-                self.there.0,
+                addend as *const c_void,
+                self.addend.0,
                 operands.out as *mut c_void,
                 self.out.0,
                 algorithm,

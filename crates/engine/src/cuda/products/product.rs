@@ -26,7 +26,7 @@ pub enum Epilogue {
 
 /// Weights and bias of a linear layer.
 #[derive(Clone, Copy, Debug)]
-pub struct LinearAt {
+pub struct LinearRef {
     /// `[outputs, inner]`.
     pub weight: Pointer<bf16>,
     /// `[outputs]`.
@@ -43,7 +43,7 @@ pub struct LinearAt {
 /// weights, and out may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
-    pub linear: LinearAt,
+    pub linear: LinearRef,
     /// `[rows, inner]`.
     pub x: Activations,
     /// `[rows, outputs]`.
@@ -53,7 +53,7 @@ pub struct Product {
     pub epilogue: Epilogue,
 }
 
-impl LinearAt {
+impl LinearRef {
     /// Some of its outputs, as a layer of its own.
     pub fn outputs_in(&self, range: Range<usize>) -> Self {
         let weights = range.start * self.inner;
@@ -139,7 +139,7 @@ impl Product {
 
 /// A product of bf16 with bias, whose result is in f32, without gaps.
 pub(super) struct ProductToF32<'a> {
-    pub linear: &'a LinearAt,
+    pub linear: &'a LinearRef,
     pub x: StridedRows,
     pub out: Pointer<f32>,
     pub rows: usize,

@@ -3,7 +3,7 @@
 use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        kernels::{DecideInputs, DecisionBuffers, MatrixShape, NormAt, PickTables, TokenLogits},
+        kernels::{DecideInputs, DecisionBuffers, MatrixShape, NormRef, PickTables, TokenLogits},
         memory::Buffer,
         record::DecisionRecord,
     },
@@ -73,7 +73,7 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
         (rig.floats(&bias), rig.floats(&coords), rig.floats(&sizes));
     let out = Buffer::<DecisionRecord>::zeros(&rig.stream, picks.len()).unwrap();
     let carried = Buffer::<DecisionRecord>::zeros(&rig.stream, 4).unwrap();
-    let norm = NormAt {
+    let norm = NormRef {
         weight: up.1.start(),
         bias: up.2.start(),
     };

@@ -10,7 +10,7 @@ use crate::{
         fp8::{Scales, calibration_step, scale},
         kernels::{Activations, MatrixShape, StridedRows},
         memory::Buffer,
-        products::{Epilogue, LinearAt, Product, bucket},
+        products::{Epilogue, LinearRef, Product, bucket},
     },
     model::{self, ModelConfig, Weights},
     scheduler::backend::{Backend, SlotId},
@@ -222,7 +222,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
         let (weight, bias) = (rig.up(&plain), rig.up(&bias));
         let xs = Buffer::from_host(&rig.stream, &x_bytes).unwrap();
         let ws = Buffer::from_host(&rig.stream, &w_bytes).unwrap();
-        let linear = LinearAt {
+        let linear = LinearRef {
             weight: weight.start(),
             bias: bias.start(),
             bias_f32: None,

@@ -9,11 +9,11 @@ use super::{
 };
 use crate::cuda::{
     kernels::{
-        Activations, CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderAt, ImageShape,
-        InputTables, Kernels, MatrixShape, NormAt, SkinnyTo, StridedRows,
+        Activations, CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderRef,
+        ImageShape, InputTables, Kernels, MatrixShape, NormRef, SkinnyOutput, StridedRows,
     },
     memory::Buffer,
-    products::{Epilogue, LinearAt, Product, bucket},
+    products::{Epilogue, LinearRef, Product, bucket},
     record::DecisionRecord,
 };
 
@@ -29,7 +29,7 @@ fn layer_norms_are_those_of_the_formula() {
             random.values(width),
         );
         let (xs, ws, bs, out) = (rig.up(&x), rig.up(&w), rig.up(&b), rig.room(rows * width));
-        let norm = NormAt {
+        let norm = NormRef {
             weight: ws.start(),
             bias: bs.start(),
         };
@@ -85,7 +85,7 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
         padded.resize(bucket(rows) * inner, bf16::ZERO);
         let (xs, ws, bs) = (rig.up(&padded), rig.up(&w), rig.up(&b));
         let bias_f32 = rig.floats(&f32s(&b));
-        let linear = LinearAt {
+        let linear = LinearRef {
             weight: ws.start(),
             bias: bs.start(),
             bias_f32: Some(bias_f32.start()),
@@ -170,7 +170,7 @@ fn products_of_few_rows_are_those_of_the_formula() {
         );
         let (b, before) = (random.values(outputs), random.values(rows * (outputs + 8)));
         let (xs, ws, bs) = (rig.up(&x), rig.up(&w), rig.up(&b));
-        let linear = LinearAt {
+        let linear = LinearRef {
             weight: ws.start(),
             bias: bs.start(),
             bias_f32: None,
@@ -200,7 +200,11 @@ fn products_of_few_rows_are_those_of_the_formula() {
                 start: out.start(),
                 stride,
             };
-            let to = [SkinnyTo::Bf16(to), SkinnyTo::Gelu(to), SkinnyTo::Add(to)][which];
+            let to = [
+                SkinnyOutput::Bf16(to),
+                SkinnyOutput::Gelu(to),
+                SkinnyOutput::Add(to),
+            ][which];
             rig.kernels.skinny(&linear, x_rows, to, rows).unwrap();
             let got = rig.down(&out);
             let found: Vec<f32> = (0..sums.len()).map(|i| got[place(i)]).collect();
@@ -218,7 +222,7 @@ fn products_of_few_rows_are_those_of_the_formula() {
         }
         let out = rig.floats(&vec![77.0; rows * outputs]);
         rig.kernels
-            .skinny(&linear, x_rows, SkinnyTo::F32(out.start()), rows)
+            .skinny(&linear, x_rows, SkinnyOutput::F32(out.start()), rows)
             .unwrap();
         assert_close(
             "few rows to f32",
@@ -345,7 +349,7 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
     let table = rig.up(&wte);
     let up = |(f, w, b): &(Vec<f32>, Vec<bf16>, Vec<bf16>)| (rig.floats(f), rig.up(w), rig.up(b));
     let (c, s) = (up(&coord), up(&size));
-    let at = |(f, w, b): &(Buffer<f32>, Buffer<bf16>, Buffer<bf16>), half| EncoderAt {
+    let at = |(f, w, b): &(Buffer<f32>, Buffer<bf16>, Buffer<bf16>), half| EncoderRef {
         frequencies: f.start(),
         weight: w.start(),
         bias: b.start(),

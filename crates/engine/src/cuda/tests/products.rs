@@ -8,7 +8,7 @@ use super::{Random, Rig, assert_close, f32s, rig};
 use crate::cuda::{
     kernels::Activations,
     memory::Buffer,
-    products::{Epilogue, LinearAt, Product, Products, bucket},
+    products::{Epilogue, LinearRef, Product, Products, bucket},
 };
 
 const ROWS: usize = 740;
@@ -39,7 +39,7 @@ impl Case {
     fn product(&self, out: &Buffer<bf16>, epilogue: Epilogue) -> Product {
         let [x, w, b] = &self.buffers;
         Product {
-            linear: LinearAt {
+            linear: LinearRef {
                 weight: w.start(),
                 bias: b.start(),
                 bias_f32: None,
