@@ -1,4 +1,4 @@
-//! Attention within whole sequences: three kernels with equal results; the GPU and the head size decide which is the fastest.
+//! Attention within whole sequences: three kernels for the same formula; the GPU and the head size decide which is the fastest.
 
 use cudarc::driver::CudaFunction;
 
@@ -52,7 +52,7 @@ pub struct DenseAttention {
     /// Rows of a sequence.
     pub length: usize,
     pub heads: usize,
-    /// Values of a head.
+    /// Values of each head.
     pub head_dim: usize,
 }
 
