@@ -1,16 +1,18 @@
-// Attention of whole sequences to themselves, in both directions: crops in the vision encoder, image prefixes in the
-// decoder. out = softmax(q k^T * scale) v for each sequence and head.
+// Attention within whole sequences, in both directions: out = softmax(q k^T * scale) v for each sequence and head. Crops in the
+// vision encoder, image prefixes in the decoder.
 //
-//   qkv   [sequences * length, stride] bf16; in a row q of all heads, then k, then v, HEAD values a head; stride a multiple
-//         of 8, 16-byte aligned
-//   out   [sequences * length, out_stride] bf16, HEAD values a head; of the kernels named _e4m3 e4m3, each value times
-//         out_scale (bf16 is not scaled)
-// A block computes 128 queries of one sequence and head: grid (ceil(length / 128), heads, sequences), 128 threads. Each of
-// its four warps has 32 queries, two tiles of 16, so that every key and value fragment is used twice. Keys and values
-// pass through shared memory 64 at a time, the next ones copied while these are used. Rows of 72 values are 9 units of
-// 16 bytes, an odd number, so eight of them lie in different banks without a swizzle; heads of 64 are padded to that.
-// Products are bf16 with f32 sums, the softmax is f32 with a running maximum.
-// CPU twin: cpu::attention::attend_within.
+//   qkv   [sequences * length, stride] bf16: in a row q of all heads, then k, then v, HEAD values a head; stride a multiple of 8,
+//         16-byte aligned
+//   out   [sequences * length, out_stride] bf16, HEAD values a head; kernels named _e4m3 write e4m3, each value times out_scale
+//
+// Grid (ceil(length / 128), heads, sequences), 128 threads. A block computes 128 queries of one head of one sequence, a warp 32 of
+// them as two operands of 16 rows, so that each key and value fragment is used twice. Lane (g, t) = (lane / 4, lane % 4) has rows g
+// and g + 8 of each operand.
+// Dynamic shared memory: 128 queries, then two stages of 64 keys and 64 values, 72 values a row. The next stage is copied while this
+// one is used. A row of 72 values is 9 units of 16 bytes, an odd number, so 8 rows are in different banks; heads of 64 are padded.
+// Order: 64 keys at a time, ascending. Products in bf16 with f32 sums; softmax in f32, base 2, with a running maximum; weights are
+// rounded to bf16 before they are multiplied with v; the division by the sum of weights comes last.
+// CPU reference: cpu/attention.rs, attend_within. Launched by cuda/kernels/dense.rs (DenseKernel::Tiles, DenseKernel::Any).
 #include "common.cuh"
 
 #define QUERIES 128
@@ -49,10 +51,10 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
     };
     copy_keys(0);
 
-    float o[2][UNITS][4] = {}, top[2][2], mass[2][2] = {};
-    for (int m = 0; m < 2; m++) top[m][0] = top[m][1] = NEG_INF;
+    float o[2][UNITS][4] = {}, row_max[2][2], row_sum[2][2] = {};
+    for (int m = 0; m < 2; m++) row_max[m][0] = row_max[m][1] = NEG_INF;
     u32 qf[2][STEPS][4], qt[2][2];
-    const float scale2 = scale * LOG2_E;
+    const float scale_log2 = scale * LOG2_E;
     const int tiles = (length + KEYS - 1) / KEYS;
     for (int tile = 0; tile < tiles; tile++) {
         if (tile + 1 < tiles) {
@@ -109,26 +111,26 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
         for (int m = 0; m < 2; m++) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                float high = top[m][half];
+                float new_max = row_max[m][half];
 #pragma unroll
-                for (int n = 0; n < KEYS / 8; n++) high = fmaxf(high, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
-                high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 1));
-                high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 2));
-                float fade = exp2_fast((top[m][half] - high) * scale2), base = high * scale2, sum = 0.0f;
+                for (int n = 0; n < KEYS / 8; n++) new_max = fmaxf(new_max, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
+                new_max = fmaxf(new_max, __shfl_xor_sync(WARP_ALL, new_max, 1));
+                new_max = fmaxf(new_max, __shfl_xor_sync(WARP_ALL, new_max, 2));
+                float rescale = exp2_fast((row_max[m][half] - new_max) * scale_log2), base = new_max * scale_log2, sum = 0.0f;
 #pragma unroll
                 for (int n = 0; n < KEYS / 8; n++) {
 #pragma unroll
                     for (int c = half * 2; c < half * 2 + 2; c++) {
-                        s[m][n][c] = exp2_fast(s[m][n][c] * scale2 - base);
+                        s[m][n][c] = exp2_fast(s[m][n][c] * scale_log2 - base);
                         sum += s[m][n][c];
                     }
                 }
-                mass[m][half] = mass[m][half] * fade + sum;
-                top[m][half] = high;
+                row_sum[m][half] = row_sum[m][half] * rescale + sum;
+                row_max[m][half] = new_max;
 #pragma unroll
                 for (int n = 0; n < UNITS; n++) {
-                    o[m][n][half * 2] *= fade;
-                    o[m][n][half * 2 + 1] *= fade;
+                    o[m][n][half * 2] *= rescale;
+                    o[m][n][half * 2 + 1] *= rescale;
                 }
             }
         }
@@ -160,23 +162,23 @@ DEVICE void attend_dense(const bf16* qkv, OUT* out, int length, int stride, int 
                 for (int m = 0; m < 2; m++) mma_16_8_16(o[m][UNITS - 1], p[m], b[0], b[1]);
             }
         }
-        // The next turn copies into the tile that this one read.
+        // The next iteration copies into the tile that this one read.
         __syncthreads();
     }
 #pragma unroll
     for (int m = 0; m < 2; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float sum = mass[m][half];
+            float sum = row_sum[m][half];
             sum += __shfl_xor_sync(WARP_ALL, sum, 1);
             sum += __shfl_xor_sync(WARP_ALL, sum, 2);
             int query = first + warp * 32 + m * 16 + half * 8 + g;
             if (query >= length) continue;
             OUT* to = out + (sequence + query) * out_stride + head * HEAD + t * 2;
-            float share = 1.0f / sum;
+            float inverse_sum = 1.0f / sum;
 #pragma unroll
             for (int n = 0; n < UNITS; n++) {
-                store_two(to + n * 8, o[m][n][half * 2] * share, o[m][n][half * 2 + 1] * share, out_scale);
+                store_two(to + n * 8, o[m][n][half * 2] * inverse_sum, o[m][n][half * 2 + 1] * inverse_sum, out_scale);
             }
         }
     }
@@ -190,8 +192,8 @@ KERNEL attend_dense_72(const bf16* qkv, bf16* out, ARGUMENTS) { attend_dense<72>
 KERNEL attend_dense_64_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS) { attend_dense<64>(PASS, out_scale); }
 KERNEL attend_dense_72_e4m3(const bf16* qkv, e4m3* out, ARGUMENTS) { attend_dense<72>(PASS, out_scale); }
 
-// The same for heads of any size up to 128, one warp a query, for small models whose heads fit no tensor core. Scores of
-// up to 1024 keys lie in shared memory, 4 queries a block: grid (ceil(length / 4), heads, sequences), 128 threads.
+// The same for heads of any size, for small models whose heads do not fit the tensor cores. Grid (ceil(length / 4), heads, sequences),
+// 128 threads: a warp computes a query. Static shared memory: f32 scores of 4 queries by up to 1024 keys. All sums in f32.
 template <typename OUT>
 DEVICE void attend_any(const bf16* qkv, OUT* out, int length, int stride, int out_stride, int heads, float scale, int head_dim, float out_scale) {
     __shared__ float scores[4][1024];
@@ -202,26 +204,26 @@ DEVICE void attend_any(const bf16* qkv, OUT* out, int length, int stride, int ou
     const bf16* q = base + size_t(query) * stride;
     const bf16* k = base + heads * head_dim;
     const bf16* v = k + heads * head_dim;
-    float high = NEG_INF;
+    float max_score = NEG_INF;
     for (int key = lane; key < length; key += 32) {
         float dot = 0.0f;
         for (int d = 0; d < head_dim; d++) dot += f32_from_bf16(q[d]) * f32_from_bf16(k[size_t(key) * stride + d]);
         scores[warp][key] = dot * scale;
-        high = fmaxf(high, dot * scale);
+        max_score = fmaxf(max_score, dot * scale);
     }
-    high = warp_max(high);
+    max_score = warp_max(max_score);
     float sum = 0.0f;
     for (int key = lane; key < length; key += 32) {
-        float p = expf(scores[warp][key] - high);
+        float p = expf(scores[warp][key] - max_score);
         scores[warp][key] = p;
         sum += p;
     }
     sum = warp_sum(sum);
     __syncwarp();
     for (int d = lane; d < head_dim; d += 32) {
-        float mixed = 0.0f;
-        for (int key = 0; key < length; key++) mixed += scores[warp][key] * f32_from_bf16(v[size_t(key) * stride + d]);
-        store_one(out + (sequence + query) * out_stride + head * head_dim + d, mixed / sum, out_scale);
+        float value = 0.0f;
+        for (int key = 0; key < length; key++) value += scores[warp][key] * f32_from_bf16(v[size_t(key) * stride + d]);
+        store_one(out + (sequence + query) * out_stride + head * head_dim + d, value / sum, out_scale);
     }
 }
 

@@ -1,21 +1,18 @@
-// Attention of whole sequences to themselves as in attend_dense.cu, with the same results, for GPUs whose warpgroups multiply
-// together (sm_90a). out = softmax(q k^T * scale) v for each sequence and head.
+// Attention within whole sequences as in attend_dense.cu, with wgmma (sm_90a): out = softmax(q k^T * scale) v.
 //
-//   wide, narrow   tensor maps of the queries, keys and values, [sequences][length][3 * heads * HEAD] bf16: boxes of BOX rows by
-//                  64 values in the 128-byte swizzle, and by eight values as they are
+//   wide, narrow   tensor maps of [sequences][length][3 * heads * HEAD] bf16: boxes of BOX rows by 64 values with the 128-byte swizzle,
+//                  and by 8 values without a swizzle
 //   out            [sequences * length, out_stride] bf16, or e4m3, each value times out_scale
 //
-// A job is QUERIES queries of one head of one sequence; jobs count queries first, then heads, then sequences. A block takes
-// every gridDim.x-th job: grid of as many blocks as multiprocessors, 512 threads. Its first three warpgroups have 64 queries
-// each. One thread of the fourth has boxes copied, without a break between jobs: keys and values, KEYS at a time, into STAGES
-// stages of shared memory, and a job's queries with its first keys. Workers wait for stages and not for each other.
-// What lies beyond a sequence is zeros: such queries are not written, such keys are left out of the softmax.
-//
-// Of a head of 72 the last eight values lie apart, because a swizzled row has 64. They are summed as 16: their queries have
-// zeros behind them, their keys stand there twice.
-// Products are bf16 with f32 sums, the softmax is f32. Its base follows the maximum only when that has grown by more than
-// RISE powers of two, which leaves the result as it is (weights stay below 2^RISE) and saves most of the scaling.
-// CPU twin: cpu::attention::attend_within.
+// Grid: one block on each multiprocessor, or fewer; 512 threads. A job is 192 queries of one head of one sequence; jobs count queries
+// first, then heads, then sequences; a block takes every gridDim.x-th. Three warpgroups are consumers with 64 queries each. One thread
+// of the fourth is the producer: it copies keys and values, 96 at a time, into a ring of six stages, and a job's queries with its first
+// keys, without a break between jobs. Rows beyond a sequence are zeros: such queries are not written, such keys get no weight.
+// Dynamic shared memory: queries of two jobs, then the stages. Of a head of 72 values the last 8 are stored apart, because a swizzled
+// row has 64. wgmma sums 16 of them: 8 zeros follow the queries, and a stride of 0 reads the keys twice.
+// Products in bf16 with f32 sums, keys ascending; softmax in f32, base 2. The row's base follows its maximum only when that has grown
+// by more than RESCALE_LOG2 powers of two: the result is the same (weights stay below 2^RESCALE_LOG2) and most rescaling is saved.
+// CPU reference: cpu/attention.rs, attend_within. Launched by cuda/kernels/dense.rs (DenseKernel::Wide).
 #include "barrier.cuh"
 #include "warpgroup.cuh"
 
@@ -26,29 +23,29 @@
 #define QUERIES (GROUPS * 64)
 #define THREADS (GROUPS * 128 + 128)
 #define BOX 32
-#define RISE 8.0f
-// Registers of a thread that works and of one that copies, 128 on average.
-#define WORKER_REGISTERS 160
-#define COPIER_REGISTERS 32
+#define RESCALE_LOG2 8.0f
+// Registers of a thread; 128 on average over the four warpgroups.
+#define CONSUMER_REGISTERS 160
+#define PRODUCER_REGISTERS 32
 
-// Bytes of 64 values of a row, and of the eight behind them.
+// Bytes of the first 64 values of a row, and of the last 8 of a head of 72.
 #define WIDE_ROW 128
 #define NARROW_ROW 16
-// A stage: keys, values, the last eight of keys, of values. What is swizzled begins at multiples of 1024.
+// A stage: keys, values, then the last 8 of keys and of values. Swizzled parts begin at multiples of 1024 bytes.
 #define VALUES (KEYS * WIDE_ROW)
 #define NARROW_KEYS (2 * KEYS * WIDE_ROW)
 #define NARROW_VALUES (NARROW_KEYS + KEYS * NARROW_ROW)
 DEVICE constexpr int stage_bytes(int head) { return 2 * KEYS * head * 2; }
-// A warpgroup's queries: 64 values of each, then the last eight, then zeros.
+// A warpgroup's queries: the first 64 values of each, then the last 8, then 8 zeros.
 #define NARROW_QUERIES (64 * WIDE_ROW)
 DEVICE constexpr int queries_bytes(int head) { return 64 * (WIDE_ROW + (head == 72 ? 2 * NARROW_ROW : 0)); }
 
-struct Jobs {
+struct JobGrid {
     int length, heads, blocks, count;
 };
 struct Job {
-    int sequence, head, first;      // and its first query
-    DEVICE Job(const Jobs& jobs, int index) {
+    int sequence, head, first;      // `first` query of the job
+    DEVICE Job(const JobGrid& jobs, int index) {
         const int of_heads = index / jobs.blocks;
         sequence = of_heads / jobs.heads;
         head = of_heads % jobs.heads;
@@ -56,13 +53,13 @@ struct Job {
     }
 };
 
-// Of the stages, and of two jobs' queries; drained by workers when they have read what is there.
+// `full`: the copies into a stage have ended. `empty`, `queries_empty`: all consumer warps have read a stage, or the queries of a job.
 struct Barriers {
-    u64 filled[STAGES], drained[STAGES], queries_drained[2];
+    u64 full[STAGES], empty[STAGES], queries_empty[2];
 };
 
-// A stage, and the parity of the phase in which it is filled.
-struct Place {
+// A stage, and the parity of the phase that ends when it is full.
+struct StageCursor {
     int stage = 0, parity = 0;
     DEVICE void next() {
         if (++stage < STAGES) return;
@@ -71,90 +68,89 @@ struct Place {
     }
 };
 
-// Warps tell, not threads: what all of a warp's lanes did comes before.
-DEVICE void tell(u64* barrier) {
+// One arrival for a warp, behind everything that its lanes did.
+DEVICE void warp_arrive(u64* barrier) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
-// The thread that has boxes copied.
-template <int HEAD> struct Copier {
+// The thread that issues the copies.
+template <int HEAD> struct Producer {
     Barriers& barriers;
     const u32 queries, stages;
     const TensorMap &wide, &narrow;
 
-    // ROWS rows of a head from `row` on; `value` is its first in a row.
-    template <int ROWS> DEVICE void copy(u32 wide_to, u32 narrow_to, int value, int row, int sequence, u64* filled) {
+    // ROWS rows of a head from `row` on; `value` is the first value of the head in a row.
+    template <int ROWS> DEVICE void copy(u32 wide_to, u32 narrow_to, int value, int row, int sequence, u64* full) {
 #pragma unroll
         for (int at = 0; at < ROWS; at += BOX) {
-            copy_box(wide_to + at * WIDE_ROW, wide, value, row + at, sequence, filled);
-            if (HEAD == 72) copy_box(narrow_to + at * NARROW_ROW, narrow, value + 64, row + at, sequence, filled);
+            copy_box(wide_to + at * WIDE_ROW, wide, value, row + at, sequence, full);
+            if (HEAD == 72) copy_box(narrow_to + at * NARROW_ROW, narrow, value + 64, row + at, sequence, full);
         }
     }
-    DEVICE void copy_queries(const Job& job, int buffer, u64* filled) {
+    DEVICE void copy_queries(const Job& job, int buffer, u64* full) {
         for (int group = 0; group < GROUPS; group++) {
             const u32 to = queries + (buffer * GROUPS + group) * queries_bytes(HEAD);
-            copy<64>(to, to + NARROW_QUERIES, job.head * HEAD, job.first + group * 64, job.sequence, filled);
+            copy<64>(to, to + NARROW_QUERIES, job.head * HEAD, job.first + group * 64, job.sequence, full);
         }
     }
-    DEVICE void run(const Jobs& jobs) {
-        Place place;
-        bool all_used = false;      // every stage was filled before
+    DEVICE void run(const JobGrid& jobs) {
+        StageCursor cursor;
+        bool all_used = false;      // every stage was filled at least once
         int jobs_before = 0;
         for (int index = blockIdx.x; index < jobs.count; index += gridDim.x, jobs_before++) {
             const Job job(jobs, index);
             const int buffer = jobs_before % 2;
-            if (jobs_before > 1) barrier_wait(barriers.queries_drained + buffer, jobs_before / 2 % 2 ^ 1);
+            if (jobs_before > 1) barrier_wait(barriers.queries_empty + buffer, jobs_before / 2 % 2 ^ 1);
             for (int key = 0; key < jobs.length; key += KEYS) {
-                u64* filled = barriers.filled + place.stage;
-                if (all_used) barrier_wait(barriers.drained + place.stage, place.parity ^ 1);
-                barrier_expect_bytes(filled, stage_bytes(HEAD) + (key == 0 ? QUERIES * HEAD * 2 : 0));
-                if (key == 0) copy_queries(job, buffer, filled);
-                const u32 to = stages + place.stage * stage_bytes(HEAD);
-                copy<KEYS>(to, to + NARROW_KEYS, (jobs.heads + job.head) * HEAD, key, job.sequence, filled);
-                copy<KEYS>(to + VALUES, to + NARROW_VALUES, (2 * jobs.heads + job.head) * HEAD, key, job.sequence, filled);
-                place.next();
-                all_used |= place.stage == 0;
+                u64* full = barriers.full + cursor.stage;
+                if (all_used) barrier_wait(barriers.empty + cursor.stage, cursor.parity ^ 1);
+                barrier_expect_bytes(full, stage_bytes(HEAD) + (key == 0 ? QUERIES * HEAD * 2 : 0));
+                if (key == 0) copy_queries(job, buffer, full);
+                const u32 to = stages + cursor.stage * stage_bytes(HEAD);
+                copy<KEYS>(to, to + NARROW_KEYS, (jobs.heads + job.head) * HEAD, key, job.sequence, full);
+                copy<KEYS>(to + VALUES, to + NARROW_VALUES, (2 * jobs.heads + job.head) * HEAD, key, job.sequence, full);
+                cursor.next();
+                all_used |= cursor.stage == 0;
             }
         }
     }
 };
 
-// One warpgroup's queries.
-template <int HEAD> struct Attention {
+// 64 queries of one warpgroup.
+template <int HEAD> struct WarpgroupAttention {
     static constexpr int UNITS = HEAD / 8;
     float s[KEYS / 2], o[HEAD / 2];
     u32 p[KEYS / 16][4];
-    float base[2], mass[2];
+    float row_base[2], row_sum[2];
 
-    DEVICE Attention() {
+    DEVICE WarpgroupAttention() {
 #pragma unroll
         for (int i = 0; i < HEAD / 2; i++) o[i] = 0.0f;
-        base[0] = base[1] = NEG_INF;
-        mass[0] = mass[1] = 0.0f;
-        hold(o);
+        row_base[0] = row_base[1] = NEG_INF;
+        row_sum[0] = row_sum[1] = 0.0f;
+        pin_registers(o);
     }
 
-    // Addresses in shared memory: of the warpgroup's queries, and of a stage.
-    DEVICE void begin_scores(u32 queries, u32 stage) {
+    // Issue products. Arguments are addresses in shared memory: of the warpgroup's queries and of a stage.
+    DEVICE void issue_scores(u32 queries, u32 stage) {
 #pragma unroll
-        for (int step = 0; step < 4; step++) multiply_shared(s, swizzled(queries + step * 32), swizzled(stage + step * 32), step > 0);
-        if (HEAD == 72) multiply_shared(s, in_shared(queries + NARROW_QUERIES, 64 * NARROW_ROW, 128), in_shared(stage + NARROW_KEYS, 0, 128), true);
-        close_products();
+        for (int step = 0; step < 4; step++) wgmma_shared(s, swizzled_descriptor(queries + step * 32), swizzled_descriptor(stage + step * 32), step > 0);
+        if (HEAD == 72) wgmma_shared(s, shared_descriptor(queries + NARROW_QUERIES, 64 * NARROW_ROW, 128), shared_descriptor(stage + NARROW_KEYS, 0, 128), true);
+        wgmma_commit();
     }
-    DEVICE void begin_outputs(u32 stage) {
+    DEVICE void issue_outputs(u32 stage) {
         float (&wide)[32] = *reinterpret_cast<float (*)[32]>(o), (&narrow)[4] = *reinterpret_cast<float (*)[4]>(o + HEAD / 2 - 4);
 #pragma unroll
         for (int step = 0; step < KEYS / 16; step++) {
-            multiply(wide, p[step], swizzled(stage + VALUES + step * 16 * WIDE_ROW));
-            if (HEAD == 72) multiply(narrow, p[step], in_shared(stage + NARROW_VALUES + step * 16 * NARROW_ROW, 128, 128));
+            wgmma(wide, p[step], swizzled_descriptor(stage + VALUES + step * 16 * WIDE_ROW));
+            if (HEAD == 72) wgmma(narrow, p[step], shared_descriptor(stage + NARROW_VALUES + step * 16 * NARROW_ROW, 128, 128));
         }
-        close_products();
+        wgmma_commit();
     }
 
-    // Scores to weights, over the `keys` keys that there are, in the scores' place; and what the outputs so far are to be
-    // multiplied with.
-    DEVICE void weigh(float scale2, int keys, float (&fade)[2]) {
+    // Turns scores into weights in place, over the `keys` keys that exist, and computes the factor for the outputs so far.
+    DEVICE void online_softmax(float scale_log2, int keys, float (&rescale)[2]) {
         const int t = threadIdx.x % 4;
         if (keys < KEYS) {
 #pragma unroll
@@ -164,92 +160,92 @@ template <int HEAD> struct Attention {
         }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float high = NEG_INF;
+            float new_max = NEG_INF;
 #pragma unroll
-            for (int i = half * 2; i < KEYS / 2; i += 4) high = fmaxf(high, fmaxf(s[i], s[i + 1]));
-            high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 1));
-            high = fmaxf(high, __shfl_xor_sync(WARP_ALL, high, 2));
-            high *= scale2;
-            const bool rises = high > base[half] + RISE;
-            fade[half] = rises ? exp2_fast(base[half] - high) : 1.0f;
-            base[half] = rises ? high : base[half];
+            for (int i = half * 2; i < KEYS / 2; i += 4) new_max = fmaxf(new_max, fmaxf(s[i], s[i + 1]));
+            new_max = fmaxf(new_max, __shfl_xor_sync(WARP_ALL, new_max, 1));
+            new_max = fmaxf(new_max, __shfl_xor_sync(WARP_ALL, new_max, 2));
+            new_max *= scale_log2;
+            const bool grows = new_max > row_base[half] + RESCALE_LOG2;
+            rescale[half] = grows ? exp2_fast(row_base[half] - new_max) : 1.0f;
+            row_base[half] = grows ? new_max : row_base[half];
             float sum = 0.0f;
 #pragma unroll
             for (int i = half * 2; i < KEYS / 2; i += 4) {
-                s[i] = exp2_fast(s[i] * scale2 - base[half]);
-                s[i + 1] = exp2_fast(s[i + 1] * scale2 - base[half]);
+                s[i] = exp2_fast(s[i] * scale_log2 - row_base[half]);
+                s[i + 1] = exp2_fast(s[i + 1] * scale_log2 - row_base[half]);
                 sum += s[i] + s[i + 1];
             }
-            mass[half] = mass[half] * fade[half] + sum;
+            row_sum[half] = row_sum[half] * rescale[half] + sum;
         }
     }
-    // Takes the weights from the scores' place, when the outputs of the weights before are there.
-    DEVICE void take_weights(const float (&fade)[2]) {
+    // Rounds the weights to operands of the next product, after the outputs of the previous weights have been computed.
+    DEVICE void pack_weights(const float (&rescale)[2]) {
 #pragma unroll
         for (int i = 0; i < KEYS / 2; i += 2) p[i / 8][i / 2 % 4] = bf16_pair(s[i], s[i + 1]);
-        if (!__any_sync(WARP_ALL, fade[0] != 1.0f || fade[1] != 1.0f)) return;
+        if (!__any_sync(WARP_ALL, rescale[0] != 1.0f || rescale[1] != 1.0f)) return;
 #pragma unroll
-        for (int i = 0; i < HEAD / 2; i++) o[i] *= fade[i / 2 % 2];
+        for (int i = 0; i < HEAD / 2; i++) o[i] *= rescale[i / 2 % 2];
     }
 
     template <typename OUT> DEVICE void store(OUT* rows, int stride, int first, int length, float out_scale) {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float sum = mass[half];
+            float sum = row_sum[half];
             sum += __shfl_xor_sync(WARP_ALL, sum, 1);
             sum += __shfl_xor_sync(WARP_ALL, sum, 2);
             const int query = first + g + half * 8;
             if (query >= length) continue;
             OUT* to = rows + size_t(query) * stride + t * 2;
-            const float share = 1.0f / sum;
+            const float inverse_sum = 1.0f / sum;
 #pragma unroll
             for (int n = 0; n < UNITS; n++) {
-                store_two(to + n * 8, o[n * 4 + half * 2] * share, o[n * 4 + half * 2 + 1] * share, out_scale);
+                store_two(to + n * 8, o[n * 4 + half * 2] * inverse_sum, o[n * 4 + half * 2 + 1] * inverse_sum, out_scale);
             }
         }
     }
 };
 
 template <int HEAD, typename OUT>
-DEVICE void work(const Jobs& jobs, Barriers& barriers, u32 queries, u32 stages, OUT* out, int out_stride, float scale, float out_scale) {
+DEVICE void consume(const JobGrid& jobs, Barriers& barriers, u32 queries, u32 stages, OUT* out, int out_stride, float scale, float out_scale) {
     const int group = threadIdx.x / 128, last_key = (jobs.length - 1) / KEYS * KEYS;
-    const float scale2 = scale * LOG2_E;
-    Place place;
+    const float scale_log2 = scale * LOG2_E;
+    StageCursor cursor;
     int buffer = 0;
-    auto stage = [&] { return stages + place.stage * stage_bytes(HEAD); };
-    auto wait_filled = [&] { barrier_wait(barriers.filled + place.stage, place.parity); };
+    auto stage = [&] { return stages + cursor.stage * stage_bytes(HEAD); };
+    auto wait_filled = [&] { barrier_wait(barriers.full + cursor.stage, cursor.parity); };
     for (int index = blockIdx.x; index < jobs.count; index += gridDim.x, buffer ^= 1) {
         const u32 mine = queries + (buffer * GROUPS + group) * queries_bytes(HEAD);
-        Attention<HEAD> a;
-        float fade[2];
+        WarpgroupAttention<HEAD> a;
+        float rescale[2];
         wait_filled();
-        registers_ready();
-        a.begin_scores(mine, stage());
-        wait_for_products<0>(a.s);
-        a.weigh(scale2, jobs.length, fade);
-        a.take_weights(fade);
+        wgmma_fence();
+        a.issue_scores(mine, stage());
+        wgmma_wait<0>(a.s);
+        a.online_softmax(scale_log2, jobs.length, rescale);
+        a.pack_weights(rescale);
         for (int key = KEYS; key <= last_key; key += KEYS) {
             const u32 before = stage();
-            u64* drained = barriers.drained + place.stage;
-            place.next();
+            u64* empty = barriers.empty + cursor.stage;
+            cursor.next();
             wait_filled();
-            registers_ready();
-            a.begin_scores(mine, stage());
-            a.begin_outputs(before);
-            wait_for_products<1>(a.s);
-            a.weigh(scale2, jobs.length - key, fade);
-            wait_for_products<0>(a.o);
-            hold(a.p);
-            tell(drained);
-            a.take_weights(fade);
+            wgmma_fence();
+            a.issue_scores(mine, stage());
+            a.issue_outputs(before);
+            wgmma_wait<1>(a.s);
+            a.online_softmax(scale_log2, jobs.length - key, rescale);
+            wgmma_wait<0>(a.o);
+            pin_registers(a.p);
+            warp_arrive(empty);
+            a.pack_weights(rescale);
         }
-        tell(barriers.queries_drained + buffer);
-        registers_ready();
-        a.begin_outputs(stage());
-        wait_for_products<0>(a.o);
-        tell(barriers.drained + place.stage);
-        place.next();
+        warp_arrive(barriers.queries_empty + buffer);
+        wgmma_fence();
+        a.issue_outputs(stage());
+        wgmma_wait<0>(a.o);
+        warp_arrive(barriers.empty + cursor.stage);
+        cursor.next();
         const Job job(jobs, index);
         OUT* to = out + size_t(job.sequence) * jobs.length * out_stride + job.head * HEAD;
         a.store(to, out_stride, job.first + threadIdx.x / 32 * 16, jobs.length, out_scale);
@@ -261,29 +257,29 @@ DEVICE void attend_wide(const TensorMap& wide, const TensorMap& narrow, OUT* out
     extern __shared__ __align__(1024) unsigned char shared[];
     __shared__ Barriers barriers;
     const int blocks = (length + QUERIES - 1) / QUERIES;
-    const Jobs jobs = {length, heads, blocks, blocks * heads * sequences};
+    const JobGrid jobs = {length, heads, blocks, blocks * heads * sequences};
     const u32 queries = shared_address(shared), stages = queries + 2 * GROUPS * queries_bytes(HEAD);
     if (HEAD == 72) {
         for (int i = threadIdx.x; i < 2 * GROUPS * 64; i += THREADS) {
             unsigned char* zeros = shared + i / 64 * queries_bytes(HEAD) + NARROW_QUERIES + 64 * NARROW_ROW;
             reinterpret_cast<uint4*>(zeros)[i % 64] = make_uint4(0, 0, 0, 0);
         }
-        shared_memory_ready();
+        fence_async_proxy();
     }
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(barriers.filled + i, 1);
-            barrier_init(barriers.drained + i, GROUPS * 4);
+            barrier_init(barriers.full + i, 1);
+            barrier_init(barriers.empty + i, GROUPS * 4);
         }
-        for (int i = 0; i < 2; i++) barrier_init(barriers.queries_drained + i, GROUPS * 4);
+        for (int i = 0; i < 2; i++) barrier_init(barriers.queries_empty + i, GROUPS * 4);
     }
     __syncthreads();
     if (threadIdx.x >= GROUPS * 128) {
-        give_registers<COPIER_REGISTERS>();
-        if (threadIdx.x == GROUPS * 128) Copier<HEAD>{barriers, queries, stages, wide, narrow}.run(jobs);
+        release_registers<PRODUCER_REGISTERS>();
+        if (threadIdx.x == GROUPS * 128) Producer<HEAD>{barriers, queries, stages, wide, narrow}.run(jobs);
     } else {
-        take_registers<WORKER_REGISTERS>();
-        work<HEAD>(jobs, barriers, queries, stages, out, out_stride, scale, out_scale);
+        claim_registers<CONSUMER_REGISTERS>();
+        consume<HEAD>(jobs, barriers, queries, stages, out, out_stride, scale, out_scale);
     }
 }
 

@@ -1,11 +1,15 @@
-// Barriers in shared memory (mbarrier). A phase is over when as many have arrived as were said, and all bytes have come that
-// copies were to bring; then its parity turns. They came with sm_90: what is compiled for earlier GPUs is never launched.
+// Barriers in shared memory (mbarrier), and the copies that signal them (TMA).
+//
+// A phase of a barrier ends when the expected number of threads has arrived and all expected bytes have been copied; then the parity of
+// the barrier flips. A wait names the parity of the phase that it waits for.
+// These instructions need sm_90. For earlier architectures the functions are empty, and kernels that use them are not launched.
+// Used by attend_wide.cu and decode_ring.cuh.
 #pragma once
 #include "common.cuh"
 
 DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 
-// By one thread, before a barrier of the block.
+// Called by one thread, before a barrier of the block.
 DEVICE void barrier_init(u64* barrier, int arrivals) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
@@ -17,13 +21,13 @@ DEVICE void barrier_arrive(u64* barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 #endif
 }
-// Arrives, and the phase waits for so many bytes more.
+// Arrives, and makes the phase wait for `bytes` more copied bytes.
 DEVICE void barrier_expect_bytes(u64* barrier, int bytes) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 #endif
 }
-// Waits for the end of the phase of this parity.
+// Waits until the phase of this parity has ended.
 DEVICE void barrier_wait(u64* barrier, int parity) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("{\n.reg .pred over;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n@!over bra again;\n}"
@@ -31,18 +35,18 @@ DEVICE void barrier_wait(u64* barrier, int parity) {
 #endif
 }
 
-// How a tensor lies in global memory, and the boxes that are copied of it; made by the host (cuTensorMapEncodeTiled).
+// The layout of a tensor in global memory and of the boxes that are copied; made by the host (cuTensorMapEncodeTiled).
 struct __align__(64) TensorMap {
     u64 opaque[16];
 };
-// Copies a box of a tensor of three dimensions, and tells `barrier` of its bytes; zeros stand for what lies beyond the tensor.
+// Copies a box of a tensor of three dimensions and counts its bytes at `barrier`; beyond the tensor, zeros are copied.
 DEVICE void copy_box(u32 to_shared, const TensorMap& map, int x, int y, int z, u64* barrier) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
                  ::"r"(to_shared), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)) : "memory");
 #endif
 }
-// Copies 16-byte multiples from global to shared memory, and tells `barrier` of the bytes.
+// Copies a multiple of 16 bytes from global to shared memory and counts them at `barrier`.
 DEVICE void copy_bulk(void* to_shared, const void* from, int bytes, u64* barrier) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"

@@ -1,5 +1,7 @@
-// What all kernels share. No CUDA header is included, so that NVRTC compiles a kernel anywhere, in a moment: bf16 is raw
-// bits with conversions, and everything else that C++ does not say is inline PTX for sm_80 and newer.
+// Helpers of all kernels: conversions, sums over warps and blocks, asynchronous copies, tensor-core products, the layout of the cache.
+//
+// No CUDA header is included, so that NVRTC needs none and compiles a kernel in less than a second: bf16 is raw bits with conversions,
+// and what C++ does not offer is inline PTX for sm_80 and newer.
 #pragma once
 
 typedef unsigned short bf16;
@@ -23,27 +25,27 @@ DEVICE u32 bf16_pair(float low, float high) {
 DEVICE bf16 bf16_from_f32(float x) { return bf16(bf16_pair(x, 0.0f)); }
 
 // Eight values from one 16-byte load.
-struct Eight {
+struct F32x8 {
     float x[8];
 };
-DEVICE Eight eight_from(uint4 raw) {
+DEVICE F32x8 f32x8_from(uint4 raw) {
     return {{f32_from_low(raw.x), f32_from_high(raw.x), f32_from_low(raw.y), f32_from_high(raw.y),
              f32_from_low(raw.z), f32_from_high(raw.z), f32_from_low(raw.w), f32_from_high(raw.w)}};
 }
-DEVICE uint4 raw_from(const Eight& e) {
+DEVICE uint4 bf16x8_from(const F32x8& e) {
     return make_uint4(bf16_pair(e.x[0], e.x[1]), bf16_pair(e.x[2], e.x[3]), bf16_pair(e.x[4], e.x[5]),
                       bf16_pair(e.x[6], e.x[7]));
 }
 
-// What was read, or zeros. A load whose result may not be needed becomes a branch, and loads behind it wait for it: so something
-// that exists is read in any case, and not always kept.
-DEVICE uint4 kept(uint4 raw, bool keep) {
+// `raw` or zeros. A conditional load becomes a branch, and the loads behind it wait for it; so kernels always load, from an address that
+// exists, and drop the result where it is not needed.
+DEVICE uint4 keep_if(uint4 raw, bool keep) {
     const u32 mask = keep ? WARP_ALL : 0;
     return make_uint4(raw.x & mask, raw.y & mask, raw.z & mask, raw.w & mask);
 }
 
-// e4m3: sign, 4 bits of exponent, 3 of mantissa. Rounds to nearest, ties to even, sizes above 448 to 448. GPUs before sm_89
-// have no such numbers and never get here: the host refuses fp8 on them.
+// e4m3: sign, 4 bits of exponent, 3 of mantissa. Rounds to nearest, ties to even, magnitudes above 448 to 448. Only for
+// sm_89 and newer: the host rejects fp8 on other GPUs.
 DEVICE u32 e4m3_pair(float low, float high) {
 #if __CUDA_ARCH__ >= 890
     unsigned short pair;
@@ -54,7 +56,7 @@ DEVICE u32 e4m3_pair(float low, float high) {
 #endif
 }
 
-// Four of them as two pairs of f16, which holds each exactly.
+// Four e4m3 values as two pairs of f16, which represents each exactly.
 DEVICE void f16_from_e4m3(u32& low, u32& high, u32 four) {
 #if __CUDA_ARCH__ >= 890
     asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
@@ -63,16 +65,16 @@ DEVICE void f16_from_e4m3(u32& low, u32& high, u32 four) {
     low = high = 0;
 #endif
 }
-// Rounds to nearest, ties to even; what is too large becomes endless.
+// Rounds to nearest, ties to even; values that are too large become infinite.
 DEVICE u32 f16_pair(float low, float high) {
     u32 pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
 
-// Results of kernels that write bf16 or, times `scale`, e4m3.
-DEVICE void store_eight(bf16* to, const Eight& e, float) { *reinterpret_cast<uint4*>(to) = raw_from(e); }
-DEVICE void store_eight(e4m3* to, const Eight& e, float scale) {
+// Stores of kernels that write bf16, or e4m3 of each value times `scale`.
+DEVICE void store_eight(bf16* to, const F32x8& e, float) { *reinterpret_cast<uint4*>(to) = bf16x8_from(e); }
+DEVICE void store_eight(e4m3* to, const F32x8& e, float scale) {
     u32 four[2];
     for (int i = 0; i < 2; i++) {
         const float* x = e.x + i * 4;
@@ -101,8 +103,8 @@ DEVICE float warp_max(float x) {
     return x;
 }
 
-// Sum and maximum over a block of up to 32 warps; every thread gets it. `scratch` holds 32 floats. Ends with a barrier,
-// so that the scratch can be used again.
+// Sum and maximum over a block of up to 32 warps, returned to every thread. `scratch` has 32 floats. They end with a barrier, so that the
+// scratch can be used again.
 DEVICE float block_sum(float x, float* scratch) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = (blockDim.x + 31) / 32;
     x = warp_sum(x);
@@ -122,7 +124,7 @@ DEVICE float block_max(float x, float* scratch) {
     return x;
 }
 
-// Soon to be read by anybody: 128 bytes into the L2.
+// Prefetches 128 bytes into the L2.
 DEVICE void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 // Copies 16 bytes from global to shared memory without registers; zeros when `there` is false (then `from` is not read).
@@ -185,7 +187,7 @@ DEVICE float exp2_fast(float x) {
 
 // The KV cache, bf16. A page holds 16 positions of all layers:
 //   keys    [layer][page][head][16 positions][64]
-//   values  [layer][page][head][64][16 positions]     transposed, so that a lane finds neighbouring positions together
-// A slot names a position: page * 16 + place in the page. Slot -1 writes nothing.
+//   values  [layer][page][head][64][16 positions]     transposed, so that neighbouring positions are adjacent
+// A slot is a position of the cache: page * 16 + position in the page. Slot -1 writes nothing.
 #define PAGE 16
 #define TEXT_HEAD 64

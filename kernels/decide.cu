@@ -1,28 +1,30 @@
-// Decisions of point and detect, the automaton's part of a step: x or the end, y, width and height.
+// Decisions of detect and point: x or the end, then y, then width and height.
 //
 //   hidden    [positions, width] bf16, after the last block
-//   pick      [picks][4]: kind (0 x or the end, 1 coordinate, 2 size, 3 token), position, row of its logits, and where its
-//             decision goes in `carried` (-1: nowhere)
-//   dead      [positions] zombies decide nothing
-//   ln_weight, ln_bias [width]; on_end_weight [2][width] bf16, on_end_bias [2] f32: the vocabulary's rows of the coordinate and
-//             of the end
-//   coords    [rows][1024] f32, sizes [rows][2048] f32: width bins, then height bins
-//   out       [picks], carried: what a later step embeds
-// x goes on unless the end's logit is larger. The largest bin is chosen, the lowest among equals; sharpness is the mass of it
-// and two neighbours on each side. A block decides one pick: grid (picks), 256 threads. Sums in f32.
-// A token's coordinate bin is chosen here, its id by choose_token.
-// CPU twin: cpu::decide::Outputs::decide.
+//   pick      [picks][4] int: kind (0 x or the end, 1 coordinate, 2 size, 3 token), position, row of its logits, index in `carried`
+//             (-1: none)
+//   is_zombie [positions]: zombies decide nothing
+//   ln_weight, ln_bias [width]; on_end_weight [2][width] bf16, on_end_bias [2] f32: the vocabulary's rows of the coordinate token and
+//             of the end token
+//   coords    [rows][1024] f32; sizes [rows][2048] f32: width bins, then height bins
+//   out       [picks], carried: the decisions; a later step embeds those in `carried`
+//
+// Grid (picks), 256 threads: a block decides one pick. Shared memory: 32 floats for sums over the block. Sums in f32.
+// The decision is x unless the end's logit is larger. The largest bin is chosen, the lowest among equals; sharpness is the probability
+// of this bin and of two bins on each side. The norm is (x - mean) / sqrt(var + 1e-5) * weight + bias.
+// Of a token only the coordinate bin is chosen here, its id by choose_token.cu.
+// CPU reference: cpu/decide.rs, Outputs::decide. Launched by cuda/kernels/decisions.rs.
 #include "decision.cuh"
 
 #define BINS 1024
 
-struct Chosen {
+struct BinChoice {
     int bin;
     float sharpness;
 };
 
-// Of BINS logits, by the whole block; `scratch` holds 32 floats.
-DEVICE Chosen choose_bin(const float* logits, float* scratch) {
+// The largest of BINS logits, by the whole block; `scratch` has 32 floats.
+DEVICE BinChoice choose_bin(const float* logits, float* scratch) {
     float x[BINS / 256], best = NEG_INF;
     int at = 0;
 #pragma unroll
@@ -31,13 +33,13 @@ DEVICE Chosen choose_bin(const float* logits, float* scratch) {
     for (int j = 0; j < BINS / 256; j++) {
         if (x[j] > best) best = x[j], at = threadIdx.x + j * 256;
     }
-    float high = block_max(best, scratch);
-    // The lowest index among equals: as a float it is exact.
-    int bin = -int(block_max(best == high ? -float(at) : NEG_INF, scratch));
+    float max_logit = block_max(best, scratch);
+    // The lowest index among equals; a float represents it exactly.
+    int bin = -int(block_max(best == max_logit ? -float(at) : NEG_INF, scratch));
     float all = 0.0f, near = 0.0f;
 #pragma unroll
     for (int j = 0; j < BINS / 256; j++) {
-        float p = expf(x[j] - high);
+        float p = expf(x[j] - max_logit);
         all += p;
         if (abs(int(threadIdx.x) + j * 256 - bin) <= 2) near += p;
     }
@@ -46,22 +48,22 @@ DEVICE Chosen choose_bin(const float* logits, float* scratch) {
     return {bin, near / all};
 }
 
-extern "C" __global__ void __launch_bounds__(256) decide(const bf16* hidden, const int4* pick, const int* dead, const bf16* ln_weight, const bf16* ln_bias, const bf16* on_end_weight, const float* on_end_bias, const float* coords, const float* sizes, Decision* out, Decision* carried, int width) {
+extern "C" __global__ void __launch_bounds__(256) decide(const bf16* hidden, const int4* pick, const int* is_zombie, const bf16* ln_weight, const bf16* ln_bias, const bf16* on_end_weight, const float* on_end_bias, const float* coords, const float* sizes, Decision* out, Decision* carried, int width) {
     __shared__ float scratch[32];
-    // Read behind several sums, so it may be on its way before: lines of 128 bytes.
+    // These are read after several sums over the block; prefetched, they have arrived by then. Lines of 128 bytes.
     for (int i = threadIdx.x; i < width / 64; i += 256) {
         prefetch_line(ln_weight + i * 64), prefetch_line(ln_bias + i * 64);
         prefetch_line(on_end_weight + i * 64), prefetch_line(on_end_weight + width + i * 64);
     }
     const int4 p = pick[blockIdx.x];
     Decision d = {NOTHING, 0, 0, 0.0f, 1.0f, {0, 0, 0}};
-    if (!dead[p.y]) {
+    if (!is_zombie[p.y]) {
         if (p.x == 2) {
-            Chosen w = choose_bin(sizes + size_t(p.z) * 2 * BINS, scratch);
-            Chosen h = choose_bin(sizes + size_t(p.z) * 2 * BINS + BINS, scratch);
+            BinChoice w = choose_bin(sizes + size_t(p.z) * 2 * BINS, scratch);
+            BinChoice h = choose_bin(sizes + size_t(p.z) * 2 * BINS + BINS, scratch);
             d = {SIZE, w.bin, h.bin, 1.0f, fminf(w.sharpness, h.sharpness), {0, 0, 0}};
         } else {
-            Chosen c = choose_bin(coords + size_t(p.z) * BINS, scratch);
+            BinChoice c = choose_bin(coords + size_t(p.z) * BINS, scratch);
             d = {COORD, c.bin, 0, 1.0f, c.sharpness, {0, 0, 0}};
             if (p.x == 3) d = {NOTHING, 0, c.bin, 0.0f, 1.0f, {0, 0, 0}};
         }
@@ -74,9 +76,9 @@ extern "C" __global__ void __launch_bounds__(256) decide(const bf16* hidden, con
                 float c = f32_from_bf16(x[i]) - mean;
                 squares += c * c;
             }
-            float scale = rsqrtf(block_sum(squares, scratch) / width + 1e-5f);
+            float inverse_std = rsqrtf(block_sum(squares, scratch) / width + 1e-5f);
             for (int i = threadIdx.x; i < width; i += 256) {
-                float n = (f32_from_bf16(x[i]) - mean) * scale * f32_from_bf16(ln_weight[i]) + f32_from_bf16(ln_bias[i]);
+                float n = (f32_from_bf16(x[i]) - mean) * inverse_std * f32_from_bf16(ln_weight[i]) + f32_from_bf16(ln_bias[i]);
                 on += n * f32_from_bf16(on_end_weight[i]);
                 end += n * f32_from_bf16(on_end_weight[width + i]);
             }

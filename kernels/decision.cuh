@@ -1,8 +1,8 @@
-// What a row decided; the memory layout is that of cuda::decision::Record in Rust.
+// The decision of a row. The layout is that of DecisionRecord in cuda/record.rs.
 #pragma once
 #include "common.cuh"
 
-enum Kind { END = 0, COORD = 1, SIZE = 2, TOKEN = 3, NOTHING = 4 };
+enum DecisionKind { END = 0, COORD = 1, SIZE = 2, TOKEN = 3, NOTHING = 4 };
 
 struct Decision {
     int kind;

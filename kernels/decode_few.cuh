@@ -1,30 +1,35 @@
-// One or two rows in the decode step: each block holds their hidden states and adds up what all blocks brought of a layer. So none
-// waits for another one to add up and to write; for more rows that would be more to read than it saves.
+// The decode step with one or two rows: every block keeps the hidden states of all rows in shared memory and adds up each layer itself,
+// from the partial sums of all blocks.
+//
+// So no block waits for another one to add up and to write. For more rows the additional reads would cost more than that saves.
+// A thread has 4 neighbouring values of each row. Partial sums are added in f32 in the order of chunks, so that all blocks get equal
+// results; the hidden state is rounded to bf16 after each layer, as kernel by kernel.
+// CPU reference: cpu/text.rs, forward. Part of decode_step.cu.
 #pragma once
 #include "decode_product.cuh"
 
-// Operands of products, as 16-bit values, [FEW_ROWS][WIDTH]: where nothing is attended at that time.
-template <typename KIND> DEVICE bf16* few_operands() { return reinterpret_cast<bf16*>(KIND::seen()); }
+// Operands of products, 16-bit values, [FEW_ROWS][WIDTH]. They share memory with the partial results of attention, which has not begun.
+template <typename TRAITS> DEVICE bf16* few_operands() { return reinterpret_cast<bf16*>(TRAITS::partials()); }
 // Hidden states, [FEW_ROWS][WIDTH].
-template <typename KIND> DEVICE bf16* few_hidden() { return reinterpret_cast<bf16*>(KIND::seen() + GROUPS); }
-static_assert(sizeof(FourSeen<FEW_ROWS>) * GROUPS >= FEW_ROWS * WIDTH * 2, "operands lie where is room");
+template <typename TRAITS> DEVICE bf16* few_hidden() { return reinterpret_cast<bf16*>(TRAITS::partials() + GROUPS); }
+static_assert(sizeof(WarpPartials<FEW_ROWS>) * GROUPS >= FEW_ROWS * WIDTH * 2, "the operands fit into the memory of partial results");
 
-// Of each row a thread has four values, of outputs 4i..
-struct Four {
+// A thread has four values of each row: outputs 4 * threadIdx.x and the three behind.
+struct F32x4 {
     float x[4];
 };
-DEVICE Four four_from(const bf16* from) {
+DEVICE F32x4 f32x4_from(const bf16* from) {
     const uint2 raw = *reinterpret_cast<const uint2*>(from + threadIdx.x * 4);
     return {{f32_from_low(raw.x), f32_from_high(raw.x), f32_from_low(raw.y), f32_from_high(raw.y)}};
 }
-DEVICE uint2 raw_from(const Four& f) { return make_uint2(bf16_pair(f.x[0], f.x[1]), bf16_pair(f.x[2], f.x[3])); }
-DEVICE uint2 operand_from(const Four& f, bf16, float) { return raw_from(f); }
-DEVICE uint2 operand_from(const Four& f, e4m3, float scale) {
+DEVICE uint2 bf16x4_from(const F32x4& f) { return make_uint2(bf16_pair(f.x[0], f.x[1]), bf16_pair(f.x[2], f.x[3])); }
+DEVICE uint2 operand_from(const F32x4& f, bf16, float) { return bf16x4_from(f); }
+DEVICE uint2 operand_from(const F32x4& f, e4m3, float scale) {
     return make_uint2(f16_pair(f.x[0] * scale, f.x[1] * scale), f16_pair(f.x[2] * scale, f.x[3] * scale));
 }
 
-// For each row the sum over the block, to all threads. A barrier of the block; `place` tells sums apart that follow each other.
-DEVICE void sum_few(float (&x)[FEW_ROWS], int rows, Shared& shared, int place) {
+// The sum of each row over the block, for all threads. A barrier of the block; consecutive calls use different `place`s.
+DEVICE void sum_few(float (&x)[FEW_ROWS], int rows, SharedState& shared, int place) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
@@ -40,61 +45,61 @@ DEVICE void sum_few(float (&x)[FEW_ROWS], int rows, Shared& shared, int place) {
     }
 }
 
-// Hidden states behind a layer: what they were before, and what all chunks of inputs brought, in the order of chunks.
-DEVICE void add_layer(Four (&hidden)[FEW_ROWS], const Step& s, const Four& bias) {
+// Adds a layer to the hidden states: bias, then the partial sums of all chunks of inputs, in the order of chunks.
+DEVICE void add_layer(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, const F32x4& bias) {
     const int chunks = 1 + s.inner / WIDTH;
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
         if (row >= s.rows) continue;
-        // All are on their way before the first is used.
+        // All loads are issued before the first result is used.
         float4 parts[CHUNKS_MAX];
 #pragma unroll
         for (int c = 0; c < CHUNKS_MAX; c++) {
             const float* from = s.sums + (size_t(c) * s.rows + row) * WIDTH + threadIdx.x * 4;
-            parts[c] = c < chunks ? fresh(reinterpret_cast<const float4*>(from)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            parts[c] = c < chunks ? load_l2(reinterpret_cast<const float4*>(from)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
-        Four sum = bias;
+        F32x4 sum = bias;
 #pragma unroll
         for (int c = 0; c < CHUNKS_MAX; c++) sum.x[0] += parts[c].x, sum.x[1] += parts[c].y, sum.x[2] += parts[c].z, sum.x[3] += parts[c].w;
         for (int j = 0; j < 4; j++) hidden[row].x[j] = f32_from_bf16(bf16_from_f32(hidden[row].x[j] + sum.x[j]));
     }
 }
 
-// Hidden states behind layer `at_layer` - 1, when all blocks have brought their sums of it; before the first layer, the step's input.
-template <typename KIND> DEVICE void take_hidden(Four (&hidden)[FEW_ROWS], const Step& s, int at_layer, u32 turn, const Shared& shared) {
-    uint2* held = reinterpret_cast<uint2*>(few_hidden<KIND>()) + threadIdx.x;
-    const Four bias = at_layer > 0 ? four_from(shared.layers[at_layer - 1].linear[LEAVE].bias) : Four{};
+// Hidden states after layer `at_layer` - 1, once all blocks have written their partial sums; before the first layer, the step's input.
+template <typename TRAITS> DEVICE void update_hidden(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, int at_layer, u32 parity, const SharedState& shared) {
+    uint2* kept_hidden = reinterpret_cast<uint2*>(few_hidden<TRAITS>()) + threadIdx.x;
+    const F32x4 bias = at_layer > 0 ? f32x4_from(shared.layers[at_layer - 1].linear[PROJ_FC2].bias) : F32x4{};
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
-        const bf16* from = at_layer > 0 ? few_hidden<KIND>() + row * WIDTH : s.hidden + size_t(row) * WIDTH;
-        hidden[row] = row < s.rows ? four_from(from) : Four{};
+        const bf16* from = at_layer > 0 ? few_hidden<TRAITS>() + row * WIDTH : s.hidden + size_t(row) * WIDTH;
+        hidden[row] = row < s.rows ? f32x4_from(from) : F32x4{};
     }
     if (at_layer > 0) {
-        wait_for(s.counters, HIDDEN, turn);
+        wait_gate(s.counters, HIDDEN, parity);
         add_layer(hidden, s, bias);
     }
 #pragma unroll
-    for (int row = 0; row < FEW_ROWS; row++) held[row * WIDTH / 4] = raw_from(hidden[row]);
+    for (int row = 0; row < FEW_ROWS; row++) kept_hidden[row * WIDTH / 4] = bf16x4_from(hidden[row]);
 }
 
-// Operands that the block's threads have put there. A barrier of the block.
-template <typename KIND> DEVICE void load_operands(Inputs<typename KIND::Weight, 1>& in, const Step& s) {
+// Loads the operands that the block's threads have written. A barrier of the block.
+template <typename TRAITS> DEVICE void load_operands(Inputs<typename TRAITS::Weight, 1>& in, const StepArgument& s) {
     __syncthreads();
     const int row = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const uint4* from = reinterpret_cast<const uint4*>(few_operands<KIND>() + row * WIDTH + column<typename KIND::Weight>(i));
+        const uint4* from = reinterpret_cast<const uint4*>(few_operands<TRAITS>() + row * WIDTH + column<typename TRAITS::Weight>(i));
         in.x[0][i] = row < s.rows ? *from : make_uint4(0, 0, 0, 0);
     }
 }
 
-// Inputs of `enter`, normed: load_inputs and norm_inputs for few rows.
-template <typename KIND> DEVICE void few_inputs(Inputs<typename KIND::Weight, 1>& in, const Step& s, int at_layer, u32 turn, Shared& shared) {
+// Normed inputs of qkv_fc1: load_inputs and norm_inputs for few rows.
+template <typename TRAITS> DEVICE void few_inputs(Inputs<typename TRAITS::Weight, 1>& in, const StepArgument& s, int at_layer, u32 parity, SharedState& shared) {
     const Layer& layer = shared.layers[at_layer];
-    // On their way while others are waited for.
-    const Four weight = four_from(layer.ln_weight), bias = four_from(layer.ln_bias);
-    Four hidden[FEW_ROWS];
-    take_hidden<KIND>(hidden, s, at_layer, turn, shared);
+    // Loaded while the block waits for the others.
+    const F32x4 weight = f32x4_from(layer.ln_weight), bias = f32x4_from(layer.ln_bias);
+    F32x4 hidden[FEW_ROWS];
+    update_hidden<TRAITS>(hidden, s, at_layer, parity, shared);
     float mean[FEW_ROWS], squares[FEW_ROWS];
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
@@ -111,19 +116,19 @@ template <typename KIND> DEVICE void few_inputs(Inputs<typename KIND::Weight, 1>
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
         const float scale = rsqrtf(squares[row] / WIDTH + 1e-5f);
-        Four e;
+        F32x4 e;
         for (int j = 0; j < 4; j++) e.x[j] = (hidden[row].x[j] - mean[row]) * scale * weight.x[j] + bias.x[j];
-        reinterpret_cast<uint2*>(few_operands<KIND>() + row * WIDTH)[threadIdx.x] = operand_from(e, typename KIND::Weight(), layer.scales[ENTER].in);
+        reinterpret_cast<uint2*>(few_operands<TRAITS>() + row * WIDTH)[threadIdx.x] = operand_from(e, typename TRAITS::Weight(), layer.scales[QKV_FC1].in);
     }
-    load_operands<KIND>(in, s);
+    load_operands<TRAITS>(in, s);
 }
 
-// The step's result, by one block.
-template <typename KIND> DEVICE void put_hidden(const Step& s, u32 turn, const Shared& shared) {
-    Four hidden[FEW_ROWS];
-    take_hidden<KIND>(hidden, s, s.layer_count, turn, shared);
+// Writes the step's result; called by one block.
+template <typename TRAITS> DEVICE void store_hidden(const StepArgument& s, u32 parity, const SharedState& shared) {
+    F32x4 hidden[FEW_ROWS];
+    update_hidden<TRAITS>(hidden, s, s.layer_count, parity, shared);
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
-        if (row < s.rows) reinterpret_cast<uint2*>(s.hidden + size_t(row) * WIDTH)[threadIdx.x] = raw_from(hidden[row]);
+        if (row < s.rows) reinterpret_cast<uint2*>(s.hidden + size_t(row) * WIDTH)[threadIdx.x] = bf16x4_from(hidden[row]);
     }
 }

@@ -1,21 +1,29 @@
-// Products of the decode step: a block's inputs, their norm, and sums over a unit of weights.
+// Products of the decode step: a block's inputs, their norm, and its sums over a unit of weights.
+//
+//   unit     16 outputs by 2048 inputs of a weight [outputs, inner], row-major: 64 KB in bf16, 32 KB in e4m3
+//   inputs   [rows, 2048]: each of the 16 warps has a slice of 128, in registers
+//
+// The weights are the 16-row operand of the tensor core (m16n8k16), the rows of inputs its 8 columns. f32 sums: in the tensor core over
+// a warp's slice, then over the warps in shared memory, in a fixed order.
+// Weights in e4m3 are converted to f16, which holds each exactly; the inputs beside them are scaled and rounded to f16.
+// CPU reference: cpu/gemm.rs, forward; cpu/ops.rs, forward of the norm. Part of decode_step.cu.
 #pragma once
 #include "decode_ring.cuh"
 
-// Where in a row this lane's values i begin: with its neighbours' it reads 16 bytes of weights at a time.
+// Column of a row where part i of this lane's values begins; the lane reads 16 bytes of weights at a time.
 template <typename WEIGHT> DEVICE int column(int i) {
     const int slice = threadIdx.x / 32 * SLICE, t = threadIdx.x % 4;
     return slice + (sizeof(WEIGHT) == 2 ? i * 32 + t * 8 : i / 2 * 64 + t * 16 + i % 2 * 8);
 }
 
-// This warp's slice of the inputs: of row n * 8 + g, i.e. of column g of operand n, eight values from column(i) on. As operands they
-// are bf16 beside weights in bf16, and f16 beside weights in e4m3, which tensor cores of Hopper multiply as f16 too.
+// This warp's slice of the inputs: of row n * 8 + g, which is column g of operand n, 8 values from column(i) on. bf16 beside weights in
+// bf16, f16 beside weights in e4m3.
 template <typename WEIGHT, int BLOCKS> struct Inputs {
     uint4 x[BLOCKS][4];
 };
 
-DEVICE uint4 operand_from(const Eight& e, bf16, float) { return raw_from(e); }
-DEVICE uint4 operand_from(const Eight& e, e4m3, float scale) {
+DEVICE uint4 operand_from(const F32x8& e, bf16, float) { return bf16x8_from(e); }
+DEVICE uint4 operand_from(const F32x8& e, e4m3, float scale) {
     u32 pairs[4];
     for (int j = 0; j < 4; j++) pairs[j] = f16_pair(e.x[j * 2] * scale, e.x[j * 2 + 1] * scale);
     return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
@@ -28,21 +36,21 @@ template <typename WEIGHT, int BLOCKS> DEVICE void load_inputs(Inputs<WEIGHT, BL
         const bool there = n * 8 + g < rows;
         const bf16* row = from + size_t(there ? n * 8 + g : 0) * stride;
 #pragma unroll
-        for (int i = 0; i < 4; i++) in.x[n][i] = kept(fresh_eight(row + column<WEIGHT>(i)), there);
+        for (int i = 0; i < 4; i++) in.x[n][i] = keep_if(load_l2_bf16x8(row + column<WEIGHT>(i)), there);
     }
 }
-// Inputs that were loaded become operands; in bf16 they are that already.
+// Converts loaded inputs to operands; in bf16 they are operands already.
 template <int BLOCKS> DEVICE void scale_inputs(Inputs<bf16, BLOCKS>&, float) {}
 template <int BLOCKS> DEVICE void scale_inputs(Inputs<e4m3, BLOCKS>& in, float scale) {
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) in.x[n][i] = operand_from(eight_from(in.x[n][i]), e4m3(), scale);
+        for (int i = 0; i < 4; i++) in.x[n][i] = operand_from(f32x8_from(in.x[n][i]), e4m3(), scale);
     }
 }
 
-// For each row the sum over the block of what its threads have of it: x[n] of row n * 8 + g.
-template <int BLOCKS> DEVICE void sum_rows(float (&x)[BLOCKS], Shared& shared) {
+// The sum of each row over the block; x[n] is that of row n * 8 + g.
+template <int BLOCKS> DEVICE void sum_rows(float (&x)[BLOCKS], SharedState& shared) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
@@ -61,11 +69,11 @@ template <int BLOCKS> DEVICE void sum_rows(float (&x)[BLOCKS], Shared& shared) {
     for (int n = 0; n < BLOCKS; n++) x[n] = shared.total[n * 8 + g];
 }
 
-// The same as eight_from by other instructions: else the compiler holds all inputs as twice as many f32 from their first use to
-// their second, and registers do not suffice.
-DEVICE Eight eight_again(uint4 raw) {
+// The same as f32x8_from with other instructions. Otherwise the compiler keeps all inputs as f32, in twice as many registers, from their
+// first use to their second, and registers do not suffice.
+DEVICE F32x8 f32x8_by_permute(uint4 raw) {
     const u32 pairs[4] = {raw.x, raw.y, raw.z, raw.w};
-    Eight e;
+    F32x8 e;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         u32 low, high;
@@ -77,23 +85,23 @@ DEVICE Eight eight_again(uint4 raw) {
     return e;
 }
 
-// Layer norm of the inputs, which become operands. A thread has 32 values of a row: their mean and their squares around it, then what that lacks to
-// squares around the mean of the row, so that the values are gone through once.
-template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BLOCKS>& in, const Layer& layer, Shared& shared) {
+// Layer norm of the inputs, which become operands. A thread has 32 values of a row. It computes their mean and the squares around it,
+// and corrects these once the mean of the row is known, so that the squares need no second pass over the values.
+template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BLOCKS>& in, const Layer& layer, SharedState& shared) {
     float own[BLOCKS], mean[BLOCKS], squares[BLOCKS];
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
         float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            Eight e = eight_from(in.x[n][i]);
+            F32x8 e = f32x8_from(in.x[n][i]);
             for (int j = 0; j < 8; j++) sum += e.x[j];
         }
         own[n] = mean[n] = sum / 32;
         squares[n] = 0.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            Eight e = eight_from(in.x[n][i]);
+            F32x8 e = f32x8_from(in.x[n][i]);
             for (int j = 0; j < 8; j++) squares[n] += (e.x[j] - own[n]) * (e.x[j] - own[n]);
         }
     }
@@ -111,15 +119,15 @@ template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BL
 #pragma unroll
         for (int n = 0; n < BLOCKS; n++) {
             const float scale = rsqrtf(squares[n] / WIDTH + 1e-5f);
-            Eight e = eight_again(in.x[n][i]), by = eight_from(w), plus = eight_from(b);
+            F32x8 e = f32x8_by_permute(in.x[n][i]), by = f32x8_from(w), plus = f32x8_from(b);
             for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean[n]) * scale * by.x[j] + plus.x[j];
-            in.x[n][i] = operand_from(e, WEIGHT(), layer.scales[ENTER].in);
+            in.x[n][i] = operand_from(e, WEIGHT(), layer.scales[QKV_FC1].in);
         }
     }
 }
 
-// c += w x over this warp's slice, for the lane's part of a unit of weights. Two sums for each, so that a product does not wait for
-// the one before.
+// c + d += w x over this warp's slice, for the lane's part of a unit of weights. Two accumulators (one with
+// 32 rows), so that a product does not wait for the previous one.
 template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], float (&d)[BLOCKS][4], const bf16* unit, const Inputs<bf16, BLOCKS>& in) {
     const bf16* upper = unit + threadIdx.x % 32 / 4 * PITCH;
 #pragma unroll
@@ -133,7 +141,7 @@ template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], flo
         }
     }
 }
-// Of four neighbouring weights the first two are columns of one half of the operand, the others of the other.
+// Of four neighbouring weights the first two belong to one half of the operand, the others to the other half.
 DEVICE void f16_operand(u32 (&operand)[4], u32 upper, u32 lower) {
     f16_from_e4m3(operand[0], operand[2], upper);
     f16_from_e4m3(operand[1], operand[3], lower);
@@ -156,29 +164,28 @@ template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], flo
     }
 }
 
-// Which of a unit's sums a thread gets, where there is such a row. The output eight further on, or eight before, is that of a lane
-// eight further on or before.
-struct Place {
+// The sum of a unit that a thread gets, if that row exists. The sum of the output 8 before or behind is in the lane 8 before or behind.
+struct SumPlace {
     int row, output;
 };
-template <typename KIND> DEVICE Place place_of_thread() {
+template <typename TRAITS> DEVICE SumPlace place_of_thread() {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (KIND::IS_FEW) return {warp * 2 + lane / 2 % 2, lane % 2 * 4 + lane / 8 % 2 * 8 + lane / 16 * 2 + lane / 4 % 2};
+    if (TRAITS::IS_FEW) return {warp * 2 + lane / 2 % 2, lane % 2 * 4 + lane / 8 % 2 * 8 + lane / 16 * 2 + lane / 4 % 2};
     return {int(threadIdx.x) / UNIT, lane % UNIT};
 }
 
-// Adds up what all warps have of a sum.
-template <typename KIND> DEVICE float sum_of_warps(const float* sums, const Place& place) {
-    constexpr int PITCH = KIND::ROWS * SUM_PITCH;
+// Adds up the parts of a sum that the warps have.
+template <typename TRAITS> DEVICE float sum_of_warps(const float* sums, const SumPlace& place) {
+    constexpr int PITCH = TRAITS::ROWS * SUM_PITCH;
     sums += place.row * SUM_PITCH;
-    if (!KIND::IS_FEW) {
+    if (!TRAITS::IS_FEW) {
         float sum = 0.0f;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) sum += sums[w * PITCH + place.output];
         return sum;
     }
-    // Of few rows, where units follow each other fastest: each lane four warps' of four neighbouring outputs, then it and three
-    // others each other's.
+    // With few rows, where units follow each other fastest: each lane adds four warps' parts of four neighbouring outputs, then four lanes
+    // exchange theirs.
     const int lane = threadIdx.x % 32;
     const bool upper = lane & 16, odd = lane & 4;
     const float4* from = reinterpret_cast<const float4*>(sums + lane / 4 % 2 * 4 * PITCH + lane / 16 * 8 * PITCH + place.output / 4 * 4);
@@ -193,14 +200,14 @@ template <typename KIND> DEVICE float sum_of_warps(const float* sums, const Plac
     return (odd ? b : a) + __shfl_xor_sync(WARP_ALL, odd ? a : b, 4);
 }
 
-// Unit `nth` of the phase, the block's next. A thread gets the sum of its place.
-template <typename KIND> DEVICE float product(const Step& s, Shared& shared, Ring<KIND>& ring, int nth, const Inputs<typename KIND::Weight, KIND::BLOCKS>& in, const Place& place) {
+// The block's next unit, `nth` of the phase. A thread gets the sum of its `place`.
+template <typename TRAITS> DEVICE float unit_product(const StepArgument& s, SharedState& shared, Ring<TRAITS>& ring, int nth, const Inputs<typename TRAITS::Weight, TRAITS::BLOCKS>& in, const SumPlace& place) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    constexpr int BLOCKS = KIND::BLOCKS, ROWS = KIND::ROWS;
-    barrier_wait(shared.fetched + ring.turn % KIND::STAGES, ring.turn / KIND::STAGES % 2);
+    constexpr int BLOCKS = TRAITS::BLOCKS, ROWS = TRAITS::ROWS;
+    barrier_wait(shared.fetched + ring.consumed % TRAITS::STAGES, ring.consumed / TRAITS::STAGES % 2);
     float c[BLOCKS][4] = {}, d[BLOCKS][4] = {};
-    multiply<KIND::ROW_PITCH>(c, d, ring.stage(ring.turn), in);
-    float* sums = KIND::sums() + ring.turn % 2 * WARPS * ROWS * SUM_PITCH;
+    multiply<TRAITS::ROW_PITCH>(c, d, ring.stage(ring.consumed), in);
+    float* sums = TRAITS::sums() + ring.consumed % 2 * WARPS * ROWS * SUM_PITCH;
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
 #pragma unroll
@@ -209,12 +216,12 @@ template <typename KIND> DEVICE float product(const Step& s, Shared& shared, Rin
             if (row < ROWS) sums[(warp * ROWS + row) * SUM_PITCH + g + i / 2 * 8] = c[n][i] + d[n][i];
         }
     }
-    const auto* next = ring.row(s, shared, nth + KIND::STAGES);
-    // The other half of `sums` is written next, so one barrier for each unit is enough; behind it nobody reads the weights.
+    const auto* next = ring.row(s, shared, nth + TRAITS::STAGES);
+    // The next unit writes the other half of `sums`, so one barrier per unit suffices; behind it no thread reads these weights.
     __syncthreads();
-    ring.fetch(shared, ring.turn, next);
-    ring.turn++;
-    return threadIdx.x < UNIT * ROWS ? sum_of_warps<KIND>(sums, place) : 0.0f;
+    ring.fetch(shared, ring.consumed, next);
+    ring.consumed++;
+    return threadIdx.x < UNIT * ROWS ? sum_of_warps<TRAITS>(sums, place) : 0.0f;
 }
 
 template <typename WEIGHT> DEVICE float scaled(float sum, float scale) { return sizeof(WEIGHT) == 1 ? sum * scale : sum; }

@@ -1,6 +1,8 @@
-// From a decoded frame to patches: colour, two scalings, cutting, normalising. Integer arithmetic up to the patches, so the
-// crops are those of the CPU to the bit.
-// CPU twins: model::colour, model::resize, model::crops, cpu::vision::patches.
+// From a decoded frame to patches, in four kernels: colour, two passes of scaling, cutting with normalisation.
+//
+// Integer arithmetic up to the patches, so the crops are equal to those of the CPU in every bit. A thread makes one pixel
+// (rgb_from_planes, scale_across), one byte (scale_down) or values of a patch (patches). No shared memory.
+// CPU reference: colour.rs, resize.rs and crops.rs of the model; cpu/vision.rs, patches. Launched by cuda/kernels/frames.rs.
 #include "common.cuh"
 
 DEVICE unsigned char to_byte(int x) { return (unsigned char)min(max(x, 0), 255); }

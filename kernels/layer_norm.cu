@@ -1,11 +1,14 @@
-// out = (x - mean(x)) / sqrt(var(x) + 1e-5) * weight + bias, row by row.
+// Layer norm, row by row: out = (x - mean(x)) / sqrt(var(x) + 1e-5) * weight + bias.
 //
-//   x, out   [rows, width] bf16, rows width values apart; width a multiple of 8, 16-byte aligned
-//   weight, bias [width] bf16
-// The kernels named _e4m3 write e4m3 instead, each value times `scale`; rows 8-byte aligned.
-// A warp computes a row, a lane every 32nd group of 8 values; sums in f32, the variance from the centred values.
-// layer_norm_few is for few rows: a block of 256 threads computes a row, and no value is read twice; width up to 4096.
-// CPU twin: cpu::ops::Norm::forward.
+//   x, out        [rows, width] bf16 without gaps; width a multiple of 8, 16-byte aligned
+//   weight, bias  [width] bf16
+//   Kernels named _e4m3 write e4m3, each value times `scale`; rows 8-byte aligned.
+//
+// layer_norm: grid (ceil(rows / 8)), 256 threads; a warp computes a row, a lane every 32nd group of 8 values.
+// layer_norm_few, for few rows: grid (rows), 256 threads; a block computes a row and reads each value once; width up to 4096; shared
+// memory: 32 floats for sums over the block.
+// f32 sums: each lane over its values, then shuffles. The variance is that of the centred values.
+// CPU reference: cpu/ops.rs, Norm::forward. Launched by cuda/kernels/layers.rs.
 #include "common.cuh"
 
 template <typename OUT>
@@ -16,21 +19,21 @@ DEVICE void norm_by_warps(const bf16* x, const bf16* weight, const bf16* bias, O
     int groups = width / 8;
     float sum = 0.0f;
     for (int i = lane; i < groups; i += 32) {
-        Eight e = eight_from(in[i]);
+        F32x8 e = f32x8_from(in[i]);
         for (int j = 0; j < 8; j++) sum += e.x[j];
     }
     float mean = warp_sum(sum) / width;
     float squares = 0.0f;
     for (int i = lane; i < groups; i += 32) {
-        Eight e = eight_from(in[i]);
+        F32x8 e = f32x8_from(in[i]);
         for (int j = 0; j < 8; j++) squares += (e.x[j] - mean) * (e.x[j] - mean);
     }
     float scale = rsqrtf(warp_sum(squares) / width + 1e-5f);
     OUT* to = out + size_t(row) * width;
     for (int i = lane; i < groups; i += 32) {
-        Eight e = eight_from(in[i]);
-        Eight w = eight_from(reinterpret_cast<const uint4*>(weight)[i]);
-        Eight b = eight_from(reinterpret_cast<const uint4*>(bias)[i]);
+        F32x8 e = f32x8_from(in[i]);
+        F32x8 w = f32x8_from(reinterpret_cast<const uint4*>(weight)[i]);
+        F32x8 b = f32x8_from(reinterpret_cast<const uint4*>(bias)[i]);
         for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean) * scale * w.x[j] + b.x[j];
         store_eight(to + i * 8, e, out_scale);
     }
@@ -42,12 +45,12 @@ DEVICE void norm_by_blocks(const bf16* x, const bf16* weight, const bf16* bias, 
     const uint4* in = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * width);
     OUT* to = out + size_t(blockIdx.x) * width;
     const int groups = width / 8;
-    Eight e[2];
+    F32x8 e[2];
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < 2; k++) {
         int i = threadIdx.x + k * 256;
-        e[k] = eight_from(i < groups ? in[i] : make_uint4(0, 0, 0, 0));
+        e[k] = f32x8_from(i < groups ? in[i] : make_uint4(0, 0, 0, 0));
         for (int j = 0; j < 8; j++) sum += e[k].x[j];
     }
     float mean = block_sum(sum, scratch) / width, squares = 0.0f;
@@ -60,8 +63,8 @@ DEVICE void norm_by_blocks(const bf16* x, const bf16* weight, const bf16* bias, 
     for (int k = 0; k < 2; k++) {
         int i = threadIdx.x + k * 256;
         if (i >= groups) continue;
-        Eight w = eight_from(reinterpret_cast<const uint4*>(weight)[i]);
-        Eight b = eight_from(reinterpret_cast<const uint4*>(bias)[i]);
+        F32x8 w = f32x8_from(reinterpret_cast<const uint4*>(weight)[i]);
+        F32x8 b = f32x8_from(reinterpret_cast<const uint4*>(bias)[i]);
         for (int j = 0; j < 8; j++) e[k].x[j] = (e[k].x[j] - mean) * scale * w.x[j] + b.x[j];
         store_eight(to + i * 8, e[k], out_scale);
     }

@@ -1,27 +1,29 @@
-// From bf16 to e4m3: weights once, and results whose product cannot write e4m3 itself; and how large values are.
+// bf16 to e4m3, and the largest magnitude of values. For weights, and for results whose product cannot write e4m3 itself.
 //
 //   x     [rows, width] bf16, rows x_stride values apart, 16-byte aligned; width and strides multiples of 8
 //   out   [rows, width] e4m3, rows out_stride values apart, 8-byte aligned
-// Grid (rows), 256 threads, eight values a thread at a time.
+//
+// Grid (rows), 256 threads: a block per row, a thread 8 values at a time. abs_max has 32 floats of shared memory.
+// Reference: cuda/tests/fp8.rs, rounded. Launched by cuda/kernels/quantise.rs.
 #include "common.cuh"
 
 // out = x * scale, rounded to nearest, ties to even; sizes above 448 become 448.
 extern "C" __global__ void __launch_bounds__(256) quantise(const bf16* x, e4m3* out, int width, int x_stride, int out_stride, float scale) {
     const uint4* from = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * x_stride);
     e4m3* to = out + size_t(blockIdx.x) * out_stride;
-    for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, eight_from(from[i]), scale);
+    for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), scale);
 }
 
-// into = max(into, |x|) over all values, so that calls add up; at least 0. Values that are no numbers count as endless.
-extern "C" __global__ void __launch_bounds__(256) largest(const bf16* x, float* into, int width, int x_stride) {
+// into = max(into, |x|) over all values, so that calls can follow each other; at least 0. NaN counts as infinity.
+extern "C" __global__ void __launch_bounds__(256) abs_max(const bf16* x, float* into, int width, int x_stride) {
     __shared__ float scratch[32];
     const uint4* from = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * x_stride);
     float most = 0.0f;
     for (int i = threadIdx.x; i < width / 8; i += 256) {
-        Eight e = eight_from(from[i]);
+        F32x8 e = f32x8_from(from[i]);
         for (int j = 0; j < 8; j++) most = e.x[j] == e.x[j] ? fmaxf(most, fabsf(e.x[j])) : -NEG_INF;
     }
     most = block_max(most, scratch);
-    // Of floats that are not negative, the larger one has the larger bits.
+    // For floats that are not negative, the order of their bits is their order.
     if (threadIdx.x == 0) atomicMax(reinterpret_cast<int*>(into), __float_as_int(most));
 }

@@ -1,43 +1,44 @@
-// Turns queries and keys by their positions and puts keys and values into the cache.
+// Rotates queries and keys by their positions (RoPE) and writes keys and values to the cache.
 //
-//   qkv        [positions, 3 * heads * 64] bf16, q, k, v by heads; q and k are turned in place
-//   position   [positions] where each stands in its sequence
-//   slot       [positions] where each lies in the cache (common.cuh); -1 writes nothing there
-//   turns      [context][16] (cos, sin) of position * 10000^(-j/16)
+//   qkv        [positions, 3 * heads * 64] bf16: q, k, v by heads; q and k are rotated in place
+//   position   [positions] position in the sequence
+//   slot       [positions] place in the cache (common.cuh); -1 writes nothing there
+//   rope_cos_sin   [context][16] (cos, sin) of position * 10000^(-j/16)
 //   keys, values   the cache of this layer (common.cuh)
-// Angle j turns (a, b) -> (a cos - b sin, a sin + b cos), in f32. In the model these are dimensions j and j + 16 of a head; here
-// they lie 8 apart (cuda::weights puts the outputs of q and k so): 0..7 with 8..15, angles 0..7; 16..23 with 24..31, angles 8..15;
-// 32..63 stay. Attention does not see the order of dimensions.
-// A block takes 16 consecutive positions of one head: grid (heads, ceil(positions / 16)), so that blocks that run together read
-// whole rows and write a page of all heads; 128 threads. A thread has 8 neighbouring dimensions of one position, of q, k and
-// v: unit u of 8, whose pairs are in unit u ^ 1, the next lane's. Values go through shared memory, because the cache has them
-// transposed; 16 positions that fill a page are written 16 bytes at a time.
-// CPU twins: cpu::rope::Rope::turn, cpu::kv::KvCache::write.
+//
+// Angle j maps (a, b) to (a cos - b sin, a sin + b cos), in f32. In the model a and b are dimensions j and j + 16 of a head; here they
+// are 8 apart (cuda/weights/load.rs permutes the outputs of q and k): 0..7 with 8..15, angles 0..7; 16..23 with 24..31, angles 8..15;
+// 32..63 are not rotated. Attention does not depend on the order of dimensions.
+// Grid (heads, ceil(positions / 16)), 128 threads: a block takes 16 consecutive positions of one head, so that blocks that run together
+// read whole rows and write a page of all heads. A thread has unit u of 8 (8 neighbouring dimensions) of one position, of q, k and v;
+// the pairs are in unit u ^ 1, the next lane's. Values are transposed in shared memory (64 x 18 bf16); 16 positions that fill a page
+// are written 16 bytes at a time.
+// CPU reference: cpu/rope.rs, Rope::turn; cpu/kv.rs, KvCache::write. Launched by cuda/kernels/attention.rs.
 #include "common.cuh"
 
 #define UNITS (TEXT_HEAD / 8)
-#define TURNED_UNITS 4
+#define ROTATED_UNITS 4
 
-// Two values more than a page: the 16 positions of neighbouring dimensions lie in different banks.
+// Two values more than a page, so that neighbouring dimensions are in different banks.
 #define PITCH (PAGE + 2)
 
-// Unit u < 4 of a head by angles 8 (u / 2)..; all lanes of the warp take part.
-DEVICE uint4 turned(uint4 raw, const float4* turns, int unit) {
+// Rotates unit u < 4 of a head by angles 8 (u / 2) and the 7 behind; all lanes of the warp must call it.
+DEVICE uint4 rotated(uint4 raw, const float4* rope_cos_sin, int unit) {
     uint4 pair = make_uint4(__shfl_xor_sync(WARP_ALL, raw.x, 1), __shfl_xor_sync(WARP_ALL, raw.y, 1),
                             __shfl_xor_sync(WARP_ALL, raw.z, 1), __shfl_xor_sync(WARP_ALL, raw.w, 1));
-    if (unit >= TURNED_UNITS) return raw;
-    Eight x = eight_from(raw), other = eight_from(pair);
+    if (unit >= ROTATED_UNITS) return raw;
+    F32x8 x = f32x8_from(raw), other = f32x8_from(pair);
     const float sign = unit % 2 == 0 ? -1.0f : 1.0f;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        float4 two = turns[j];
-        x.x[j * 2] = x.x[j * 2] * two.x + sign * other.x[j * 2] * two.y;
-        x.x[j * 2 + 1] = x.x[j * 2 + 1] * two.z + sign * other.x[j * 2 + 1] * two.w;
+        float4 cos_sin = rope_cos_sin[j];
+        x.x[j * 2] = x.x[j * 2] * cos_sin.x + sign * other.x[j * 2] * cos_sin.y;
+        x.x[j * 2 + 1] = x.x[j * 2 + 1] * cos_sin.z + sign * other.x[j * 2 + 1] * cos_sin.w;
     }
-    return raw_from(x);
+    return bf16x8_from(x);
 }
 
-extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const int* position, const int* slot, const float4* turns, bf16* keys, bf16* values, int positions, int heads) {
+extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const int* position, const int* slot, const float4* rope_cos_sin, bf16* keys, bf16* values, int positions, int heads) {
     __shared__ bf16 transposed[TEXT_HEAD * PITCH];
     __shared__ int slots[PAGE];
     const int first = blockIdx.y * PAGE, head = blockIdx.x, width = heads * TEXT_HEAD;
@@ -46,10 +47,10 @@ extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const 
     const int at = there ? slot[row] : -1;
     uint4* q = reinterpret_cast<uint4*>(qkv + size_t(row) * 3 * width + head * TEXT_HEAD) + unit;
     uint4* k = q + width / 8;
-    const uint4 none = make_uint4(0, 0, 0, 0), value = there ? k[width / 8] : none;
-    const float4* angles = turns + (there ? position[row] : 0) * 8 + unit / 2 % 2 * 4;
-    const uint4 query = turned(there ? *q : none, angles, unit), key = turned(there ? *k : none, angles, unit);
-    if (there && unit < TURNED_UNITS) *q = query, *k = key;
+    const uint4 zeros = make_uint4(0, 0, 0, 0), value = there ? k[width / 8] : zeros;
+    const float4* angles = rope_cos_sin + (there ? position[row] : 0) * 8 + unit / 2 % 2 * 4;
+    const uint4 query = rotated(there ? *q : zeros, angles, unit), key = rotated(there ? *k : zeros, angles, unit);
+    if (there && unit < ROTATED_UNITS) *q = query, *k = key;
     if (at >= 0) {
         bf16* to = keys + ((size_t(at / PAGE) * heads + head) * PAGE + at % PAGE) * TEXT_HEAD;
         reinterpret_cast<uint4*>(to)[unit] = key;

@@ -1,14 +1,16 @@
-// Products of few rows with a large weight: out = epilogue(x w^T + bias), bound by reading w once.
+// Products of up to 16 rows with a large weight: out = epilogue(x w^T + bias). Bound by reading w once.
 //
-//   x      [rows, inner] bf16, rows up to 8 or 16; inner a multiple of 64; x rows `x_stride` values apart
+//   x      [rows, inner] bf16, rows x_stride values apart; up to 8 or 16 rows; inner a multiple of 64
 //   w      [outputs, inner] bf16; outputs a multiple of 16
 //   bias   [outputs] bf16
-//   out    rows `out_stride` values apart
-// A block computes 16 outputs of all rows: grid (outputs / 16), 256 threads; its eight warps share the inner dimension and
-// add up in shared memory. The weights are the 16-row operand of the tensor core and x the 8-column one. Which inner
-// index stands in which column of a fragment does not matter as long as both agree, so a lane loads 16 neighbouring bytes
-// of each straight into registers: lane (g, t) takes indices 8t.. and 32+8t.. of weight rows g and g+8 and of x row g.
-// Sums in f32. CPU twin: cpu::gemm::Linear::forward.
+//   out    [rows, outputs] bf16 or f32, rows out_stride values apart
+//
+// Grid (outputs / 16), 256 threads: a block computes 16 outputs of all rows; its eight warps share the inner dimension, 64 inputs at a
+// time in turn. The weights are the 16-row operand of the tensor core, x the 8-column one. The column of a fragment that an input is in
+// does not matter as long as both operands agree, so a lane loads 16 neighbouring bytes of each straight into registers: lane (g, t)
+// takes inputs 8t.. and 32 + 8t.. of weight rows g and g + 8 and of row g of x.
+// f32 sums: in the tensor core over a warp's inputs, then bias plus the warps in their order, in shared memory ([8][16][9 or 17] f32).
+// CPU reference: cpu/gemm.rs, Linear::forward. Launched by cuda/kernels/skinny.rs.
 #include "common.cuh"
 
 enum Epilogue { TO_BF16, TO_F32, ADD_TO, GELU_FROM };
@@ -32,13 +34,13 @@ DEVICE void skinny(const bf16* x, const bf16* w, const bf16* bias, void* out, vo
         column[n] = x + size_t(there[n] ? n * 8 + g : 0) * x_stride + t * 8;
     }
     float c[BLOCKS][4] = {};
-    // All loads of a stage come before its products, so that a warp has 4 KB of weights on their way.
+    // All loads of a stage are issued before its products, so that a warp has 4 KB of weights in flight.
     constexpr int STAGE = 4;
     for (int from = warp * 64; from < inner; from += STAGE * 512) {
         uint4 a[STAGE][2], b[STAGE][2], v[STAGE][BLOCKS][2];
 #pragma unroll
         for (int stage = 0; stage < STAGE; stage++) {
-            // Beyond the end weights are read from the beginning, for inputs of zero.
+            // Beyond the end the first weights are read and multiplied with zeros.
             int at = from + stage * 512;
             bool inside = at < inner;
             at = inside ? at : 0;
@@ -48,11 +50,11 @@ DEVICE void skinny(const bf16* x, const bf16* w, const bf16* bias, void* out, vo
                 b[stage][i] = stream_16(lower + at + i * 32);
 #pragma unroll
                 for (int n = 0; n < BLOCKS; n++) {
-                    v[stage][n][i] = kept(*reinterpret_cast<const uint4*>(column[n] + at + i * 32), inside && there[n]);
+                    v[stage][n][i] = keep_if(*reinterpret_cast<const uint4*>(column[n] + at + i * 32), inside && there[n]);
                 }
             }
         }
-        // Else the compiler puts each load just before its product (22 us instead of 8 for 1024 outputs of 8192 inputs).
+        // Without it the compiler puts each load just before its product (22 us instead of 8 for 1024 outputs of 8192 inputs).
         __syncwarp();
 #pragma unroll
         for (int stage = 0; stage < STAGE; stage++) {

@@ -1,25 +1,25 @@
-// Products of a warpgroup: four warps, of which the first has a number divisible by 4, multiply together, and the tensor
-// cores read one side from shared memory by themselves. Only sm_90a has them; without HAS_WARPGROUPS there is nothing here.
-// This file holds the PTX and the order that it asks for; which data lie where is the kernel's.
+// Products of a warpgroup (wgmma, sm_90a): four warps, the first of which has a number divisible by 4, multiply together; the tensor cores
+// read at least one side from shared memory. Without sm_90a, HAS_WARPGROUPS is not defined and this file is empty.
+//
+// This file has the PTX and the order that it requires; the kernel decides which data are where. Used by attend_wide.cu.
 #pragma once
 #include "common.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define HAS_WARPGROUPS
 
-// Describes a side in shared memory, without a swizzle: pieces of eight rows of 16 bytes, one row behind the other.
-// Bytes from a piece to its neighbour, multiples of 16: `inner` in the direction that is summed over, `outer` to the next
-// eight outputs. PTX ISA, "Strides" of wgmma.
-DEVICE u64 in_shared(u32 shared_address, u32 inner, u32 outer) {
+// Descriptor of an operand in shared memory without a swizzle: pieces of 8 rows of 16 bytes, one row behind the other. Bytes from piece to
+// piece, multiples of 16: `inner` along the summed dimension, `outer` to the next 8 outputs. PTX ISA, "Strides" of wgmma.
+DEVICE u64 shared_descriptor(u32 shared_address, u32 inner, u32 outer) {
     return (shared_address & 0x3ffff) >> 4 | u64(inner >> 4) << 16 | u64(outer >> 4) << 32;
 }
-// Rows of 128 bytes, one behind the other from a multiple of 1024 on, their 16-byte pieces swizzled as copies of boxes do. What is
-// summed runs along the rows (then 32 bytes are a step further), or over them. PTX ISA, "128-Byte swizzle mode".
-DEVICE u64 swizzled(u32 shared_address) { return in_shared(shared_address, 1024, 1024) | u64(1) << 62; }
+// Rows of 128 bytes, one behind the other from a multiple of 1024 on, their 16-byte pieces swizzled as copy_box does. The summed dimension
+// is along the rows (then the next step is 32 bytes further) or across them. PTX ISA, "128-Byte swizzle mode".
+DEVICE u64 swizzled_descriptor(u32 shared_address) { return shared_descriptor(shared_address, 1024, 1024) | u64(1) << 62; }
 
-// 64 rows, 16 a warp, as many columns as twice the values of d, a sum of 16. With g = lane / 4 and t = lane % 4:
+// A product of 64 rows (16 per warp) by as many columns as twice the values of d, over a sum of 16. With g = lane / 4, t = lane % 4:
 // d[n * 4], d[n * 4 + 1]: row g, columns n * 8 + 2t, 2t + 1; d[n * 4 + 2], [n * 4 + 3]: row g + 8.
-// It runs on behind the call: none of d and a may be touched before `wait_for_products`.
+// It is asynchronous: d and a may not be touched before `wgmma_wait`.
 #define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
 #define D32 D16(0), D16(16)
@@ -29,47 +29,47 @@ DEVICE u64 swizzled(u32 shared_address) { return in_shared(shared_address, 1024,
 #define NAMES_48 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define WGMMA(COLUMNS) "wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 "
 
-// d += a b: a in registers as in mma_16_8_16; of b outputs lie together.
+// d += a b: a in registers as in mma_16_8_16; in b, outputs are adjacent.
 #define MULTIPLY(COUNT, COLUMNS, D_NAMES, A_NAMES, B, D)                                                    \
-    DEVICE void multiply(float (&d)[COUNT], const u32 (&a)[4], u64 b) {                                     \
+    DEVICE void wgmma(float (&d)[COUNT], const u32 (&a)[4], u64 b) {                                     \
         asm volatile(WGMMA(COLUMNS) "{" D_NAMES "}, {" A_NAMES "}, " B ", 1, 1, 1, 1;"                      \
                      : D : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                             \
     }
 MULTIPLY(4, "8", NAMES_4, "%4,%5,%6,%7", "%8", D4(0))
 MULTIPLY(32, "64", NAMES_32, "%32,%33,%34,%35", "%36", D32)
 
-// d = a b, or d += a b: both in shared memory, and of both what is summed lies together.
-DEVICE void multiply_shared(float (&d)[48], u64 a, u64 b, bool add) {
+// d = a b, or with `add` d += a b: both in shared memory; in both, the summed dimension is adjacent.
+DEVICE void wgmma_shared(float (&d)[48], u64 a, u64 b, bool add) {
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %50, 0;\n" WGMMA("96") "{" NAMES_48 "}, %48, %49, add, 1, 1, 0, 0;\n}"
                  : D48 : "l"(a), "l"(b), "r"(int(add)));
 }
 
-// Before the first product, and whenever registers of one were written since.
-DEVICE void registers_ready() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Products so far are a group.
-DEVICE void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Whatever is done with these values stays behind (or before) this point: the compiler does not know how long a product runs.
-template <int COUNT> DEVICE void hold(float (&x)[COUNT]) {
+// Required before the first product, and after registers of a product were written.
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Closes a group of products.
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Keeps uses of these registers behind (or before) this point: the compiler does not know that products are asynchronous.
+template <int COUNT> DEVICE void pin_registers(float (&x)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(x[i])::"memory");
 }
-template <int COUNT> DEVICE void hold(u32 (&x)[COUNT]) {
+template <int COUNT> DEVICE void pin_registers(u32 (&x)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(x[i])::"memory");
 }
-template <int ROWS, int COUNT> DEVICE void hold(u32 (&x)[ROWS][COUNT]) {
+template <int ROWS, int COUNT> DEVICE void pin_registers(u32 (&x)[ROWS][COUNT]) {
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) hold(x[i]);
+    for (int i = 0; i < ROWS; i++) pin_registers(x[i]);
 }
-// All groups but the last PENDING are done, and `settled` (registers of theirs) may be touched again.
-template <int PENDING, typename T, int COUNT> DEVICE void wait_for_products(T (&settled)[COUNT]) {
+// Waits for all groups but the last PENDING; then `settled`, registers of those groups, may be touched again.
+template <int PENDING, typename T, int COUNT> DEVICE void wgmma_wait(T (&settled)[COUNT]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
-    hold(settled);
+    pin_registers(settled);
 }
-// A warpgroup's threads keep COUNT registers from here on, of those that the kernel was launched with.
-template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
-// They wait for as many.
-template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
-// What this thread wrote to shared memory is seen by products that begin behind the next barrier.
-DEVICE void shared_memory_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Each thread of the warpgroup keeps COUNT registers and releases the others.
+template <int COUNT> DEVICE void release_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+// Each thread of the warpgroup waits until it can have COUNT registers.
+template <int COUNT> DEVICE void claim_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+// Makes this thread's writes to shared memory visible to products behind the next barrier.
+DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif

@@ -170,7 +170,7 @@ fn ceilings(
     let index = settings.gpus.first().copied().unwrap_or_default();
     let gauge = Gauge::start(&cuda::open(index)?.uuid, GAUGED_EVERY, Arc::clone(clock));
     let found = cuda::measure_ceilings(index, load, clock.as_ref())?;
-    let ceiling = |sustained: cuda::Sustained| Ceiling {
+    let ceiling = |sustained: cuda::SustainedSpeed| Ceiling {
         per_s: sustained.per_s,
         strain: gauge
             .as_ref()

@@ -8,18 +8,17 @@ use super::{
     clock::StepClock,
     error::CudaError,
     fp8,
-    frames::Frames,
-    graphs::{Graphs, Shape},
-    kernels::{Kernels, PAGE, TEXT_HEAD},
+    frames::{FramePreprocessor, WantedCrops},
+    graphs::{GraphShape, Graphs},
+    kernels::{DecisionBuffers, Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
-    network::{Decisions, Features, Network, NetworkParts, Tables},
+    network::{FeatureSources, Network, NetworkParts, StepTables},
     products::Products,
-    program::{self, Layout},
-    record::Record,
+    program::{self, BlockFormat, RowPicks, TableLayout},
+    record::DecisionRecord,
     reuse::{Crop, Reuse},
-    slot::{Flight, Slot, Streams, record},
-    stage::Staged,
+    slot::{GpuSlot, QueuedStep, SlotRoom, Streams, record},
     weights::GpuWeights,
 };
 use crate::{
@@ -32,9 +31,9 @@ use spotter_core::{Clock, Picture};
 #[cfg(test)]
 mod inside;
 
-/// How much a [`CudaBackend`] takes at once.
+/// Limits of a [`CudaBackend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
+pub struct CudaCapacity {
     /// Steps in flight.
     pub slots: usize,
     /// Rows in one step.
@@ -49,6 +48,17 @@ pub struct Capacity {
     pub tile_difference: u8,
 }
 
+/// What a [`CudaBackend`] is built with.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaSettings<'a> {
+    /// Number of the GPU, from 0.
+    pub gpu: u32,
+    /// Folder of compiled kernels and chosen algorithms.
+    pub cache: &'a Path,
+    pub capacity: CudaCapacity,
+    pub precision: Precision<'a>,
+}
+
 /// Arithmetic of products with many rows.
 #[derive(Clone, Copy, Debug)]
 pub enum Precision<'a> {
@@ -58,7 +68,7 @@ pub enum Precision<'a> {
     Fp8(&'a [Picture]),
 }
 
-/// Frames that are expected; larger ones make buffers grow when they first come.
+/// Pixels of expected frames; buffers grow for larger ones.
 const FRAME_PIXELS: usize = 1920 * 1080;
 /// Positions of rows in a step, for each row that it may have.
 const POSITIONS_PER_ROW: usize = 128;
@@ -67,27 +77,27 @@ const DRAFTED_TOKENS: usize = 224;
 
 /// A Moondream 2 on one GPU.
 ///
-/// `launch` and `finalize` queue copies and kernels and return; `commit` waits for an event. Belongs to the thread that
-/// built it.
+/// `launch` and `finalize` queue copies and kernels and return; `commit` waits for an event. Used by the thread that built it
+/// only.
 pub struct CudaBackend {
     limits: Limits,
     vocab: usize,
     flights: Flights,
-    layout: Layout,
+    layout: TableLayout,
     streams: Streams,
-    // Before the network, whose kernels and buffers they name.
+    // Dropped before the network, whose kernels and buffers they refer to.
     graphs: Graphs,
     network: Network,
-    frames: Frames,
+    frames: FramePreprocessor,
     reuse: Reuse,
     /// Features of crops, for [`Reuse`]'s entries.
     kept: Buffer<bf16>,
-    slots: Vec<Slot>,
+    slots: Vec<GpuSlot>,
     /// What rows in flight decided, `[slots, rows]`.
-    carried: Buffer<Record>,
+    carried: Buffer<DecisionRecord>,
     /// When the steps ran.
     clock: StepClock,
-    /// Slot and set of moments of the step committed last.
+    /// Slot and set of events of the step committed last.
     last: Option<(SlotId, usize)>,
     config: ModelConfig,
     // Last, so that it outlives everything above.
@@ -95,14 +105,19 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// Opens the GPU, compiles and times what is not in `cache`, and copies the weights. Blocks for some seconds.
+    /// Opens the GPU, compiles and times what is not in the cache, and copies the weights. Blocks for some seconds.
     pub fn new(
-        (index, cache): (u32, &Path),
+        settings: CudaSettings<'_>,
         config: &ModelConfig,
         weights: model::Weights,
-        (capacity, precision): (Capacity, Precision<'_>),
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CudaError> {
+        let CudaSettings {
+            gpu: index,
+            cache,
+            capacity,
+            precision,
+        } = settings;
         supported(config)?;
         let gpu = library::open(index)?;
         if let Precision::Fp8(_) = precision {
@@ -116,7 +131,7 @@ impl CudaBackend {
         let cameras = kept_cameras(config, capacity, gpu.free_bytes()?);
         let kept = Buffer::zeros(stream, cameras * camera_values(config))?;
         let limits = limits(config, capacity, gpu.free_bytes()?)?;
-        let layout = Layout::new(&limits, limits.positions);
+        let layout = TableLayout::new(&limits, limits.positions);
         let crops =
             (capacity.images * (config.vision.max_crops + 1)).max(config.vision.max_crops * 2);
         let network = Network::new(NetworkParts {
@@ -132,13 +147,18 @@ impl CudaBackend {
         })?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
-        let slot = |_| Slot::new(&gpu.context, &streams, &layout, vocab, frame_bytes);
+        let room = SlotRoom {
+            layout: &layout,
+            vocab,
+            frame_bytes,
+        };
+        let slot = |_| GpuSlot::new(&gpu.context, &streams, room);
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
         let mut backend = Self {
             limits,
             vocab,
             flights: Flights::new(limits.slots, vocab),
-            frames: Frames::new(stream, &config.vision, FRAME_PIXELS)?,
+            frames: FramePreprocessor::new(stream, &config.vision, FRAME_PIXELS)?,
             reuse: Reuse::new(&config.vision, cameras, capacity.tile_difference),
             kept,
             carried: Buffer::zeros(stream, limits.slots * limits.rows)?,
@@ -159,14 +179,14 @@ impl CudaBackend {
         Ok(backend)
     }
 
-    /// Lets the pictures pass in bf16 to see how large values get, then goes over to fp8.
+    /// Runs the pictures in bf16 to measure the largest values, then changes to fp8.
     fn quantise(&mut self, pictures: &[Picture]) -> Result<(), CudaError> {
         if pictures.is_empty() {
             return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
         }
         let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
         let stream = Arc::clone(&self.streams.compute);
-        self.network.watch(&stream)?;
+        self.network.measure_inputs(&stream)?;
         for picture in pictures {
             let step = fp8::calibration_step(picture, &self.config, &self.limits);
             self.launch(SlotId(0), step).map_err(failed)?;
@@ -177,25 +197,29 @@ impl CudaBackend {
     }
 
     fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
-        let place = &mut self.slots[slot.0];
-        place.next_turn();
-        let counts = program::write(step, slot, &self.limits, &self.layout, place.block_mut())?;
+        let buffers = &mut self.slots[slot.0];
+        buffers.next_events();
+        let format = BlockFormat {
+            limits: &self.limits,
+            layout: &self.layout,
+        };
+        let counts = program::write(step, slot, format, buffers.block_mut())?;
         let cuts = self.plan(slot, step)?;
         let (fresh, all) = (
             self.reuse.batch(),
             cuts.iter().map(|cut| cut.crops.len()).sum::<usize>(),
         );
-        let place = &mut self.slots[slot.0];
+        let buffers = &mut self.slots[slot.0];
         let encoded = step
             .images
             .iter()
             .zip(&cuts)
-            .filter(|(_, cut)| cut.crops.iter().any(|c| c.fresh));
-        let (pictures, encoded): (Vec<&Picture>, Vec<&Cut>) =
+            .filter(|(_, cut)| cut.crops.iter().any(|c| c.is_fresh));
+        let (pictures, encoded): (Vec<&Picture>, Vec<&PictureCrops>) =
             encoded.map(|(image, cut)| (&image.picture, cut)).unzip();
-        let staged = place.frames.put(&self.streams.up, &pictures)?;
-        place.upload(&self.streams)?;
-        place.flight = Flight {
+        let staged = buffers.frames.put(&self.streams.up, &pictures)?;
+        buffers.upload(&self.streams)?;
+        buffers.step = QueuedStep {
             counts,
             model_sizes: cuts
                 .iter()
@@ -204,62 +228,68 @@ impl CudaBackend {
                     (width as u32, height as u32)
                 })
                 .collect(),
-            crops: (fresh, all - fresh),
+            crops_encoded: fresh,
+            crops_reused: all - fresh,
         };
         let compute = &self.streams.compute;
-        record(&place.moments().began, compute)?;
+        record(&buffers.events().began, compute)?;
         if !step.images.is_empty() {
-            let encoded = staged.iter().zip(encoded);
-            self.queue_images(slot, step.images.len(), (fresh, encoded))?;
+            self.queue_images(slot, step.images.len(), &staged, &encoded)?;
         }
         self.queue_rows(slot)?;
         self.reuse.keep_bytes();
         Ok(())
     }
 
-    /// Crops of the frames that hold `fresh` ones, then the tokens of all images.
-    fn queue_images<'a>(
+    /// Queues the fresh crops of the `staged` frames, which are cut as in `cuts`, then the tokens of all images.
+    fn queue_images(
         &mut self,
         slot: SlotId,
         images: usize,
-        (fresh, encoded): (usize, impl Iterator<Item = (&'a Staged, &'a Cut)>),
+        staged: &[PlanarFrame],
+        cuts: &[&PictureCrops],
     ) -> Result<(), BackendError> {
-        let place = &self.slots[slot.0];
+        let buffers = &self.slots[slot.0];
         let compute = &self.streams.compute;
         let rows = self.network.patch_rows();
         let mut crop = 0;
-        for (frame, cut) in encoded {
+        for (frame, cut) in staged.iter().zip(cuts) {
             let out = rows.from(crop * self.config.image_tokens());
-            let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.fresh).collect();
+            let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.is_fresh).collect();
+            let crops = WantedCrops {
+                tiling: cut.tiling,
+                wanted: &wanted,
+            };
             self.frames
-                .patches(self.network.kernels(), frame, cut.tiling, &wanted, out)?;
+                .patches(self.network.kernels(), frame, crops, out)?;
             crop += wanted.iter().filter(|wanted| **wanted).count();
         }
-        record(&place.moments().prepared, compute)?;
-        let features = Features {
-            image: place.block.start().at(self.layout.image.start),
-            source: place.block.start().at(self.layout.crop_source.start),
+        let fresh = crop;
+        record(&buffers.events().prepared, compute)?;
+        let features = FeatureSources {
+            image: buffers.block.start().at(self.layout.image.start),
+            source: buffers.block.start().at(self.layout.crop_source.start),
             kept: self.kept.start(),
             keeps: self.reuse.keeps(),
         };
         let network = &self.network;
         if fresh > 0 {
-            let shape = Shape::Look { crops: fresh };
+            let shape = GraphShape::Encode { crops: fresh };
             self.graphs.run(Some(shape), || network.encode(fresh))?;
         }
         network.project(images, features)?;
-        Ok(record(&place.moments().encoded, compute)?)
+        Ok(record(&buffers.events().encoded, compute)?)
     }
 
     /// How the step's pictures are cut, and which crops are encoded; writes both for the kernels.
-    fn plan(&mut self, slot: SlotId, step: &Step) -> Result<Vec<Cut>, BackendError> {
+    fn plan(&mut self, slot: SlotId, step: &Step) -> Result<Vec<PictureCrops>, BackendError> {
         self.reuse.begin_step();
         let block = self.slots[slot.0].block_mut();
         let (image, source) = (self.layout.image, self.layout.crop_source);
         let (mut cuts, mut first) = (Vec::with_capacity(step.images.len()), 0);
         for (index, job) in step.images.iter().enumerate() {
             let tiling = self.frames.tiling(&job.picture);
-            // A picture that lies on the GPU alone is not fetched to be compared, see `reuse`.
+            // A picture that is only on the GPU is not copied to be compared, see `reuse`.
             let camera = job.camera.as_ref().filter(|_| job.picture.is_on_host());
             let crops = self.reuse.plan(camera, &job.picture, tiling);
             let most = self.network.crops_max();
@@ -275,46 +305,47 @@ impl CudaBackend {
                 block[source.start + first] = crop.source;
                 first += 1;
             }
-            cuts.push(Cut { tiling, crops });
+            cuts.push(PictureCrops { tiling, crops });
         }
         Ok(cuts)
     }
 
     fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
-        let place = &mut self.slots[slot.0];
-        let tables = Tables {
+        let buffers = &mut self.slots[slot.0];
+        let counts = &buffers.step.counts;
+        let tables = StepTables {
             layout: &self.layout,
-            block: place.block.start(),
+            block: buffers.block.start(),
+            counts,
         };
-        let results = Decisions {
-            records: place.records.start(),
+        let results = DecisionBuffers {
+            records: buffers.records.start(),
             carried: self.carried.start(),
         };
-        let counts = &place.flight.counts;
         let (network, carried) = (&self.network, self.carried.start());
-        // What is one launch already is nothing to record.
+        // One launch needs no graph.
         let forward = match network.is_one_launch(counts) {
             true => None,
-            false => Some(Shape::forward(slot, counts)),
+            false => Some(GraphShape::forward(slot, counts)),
         };
         self.graphs
-            .run(forward, || network.forward(tables, counts, carried))?;
-        record(&place.moments().forwarded, &self.streams.compute)?;
-        let decide = || network.decide(tables, counts, results);
-        self.graphs.run(Shape::decide(slot, counts), decide)?;
-        if counts.wants_masks {
+            .run(forward, || network.forward(tables, carried))?;
+        record(&buffers.events().forwarded, &self.streams.compute)?;
+        let decide = || network.decide(tables, results);
+        self.graphs.run(GraphShape::decide(slot, counts), decide)?;
+        if counts.needs_masks {
             return Ok(());
         }
         if counts.tokens > 0 {
-            let masks = place.masks.start();
-            self.network.choose_tokens(tables, counts, masks, results)?;
+            let masks = buffers.masks.start();
+            self.network.choose_tokens(tables, masks, results)?;
         }
-        Ok(place.download(&self.streams)?)
+        Ok(buffers.download(&self.streams)?)
     }
 }
 
 /// A picture of a step.
-struct Cut {
+struct PictureCrops {
     tiling: Tiling,
     crops: Vec<Crop>,
 }
@@ -332,38 +363,39 @@ impl Backend for CudaBackend {
 
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         self.flights.finalize(slot, &masks)?;
-        let place = &mut self.slots[slot.0];
+        let buffers = &mut self.slots[slot.0];
         let of_row = |row: &Option<usize>| {
             let wanted = masks.iter().find(|mask| Some(mask.row) == *row);
             wanted.map(|mask| mask.mask.0.as_slice())
         };
-        let rows = place.flight.counts.masked_rows.clone();
-        place.upload_masks(&self.streams, rows.iter().map(of_row))?;
-        record(&place.moments().masked, &self.streams.compute)?;
-        let tables = Tables {
+        let rows = buffers.step.counts.masked_rows.clone();
+        buffers.upload_masks(&self.streams, rows.iter().map(of_row))?;
+        record(&buffers.events().masked, &self.streams.compute)?;
+        let tables = StepTables {
             layout: &self.layout,
-            block: place.block.start(),
+            block: buffers.block.start(),
+            counts: &buffers.step.counts,
         };
-        let results = Decisions {
-            records: place.records.start(),
+        let results = DecisionBuffers {
+            records: buffers.records.start(),
             carried: self.carried.start(),
         };
-        let (counts, masks) = (&place.flight.counts, place.masks.start());
-        self.network.choose_tokens(tables, counts, masks, results)?;
-        Ok(place.download(&self.streams)?)
+        let masks = buffers.masks.start();
+        self.network.choose_tokens(tables, masks, results)?;
+        Ok(buffers.download(&self.streams)?)
     }
 
     fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
         self.flights.commit(slot)?;
-        let place = &self.slots[slot.0];
-        let records = place.results()?;
-        let decided = |&(first, picks): &(usize, usize)| {
-            let records = records[first..first + picks].iter();
+        let buffers = &self.slots[slot.0];
+        let records = buffers.results()?;
+        let decided = |row: &RowPicks| {
+            let records = records[row.first..row.first + row.count].iter();
             records
-                .map(Record::picked)
+                .map(DecisionRecord::picked)
                 .collect::<Result<Vec<Picked>, _>>()
         };
-        let counts = &place.flight.counts;
+        let counts = &buffers.step.counts;
         let picked = counts
             .row_picks
             .iter()
@@ -375,18 +407,16 @@ impl Backend for CudaBackend {
                 self.gpu.name
             ))
         })?;
-        let before = self
-            .last
-            .map(|(slot, turn)| self.slots[slot.0].end_of(turn));
-        let times = self.clock.times(place.moments(), before, counts)?;
+        let before = self.last.map(|(slot, set)| self.slots[slot.0].end_of(set));
+        let times = self.clock.times(buffers.events(), before, counts)?;
         let committed = Committed {
             picked,
-            model_sizes: place.flight.model_sizes.clone(),
-            crops_encoded: place.flight.crops.0,
-            crops_reused: place.flight.crops.1,
+            model_sizes: buffers.step.model_sizes.clone(),
+            crops_encoded: buffers.step.crops_encoded,
+            crops_reused: buffers.step.crops_reused,
             times,
         };
-        self.last = Some((slot, place.turn()));
+        self.last = Some((slot, buffers.event_set()));
         self.slots[slot.0].frames.release();
         Ok(committed)
     }
@@ -394,12 +424,12 @@ impl Backend for CudaBackend {
 
 impl Drop for CudaBackend {
     fn drop(&mut self) {
-        // Nothing may run when buffers go. An error here means that the GPU is gone, and that was told before.
+        // No work may run when buffers are freed. An error here means that the GPU has failed, which was reported before.
         let _ = self.streams.drain();
     }
 }
 
-/// What the kernels ask of a model's shape.
+/// Checks that the kernels support the shape of the model.
 fn supported(config: &ModelConfig) -> Result<(), CudaError> {
     let (text, vision, region) = (&config.text, &config.vision, &config.region);
     let eights = [
@@ -427,8 +457,8 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
 /// Share of the memory that the weights leave which kept crops may take.
 const KEPT_SHARE: usize = 16;
 
-/// Cameras whose crops are kept, as many as there is memory for.
-fn kept_cameras(config: &ModelConfig, capacity: Capacity, free_bytes: usize) -> usize {
+/// Cameras whose crops are kept, limited by free memory.
+fn kept_cameras(config: &ModelConfig, capacity: CudaCapacity, free_bytes: usize) -> usize {
     let camera_bytes = camera_values(config) * size_of::<bf16>();
     capacity
         .cameras
@@ -443,10 +473,10 @@ fn camera_values(config: &ModelConfig) -> usize {
 /// Share of the memory that the weights leave which the cache may take; the rest is for a step's own buffers.
 const CACHE_SHARE: usize = 2;
 
-/// The capacity, with as many pages as there is memory for; an error when not even one look fits.
+/// The capacity, with pages limited by free memory; an error when not even one look fits.
 fn limits(
     config: &ModelConfig,
-    capacity: Capacity,
+    capacity: CudaCapacity,
     free_bytes: usize,
 ) -> Result<Limits, CudaError> {
     let text = &config.text;

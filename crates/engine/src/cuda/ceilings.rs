@@ -1,8 +1,7 @@
-//! What a GPU sustains in work that suits it: large products in bf16 and fp8, and copies of its own memory. No model is
-//! faster than its arithmetic and its memory traffic at these speeds, so they stand beside every figure.
+//! The speeds that a GPU sustains: large products in bf16 and fp8, and copies of its own memory. No model is faster than its arithmetic
+//! and its memory traffic at these speeds, so benchmarks print them beside every figure.
 //!
-//! Sustained: a card that is bound by its power is faster in its first second than ever after, so only the last half of a
-//! load counts. Values are random, because multiplying zeros takes less power.
+//! Sustained: a card at its power limit is faster in its first second than later, so only the last half of a load counts. Values are random, because multiplying zeros takes less power.
 
 mod product;
 
@@ -10,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use cudarc::driver::{CudaEvent, CudaStream, DeviceRepr, ValidAsZeroBits, sys::CUevent_flags};
 use half::bf16;
-use product::{Format, Product};
+use product::{Format, SquareProduct};
 
 use super::{
     error::{CudaError, tried},
@@ -26,35 +25,34 @@ const PRODUCTS: usize = 16;
 const COPIES: usize = 64;
 /// Batches of calls at least, however short the load.
 const BATCHES: usize = 4;
-/// Far more than any cache holds.
+/// Far more than the capacity of any cache.
 const COPY_BYTES: usize = 512 << 20;
 /// Random values; longer arrays repeat them. Odd, so that no row of a matrix is like the one before.
 const RANDOM: usize = (1 << 20) + 77;
 
-/// Speeds that a GPU keeps up.
+/// Speeds that a GPU sustains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ceilings {
     /// Products of 8192 x 8192 x 8192 in bf16, TFLOP.
-    pub bf16_tflop: Sustained,
+    pub bf16_tflop: SustainedSpeed,
     /// The same in fp8 (e4m3, fast accumulation, result in bf16); `None` before compute capability 8.9.
-    pub fp8_tflop: Option<Sustained>,
+    pub fp8_tflop: Option<SustainedSpeed>,
     /// Memory to memory, bytes read and bytes written together, GB.
-    pub copy_gb: Sustained,
+    pub copy_gb: SustainedSpeed,
 }
 
-/// A speed, and when it was kept up.
+/// A speed, and when it was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sustained {
-    /// In a second.
+pub struct SustainedSpeed {
+    /// Work per second.
     pub per_s: f64,
-    /// The stretch that counts.
+    /// The measured interval begins.
     pub from: Mono,
-    /// Its end.
     pub to: Mono,
 }
 
-impl Sustained {
-    /// When each call is so much work.
+impl SustainedSpeed {
+    /// With `work` per call.
     fn of_calls(self, work: f64) -> Self {
         Self {
             per_s: self.per_s * work,
@@ -72,9 +70,9 @@ pub fn measure_ceilings(
 ) -> Result<Ceilings, CudaError> {
     let gpu = library::open(index)?;
     let capability = gpu.context.compute_capability();
-    let capability = capability.map_err(tried("asking the GPU for its capability"))?;
+    let capability = capability.map_err(tried("reading the compute capability of the GPU"))?;
     let stream = gpu.context.new_stream().map_err(tried("making a stream"))?;
-    let bench = Bench {
+    let bench = CeilingBench {
         stream,
         load,
         clock,
@@ -90,31 +88,35 @@ pub fn measure_ceilings(
     })
 }
 
-struct Bench<'a> {
+struct CeilingBench<'a> {
     stream: Arc<CudaStream>,
     load: Duration,
     clock: &'a dyn Clock,
 }
 
-impl Bench<'_> {
-    fn bf16(&self, normal: &[f32]) -> Result<Sustained, CudaError> {
+impl CeilingBench<'_> {
+    fn bf16(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<bf16> = normal.iter().map(|&x| bf16::from_f32(x)).collect();
         let [a, b] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
         self.tflop(Format::Bf16, [a, b])
     }
 
-    fn fp8(&self, normal: &[f32]) -> Result<Sustained, CudaError> {
+    fn fp8(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
         let [a, b] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
         self.tflop(Format::Fp8, [a, b])
     }
 
     /// `matrices` hold values of the format.
-    fn tflop<T>(&self, format: Format, matrices: [Buffer<T>; 2]) -> Result<Sustained, CudaError>
+    fn tflop<T>(
+        &self,
+        format: Format,
+        matrices: [Buffer<T>; 2],
+    ) -> Result<SustainedSpeed, CudaError>
     where
         T: DeviceRepr + ValidAsZeroBits,
     {
-        let product = Product::new(&self.stream, format)?;
+        let product = SquareProduct::new(&self.stream, format)?;
         let [a, b] = matrices.each_ref().map(|matrix| matrix.start().address());
         let flop = 2.0 * (SIDE as f64).powi(3);
         // SAFETY: both are whole matrices, which live until the measurement has waited for its last product.
@@ -122,7 +124,7 @@ impl Bench<'_> {
         Ok(self.sustained(PRODUCTS, call)?.of_calls(flop * 1e-12))
     }
 
-    fn copy(&self, normal: &[f32]) -> Result<Sustained, CudaError> {
+    fn copy(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let bytes: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
         let bytes: Vec<u8> = bytes.into_iter().cycle().take(COPY_BYTES).collect();
         let from = Buffer::from_host(&self.stream, &bytes)?;
@@ -147,7 +149,7 @@ impl Bench<'_> {
         &self,
         batch: usize,
         call: impl Fn() -> Result<(), CudaError>,
-    ) -> Result<Sustained, CudaError> {
+    ) -> Result<SustainedSpeed, CudaError> {
         let began = self.clock.now();
         let mut marks = vec![self.mark()?];
         let mut moments = vec![began];
@@ -163,7 +165,7 @@ impl Bench<'_> {
         }
         let (half, last) = (marks.len() / 2, marks.len() - 1);
         let ms = wait_between(&marks[half], &marks[last], "measuring the GPU")?;
-        Ok(Sustained {
+        Ok(SustainedSpeed {
             per_s: ((last - half) * batch) as f64 / (f64::from(ms) * 1e-3),
             from: moments[half],
             to: self.clock.now(),
@@ -177,7 +179,7 @@ impl Bench<'_> {
     }
 }
 
-/// Much alike a normal distribution of width 1 (the sum of four uniform values), the same at every call.
+/// Similar to a normal distribution of width 1 (the sum of four uniform values), the same at every call.
 fn normal_values() -> Vec<f32> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut uniform = || {
@@ -196,7 +198,7 @@ fn normal_values() -> Vec<f32> {
 fn e4m3(value: f32) -> u8 {
     let sign = u8::from(value.is_sign_negative()) << 7;
     let magnitude = value.abs().min(448.0);
-    // Below 2^-6 the numbers stay as far apart as there.
+    // Below 2^-6 the spacing of the numbers is constant.
     let exponent = magnitude.log2().floor().clamp(-6.0, 8.0);
     let steps = (magnitude / (exponent - 3.0).exp2()).round() as u8;
     sign | ((exponent as i32 + 6) as u8 * 8 + steps)

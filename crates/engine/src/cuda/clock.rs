@@ -1,7 +1,7 @@
-//! The GPU's moments in the program's time.
+//! The GPU's events in the program's time.
 //!
 //! Events measure the time between two of them exactly, over seconds. Each step's end is placed behind the end of the step
-//! before it; when the host really waited for a step, it ended just now, and that corrects what has drifted.
+//! before it; when the host really waited for a step, it has ended at this moment, which corrects the drift.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,13 +9,13 @@ use cudarc::driver::{CudaEvent, result};
 
 use super::{
     error::{CudaError, tried},
-    program::Counts,
-    slot::Moments,
+    program::StepCounts,
+    slot::StepEvents,
 };
 use crate::scheduler::backend::StepTimes;
 use spotter_core::{Clock, Mono};
 
-/// Errors below it are not corrected: a wait ends some microseconds after the GPU does.
+/// Smaller errors are not corrected: a wait ends some microseconds after the step.
 const DRIFT: Duration = Duration::from_millis(1);
 
 /// Places steps in time.
@@ -30,18 +30,18 @@ impl StepClock {
         Self { clock, ended: None }
     }
 
-    /// Times of the step with `moments`, which has just been waited for; `before` is the end of the step before it.
+    /// Times of the step with `events`, which has just been waited for; `before` is the end of the step before it.
     pub fn times(
         &mut self,
-        moments: &Moments,
+        events: &StepEvents,
         before: Option<&CudaEvent>,
-        counts: &Counts,
+        counts: &StepCounts,
     ) -> Result<StepTimes, CudaError> {
         let now = self.clock.now();
-        let total = between(&moments.began, &moments.computed)?;
+        let total = between(&events.began, &events.computed)?;
         let ended = match (self.ended, before) {
             (Some(ended), Some(before)) => {
-                let placed = ended.after(between(before, &moments.computed)?).min(now);
+                let placed = ended.after(between(before, &events.computed)?).min(now);
                 if now.since(placed) > DRIFT && now.since(placed) > total {
                     now
                 } else {
@@ -52,18 +52,18 @@ impl StepClock {
         };
         self.ended = Some(ended);
         let started = Mono::from_nanos(ended.as_nanos().saturating_sub(total.as_nanos() as u64));
-        // Without images nothing lies between, and the moments are not recorded: each takes the GPU two microseconds.
+        // Without images these events are not recorded: each takes the GPU two microseconds.
         let (prepare, encode, looked) = match counts.images {
-            0 => (Duration::ZERO, Duration::ZERO, &moments.began),
+            0 => (Duration::ZERO, Duration::ZERO, &events.began),
             _ => (
-                between(&moments.began, &moments.prepared)?,
-                between(&moments.prepared, &moments.encoded)?,
-                &moments.encoded,
+                between(&events.began, &events.prepared)?,
+                between(&events.prepared, &events.encoded)?,
+                &events.encoded,
             ),
         };
-        let rows = between(looked, &moments.forwarded)?;
-        let mask_wait = match counts.wants_masks {
-            true => between(&moments.forwarded, &moments.masked)?,
+        let rows = between(looked, &events.forwarded)?;
+        let mask_wait = match counts.needs_masks {
+            true => between(&events.forwarded, &events.masked)?,
             false => Duration::ZERO,
         };
         Ok(StepTimes {

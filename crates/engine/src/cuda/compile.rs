@@ -1,7 +1,7 @@
-//! Kernels from source to machine code: NVRTC makes a cubin for the GPU that is there, and a cache on disk keeps it.
+//! Kernels from source to machine code: NVRTC makes a cubin for the GPU of the machine, and a cache on disk keeps it.
 //!
-//! A cubin runs on any driver of its CUDA major version; PTX would be compiled again at every start, and an older driver than
-//! the NVRTC could not read it at all. The cache's key is everything that the code depends on: source and headers,
+//! A cubin runs on any driver of its CUDA major version. PTX would be compiled again at every start, and a driver older than NVRTC
+//! cannot read it. The cache's key is everything that the code depends on: source and headers,
 //! architecture, NVRTC's version and the driver's.
 
 use std::{
@@ -20,24 +20,21 @@ use super::{cache_file::write_whole, error::CudaError};
 
 /// A kernel file of `kernels/`, compiled in.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
-    /// Its name.
+pub struct KernelSource {
     pub file: &'static str,
-    /// Its text.
     pub text: &'static str,
 }
 
 macro_rules! source {
     ($file:literal) => {
-        Source {
+        KernelSource {
             file: $file,
             text: include_str!(concat!("../../../../kernels/", $file)),
         }
     };
 }
 
-/// All kernel files.
-pub const SOURCES: [Source; 13] = [
+pub const SOURCES: [KernelSource; 13] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -53,8 +50,7 @@ pub const SOURCES: [Source; 13] = [
     source!("skinny_product.cu"),
 ];
 
-/// What they include.
-const HEADERS: [Source; 9] = [
+const HEADERS: [KernelSource; 9] = [
     source!("attend_page.cuh"),
     source!("barrier.cuh"),
     source!("common.cuh"),
@@ -69,8 +65,8 @@ const HEADERS: [Source; 9] = [
 const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// Machine code for `arch`. Blocks for up to a second; needs NVRTC, but neither a driver nor a GPU.
-pub fn cubin(source: &Source, arch: &str) -> Result<Vec<u8>, CudaError> {
-    let program = Program::new(source)?;
+pub fn cubin(source: &KernelSource, arch: &str) -> Result<Vec<u8>, CudaError> {
+    let program = NvrtcProgram::new(source)?;
     let arch_option = format!("--gpu-architecture={arch}");
     let options: Vec<&str> = OPTIONS.into_iter().chain([&*arch_option]).collect();
     // SAFETY: the program is alive until the end of this function.
@@ -89,9 +85,9 @@ pub fn cubin(source: &Source, arch: &str) -> Result<Vec<u8>, CudaError> {
     })
 }
 
-/// The same through the cache in `folder`. A cache that cannot be read is made again, one that cannot be written is an error.
+/// The same through the cache in `folder`. A file that cannot be read is compiled again; one that cannot be written is an error.
 pub fn cached_cubin(
-    source: &Source,
+    source: &KernelSource,
     arch: &str,
     driver_version: i32,
     folder: &Path,
@@ -105,7 +101,7 @@ pub fn cached_cubin(
     Ok(code)
 }
 
-fn cache_name(source: &Source, arch: &str, driver_version: i32) -> PathBuf {
+fn cache_name(source: &KernelSource, arch: &str, driver_version: i32) -> PathBuf {
     let nvrtc = version();
     let mut key = format!(
         "{arch} {driver_version} {nvrtc:?} {OPTIONS:?} {}",
@@ -121,16 +117,16 @@ fn cache_name(source: &Source, arch: &str, driver_version: i32) -> PathBuf {
 
 fn version() -> (c_int, c_int) {
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: the pointers are to locals that outlive the call. A failure leaves zeros, which is a key as good as any.
+    // SAFETY: the pointers are to locals that outlive the call. After a failure the version is 0.0, which is a valid part of the key.
     let _ = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
     (major, minor)
 }
 
 /// A program in NVRTC, destroyed when dropped.
-struct Program(sys::nvrtcProgram);
+struct NvrtcProgram(sys::nvrtcProgram);
 
-impl Program {
-    fn new(source: &Source) -> Result<Self, CudaError> {
+impl NvrtcProgram {
+    fn new(source: &KernelSource) -> Result<Self, CudaError> {
         // A kernel has no zero byte; if one had, its text would end there and not compile.
         let c_text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let headers = HEADERS.map(|header| (c_text(header.text), c_text(header.file)));
@@ -172,15 +168,15 @@ impl Program {
         // SAFETY: the program is alive and compiled, and the pointer is to a local.
         unsafe { sys::nvrtcGetCUBINSize(self.0, &mut bytes) }.result()?;
         let mut code = vec![0_u8; bytes];
-        // SAFETY: the vector has as many bytes as NVRTC asked for.
+        // SAFETY: the vector has as many bytes as NVRTC reported.
         unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }.result()?;
         Ok(code)
     }
 }
 
-impl Drop for Program {
+impl Drop for NvrtcProgram {
     fn drop(&mut self) {
-        // SAFETY: created by `new` and destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: created by `new` and destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_program(self.0) };
     }
 }

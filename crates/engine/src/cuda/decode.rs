@@ -1,10 +1,10 @@
 //! Steps of few positions: all blocks of the decoder in one launch (`kernels/decode_step.cu`).
 //!
-//! Such a step is bound by reading the weights once. As kernels of their own its products would wait for each other, and the
-//! memory with them; in one launch the weights that come next are always on their way. In fp8 they are half as many bytes.
+//! Such a step is bound by reading the weights once. As separate kernels its products would wait for each other, and the memory would be
+//! idle meanwhile; in one launch the next weights are always being read. In fp8 they are half as many bytes.
 //!
-//! Belongs here: which steps go that way, and what the kernel needs beside the network's own buffers. Not here: the network's
-//! other way, which takes every step (`network`).
+//! Belongs here: which steps run in one launch, and the scratch of the kernel. Not here: kernel by kernel, which works for every step
+//! (`network`).
 
 use std::sync::Arc;
 
@@ -13,20 +13,42 @@ use cudarc::driver::CudaStream;
 use super::{
     error::CudaError,
     kernels::{
-        DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, Kernels,
-        LAYER_WORDS, LayerCache, Parts, ROWS_MAX, UNIT, WIDTH,
+        AttentionParts, DecodeArguments, DecodeLayers, DecodeScratch, DecodeShape, DecodeStates,
+        DecodeTables, GATES, Kernels, LAYER_WORDS, LayerCache, ROWS_MAX, UNIT, WIDTH,
     },
     library::Gpu,
     memory::Buffer,
-    program::Counts,
+    program::StepCounts,
     weights::{GpuLinear, GpuTextBlock},
 };
 use crate::model::TextConfig;
 
+/// Buffers of the network that a launch uses.
+#[derive(Clone, Copy)]
+pub struct OneLaunchInputs {
+    pub states: DecodeStates,
+    /// That of the first layer.
+    pub cache: LayerCache,
+    pub tables: DecodeTables,
+    pub parts: AttentionParts,
+}
+
+/// What a decoder in one launch is built from.
+pub struct OneLaunchParts<'a> {
+    pub stream: &'a Arc<CudaStream>,
+    pub gpu: &'a Gpu,
+    pub kernels: &'a Kernels,
+    pub config: &'a TextConfig,
+    /// Their weights must live as long as the decoder.
+    pub blocks: &'a [GpuTextBlock],
+    /// Values of the cache of one layer.
+    pub layer_values: usize,
+}
+
 /// The decoder's layers as the kernel reads them, and its scratch.
 pub struct OneLaunchDecoder {
     layers: Buffer<u64>,
-    in_e4m3: bool,
+    is_e4m3: bool,
     sums: Buffer<f32>,
     counters: Buffer<u32>,
     inner: usize,
@@ -36,25 +58,26 @@ pub struct OneLaunchDecoder {
 }
 
 impl OneLaunchDecoder {
-    /// `None` when the GPU or the model's shape is not what the kernel is made for. `layer_values` are those of the cache of
-    /// one layer. The blocks' weights must live as long.
-    pub fn new(
-        stream: &Arc<CudaStream>,
-        gpu: &Gpu,
-        kernels: &Kernels,
-        config: &TextConfig,
-        blocks: &[GpuTextBlock],
-        layer_values: usize,
-    ) -> Result<Option<Self>, CudaError> {
-        let fits = DecodeShape::fits(blocks.len(), config.ff_dim, gpu.multiprocessors);
-        if config.dim != WIDTH || !fits || !kernels.has_decode_step() {
+    /// `None` when the kernel does not support the GPU or the model's shape.
+    pub fn new(parts: OneLaunchParts<'_>) -> Result<Option<Self>, CudaError> {
+        let OneLaunchParts {
+            stream,
+            gpu,
+            kernels,
+            config,
+            blocks,
+            layer_values,
+        } = parts;
+        let is_supported =
+            DecodeShape::is_supported(blocks.len(), config.ff_dim, gpu.multiprocessors);
+        if config.dim != WIDTH || !is_supported || !kernels.has_decode_step() {
             return Ok(None);
         }
         let chunks = 1 + config.ff_dim / WIDTH;
         let layers: Vec<u64> = blocks.iter().flat_map(in_bf16).collect();
         Ok(Some(Self {
             layers: Buffer::from_host(stream, &layers)?,
-            in_e4m3: false,
+            is_e4m3: false,
             sums: Buffer::zeros(stream, chunks * ROWS_MAX * WIDTH)?,
             counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ROWS_MAX * config.n_heads)?,
             inner: config.ff_dim,
@@ -76,28 +99,29 @@ impl OneLaunchDecoder {
         let layers: Option<Vec<_>> = blocks.iter().enumerate().map(layer).collect();
         if let Some(layers) = layers {
             self.layers = Buffer::from_host(stream, &layers.concat())?;
-            self.in_e4m3 = true;
+            self.is_e4m3 = true;
         }
         Ok(())
     }
 
-    /// True for steps that go this way: few positions, all of them behind an image, and no image to be read.
-    pub fn takes(&self, counts: &Counts) -> bool {
-        counts.images == 0 && counts.alone == 0 && (1..=ROWS_MAX).contains(&counts.row_positions)
+    /// True for steps that run in one launch: few positions, all of them behind an image, and no new image.
+    pub fn can_run(&self, counts: &StepCounts) -> bool {
+        counts.images == 0
+            && counts.without_prefix == 0
+            && (1..=ROWS_MAX).contains(&counts.row_positions)
     }
 
-    /// Queues all blocks of the decoder over the hidden states of the step's positions; `cache` is that of the first layer.
+    /// Queues all blocks of the decoder over the hidden states of the step's positions.
     pub fn run(
         &self,
         kernels: &Kernels,
-        states: DecodeStates,
-        (cache, tables): (LayerCache, &DecodeTables),
-        parts: Parts,
-        counts: &Counts,
+        inputs: &OneLaunchInputs,
+        counts: &StepCounts,
     ) -> Result<(), CudaError> {
+        let parts = inputs.parts;
         let scratch = DecodeScratch {
             parts: parts.values,
-            masses: parts.masses,
+            max_sums: parts.max_sums,
             sums: self.sums.start(),
             counters: self.counters.start(),
         };
@@ -112,9 +136,16 @@ impl OneLaunchDecoder {
         };
         let layers = DecodeLayers {
             table: self.layers.start(),
-            in_e4m3: self.in_e4m3,
+            is_e4m3: self.is_e4m3,
         };
-        kernels.decode_step(layers, states, (cache, tables), scratch, shape)
+        kernels.decode_step(&DecodeArguments {
+            layers,
+            states: inputs.states,
+            cache: inputs.cache,
+            tables: inputs.tables,
+            scratch,
+            shape,
+        })
     }
 }
 
@@ -124,7 +155,7 @@ fn in_bf16(block: &GpuTextBlock) -> [u64; LAYER_WORDS] {
     words(block, weights, [(1.0, 1.0); 2])
 }
 
-/// The same with weights in e4m3, when there are; `scales` are those of what goes into the two layers.
+/// The same with weights in e4m3, `None` without them; `scales` are those of the inputs of the two layers.
 fn in_e4m3(block: &GpuTextBlock, scales: [f32; 2]) -> Option<[u64; LAYER_WORDS]> {
     let (qkv_fc1, proj_fc2) = (block.qkv_fc1.at().e4m3?, block.proj_fc2.at().e4m3?);
     let factors = |scale: f32, of_weight: f32| (scale.recip(), scale * of_weight);
@@ -139,7 +170,7 @@ fn in_e4m3(block: &GpuTextBlock, scales: [f32; 2]) -> Option<[u64; LAYER_WORDS]>
     ))
 }
 
-/// `factors` are what inputs and sums of each layer are multiplied with.
+/// `factors`: of inputs and of sums of each layer.
 fn words(
     block: &GpuTextBlock,
     [qkv_fc1, proj_fc2]: [u64; 2],
@@ -178,7 +209,9 @@ mod tests {
     #[test]
     fn what_the_kernel_is_not_made_for_goes_the_other_way() {
         // Moondream 2 on an H200 and a B200.
-        assert!(DecodeShape::fits(24, 8192, 132) && DecodeShape::fits(24, 8192, 148));
+        assert!(
+            DecodeShape::is_supported(24, 8192, 132) && DecodeShape::is_supported(24, 8192, 148)
+        );
         // Too deep, too wide, not in chunks, and GPUs that are too large and too small a share of one.
         for (layers, inner, blocks) in [
             (33, 8192, 132),
@@ -188,7 +221,7 @@ mod tests {
             (24, 8192, 4),
         ] {
             assert!(
-                !DecodeShape::fits(layers, inner, blocks),
+                !DecodeShape::is_supported(layers, inner, blocks),
                 "{layers} {inner} {blocks}"
             );
         }

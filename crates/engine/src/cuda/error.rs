@@ -1,4 +1,4 @@
-//! What can go wrong on the way to a GPU and on it.
+//! Errors on the way to a GPU and on it.
 
 use std::path::PathBuf;
 
@@ -6,37 +6,27 @@ use cudarc::{cublaslt::result::CublasError, driver::DriverError, nvrtc::result::
 
 use crate::scheduler::backend::BackendError;
 
-/// Why the GPU does not do it.
+/// An error of the CUDA backend.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaError {
     /// A library is not on this machine.
-    #[error("no GPU: {library} is not there; install {package}")]
+    #[error("no GPU: {library} was not found; install {package}")]
     Missing {
-        /// Its file.
         library: &'static str,
-        /// What brings it.
         package: &'static str,
     },
     /// A GPU that the machine does not have.
     #[error(
         "no GPU {index}: the machine shows {count}, counted from 0; `nvidia-smi -L` lists them"
     )]
-    Absent {
-        /// Asked for.
-        index: u32,
-        /// There.
-        count: i32,
-    },
+    Absent { index: u32, count: i32 },
     /// No tensor cores for bf16.
     #[error(
         "the GPU {name} has compute capability {major}.{minor}, 8.0 or newer is needed; use device = \"cpu\""
     )]
     TooOld {
-        /// Its name.
         name: String,
-        /// Capability.
         major: i32,
-        /// Capability.
         minor: i32,
     },
     /// No tensor cores for fp8.
@@ -44,78 +34,57 @@ pub enum CudaError {
         "the GPU {name} has compute capability {major}.{minor}, fp8 needs 8.9 or newer; set precision = \"bf16\""
     )]
     NoFp8 {
-        /// Its name.
         name: String,
-        /// Capability.
         major: i32,
-        /// Capability.
         minor: i32,
     },
-    /// The model cannot be had in fp8.
+    /// The model does not support fp8.
     #[error("this model does not run in fp8: {0}; set precision = \"bf16\"")]
     Fp8(String),
     /// Too little memory is left.
     #[error(
-        "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end what else uses it, or use device = \"cpu\""
+        "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end other programs that use it, or use device = \"cpu\""
     )]
-    Memory {
-        /// There.
-        free_mib: usize,
-        /// Wanted.
-        needed_mib: usize,
-    },
-    /// The driver refused.
+    Memory { free_mib: usize, needed_mib: usize },
+    /// A call of the driver failed.
     #[error("{what}: {source}")]
     Driver {
-        /// What was tried.
         what: &'static str,
-        /// The driver's word.
         source: DriverError,
     },
-    /// cuBLASLt refused.
+    /// A call of cuBLASLt failed.
     #[error("{what}: {source}")]
-    Product {
-        /// What was tried.
-        what: String,
-        /// Its word.
-        source: CublasError,
-    },
+    Product { what: String, source: CublasError },
     /// A kernel does not compile.
     #[error("compiling kernel {file} for {arch}: {source}\n{log}")]
     Compile {
-        /// Source file.
         file: &'static str,
-        /// For what.
         arch: String,
-        /// NVRTC's word.
         source: NvrtcError,
-        /// NVRTC's log.
         log: String,
     },
     /// The cache of compiled kernels.
     #[error("writing the compiled kernel {path}: {source}")]
     Cache {
-        /// File.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// A frame that a decoder left on a GPU.
-    #[error("a frame on the GPU cannot be taken: {0}")]
+    #[error("a frame cannot be read from the memory of a GPU: {0}")]
     Frame(&'static str),
-    /// The model has a shape that the kernels do not take.
+    /// The kernels do not support the shape of the model.
     #[error("this model does not run on the GPU: {0}; use device = \"cpu\"")]
     Shape(String),
 }
 
 impl From<CudaError> for BackendError {
-    /// Of a step: what was tried, what the driver said, and what to do. After most of these errors the process cannot use that
-    /// GPU any more.
+    /// The message has what was tried, the answer of the driver, and what to do. After most of these errors the process cannot use
+    /// that GPU any more.
     fn from(error: CudaError) -> Self {
         use cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let remedy = match &error {
             CudaError::Driver { source, .. } if source.0 == CUDA_ERROR_OUT_OF_MEMORY => {
-                "; end what else uses the GPU's memory, and start Spotter again"
+                "; end other programs that use the GPU's memory, then restart Spotter"
             }
             CudaError::Driver { .. } | CudaError::Product { .. } => {
                 "; restart Spotter, and if the error repeats, look for \"Xid\" in the kernel's log (dmesg)"

@@ -1,11 +1,11 @@
-//! Frames that a decoder left on a GPU, in a CUDA context that is not ours.
+//! Frames that a decoder left on a GPU, in a CUDA context of its own.
 //!
-//! GStreamer's decoders make contexts of their own, and a kernel cannot read what was allocated in another context than its
-//! own. So a frame is copied once on the device, into the room that a step has for it: 1.4 MB at 1280x720, microseconds,
-//! also from another GPU, and never by way of the host. The decoder has its buffer back when the step is committed.
+//! GStreamer's decoders create contexts of their own, and a kernel cannot read memory that was allocated in another context. So a frame
+//! is copied once on the device, into the step's memory: 1.4 MB at 1280x720, some microseconds, also from another GPU, and never
+//! through the host. The decoder gets its buffer back when the step is committed.
 //!
-//! What a decoder has queued may not be done yet when it hands a frame over (GStreamer 1.22 waits for it, newer ones leave it
-//! to who reads). [`take_frame`] waits for it, in the decoder's thread: the engine's queues copies and waits for nothing.
+//! A decoder's work may not be done when it hands over a frame (GStreamer 1.22 waits for it, newer versions leave that to the reader).
+//! [`take_frame`] waits for it in the decoder's thread; the engine's thread queues copies and does not wait.
 
 use std::{any::Any, ffi::c_void, mem::MaybeUninit, ptr};
 
@@ -24,44 +24,72 @@ use super::{
 };
 use spotter_core::{DeviceMemory, Picture};
 
-/// Takes a buffer over that GStreamer decoded on the device ([`take_frame`]).
-pub type TakeFrame = fn(gst::Buffer) -> Result<DeviceMemory, String>;
+/// A function that takes over a buffer that GStreamer decoded on the device ([`take_frame`]).
+pub type FrameImport = fn(gst::Buffer) -> Result<DeviceMemory, String>;
 
-/// Takes over a buffer in GStreamer's CUDA memory (`memory:CUDAMemory`) for this room, and holds it until the result is
-/// dropped. Waits until what was queued for it is done, so call it in the thread that made the buffer.
+/// Takes over a buffer in GStreamer's CUDA memory (`memory:CUDAMemory`) and keeps it until the result is dropped. Waits until the work
+/// that fills it is done, so call it in the thread that made the buffer.
 pub fn take_frame(buffer: gst::Buffer) -> Result<DeviceMemory, String> {
-    let mapped = Mapped::new(buffer)?;
+    let mapped = MappedCudaBuffer::new(buffer)?;
     let (address, len) = (mapped.info.data as u64, mapped.info.size);
-    // SAFETY: GStreamer says that so many bytes lie there on a GPU while the buffer is mapped, which it is until `mapped` is
-    // dropped.
-    let foreign = unsafe { Foreign::new(address, len, Box::new(mapped)) };
+    // SAFETY: GStreamer guarantees `len` bytes on a GPU at this address while the buffer is mapped, which it is until `mapped`
+    // is dropped.
+    let foreign = unsafe { ForeignMemory::new(address, len, Box::new(mapped)) };
     Ok(Box::new(foreign.map_err(|e| e.to_string())?))
 }
 
-/// A picture's memory and the offsets of its planes, when it lies in a GPU's memory.
-pub fn lies_at(picture: &Picture) -> Option<(&Foreign, [usize; 3])> {
+/// Planes of a picture in a decoder's memory on a GPU.
+#[derive(Clone, Copy)]
+pub struct ForeignPlanes<'a> {
+    pub memory: &'a ForeignMemory,
+    /// Bytes from the memory's beginning to each plane.
+    pub offsets: [usize; 3],
+}
+
+/// Where a picture's planes are, when a decoder left them on a GPU.
+pub fn foreign_planes(picture: &Picture) -> Option<ForeignPlanes<'_>> {
     let planes = picture.on_device()?;
-    Some((planes.memory.downcast_ref()?, planes.offsets))
+    Some(ForeignPlanes {
+        memory: planes.memory.downcast_ref()?,
+        offsets: planes.offsets,
+    })
+}
+
+/// Rows of a plane.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaneRows {
+    /// Bytes of a row that are pixels.
+    pub row_bytes: usize,
+    pub rows: usize,
+}
+
+/// Where the rows of a plane are in a decoder's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaneSource {
+    /// Bytes before the first row.
+    pub offset: usize,
+    /// Bytes from row to row.
+    pub stride: usize,
 }
 
 /// Memory on a GPU that was allocated in another context of this process.
-pub struct Foreign {
+pub struct ForeignMemory {
     context: CUcontext,
     address: u64,
     len: usize,
     _keeper: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the context is a handle that the driver takes from any thread; nothing changes it, and `_keeper` may go anywhere.
-unsafe impl Send for Foreign {}
+// SAFETY: the context is a handle that the driver accepts from any thread; it is never changed, and `_keeper` is `Send`.
+unsafe impl Send for ForeignMemory {}
 // SAFETY: as above; through a shared reference the handle and the address are only read.
-unsafe impl Sync for Foreign {}
+unsafe impl Sync for ForeignMemory {}
 
-impl Foreign {
-    /// Waits until everything that is queued in the memory's context is done.
+impl ForeignMemory {
+    /// Waits until all work in the memory's context is done.
     ///
     /// # Safety
-    /// So many bytes lie on a GPU at that address, and they stay allocated until `keeper` is dropped.
+    /// A GPU has `len` bytes at `address`, which stay allocated until `keeper` is dropped.
     pub unsafe fn new(
         address: u64,
         len: usize,
@@ -69,18 +97,16 @@ impl Foreign {
     ) -> Result<Self, CudaError> {
         let mut context: CUcontext = ptr::null_mut();
         let out: *mut c_void = (&raw mut context).cast();
-        // SAFETY: this attribute is a context, which the local has room for. The driver is there, as memory of it is.
+        // SAFETY: this attribute is a context, which fits into the local. The driver is loaded, because it has allocated this memory.
         unsafe { sys::cuPointerGetAttribute(out, CU_POINTER_ATTRIBUTE_CONTEXT, address) }
             .result()
-            .map_err(tried(
-                "asking for the context that owns a frame's GPU memory",
-            ))?;
+            .map_err(tried("finding the context that owns a frame's GPU memory"))?;
         if context.is_null() {
             return Err(CudaError::Frame(
                 "its memory was allocated in no context of the driver",
             ));
         }
-        // SAFETY: a context has memory only while it exists, and the caller keeps this memory.
+        // SAFETY: a context exists as long as its memory, and the caller keeps this memory.
         unsafe { wait_for_context(context) }?;
         Ok(Self {
             context,
@@ -90,15 +116,16 @@ impl Foreign {
         })
     }
 
-    /// Queues a copy of `rows` rows of `row_bytes` bytes, which are `stride` apart from `offset` on, to a place of ours where
-    /// they are not apart. `self` must live until the copy has ended.
+    /// Queues a copy of rows to memory of the engine, without gaps. `self` must live until the copy has ended.
     pub fn copy_rows(
         &self,
         stream: &CudaStream,
-        (offset, stride): (usize, usize),
-        (row_bytes, rows): (usize, usize),
+        from: PlaneSource,
+        rows: PlaneRows,
         to: Pointer<u8>,
     ) -> Result<(), CudaError> {
+        let PlaneSource { offset, stride } = from;
+        let PlaneRows { row_bytes, rows } = rows;
         let last = rows
             .checked_sub(1)
             .and_then(|rows| rows.checked_mul(stride));
@@ -134,8 +161,8 @@ impl Foreign {
             Height: rows,
             Depth: 1,
         };
-        // SAFETY: both sides have all of these rows, as was just checked. The source stays: a step holds its pictures until it
-        // is committed (`stage`), and its context exists as long as it. Whoever reads `to` is ordered behind this stream.
+        // SAFETY: both sides have all of these rows, as was just checked. The source stays allocated: a step keeps its pictures
+        // until it is committed (`stage`), and its context exists as long. All readers of `to` are ordered behind this stream.
         unsafe { sys::cuMemcpy3DPeerAsync(&copy, stream.cu_stream()) }
             .result()
             .map_err(tried("copying a decoded frame on the GPU"))
@@ -143,32 +170,32 @@ impl Foreign {
 }
 
 /// A buffer whose one memory is mapped for CUDA, which only gives its address on the GPU.
-struct Mapped {
-    // Held: a pool gives a buffer out again, whoever has its memory.
+struct MappedCudaBuffer {
+    // Kept: its pool reuses a buffer that is released, even while its memory is referenced.
     _buffer: gst::Buffer,
     info: gst::ffi::GstMapInfo,
 }
 
-// SAFETY: GStreamer counts references and maps under locks of its own, so any thread may unmap and let go.
-unsafe impl Send for Mapped {}
+// SAFETY: GStreamer counts references and maps under its own locks, so any thread may unmap and release.
+unsafe impl Send for MappedCudaBuffer {}
 // SAFETY: as above; nothing is changed through a shared reference.
-unsafe impl Sync for Mapped {}
+unsafe impl Sync for MappedCudaBuffer {}
 
-/// What GStreamer calls the memory.
+/// GStreamer's name of the memory type.
 const CUDA_MEMORY: &str = "gst.cuda.memory";
 /// `GST_MAP_READ_CUDA` of GStreamer's library for CUDA, which is not linked here; a value of its interface since 1.18.
 const READ_ON_DEVICE: gst::ffi::GstMapFlags =
     gst::ffi::GST_MAP_READ | (gst::ffi::GST_MAP_FLAG_LAST << 1);
 
-impl Mapped {
+impl MappedCudaBuffer {
     fn new(buffer: gst::Buffer) -> Result<Self, String> {
         if buffer.n_memory() != 1 || !buffer.peek_memory(0).is_type(CUDA_MEMORY) {
             return Err("its memory is not GStreamer's CUDA memory".into());
         }
         let mut info = MaybeUninit::zeroed();
         let memory = buffer.peek_memory(0).as_mut_ptr();
-        // SAFETY: the buffer holds its memory, and `info` is written when the call succeeds. Of memory of this type the flag
-        // asks for the address on the GPU, which is never read as one of the host.
+        // SAFETY: the buffer keeps its memory, and `info` is written when the call succeeds. For memory of this type the flag
+        // requests the address on the GPU, which is never read as an address of the host.
         let mapped = unsafe { gst::ffi::gst_memory_map(memory, info.as_mut_ptr(), READ_ON_DEVICE) };
         if mapped == 0 {
             return Err("its memory on the GPU cannot be mapped".into());
@@ -181,9 +208,9 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedCudaBuffer {
     fn drop(&mut self) {
-        // SAFETY: mapped once by `new` with this `info`, whose memory the buffer still holds.
+        // SAFETY: mapped once by `new` with this `info`, whose memory the buffer still keeps.
         unsafe { gst::ffi::gst_memory_unmap(self.info.memory, &mut self.info) };
     }
 }

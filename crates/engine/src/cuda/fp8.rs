@@ -1,12 +1,12 @@
-//! What fp8 needs beside bf16: how large values get, the scales that follow from it, and room for values in e4m3.
+//! fp8: the largest values, the scales that follow from them, and buffers for values in e4m3.
 //!
 //! ```text
-//!   pictures ─▶ steps in bf16, watched ─▶ largest input of each layer ─▶ scales ─▶ weights and inputs in e4m3
+//!   pictures ─▶ steps in bf16, measured ─▶ largest input of each layer ─▶ scales ─▶ weights and inputs in e4m3
 //! ```
 //!
-//! A scale belongs to a whole tensor, is a power of two and stays as it is: e4m3 is a floating format, so a scale only moves
-//! its range, and rounding it up costs nothing but a bit of that. A power of two also hides the last bits of what was
-//! measured, so that equal pictures give equal scales. Sizes beyond what was seen become the largest of the format.
+//! A scale is that of a whole tensor, is a power of two and is constant: e4m3 is a floating-point format, so a scale only moves its
+//! range, and rounding it up costs a part of the range at most. A power of two also hides the last bits of the measurement, so that
+//! equal pictures give equal scales. Magnitudes beyond the measured ones saturate.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,10 +14,10 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    kernels::{Rows, SCALE_STEP, Scale, Values},
+    kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     library::Gpu,
     memory::{Buffer, Pointer},
-    products::{LinearAt, bucket},
+    products::{LinearRef, bucket},
 };
 use crate::{
     model::{ModelConfig, TextConfig, VisionConfig},
@@ -27,20 +27,20 @@ use spotter_core::Picture;
 
 /// The largest number in e4m3.
 const LARGEST: f32 = 448.0;
-/// How much larger inputs may get than in the pictures that were seen.
+/// How much larger inputs may be than in the calibration pictures.
 pub const MARGIN: f32 = 1.25;
-/// Tokens of a calibration's prompt: from all over the vocabulary.
+/// Tokens of a calibration's prompt, spread over the vocabulary.
 const TOKENS: usize = 16;
 
 /// The least power of two that brings sizes up to `largest * margin` into the format; 1 where all is zero.
 pub fn scale(largest: f32, margin: f32) -> Result<f32, CudaError> {
     if !largest.is_finite() {
         return Err(CudaError::Fp8(
-            "some of its values are no numbers or endless".into(),
+            "some of its values are NaN or infinite".into(),
         ));
     }
     let exact = largest * margin / LARGEST;
-    // Beyond these bounds a scale or its inverse would be no ordinary number.
+    // Beyond these bounds a scale or its inverse would not be a normal number.
     let least = exact
         .max(f32::MIN_POSITIVE)
         .log2()
@@ -70,7 +70,6 @@ impl Scales {
         })
     }
 
-    /// One of them.
     pub fn at(&self, index: usize) -> Scale {
         Scale {
             value: self.values[index],
@@ -90,7 +89,7 @@ impl InputSizes {
     /// For these layers.
     pub fn new(
         stream: &Arc<CudaStream>,
-        linears: impl Iterator<Item = LinearAt>,
+        linears: impl Iterator<Item = LinearRef>,
     ) -> Result<Self, CudaError> {
         let slots: HashMap<u64, usize> = linears
             .enumerate()
@@ -102,8 +101,8 @@ impl InputSizes {
         })
     }
 
-    /// Where the largest size of the layer's inputs is kept; `None` when the layer is not watched.
-    pub fn of(&self, linear: &LinearAt) -> Option<Pointer<f32>> {
+    /// Where the largest size of the layer's inputs is kept; `None` when the layer is not measured.
+    pub fn of(&self, linear: &LinearRef) -> Option<Pointer<f32>> {
         let slot = self.slots.get(&linear.weight.address())?;
         Some(self.largest.start().at(*slot))
     }
@@ -133,8 +132,8 @@ struct E4m3Rows {
 }
 
 impl E4m3Rows {
-    fn scaled(&self, scale: Scale) -> Values {
-        Values::E4m3(Rows::packed(self.values.start(), self.width), scale)
+    fn scaled(&self, scale: Scale) -> Activations {
+        Activations::E4m3(StridedRows::packed(self.values.start(), self.width), scale)
     }
 }
 
@@ -164,7 +163,7 @@ impl VisionFp8 {
     }
 
     /// Inputs of the four layers of a block.
-    pub fn inputs(&self, block: usize) -> [Values; 4] {
+    pub fn inputs(&self, block: usize) -> [Activations; 4] {
         let scale = |nth| self.scales.at(block * 4 + nth);
         [
             self.normed.scaled(scale(0)),
@@ -180,7 +179,7 @@ pub struct TextFp8 {
     /// Of each block: into qkv and fc1; into proj and fc2.
     scales: Scales,
     normed: E4m3Rows,
-    mix: E4m3Rows,
+    proj_fc2_in: E4m3Rows,
 }
 
 impl TextFp8 {
@@ -194,7 +193,7 @@ impl TextFp8 {
         Ok(Self {
             scales: scales(stream, largest)?,
             normed: e4m3_rows(stream, positions, config.dim)?,
-            mix: e4m3_rows(stream, positions, config.dim + config.ff_dim)?,
+            proj_fc2_in: e4m3_rows(stream, positions, config.dim + config.ff_dim)?,
         })
     }
 
@@ -204,13 +203,16 @@ impl TextFp8 {
     }
 
     /// Inputs of a block: normed states, and attention's result beside the MLP's inner values.
-    pub fn inputs(&self, block: usize) -> [Values; 2] {
+    pub fn inputs(&self, block: usize) -> [Activations; 2] {
         let scale = |nth| self.scales.at(block * 2 + nth);
-        [self.normed.scaled(scale(0)), self.mix.scaled(scale(1))]
+        [
+            self.normed.scaled(scale(0)),
+            self.proj_fc2_in.scaled(scale(1)),
+        ]
     }
 }
 
-/// What the GPU has to have, and what a model's shape has to be.
+/// Checks the GPU and the shape of the model.
 pub fn supported(config: &ModelConfig, gpu: &Gpu) -> Result<(), CudaError> {
     if !gpu.has_fp8() {
         let (major, minor) = gpu.capability;
@@ -238,7 +240,7 @@ fn wide_enough(config: &ModelConfig) -> Result<(), CudaError> {
     }
 }
 
-/// A step that shows a picture to all layers: its prefix, and a row with everything that a row can hold.
+/// A step that runs a picture through all layers: its prefix, and a row with all kinds of inputs.
 pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Limits) -> Step {
     let template = &config.tokenizer.templates.detect;
     let vocab = config.text.vocab_size;
@@ -302,7 +304,7 @@ mod tests {
         assert!(wide_enough(&ModelConfig::default()).is_ok());
         let mut config = ModelConfig::default();
         config.vision.enc_ff_dim = 136;
-        let told = wide_enough(&config).unwrap_err().to_string();
-        assert!(told.contains("vision.enc_ff_dim is 136") && told.contains("bf16"));
+        let message = wide_enough(&config).unwrap_err().to_string();
+        assert!(message.contains("vision.enc_ff_dim is 136") && message.contains("bf16"));
     }
 }

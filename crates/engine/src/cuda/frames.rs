@@ -1,12 +1,12 @@
-//! Frames that are staged to patches, on the GPU.
+//! Staged frames to patches, on the GPU.
 //!
 //! ```text
 //!   planes ─▶ rgb ─┬─▶ 378 x 378 ─────────────▶ patches of crop 0
 //!                  └─▶ tiles' size, once ─────▶ patches of crops 1 …
 //! ```
 //!
-//! Tables of a size (which source pixels make which pixel) are made when the size first comes, and kept; so are larger
-//! scratch buffers. After that nothing is allocated.
+//! The tables of a size (which source pixels make which pixel) are made when the size is first used, and kept; scratch buffers grow and
+//! stay. After that nothing is allocated.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,36 +15,82 @@ use half::bf16;
 
 use super::{
     error::CudaError,
-    kernels::{Kernels, Rows, TapsAt},
+    kernels::{Kernels, PatchInputs, PixelSize, PlanarFrame, ScalePass, StridedRows, TapsRef},
     memory::Buffer,
-    stage::Staged,
 };
 use crate::model::{Tiling, VisionConfig, is_down_first, normalise_table, taps, tiling};
-use spotter_core::{Picture, PixelFormat};
+use spotter_core::Picture;
 
 /// Scales and cuts frames.
-pub struct Frames {
+pub struct FramePreprocessor {
     stream: Arc<CudaStream>,
     config: VisionConfig,
-    /// What each byte becomes.
+    /// The normalised value of each byte.
     table: Buffer<bf16>,
-    taps: HashMap<(usize, usize), Taps>,
-    corners: HashMap<(usize, usize), Buffer<i32>>,
+    taps: HashMap<AxisScaling, TapTables>,
+    corners: HashMap<TileGrid, Buffer<i32>>,
     rgb: Buffer<u8>,
     between: Buffer<u8>,
     scaled: Buffer<u8>,
 }
 
-struct Taps {
+/// How a picture is cut, and which of its crops become patches.
+#[derive(Clone, Copy)]
+pub struct WantedCrops<'a> {
+    pub tiling: Tiling,
+    /// For each crop, the whole picture first.
+    pub wanted: &'a [bool],
+}
+
+/// Pixels along one axis before and after scaling.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct AxisScaling {
+    from: usize,
+    to: usize,
+}
+
+/// Tiles that a scaled picture is cut into.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct TileGrid {
+    down: usize,
+    across: usize,
+}
+
+/// A scaled size of a picture, and how it is cut.
+#[derive(Clone, Copy)]
+struct CutShape {
+    from: PixelSize,
+    to: PixelSize,
+    tiles: TileGrid,
+}
+
+impl CutShape {
+    fn across(&self) -> AxisScaling {
+        AxisScaling {
+            from: self.from.width,
+            to: self.to.width,
+        }
+    }
+
+    fn down(&self) -> AxisScaling {
+        AxisScaling {
+            from: self.from.height,
+            to: self.to.height,
+        }
+    }
+}
+
+/// Weights of a scaling along one axis, on the GPU.
+struct TapTables {
     first: Buffer<i32>,
     count: Buffer<i32>,
     weights: Buffer<i32>,
     most: usize,
 }
 
-impl Taps {
-    fn at(&self) -> TapsAt {
-        TapsAt {
+impl TapTables {
+    fn at(&self) -> TapsRef {
+        TapsRef {
             first: self.first.start(),
             count: self.count.start(),
             weights: self.weights.start(),
@@ -53,8 +99,8 @@ impl Taps {
     }
 }
 
-impl Frames {
-    /// For pictures of up to `pixels` pixels; larger ones make it grow.
+impl FramePreprocessor {
+    /// With buffers for pictures of `pixels` pixels; they grow for larger ones.
     pub fn new(
         stream: &Arc<CudaStream>,
         config: &VisionConfig,
@@ -84,69 +130,91 @@ impl Frames {
     pub fn patches(
         &mut self,
         kernels: &Kernels,
-        frame: &Staged,
-        tiling: Tiling,
-        wanted: &[bool],
-        out: Rows,
+        frame: &PlanarFrame,
+        crops: WantedCrops<'_>,
+        out: StridedRows,
     ) -> Result<(), CudaError> {
-        let (width, height) = frame.size;
-        grow(&mut self.rgb, &self.stream, width * height * 3)?;
-        let format = match frame.format {
-            PixelFormat::Rgb => 0,
-            PixelFormat::Nv12 => 1,
-            PixelFormat::I420 => 2,
-        };
-        kernels.rgb_from_planes(
-            frame.planes,
-            format,
-            frame.strides,
-            frame.yuv,
-            self.rgb.start(),
-            frame.size,
-        )?;
-        let size = self.config.crop_size;
+        let WantedCrops { tiling, wanted } = crops;
+        let from = frame.size;
+        grow(&mut self.rgb, &self.stream, from.width * from.height * 3)?;
+        kernels.rgb_from_planes(frame, self.rgb.start())?;
+        let side = self.config.crop_size;
         let (whole, parts) = wanted.split_at(1.min(wanted.len()));
-        let sizes = (frame.size, (size, size));
-        let out = self.cut(kernels, sizes, (1, 1), whole, out)?;
-        let sizes = (frame.size, tiling.resized(&self.config));
-        self.cut(kernels, sizes, (tiling.rows, tiling.cols), parts, out)?;
+        let whole_shape = CutShape {
+            from,
+            to: PixelSize {
+                width: side,
+                height: side,
+            },
+            tiles: TileGrid { down: 1, across: 1 },
+        };
+        let out = self.cut(kernels, whole_shape, whole, out)?;
+        let (width, height) = tiling.resized(&self.config);
+        let tiled_shape = CutShape {
+            from,
+            to: PixelSize { width, height },
+            tiles: TileGrid {
+                down: tiling.rows,
+                across: tiling.cols,
+            },
+        };
+        self.cut(kernels, tiled_shape, parts, out)?;
         Ok(())
     }
 
-    /// Scales the picture in `rgb` from one size to another and makes patches of the `wanted` of `(down, across)` tiles of it,
-    /// if any. Returns where the next go.
+    /// Scales the picture in `rgb` and makes patches of its `wanted` tiles, if any. Returns the rows behind them.
     fn cut(
         &mut self,
         kernels: &Kernels,
-        (from, to): ((usize, usize), (usize, usize)),
-        tiles: (usize, usize),
+        shape: CutShape,
         wanted: &[bool],
-        mut out: Rows,
-    ) -> Result<Rows, CudaError> {
+        mut out: StridedRows,
+    ) -> Result<StridedRows, CudaError> {
         if !wanted.contains(&true) {
             return Ok(out);
         }
-        self.know(from, to, tiles)?;
-        let most = from.0.max(to.0) * from.1.max(to.1) * 3;
+        self.make_tables(shape)?;
+        let CutShape { from, to, tiles } = shape;
+        let most = from.width.max(to.width) * from.height.max(to.height) * 3;
         grow(&mut self.between, &self.stream, most)?;
         grow(&mut self.scaled, &self.stream, most)?;
-        let (across, down) = (&self.taps[&(from.0, to.0)], &self.taps[&(from.1, to.1)]);
+        let (across, down) = (&self.taps[&shape.across()], &self.taps[&shape.down()]);
         let (rgb, between, scaled) = (self.rgb.start(), self.between.start(), self.scaled.start());
-        if is_down_first(from, to) {
-            kernels.scale_down(rgb, down.at(), between, (from.0 * 3, from.1, to.1))?;
-            kernels.scale_across(between, across.at(), scaled, (from.0, to.0, to.1))?;
+        let pass = |taps: &TapTables, from, to| ScalePass {
+            taps: taps.at(),
+            from,
+            to,
+        };
+        if is_down_first((from.width, from.height), (to.width, to.height)) {
+            let half = PixelSize {
+                width: from.width,
+                height: to.height,
+            };
+            kernels.scale_down(rgb, between, &pass(down, from, half))?;
+            kernels.scale_across(between, scaled, &pass(across, half, to))?;
         } else {
-            kernels.scale_across(rgb, across.at(), between, (from.0, to.0, from.1))?;
-            kernels.scale_down(between, down.at(), scaled, (to.0 * 3, from.1, to.1))?;
+            let half = PixelSize {
+                width: to.width,
+                height: from.height,
+            };
+            kernels.scale_across(rgb, between, &pass(across, from, half))?;
+            kernels.scale_down(between, scaled, &pass(down, half, to))?;
         }
         let corners = self.corners[&tiles].start();
         let (grid, patch) = (self.config.grid(), self.config.enc_patch_size);
         let mut tile = 0;
         for run in wanted.chunk_by(|a, b| a == b) {
             if run[0] {
-                let (corner, shape) = (corners.at(tile * 2), (run.len(), to.0));
-                let table = self.table.start();
-                kernels.patches(scaled, corner, table, out, shape, (grid, patch))?;
+                let inputs = PatchInputs {
+                    rgb: scaled,
+                    corner: corners.at(tile * 2),
+                    table: self.table.start(),
+                    crops: run.len(),
+                    image_width: to.width,
+                    grid,
+                    patch,
+                };
+                kernels.patches(&inputs, out)?;
                 out = out.from(run.len() * grid * grid);
             }
             tile += run.len();
@@ -154,23 +222,19 @@ impl Frames {
         Ok(out)
     }
 
-    /// Makes the tables that are not there yet.
-    fn know(
-        &mut self,
-        from: (usize, usize),
-        to: (usize, usize),
-        tiles: (usize, usize),
-    ) -> Result<(), CudaError> {
-        for pair in [(from.0, to.0), (from.1, to.1)] {
-            if !self.taps.contains_key(&pair) {
-                let made = self.taps_of(pair)?;
-                self.taps.insert(pair, made);
+    /// Makes the missing tables of a shape.
+    fn make_tables(&mut self, shape: CutShape) -> Result<(), CudaError> {
+        for scaling in [shape.across(), shape.down()] {
+            if !self.taps.contains_key(&scaling) {
+                let made = self.taps_of(scaling)?;
+                self.taps.insert(scaling, made);
             }
         }
+        let tiles = shape.tiles;
         if !self.corners.contains_key(&tiles) {
             let window = self.config.window_pixels();
-            let corner = |tile| [tile % tiles.1 * window, tile / tiles.1 * window];
-            let corners: Vec<i32> = (0..tiles.0 * tiles.1)
+            let corner = |tile| [tile % tiles.across * window, tile / tiles.across * window];
+            let corners: Vec<i32> = (0..tiles.down * tiles.across)
                 .flat_map(corner)
                 .map(|pixels| pixels as i32)
                 .collect();
@@ -180,8 +244,8 @@ impl Frames {
         Ok(())
     }
 
-    fn taps_of(&self, (from, to): (usize, usize)) -> Result<Taps, CudaError> {
-        let taps = taps(from, to);
+    fn taps_of(&self, scaling: AxisScaling) -> Result<TapTables, CudaError> {
+        let taps = taps(scaling.from, scaling.to);
         let most = taps.iter().map(|tap| tap.weights.len()).max().unwrap_or(1);
         let first: Vec<i32> = taps.iter().map(|tap| tap.first as i32).collect();
         let count: Vec<i32> = taps.iter().map(|tap| tap.weights.len() as i32).collect();
@@ -189,7 +253,7 @@ impl Frames {
         for (row, tap) in weights.chunks_exact_mut(most).zip(&taps) {
             row[..tap.weights.len()].copy_from_slice(&tap.weights);
         }
-        Ok(Taps {
+        Ok(TapTables {
             first: Buffer::from_host(&self.stream, &first)?,
             count: Buffer::from_host(&self.stream, &count)?,
             weights: Buffer::from_host(&self.stream, &weights)?,
@@ -198,7 +262,7 @@ impl Frames {
     }
 }
 
-/// Makes room for `bytes`. The old buffer is freed on its stream, after what still uses it.
+/// Makes room for `bytes`. The old buffer is freed on its stream, behind the work that uses it.
 fn grow(buffer: &mut Buffer<u8>, stream: &Arc<CudaStream>, bytes: usize) -> Result<(), CudaError> {
     if buffer.start().len() < bytes {
         *buffer = Buffer::zeros(stream, bytes)?;

@@ -1,9 +1,9 @@
-//! Recorded work: what is queued again and again in the same shape is captured once and then launched as one.
+//! CUDA graphs: work that is queued repeatedly in the same shape is captured once and then launched as one.
 //!
 //! The vision encoder is some 190 launches, a decoder over prompts and images as many, the heads are six. As graphs they cost
-//! the host next to nothing and leave no gaps between kernels. A graph holds addresses and numbers as they were captured, so it
-//! is good for work of the same shape; what differs within a shape stands in the slot's tables. Shapes are exact, so nothing is
-//! padded to fit one: cameras ask the same prompts again and again, and so their steps have few shapes.
+//! the host a few microseconds and leave no gaps between kernels. A graph has the addresses and numbers of its capture, so it is valid
+//! for work of the same shape; values that differ within a shape are in the slot's tables. Shapes are exact, so nothing is padded:
+//! cameras repeat the same prompts, and so their steps have few shapes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,38 +14,31 @@ use cudarc::driver::{
 
 use super::{
     error::{CudaError, tried},
-    program::Counts,
+    program::StepCounts,
 };
 use crate::scheduler::backend::SlotId;
 
-/// Shapes that are known at once, so that memory has a bound (some 100 KB a graph). A new one takes the place of the one that
-/// was not used for the longest time, which is in no step in flight: those are few.
+/// Shapes that are known at once, so that memory has a bound (some 100 KB a graph). A new one replaces the one that was
+/// not used for the longest time, which is in no step in flight, because those are few.
 const SHAPES_MAX: usize = 128;
 
 /// A part of a step, with everything that its launches depend on beside the slot's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
-    /// The vision encoder.
-    Look {
-        /// Crops.
+pub enum GraphShape {
+    Encode {
         crops: usize,
     },
     /// All blocks of the decoder.
     Forward {
-        /// Whose tables.
         slot: SlotId,
-        /// Images.
         images: usize,
         /// Positions of rows.
         row_positions: usize,
-        /// Tiles.
         tiles: usize,
     },
     /// Heads, and decisions but those of tokens.
     Decide {
-        /// Whose tables.
         slot: SlotId,
-        /// Decisions.
         picks: usize,
         /// Of these, with a coordinate.
         coords: usize,
@@ -56,9 +49,9 @@ pub enum Shape {
     },
 }
 
-impl Shape {
+impl GraphShape {
     /// Of the decoder in the step in `slot`.
-    pub fn forward(slot: SlotId, counts: &Counts) -> Self {
+    pub fn forward(slot: SlotId, counts: &StepCounts) -> Self {
         Self::Forward {
             slot,
             images: counts.images,
@@ -68,7 +61,7 @@ impl Shape {
     }
 
     /// Of the heads in the step in `slot`; `None` when nothing is decided.
-    pub fn decide(slot: SlotId, counts: &Counts) -> Option<Self> {
+    pub fn decide(slot: SlotId, counts: &StepCounts) -> Option<Self> {
         (counts.picks > 0).then_some(Self::Decide {
             slot,
             picks: counts.picks,
@@ -79,16 +72,15 @@ impl Shape {
     }
 }
 
-struct Known {
+struct GraphEntry {
     /// `None` was queued once: plans are made and kernels loaded, which a recording does not allow.
     graph: Option<CudaGraph>,
     last_use: u64,
 }
 
-/// What was recorded.
 pub struct Graphs {
     stream: Arc<CudaStream>,
-    known: HashMap<Shape, Known>,
+    entries: HashMap<GraphShape, GraphEntry>,
     uses: u64,
 }
 
@@ -97,7 +89,7 @@ impl Graphs {
     pub fn new(stream: Arc<CudaStream>) -> Self {
         Self {
             stream,
-            known: HashMap::new(),
+            entries: HashMap::new(),
             uses: 0,
         }
     }
@@ -106,7 +98,7 @@ impl Graphs {
     /// without a shape is always queued.
     pub fn run(
         &mut self,
-        shape: Option<Shape>,
+        shape: Option<GraphShape>,
         queue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let Some(shape) = shape else {
@@ -114,50 +106,50 @@ impl Graphs {
         };
         self.uses += 1;
         let last_use = self.uses;
-        let graph = match self.known.get_mut(&shape) {
+        let graph = match self.entries.get_mut(&shape) {
             None => {
                 queue()?;
                 self.make_room();
-                self.known.insert(
+                self.entries.insert(
                     shape,
-                    Known {
+                    GraphEntry {
                         graph: None,
                         last_use,
                     },
                 );
                 return Ok(());
             }
-            Some(Known {
+            Some(GraphEntry {
                 graph: Some(graph),
                 last_use: last,
             }) => {
                 *last = last_use;
                 return graph.launch().map_err(tried("launching a graph"));
             }
-            Some(Known { graph: None, .. }) => self.record(queue)?,
+            Some(GraphEntry { graph: None, .. }) => self.capture(queue)?,
         };
         graph.launch().map_err(tried("launching a graph"))?;
         let graph = Some(graph);
-        self.known.insert(shape, Known { graph, last_use });
+        self.entries.insert(shape, GraphEntry { graph, last_use });
         Ok(())
     }
 
-    /// Forgets everything: the network has changed. Nothing of it is in flight.
+    /// Discards all graphs, because the network has changed. None of them may be in flight.
     pub fn clear(&mut self) {
-        self.known.clear();
+        self.entries.clear();
     }
 
     fn make_room(&mut self) {
-        if self.known.len() < SHAPES_MAX {
+        if self.entries.len() < SHAPES_MAX {
             return;
         }
-        let oldest = self.known.iter().min_by_key(|(_, known)| known.last_use);
+        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.last_use);
         if let Some(shape) = oldest.map(|(shape, _)| *shape) {
-            self.known.remove(&shape);
+            self.entries.remove(&shape);
         }
     }
 
-    fn record(
+    fn capture(
         &self,
         queue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<CudaGraph, CudaError> {
@@ -166,7 +158,7 @@ impl Graphs {
             .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
             .map_err(&failed)?;
         let queued = queue();
-        // Ended in any case: a stream that still records takes no other work.
+        // Ended in any case: a stream that is capturing accepts no other work.
         let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
         queued?;
         let graph = graph.map_err(&failed)?;

@@ -1,7 +1,7 @@
-//! One safe function for each kernel: it checks what the kernel's header asks for, computes the grid, and launches.
+//! One safe function for each kernel: it checks the requirements in the kernel's header, computes the grid, and launches.
 //!
-//! All launches go to one stream, so a kernel sees what the one before it wrote. Pointers are places in buffers that live as
-//! long as the backend (`memory`). The argument lists are those of `kernels/*.cu`, in their order.
+//! All launches go to one stream, so a kernel sees the results of the one before it. Pointers are positions in buffers that live
+//! as long as the backend (`memory`). The argument lists are those of `kernels/*.cu`, in their order.
 
 use std::{ffi::c_void, path::Path, sync::Arc};
 
@@ -27,7 +27,6 @@ pub const TEXT_HEAD: usize = 64;
 pub const TILE: usize = 16;
 
 mod attention;
-mod boxes;
 mod decisions;
 mod decode;
 mod dense;
@@ -35,23 +34,30 @@ mod frames;
 mod layers;
 mod quantise;
 mod skinny;
+mod tensor_map;
 mod values;
 
 use decode::DecodeKernels;
 use dense::DenseKernels;
 
-pub use attention::{LayerCache, OwnTables, Parts, PrefixTables};
-pub use decisions::PickTables;
-pub use decode::{
-    DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES, LAYER_WORDS,
-    ROWS_MAX, UNIT, WIDTH,
+pub use attention::{
+    AttentionParts, CachedAttention, LayerCache, OwnTables, PrefixTables, RopeInputs,
 };
+pub use decisions::{DecideInputs, DecisionBuffers, PickTables, TokenLogits};
+pub use decode::{
+    DecodeArguments, DecodeLayers, DecodeScratch, DecodeShape, DecodeStates, DecodeTables, GATES,
+    LAYER_WORDS, ROWS_MAX, UNIT, WIDTH,
+};
+pub use dense::DenseAttention;
 #[cfg(test)]
-pub use dense::DenseWay;
-pub use frames::{Coefficients, TapsAt};
-pub use layers::{EncoderAt, InputTables, NormAt};
-pub use skinny::SkinnyTo;
-pub use values::{Rows, SCALE_STEP, Scale, Values};
+pub use dense::DenseKernel;
+pub use frames::{Coefficients, PatchInputs, PixelSize, PlanarFrame, ScalePass, TapsRef};
+pub use layers::{
+    CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderRef, ImageShape, InputTables,
+    NormRef,
+};
+pub use skinny::SkinnyOutput;
+pub use values::{Activations, MatrixShape, SCALE_STEP, Scale, StridedRows};
 
 /// All kernels, loaded, with the stream that they run on.
 pub struct Kernels {
@@ -76,11 +82,11 @@ pub struct Kernels {
     layer_norm_e4m3: CudaFunction,
     layer_norm_few_e4m3: CudaFunction,
     quantise: CudaFunction,
-    largest: CudaFunction,
+    abs_max: CudaFunction,
     rope_scatter: CudaFunction,
     /// By rows (up to 8, up to 16), then by epilogue.
     skinny: [[CudaFunction; 4]; 2],
-    /// Where the GPU can run them.
+    /// `None` where the GPU cannot run them.
     decode_step: Option<DecodeKernels>,
 }
 
@@ -101,22 +107,22 @@ macro_rules! launch {
     (@on $kernels:expr, $($rest:tt)*) => {
         launch!(@by false, $kernels, $($rest)*)
     };
-    (@together $kernels:expr, $($rest:tt)*) => {
+    (@cooperative $kernels:expr, $($rest:tt)*) => {
         launch!(@by true, $kernels, $($rest)*)
     };
-    (@by $together:literal, $kernels:expr, $function:expr, $name:expr, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {{
+    (@by $cooperative:literal, $kernels:expr, $function:expr, $name:expr, $grid:expr, $threads:expr, $shared:expr, [$($argument:expr),* $(,)?]) => {{
         let arguments = ($($argument,)*);
         let mut pointers: Vec<*mut std::ffi::c_void> = Vec::with_capacity(20);
         launch!(@push arguments, pointers, [$($argument),*] [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19]);
-        let blocks = $crate::cuda::kernels::Blocks {
+        let blocks = $crate::cuda::kernels::LaunchGrid {
             grid: $grid,
             threads: $threads,
             shared_bytes: $shared,
-            together: $together,
+            is_cooperative: $cooperative,
         };
         // SAFETY: the arguments have the order and the C types of the kernel's declaration, and stay alive for the call,
-        // which copies them. What they point to was checked by the caller of this macro, lives as long as the backend, and
-        // is only used on this stream or behind an event.
+        // which copies them. The memory that they point to was checked by the caller of this macro, lives as long as the
+        // backend, and is only used on this stream or behind an event.
         unsafe { $kernels.launch($function, $name, blocks, &mut pointers) }
     }};
 }
@@ -124,16 +130,16 @@ macro_rules! launch {
 pub(crate) use launch;
 
 /// The blocks of a launch.
-pub(crate) struct Blocks {
+pub(crate) struct LaunchGrid {
     pub grid: (usize, usize, usize),
     pub threads: u32,
     pub shared_bytes: u32,
-    /// The blocks wait for each other: all run at once, or the launch is refused.
-    pub together: bool,
+    /// The blocks wait for each other: all run at once, or the driver rejects the launch.
+    pub is_cooperative: bool,
 }
 
-/// Says which need of which kernel is not met.
-fn need(met: bool, what: &'static str) -> Result<(), CudaError> {
+/// An error that names the requirement when it is not met.
+fn require(met: bool, what: &'static str) -> Result<(), CudaError> {
     match met {
         true => Ok(()),
         false => Err(CudaError::Shape(what.into())),
@@ -142,16 +148,16 @@ fn need(met: bool, what: &'static str) -> Result<(), CudaError> {
 
 impl Kernels {
     /// # Safety
-    /// `arguments` are the function's, in their order, and what they point to is good for it.
+    /// `arguments` are the function's, in their order and types, and the memory that they point to is large enough for it.
     unsafe fn launch(
         &self,
         function: &CudaFunction,
         name: &'static str,
-        blocks: Blocks,
+        blocks: LaunchGrid,
         arguments: &mut [*mut c_void],
     ) -> Result<(), CudaError> {
         let (x, y, z) = blocks.grid;
-        let launch = match blocks.together {
+        let launch = match blocks.is_cooperative {
             true => result::launch_cooperative_kernel,
             false => result::launch_kernel,
         };
@@ -177,7 +183,7 @@ impl Kernels {
             let module = gpu.context.load_module(Ptx::from_binary(code));
             modules.push(module.map_err(tried("loading a kernel into the GPU"))?);
         }
-        // Looked for in the text first: a module that is asked in vain is an error, and checkers report each.
+        // Looked for in the sources first: a failed lookup in a module is a driver error, which memory checkers report.
         let function = |name: &str| {
             let head = format!(" {name}(");
             let mut files = SOURCES.iter().zip(&modules);
@@ -218,7 +224,7 @@ impl Kernels {
             layer_norm_e4m3: function("layer_norm_e4m3")?,
             layer_norm_few_e4m3: function("layer_norm_few_e4m3")?,
             quantise: function("quantise")?,
-            largest: function("largest")?,
+            abs_max: function("abs_max")?,
             rope_scatter: function("rope_scatter")?,
             skinny: [skinny(8)?, skinny(16)?],
             decode_step: DecodeKernels::find(gpu, function)?,
@@ -226,11 +232,11 @@ impl Kernels {
     }
 }
 
-/// Lets a block have so much shared memory; more than 48 KB must be asked for.
+/// Allows blocks `bytes` of dynamic shared memory; more than 48 KB requires this.
 fn with_shared(function: CudaFunction, bytes: usize) -> Result<CudaFunction, CudaError> {
     let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     function
         .set_attribute(attribute, bytes as i32)
-        .map_err(tried("asking for shared memory"))?;
+        .map_err(tried("requesting shared memory"))?;
     Ok(function)
 }

@@ -1,4 +1,4 @@
-//! What has to be on the machine: the driver with a GPU, NVRTC and cuBLASLt. Nothing is linked; they are found at run time.
+//! The driver with a GPU, NVRTC and cuBLASLt. Nothing is linked; they are found at run time.
 
 use std::sync::Arc;
 
@@ -15,11 +15,10 @@ use super::error::{CudaError, tried};
 pub struct Gpu {
     /// The driver's context; one for the whole process.
     pub context: Arc<CudaContext>,
-    /// Marketing name.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (i32, i32),
-    /// As `nvidia-smi` names it, whatever the order and visibility of GPUs in this process: `GPU-` and 16 bytes in hex.
+    /// As in `nvidia-smi`, independent of the order and visibility of GPUs in this process: `GPU-` and 16 bytes in hex.
     pub uuid: String,
     /// What NVRTC compiles for, e.g. `sm_90a`.
     pub arch: String,
@@ -30,26 +29,26 @@ pub struct Gpu {
     /// Shared memory that a block may have, bytes.
     pub shared_bytes: usize,
     /// All blocks of a kernel may wait for each other.
-    pub cooperative: bool,
+    pub has_cooperative_launch: bool,
     /// Bytes of its memory.
     pub memory_bytes: usize,
 }
 
 impl Gpu {
-    /// True when its tensor cores take fp8.
+    /// True when its tensor cores support fp8.
     pub fn has_fp8(&self) -> bool {
         self.capability >= (8, 9)
     }
 
-    /// Bytes of its memory that nobody uses now.
+    /// Bytes of its memory that are free now.
     pub fn free_bytes(&self) -> Result<usize, CudaError> {
         let info = self.context.mem_get_info();
         info.map(|(free, _)| free)
-            .map_err(tried("asking for the GPU's free memory"))
+            .map_err(tried("reading the free memory of the GPU"))
     }
 }
 
-/// Opens GPU `index`, or says what is missing and what to do.
+/// Opens GPU `index`; an error names what is missing and what to do.
 pub fn open(index: u32) -> Result<Gpu, CudaError> {
     libraries()?;
     let count = CudaContext::device_count().map_err(tried("counting the GPUs"))?;
@@ -57,12 +56,12 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
         return Err(CudaError::Absent { index, count });
     }
     let context = CudaContext::new(index as usize).map_err(tried("opening the GPU"))?;
-    // SAFETY: nothing was allocated in the context yet. Without tracking the crate does not order streams by itself; this
-    // room orders them with events, see `slot`.
+    // SAFETY: nothing was allocated in the context yet. Without tracking, cudarc does not order streams; `slot` orders
+    // them with events.
     unsafe { context.disable_event_tracking() };
     let (major, minor) = context
         .compute_capability()
-        .map_err(tried("asking the GPU for its capability"))?;
+        .map_err(tried("reading the compute capability of the GPU"))?;
     if major < 8 {
         return Err(CudaError::TooOld {
             name: context.name().unwrap_or_default(),
@@ -78,7 +77,7 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
             |_| String::new(),
             |id| uuid(id.bytes.map(|byte| byte as u8)),
         ),
-        // Only the `a` variants have a generation's own tensor instructions; kernels are made for the GPU that is there.
+        // Only the `a` variants have a generation's own tensor instructions; kernels are compiled for the GPU of the machine.
         arch: match (major, minor) {
             (9, 0) => "sm_90a".into(),
             (10, 0) => "sm_100a".into(),
@@ -88,13 +87,13 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
         shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
             as usize,
-        cooperative: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0,
+        has_cooperative_launch: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0,
         memory_bytes: context.total_mem().unwrap_or_default(),
         context,
     })
 }
 
-/// The crate panics when it calls into a library that is not there, so each is looked for first.
+/// cudarc panics when it calls into a missing library, so each is looked for first.
 fn libraries() -> Result<(), CudaError> {
     // SAFETY: these only try to load the library; loading has no preconditions.
     let found = unsafe {

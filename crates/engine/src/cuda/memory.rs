@@ -1,14 +1,15 @@
 //! Memory of the GPU and memory that it can copy from and to.
 //!
 //! Everything is allocated while a backend is built and freed when it is dropped, after its streams have ended. A
-//! [`Pointer`] is therefore good for as long as the backend's parts that hold it, and nothing here borrows.
+//! [`Pointer`] is therefore valid for as long as the parts of the backend that have it, and nothing here borrows.
 //!
-//! What allocates and what waits for the GPU is here and nowhere else in the room, and is counted: a step of a known shape
-//! allocates nothing, and waits once, in its commit.
+//! All allocations and all waits for the GPU are in this file and are counted: a step of a known shape allocates nothing, and waits once,
+//! in its commit.
 
 use std::{
     cell::Cell,
     marker::PhantomData,
+    ops::Range,
     ptr::{self, NonNull},
     slice,
     sync::Arc,
@@ -20,20 +21,20 @@ use cudarc::driver::{
 
 use super::error::{CudaError, tried};
 
-/// Calls that cost more than to queue work. Of the calling thread: a backend belongs to one, and each GPU has its own.
+/// Driver calls that take longer than queueing work, of the calling thread: each backend has a thread of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// Memory of the GPU or pinned memory was asked for.
+pub struct DriverCalls {
+    /// Allocations of GPU memory or pinned memory.
     pub allocations: u64,
-    /// The thread waited for the GPU.
+    /// Waits of the thread for the GPU.
     pub waits: u64,
 }
 
 thread_local! {
-    static CALLS: Cell<Calls> = const { Cell::new(Calls { allocations: 0, waits: 0 }) };
+    static CALLS: Cell<DriverCalls> = const { Cell::new(DriverCalls { allocations: 0, waits: 0 }) };
 }
 
-impl Calls {
+impl DriverCalls {
     /// Of this thread, since it began.
     #[cfg(test)]
     pub fn so_far() -> Self {
@@ -51,22 +52,22 @@ impl Calls {
 
 /// Waits until the GPU has passed the event.
 pub fn wait_for_event(event: &CudaEvent, what: &'static str) -> Result<(), CudaError> {
-    Calls::count(0, 1);
+    DriverCalls::count(0, 1);
     event.synchronize().map_err(tried(what))
 }
 
-/// Waits until nothing of the stream is left.
+/// Waits until all work of the stream is done.
 pub fn wait_for_stream(stream: &CudaStream, what: &'static str) -> Result<(), CudaError> {
-    Calls::count(0, 1);
+    DriverCalls::count(0, 1);
     stream.synchronize().map_err(tried(what))
 }
 
-/// Waits until everything is done that was queued in a context, which may be another library's.
+/// Waits until all work of a context is done, which may be another library's.
 ///
 /// # Safety
 /// The context exists until this returns.
 pub unsafe fn wait_for_context(context: sys::CUcontext) -> Result<(), CudaError> {
-    Calls::count(0, 1);
+    DriverCalls::count(0, 1);
     let failed = tried("waiting for what fills a frame on the GPU");
     // SAFETY: the caller's context is made this thread's, waited for, and taken off again, so that the thread has the one that
     // it had before.
@@ -89,7 +90,7 @@ pub fn wait_between(
     to: &CudaEvent,
     what: &'static str,
 ) -> Result<f32, CudaError> {
-    Calls::count(0, 2);
+    DriverCalls::count(0, 2);
     from.elapsed_ms(to).map_err(tried(what))
 }
 
@@ -100,7 +101,7 @@ pub struct Buffer<T> {
     address: u64,
 }
 
-/// A place in a [`Buffer`] with what is left of it.
+/// A position in a [`Buffer`], and the number of values behind it.
 #[derive(Debug)]
 pub struct Pointer<T> {
     address: u64,
@@ -117,7 +118,7 @@ impl<T> Clone for Pointer<T> {
 impl<T> Copy for Pointer<T> {}
 
 impl<T> Pointer<T> {
-    /// As the driver names it.
+    /// Address on the GPU.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -157,13 +158,12 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
 
     fn ready(stream: &Arc<CudaStream>, slice: CudaSlice<T>) -> Result<Self, CudaError> {
         use cudarc::driver::DevicePtr as _;
-        Calls::count(1, 0);
+        DriverCalls::count(1, 0);
         wait_for_stream(stream, "waiting for the GPU's memory")?;
         let address = slice.device_ptr(stream).0;
         Ok(Self { slice, address })
     }
 
-    /// Its beginning.
     pub fn start(&self) -> Pointer<T> {
         Pointer {
             address: self.address,
@@ -174,7 +174,7 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
 
     /// A copy of it. Waits for everything on the stream.
     pub fn to_host(&self, stream: &Arc<CudaStream>) -> Result<Vec<T>, CudaError> {
-        Calls::count(0, 1);
+        DriverCalls::count(0, 1);
         stream
             .clone_dtoh(&self.slice)
             .map_err(tried("copying from the GPU"))
@@ -183,15 +183,15 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
 
 /// Memory of the host that the GPU copies from and to by itself. Not write-combined: the host reads it too.
 #[derive(Debug)]
-pub struct Pinned<T> {
+pub struct PinnedBuffer<T> {
     start: NonNull<T>,
     len: usize,
 }
 
-impl<T: DeviceRepr + ValidAsZeroBits> Pinned<T> {
+impl<T: DeviceRepr + ValidAsZeroBits> PinnedBuffer<T> {
     /// `len` zeros. The calling thread must have a context.
     pub fn zeros(len: usize) -> Result<Self, CudaError> {
-        Calls::count(1, 0);
+        DriverCalls::count(1, 0);
         let failed = tried("allocating memory that the GPU can copy");
         let bytes = len.max(1) * size_of::<T>();
         // SAFETY: the size is not zero; the memory is freed once, in `drop`.
@@ -204,22 +204,22 @@ impl<T: DeviceRepr + ValidAsZeroBits> Pinned<T> {
     }
 }
 
-impl<T> Pinned<T> {
+impl<T> PinnedBuffer<T> {
     /// To be read after the copy into it has ended.
     pub fn as_slice(&self) -> &[T] {
         // SAFETY: `len` values of a type for which zeros are valid were allocated and set to zero. A copy of the GPU into them
-        // ends before anybody reads: `slot` waits for its event first.
+        // ends before the host reads: `slot` waits for its event first.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// What of it is under way to the GPU is not to be written before that copy has ended.
+    /// Values whose copy to the GPU is queued may not be written before that copy has ended.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as above, and `self` is borrowed alone.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-impl<T> Drop for Pinned<T> {
+impl<T> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
         // SAFETY: allocated by `zeros`, freed once; the backend waits for its streams before its parts are dropped. A failure
         // means that the context is gone, and the memory with it.
@@ -227,15 +227,15 @@ impl<T> Drop for Pinned<T> {
     }
 }
 
-/// Queues a copy of `len` values from `first` on to the GPU.
+/// Queues a copy of some values to the GPU.
 pub fn upload<T>(
     stream: &CudaStream,
-    (from, first): (&Pinned<T>, usize),
+    from: &PinnedBuffer<T>,
+    range: Range<usize>,
     to: Pointer<T>,
-    len: usize,
 ) -> Result<(), CudaError> {
-    let from = &from.as_slice()[first.min(from.len)..];
-    let len = len.min(to.len()).min(from.len());
+    let from = &from.as_slice()[range.start.min(from.len)..];
+    let len = range.len().min(to.len()).min(from.len());
     // SAFETY: both have `len` values. The host writes `from` again only after the event behind this copy (`slot`), and
     // every kernel that reads `to` waits for that event.
     unsafe { result::memcpy_htod_async(to.address(), &from[..len], stream.cu_stream()) }
@@ -250,7 +250,7 @@ pub fn copy<T>(
     len: usize,
 ) -> Result<(), CudaError> {
     let bytes = len.min(to.len()).min(from.len()) * size_of::<T>();
-    // SAFETY: both have so many bytes. What reads or writes them is on this stream, in order.
+    // SAFETY: both have at least `bytes` bytes. All work that reads or writes them is on this stream, in order.
     unsafe { result::memcpy_dtod_async(to.address(), from.address(), bytes, stream.cu_stream()) }
         .map_err(tried("copying within the GPU"))
 }
@@ -259,7 +259,7 @@ pub fn copy<T>(
 pub fn download<T>(
     stream: &CudaStream,
     from: Pointer<T>,
-    to: &mut Pinned<T>,
+    to: &mut PinnedBuffer<T>,
     len: usize,
 ) -> Result<(), CudaError> {
     let len = len.min(from.len()).min(to.len);

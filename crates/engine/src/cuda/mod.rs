@@ -5,25 +5,24 @@
 //!           tables     copies  patches   products, kernels
 //! ```
 //!
-//! Belongs here: everything that knows CUDA, and all `unsafe` of the crate; each block of it argues why it is sound. So
-//! [`foreign`] knows GStreamer too, to ask a decoder's buffer for its address. Not here: when a step runs (`engine`), what
-//! stands in it (`model`). Nothing is linked: driver, NVRTC and cuBLASLt are found
-//! at run time, and what is missing is said ([`library`]).
+//! Belongs here: everything that uses CUDA, and all `unsafe` of the crate; each block states why it is sound. [`foreign`] uses
+//! GStreamer too, which has the address of a decoder's buffer. Not here: when a step runs (`scheduler`) and what is in it (`model`).
+//! Nothing is linked: driver, NVRTC and cuBLASLt are found at run time, and [`library`] reports what is missing.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! | --- | --- |
-//! | [`library`], [`error`] | what has to be on the machine |
+//! | [`library`], [`error`] | the driver, NVRTC and cuBLASLt on the machine; errors |
 //! | [`compile`] | kernels to machine code, cached |
 //! | [`memory`] | buffers of the GPU, pinned memory, copies |
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
-//! | [`weights`], [`fp8`] | the model on the GPU; what fp8 needs beside bf16 |
+//! | [`weights`], [`fp8`] | the model on the GPU; scales and buffers of fp8 |
 //! | [`program`] | a step as tables; pure |
 //! | [`reuse`] | crops that need not be encoded again; pure |
 //! | [`stage`], [`foreign`] | frames to the GPU; frames that a decoder left there |
 //! | [`frames`], [`network`] | frames to patches; the forward pass |
-//! | [`decode`], [`graphs`] | steps of few positions in one launch; what is recorded of others |
-//! | [`slot`], [`clock`], [`backend`] | steps in flight, and when they ran |
-//! | [`ceilings`] | what the GPU sustains; for benchmarks |
+//! | [`decode`], [`graphs`] | steps of few positions in one launch; CUDA graphs of other steps |
+//! | [`slot`], [`clock`], [`backend`] | steps in flight, their times, the backend |
+//! | [`ceilings`] | speeds that the GPU sustains; for benchmarks |
 
 mod backend;
 mod cache_file;
@@ -48,10 +47,10 @@ mod slot;
 mod stage;
 mod weights;
 
-pub use backend::{Capacity, CudaBackend, Precision};
-pub use ceilings::{Ceilings, Sustained, measure_ceilings};
+pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision};
+pub use ceilings::{Ceilings, SustainedSpeed, measure_ceilings};
 pub use error::CudaError;
-pub use foreign::{TakeFrame, take_frame};
+pub use foreign::{FrameImport, take_frame};
 pub use library::{Gpu, open};
 
 #[cfg(test)]

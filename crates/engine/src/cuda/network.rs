@@ -4,8 +4,9 @@
 //!   patches ─▶ VisionEncoder ─▶ image tokens ─▶ TextDecoder ─▶ hidden states ─▶ RegionHeads ─▶ decisions
 //! ```
 //!
-//! Each part owns its weights and the buffers between its layers; `LayerRunner` has what all of them run layers with. Belongs
-//! here: the order, and the buffers between. Not here: what a step is (`program`), and when results are read (`slot`).
+//! Each part owns its weights and the buffers between its layers; `LayerRunner` has the kernels and products that
+//! all of them use. Belongs here: the order, and the buffers between. Not here: the tables of a step (`program`), and when results are
+//! read (`slot`).
 
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    kernels::{Kernels, Rows},
+    kernels::{DecisionBuffers, Kernels, StridedRows},
     library::Gpu,
     memory::Pointer,
-    products::{LinearAt, Products},
-    program::{Counts, Layout},
-    record::Record,
+    products::{LinearRef, Products},
+    program::{StepCounts, TableLayout},
+    record::DecisionRecord,
     weights::GpuWeights,
 };
 use crate::{model::ModelConfig, scheduler::backend::Limits};
@@ -31,16 +32,15 @@ mod tables;
 mod text;
 mod vision;
 
-pub use heads::Decisions;
 use heads::RegionHeads;
 #[cfg(test)]
-pub use inside::Part;
+pub use inside::NetworkBuffer;
 use runner::LayerRunner;
-pub use tables::Tables;
+pub use tables::StepTables;
 pub use text::DecodedStates;
 use text::{TextDecoder, TextDecoderParts};
-pub use vision::Features;
-use vision::VisionEncoder;
+pub use vision::FeatureSources;
+use vision::{VisionEncoder, VisionLimits};
 
 /// What a network is built from.
 pub struct NetworkParts<'a> {
@@ -51,7 +51,7 @@ pub struct NetworkParts<'a> {
     pub kernels: Kernels,
     pub products: Products,
     pub limits: &'a Limits,
-    pub layout: &'a Layout,
+    pub layout: &'a TableLayout,
     /// Crops in a step, at most.
     pub crops: usize,
 }
@@ -78,7 +78,11 @@ impl Network {
             layout,
             crops,
         } = parts;
-        let vision = VisionEncoder::new(stream, config, weights.vision, crops, limits.images)?;
+        let vision_limits = VisionLimits {
+            crops,
+            images: limits.images,
+        };
+        let vision = VisionEncoder::new(stream, config, weights.vision, vision_limits)?;
         let text = TextDecoder::new(TextDecoderParts {
             stream,
             gpu,
@@ -90,17 +94,16 @@ impl Network {
         })?;
         let heads = RegionHeads::new(stream, config, weights.heads, layout)?;
         let (a, b) = (vision.unused_in_fp8(), text.unused_in_fp8());
-        let detour = if a.len() > b.len() { a } else { b };
+        let bf16_scratch = if a.len() > b.len() { a } else { b };
         Ok(Self {
-            runner: LayerRunner::new(kernels, products, detour),
+            runner: LayerRunner::new(kernels, products, bf16_scratch),
             vision,
             text,
             heads,
         })
     }
 
-    /// Plans the products of all steps but rare ones, which plan theirs when they come. Blocks for some seconds the first
-    /// time on a GPU.
+    /// Plans the products of expected steps; other steps plan theirs when they run. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self) -> Result<(), CudaError> {
         let mut expected = self.vision.expected_products();
         expected.extend(self.text.expected_products());
@@ -112,7 +115,7 @@ impl Network {
     }
 
     /// Where the patches of a step's crops go, a row each.
-    pub fn patch_rows(&self) -> Rows {
+    pub fn patch_rows(&self) -> StridedRows {
         self.vision.patch_rows()
     }
 
@@ -127,55 +130,48 @@ impl Network {
     }
 
     /// Queues the tokens of `images` images, from the features of this step and from kept ones.
-    pub fn project(&self, images: usize, features: Features<'_>) -> Result<(), CudaError> {
+    pub fn project(&self, images: usize, features: FeatureSources<'_>) -> Result<(), CudaError> {
         self.vision.project(&self.runner, images, features)
     }
 
     /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.
     pub fn forward(
         &self,
-        tables: Tables<'_>,
-        counts: &Counts,
-        decided: Pointer<Record>,
+        tables: StepTables<'_>,
+        decided: Pointer<DecisionRecord>,
     ) -> Result<(), CudaError> {
         let image_tokens = self.vision.image_tokens();
         self.text
-            .forward(&self.runner, tables, counts, image_tokens, decided)
+            .forward(&self.runner, tables, image_tokens, decided)
     }
 
     /// True when the decoder's blocks are one launch in this step.
-    pub fn is_one_launch(&self, counts: &Counts) -> bool {
+    pub fn is_one_launch(&self, counts: &StepCounts) -> bool {
         self.text.is_one_launch(counts)
     }
 
     /// Queues the heads and all decisions but those of tokens, whose logits it computes.
-    pub fn decide(
-        &self,
-        tables: Tables<'_>,
-        counts: &Counts,
-        out: Decisions,
-    ) -> Result<(), CudaError> {
+    pub fn decide(&self, tables: StepTables<'_>, out: DecisionBuffers) -> Result<(), CudaError> {
         self.heads
-            .decide(&self.runner, self.text.states(), tables, counts, out)
+            .decide(&self.runner, self.text.states(), tables, out)
     }
 
     /// Queues the choice of the step's tokens from their logits.
     pub fn choose_tokens(
         &self,
-        tables: Tables<'_>,
-        counts: &Counts,
+        tables: StepTables<'_>,
         masks: Pointer<u32>,
-        out: Decisions,
+        out: DecisionBuffers,
     ) -> Result<(), CudaError> {
         let picks = tables.picks(self.text.states().is_zombie);
-        self.heads
-            .choose_tokens(&self.runner, picks, counts, masks, out)
+        let logits = self.heads.token_logits(masks, tables.counts.tokens);
+        self.runner.kernels.choose_token(&logits, &picks, out)
     }
 
-    /// Measures from now on how large the inputs of the layers get that can be in fp8.
-    pub fn watch(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
+    /// Measures from now on the largest inputs of the layers that can be in fp8.
+    pub fn measure_inputs(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
         let layers = self.block_layers();
-        self.runner.watch(stream, layers)
+        self.runner.measure_inputs(stream, layers)
     }
 
     /// Runs these layers in fp8 from now on, with scales from the measured inputs. Waits for the stream.
@@ -191,7 +187,7 @@ impl Network {
     }
 
     /// The layers that can be in fp8: of each block, the vision encoder's first.
-    fn block_layers(&self) -> Vec<LinearAt> {
+    fn block_layers(&self) -> Vec<LinearRef> {
         let mut layers = self.vision.block_layers();
         layers.extend(self.text.block_layers());
         layers

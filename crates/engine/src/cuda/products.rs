@@ -1,16 +1,16 @@
 //! Products with weights: a thin layer of plans over cuBLASLt.
 //!
 //! `out = epilogue(x w^T + bias)` with x `[rows, inner]`, w `[outputs, inner]`, all row-major. cuBLASLt counts by columns, so
-//! it is asked for `out^T = w x^T`: w is its transposed operand A, x its operand B, and the bias runs along its rows.
+//! it is asked for `out^T = w x^T`: w is its transposed operand A, x its operand B, and the bias is along its rows.
 //!
 //! A plan (descriptors and an algorithm) is made once for each shape and kept. Rows are rounded up to a bucket, so that
-//! there are few shapes; the rows behind the last are computed and never read. For few rows the algorithm is the one that
-//! cuBLASLt takes for the fastest; for more it is the one that was the fastest when they were tried (`trial`), now or
-//! at an earlier start (`kept`). Equal shapes have one plan, so equal steps give equal results.
+//! there are few shapes; the rows behind the last are computed and never read. For few rows the algorithm is the one that cuBLASLt
+//! estimates to be the fastest; for more it is the one that was the fastest in a measurement (`trial`), now or at an earlier start
+//! (`algorithm_cache`). Equal shapes have one plan, so equal steps give equal results.
 
+mod algorithm_cache;
 mod choice;
 mod handles;
-mod kept;
 mod plan;
 mod product;
 mod trial;
@@ -28,22 +28,22 @@ use cudarc::{
 };
 
 use self::{
-    handles::Handle,
-    kept::Kept,
-    plan::{Algorithm, Descriptors, Numbers, Operands, Shape},
-    product::ToF32,
+    algorithm_cache::AlgorithmCache,
+    handles::BlasHandle,
+    plan::{Algorithm, Descriptors, NumberTypes, Operands, ProductQueue, ProductShape},
+    product::ProductToF32,
     trial::Trial,
 };
 use super::{
     error::CudaError,
-    kernels::Rows,
+    kernels::StridedRows,
     library::Gpu,
     memory::{Buffer, Pointer},
 };
 
-pub use product::{Epilogue, LinearAt, Product};
+pub use product::{Epilogue, LinearRef, Product};
 
-/// NVIDIA's advice for Hopper; smaller GPUs take what they need of it.
+/// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
 const WORKSPACE_BYTES: usize = 32 << 20;
 
 struct Plan {
@@ -54,15 +54,15 @@ struct Plan {
 /// All plans, with the stream that products run on.
 pub struct Products {
     // Before the handle, which they belong to.
-    /// `None` is what cuBLASLt has no algorithm for.
-    plans: RefCell<HashMap<Shape, Option<Plan>>>,
-    handle: Handle,
+    /// `None` when cuBLASLt has no algorithm for the shape.
+    plans: RefCell<HashMap<ProductShape, Option<Plan>>>,
+    handle: BlasHandle,
     stream: Arc<CudaStream>,
     workspace: Buffer<u8>,
-    kept: RefCell<Kept>,
+    algorithms: RefCell<AlgorithmCache>,
 }
 
-/// Rows that are computed for `rows` wanted ones. Above 512 at most a fiftieth is for nothing, and there are 50 to 100
+/// Rows that are computed for `rows` wanted ones. Above 512 at most a fiftieth is wasted, and there are 50 to 100
 /// buckets up to twice as many rows.
 pub fn bucket(rows: usize) -> usize {
     match rows {
@@ -76,7 +76,7 @@ impl Products {
     /// For products on `stream`, which owns the workspace: no other stream may use this. Chosen algorithms are kept in
     /// the folder `cache`.
     pub fn new(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
-        let handle = Handle::new().map_err(|source| CudaError::Product {
+        let handle = BlasHandle::new().map_err(|source| CudaError::Product {
             what: "starting cuBLASLt".into(),
             source,
         })?;
@@ -90,22 +90,22 @@ impl Products {
             plans: RefCell::default(),
             handle,
             workspace: Buffer::zeros(&stream, WORKSPACE_BYTES)?,
-            kept: RefCell::new(Kept::open(cache, &gpu.arch, about)),
+            algorithms: RefCell::new(AlgorithmCache::open(cache, &gpu.arch, about)),
             stream,
         })
     }
 
-    /// Plans products that will come, so that no step waits for it. Blocks for some seconds the first time on a GPU.
+    /// Plans products in advance, so that no step waits for it. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
-        let shapes: HashSet<Shape> = expected.iter().map(Product::shape).collect();
-        let mut shapes: Vec<Shape> = shapes.into_iter().collect();
-        // Large ones first: they wake up a GPU that saves power, so that all are timed at its full speed.
+        let shapes: HashSet<ProductShape> = expected.iter().map(Product::shape).collect();
+        let mut shapes: Vec<ProductShape> = shapes.into_iter().collect();
+        // Large ones first: they raise the clocks of an idle GPU, so that all are timed at full speed.
         shapes.sort_by_key(|shape| std::cmp::Reverse((shape.rows, shape.outputs, shape.inner)));
         let unknown = || shapes.iter().filter(|shape| self.is_unknown(shape));
         let count = unknown().count();
         let trial = if count > 0 {
             tracing::info!("timing {count} shapes of products on the GPU, once for this machine");
-            // Without memory for the largest, each shape asks for its own.
+            // When memory is too short for the largest, each shape allocates its own.
             Trial::new(&self.stream, unknown()).ok()
         } else {
             None
@@ -123,57 +123,77 @@ impl Products {
     }
 
     /// False when cuBLASLt has no algorithm for it, which may be so where the result is in e4m3.
-    pub fn takes(&self, product: &Product) -> Result<bool, CudaError> {
+    pub fn can_run(&self, product: &Product) -> Result<bool, CudaError> {
         self.with_plan(&product.shape(), |plan| Ok(plan.is_some()))
     }
 
-    /// Queues the product.
     pub fn run(&self, product: &Product) -> Result<(), CudaError> {
-        self.go(&product.shape(), &product.operands()?, product.fits())
+        self.queue_checked(
+            &product.shape(),
+            &product.operands()?,
+            product.is_within_buffers(),
+        )
     }
 
     /// The same with a result in f32, `[rows, outputs]`. The layer has its bias in f32 too.
     pub fn run_to_f32(
         &self,
-        linear: &LinearAt,
-        x: Rows,
+        linear: &LinearRef,
+        x: StridedRows,
         out: Pointer<f32>,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let wanted = ToF32 {
+        let wanted = ProductToF32 {
             linear,
             x,
             out,
             rows,
         };
-        self.go(&wanted.shape(), &wanted.operands(), wanted.fits())
+        self.queue_checked(
+            &wanted.shape(),
+            &wanted.operands(),
+            wanted.is_within_buffers(),
+        )
     }
 
-    fn go(&self, shape: &Shape, operands: &Operands, fits: bool) -> Result<(), CudaError> {
-        if !fits {
+    fn queue(&self) -> ProductQueue<'_> {
+        ProductQueue {
+            handle: &self.handle,
+            workspace: self.workspace.start(),
+            stream: &self.stream,
+        }
+    }
+
+    /// Queues a product when its operands are within their buffers.
+    fn queue_checked(
+        &self,
+        shape: &ProductShape,
+        operands: &Operands,
+        is_within_buffers: bool,
+    ) -> Result<(), CudaError> {
+        if !is_within_buffers {
             return Err(CudaError::Shape(format!(
-                "a product of {shape:?} reaches beyond a buffer"
+                "a product of {shape:?} needs larger buffers"
             )));
         }
         let failed = refused("a product", shape);
         let none = CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED);
         self.with_plan(shape, |plan| {
             let plan = plan.ok_or(none).map_err(&failed)?;
-            let (algorithm, workspace) = (&plan.algorithm, self.workspace.start());
             // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on
             // this stream alone, as is the workspace.
             let queued = unsafe {
                 plan.descriptors
-                    .queue(&self.handle, algorithm, operands, workspace, &self.stream)
+                    .queue(self.queue(), &plan.algorithm, operands)
             };
             queued.map_err(&failed)
         })
     }
 
-    /// Plans the shape when it first comes.
+    /// Plans the shape at its first use.
     fn with_plan<T>(
         &self,
-        shape: &Shape,
+        shape: &ProductShape,
         act: impl FnOnce(Option<&Plan>) -> Result<T, CudaError>,
     ) -> Result<T, CudaError> {
         let mut plans = self.plans.borrow_mut();
@@ -188,11 +208,11 @@ impl Products {
         act(plan.as_ref())
     }
 
-    fn plan(&self, shape: &Shape, trial: Option<&Trial>) -> Result<Option<Plan>, CudaError> {
+    fn plan(&self, shape: &ProductShape, trial: Option<&Trial>) -> Result<Option<Plan>, CudaError> {
         let failed = refused("planning a product", shape);
         let descriptors = Descriptors::new(shape).map_err(&failed)?;
         let algorithm = match self.algorithm(shape, &descriptors, trial) {
-            Err(_) if shape.numbers == Numbers::E4m3ToE4m3 => return Ok(None),
+            Err(_) if shape.numbers == NumberTypes::E4m3ToE4m3 => return Ok(None),
             found => found.map_err(&failed)?,
         };
         Ok(Some(Plan {
@@ -202,7 +222,7 @@ impl Products {
     }
 }
 
-fn refused(what: &str, shape: &Shape) -> impl Fn(CublasError) -> CudaError + use<> {
+fn refused(what: &str, shape: &ProductShape) -> impl Fn(CublasError) -> CudaError + use<> {
     let what = format!("{what} of {shape:?}");
     move |source| CudaError::Product {
         what: what.clone(),

@@ -1,4 +1,4 @@
-//! A step as the kernels read it: tables of integers in one block, which goes up in one copy. Pure.
+//! A step as the kernels read it: tables of integers in one block, which is uploaded in one copy. Pure.
 //!
 //! ```text
 //!   positions   │ rows of the step, position by position │ image 0: BOS, tokens │ image 1 …
@@ -8,7 +8,7 @@
 //!                                                                       row 5 ─┴▶ tile 0 ─▶ prefix of look 7
 //! ```
 //!
-//! Every table has a fixed place in the block, so that what a slot's kernels read lies at fixed addresses.
+//! Every table has a fixed place in the block, so that a slot's kernels read from fixed addresses.
 
 use std::collections::HashMap;
 
@@ -31,22 +31,21 @@ pub struct Table {
     pub len: usize,
 }
 
-/// How much a step may hold, and where its tables lie.
+/// The most entries of a step, and where its tables are.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct TableLayout {
     /// Positions of rows.
     pub row_positions: usize,
     /// Positions of rows and images.
     pub positions: usize,
-    /// Decisions.
     pub picks: usize,
     /// Tiles of `attend_prefix`.
     pub tiles: usize,
-    /// Of each position: where it stands.
+    /// Of each position: position in its sequence.
     pub position: Table,
-    /// Of each position: where it lies in the cache.
+    /// Of each position: slot of the cache, or -1.
     pub slot: Table,
-    /// Of each row position: what is fed.
+    /// Of each row position: kind of input, as in `embed.cu`.
     pub kind: Table,
     /// The same: first value.
     pub a: Table,
@@ -54,11 +53,10 @@ pub struct Layout {
     pub b: Table,
     /// The same: its own page table.
     pub own_table: Table,
-    /// The same: how many own positions it sees.
+    /// The same: how many own positions it attends to.
     pub own_length: Table,
     /// The same: its tile and row.
     pub place: Table,
-    /// All page tables.
     pub pages: Table,
     /// Rows of the tiles.
     pub tile_row: Table,
@@ -80,13 +78,13 @@ pub struct Layout {
     pub banned: Table,
     /// Crops and tiling of the images, three words each.
     pub image: Table,
-    /// Where the features of each crop lie.
+    /// Where the features of each crop are, as in `combine.cu`.
     pub crop_source: Table,
     /// Words of the block.
     pub words: usize,
 }
 
-impl Layout {
+impl TableLayout {
     /// For steps within `limits`, with at most `row_positions` positions of rows.
     pub fn new(limits: &Limits, row_positions: usize) -> Self {
         let positions = row_positions + limits.images * limits.prefix_positions;
@@ -131,18 +129,15 @@ impl Layout {
     }
 }
 
-/// How many of everything the step has.
+/// Numbers of entries of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StepCounts {
     /// Positions of rows.
     pub row_positions: usize,
-    /// Images.
     pub images: usize,
-    /// Tiles.
     pub tiles: usize,
-    /// Positions of rows that are in no tile, because there is no image in front of them.
-    pub alone: usize,
-    /// Decisions.
+    /// Positions of rows that are in no tile, because no image is in front of them.
+    pub without_prefix: usize,
     pub picks: usize,
     /// Of these, with a coordinate.
     pub coords: usize,
@@ -150,27 +145,41 @@ pub struct Counts {
     pub sizes: usize,
     /// Of these, tokens.
     pub tokens: usize,
-    /// A token waits for a mask of the host.
-    pub wants_masks: bool,
-    /// For each row its first decision and how many; in the order of the rows.
-    pub row_picks: Vec<(usize, usize)>,
+    /// At least one token needs a mask of the host.
+    pub needs_masks: bool,
+    /// In the order of the rows.
+    pub row_picks: Vec<RowPicks>,
     /// For each token its row in the step, when it wants a mask.
     pub masked_rows: Vec<Option<usize>>,
 }
 
-/// Fills `block` with the tables of `step`.
+/// The decisions of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowPicks {
+    pub first: usize,
+    pub count: usize,
+}
+
+/// Limits of the backend, and where the tables of a step go.
+#[derive(Clone, Copy)]
+pub struct BlockFormat<'a> {
+    pub limits: &'a Limits,
+    pub layout: &'a TableLayout,
+}
+
+/// Fills `block` with the tables of `step`, which runs in `slot`.
 pub fn write(
     step: &Step,
     slot: SlotId,
-    limits: &Limits,
-    layout: &Layout,
+    format: BlockFormat<'_>,
     block: &mut [i32],
-) -> Result<Counts, BackendError> {
-    let mut writer = Writer {
+) -> Result<StepCounts, BackendError> {
+    let BlockFormat { limits, layout } = format;
+    let mut writer = TableWriter {
         layout,
         limits,
         block,
-        counts: Counts::default(),
+        counts: StepCounts::default(),
         page_words: 0,
         prefixes: HashMap::new(),
     };
@@ -191,23 +200,34 @@ pub fn write(
     Ok(writer.counts)
 }
 
-struct Writer<'a> {
-    layout: &'a Layout,
+struct TableWriter<'a> {
+    layout: &'a TableLayout,
     limits: &'a Limits,
     block: &'a mut [i32],
-    counts: Counts,
+    counts: StepCounts,
     page_words: usize,
-    /// By first page: where its table begins, its tile that has room, and the rows in it.
-    prefixes: HashMap<u32, Prefix>,
+    /// By first page: where its table begins, its last tile, and the rows in it.
+    prefixes: HashMap<u32, PrefixTile>,
 }
 
-struct Prefix {
+struct PrefixTile {
     table: usize,
     tile: usize,
     rows: usize,
 }
 
-impl Writer<'_> {
+/// A decision that chooses a token.
+struct TokenPick {
+    /// Its number in the step.
+    pick: i32,
+    /// Index into the carried decisions; -1: none.
+    carried: i32,
+    position: i32,
+    /// Its row in the step.
+    row: usize,
+}
+
+impl TableWriter<'_> {
     fn put(&mut self, table: Table, index: usize, value: usize) {
         self.word(table, index, value as i32);
     }
@@ -217,7 +237,7 @@ impl Writer<'_> {
         self.block[table.start + index] = value;
     }
 
-    /// Copies a page table; where it begins.
+    /// Copies a page table. Returns where it begins.
     fn pages(&mut self, pages: impl Iterator<Item = u32>) -> Result<usize, BackendError> {
         let start = self.page_words;
         for page in pages {
@@ -257,10 +277,14 @@ impl Writer<'_> {
         }
         self.counts.row_positions += row.inputs.positions();
         let picks = row.picks.len();
-        self.counts.row_picks.push((self.counts.picks, picks));
+        let row_picks = RowPicks {
+            first: self.counts.picks,
+            count: picks,
+        };
+        self.counts.row_picks.push(row_picks);
         for (i, pick) in row.picks.iter().enumerate() {
             let position = self.counts.row_positions - picks + i;
-            // Rows with one decision may be carried on.
+            // Only the decision of a row with one decision can be carried to a later step.
             let carried = (picks == 1).then_some(slot.0 * self.limits.rows + index);
             self.pick(pick, position, carried, index)?;
         }
@@ -270,7 +294,7 @@ impl Writer<'_> {
     /// The tile that reads the row's prefix for position `at`: its number times 16 plus the row in it; -1 without a prefix.
     fn place(&mut self, kv: &KvTable, at: usize) -> Result<i32, BackendError> {
         let Some(first) = kv.prefix.first().filter(|_| kv.prefix_positions > 0) else {
-            self.counts.alone += 1;
+            self.counts.without_prefix += 1;
             return Ok(-1);
         };
         let known = self
@@ -296,7 +320,8 @@ impl Writer<'_> {
         };
         self.put(self.layout.tile_row, tile * TILE + row, at);
         let rows = row + 1;
-        self.prefixes.insert(first.0, Prefix { table, tile, rows });
+        self.prefixes
+            .insert(first.0, PrefixTile { table, tile, rows });
         Ok((tile * TILE + row) as i32)
     }
 
@@ -332,12 +357,13 @@ impl Writer<'_> {
             self.word(self.layout.pick, index * 4 + i, word);
         }
         if let Pick::Token { mask, sampling } = pick {
-            self.token(
-                mask,
-                *sampling,
-                [index as i32, carried, position as i32],
+            let token = TokenPick {
+                pick: index as i32,
+                carried,
+                position: position as i32,
                 row,
-            )?;
+            };
+            self.token(mask, *sampling, token)?;
         }
         self.counts.picks += 1;
         Ok(())
@@ -347,9 +373,14 @@ impl Writer<'_> {
         &mut self,
         mask: &MaskSource,
         sampling: Sampling,
-        [pick, carried, position]: [i32; 3],
-        row: usize,
+        token_pick: TokenPick,
     ) -> Result<(), BackendError> {
+        let TokenPick {
+            pick,
+            carried,
+            position,
+            row,
+        } = token_pick;
         let token = self.counts.tokens;
         let banned = match mask {
             MaskSource::Banned(banned) => banned.as_slice(),
@@ -390,7 +421,7 @@ impl Writer<'_> {
             self.put(self.layout.banned, token * BANNED + i, id as usize);
         }
         self.word(self.layout.token_rows, token, position);
-        self.counts.wants_masks |= masked;
+        self.counts.needs_masks |= masked;
         self.counts.masked_rows.push(masked.then_some(row));
         self.counts.tokens += 1;
         Ok(())
@@ -417,7 +448,7 @@ impl Writer<'_> {
     }
 }
 
-/// Where a position lies in the cache; -1 when it has no page.
+/// Slot of a position in the cache; -1 when it has no page.
 fn cache_slot(kv: &KvTable, position: usize) -> i32 {
     let (pages, at) = match position.checked_sub(kv.prefix_positions) {
         Some(own) => (&kv.own, own),

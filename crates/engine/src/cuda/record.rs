@@ -12,28 +12,25 @@ const TOKEN: i32 = 3;
 /// See `struct Decision` there: the fields and their order are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
-pub struct Record {
+pub struct DecisionRecord {
     /// 0 the end, 1 a coordinate, 2 a size, 3 a token, 4 nothing.
     pub kind: i32,
     /// Coordinate bin, width bin or token id.
     pub first: i32,
     /// Height bin, or the coordinate bin that goes with a token.
     pub second: i32,
-    /// Of the decision.
     pub probability: f32,
-    /// Of the bins.
     pub sharpness: f32,
-    /// Nothing.
     pub pad: [i32; 3],
 }
 
 // SAFETY: numbers in C layout, without padding of the compiler's.
-unsafe impl DeviceRepr for Record {}
+unsafe impl DeviceRepr for DecisionRecord {}
 // SAFETY: all fields are numbers, for which zero bits are a value.
-unsafe impl ValidAsZeroBits for Record {}
+unsafe impl ValidAsZeroBits for DecisionRecord {}
 
-impl Record {
-    /// The decision; an error when the numbers that it came from were none.
+impl DecisionRecord {
+    /// The decision; an error when it was computed from NaN.
     pub fn picked(&self) -> Result<Picked, NotANumber> {
         if self.probability.is_nan() || self.sharpness.is_nan() {
             return Err(NotANumber);
@@ -61,6 +58,6 @@ impl Record {
     }
 }
 
-/// Something was read that nobody had written, or the weights are damaged.
+/// A page was read before it was written, or the weights are damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotANumber;

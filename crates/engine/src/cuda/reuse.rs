@@ -1,25 +1,23 @@
-//! Crops that a camera showed before are not encoded again: which, the host decides before a step is queued, by the bytes
-//! that the decoder gave. Pure; the features lie on the GPU, in entries that are numbered here.
+//! Unchanged crops of a camera are not encoded again. The host decides which before a step is queued, by the bytes that the decoder
+//! returned. Pure; the features are on the GPU, in entries that are numbered here.
 //!
 //! ```text
-//!   crop 3 of camera gate ─▶ the pixels that it is made of, as when it was encoded? ─yes─▶ the features in its entry
+//!   crop 3 of camera gate ─▶ its source pixels as when it was encoded? ─yes─▶ the features in its entry
 //!                                        └─no──▶ joins the step's batch ──▶ features, copied to its entry behind the step
 //! ```
 //!
 //! A crop depends on the source pixels below it and below the reach of the scaling filter at its edges, and on nothing else.
 //! So each crop keeps a copy of these, at most 2.5 times the picture for all crops of a camera, and comparing costs no more
-//! than reading them. The copy is made when the step is queued: until then the picture itself stands for it, because the GPU waits
-//! for the step. The GPU is not asked, so nothing waits for it. As on the CPU, a crop that is only similar keeps the bytes it was
+//! than reading them. The copy is made after the step is queued; until then the picture itself is kept, because the GPU waits for the
+//! step. Nothing is read from the GPU, so nothing waits for it. As on the CPU, a crop that is only similar keeps the bytes it was
 //! encoded from, so that small changes add up until they count; but here they are compared before colour and scaling, and by
 //! the largest difference of a byte.
 //!
-//! Pictures that lie on the GPU alone are not compared: fetching one would have the engine's thread wait, and comparing it
-//! there would have the step wait for the answer. All their crops are encoded. That is why `model.frames` is the host unless
-//! asked otherwise: decoders repeat blocks that did not change to the bit, so crops of a scene that stands still are found. A
-//! picture that a motion gate has read is on the host too, and is compared.
+//! Pictures that are only on the GPU are not compared: the engine's thread would wait for their copies, or the step for the result of a
+//! comparison on the GPU. All their crops are encoded. That is why the default of `model.frames` is the host: decoders repeat unchanged
+//! blocks bit for bit, so unchanged crops are found. A picture that a motion gate has read is on the host too, and is compared.
 //!
-//! Features are those that the crop got when it was encoded. Encoded again, in a batch of another size, they could differ by
-//! rounding, as everything on a GPU does.
+//! Kept features can differ by rounding from those of a new encoding, because the batch has another size.
 
 use std::{collections::HashMap, ops::Range, rc::Rc};
 
@@ -30,57 +28,57 @@ use spotter_core::{CameraId, ColourMatrix, ColourRange, Picture, PixelFormat};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crop {
     /// It is encoded in this step.
-    pub fresh: bool,
+    pub is_fresh: bool,
     /// For the kernel: a place in the step's batch, or -1 - entry.
     pub source: i32,
 }
 
-/// To be copied behind the step: the features of a place in the batch to an entry.
+/// A copy of features behind the step, from a place in the batch to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
-    /// In the batch.
+pub struct FeatureCopy {
+    /// Place in the batch.
     pub place: usize,
-    /// On the GPU.
+    /// Entry on the GPU.
     pub entry: usize,
 }
 
-/// What is known of all cameras.
+/// Which features of which cameras are kept.
 pub struct Reuse {
     vision: VisionConfig,
     /// Largest difference of two bytes that counts as none.
     max_difference: u8,
     /// Each has the entries of as many crops.
-    cameras: Vec<Option<Camera>>,
+    cameras: Vec<Option<CameraCrops>>,
     regions: HashMap<(usize, usize), Rc<[Region]>>,
     images: u64,
-    step: Step,
+    step: StepCrops,
 }
 
 #[derive(Default)]
-struct Step {
+struct StepCrops {
     batch: usize,
-    /// By entry its place in this step's batch, from which later images of the step take it.
+    /// By entry: its place in this step's batch, from which later images of the step read it.
     pending: HashMap<usize, usize>,
-    keeps: Vec<Keep>,
+    keeps: Vec<FeatureCopy>,
 }
 
-struct Camera {
+struct CameraCrops {
     id: CameraId,
-    shape: Shape,
+    shape: PixelEncoding,
     /// [`Reuse::images`] at its last picture.
     seen: u64,
-    tiles: Vec<Tile>,
+    tiles: Vec<ReferencePixels>,
 }
 
 /// What a crop was encoded from.
 #[derive(Clone, Default)]
-struct Tile {
+struct ReferencePixels {
     /// Until its bytes are copied.
     picture: Option<Picture>,
     bytes: Option<Vec<u8>>,
 }
 
-impl Tile {
+impl ReferencePixels {
     fn is_like(&self, picture: &Picture, region: &Region, max_difference: u8) -> bool {
         match (&self.picture, &self.bytes) {
             (Some(before), _) => {
@@ -110,9 +108,9 @@ impl Tile {
     }
 }
 
-/// What must be the same for bytes to mean the same.
+/// What must be equal for the bytes of two pictures to be comparable.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Shape {
+struct PixelEncoding {
     format: PixelFormat,
     size: (usize, usize),
     colour: (ColourMatrix, ColourRange),
@@ -126,7 +124,7 @@ struct Region {
 }
 
 impl Reuse {
-    /// Room for so many cameras; with none, every crop is encoded.
+    /// With entries for `cameras` cameras; with 0, every crop is encoded.
     pub fn new(vision: &VisionConfig, cameras: usize, max_difference: u8) -> Self {
         Self {
             vision: vision.clone(),
@@ -134,7 +132,7 @@ impl Reuse {
             cameras: (0..cameras).map(|_| None).collect(),
             regions: HashMap::new(),
             images: 0,
-            step: Step::default(),
+            step: StepCrops::default(),
         }
     }
 
@@ -145,10 +143,10 @@ impl Reuse {
 
     /// A step begins; the one before is queued.
     pub fn begin_step(&mut self) {
-        self.step = Step::default();
+        self.step = StepCrops::default();
     }
 
-    /// What becomes of the crops of a step's next picture, the whole picture first. Without a camera all are encoded.
+    /// Which crops of a step's next picture are encoded, the whole picture first. Without a camera all are.
     pub fn plan(
         &mut self,
         camera: Option<&CameraId>,
@@ -182,8 +180,8 @@ impl Reuse {
         crops
     }
 
-    /// Lets go of the step's pictures: copies the bytes that later ones are compared with. That takes long beside all else here,
-    /// so the step should be queued.
+    /// Releases the step's pictures: copies the bytes that later ones are compared with. This is the slowest call of this file, so the
+    /// step should be queued before.
     pub fn keep_bytes(&mut self) {
         let each = Self::crops_each(&self.vision);
         for keep in &self.step.keeps {
@@ -191,7 +189,7 @@ impl Reuse {
             let Some(camera) = self.cameras.get_mut(slot).and_then(Option::as_mut) else {
                 continue;
             };
-            // Another camera may have taken the place within the step; its own crops come later.
+            // Another camera may have replaced this one within the step; its crops are later in the list.
             let regions = self.regions.get(&camera.shape.size);
             let region = regions.and_then(|regions| regions.get(index));
             if let (Some(tile), Some(region)) = (camera.tiles.get_mut(index), region) {
@@ -205,21 +203,21 @@ impl Reuse {
         self.step.batch
     }
 
-    /// What is to be copied behind the step, in order.
-    pub fn keeps(&self) -> &[Keep] {
+    /// Copies to be queued behind the step, in order.
+    pub fn keeps(&self) -> &[FeatureCopy] {
         &self.step.keeps
     }
 
-    /// The place of a camera, which may be that of the one that has not been seen for longest.
+    /// The place of a camera; a new camera replaces the one that was not used for the longest time.
     fn slot(&mut self, id: &CameraId, picture: &Picture) -> Option<usize> {
         self.images += 1;
-        let shape = Shape {
+        let shape = PixelEncoding {
             format: picture.format(),
             size: (picture.width(), picture.height()),
             colour: (picture.matrix(), picture.range()),
         };
-        let is = |camera: &Option<Camera>| camera.as_ref().is_some_and(|c| c.id == *id);
-        let seen = |camera: &Option<Camera>| camera.as_ref().map_or(0, |c| c.seen);
+        let is = |camera: &Option<CameraCrops>| camera.as_ref().is_some_and(|c| c.id == *id);
+        let seen = |camera: &Option<CameraCrops>| camera.as_ref().map_or(0, |c| c.seen);
         let slot = self.cameras.iter().position(is).or_else(|| {
             let slots = self.cameras.iter().enumerate();
             slots
@@ -229,11 +227,11 @@ impl Reuse {
         match &mut self.cameras[slot] {
             Some(camera) if camera.id == *id && camera.shape == shape => camera.seen = self.images,
             place => {
-                *place = Some(Camera {
+                *place = Some(CameraCrops {
                     id: id.clone(),
                     shape,
                     seen: self.images,
-                    tiles: vec![Tile::default(); Self::crops_each(&self.vision)],
+                    tiles: vec![ReferencePixels::default(); Self::crops_each(&self.vision)],
                 });
             }
         }
@@ -247,11 +245,11 @@ impl Reuse {
     }
 }
 
-impl Step {
+impl StepCrops {
     fn fresh(&mut self) -> Crop {
         self.batch += 1;
         Crop {
-            fresh: true,
+            is_fresh: true,
             source: self.batch as i32 - 1,
         }
     }
@@ -259,7 +257,7 @@ impl Step {
     fn fresh_for(&mut self, entry: usize) -> Crop {
         let place = self.batch;
         self.pending.insert(entry, place);
-        self.keeps.push(Keep { place, entry });
+        self.keeps.push(FeatureCopy { place, entry });
         self.fresh()
     }
 
@@ -267,7 +265,7 @@ impl Step {
     fn kept(&self, entry: usize) -> Crop {
         let pending = self.pending.get(&entry);
         Crop {
-            fresh: false,
+            is_fresh: false,
             source: pending.map_or(-1 - entry as i32, |place| *place as i32),
         }
     }

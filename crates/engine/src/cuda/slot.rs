@@ -1,4 +1,4 @@
-//! What a step in flight needs, and the order of its copies and kernels.
+//! Buffers of a step in flight, and the order of its copies and kernels.
 //!
 //! ```text
 //!   copies up    ─ tables, frames ─┐ uploaded                masks ─┐ masked
@@ -14,13 +14,12 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
 
 use super::{
     error::{CudaError, tried},
-    memory::{Buffer, Pinned, download, upload, wait_for_event, wait_for_stream},
-    program::{Counts, Layout},
-    record::Record,
+    memory::{Buffer, PinnedBuffer, download, upload, wait_for_event, wait_for_stream},
+    program::{StepCounts, TableLayout},
+    record::DecisionRecord,
     stage::FrameStage,
 };
 
-/// The three streams.
 pub struct Streams {
     /// Copies to the GPU.
     pub up: Arc<CudaStream>,
@@ -41,7 +40,7 @@ impl Streams {
         })
     }
 
-    /// Waits until nothing runs.
+    /// Waits until no stream has work left.
     pub fn drain(&self) -> Result<(), CudaError> {
         for stream in [&self.up, &self.compute, &self.down] {
             wait_for_stream(stream, "waiting for the GPU")?;
@@ -50,122 +49,133 @@ impl Streams {
     }
 }
 
-/// Moments of a step on the compute stream.
-pub struct Moments {
-    /// It began.
+/// Events of a step on the compute stream, with times.
+pub struct StepEvents {
     pub began: CudaEvent,
-    /// Its frames are patches; of a step with images.
+    /// Its frames are patches; recorded in steps with images.
     pub prepared: CudaEvent,
-    /// Its images are tokens; of a step with images.
+    /// Its images are tokens; recorded in steps with images.
     pub encoded: CudaEvent,
-    /// Its hidden states are there.
+    /// Its hidden states are computed.
     pub forwarded: CudaEvent,
-    /// Its masks are there.
+    /// Its masks are uploaded.
     pub masked: CudaEvent,
-    /// Its decisions are there.
+    /// Its decisions are computed.
     pub computed: CudaEvent,
 }
 
-/// A step in flight: what its commit has to know.
+/// What the commit of a step in flight needs.
 #[derive(Clone, Debug, Default)]
-pub struct Flight {
-    /// Its numbers.
-    pub counts: Counts,
+pub struct QueuedStep {
+    pub counts: StepCounts,
     /// Pixels that the model sees of each image.
     pub model_sizes: Vec<(u32, u32)>,
-    /// Crops that are encoded, and crops that were kept.
-    pub crops: (usize, usize),
+    /// Crops that are encoded.
+    pub crops_encoded: usize,
+    /// Crops whose features are those of earlier steps.
+    pub crops_reused: usize,
+}
+
+/// How much a slot has room for.
+#[derive(Clone, Copy)]
+pub struct SlotRoom<'a> {
+    pub layout: &'a TableLayout,
+    /// Tokens that a mask allows or forbids.
+    pub vocab: usize,
+    /// Bytes of decoded frames; the buffer grows for steps with more.
+    pub frame_bytes: usize,
 }
 
 /// One of the slots.
-pub struct Slot {
-    host_block: Pinned<i32>,
-    /// The step's tables.
+pub struct GpuSlot {
+    host_block: PinnedBuffer<i32>,
     pub block: Buffer<i32>,
-    /// Frames on their way.
+    /// Frames of the step.
     pub frames: FrameStage,
-    host_masks: Pinned<u32>,
+    host_masks: PinnedBuffer<u32>,
     /// `[tokens, words]`.
     pub masks: Buffer<u32>,
     mask_words: usize,
-    /// Decisions.
-    pub records: Buffer<Record>,
-    host_records: Pinned<Record>,
+    pub records: Buffer<DecisionRecord>,
+    host_records: PinnedBuffer<DecisionRecord>,
     uploaded: CudaEvent,
     /// On the compute stream. Two sets in turn: the end of a step is still read when its slot's next step is launched.
-    moments: [Moments; 2],
-    turn: usize,
+    events: [StepEvents; 2],
+    event_set: usize,
     copied: CudaEvent,
-    /// What is in flight.
-    pub flight: Flight,
+    /// The step in flight.
+    pub step: QueuedStep,
 }
 
-impl Slot {
+impl GpuSlot {
     /// Room for one step.
     pub fn new(
         context: &Arc<CudaContext>,
         streams: &Streams,
-        layout: &Layout,
-        vocab: usize,
-        frame_bytes: usize,
+        room: SlotRoom<'_>,
     ) -> Result<Self, CudaError> {
+        let SlotRoom {
+            layout,
+            vocab,
+            frame_bytes,
+        } = room;
         let event = |flags| {
             context
                 .new_event(Some(flags))
                 .map_err(tried("making an event"))
         };
-        let order = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
-        let moment = || event(CUevent_flags::CU_EVENT_DEFAULT);
-        let moments = || {
-            Ok(Moments {
-                began: moment()?,
-                prepared: moment()?,
-                encoded: moment()?,
-                forwarded: moment()?,
-                masked: moment()?,
-                computed: moment()?,
+        let untimed = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
+        let timed = || event(CUevent_flags::CU_EVENT_DEFAULT);
+        let events = || {
+            Ok(StepEvents {
+                began: timed()?,
+                prepared: timed()?,
+                encoded: timed()?,
+                forwarded: timed()?,
+                masked: timed()?,
+                computed: timed()?,
             })
         };
         let mask_words = vocab.div_ceil(32);
         let masks = layout.token_rows.len * mask_words;
         Ok(Self {
-            host_block: Pinned::zeros(layout.words)?,
+            host_block: PinnedBuffer::zeros(layout.words)?,
             block: Buffer::zeros(&streams.compute, layout.words)?,
             frames: FrameStage::new(&streams.up, frame_bytes)?,
-            host_masks: Pinned::zeros(masks)?,
+            host_masks: PinnedBuffer::zeros(masks)?,
             masks: Buffer::zeros(&streams.compute, masks)?,
             mask_words,
             records: Buffer::zeros(&streams.compute, layout.picks)?,
-            host_records: Pinned::zeros(layout.picks)?,
-            uploaded: order()?,
-            moments: [moments()?, moments()?],
-            turn: 0,
-            copied: order()?,
-            flight: Flight::default(),
+            host_records: PinnedBuffer::zeros(layout.picks)?,
+            uploaded: untimed()?,
+            events: [events()?, events()?],
+            event_set: 0,
+            copied: untimed()?,
+            step: QueuedStep::default(),
         })
     }
 
-    /// Moments of the step in flight, or of the last one.
-    pub fn moments(&self) -> &Moments {
-        &self.moments[self.turn]
+    /// Events of the step in flight, or of the last one.
+    pub fn events(&self) -> &StepEvents {
+        &self.events[self.event_set]
     }
 
-    /// A new step begins.
-    pub fn next_turn(&mut self) {
-        self.turn = 1 - self.turn;
+    /// Takes the other set of events, for a new step.
+    pub fn next_events(&mut self) {
+        self.event_set = 1 - self.event_set;
     }
 
-    /// Which set [`Slot::moments`] is.
-    pub fn turn(&self) -> usize {
-        self.turn
+    /// Which set [`GpuGpuSlot::events`] is.
+    pub fn event_set(&self) -> usize {
+        self.event_set
     }
 
-    /// The end of the step that had that set.
-    pub fn end_of(&self, turn: usize) -> &CudaEvent {
-        &self.moments[turn].computed
+    /// The end of the step that used that set.
+    pub fn end_of(&self, set: usize) -> &CudaEvent {
+        &self.events[set].computed
     }
 
-    /// The block that the host fills before [`Slot::uploaded`].
+    /// The block that the host fills before [`GpuSlot::uploaded`].
     pub fn block_mut(&mut self) -> &mut [i32] {
         self.host_block.as_mut_slice()
     }
@@ -173,16 +183,11 @@ impl Slot {
     /// Queues the block's copy; kernels queued from now on see it and all copies before it.
     pub fn upload(&mut self, streams: &Streams) -> Result<(), CudaError> {
         let words = self.host_block.as_slice().len();
-        upload(
-            &streams.up,
-            (&self.host_block, 0),
-            self.block.start(),
-            words,
-        )?;
-        self.behind_uploads(streams)
+        upload(&streams.up, &self.host_block, 0..words, self.block.start())?;
+        self.order_behind_uploads(streams)
     }
 
-    /// Queues the masks' copy: for each token a mask, or `None`, which allows nothing.
+    /// Queues the copy of the masks: for each token a mask, or `None`, which allows no token.
     pub fn upload_masks<'a>(
         &mut self,
         streams: &Streams,
@@ -197,21 +202,21 @@ impl Slot {
             }
             used += self.mask_words;
         }
-        upload(&streams.up, (&self.host_masks, 0), self.masks.start(), used)?;
-        self.behind_uploads(streams)
+        upload(&streams.up, &self.host_masks, 0..used, self.masks.start())?;
+        self.order_behind_uploads(streams)
     }
 
-    fn behind_uploads(&self, streams: &Streams) -> Result<(), CudaError> {
+    fn order_behind_uploads(&self, streams: &Streams) -> Result<(), CudaError> {
         record(&self.uploaded, &streams.up)?;
         wait(&streams.compute, &self.uploaded)
     }
 
     /// Queues the copy of the decisions behind everything that computes them.
     pub fn download(&mut self, streams: &Streams) -> Result<(), CudaError> {
-        let computed = &self.moments[self.turn].computed;
+        let computed = &self.events[self.event_set].computed;
         record(computed, &streams.compute)?;
         wait(&streams.down, computed)?;
-        let picks = self.flight.counts.picks;
+        let picks = self.step.counts.picks;
         download(
             &streams.down,
             self.records.start(),
@@ -222,13 +227,13 @@ impl Slot {
     }
 
     /// Waits for that copy.
-    pub fn results(&self) -> Result<&[Record], CudaError> {
+    pub fn results(&self) -> Result<&[DecisionRecord], CudaError> {
         wait_for_event(&self.copied, "waiting for a step of the GPU")?;
-        Ok(&self.host_records.as_slice()[..self.flight.counts.picks])
+        Ok(&self.host_records.as_slice()[..self.step.counts.picks])
     }
 }
 
-/// Marks the stream's present end.
+/// Records an event at the end of the stream's present work.
 pub fn record(event: &CudaEvent, stream: &CudaStream) -> Result<(), CudaError> {
     event.record(stream).map_err(tried("recording an event"))
 }

@@ -1,8 +1,8 @@
-//! Where decoded frames of a step lie on the GPU, and how they get there: the host copies bytes and touches no pixel, and of
-//! frames that a decoder left on a GPU it copies nothing.
+//! Copies of a step's decoded frames to the GPU. The host only copies bytes; frames that a decoder left on a GPU are copied on the
+//! device.
 //!
 //! ```text
-//!   planes on the host ─▶ pinned ─┬─▶ the step's room
+//!   planes on the host ─▶ pinned ─┬─▶ the slot's buffer
 //!   planes on a GPU ──────────────┘
 //! ```
 
@@ -12,57 +12,42 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    foreign::{Foreign, lies_at},
-    kernels::Coefficients,
-    memory::{Buffer, Pinned, Pointer, upload},
+    foreign::{ForeignPlanes, PlaneRows, PlaneSource, foreign_planes},
+    kernels::{Coefficients, PixelSize, PlanarFrame},
+    memory::{Buffer, PinnedBuffer, upload},
 };
 use crate::model::yuv_coefficients;
-use spotter_core::{Picture, PixelFormat};
+use spotter_core::Picture;
 
-/// Room that frames of one slot have on their way: host memory and its image on the GPU.
+/// Memory for the frames of one slot: a buffer on the GPU and a pinned one of the same size.
 pub struct FrameStage {
-    host: Pinned<u8>,
+    host: PinnedBuffer<u8>,
     device: Buffer<u8>,
     used: usize,
-    /// Pictures that are copied from where decoders left them.
+    /// Pictures that are copied from decoders' memory; held until the copies have ended.
     held: Vec<Picture>,
-    /// The driver refused such a copy.
-    refused: bool,
-}
-
-/// A frame on the GPU.
-#[derive(Clone, Copy, Debug)]
-pub struct Staged {
-    /// Where each begins.
-    pub planes: [Pointer<u8>; 3],
-    /// What they are.
-    pub format: PixelFormat,
-    /// Bytes from row to row: of the first plane, and of the others.
-    pub strides: [usize; 2],
-    /// From YUV to RGB.
-    pub yuv: Coefficients,
-    /// Pixels.
-    pub size: (usize, usize),
+    /// The driver rejected such a copy.
+    is_rejected: bool,
 }
 
 impl FrameStage {
-    /// Room for `bytes` of frames; it grows when more come.
+    /// Room for `bytes` of frames; it grows when a step has more.
     pub fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, CudaError> {
         Ok(Self {
-            host: Pinned::zeros(bytes)?,
+            host: PinnedBuffer::zeros(bytes)?,
             device: Buffer::zeros(stream, bytes)?,
             used: 0,
             held: Vec::new(),
-            refused: false,
+            is_rejected: false,
         })
     }
 
-    /// Copies the pictures of a step into the GPU's room, on the stream `copies`. Nothing of the slot's last step is under way.
+    /// Queues the copies of a step's pictures on the stream `copies`. The slot's last step must have ended.
     pub fn put(
         &mut self,
         copies: &Arc<CudaStream>,
         pictures: &[&Picture],
-    ) -> Result<Vec<Staged>, CudaError> {
+    ) -> Result<Vec<PlanarFrame>, CudaError> {
         self.release();
         let needed: usize = pictures.iter().map(|picture| bytes(picture)).sum();
         if needed > self.host.as_slice().len() {
@@ -71,56 +56,63 @@ impl FrameStage {
         self.used = 0;
         let mut staged = vec![None; pictures.len()];
         for (staged, picture) in staged.iter_mut().zip(pictures) {
-            *staged = lies_at(picture).and_then(|there| self.take(copies, picture, there));
+            *staged =
+                foreign_planes(picture).and_then(|from| self.copy_on_device(copies, picture, from));
         }
         for (staged, picture) in staged.iter_mut().zip(pictures) {
             if staged.is_none() {
-                *staged = Some(self.copy(copies, picture)?);
+                *staged = Some(self.copy_from_host(copies, picture)?);
             }
         }
         Ok(staged.into_iter().flatten().collect())
     }
 
-    /// Lets decoders have their buffers back. Nothing of the slot's last step is under way.
+    /// Returns the decoders' buffers. The slot's last step must have ended.
     pub fn release(&mut self) {
         self.held.clear();
     }
 
-    /// Queues copies of a picture from where a decoder left it. `None`, with a word, when that is refused.
-    fn take(
+    /// Queues copies of a picture from a decoder's memory. `None`, with one log message, when the driver rejects it.
+    fn copy_on_device(
         &mut self,
         copies: &CudaStream,
         picture: &Picture,
-        (memory, offsets): (&Foreign, [usize; 3]),
-    ) -> Option<Staged> {
-        // Held before the first copy is queued: it runs also when the next one is refused.
+        from: ForeignPlanes<'_>,
+    ) -> Option<PlanarFrame> {
+        // Held before the first copy is queued, which runs even when the next one is rejected.
         self.held.push(picture.clone());
         let begin = self.used;
-        let staged = self.place(picture, |stage, index, size| {
-            let from = (offsets[index], picture.stride(index));
-            memory.copy_rows(copies, from, size, stage.device.start().at(stage.used))
+        let staged = self.place(picture, |stage, index, rows| {
+            let source = PlaneSource {
+                offset: from.offsets[index],
+                stride: picture.stride(index),
+            };
+            let to = stage.device.start().at(stage.used);
+            from.memory.copy_rows(copies, source, rows, to)
         });
         match staged {
             Ok(staged) => Some(staged),
             Err(error) => {
-                if !self.refused {
-                    tracing::warn!(
-                        "frames that were decoded on a GPU come by way of the host: {error}"
-                    );
+                if !self.is_rejected {
+                    tracing::warn!("decoded frames are copied through the host: {error}");
                 }
-                (self.refused, self.used) = (true, begin);
+                (self.is_rejected, self.used) = (true, begin);
                 None
             }
         }
     }
 
-    /// Copies a picture's rows to where they go up from. The GPU waits for it, so of what is long other threads copy a part; this
-    /// one begins at once, because they take a while to wake up.
-    fn copy(&mut self, copies: &CudaStream, picture: &Picture) -> Result<Staged, CudaError> {
+    /// Copies a picture's rows to pinned memory and queues their upload. The GPU waits for it, so other threads copy a part of large
+    /// pictures; this thread begins at once, because the others take time to wake up.
+    fn copy_from_host(
+        &mut self,
+        copies: &CudaStream,
+        picture: &Picture,
+    ) -> Result<PlanarFrame, CudaError> {
         let begin = self.used;
         let mut pieces = Vec::new();
-        let staged = self.place(picture, |stage, index, (row_bytes, rows)| {
-            pieces.extend(Piece::of_plane(index, (row_bytes, rows), stage.used));
+        let staged = self.place(picture, |stage, index, rows| {
+            pieces.extend(Piece::of_plane(index, rows, stage.used));
             Ok(())
         })?;
         let (mut room, mut at) = (&mut self.host.as_mut_slice()[begin..self.used], begin);
@@ -142,34 +134,34 @@ impl FrameStage {
             }
         });
         let to = self.device.start().at(begin);
-        upload(copies, (&self.host, begin), to, self.used - begin)?;
+        upload(copies, &self.host, begin..self.used, to)?;
         Ok(staged)
     }
 
-    /// Gives each plane its place, from [`FrameStage::used`] on, and has it filled with so many rows of so many bytes.
+    /// Assigns a place to each plane, from [`FrameStage::used`] on, and calls `fill` for it.
     fn place(
         &mut self,
         picture: &Picture,
-        mut fill: impl FnMut(&mut Self, usize, (usize, usize)) -> Result<(), CudaError>,
-    ) -> Result<Staged, CudaError> {
-        let (format, size) = (picture.format(), (picture.width(), picture.height()));
+        mut fill: impl FnMut(&mut Self, usize, PlaneRows) -> Result<(), CudaError>,
+    ) -> Result<PlanarFrame, CudaError> {
+        let (format, width, height) = (picture.format(), picture.width(), picture.height());
         let mut planes = [self.device.start(); 3];
         let mut strides = [0; 2];
         for (index, plane) in planes.iter_mut().enumerate() {
-            let Some((row_bytes, rows)) = format.plane_size(index, size.0, size.1) else {
+            let Some((row_bytes, rows)) = format.plane_size(index, width, height) else {
                 break;
             };
             *plane = self.device.start().at(self.used);
             strides[index.min(1)] = row_bytes;
-            fill(self, index, (row_bytes, rows))?;
+            fill(self, index, PlaneRows { row_bytes, rows })?;
             self.used = (self.used + row_bytes * rows).next_multiple_of(ALIGNED);
         }
-        Ok(Staged {
+        Ok(PlanarFrame {
             planes,
             format,
             strides,
             yuv: Coefficients(yuv_coefficients(picture.matrix(), picture.range())),
-            size,
+            size: PixelSize { width, height },
         })
     }
 }
@@ -180,17 +172,14 @@ struct Piece {
     top: usize,
     rows: usize,
     row_bytes: usize,
-    /// Where they begin in the room.
+    /// Where they begin in the buffer.
     first: usize,
 }
 
 impl Piece {
-    /// All pieces of a plane that begins at `first` of the room.
-    fn of_plane(
-        plane: usize,
-        (row_bytes, rows): (usize, usize),
-        first: usize,
-    ) -> impl Iterator<Item = Self> {
+    /// All pieces of a plane that begins at `first` of the buffer.
+    fn of_plane(plane: usize, rows: PlaneRows, first: usize) -> impl Iterator<Item = Self> {
+        let PlaneRows { row_bytes, rows } = rows;
         let at_once = PIECE_BYTES.div_ceil(row_bytes);
         (0..rows).step_by(at_once).map(move |top| Self {
             plane,
@@ -212,11 +201,11 @@ impl Piece {
     }
 }
 
-/// What a thread copies at once, and what the engine's own copies of a frame. A core copies some 4 GB/s of what no cache has, and
-/// threads wake up in some 100 us (16 cores of an H200's host; 1280x720: alone 332 us, by others only 283, so 187).
+/// Bytes of a piece, and bytes of a frame that the engine's own thread copies. A core copies some 4 GB/s of uncached memory, and threads
+/// wake up in some 100 us (16 cores of an H200's host; 1280x720: alone 332 us, by others only 283, so 187).
 const PIECE_BYTES: usize = 240 << 10;
 const OWN_BYTES: usize = 400 << 10;
-/// Planes begin at multiples of it.
+/// Planes begin at multiples of this number of bytes.
 const ALIGNED: usize = 256;
 
 fn bytes(picture: &Picture) -> usize {
@@ -239,7 +228,7 @@ mod tests {
     fn pieces_hold_each_row_of_a_plane_once_and_in_order() {
         for (row_bytes, rows) in [(1280, 720), (1, 1), (PIECE_BYTES, 3), (PIECE_BYTES + 7, 2)] {
             let (mut top, mut at) = (0, 512);
-            for piece in Piece::of_plane(1, (row_bytes, rows), 512) {
+            for piece in Piece::of_plane(1, PlaneRows { row_bytes, rows }, 512) {
                 assert_eq!((piece.top, piece.first, piece.plane), (top, at, 1));
                 (top, at) = (top + piece.rows, at + piece.bytes());
             }

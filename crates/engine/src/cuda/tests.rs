@@ -1,5 +1,5 @@
-//! Tests on a GPU are ignored unless `make test-gpu` asks for them, and fail where there is none. Every kernel against the same formula in plain f32 on random
-//! values, then the whole network against the CPU and the golden data.
+//! Tests on a GPU run with `make test-gpu` and fail without one: every kernel against its formula in plain f32 on random values, then the
+//! whole network against the CPU and the golden data.
 
 mod ahead;
 mod attention;
@@ -52,7 +52,7 @@ pub(super) fn rig() -> Rig {
     }
 }
 
-/// Random values, much alike a normal distribution of width 1, as bf16 can hold them.
+/// Random values, similar to a normal distribution of width 1, rounded to bf16.
 pub(super) struct Random(Pcg64);
 
 impl Random {
@@ -91,7 +91,7 @@ impl Rig {
     }
 
     pub fn room(&self, count: usize) -> Buffer<bf16> {
-        // Not zeros, so that what is not written shows.
+        // Not zeros, so that values that are not written are noticed.
         self.up(&vec![bf16::from_f32(77.0); count])
     }
 

@@ -1,7 +1,7 @@
 //! The model's weights on the GPU, in bf16, in the layout that the network reads.
 //!
-//! The decoder's block is parallel, so two of its products can be one: `[proj | fc2]` lie side by side along the inner
-//! dimension, because attention and MLP add to the same stream, and their biases are added up.
+//! Attention and MLP of a decoder's block are parallel and add to the same hidden states, so two of its products can be one:
+//! `[proj | fc2]` side by side along the inner dimension, with the sum of their biases.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use half::bf16;
 use super::{
     error::CudaError,
     fp8::{self, Scales},
-    kernels::{EncoderAt, Kernels, NormAt, Rows},
+    kernels::{EncoderRef, Kernels, MatrixShape, NormRef, StridedRows},
     memory::Buffer,
-    products::LinearAt,
+    products::LinearRef,
 };
 use crate::model::{self, ModelConfig};
 
@@ -28,12 +28,12 @@ pub struct GpuLinear {
     bias: Buffer<bf16>,
     bias_f32: Buffer<f32>,
     /// The weights once more, where products are in fp8.
-    e4m3: Option<Quantised>,
+    e4m3: Option<QuantisedWeight>,
     outputs: usize,
     inner: usize,
 }
 
-struct Quantised {
+struct QuantisedWeight {
     weight: Buffer<u8>,
     scale: Scales,
 }
@@ -64,8 +64,8 @@ pub struct GpuVisionBlock {
 pub struct GpuTextBlock {
     /// Before attention and the MLP.
     pub ln: GpuNorm,
-    /// Queries, keys and values, then what goes into the MLP, `[3 * width + ff, width]`. Of each head of queries and keys the
-    /// outputs that are turned together lie eight apart (`kernels/rope_scatter.cu`).
+    /// Queries, keys and values, then the MLP's first layer, `[3 * width + ff, width]`. In each head of queries and keys, outputs that
+    /// are rotated together are 8 apart (`kernels/rope_scatter.cu`).
     pub qkv_fc1: GpuLinear,
     /// Attention's projection beside the MLP's second layer, `[width, width + ff]`.
     pub proj_fc2: GpuLinear,
@@ -101,7 +101,7 @@ pub struct GpuTextWeights {
 
 /// Weights between the last hidden state and the decisions.
 pub struct GpuHeadWeights {
-    /// GpuNorm before the vocabulary's head.
+    /// The norm before the vocabulary's head.
     pub post_ln: GpuNorm,
     pub lm_head: GpuLinear,
     /// The rows of `lm_head` for the coordinate token and the end token.
@@ -129,20 +129,20 @@ impl GpuTextBlock {
         [&mut self.qkv_fc1, &mut self.proj_fc2]
     }
 
-    pub fn qkv(&self) -> LinearAt {
+    pub fn qkv(&self) -> LinearRef {
         let linear = self.qkv_fc1.at();
         linear.outputs_in(0..3 * linear.inner)
     }
 
-    pub fn fc1(&self) -> LinearAt {
+    pub fn fc1(&self) -> LinearRef {
         let linear = self.qkv_fc1.at();
         linear.outputs_in(3 * linear.inner..linear.outputs)
     }
 }
 
 impl GpuLinear {
-    pub fn at(&self) -> LinearAt {
-        LinearAt {
+    pub fn at(&self) -> LinearRef {
+        LinearRef {
             weight: self.weight.start(),
             bias: self.bias.start(),
             bias_f32: Some(self.bias_f32.start()),
@@ -155,7 +155,7 @@ impl GpuLinear {
         }
     }
 
-    /// Makes the weights in e4m3 too, of which the largest has size `largest`.
+    /// Makes the weights in e4m3 too. `largest` is their largest magnitude.
     pub fn quantise(
         &mut self,
         stream: &Arc<CudaStream>,
@@ -164,21 +164,21 @@ impl GpuLinear {
     ) -> Result<(), CudaError> {
         let scale = Scales::new(stream, &[fp8::scale(largest, 1.0)?])?;
         let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
-        let to = Rows::packed(weight.start(), self.inner);
-        let shape = (self.outputs, self.inner);
-        kernels.quantise(
-            Rows::packed(self.weight.start(), self.inner),
-            (to, scale.at(0)),
-            shape,
-        )?;
-        self.e4m3 = Some(Quantised { weight, scale });
+        let to = StridedRows::packed(weight.start(), self.inner);
+        let from = StridedRows::packed(self.weight.start(), self.inner);
+        let shape = MatrixShape {
+            rows: self.outputs,
+            width: self.inner,
+        };
+        kernels.quantise(from, to, scale.at(0), shape)?;
+        self.e4m3 = Some(QuantisedWeight { weight, scale });
         Ok(())
     }
 }
 
 impl GpuNorm {
-    pub fn at(&self) -> NormAt {
-        NormAt {
+    pub fn at(&self) -> NormRef {
+        NormRef {
             weight: self.weight.start(),
             bias: self.bias.start(),
         }
@@ -186,8 +186,8 @@ impl GpuNorm {
 }
 
 impl GpuEncoder {
-    pub fn at(&self) -> EncoderAt {
-        EncoderAt {
+    pub fn at(&self) -> EncoderRef {
+        EncoderRef {
             frequencies: self.frequencies.start(),
             weight: self.linear.weight.start(),
             bias: self.linear.bias.start(),

@@ -222,7 +222,6 @@ impl Device {
             } => {
                 let images = gpu_images(memory_bytes);
                 let capacity = gpu_capacity(config, bounds, images, settings.tile_difference);
-                let at = (index, &*kernel_cache());
                 let pictures = match settings.precision {
                     config::GpuPrecision::Bf16 => Vec::new(),
                     config::GpuPrecision::Fp8 => calibration(),
@@ -234,8 +233,13 @@ impl Device {
                     config::GpuPrecision::Bf16 => (cuda::Precision::Bf16, "bf16"),
                     config::GpuPrecision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
                 };
-                let how = (capacity, precision);
-                let backend = CudaBackend::new(at, config, weights, how, clock);
+                let settings = cuda::CudaSettings {
+                    gpu: index,
+                    cache: &kernel_cache(),
+                    capacity,
+                    precision,
+                };
+                let backend = CudaBackend::new(settings, config, weights, clock);
                 Ok(Placed {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
                     precision: precision_name,
@@ -250,9 +254,9 @@ impl Device {
 }
 
 /// How frames that are decoded on a GPU stay there for an engine on one, where that is asked for; `None`: they come to the host.
-pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::TakeFrame> {
+pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::FrameImport> {
     (gpu && settings.frames == config::FramePlace::Gpu)
-        .then_some(cuda::take_frame as cuda::TakeFrame)
+        .then_some(cuda::take_frame as cuda::FrameImport)
 }
 
 /// Pages of an image's prefix, and of the longest row behind it.
@@ -288,9 +292,9 @@ fn gpu_capacity(
     bounds: Bounds,
     images: usize,
     tile_difference: f64,
-) -> cuda::Capacity {
+) -> cuda::CudaCapacity {
     let (prefix, own) = pages(config, bounds);
-    cuda::Capacity {
+    cuda::CudaCapacity {
         slots: SLOTS,
         rows: GPU_ROWS,
         images,

@@ -16,14 +16,13 @@ const WORKSPACE_BYTES: usize = 64 << 20;
 /// What is multiplied; results are bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// 16 bits.
     Bf16,
     /// e4m3, fast accumulation.
     Fp8,
 }
 
-/// `out = a^T b` for square matrices by columns, which is the only way that fp8 takes them.
-pub struct Product {
+/// `out = a^T b` for square matrices by columns, the only layout that fp8 supports.
+pub struct SquareProduct {
     handle: sys::cublasLtHandle_t,
     operation: sys::cublasLtMatmulDesc_t,
     input: sys::cublasLtMatrixLayout_t,
@@ -34,7 +33,7 @@ pub struct Product {
     stream: Arc<CudaStream>,
 }
 
-impl Product {
+impl SquareProduct {
     /// Plans it; its result has memory of its own.
     pub fn new(stream: &Arc<CudaStream>, format: Format) -> Result<Self, CudaError> {
         let failed = refused(format);
@@ -54,7 +53,7 @@ impl Product {
             operation: result::create_matmul_desc(compute, f32).map_err(&failed)?,
             input: layout(kind)?,
             output: layout(sys::cudaDataType_t::CUDA_R_16BF)?,
-            // Found below, once there is something to ask for.
+            // Found below, once the descriptors exist.
             algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
             out: Buffer::zeros(stream, SIDE * SIDE)?,
             workspace: Buffer::zeros(stream, WORKSPACE_BYTES)?,
@@ -69,7 +68,7 @@ impl Product {
         use sys::cublasLtMatmulDescAttributes_t::{
             CUBLASLT_MATMUL_DESC_FAST_ACCUM as FAST_ACCUM, CUBLASLT_MATMUL_DESC_TRANSA as TRANSPOSE,
         };
-        // CUBLAS_OP_T, which the bindings of cuBLASLt do not name; and the only accumulation that large models use in fp8.
+        // CUBLAS_OP_T, which the bindings of cuBLASLt do not have; and the accumulation that models in fp8 use.
         let (transposed, fast) = (1_i32, 1_i8);
         // SAFETY: the operation is alive, and each attribute gets a value of its own type and size, which the call copies.
         let described = unsafe {
@@ -115,7 +114,7 @@ impl Product {
     }
 
     /// # Safety
-    /// At `a` and `b` lie whole matrices of the format, until the stream has been waited for.
+    /// `a` and `b` are addresses of whole matrices of the format, which exist until the stream has been waited for.
     pub unsafe fn queue(&self, a: u64, b: u64) -> Result<(), CudaError> {
         let (one, zero) = (1.0_f32, 0.0_f32);
         let out = self.out.start().address();
@@ -148,9 +147,9 @@ impl Product {
     }
 }
 
-impl Drop for Product {
+impl Drop for SquareProduct {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: made by `new`, destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         unsafe {
             let _ = result::destroy_matmul_desc(self.operation);
             let _ = result::destroy_matrix_layout(self.input);

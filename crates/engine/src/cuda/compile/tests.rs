@@ -23,3 +23,30 @@ fn every_kernel_compiles_for_every_architecture() {
         }
     }
 }
+
+/// The name in a line that declares a kernel.
+fn declared_kernel(line: &str) -> Option<&str> {
+    let declares = line.starts_with("extern \"C\" __global__") || line.starts_with("KERNEL ");
+    let head = match line.split_once("__launch_bounds__(") {
+        Some((_, rest)) => rest.split_once(')')?.1,
+        None => line,
+    };
+    let name = head.split_once('(')?.0.split_whitespace().last()?;
+    declares.then_some(name)
+}
+
+/// `Kernels::load` looks for the first file with a space, the name and a parenthesis, also in comments.
+#[test]
+fn every_kernel_name_is_found_in_its_own_file_only() {
+    let mut count = 0;
+    for source in &SOURCES {
+        for name in source.text.lines().filter_map(declared_kernel) {
+            let head = format!(" {name}(");
+            let files = SOURCES.iter().filter(|other| other.text.contains(&head));
+            let files: Vec<&str> = files.map(|other| other.file).collect();
+            assert_eq!(files, [source.file], "{name}");
+            count += 1;
+        }
+    }
+    assert!(count > 40, "{count}");
+}

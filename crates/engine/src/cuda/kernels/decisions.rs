@@ -2,15 +2,15 @@
 
 use half::bf16;
 
-use super::{Kernels, NormAt, launch, need};
-use crate::cuda::{error::CudaError, memory::Pointer, record::Record};
+use super::{Kernels, MatrixShape, NormRef, launch, require};
+use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 
 /// Tables of `decide` and `choose_token`.
 #[derive(Clone, Copy, Debug)]
 pub struct PickTables {
     /// `[picks, 4]`.
     pub pick: Pointer<i32>,
-    /// Zombies, by position.
+    /// `[positions]`: 1 where the row had ended before this step.
     pub is_zombie: Pointer<i32>,
     /// `[tokens, 8]`.
     pub choice: Pointer<i32>,
@@ -18,25 +18,56 @@ pub struct PickTables {
     pub banned: Pointer<i32>,
 }
 
+/// Inputs of `decide` beside its tables.
+#[derive(Clone, Copy, Debug)]
+pub struct DecideInputs {
+    /// `[positions, width]`, after the last block.
+    pub hidden: Pointer<bf16>,
+    /// The norm before the vocabulary's head.
+    pub norm: NormRef,
+    /// `[2, width]`: the vocabulary's rows of the coordinate token and of the end token.
+    pub on_end_weight: Pointer<bf16>,
+    /// `[2]`.
+    pub on_end_bias: Pointer<f32>,
+    /// `[rows, 1024]`: logits of coordinates.
+    pub coords: Pointer<f32>,
+    /// `[rows, 2048]`: logits of widths, then of heights.
+    pub sizes: Pointer<f32>,
+}
+
+/// Logits of the vocabulary, and which tokens are allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenLogits {
+    /// `[rows, vocab]`.
+    pub logits: Pointer<f32>,
+    /// `[rows, vocab / 32 rounded up]`: packed bits.
+    pub mask: Pointer<u32>,
+    pub rows: usize,
+    pub vocab: usize,
+}
+
+/// Where the decisions of a step go.
+#[derive(Clone, Copy, Debug)]
+pub struct DecisionBuffers {
+    /// `[picks]`: copied to the host.
+    pub records: Pointer<DecisionRecord>,
+    /// `[slots, rows]`: read by the next step on the GPU.
+    pub carried: Pointer<DecisionRecord>,
+}
+
 impl Kernels {
-    /// `decide.cu`.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the kernel's own, grouped where they belong together"
-    )]
+    /// `decide.cu`: `shape.rows` decisions from hidden states of `shape.width` values.
     pub fn decide(
         &self,
-        hidden: Pointer<bf16>,
+        inputs: &DecideInputs,
         tables: &PickTables,
-        norm: NormAt,
-        (on_end_weight, on_end_bias): (Pointer<bf16>, Pointer<f32>),
-        (coords, sizes): (Pointer<f32>, Pointer<f32>),
-        (out, carried): (Pointer<Record>, Pointer<Record>),
-        (picks, width): (usize, usize),
+        out: DecisionBuffers,
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
-        need(
-            out.len() >= picks && tables.pick.len() >= picks * 4,
-            "decisions: beyond a buffer",
+        let MatrixShape { rows: picks, width } = shape;
+        require(
+            out.records.len() >= picks && tables.pick.len() >= picks * 4,
+            "decisions: a buffer is too small",
         )?;
         launch!(
             self,
@@ -45,17 +76,17 @@ impl Kernels {
             256,
             0,
             [
-                hidden.address(),
+                inputs.hidden.address(),
                 tables.pick.address(),
                 tables.is_zombie.address(),
-                norm.weight.address(),
-                norm.bias.address(),
-                on_end_weight.address(),
-                on_end_bias.address(),
-                coords.address(),
-                sizes.address(),
-                out.address(),
-                carried.address(),
+                inputs.norm.weight.address(),
+                inputs.norm.bias.address(),
+                inputs.on_end_weight.address(),
+                inputs.on_end_bias.address(),
+                inputs.coords.address(),
+                inputs.sizes.address(),
+                out.records.address(),
+                out.carried.address(),
                 width as i32,
             ]
         )
@@ -64,13 +95,20 @@ impl Kernels {
     /// `choose_token.cu`.
     pub fn choose_token(
         &self,
-        logits: Pointer<f32>,
+        inputs: &TokenLogits,
         tables: &PickTables,
-        mask: Pointer<u32>,
-        (out, carried): (Pointer<Record>, Pointer<Record>),
-        (rows, vocab): (usize, usize),
+        out: DecisionBuffers,
     ) -> Result<(), CudaError> {
-        need(logits.len() >= rows * vocab, "tokens: beyond a buffer")?;
+        let &TokenLogits {
+            logits,
+            mask,
+            rows,
+            vocab,
+        } = inputs;
+        require(
+            logits.len() >= rows * vocab,
+            "tokens: a buffer is too small",
+        )?;
         launch!(
             self,
             choose_token,
@@ -83,8 +121,8 @@ impl Kernels {
                 tables.banned.address(),
                 mask.address(),
                 tables.is_zombie.address(),
-                out.address(),
-                carried.address(),
+                out.records.address(),
+                out.carried.address(),
                 vocab as i32,
                 vocab.div_ceil(32) as i32,
             ]

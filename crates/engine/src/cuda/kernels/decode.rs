@@ -4,7 +4,7 @@ use cudarc::driver::{CudaFunction, DeviceRepr};
 use half::bf16;
 
 use super::{
-    Kernels, LayerCache, OwnTables, PrefixTables, TEXT_HEAD, TILE, launch, need, with_shared,
+    Kernels, LayerCache, OwnTables, PrefixTables, TEXT_HEAD, TILE, launch, require, with_shared,
 };
 use crate::cuda::{error::CudaError, library::Gpu, memory::Pointer};
 
@@ -14,13 +14,13 @@ pub const WIDTH: usize = 2048;
 pub const UNIT: usize = 16;
 /// Positions of the largest step.
 pub const ROWS_MAX: usize = 32;
-/// Splits of a tile that the kernels merge in passing.
+/// The most splits of a tile and head.
 const SPLITS_MAX: usize = 16;
-/// The same for few rows: with more it takes longer to merge them (one row 890 instead of 854 us).
+/// The same for few rows: more splits take longer to merge (one row: 890 instead of 854 us).
 const SPLITS_MAX_FEW: usize = 8;
 /// Gates where blocks wait for each other.
 pub const GATES: usize = 4;
-/// (Tile, head, split)s that a block attends to at once.
+/// (Tile, head, split)s that a block computes at once.
 const GROUPS: usize = 4;
 /// 64-bit words of `struct Layer` of `decode_ring.cuh`.
 pub const LAYER_WORDS: usize = 8;
@@ -30,21 +30,21 @@ const LAYERS_MAX: usize = 32;
 const CHUNKS_MAX: usize = 8;
 const THREADS: u32 = 512;
 const WARPS: usize = 16;
-/// Units of 16 by 2048 bytes on their way; a unit in bf16 is two of them.
+/// Stages of the ring, of 16 by 2048 bytes each; a unit in bf16 takes two of them.
 const STAGES: usize = 4;
 /// With 64 bytes of padding behind each row.
 const RING_BYTES: usize = STAGES * UNIT * (WIDTH + 64);
-/// What the kernel declares itself, at most.
+/// Static shared memory of the kernel, at most.
 const STATIC_BYTES: usize = 8 << 10;
-/// Rows that the kernels take, each up to so many. Those of the first one keep their hidden states in shared memory.
+/// The most rows of each kernel. The first one keeps the hidden states in shared memory.
 const ROWS: [usize; 4] = [2, 8, 16, ROWS_MAX];
 
-/// Dynamic shared memory of a block of the kernel for steps of up to `rows` positions (`struct Kind` of `decode_ring.cuh`).
+/// Dynamic shared memory of a block of the kernel for steps of up to `rows` positions (`struct KernelTraits` of `decode_ring.cuh`).
 const fn shared_bytes(rows: usize) -> usize {
     // Two buffers of sums, 16 outputs and 4 of padding.
     let sums = 2 * WARPS * rows * (UNIT + 4) * size_of::<f32>();
     let few = rows == ROWS[0];
-    // What four warps of each group have seen: 64 values and 8 of padding, maximum and mass of each row.
+    // Partial results of the four warps of each group: 64 values, 8 of padding, maximum and sum of each row.
     let seen_rows = if few { rows } else { TILE };
     let seen = GROUPS * 4 * seen_rows * (TEXT_HEAD + 8 + 2) * size_of::<f32>();
     let work = if few {
@@ -60,7 +60,7 @@ const fn shared_bytes(rows: usize) -> usize {
 /// Shared memory that a GPU's block must be able to have.
 const SHARED_BYTES: usize = shared_bytes(ROWS_MAX) + STATIC_BYTES;
 
-/// The kernels by what weights are (bf16, e4m3), then by rows as in [`ROWS`].
+/// The kernels by type of weights (bf16, e4m3), then by rows as in [`ROWS`].
 pub(super) struct DecodeKernels([[CudaFunction; 4]; 2]);
 
 impl DecodeKernels {
@@ -69,7 +69,7 @@ impl DecodeKernels {
         gpu: &Gpu,
         function: impl Fn(&str) -> Result<CudaFunction, CudaError>,
     ) -> Result<Option<Self>, CudaError> {
-        if !gpu.cooperative || gpu.shared_bytes < SHARED_BYTES {
+        if !gpu.has_cooperative_launch || gpu.shared_bytes < SHARED_BYTES {
             return Ok(None);
         }
         let kernel = |rows: usize, suffix: &str| {
@@ -89,7 +89,7 @@ impl DecodeKernels {
     }
 }
 
-/// The kernel's argument: `struct Step` of `decode_ring.cuh`, the same fields in the same order.
+/// The kernel's argument: `struct StepArgument` of `decode_ring.cuh`, the same fields in the same order.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct StepArgument {
@@ -108,16 +108,15 @@ struct StepArgument {
 // SAFETY: 64-bit and 32-bit integers in C layout without gaps, as the kernel declares them.
 unsafe impl DeviceRepr for StepArgument {}
 
-/// The decoder's layers.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeLayers {
     /// [`LAYER_WORDS`] for each: `struct Layer` of `decode_ring.cuh`.
     pub table: Pointer<u64>,
-    /// Their weights are in e4m3, else in bf16.
-    pub in_e4m3: bool,
+    /// True when the weights are in e4m3, else they are in bf16.
+    pub is_e4m3: bool,
 }
 
-/// Hidden states and what lies between the phases of a layer.
+/// Hidden states, and buffers between the phases of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeStates {
     /// `[rows, 2048]`, in and out.
@@ -125,38 +124,48 @@ pub struct DecodeStates {
     /// `[rows, 2048]`.
     pub queries: Pointer<bf16>,
     /// `[rows, 2048 + inner]`.
-    pub mix: Pointer<bf16>,
+    pub proj_fc2_in: Pointer<bf16>,
 }
 
-/// Results of parts of the work, until they are added up.
+/// Partial results, until they are added up.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeScratch {
     /// `[tiles, heads, splits, 16, 64]`.
     pub parts: Pointer<f32>,
     /// `[tiles, heads, splits, 16, 2]`.
-    pub masses: Pointer<f32>,
+    pub max_sums: Pointer<f32>,
     /// `[chunks, rows, 2048]`.
     pub sums: Pointer<f32>,
-    /// `[GATES + 2048 / 16 + tiles * heads]`; zeros before the first launch, and as the kernel leaves them afterwards.
+    /// `[GATES + 2048 / 16 + tiles * heads]`; zeros before the first launch; the kernel keeps them consistent between launches.
     pub counters: Pointer<u32>,
 }
 
 /// Tables of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeTables {
-    /// Where each position stands.
+    /// `[rows]`: position in the sequence.
     pub position: Pointer<i32>,
-    /// Where it lies in the cache.
+    /// `[rows]`: slot of the cache, or -1.
     pub slot: Pointer<i32>,
-    /// Angles.
     pub rope_cos_sin: Pointer<f32>,
     /// Tiles and their prefixes.
     pub prefix: PrefixTables,
-    /// Own pages.
     pub own: OwnTables,
 }
 
-/// How much of everything.
+/// Everything that a launch of `decode_step.cu` reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeArguments {
+    pub layers: DecodeLayers,
+    pub states: DecodeStates,
+    /// That of the first layer.
+    pub cache: LayerCache,
+    pub tables: DecodeTables,
+    pub scratch: DecodeScratch,
+    pub shape: DecodeShape,
+}
+
+/// Dimensions of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeShape {
     /// Blocks of the decoder.
@@ -167,7 +176,6 @@ pub struct DecodeShape {
     pub inner: usize,
     /// Positions, up to [`ROWS_MAX`], each in a tile.
     pub rows: usize,
-    /// Tiles.
     pub tiles: usize,
     /// Splits of each, up to [`DecodeShape::splits`].
     pub splits: usize,
@@ -176,18 +184,17 @@ pub struct DecodeShape {
 }
 
 impl DecodeShape {
-    /// True when the kernel takes decoders of so many layers, whose MLPs are so wide, on so many multiprocessors.
-    pub fn fits(layers: usize, inner: usize, blocks: usize) -> bool {
+    /// True when the kernel takes decoders of `layers` layers with MLPs of `inner` values on `blocks` multiprocessors.
+    pub fn is_supported(layers: usize, inner: usize, blocks: usize) -> bool {
         let chunks = 1 + inner / WIDTH;
         inner.is_multiple_of(WIDTH)
             && layers <= LAYERS_MAX
             && chunks <= CHUNKS_MAX
-            // Each block has as many units in each phase as its ring holds, or more.
+            // In each phase, each block has at least as many units as its ring has stages.
             && (chunks..=chunks * WIDTH / UNIT / STAGES).contains(&blocks)
     }
 
-    /// Parts that each tile's pages are read in, so that no multiprocessor of `blocks` is idle as long as there are few (tile,
-    /// head)s.
+    /// Splits of each tile's pages: enough for all `blocks` multiprocessors when there are few (tile, head)s.
     pub fn splits(rows: usize, tiles: usize, blocks: usize) -> usize {
         let most = match rows <= ROWS[0] {
             true => SPLITS_MAX_FEW,
@@ -197,7 +204,7 @@ impl DecodeShape {
         (blocks * GROUPS / pairs.max(1)).clamp(1, most)
     }
 
-    /// Which of the kernels takes it, as an index into [`ROWS`]. Groups of the first attend once.
+    /// Index into [`ROWS`] of the kernel to launch. The first one takes at most one (tile, head, split) per group.
     fn kernel(&self) -> usize {
         let items = self.tiles * (WIDTH / TEXT_HEAD) * self.splits;
         let first = usize::from(items > self.blocks * GROUPS);
@@ -210,20 +217,20 @@ impl DecodeShape {
         let heads = WIDTH / TEXT_HEAD;
         let chunks = 1 + self.inner / WIDTH;
         let parts = self.tiles * heads * self.splits * TILE;
-        need(
+        require(
             self.rows <= ROWS_MAX
                 && (1..=Self::splits(self.rows, self.tiles, self.blocks)).contains(&self.splits)
-                && Self::fits(self.layers, self.inner, self.blocks),
-            "decode step: not such a step",
+                && Self::is_supported(self.layers, self.inner, self.blocks),
+            "decode step: more positions, splits or layers than the kernel supports",
         )?;
-        need(
+        require(
             states.hidden.len().min(states.queries.len()) >= self.rows * WIDTH
-                && states.mix.len() >= self.rows * (WIDTH + self.inner)
+                && states.proj_fc2_in.len() >= self.rows * (WIDTH + self.inner)
                 && scratch.parts.len() >= parts * TEXT_HEAD
-                && scratch.masses.len() >= parts * 2
+                && scratch.max_sums.len() >= parts * 2
                 && scratch.sums.len() >= chunks * self.rows * WIDTH
                 && scratch.counters.len() >= GATES + WIDTH / UNIT + self.tiles * heads,
-            "decode step: beyond a buffer",
+            "decode step: a buffer is too small",
         )
     }
 }
@@ -234,19 +241,20 @@ impl Kernels {
         self.decode_step.is_some()
     }
 
-    /// `decode_step.cu`. `cache` is that of the first layer.
-    pub fn decode_step(
-        &self,
-        layers: DecodeLayers,
-        states: DecodeStates,
-        (cache, tables): (LayerCache, &DecodeTables),
-        scratch: DecodeScratch,
-        shape: DecodeShape,
-    ) -> Result<(), CudaError> {
-        shape.check(&states, &scratch)?;
-        need(
+    /// `decode_step.cu`.
+    pub fn decode_step(&self, arguments: &DecodeArguments) -> Result<(), CudaError> {
+        let DecodeArguments {
+            layers,
+            states,
+            cache,
+            tables,
+            scratch,
+            shape,
+        } = arguments;
+        shape.check(states, scratch)?;
+        require(
             layers.table.len() >= shape.layers * LAYER_WORDS,
-            "decode step: beyond a buffer",
+            "decode step: a buffer is too small",
         )?;
         let Some(DecodeKernels(functions)) = &self.decode_step else {
             return Err(CudaError::Shape(
@@ -259,7 +267,7 @@ impl Kernels {
                 layers.table.address(),
                 states.hidden.address(),
                 states.queries.address(),
-                states.mix.address(),
+                states.proj_fc2_in.address(),
                 cache.keys.address(),
                 cache.values.address(),
             ],
@@ -277,7 +285,7 @@ impl Kernels {
             ],
             scratch: [
                 scratch.parts.address(),
-                scratch.masses.address(),
+                scratch.max_sums.address(),
                 scratch.sums.address(),
                 scratch.counters.address(),
             ],
@@ -289,9 +297,9 @@ impl Kernels {
             pad: 0,
         };
         let nth = shape.kernel();
-        let function = &functions[usize::from(layers.in_e4m3)][nth];
+        let function = &functions[usize::from(layers.is_e4m3)][nth];
         let grid = (shape.blocks, 1, 1);
         let shared = shared_bytes(ROWS[nth]) as u32;
-        launch!(@together self, function, "launching decode_step", grid, THREADS, shared, [argument])
+        launch!(@cooperative self, function, "launching decode_step", grid, THREADS, shared, [argument])
     }
 }

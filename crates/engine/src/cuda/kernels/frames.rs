@@ -3,17 +3,64 @@
 use cudarc::driver::DeviceRepr;
 use half::bf16;
 
-use super::{Kernels, Rows, launch, need};
+use super::{Kernels, StridedRows, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer};
+use spotter_core::PixelFormat;
 
 /// Coefficients of `rgb_from_planes`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Coefficients(pub [i32; 6]);
 
-/// One pass of a scaling, on the GPU.
+/// Size of a picture in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PixelSize {
+    pub width: usize,
+    pub height: usize,
+}
+
+/// A decoded frame on the GPU.
 #[derive(Clone, Copy, Debug)]
-pub struct TapsAt {
+pub struct PlanarFrame {
+    /// Where each plane begins.
+    pub planes: [Pointer<u8>; 3],
+    pub format: PixelFormat,
+    /// Bytes from row to row: of the first plane, and of the others.
+    pub strides: [usize; 2],
+    pub yuv: Coefficients,
+    pub size: PixelSize,
+}
+
+/// One pass of a scaling: along the rows or along the columns.
+#[derive(Clone, Copy, Debug)]
+pub struct ScalePass {
+    pub taps: TapsRef,
+    /// Size of the picture that the pass reads.
+    pub from: PixelSize,
+    /// Size of the picture that the pass writes; one side is that of `from`.
+    pub to: PixelSize,
+}
+
+/// Crops of one scaled picture.
+#[derive(Clone, Copy, Debug)]
+pub struct PatchInputs {
+    /// `[height, image_width, 3]`.
+    pub rgb: Pointer<u8>,
+    /// `[crops, 2]`: left and top of each crop, pixels.
+    pub corner: Pointer<i32>,
+    /// `[256]`: what each byte becomes.
+    pub table: Pointer<bf16>,
+    pub crops: usize,
+    pub image_width: usize,
+    /// Patches along each side of a crop.
+    pub grid: usize,
+    /// Pixels along each side of a patch.
+    pub patch: usize,
+}
+
+/// Weights of one pass of a scaling, on the GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct TapsRef {
     /// First source pixel of each.
     pub first: Pointer<i32>,
     /// Source pixels of each.
@@ -29,20 +76,23 @@ unsafe impl DeviceRepr for Coefficients {}
 
 impl Kernels {
     /// `frame.cu`: colour.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the kernel's own, grouped where they belong together"
-    )]
-    pub fn rgb_from_planes(
-        &self,
-        planes: [Pointer<u8>; 3],
-        format: i32,
-        strides: [usize; 2],
-        yuv: Coefficients,
-        rgb: Pointer<u8>,
-        (width, height): (usize, usize),
-    ) -> Result<(), CudaError> {
-        need(rgb.len() >= width * height * 3, "colour: beyond a buffer")?;
+    pub fn rgb_from_planes(&self, frame: &PlanarFrame, rgb: Pointer<u8>) -> Result<(), CudaError> {
+        let &PlanarFrame {
+            planes,
+            format,
+            strides,
+            yuv,
+            size: PixelSize { width, height },
+        } = frame;
+        let format = match format {
+            PixelFormat::Rgb => 0_i32,
+            PixelFormat::Nv12 => 1,
+            PixelFormat::I420 => 2,
+        };
+        require(
+            rgb.len() >= width * height * 3,
+            "colour: a buffer is too small",
+        )?;
         launch!(
             self,
             rgb_from_planes,
@@ -64,17 +114,18 @@ impl Kernels {
         )
     }
 
-    /// `frame.cu`: rows of `height` lines to another width.
+    /// `frame.cu`: rows to another width.
     pub fn scale_across(
         &self,
         from: Pointer<u8>,
-        taps: TapsAt,
         out: Pointer<u8>,
-        (in_width, out_width, height): (usize, usize, usize),
+        pass: &ScalePass,
     ) -> Result<(), CudaError> {
-        need(
+        let (in_width, out_width, height) = (pass.from.width, pass.to.width, pass.to.height);
+        let taps = pass.taps;
+        require(
             from.len() >= in_width * height * 3 && out.len() >= out_width * height * 3,
-            "scaling: beyond a buffer",
+            "scaling: a buffer is too small",
         )?;
         launch!(
             self,
@@ -95,17 +146,18 @@ impl Kernels {
         )
     }
 
-    /// `frame.cu`: lines of `row_bytes` bytes to another height.
+    /// `frame.cu`: columns to another height.
     pub fn scale_down(
         &self,
         from: Pointer<u8>,
-        taps: TapsAt,
         out: Pointer<u8>,
-        (row_bytes, in_height, out_height): (usize, usize, usize),
+        pass: &ScalePass,
     ) -> Result<(), CudaError> {
-        need(
+        let (in_height, out_height) = (pass.from.height, pass.to.height);
+        let (row_bytes, taps) = (pass.to.width * 3, pass.taps);
+        require(
             from.len() >= row_bytes * in_height && out.len() >= row_bytes * out_height,
-            "scaling: beyond a buffer",
+            "scaling: a buffer is too small",
         )?;
         launch!(
             self,
@@ -125,23 +177,20 @@ impl Kernels {
         )
     }
 
-    /// `frame.cu`: patches of `crops` crops of one scaled picture.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the kernel's own, grouped where they belong together"
-    )]
-    pub fn patches(
-        &self,
-        rgb: Pointer<u8>,
-        corner: Pointer<i32>,
-        table: Pointer<bf16>,
-        out: Rows,
-        (crops, image_width): (usize, usize),
-        (grid, patch): (usize, usize),
-    ) -> Result<(), CudaError> {
-        need(
+    /// `frame.cu`: patches of crops, a row each.
+    pub fn patches(&self, inputs: &PatchInputs, out: StridedRows) -> Result<(), CudaError> {
+        let &PatchInputs {
+            rgb,
+            corner,
+            table,
+            crops,
+            image_width,
+            grid,
+            patch,
+        } = inputs;
+        require(
             corner.len() >= crops * 2 && out.start.len() >= crops * grid * grid * out.stride,
-            "patches: beyond a buffer",
+            "patches: a buffer is too small",
         )?;
         launch!(
             self,

@@ -1,18 +1,18 @@
-//! Norms, embeddings, and what stands between the vision encoder and the decoder.
+//! Norms, embeddings, and the kernels between the vision encoder and the decoder.
 
 use half::bf16;
 
-use super::{Kernels, Values, launch, need};
-use crate::cuda::{error::CudaError, memory::Pointer, record::Record};
+use super::{Activations, Kernels, MatrixShape, launch, require};
+use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
 
-/// Up to so many rows get a block each, which would leave a large GPU idle with a warp each.
+/// Up to this number of rows, each row gets a block: with a warp each, most of a large GPU would be idle.
 const FEW_ROWS: usize = 256;
-/// Widest row of a block.
+/// Values of the widest row that a block takes.
 const FEW_WIDTH: usize = 4096;
 
 /// Scale and shift.
 #[derive(Clone, Copy, Debug)]
-pub struct NormAt {
+pub struct NormRef {
     /// `[width]`.
     pub weight: Pointer<bf16>,
     /// `[width]`.
@@ -21,21 +21,20 @@ pub struct NormAt {
 
 /// An encoder of coordinates or sizes.
 #[derive(Clone, Copy, Debug)]
-pub struct EncoderAt {
-    /// Frequencies, f32.
+pub struct EncoderRef {
     pub frequencies: Pointer<f32>,
     /// `[width, 2 * half]`.
     pub weight: Pointer<bf16>,
     /// `[width]`.
     pub bias: Pointer<bf16>,
-    /// Frequencies of one value.
+    /// Number of frequencies of one value.
     pub half: usize,
 }
 
 /// Tables of `embed`.
 #[derive(Clone, Copy, Debug)]
 pub struct InputTables {
-    /// What it is.
+    /// Token, coordinate, size or carried decision, as in `embed.cu`.
     pub kind: Pointer<i32>,
     /// First value.
     pub a: Pointer<i32>,
@@ -43,22 +42,79 @@ pub struct InputTables {
     pub b: Pointer<i32>,
 }
 
+/// What rows are embedded from.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbedInputs {
+    pub tables: InputTables,
+    /// `[slots, rows]`: what rows in flight decided.
+    pub decided: Pointer<DecisionRecord>,
+    /// `[vocabulary, width]`.
+    pub wte: Pointer<bf16>,
+    pub coord: EncoderRef,
+    pub size: EncoderRef,
+}
+
+/// Where embedded rows go.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedRows {
+    /// `[rows, width]`.
+    pub hidden: Pointer<bf16>,
+    /// `[rows]`.
+    pub is_zombie: Pointer<i32>,
+}
+
+/// Images of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageShape {
+    pub images: usize,
+    /// Tokens of an image.
+    pub tokens: usize,
+    /// Values of a token.
+    pub width: usize,
+}
+
+/// Features of crops, and which of them make an image.
+#[derive(Clone, Copy, Debug)]
+pub struct CombineInputs {
+    /// `[crops, grid * grid, width]`: made by this step.
+    pub features: Pointer<bf16>,
+    /// The same of earlier steps.
+    pub kept: Pointer<bf16>,
+    /// `[images, 3]`: an image's first crop, rows and columns of tiles.
+    pub image: Pointer<i32>,
+    /// `[crops]`: a place in `features`, or -1 - a place in `kept`.
+    pub source: Pointer<i32>,
+}
+
+/// How the features of an image are combined.
+#[derive(Clone, Copy, Debug)]
+pub struct CombineShape {
+    pub images: usize,
+    /// Cells along each side of a crop.
+    pub grid: usize,
+    /// Cells that a tile gives up where it overlaps its neighbour.
+    pub margin: usize,
+    /// Values of a cell.
+    pub width: usize,
+}
+
 impl Kernels {
     /// `layer_norm.cu`; rows without gaps.
     pub fn layer_norm(
         &self,
         x: Pointer<bf16>,
-        norm: NormAt,
-        out: Values,
-        (rows, width): (usize, usize),
+        norm: NormRef,
+        out: Activations,
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
-        need(
+        let MatrixShape { rows, width } = shape;
+        require(
             width.is_multiple_of(8) && out.stride() == width,
             "layer norm: widths are multiples of 8, rows have no gaps",
         )?;
-        need(
-            x.len() >= rows * width && out.hold(rows, width),
-            "layer norm: rows beyond a buffer",
+        require(
+            x.len() >= rows * width && out.has_room_for(rows, width),
+            "layer norm: a buffer is too small",
         )?;
         let few = rows <= FEW_ROWS && width <= FEW_WIDTH;
         let grid = (if few { rows } else { rows.div_ceil(8) }, 1, 1);
@@ -66,7 +122,7 @@ impl Kernels {
         let (weight, bias) = (norm.weight.address(), norm.bias.address());
         let (count, wide) = (rows as i32, width as i32);
         match out {
-            Values::Bf16(_) => {
+            Activations::Bf16(_) => {
                 let function = match few {
                     true => &self.layer_norm_few,
                     false => &self.layer_norm,
@@ -74,7 +130,7 @@ impl Kernels {
                 launch!(@on self, function, "launching layer_norm", grid, 256, 0,
                     [x, weight, bias, to, count, wide])
             }
-            Values::E4m3(_, scale) => {
+            Activations::E4m3(_, scale) => {
                 let function = match few {
                     true => &self.layer_norm_few_e4m3,
                     false => &self.layer_norm_e4m3,
@@ -86,26 +142,27 @@ impl Kernels {
     }
 
     /// `embed.cu`: rows.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the kernel's own, grouped where they belong together"
-    )]
     pub fn embed(
         &self,
-        inputs: &InputTables,
-        decided: Pointer<Record>,
-        wte: Pointer<bf16>,
-        (coord, size): (EncoderAt, EncoderAt),
-        (out, is_zombie): (Pointer<bf16>, Pointer<i32>),
-        (rows, width): (usize, usize),
+        inputs: &EmbedInputs,
+        out: EmbeddedRows,
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
-        need(
+        let &EmbedInputs {
+            tables,
+            decided,
+            wte,
+            coord,
+            size,
+        } = inputs;
+        let MatrixShape { rows, width } = shape;
+        require(
             coord.half <= 256 && size.half <= 256,
             "embedding: up to 256 frequencies of a coordinate or size",
         )?;
-        need(
-            out.len() >= rows * width && is_zombie.len() >= rows,
-            "embedding: rows beyond a buffer",
+        require(
+            out.hidden.len() >= rows * width && out.is_zombie.len() >= rows,
+            "embedding: a buffer is too small",
         )?;
         launch!(
             self,
@@ -114,9 +171,9 @@ impl Kernels {
             256,
             0,
             [
-                inputs.kind.address(),
-                inputs.a.address(),
-                inputs.b.address(),
+                tables.kind.address(),
+                tables.a.address(),
+                tables.b.address(),
                 decided.address(),
                 wte.address(),
                 coord.frequencies.address(),
@@ -127,8 +184,8 @@ impl Kernels {
                 size.weight.address(),
                 size.bias.address(),
                 size.half as i32,
-                out.address(),
-                is_zombie.address(),
+                out.hidden.address(),
+                out.is_zombie.address(),
                 width as i32,
             ]
         )
@@ -140,12 +197,17 @@ impl Kernels {
         tokens_in: Pointer<bf16>,
         bos: Pointer<bf16>,
         out: Pointer<bf16>,
-        (images, tokens, width): (usize, usize, usize),
+        shape: ImageShape,
     ) -> Result<(), CudaError> {
-        need(
+        let ImageShape {
+            images,
+            tokens,
+            width,
+        } = shape;
+        require(
             tokens_in.len() >= images * tokens * width
                 && out.len() >= images * (tokens + 1) * width,
-            "images: beyond a buffer",
+            "images: a buffer is too small",
         )?;
         launch!(
             self,
@@ -169,11 +231,12 @@ impl Kernels {
         x: Pointer<bf16>,
         index: Pointer<i32>,
         out: Pointer<bf16>,
-        (rows, width): (usize, usize),
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
-        need(
+        let MatrixShape { rows, width } = shape;
+        require(
             out.len() >= rows * width && index.len() >= rows,
-            "rows: beyond a buffer",
+            "rows: a buffer is too small",
         )?;
         launch!(
             self,
@@ -185,23 +248,27 @@ impl Kernels {
         )
     }
 
-    /// `combine.cu`: features, of this step and kept ones, to the projection's input. The two tables are checked by who
-    /// wrote them.
+    /// `combine.cu`: features, of this step and kept ones, to the projection's input. The backend checks the two tables when it
+    /// writes them.
     pub fn combine(
         &self,
-        (features, kept): (Pointer<bf16>, Pointer<bf16>),
-        (image, source): (Pointer<i32>, Pointer<i32>),
+        inputs: &CombineInputs,
         out: Pointer<bf16>,
-        images: usize,
-        (grid, margin, width): (usize, usize, usize),
+        shape: CombineShape,
     ) -> Result<(), CudaError> {
-        need(
+        let CombineShape {
+            images,
+            grid,
+            margin,
+            width,
+        } = shape;
+        require(
             width.is_multiple_of(8),
             "combining: widths are multiples of 8",
         )?;
-        need(
+        require(
             out.len() >= images * grid * grid * 2 * width,
-            "combining: beyond a buffer",
+            "combining: a buffer is too small",
         )?;
         launch!(
             self,
@@ -210,10 +277,10 @@ impl Kernels {
             128,
             0,
             [
-                features.address(),
-                kept.address(),
-                image.address(),
-                source.address(),
+                inputs.features.address(),
+                inputs.kept.address(),
+                inputs.image.address(),
+                inputs.source.address(),
                 out.address(),
                 grid as i32,
                 margin as i32,
@@ -222,16 +289,18 @@ impl Kernels {
         )
     }
 
-    /// `combine.cu`: places of the patches.
+    /// `combine.cu`: position embeddings of the patches, `[tokens, width]`, again for each crop.
     pub fn add_places(
         &self,
         x: Pointer<bf16>,
         places: Pointer<bf16>,
-        (rows, tokens, width): (usize, usize, usize),
+        shape: MatrixShape,
+        tokens: usize,
     ) -> Result<(), CudaError> {
-        need(
+        let MatrixShape { rows, width } = shape;
+        require(
             x.len() >= rows * width && places.len() >= tokens * width,
-            "places: beyond a buffer",
+            "places: a buffer is too small",
         )?;
         launch!(
             self,

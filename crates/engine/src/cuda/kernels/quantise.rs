@@ -1,25 +1,27 @@
 //! From bf16 to e4m3.
 
-use super::{Kernels, Rows, Scale, launch, need};
+use super::{Kernels, MatrixShape, Scale, StridedRows, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer};
 
 impl Kernels {
-    /// `quantise.cu`: `out = x / scale` in e4m3, `rows` rows of `width` values.
+    /// `quantise.cu`: `out = x / scale` in e4m3.
     pub fn quantise(
         &self,
-        x: Rows,
-        (out, scale): (Rows<u8>, Scale),
-        (rows, width): (usize, usize),
+        x: StridedRows,
+        out: StridedRows<u8>,
+        scale: Scale,
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
-        need(
+        let MatrixShape { rows, width } = shape;
+        require(
             [width, x.stride, out.stride]
                 .iter()
                 .all(|n| n.is_multiple_of(8)),
             "quantising: widths and strides are multiples of 8",
         )?;
-        need(
-            x.hold(rows, width) && out.hold(rows, width),
-            "quantising: rows beyond a buffer",
+        require(
+            x.has_room_for(rows, width) && out.has_room_for(rows, width),
+            "quantising: a buffer is too small",
         )?;
         launch!(
             self,
@@ -38,24 +40,25 @@ impl Kernels {
         )
     }
 
-    /// `quantise.cu`: the largest size among the values and what `into` holds.
-    pub fn largest(
+    /// `quantise.cu`: `into = max(into, |x|)` over all values.
+    pub fn abs_max(
         &self,
-        x: Rows,
+        x: StridedRows,
         into: Pointer<f32>,
-        (rows, width): (usize, usize),
+        shape: MatrixShape,
     ) -> Result<(), CudaError> {
-        need(
+        let MatrixShape { rows, width } = shape;
+        require(
             width.is_multiple_of(8) && x.stride.is_multiple_of(8),
-            "largest value: widths and strides are multiples of 8",
+            "largest magnitude: widths and strides are multiples of 8",
         )?;
-        need(
-            x.hold(rows, width) && into.len() > 0,
-            "largest value: rows beyond a buffer",
+        require(
+            x.has_room_for(rows, width) && into.len() > 0,
+            "largest magnitude: a buffer is too small",
         )?;
         launch!(
             self,
-            largest,
+            abs_max,
             (rows, 1, 1),
             256,
             0,

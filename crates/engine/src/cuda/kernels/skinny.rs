@@ -1,62 +1,60 @@
 //! Products of few rows with large weights.
 
-use super::{Kernels, Rows, launch, need};
-use crate::cuda::{error::CudaError, memory::Pointer, products::LinearAt};
+use super::{Kernels, StridedRows, launch, require};
+use crate::cuda::{error::CudaError, memory::Pointer, products::LinearRef};
 
-/// Where the sums go, with the bias added.
+/// Where the sums plus bias go.
 #[derive(Clone, Copy, Debug)]
-pub enum SkinnyTo {
-    /// As they are.
-    Bf16(Rows),
-    /// As they are, `[rows, outputs]`.
+pub enum SkinnyOutput {
+    Bf16(StridedRows),
+    /// `[rows, outputs]`.
     F32(Pointer<f32>),
-    /// Added to what is there.
-    Add(Rows),
-    /// Through GELU.
-    Gelu(Rows),
+    /// Added to the values that the buffer has.
+    Add(StridedRows),
+    Gelu(StridedRows),
 }
 
-/// Rows that the kernels take.
+/// The most rows of a product.
 const ROWS_MAX: usize = 16;
 
 impl Kernels {
-    /// True when [`Kernels::skinny`] takes the product.
-    pub fn is_skinny(linear: &LinearAt, rows: usize) -> bool {
+    /// True when [`Kernels::skinny`] accepts the product.
+    pub fn is_skinny(linear: &LinearRef, rows: usize) -> bool {
         rows <= ROWS_MAX && linear.inner.is_multiple_of(64) && linear.outputs.is_multiple_of(16)
     }
 
     /// `skinny_product.cu`, for products that [`Kernels::is_skinny`] admits.
     pub fn skinny(
         &self,
-        linear: &LinearAt,
-        x: Rows,
-        to: SkinnyTo,
+        linear: &LinearRef,
+        x: StridedRows,
+        to: SkinnyOutput,
         rows: usize,
     ) -> Result<(), CudaError> {
-        need(
+        require(
             Self::is_skinny(linear, rows),
-            "few rows: not such a product",
+            "few rows: the kernel does not support this product",
         )?;
-        need(
+        require(
             x.start.len() >= (rows - 1) * x.stride + linear.inner,
-            "few rows: beyond a buffer",
+            "few rows: a buffer is too small",
         )?;
         let (which, out, out_len, out_stride) = match to {
-            SkinnyTo::Bf16(out) => (0, out.start.address(), out.start.len(), out.stride),
-            SkinnyTo::F32(out) => (1, out.address(), out.len(), linear.outputs),
-            SkinnyTo::Add(out) => (2, out.start.address(), out.start.len(), out.stride),
-            SkinnyTo::Gelu(out) => (3, out.start.address(), out.start.len(), out.stride),
+            SkinnyOutput::Bf16(out) => (0, out.start.address(), out.start.len(), out.stride),
+            SkinnyOutput::F32(out) => (1, out.address(), out.len(), linear.outputs),
+            SkinnyOutput::Add(out) => (2, out.start.address(), out.start.len(), out.stride),
+            SkinnyOutput::Gelu(out) => (3, out.start.address(), out.start.len(), out.stride),
         };
-        need(
+        require(
             out_len >= (rows - 1) * out_stride + linear.outputs,
-            "few rows: beyond a buffer",
+            "few rows: a buffer is too small",
         )?;
         let function = &self.skinny[usize::from(rows > 8)][which];
         let weight = linear.weight.address();
         let (inner, x_stride, out_stride) =
             (linear.inner as i32, x.stride as i32, out_stride as i32);
         let grid = (linear.outputs / 16, 1, 1);
-        // All outputs of the last epilogue go through GELU, to the same place.
+        // With the last epilogue all outputs go through GELU, to one buffer.
         launch!(@on self, function, "launching skinny_product", grid, 256, 0, [
             x.start.address(), weight, linear.bias.address(), out, out, rows as i32, inner, x_stride, out_stride,
             out_stride, 0_i32,

@@ -4,16 +4,23 @@ use half::bf16;
 
 use crate::cuda::memory::Pointer;
 
+/// Shape of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixShape {
+    pub rows: usize,
+    /// Values of a row.
+    pub width: usize,
+}
+
 /// Rows of values, `stride` apart.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<T = bf16> {
-    /// The first row.
+pub struct StridedRows<T = bf16> {
     pub start: Pointer<T>,
     /// Values from row to row.
     pub stride: usize,
 }
 
-impl<T: Copy> Rows<T> {
+impl<T: Copy> StridedRows<T> {
     /// Rows without gaps.
     pub fn packed(start: Pointer<T>, width: usize) -> Self {
         Self {
@@ -22,12 +29,12 @@ impl<T: Copy> Rows<T> {
         }
     }
 
-    /// From row `row` on.
+    /// The rows from `row` on.
     pub fn from(self, row: usize) -> Self {
         self.skip(row * self.stride)
     }
 
-    /// Of each row what lies behind its first `columns` values.
+    /// The values of each row behind its first `columns`.
     pub fn behind(self, columns: usize) -> Self {
         self.skip(columns)
     }
@@ -39,40 +46,37 @@ impl<T: Copy> Rows<T> {
         }
     }
 
-    /// True when `rows` rows of `width` values lie in the buffer.
-    pub fn hold(&self, rows: usize, width: usize) -> bool {
+    /// True when the buffer has room for `rows` rows of `width` values.
+    pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
         rows == 0 || self.start.len() >= (rows - 1) * self.stride + width
     }
 }
 
-/// What numbers in e4m3 are to be multiplied with, a power of two.
+/// The factor of values in e4m3, a power of two.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// It.
     pub value: f32,
-    /// It and its inverse, [`SCALE_STEP`] apart, where cuBLASLt reads them.
+    /// `value` and its inverse, [`SCALE_STEP`] apart, where cuBLASLt reads them.
     pub at: Pointer<f32>,
 }
 
-/// Values from one scale to the next: cuBLASLt refuses products whose scales do not begin at multiples of 16 bytes.
+/// Values from one scale to the next: cuBLASLt rejects products whose scales do not begin at multiples of 16 bytes.
 pub const SCALE_STEP: usize = 4;
 
-/// Values between layers.
 #[derive(Clone, Copy, Debug)]
-pub enum Values {
-    /// In bf16.
-    Bf16(Rows),
-    /// In e4m3, each to be multiplied with the scale.
-    E4m3(Rows<u8>, Scale),
+pub enum Activations {
+    Bf16(StridedRows),
+    /// In e4m3; a value is the number times the scale.
+    E4m3(StridedRows<u8>, Scale),
 }
 
-impl Values {
+impl Activations {
     /// bf16 without gaps.
     pub fn bf16(start: Pointer<bf16>, width: usize) -> Self {
-        Self::Bf16(Rows::packed(start, width))
+        Self::Bf16(StridedRows::packed(start, width))
     }
 
-    /// From row `row` on.
+    /// The rows from `row` on.
     pub fn from(self, row: usize) -> Self {
         match self {
             Self::Bf16(rows) => Self::Bf16(rows.from(row)),
@@ -80,7 +84,7 @@ impl Values {
         }
     }
 
-    /// Of each row what lies behind its first `columns` values.
+    /// The values of each row behind its first `columns`.
     pub fn behind(self, columns: usize) -> Self {
         match self {
             Self::Bf16(rows) => Self::Bf16(rows.behind(columns)),
@@ -88,11 +92,11 @@ impl Values {
         }
     }
 
-    /// True when `rows` rows of `width` values lie in the buffer.
-    pub fn hold(&self, rows: usize, width: usize) -> bool {
+    /// True when the buffer has room for `rows` rows of `width` values.
+    pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
         match self {
-            Self::Bf16(to) => to.hold(rows, width),
-            Self::E4m3(to, _) => to.hold(rows, width),
+            Self::Bf16(to) => to.has_room_for(rows, width),
+            Self::E4m3(to, _) => to.has_room_for(rows, width),
         }
     }
 
@@ -104,7 +108,6 @@ impl Values {
         }
     }
 
-    /// Where they begin.
     pub fn address(&self) -> u64 {
         match self {
             Self::Bf16(rows) => rows.start.address(),

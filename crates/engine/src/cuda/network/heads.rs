@@ -5,27 +5,27 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{DecodedStates, Tables, runner::LayerRunner};
+use super::{DecodedStates, StepTables, runner::LayerRunner};
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{PickTables, Rows, Values},
+        kernels::{
+            Activations, DecideInputs, DecisionBuffers, MatrixShape, StridedRows, TokenLogits,
+        },
         memory::{Buffer, Pointer},
         products::{Epilogue, Product, bucket},
-        program::{Counts, Layout},
-        record::Record,
-        weights::GpuHeadWeights,
+        program::{Table, TableLayout},
+        weights::{GpuHeadWeights, GpuLinear},
     },
     model::{BINS, ModelConfig},
 };
 
-/// Where the decisions of a step go.
-#[derive(Clone, Copy)]
-pub struct Decisions {
-    /// `[picks]`: copied to the host.
-    pub records: Pointer<Record>,
-    /// `[slots, rows]`: read by the next step on the GPU.
-    pub carried: Pointer<Record>,
+/// A head of two layers, and the positions whose hidden states it reads.
+struct HeadInputs<'a> {
+    decoder: &'a [GpuLinear; 2],
+    index: Table,
+    rows: usize,
+    out: Pointer<f32>,
 }
 
 /// The region heads and the vocabulary's head: their weights, and the buffers between their layers. Rows are decisions.
@@ -46,7 +46,7 @@ impl RegionHeads {
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
         weights: GpuHeadWeights,
-        layout: &Layout,
+        layout: &TableLayout,
     ) -> Result<Self, CudaError> {
         let (width, inner_dim) = (config.text.dim, config.region.inner_dim);
         let vocab = config.text.vocab_size;
@@ -69,47 +69,53 @@ impl RegionHeads {
         &self,
         runner: &LayerRunner,
         states: DecodedStates,
-        tables: Tables<'_>,
-        counts: &Counts,
-        out: Decisions,
+        tables: StepTables<'_>,
+        out: DecisionBuffers,
     ) -> Result<(), CudaError> {
-        let (layout, weights, width) = (tables.layout, &self.weights, self.width);
+        let (layout, counts) = (tables.layout, tables.counts);
+        let (weights, width) = (&self.weights, self.width);
         let kernels = &runner.kernels;
         let hidden = states.hidden;
-        let gathered = Rows::packed(self.gathered.start(), width);
-        let inner = Rows::packed(self.inner.start(), self.inner_dim);
-        let coords = (
-            &weights.coord_decoder,
-            layout.coord_rows,
-            counts.coords,
-            self.coords.start(),
-        );
-        let sizes = (
-            &weights.size_decoder,
-            layout.size_rows,
-            counts.sizes,
-            self.sizes.start(),
-        );
-        for ([fc1, fc2], index, rows, out) in [coords, sizes] {
+        let gathered = StridedRows::packed(self.gathered.start(), width);
+        let inner = StridedRows::packed(self.inner.start(), self.inner_dim);
+        let coords = HeadInputs {
+            decoder: &weights.coord_decoder,
+            index: layout.coord_rows,
+            rows: counts.coords,
+            out: self.coords.start(),
+        };
+        let sizes = HeadInputs {
+            decoder: &weights.size_decoder,
+            index: layout.size_rows,
+            rows: counts.sizes,
+            out: self.sizes.start(),
+        };
+        for head in [coords, sizes] {
+            let ([fc1, fc2], rows) = (head.decoder, head.rows);
             if rows > 0 {
-                let index = tables.at(index);
-                kernels.gather_rows(hidden, index, gathered.start, (rows, width))?;
+                let index = tables.at(head.index);
+                let shape = MatrixShape { rows, width };
+                kernels.gather_rows(hidden, index, gathered.start, shape)?;
                 runner.product(&Product {
                     linear: fc1.at(),
-                    x: Values::Bf16(gathered),
-                    out: Values::Bf16(inner),
+                    x: Activations::Bf16(gathered),
+                    out: Activations::Bf16(inner),
                     rows,
                     epilogue: Epilogue::BiasGelu,
                 })?;
-                runner.product_to_f32(fc2, inner, out, rows)?;
+                runner.product_to_f32(fc2, inner, head.out, rows)?;
             }
         }
         if counts.tokens > 0 {
-            let (index, shape) = (tables.at(layout.token_rows), (counts.tokens, width));
+            let index = tables.at(layout.token_rows);
+            let shape = MatrixShape {
+                rows: counts.tokens,
+                width,
+            };
             kernels.gather_rows(hidden, index, gathered.start, shape)?;
-            let normed = Rows::packed(states.scratch, width);
+            let normed = StridedRows::packed(states.scratch, width);
             let norm = weights.post_ln.at();
-            kernels.layer_norm(gathered.start, norm, Values::Bf16(normed), shape)?;
+            kernels.layer_norm(gathered.start, norm, Activations::Bf16(normed), shape)?;
             let logits = self.logits.start();
             runner.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
         }
@@ -118,30 +124,28 @@ impl RegionHeads {
         }
         let coord_or_end = weights.coord_or_end.at();
         let bias = coord_or_end.bias_f32.unwrap_or(self.coords.start());
-        kernels.decide(
+        let inputs = DecideInputs {
             hidden,
-            &tables.picks(states.is_zombie),
-            weights.post_ln.at(),
-            (coord_or_end.weight, bias),
-            (self.coords.start(), self.sizes.start()),
-            (out.records, out.carried),
-            (counts.picks, width),
-        )
+            norm: weights.post_ln.at(),
+            on_end_weight: coord_or_end.weight,
+            on_end_bias: bias,
+            coords: self.coords.start(),
+            sizes: self.sizes.start(),
+        };
+        let shape = MatrixShape {
+            rows: counts.picks,
+            width,
+        };
+        kernels.decide(&inputs, &tables.picks(states.is_zombie), out, shape)
     }
 
-    /// Queues the choice of the step's tokens from their logits.
-    pub fn choose_tokens(
-        &self,
-        runner: &LayerRunner,
-        picks: PickTables,
-        counts: &Counts,
-        masks: Pointer<u32>,
-        out: Decisions,
-    ) -> Result<(), CudaError> {
-        let shape = (counts.tokens, self.vocab);
-        let (logits, results) = (self.logits.start(), (out.records, out.carried));
-        runner
-            .kernels
-            .choose_token(logits, &picks, masks, results, shape)
+    /// Logits of the step's `tokens` tokens, which [`Self::decide`] computes.
+    pub fn token_logits(&self, masks: Pointer<u32>, tokens: usize) -> TokenLogits {
+        TokenLogits {
+            logits: self.logits.start(),
+            mask: masks,
+            rows: tokens,
+            vocab: self.vocab,
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! What tests see of the network: its buffers as the last step left them, and fewer of its blocks.
+//! Access of tests to the network: its buffers after the last step, and a network with fewer blocks.
 //!
 //! A step without rows leaves the states of its images in front of the last block of the decoder, which makes only keys and
 //! values of them. With the blocks behind some block cut off, the states behind every block can be seen.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -11,9 +11,9 @@ use half::bf16;
 use super::Network;
 use crate::cuda::{error::CudaError, memory::Buffer};
 
-/// A buffer of the network. All hold rows of a step from the start, without gaps; what lies behind them is of earlier steps.
+/// A buffer of the network. Rows of the step are at its start, without gaps; the rows behind them are of earlier steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum NetworkBuffer {
     /// Patches behind the last block of the encoder, `[crops * image tokens, encoder's width]`.
     Patches,
     /// The same behind the last norm.
@@ -36,31 +36,28 @@ pub enum Part {
 }
 
 impl Network {
-    /// The first `len` values behind `from`. Waits for the stream.
+    /// Some values of a buffer. Waits for the stream.
     pub fn read(
         &self,
         stream: &Arc<CudaStream>,
-        part: Part,
-        (from, len): (usize, usize),
+        part: NetworkBuffer,
+        range: Range<usize>,
     ) -> Result<Vec<f32>, CudaError> {
         let narrow = |buffer: &Buffer<bf16>| {
             let values = buffer.to_host(stream)?;
-            Ok(values[from..from + len]
-                .iter()
-                .map(|x| x.to_f32())
-                .collect())
+            Ok(values[range.clone()].iter().map(|x| x.to_f32()).collect())
         };
-        let wide = |buffer: &Buffer<f32>| Ok(buffer.to_host(stream)?[from..from + len].to_vec());
+        let wide = |buffer: &Buffer<f32>| Ok(buffer.to_host(stream)?[range.clone()].to_vec());
         match part {
-            Part::Patches => narrow(&self.vision.hidden),
-            Part::Features => narrow(&self.vision.normed),
-            Part::Tokens => narrow(&self.vision.tokens),
-            Part::Hidden => narrow(&self.text.hidden),
-            Part::Keys => narrow(&self.text.keys),
-            Part::Values => narrow(&self.text.values),
-            Part::Coords => wide(&self.heads.coords),
-            Part::Sizes => wide(&self.heads.sizes),
-            Part::Logits => wide(&self.heads.logits),
+            NetworkBuffer::Patches => narrow(&self.vision.hidden),
+            NetworkBuffer::Features => narrow(&self.vision.normed),
+            NetworkBuffer::Tokens => narrow(&self.vision.tokens),
+            NetworkBuffer::Hidden => narrow(&self.text.hidden),
+            NetworkBuffer::Keys => narrow(&self.text.keys),
+            NetworkBuffer::Values => narrow(&self.text.values),
+            NetworkBuffer::Coords => wide(&self.heads.coords),
+            NetworkBuffer::Sizes => wide(&self.heads.sizes),
+            NetworkBuffer::Logits => wide(&self.heads.logits),
         }
     }
 
@@ -69,7 +66,7 @@ impl Network {
         self.text.layer_values
     }
 
-    /// Forgets all blocks but the first, of the encoder and of the decoder. Nothing that was recorded is good any more.
+    /// Forgets all blocks but the first, of the encoder and of the decoder. Recorded graphs become invalid.
     pub fn keep_blocks(&mut self, encoder: usize, decoder: usize) {
         self.text.forget_one_launch();
         self.vision.keep_blocks(encoder);

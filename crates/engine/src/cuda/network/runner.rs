@@ -1,4 +1,4 @@
-//! What all parts of the network run their layers with: the kernels and cuBLASLt, on one stream.
+//! The kernels and cuBLASLt on one stream, with which all parts of the network run their layers.
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crate::cuda::{
     error::CudaError,
     fp8::InputSizes,
-    kernels::{Kernels, Rows, SkinnyTo, Values},
+    kernels::{Activations, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::Pointer,
-    products::{Epilogue, LinearAt, Product, Products},
+    products::{Epilogue, LinearRef, Product, Products},
     weights::GpuLinear,
 };
 
@@ -19,24 +19,24 @@ pub struct LayerRunner {
     products: Products,
     /// Sizes of the layers' inputs, while fp8 is calibrated.
     input_sizes: Option<InputSizes>,
-    /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. The parts in fp8 do not use it otherwise.
-    detour: Pointer<bf16>,
+    /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. In fp8 it has no other use.
+    bf16_scratch: Pointer<bf16>,
 }
 
 impl LayerRunner {
-    pub fn new(kernels: Kernels, products: Products, detour: Pointer<bf16>) -> Self {
+    pub fn new(kernels: Kernels, products: Products, bf16_scratch: Pointer<bf16>) -> Self {
         Self {
             kernels,
             products,
             input_sizes: None,
-            detour,
+            bf16_scratch,
         }
     }
 
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
     pub fn product(&self, product: &Product) -> Result<(), CudaError> {
         self.record_input_size(product)?;
-        let (Values::Bf16(x), Values::Bf16(out)) = (product.x, product.out) else {
+        let (Activations::Bf16(x), Activations::Bf16(out)) = (product.x, product.out) else {
             return self.product_of_e4m3(product);
         };
         let (linear, rows) = (&product.linear, product.rows);
@@ -44,9 +44,9 @@ impl LayerRunner {
             return self.products.run(product);
         }
         let to = match product.epilogue {
-            Epilogue::Bias => SkinnyTo::Bf16(out),
-            Epilogue::BiasGelu => SkinnyTo::Gelu(out),
-            Epilogue::BiasAdd => SkinnyTo::Add(out),
+            Epilogue::Bias => SkinnyOutput::Bf16(out),
+            Epilogue::BiasGelu => SkinnyOutput::Gelu(out),
+            Epilogue::BiasAdd => SkinnyOutput::Add(out),
         };
         self.kernels.skinny(linear, x, to, rows)
     }
@@ -55,28 +55,30 @@ impl LayerRunner {
     pub fn product_to_f32(
         &self,
         linear: &GpuLinear,
-        x: Rows,
+        x: StridedRows,
         out: Pointer<f32>,
         rows: usize,
     ) -> Result<(), CudaError> {
         let linear = linear.at();
         match Kernels::is_skinny(&linear, rows) {
-            true => self.kernels.skinny(&linear, x, SkinnyTo::F32(out), rows),
+            true => self
+                .kernels
+                .skinny(&linear, x, SkinnyOutput::F32(out), rows),
             false => self.products.run_to_f32(&linear, x, out, rows),
         }
     }
 
-    /// Plans these products, and those in bf16 that stand in for them. Blocks for some seconds the first time on a GPU.
+    /// Plans these products, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
         self.products.prepare(expected)?;
-        self.products.prepare(&self.detours(expected)?)
+        self.products.prepare(&self.bf16_substitutes(expected)?)
     }
 
-    /// Collects from now on how large the inputs of these layers get.
-    pub fn watch(
+    /// Collects from now on the largest inputs of these layers.
+    pub fn measure_inputs(
         &mut self,
         stream: &Arc<CudaStream>,
-        layers: Vec<LinearAt>,
+        layers: Vec<LinearRef>,
     ) -> Result<(), CudaError> {
         self.input_sizes = Some(InputSizes::new(stream, layers.into_iter())?);
         Ok(())
@@ -94,14 +96,17 @@ impl LayerRunner {
     pub fn largest_weights(
         &self,
         stream: &Arc<CudaStream>,
-        layers: &[LinearAt],
+        layers: &[LinearRef],
     ) -> Result<Vec<f32>, CudaError> {
         let sizes = InputSizes::new(stream, layers.iter().copied())?;
         for linear in layers {
             if let Some(into) = sizes.of(linear) {
-                let rows = Rows::packed(linear.weight, linear.inner);
-                let shape = (linear.outputs, linear.inner);
-                self.kernels.largest(rows, into, shape)?;
+                let rows = StridedRows::packed(linear.weight, linear.inner);
+                let shape = MatrixShape {
+                    rows: linear.outputs,
+                    width: linear.inner,
+                };
+                self.kernels.abs_max(rows, into, shape)?;
             }
         }
         sizes.largest(stream)
@@ -112,44 +117,50 @@ impl LayerRunner {
     fn record_input_size(&self, product: &Product) -> Result<(), CudaError> {
         let sizes = self.input_sizes.as_ref();
         match (sizes.and_then(|s| s.of(&product.linear)), product.x) {
-            (Some(into), Values::Bf16(x)) => {
-                let shape = (product.rows, product.linear.inner);
-                self.kernels.largest(x, into, shape)
+            (Some(into), Activations::Bf16(x)) => {
+                let shape = MatrixShape {
+                    rows: product.rows,
+                    width: product.linear.inner,
+                };
+                self.kernels.abs_max(x, into, shape)
             }
             _ => Ok(()),
         }
     }
 
     /// Queues a product whose inputs are in e4m3. Where cuBLASLt does not write e4m3 itself, it writes bf16, and a kernel
-    /// makes e4m3 of it.
+    /// converts it.
     fn product_of_e4m3(&self, product: &Product) -> Result<(), CudaError> {
-        let Values::E4m3(to, scale) = product.out else {
+        let Activations::E4m3(to, scale) = product.out else {
             return self.products.run(product);
         };
-        if self.products.takes(product)? {
+        if self.products.can_run(product)? {
             return self.products.run(product);
         }
         let (wide, rows) = self.in_bf16(product);
         self.products.run(&wide)?;
-        let shape = (product.rows, product.linear.outputs);
-        self.kernels.quantise(rows, (to, scale), shape)
+        let shape = MatrixShape {
+            rows: product.rows,
+            width: product.linear.outputs,
+        };
+        self.kernels.quantise(rows, to, scale, shape)
     }
 
     /// The product with its result in bf16, and where that result is.
-    fn in_bf16(&self, product: &Product) -> (Product, Rows) {
-        let rows = Rows::packed(self.detour, product.linear.outputs);
-        let out = Values::Bf16(rows);
+    fn in_bf16(&self, product: &Product) -> (Product, StridedRows) {
+        let rows = StridedRows::packed(self.bf16_scratch, product.linear.outputs);
+        let out = Activations::Bf16(rows);
         (Product { out, ..*product }, rows)
     }
 
-    /// Products in bf16 that stand in for those of `expected` whose e4m3 results cuBLASLt does not write.
-    fn detours(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
-        let mut detours = Vec::new();
+    /// Products in bf16 that replace those of `expected` whose e4m3 results cuBLASLt does not write.
+    fn bf16_substitutes(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
+        let mut bf16_substitutes = Vec::new();
         for product in expected {
-            if matches!(product.out, Values::E4m3(..)) && !self.products.takes(product)? {
-                detours.push(self.in_bf16(product).0);
+            if matches!(product.out, Activations::E4m3(..)) && !self.products.can_run(product)? {
+                bf16_substitutes.push(self.in_bf16(product).0);
             }
         }
-        Ok(detours)
+        Ok(bf16_substitutes)
     }
 }

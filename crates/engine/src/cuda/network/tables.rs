@@ -1,22 +1,21 @@
-//! A step's tables, as the kernels take them.
+//! A step's tables as arguments of the kernels.
 
 use crate::cuda::{
     kernels::{OwnTables, PickTables, PrefixTables},
     memory::Pointer,
-    program::{Layout, Table},
+    program::{StepCounts, Table, TableLayout},
 };
 
-/// The tables of a step on the GPU.
+/// The tables of a step on the GPU, and the numbers of their entries.
 #[derive(Clone, Copy)]
-pub struct Tables<'a> {
-    /// Where they lie in the block.
-    pub layout: &'a Layout,
-    /// The block.
+pub struct StepTables<'a> {
+    /// Where they are in the block.
+    pub layout: &'a TableLayout,
     pub block: Pointer<i32>,
+    pub counts: &'a StepCounts,
 }
 
-impl Tables<'_> {
-    /// One of them.
+impl StepTables<'_> {
     pub fn at(&self, table: Table) -> Pointer<i32> {
         self.block.at(table.start)
     }
@@ -41,7 +40,6 @@ impl Tables<'_> {
         }
     }
 
-    /// Decisions.
     pub fn picks(&self, is_zombie: Pointer<i32>) -> PickTables {
         PickTables {
             pick: self.at(self.layout.pick),

@@ -5,38 +5,39 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{Tables, runner::LayerRunner};
+use super::{StepTables, runner::LayerRunner};
 use crate::{
     cuda::{
-        decode::OneLaunchDecoder,
+        decode::{OneLaunchDecoder, OneLaunchInputs, OneLaunchParts},
         error::CudaError,
         fp8::TextFp8,
         kernels::{
-            DecodeStates, DecodeTables, InputTables, Kernels, LayerCache, PAGE, Parts, ROWS_MAX,
-            Rows, TEXT_HEAD, TILE, Values,
+            Activations, AttentionParts, CachedAttention, DecodeStates, DecodeTables,
+            DenseAttention, EmbedInputs, EmbeddedRows, ImageShape, InputTables, Kernels,
+            LayerCache, MatrixShape, PAGE, ROWS_MAX, RopeInputs, StridedRows, TEXT_HEAD, TILE,
         },
         library::Gpu,
         memory::{Buffer, Pointer},
-        products::{Epilogue, LinearAt, Product, bucket},
-        program::{Counts, Layout},
-        record::Record,
+        products::{Epilogue, LinearRef, Product, bucket},
+        program::{StepCounts, TableLayout},
+        record::DecisionRecord,
         weights::GpuTextWeights,
     },
     model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
     scheduler::backend::Limits,
 };
 
-/// Kernel by kernel, steps of up to so many positions are in bf16: reading the weights limits their speed. Where a GPU can run
-/// them as one launch (`decode`), they are in fp8 too.
+/// Kernel by kernel, steps of up to this number of positions are in bf16: reading the weights limits their speed. Where a GPU can run
+/// them in one launch (`decode`), they are in fp8 too.
 const POSITIONS_IN_BF16: usize = ROWS_MAX;
 /// Positions of prompts and drafts beside an image in its first step, at most, for most looks.
-const BESIDE_IMAGE: usize = 64;
+const POSITIONS_BESIDE_IMAGE: usize = 64;
 /// Positions in a step without images, at most, for most steps.
-const ROWS_ALONE: usize = 512;
-/// Products of fewer rows are not cuBLASLt's, or are planned in no time.
-const ROWS_LEAST: usize = 17;
+const ROWS_WITHOUT_IMAGE_MAX: usize = 512;
+/// Products of fewer rows do not use cuBLASLt, or are not timed when they are planned.
+const PLANNED_ROWS_MIN: usize = 17;
 
-/// Parts that each prefix is read in: few tiles are split, so that all multiprocessors read.
+/// Splits of each prefix: few tiles are split, so that all multiprocessors read.
 fn splits(tiles: usize) -> usize {
     match tiles {
         0..=2 => 12,
@@ -46,7 +47,7 @@ fn splits(tiles: usize) -> usize {
     }
 }
 
-/// The most parts that a step with up to `tiles` tiles has.
+/// The most (tile, split)s of a step with up to `tiles` tiles.
 fn parts_max(tiles: usize) -> usize {
     (0..=tiles)
         .map(|tiles| tiles * splits(tiles))
@@ -54,12 +55,12 @@ fn parts_max(tiles: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// What the heads read of the decoder, and a buffer that they may overwrite.
+/// Results of the decoder that the heads read, and a buffer that they may overwrite.
 #[derive(Clone, Copy)]
 pub struct DecodedStates {
     /// `[positions, width]`, after the last block, before `post_ln`.
     pub hidden: Pointer<bf16>,
-    /// `[positions, width]`: the decoder is done with it.
+    /// `[positions, width]`: the decoder has read it.
     pub scratch: Pointer<bf16>,
     /// `[positions]`: 1 where the row had ended before this step.
     pub is_zombie: Pointer<i32>,
@@ -88,13 +89,13 @@ pub struct TextDecoder {
     normed: Buffer<bf16>,
     qkv: Buffer<bf16>,
     /// Attention's result beside the MLP's inner values.
-    mix: Buffer<bf16>,
-    part_values: Buffer<f32>,
-    part_masses: Buffer<f32>,
+    proj_fc2_in: Buffer<bf16>,
+    partial_values: Buffer<f32>,
+    partial_max_sums: Buffer<f32>,
     is_zombie: Buffer<i32>,
 }
 
-/// What a decoder is made of.
+/// What a decoder is built from.
 pub struct TextDecoderParts<'a> {
     pub stream: &'a Arc<CudaStream>,
     pub gpu: &'a Gpu,
@@ -102,7 +103,7 @@ pub struct TextDecoderParts<'a> {
     pub config: &'a ModelConfig,
     pub weights: GpuTextWeights,
     pub limits: &'a Limits,
-    pub layout: &'a Layout,
+    pub layout: &'a TableLayout,
 }
 
 impl TextDecoder {
@@ -123,14 +124,14 @@ impl TextDecoder {
         let positions = layout.positions;
         let tile_parts = parts_max(layout.tiles) * text.n_heads * TILE;
         Ok(Self {
-            one_launch: OneLaunchDecoder::new(
+            one_launch: OneLaunchDecoder::new(OneLaunchParts {
                 stream,
                 gpu,
                 kernels,
-                text,
-                &weights.blocks,
+                config: text,
+                blocks: &weights.blocks,
                 layer_values,
-            )?,
+            })?,
             stream: Arc::clone(stream),
             image_tokens: config.image_tokens(),
             prefix_positions: config.prefix_positions(),
@@ -145,9 +146,9 @@ impl TextDecoder {
             hidden: zeros(positions, text.dim)?,
             normed: zeros(positions, text.dim)?,
             qkv: zeros(positions, 3 * text.dim)?,
-            mix: zeros(positions, text.dim + text.ff_dim)?,
-            part_values: floats(tile_parts * TEXT_HEAD)?,
-            part_masses: floats(tile_parts * 2)?,
+            proj_fc2_in: zeros(positions, text.dim + text.ff_dim)?,
+            partial_values: floats(tile_parts * TEXT_HEAD)?,
+            partial_max_sums: floats(tile_parts * 2)?,
             is_zombie: Buffer::zeros(stream, positions)?,
             config: text.clone(),
         })
@@ -163,70 +164,79 @@ impl TextDecoder {
 
     /// A buffer that steps of many positions in fp8 do not use.
     pub fn unused_in_fp8(&self) -> Pointer<bf16> {
-        self.mix.start()
+        self.proj_fc2_in.start()
     }
 
     /// True when all blocks of the step are one launch.
-    pub fn is_one_launch(&self, counts: &Counts) -> bool {
-        self.one_launch.as_ref().is_some_and(|d| d.takes(counts))
+    pub fn is_one_launch(&self, counts: &StepCounts) -> bool {
+        self.one_launch.as_ref().is_some_and(|d| d.can_run(counts))
     }
 
     /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.
     pub fn forward(
         &self,
         runner: &LayerRunner,
-        tables: Tables<'_>,
-        counts: &Counts,
+        tables: StepTables<'_>,
         image_tokens: Pointer<bf16>,
-        decided: Pointer<Record>,
+        decided: Pointer<DecisionRecord>,
     ) -> Result<(), CudaError> {
-        let (layout, width, rows) = (tables.layout, self.config.dim, counts.row_positions);
+        let (layout, counts) = (tables.layout, tables.counts);
+        let (width, rows) = (self.config.dim, counts.row_positions);
         let inputs = InputTables {
             kind: tables.at(layout.kind),
             a: tables.at(layout.a),
             b: tables.at(layout.b),
         };
-        let encoders = (
-            self.weights.coord_encoder.at(),
-            self.weights.size_encoder.at(),
-        );
         let wte = self.weights.wte.start();
         if rows > 0 {
-            let out = (self.hidden.start(), self.is_zombie.start());
-            runner
-                .kernels
-                .embed(&inputs, decided, wte, encoders, out, (rows, width))?;
+            let inputs = EmbedInputs {
+                tables: inputs,
+                decided,
+                wte,
+                coord: self.weights.coord_encoder.at(),
+                size: self.weights.size_encoder.at(),
+            };
+            let out = EmbeddedRows {
+                hidden: self.hidden.start(),
+                is_zombie: self.is_zombie.start(),
+            };
+            let shape = MatrixShape { rows, width };
+            runner.kernels.embed(&inputs, out, shape)?;
         }
         if counts.images > 0 {
             let bos = wte.at(self.bos_id * width);
             let to = self.hidden.start().at(rows * width);
-            let shape = (counts.images, self.image_tokens, width);
+            let shape = ImageShape {
+                images: counts.images,
+                tokens: self.image_tokens,
+                width,
+            };
             runner.kernels.place_images(image_tokens, bos, to, shape)?;
         }
-        if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.takes(counts)) {
-            return self.forward_in_one_launch(runner, decoder, tables, counts);
+        if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.can_run(counts)) {
+            return self.forward_in_one_launch(runner, decoder, tables);
         }
         for layer in 0..self.weights.blocks.len() {
-            self.block(runner, layer, tables, counts)?;
+            self.block(runner, layer, tables)?;
         }
         Ok(())
     }
 
-    /// Products of most steps; rare steps plan theirs when they come. All blocks have the same shapes.
+    /// Products of most steps; rare steps plan theirs when they run. All blocks have the same shapes.
     pub fn expected_products(&self) -> Vec<Product> {
         if self.weights.blocks.is_empty() {
             return Vec::new();
         }
         let prefix = self.prefix_positions;
         let with_images = (1..=self.images_max)
-            .flat_map(|images| images * prefix..=images * (prefix + BESIDE_IMAGE));
-        let positions = with_images.chain(ROWS_LEAST..=ROWS_ALONE);
+            .flat_map(|images| images * prefix..=images * (prefix + POSITIONS_BESIDE_IMAGE));
+        let positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
         let products = |rows| {
             self.block_products(
                 0,
                 BlockRows {
                     all: rows,
-                    deep: rows,
+                    output: rows,
                 },
             )
         };
@@ -234,7 +244,7 @@ impl TextDecoder {
     }
 
     /// The layers of all blocks, two each.
-    pub fn block_layers(&self) -> Vec<LinearAt> {
+    pub fn block_layers(&self) -> Vec<LinearRef> {
         let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
         layers.map(|linear| linear.at()).collect()
     }
@@ -280,13 +290,13 @@ impl TextDecoder {
         &self,
         runner: &LayerRunner,
         decoder: &OneLaunchDecoder,
-        tables: Tables<'_>,
-        counts: &Counts,
+        tables: StepTables<'_>,
     ) -> Result<(), CudaError> {
+        let counts = tables.counts;
         let states = DecodeStates {
             hidden: self.hidden.start(),
             queries: self.qkv.start(),
-            mix: self.mix.start(),
+            proj_fc2_in: self.proj_fc2_in.start(),
         };
         let cache = LayerCache {
             keys: self.keys.start(),
@@ -299,99 +309,122 @@ impl TextDecoder {
             prefix: tables.prefix(),
             own: tables.own(),
         };
-        decoder.run(
-            &runner.kernels,
+        let inputs = OneLaunchInputs {
             states,
-            (cache, &tables),
-            self.parts(counts),
-            counts,
-        )
+            cache,
+            tables,
+            parts: self.parts(counts),
+        };
+        decoder.run(&runner.kernels, &inputs, counts)
     }
 
-    fn parts(&self, counts: &Counts) -> Parts {
-        Parts {
-            values: self.part_values.start(),
-            masses: self.part_masses.start(),
+    fn parts(&self, counts: &StepCounts) -> AttentionParts {
+        AttentionParts {
+            values: self.partial_values.start(),
+            max_sums: self.partial_max_sums.start(),
             splits: splits(counts.tiles),
         }
     }
 
-    /// One block: `hidden += attention(n) + mlp(n)` with `n = norm(hidden)`. Of the last one, images need keys and values
-    /// only.
+    /// One block: `hidden += attention(n) + mlp(n)` with `n = norm(hidden)`. In the last one, images need keys and
+    /// values only.
     fn block(
         &self,
         runner: &LayerRunner,
         layer: usize,
-        tables: Tables<'_>,
-        counts: &Counts,
+        tables: StepTables<'_>,
     ) -> Result<(), CudaError> {
-        let (layout, kernels) = (tables.layout, &runner.kernels);
+        let (layout, counts, kernels) = (tables.layout, tables.counts, &runner.kernels);
         let (width, heads) = (self.config.dim, self.config.n_heads);
         let prefix = self.prefix_positions;
         let rows = counts.row_positions;
         let all = rows + counts.images * prefix;
         let last = layer + 1 == self.weights.blocks.len();
-        let deep = if last { rows } else { all };
+        let output = if last { rows } else { all };
         let block = &self.weights.blocks[layer];
-        let [qkv, fc1, out] = self.block_products(layer, BlockRows { all, deep });
-        let (hidden, mix) = (self.hidden.start(), out.x);
+        let [qkv, fc1, out] = self.block_products(layer, BlockRows { all, output });
+        let (hidden, proj_fc2_in) = (self.hidden.start(), out.x);
         let cache = LayerCache {
             keys: self.keys.start().at(layer * self.layer_values),
             values: self.values.start().at(layer * self.layer_values),
         };
-        kernels.layer_norm(hidden, block.ln.at(), qkv.x, (all, width))?;
+        let shape = MatrixShape { rows: all, width };
+        kernels.layer_norm(hidden, block.ln.at(), qkv.x, shape)?;
         runner.product(&qkv)?;
-        let qkv = Rows::packed(self.qkv.start(), 3 * width);
-        let places = (tables.at(layout.position), tables.at(layout.slot));
-        let rope_cos_sin = self.rope_cos_sin.start();
-        kernels.rope_scatter(qkv.start, places, rope_cos_sin, cache, (all, heads))?;
-        if deep == 0 {
+        let qkv = StridedRows::packed(self.qkv.start(), 3 * width);
+        let rope = RopeInputs {
+            qkv: qkv.start,
+            position: tables.at(layout.position),
+            slot: tables.at(layout.slot),
+            rope_cos_sin: self.rope_cos_sin.start(),
+            positions: all,
+            heads,
+        };
+        kernels.rope_scatter(&rope, cache)?;
+        if output == 0 {
             return Ok(());
         }
-        if deep > rows {
-            let images = (counts.images, prefix);
-            let head = (heads, TEXT_HEAD);
-            kernels.attend_dense(qkv.from(rows), mix.from(rows), images, head)?;
+        if output > rows {
+            kernels.attend_dense(&DenseAttention {
+                qkv: qkv.from(rows),
+                out: proj_fc2_in.from(rows),
+                sequences: counts.images,
+                length: prefix,
+                heads,
+                head_dim: TEXT_HEAD,
+            })?;
         }
         if rows > 0 {
             // Rows to the cache: their images' prefixes, then themselves.
-            let parts = self.parts(counts);
+            let attention = CachedAttention {
+                qkv: qkv.start,
+                cache,
+                parts: self.parts(counts),
+                heads,
+            };
             if counts.tiles > 0 {
-                let shape = (counts.tiles, heads);
-                kernels.attend_prefix(qkv.start, cache, &tables.prefix(), parts, shape)?;
+                kernels.attend_prefix(&attention, &tables.prefix(), counts.tiles)?;
             }
-            let shape = (rows, heads);
-            kernels.attend_own(qkv.start, cache, &tables.own(), parts, mix, shape)?;
+            kernels.attend_own(&attention, &tables.own(), proj_fc2_in, rows)?;
         }
         runner.product(&fc1)?;
         runner.product(&out)
     }
 
     /// Inputs of a block in a step of `positions`: normed states, and attention's result beside the MLP's inner values.
-    fn block_inputs(&self, block: usize, positions: usize) -> [Values; 2] {
+    fn block_inputs(&self, block: usize, positions: usize) -> [Activations; 2] {
         match &self.fp8 {
             Some(fp8) if positions > POSITIONS_IN_BF16 => fp8.inputs(block),
             _ => [
-                Values::bf16(self.normed.start(), self.config.dim),
-                Values::bf16(self.mix.start(), self.config.dim + self.config.ff_dim),
+                Activations::bf16(self.normed.start(), self.config.dim),
+                Activations::bf16(
+                    self.proj_fc2_in.start(),
+                    self.config.dim + self.config.ff_dim,
+                ),
             ],
         }
     }
 
-    /// The products of a block: queries, keys and values of all positions; the MLP's first layer of the deep ones; attention's
-    /// projection and the MLP's second layer at once.
+    /// The products of a block: queries, keys and values of all positions, then, for the first `output` positions, the MLP's
+    /// first layer, and attention's projection and the MLP's second layer as one.
     fn block_products(&self, layer: usize, positions: BlockRows) -> [Product; 3] {
-        let BlockRows { all, deep } = positions;
+        let BlockRows { all, output } = positions;
         let width = self.config.dim;
-        let hidden = Values::bf16(self.hidden.start(), width);
-        let attention = Values::bf16(self.qkv.start(), 3 * width);
-        let [normed, mix] = self.block_inputs(layer, all);
+        let hidden = Activations::bf16(self.hidden.start(), width);
+        let attention = Activations::bf16(self.qkv.start(), 3 * width);
+        let [normed, proj_fc2_in] = self.block_inputs(layer, all);
         let block = &self.weights.blocks[layer];
-        let inner = mix.behind(width);
+        let inner = proj_fc2_in.behind(width);
         [
             (block.qkv(), normed, attention, all, Epilogue::Bias),
-            (block.fc1(), normed, inner, deep, Epilogue::BiasGelu),
-            (block.proj_fc2.at(), mix, hidden, deep, Epilogue::BiasAdd),
+            (block.fc1(), normed, inner, output, Epilogue::BiasGelu),
+            (
+                block.proj_fc2.at(),
+                proj_fc2_in,
+                hidden,
+                output,
+                Epilogue::BiasAdd,
+            ),
         ]
         .map(|(linear, x, out, rows, epilogue)| Product {
             linear,
@@ -408,8 +441,8 @@ impl TextDecoder {
 struct BlockRows {
     /// Positions that get keys and values.
     all: usize,
-    /// The first of them: positions whose hidden states go on.
-    deep: usize,
+    /// The first of them, whose hidden states the next block or the heads read.
+    output: usize,
 }
 
 /// `[context][16][2]`: cosine and sine of `position * theta^(-2j/32)` (docs/moondream.md section 6).

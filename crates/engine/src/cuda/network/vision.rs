@@ -10,10 +10,12 @@ use crate::{
     cuda::{
         error::CudaError,
         fp8::VisionFp8,
-        kernels::{Rows, Values},
+        kernels::{
+            Activations, CombineInputs, CombineShape, DenseAttention, MatrixShape, StridedRows,
+        },
         memory::{Buffer, Pointer, copy},
-        products::{Epilogue, LinearAt, Product, bucket},
-        reuse::Keep,
+        products::{Epilogue, LinearRef, Product, bucket},
+        reuse::FeatureCopy,
         weights::GpuVisionWeights,
     },
     model::{ModelConfig, VisionConfig},
@@ -21,7 +23,7 @@ use crate::{
 
 /// Where the features of a step's crops come from.
 #[derive(Clone, Copy)]
-pub struct Features<'a> {
+pub struct FeatureSources<'a> {
     /// `[images, 3]`: an image's first crop, rows and columns of tiles.
     pub image: Pointer<i32>,
     /// `[crops]`: where the features of each crop are.
@@ -29,7 +31,14 @@ pub struct Features<'a> {
     /// Features kept from earlier steps, crop after crop.
     pub kept: Pointer<bf16>,
     /// Features of this step that are to be kept.
-    pub keeps: &'a [Keep],
+    pub keeps: &'a [FeatureCopy],
+}
+
+/// How much a step may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct VisionLimits {
+    pub crops: usize,
+    pub images: usize,
 }
 
 /// The vision encoder and the projection: their weights, and the buffers between their layers. Rows are patches.
@@ -59,9 +68,12 @@ impl VisionEncoder {
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
         weights: GpuVisionWeights,
-        crops_max: usize,
-        images_max: usize,
+        limits: VisionLimits,
     ) -> Result<Self, CudaError> {
+        let VisionLimits {
+            crops: crops_max,
+            images: images_max,
+        } = limits;
         let (vision, image_tokens) = (&config.vision, config.image_tokens());
         let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
         let (patches, tokens) = (crops_max * image_tokens, images_max * image_tokens);
@@ -86,9 +98,9 @@ impl VisionEncoder {
     }
 
     /// Memory for patches, a row each.
-    pub fn patch_rows(&self) -> Rows {
+    pub fn patch_rows(&self) -> StridedRows {
         let width = self.config.patch_values().next_multiple_of(8);
-        Rows::packed(self.patches.start(), width)
+        StridedRows::packed(self.patches.start(), width)
     }
 
     /// Crops that fit into a step.
@@ -110,25 +122,32 @@ impl VisionEncoder {
     pub fn encode(&self, runner: &LayerRunner, crops: usize) -> Result<(), CudaError> {
         let (tokens, width) = (self.image_tokens, self.config.enc_dim);
         let rows = crops * tokens;
-        let heads = (self.config.enc_n_heads, self.config.head_dim());
+        let shape = MatrixShape { rows, width };
         let hidden = self.hidden.start();
-        let qkv_rows = Rows::packed(self.qkv.start(), 3 * width);
+        let qkv_rows = StridedRows::packed(self.qkv.start(), 3 * width);
         let kernels = &runner.kernels;
         runner.product(&self.embedding(rows))?;
-        kernels.add_places(hidden, self.weights.pos_emb.start(), (rows, tokens, width))?;
+        kernels.add_places(hidden, self.weights.pos_emb.start(), shape, tokens)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
             let [qkv, proj, fc1, fc2] = self.block_products(index, rows);
-            kernels.layer_norm(hidden, block.ln1.at(), qkv.x, (rows, width))?;
+            kernels.layer_norm(hidden, block.ln1.at(), qkv.x, shape)?;
             runner.product(&qkv)?;
-            kernels.attend_dense(qkv_rows, proj.x, (crops, tokens), heads)?;
+            kernels.attend_dense(&DenseAttention {
+                qkv: qkv_rows,
+                out: proj.x,
+                sequences: crops,
+                length: tokens,
+                heads: self.config.enc_n_heads,
+                head_dim: self.config.head_dim(),
+            })?;
             runner.product(&proj)?;
-            kernels.layer_norm(hidden, block.ln2.at(), fc1.x, (rows, width))?;
+            kernels.layer_norm(hidden, block.ln2.at(), fc1.x, shape)?;
             runner.product(&fc1)?;
             runner.product(&fc2)?;
         }
         let (norm, normed) = (self.weights.post_ln.at(), self.normed.start());
-        let out = Values::bf16(normed, width);
-        kernels.layer_norm(hidden, norm, out, (rows, width))
+        let out = Activations::bf16(normed, width);
+        kernels.layer_norm(hidden, norm, out, shape)
     }
 
     /// Queues the tokens of `images` images, from the features of this step and from kept ones. Copies features that are to
@@ -137,17 +156,25 @@ impl VisionEncoder {
         &self,
         runner: &LayerRunner,
         images: usize,
-        features: Features<'_>,
+        features: FeatureSources<'_>,
     ) -> Result<(), CudaError> {
         let (config, tokens, width) = (&self.config, self.image_tokens, self.config.enc_dim);
         let (made, kept) = (self.normed.start(), features.kept);
-        runner.kernels.combine(
-            (made, kept),
-            (features.image, features.source),
-            self.combined.start(),
+        let inputs = CombineInputs {
+            features: made,
+            kept,
+            image: features.image,
+            source: features.source,
+        };
+        let shape = CombineShape {
             images,
-            (config.grid(), config.overlap_margin, width),
-        )?;
+            grid: config.grid(),
+            margin: config.overlap_margin,
+            width,
+        };
+        runner
+            .kernels
+            .combine(&inputs, self.combined.start(), shape)?;
         let crop = tokens * width;
         for keep in features.keeps {
             let (from, to) = (made.at(keep.place * crop), kept.at(keep.entry * crop));
@@ -174,7 +201,7 @@ impl VisionEncoder {
     }
 
     /// The layers of all blocks, four each.
-    pub fn block_layers(&self) -> Vec<LinearAt> {
+    pub fn block_layers(&self) -> Vec<LinearRef> {
         let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
         layers.map(|linear| linear.at()).collect()
     }
@@ -205,22 +232,22 @@ impl VisionEncoder {
     fn embedding(&self, rows: usize) -> Product {
         Product {
             linear: self.weights.patch_emb.at(),
-            x: Values::Bf16(self.patch_rows()),
-            out: Values::bf16(self.hidden.start(), self.config.enc_dim),
+            x: Activations::Bf16(self.patch_rows()),
+            out: Activations::bf16(self.hidden.start(), self.config.enc_dim),
             rows,
             epilogue: Epilogue::Bias,
         }
     }
 
     /// Inputs of the four layers of a block.
-    fn block_inputs(&self, block: usize) -> [Values; 4] {
+    fn block_inputs(&self, block: usize) -> [Activations; 4] {
         let config = &self.config;
         match &self.fp8 {
             Some(fp8) => fp8.inputs(block),
             None => {
-                let normed = Values::bf16(self.normed.start(), config.enc_dim);
-                let attended = Values::bf16(self.attended.start(), config.enc_dim);
-                let inner = Values::bf16(self.inner.start(), config.enc_ff_dim);
+                let normed = Activations::bf16(self.normed.start(), config.enc_dim);
+                let attended = Activations::bf16(self.attended.start(), config.enc_dim);
+                let inner = Activations::bf16(self.inner.start(), config.enc_ff_dim);
                 [normed, attended, normed, inner]
             }
         }
@@ -229,8 +256,8 @@ impl VisionEncoder {
     /// The products of a block over `rows` patches: queries, keys and values; attention's projection; the MLP's two layers.
     fn block_products(&self, block: usize, rows: usize) -> [Product; 4] {
         let width = self.config.enc_dim;
-        let hidden = Values::bf16(self.hidden.start(), width);
-        let attention = Values::bf16(self.qkv.start(), 3 * width);
+        let hidden = Activations::bf16(self.hidden.start(), width);
+        let attention = Activations::bf16(self.qkv.start(), 3 * width);
         let [first, attended, second, inner] = self.block_inputs(block);
         let [qkv, proj, fc1, fc2] = self.weights.blocks[block].linears();
         [
@@ -251,9 +278,9 @@ impl VisionEncoder {
     /// Features of `rows` cells to tokens.
     fn projection(&self, rows: usize) -> [Product; 2] {
         let config = &self.config;
-        let combined = Values::bf16(self.combined.start(), 2 * config.enc_dim);
-        let projected = Values::bf16(self.projected.start(), config.proj_inner_dim);
-        let out = Values::bf16(self.tokens.start(), config.proj_out_dim);
+        let combined = Activations::bf16(self.combined.start(), 2 * config.enc_dim);
+        let projected = Activations::bf16(self.projected.start(), config.proj_inner_dim);
+        let out = Activations::bf16(self.tokens.start(), config.proj_out_dim);
         let (fc1, fc2) = (&self.weights.proj_fc1, &self.weights.proj_fc2);
         [
             (fc1, combined, projected, Epilogue::BiasGelu),

@@ -7,12 +7,12 @@ use cudarc::{
 
 use super::{
     Products, WORKSPACE_BYTES,
-    plan::{Algorithm, Descriptors, Shape},
+    plan::{Algorithm, Descriptors, ProductShape},
     trial::Trial,
 };
 use crate::cuda::error::CudaError;
 
-/// From so many rows on algorithms are timed; below, products are bound by memory and much alike.
+/// From this number of rows on, algorithms are timed; with fewer, products are bound by memory and differ little.
 const TIMED_ROWS: usize = 64;
 /// Algorithms that are timed for a shape.
 const CANDIDATES: usize = 24;
@@ -21,7 +21,7 @@ impl Products {
     /// The algorithm for a shape: kept, timed, or cuBLASLt's first.
     pub(super) fn algorithm(
         &self,
-        shape: &Shape,
+        shape: &ProductShape,
         descriptors: &Descriptors,
         trial: Option<&Trial>,
     ) -> Result<Algorithm, CublasError> {
@@ -30,21 +30,21 @@ impl Products {
             return offered(1).map(|first| first[0]);
         }
         let name = format!("{shape:?}");
-        if let Some(data) = self.kept.borrow().get(&name) {
+        if let Some(data) = self.algorithms.borrow().get(&name) {
             let known = Algorithm { data };
-            if descriptors.admits(&self.handle, &known, WORKSPACE_BYTES) {
+            if descriptors.can_run(&self.handle, &known, WORKSPACE_BYTES) {
                 return Ok(known);
             }
         }
         let candidates = offered(CANDIDATES)?;
-        // What is recorded does not run, and a wait would end the recording.
+        // Recorded work does not run, and a wait would end the recording.
         let status = self.stream.capture_status();
         if status != Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) {
             return Ok(candidates[0]);
         }
         match self.fastest(shape, descriptors, &candidates, trial) {
             Ok(Some(fastest)) => {
-                self.kept.borrow_mut().put(name, fastest.data);
+                self.algorithms.borrow_mut().put(name, fastest.data);
                 Ok(fastest)
             }
             Ok(None) => Err(CublasError(
@@ -59,16 +59,16 @@ impl Products {
 
     fn fastest(
         &self,
-        shape: &Shape,
+        shape: &ProductShape,
         descriptors: &Descriptors,
         candidates: &[Algorithm],
         trial: Option<&Trial>,
     ) -> Result<Option<Algorithm>, CudaError> {
-        let tools = (&self.handle, self.workspace.start());
-        match trial.filter(|trial| trial.fits(shape)) {
-            Some(trial) => trial.fastest(tools, shape, descriptors, candidates),
+        let queue = self.queue();
+        match trial.filter(|trial| trial.has_room_for(shape)) {
+            Some(trial) => trial.fastest(queue, shape, descriptors, candidates),
             None => Trial::new(&self.stream, std::iter::once(shape))?.fastest(
-                tools,
+                queue,
                 shape,
                 descriptors,
                 candidates,
@@ -77,15 +77,19 @@ impl Products {
     }
 
     /// True when the shape would be timed.
-    pub(super) fn is_unknown(&self, shape: &Shape) -> bool {
+    pub(super) fn is_unknown(&self, shape: &ProductShape) -> bool {
         shape.rows >= TIMED_ROWS
             && !self.plans.borrow().contains_key(shape)
-            && self.kept.borrow().get(&format!("{shape:?}")).is_none()
+            && self
+                .algorithms
+                .borrow()
+                .get(&format!("{shape:?}"))
+                .is_none()
     }
 
-    /// Keeps what was chosen; that it cannot is no reason to stop.
+    /// Writes the choices to disk; an error is logged only.
     pub(super) fn save(&self) {
-        if let Err(error) = self.kept.borrow_mut().save() {
+        if let Err(error) = self.algorithms.borrow_mut().save() {
             tracing::warn!("{error}");
         }
     }

@@ -1,34 +1,31 @@
-//! What cuBLASLt hands out, destroyed when dropped.
+//! Handles and descriptors of cuBLASLt, destroyed when dropped.
 
 use cudarc::cublaslt::{
     result::{self, CublasError},
     sys::{
         self, cublasLtMatmulDescAttributes_t as Attribute,
-        cublasLtMatmulPreferenceAttributes_t as Wish, cudaDataType_t as Kind,
+        cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute, cudaDataType_t as Kind,
     },
 };
 
-/// cuBLASLt, started.
-pub(super) struct Handle(pub sys::cublasLtHandle_t);
+pub(super) struct BlasHandle(pub sys::cublasLtHandle_t);
 
-impl Handle {
-    /// Starts it.
+impl BlasHandle {
     pub fn new() -> Result<Self, CublasError> {
         result::create_handle().map(Self)
     }
 }
 
-impl Drop for Handle {
+impl Drop for BlasHandle {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: made by `new`, destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_handle(self.0) };
     }
 }
 
-/// What is computed.
-pub(super) struct Operation(pub sys::cublasLtMatmulDesc_t);
+pub(super) struct MatmulDescriptor(pub sys::cublasLtMatmulDesc_t);
 
-impl Operation {
+impl MatmulDescriptor {
     /// Sums in f32.
     pub fn new() -> Result<Self, CublasError> {
         let sums = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
@@ -46,35 +43,35 @@ impl Operation {
     }
 }
 
-impl Drop for Operation {
+impl Drop for MatmulDescriptor {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: made by `new`, destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_matmul_desc(self.0) };
     }
 }
 
-/// How the values of a matrix lie.
-pub(super) struct Layout(pub sys::cublasLtMatrixLayout_t);
+/// The layout of a matrix in memory.
+pub(super) struct MatrixLayout(pub sys::cublasLtMatrixLayout_t);
 
-impl Layout {
-    /// `rows` rows of `width` values, `stride` values apart: to cuBLASLt, that many columns.
+impl MatrixLayout {
+    /// `rows` rows of `width` values, `stride` values apart: to cuBLASLt, rows are columns.
     pub fn new(kind: Kind, rows: usize, width: usize, stride: usize) -> Result<Self, CublasError> {
         result::create_matrix_layout(kind, width as u64, rows as u64, stride as i64).map(Self)
     }
 }
 
-impl Drop for Layout {
+impl Drop for MatrixLayout {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: made by `new`, destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_matrix_layout(self.0) };
     }
 }
 
-/// What is wished of algorithms.
-pub(super) struct Preference(pub sys::cublasLtMatmulPreference_t);
+/// What algorithms must satisfy.
+pub(super) struct MatmulPreference(pub sys::cublasLtMatmulPreference_t);
 
-impl Preference {
-    /// Nothing is wished yet.
+impl MatmulPreference {
+    /// Without conditions.
     pub fn new() -> Result<Self, CublasError> {
         result::create_matmul_pref().map(Self)
     }
@@ -83,16 +80,20 @@ impl Preference {
     ///
     /// # Safety
     /// `value` is of the attribute's type.
-    pub unsafe fn set<T>(&self, wish: Wish, value: &T) -> Result<(), CublasError> {
+    pub unsafe fn set<T>(
+        &self,
+        attribute: PreferenceAttribute,
+        value: &T,
+    ) -> Result<(), CublasError> {
         let value_at = std::ptr::from_ref(value).cast();
         // SAFETY: the preference is alive; the call copies `size_of::<T>()` bytes, which is the caller's promise.
-        unsafe { result::set_matmul_pref_attribute(self.0, wish, value_at, size_of::<T>()) }
+        unsafe { result::set_matmul_pref_attribute(self.0, attribute, value_at, size_of::<T>()) }
     }
 }
 
-impl Drop for Preference {
+impl Drop for MatmulPreference {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once. A failure would leak some memory, which nobody can mend here.
+        // SAFETY: made by `new`, destroyed once. A failure leaks some memory, which cannot be freed otherwise.
         let _ = unsafe { result::destroy_matmul_pref(self.0) };
     }
 }

@@ -1,4 +1,4 @@
-//! What cuBLASLt is told of a product: its shape as descriptors, and the algorithms that it offers for them.
+//! A product's shape as descriptors of cuBLASLt, and the algorithms that cuBLASLt offers for them.
 
 use std::ffi::c_void;
 
@@ -7,28 +7,27 @@ use cudarc::{
         result::{self, CublasError},
         sys::{
             self, cublasLtMatmulDescAttributes_t as Attribute,
-            cublasLtMatmulPreferenceAttributes_t as Wish, cudaDataType_t as Kind,
+            cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute, cudaDataType_t as Kind,
         },
     },
     driver::CudaStream,
 };
 
 use super::{
-    handles::{Handle, Layout, Operation, Preference},
+    handles::{BlasHandle, MatmulDescriptor, MatmulPreference, MatrixLayout},
     product::Epilogue,
 };
 use crate::cuda::memory::Pointer;
 
-/// An algorithm, as cuBLASLt keeps it; good for one version of it and one kind of GPU.
+/// An algorithm in the format of cuBLASLt; valid for one version of it and one type of GPU.
 pub(super) type Algorithm = sys::cublasLtMatmulAlgo_t;
 
-/// Addresses are as good as cuBLASLt asks for when they are multiples of this.
+/// Addresses with at least this alignment allow all algorithms.
 pub(super) const ALIGNED_BYTES: u64 = 256;
 
-/// In what numbers a product reads and writes.
+/// Number types of the inputs and outputs of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Numbers {
-    /// All in bf16.
+pub(super) enum NumberTypes {
     Bf16,
     /// The result in f32, and the bias too.
     Bf16ToF32,
@@ -38,8 +37,8 @@ pub(super) enum Numbers {
     E4m3ToE4m3,
 }
 
-impl Numbers {
-    /// Of x and weights: what cuBLASLt calls it, and bytes of a value.
+impl NumberTypes {
+    /// Type of x and weights for cuBLASLt, and bytes of a value.
     fn input(self) -> (Kind, usize) {
         match self {
             Self::Bf16 | Self::Bf16ToF32 => (Kind::CUDA_R_16BF, 2),
@@ -47,7 +46,7 @@ impl Numbers {
         }
     }
 
-    /// The same of the result.
+    /// The same for the result.
     fn output(self) -> (Kind, usize) {
         match self {
             Self::Bf16 | Self::E4m3 => (Kind::CUDA_R_16BF, 2),
@@ -56,8 +55,8 @@ impl Numbers {
         }
     }
 
-    /// Of what is added to the sums; cuBLASLt takes bf16 where the result is e4m3.
-    fn added(self) -> Kind {
+    /// Type of the values that are added to the sums; cuBLASLt requires bf16 where the result is e4m3.
+    fn addend(self) -> Kind {
         match self {
             Self::E4m3ToE4m3 => Kind::CUDA_R_16BF,
             other => other.output().0,
@@ -71,19 +70,19 @@ impl Numbers {
 
 /// Everything that an algorithm is chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
+pub(super) struct ProductShape {
     pub rows: usize,
     pub outputs: usize,
     pub inner: usize,
     pub x_stride: usize,
     pub out_stride: usize,
     pub epilogue: Epilogue,
-    pub numbers: Numbers,
+    pub numbers: NumberTypes,
     /// By how many bytes x and out miss [`ALIGNED_BYTES`].
     pub skew: (u64, u64),
 }
 
-impl Shape {
+impl ProductShape {
     /// Bytes from the first to behind the last value of x, of the weights and of out.
     pub fn bytes(&self) -> [usize; 3] {
         let last = self.rows - 1;
@@ -107,28 +106,37 @@ pub(super) struct Operands {
     pub scales: [u64; 3],
 }
 
+/// What products are queued with.
+#[derive(Clone, Copy)]
+pub(super) struct ProductQueue<'a> {
+    pub handle: &'a BlasHandle,
+    /// Used by products on `stream` alone.
+    pub workspace: Pointer<u8>,
+    pub stream: &'a CudaStream,
+}
+
 /// The descriptors of one shape.
 pub(super) struct Descriptors {
-    operation: Operation,
-    weight: Layout,
-    x: Layout,
-    out: Layout,
-    /// What is there, which is `out` again but for its numbers.
-    there: Layout,
-    /// What is there is added to the sums.
-    adds: bool,
-    numbers: Numbers,
+    operation: MatmulDescriptor,
+    weight: MatrixLayout,
+    x: MatrixLayout,
+    out: MatrixLayout,
+    /// The matrix that is added to the sums: `out`, perhaps with another number type.
+    addend: MatrixLayout,
+    /// True when that matrix is added.
+    has_addend: bool,
+    numbers: NumberTypes,
 }
 
 impl Descriptors {
     /// For products of this shape.
-    pub fn new(shape: &Shape) -> Result<Self, CublasError> {
-        let operation = Operation::new()?;
+    pub fn new(shape: &ProductShape) -> Result<Self, CublasError> {
+        let operation = MatmulDescriptor::new()?;
         let epilogue = match shape.epilogue {
             Epilogue::Bias | Epilogue::BiasAdd => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
             Epilogue::BiasGelu => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
         };
-        // CUBLAS_OP_T, which the bindings of cuBLASLt do not name.
+        // CUBLAS_OP_T, which the bindings of cuBLASLt do not have.
         let transposed = 1_i32;
         // The algorithm may depend on how the bias is aligned; real addresses are set before each product.
         let any_bias = ALIGNED_BYTES;
@@ -139,7 +147,7 @@ impl Descriptors {
             operation.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any_bias)?;
         }
         if shape.numbers.is_e4m3() {
-            // Sums in the tensor core's own registers; what that loses is small against the rounding to e4m3.
+            // Sums in the tensor core's own registers; the loss is small compared to the rounding to e4m3.
             let fast = 1_i8;
             let bias_kind = Kind::CUDA_R_16BF;
             set_scales(&operation, shape.numbers, &[ALIGNED_BYTES; 3])?;
@@ -150,28 +158,28 @@ impl Descriptors {
             }
         }
         let ((read, _), (written, _)) = (shape.numbers.input(), shape.numbers.output());
-        let there = shape.numbers.added();
+        let addend = shape.numbers.addend();
         Ok(Self {
             operation,
-            weight: Layout::new(read, shape.outputs, shape.inner, shape.inner)?,
-            x: Layout::new(read, shape.rows, shape.inner, shape.x_stride)?,
-            out: Layout::new(written, shape.rows, shape.outputs, shape.out_stride)?,
-            there: Layout::new(there, shape.rows, shape.outputs, shape.out_stride)?,
-            adds: shape.epilogue == Epilogue::BiasAdd,
+            weight: MatrixLayout::new(read, shape.outputs, shape.inner, shape.inner)?,
+            x: MatrixLayout::new(read, shape.rows, shape.inner, shape.x_stride)?,
+            out: MatrixLayout::new(written, shape.rows, shape.outputs, shape.out_stride)?,
+            addend: MatrixLayout::new(addend, shape.rows, shape.outputs, shape.out_stride)?,
+            has_addend: shape.epilogue == Epilogue::BiasAdd,
             numbers: shape.numbers,
         })
     }
 
-    /// Up to `most` algorithms that need at most `workspace` bytes, the one first that cuBLASLt takes for the fastest;
+    /// Up to `most` algorithms that need at most `workspace` bytes, first the one that cuBLASLt estimates to be the fastest;
     /// at least one.
     pub fn candidates(
         &self,
-        handle: &Handle,
+        handle: &BlasHandle,
         most: usize,
         workspace: usize,
     ) -> Result<Vec<Algorithm>, CublasError> {
-        let preference = Preference::new()?;
-        // Where an algorithm splits the inner dimension, the parts are added up in f32, not in what is written.
+        let preference = MatmulPreference::new()?;
+        // Where an algorithm splits the inner dimension, the parts are added up in f32, not in the type of the result.
         let reductions = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
         let none = sys::cublasLtMatmulHeuristicResult_t {
             algo: Algorithm { data: [0; 8] },
@@ -181,11 +189,14 @@ impl Descriptors {
             reserved: [0; 4],
         };
         let (mut found, mut count) = (vec![none; most], 0);
-        // SAFETY: all handles are alive, both wishes get values of their own types, and there is room for `most` results.
+        // SAFETY: all handles are alive, both attributes get values of their own types, and there is room for `most` results.
         unsafe {
-            preference.set(Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace)?;
             preference.set(
-                Wish::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                &workspace,
+            )?;
+            preference.set(
+                PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                 &(reductions as u32),
             )?;
             sys::cublasLtMatmulAlgoGetHeuristic(
@@ -193,7 +204,7 @@ impl Descriptors {
                 self.operation.0,
                 self.weight.0,
                 self.x.0,
-                self.there.0,
+                self.addend.0,
                 self.out.0,
                 preference.0,
                 most as i32,
@@ -214,7 +225,7 @@ impl Descriptors {
     }
 
     /// True when cuBLASLt can run `algorithm`, which may be any bytes, on this within `workspace` bytes.
-    pub fn admits(&self, handle: &Handle, algorithm: &Algorithm, workspace: usize) -> bool {
+    pub fn can_run(&self, handle: &BlasHandle, algorithm: &Algorithm, workspace: usize) -> bool {
         let mut found = sys::cublasLtMatmulHeuristicResult_t {
             algo: *algorithm,
             workspaceSize: 0,
@@ -229,7 +240,7 @@ impl Descriptors {
                 self.operation.0,
                 self.weight.0,
                 self.x.0,
-                self.there.0,
+                self.addend.0,
                 self.out.0,
                 algorithm,
                 &mut found,
@@ -241,21 +252,24 @@ impl Descriptors {
     /// Queues the product.
     ///
     /// # Safety
-    /// The operands reach over all values of the shape ([`Shape::bytes`]), the scales are f32; all live until the stream has
+    /// The operands reach over all values of the shape ([`ProductShape::bytes`]), the scales are f32; all live until the stream has
     /// passed the product, and are, like the workspace, used on this stream alone.
     pub unsafe fn queue(
         &self,
-        handle: &Handle,
+        queue: ProductQueue<'_>,
         algorithm: &Algorithm,
         operands: &Operands,
-        workspace: Pointer<u8>,
-        stream: &CudaStream,
     ) -> Result<(), CublasError> {
-        let (one, beta) = (1.0_f32, if self.adds { 1.0_f32 } else { 0.0 });
+        let ProductQueue {
+            handle,
+            workspace,
+            stream,
+        } = queue;
+        let (one, beta) = (1.0_f32, if self.has_addend { 1.0_f32 } else { 0.0 });
         let bias = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-        // In place only where the numbers are the same. What is not added is not read, but must be somewhere.
-        let there = match self.numbers {
-            Numbers::E4m3ToE4m3 => workspace.address(),
+        // In place only where the types are equal. A matrix that is not added is not read, but needs a valid address.
+        let addend = match self.numbers {
+            NumberTypes::E4m3ToE4m3 => workspace.address(),
             _ => operands.out,
         };
         set_scales(&self.operation, self.numbers, &operands.scales)?;
@@ -272,8 +286,8 @@ impl Descriptors {
                 self.weight.0,
                 operands.x as *const c_void,
                 self.x.0,
-                there as *const c_void,
-                self.there.0,
+                addend as *const c_void,
+                self.addend.0,
                 operands.out as *mut c_void,
                 self.out.0,
                 algorithm,
@@ -287,8 +301,8 @@ impl Descriptors {
 
 /// Sets what weights, x and the result in e4m3 are multiplied with.
 fn set_scales(
-    operation: &Operation,
-    numbers: Numbers,
+    operation: &MatmulDescriptor,
+    numbers: NumberTypes,
     [weight, x, out]: &[u64; 3],
 ) -> Result<(), CublasError> {
     if !numbers.is_e4m3() {
@@ -298,7 +312,7 @@ fn set_scales(
     unsafe {
         operation.set(Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, weight)?;
         operation.set(Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x)?;
-        if numbers == Numbers::E4m3ToE4m3 {
+        if numbers == NumberTypes::E4m3ToE4m3 {
             operation.set(Attribute::CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, out)?;
         }
     }

@@ -1,4 +1,4 @@
-//! What is asked for: layers, where their inputs lie, and where results go.
+//! Products of layers: weights, inputs and outputs.
 
 use std::ops::Range;
 
@@ -6,28 +6,27 @@ use half::bf16;
 
 use super::{
     bucket,
-    plan::{ALIGNED_BYTES, Numbers, Operands, Shape},
+    plan::{ALIGNED_BYTES, NumberTypes, Operands, ProductShape},
 };
 use crate::cuda::{
     error::CudaError,
-    kernels::{Rows, SCALE_STEP, Scale, Values},
+    kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     memory::Pointer,
 };
 
-/// What is done with a sum before it is written.
+/// What a sum goes through before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
-    /// Plus bias.
     Bias,
     /// Plus bias, through GELU (tanh).
     BiasGelu,
-    /// Plus bias, plus what is there.
+    /// Plus bias, plus the previous value of the output.
     BiasAdd,
 }
 
 /// Weights and bias of a linear layer.
 #[derive(Clone, Copy, Debug)]
-pub struct LinearAt {
+pub struct LinearRef {
     /// `[outputs, inner]`.
     pub weight: Pointer<bf16>,
     /// `[outputs]`.
@@ -36,9 +35,7 @@ pub struct LinearAt {
     pub bias_f32: Option<Pointer<f32>>,
     /// The weights once more, in e4m3.
     pub e4m3: Option<(Pointer<u8>, Scale)>,
-    /// Outputs.
     pub outputs: usize,
-    /// Inputs.
     pub inner: usize,
 }
 
@@ -46,19 +43,17 @@ pub struct LinearAt {
 /// weights, and out may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
-    /// w and bias.
-    pub linear: LinearAt,
+    pub linear: LinearRef,
     /// `[rows, inner]`.
-    pub x: Values,
+    pub x: Activations,
     /// `[rows, outputs]`.
-    pub out: Values,
-    /// Rows.
+    pub out: Activations,
     pub rows: usize,
     /// What is done with a sum.
     pub epilogue: Epilogue,
 }
 
-impl LinearAt {
+impl LinearRef {
     /// Some of its outputs, as a layer of its own.
     pub fn outputs_in(&self, range: Range<usize>) -> Self {
         let weights = range.start * self.inner;
@@ -72,8 +67,8 @@ impl LinearAt {
         }
     }
 
-    /// True when all weights lie in their buffers.
-    fn fits(&self) -> bool {
+    /// True when the buffers have all weights.
+    fn is_within_buffers(&self) -> bool {
         let values = self.outputs * self.inner;
         let narrow = self.e4m3.is_none_or(|(weight, _)| weight.len() >= values);
         self.weight.len() >= values && narrow
@@ -82,9 +77,9 @@ impl LinearAt {
 
 impl Product {
     /// What its algorithm is chosen by.
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> ProductShape {
         let Self { linear, x, out, .. } = self;
-        Shape {
+        ProductShape {
             rows: bucket(self.rows),
             outputs: linear.outputs,
             inner: linear.inner,
@@ -92,27 +87,30 @@ impl Product {
             out_stride: out.stride(),
             epilogue: self.epilogue,
             numbers: match (x, out) {
-                (Values::Bf16(_), _) => Numbers::Bf16,
-                (Values::E4m3(..), Values::Bf16(_)) => Numbers::E4m3,
-                (Values::E4m3(..), Values::E4m3(..)) => Numbers::E4m3ToE4m3,
+                (Activations::Bf16(_), _) => NumberTypes::Bf16,
+                (Activations::E4m3(..), Activations::Bf16(_)) => NumberTypes::E4m3,
+                (Activations::E4m3(..), Activations::E4m3(..)) => NumberTypes::E4m3ToE4m3,
             },
             skew: skew(x.address(), out.address()),
         }
     }
 
-    /// True when all of it, up to the bucket's rows, lies in the buffers.
-    pub(super) fn fits(&self) -> bool {
+    /// True when the buffers have room for all rows of the bucket.
+    pub(super) fn is_within_buffers(&self) -> bool {
         let rows = bucket(self.rows);
-        self.x.hold(rows, self.linear.inner)
-            && self.out.hold(rows, self.linear.outputs)
-            && self.linear.fits()
+        self.x.has_room_for(rows, self.linear.inner)
+            && self.out.has_room_for(rows, self.linear.outputs)
+            && self.linear.is_within_buffers()
     }
 
-    /// Its addresses.
     pub(super) fn operands(&self) -> Result<Operands, CudaError> {
         let (weight, scales) = match (&self.x, &self.out, self.linear.e4m3) {
-            (Values::Bf16(_), Values::Bf16(_), _) => (self.linear.weight.address(), [0; 3]),
-            (Values::E4m3(..), _, Some((weight, scale))) => (weight.address(), self.scales(scale)),
+            (Activations::Bf16(_), Activations::Bf16(_), _) => {
+                (self.linear.weight.address(), [0; 3])
+            }
+            (Activations::E4m3(..), _, Some((weight, scale))) => {
+                (weight.address(), self.scales(scale))
+            }
             _ => {
                 return Err(CudaError::Shape(format!(
                     "a product in e4m3 of what is in bf16: {:?}",
@@ -131,46 +129,45 @@ impl Product {
 
     /// Where cuBLASLt reads what weights and x are multiplied with, and, for a result in e4m3, the inverse of its scale.
     fn scales(&self, weight: Scale) -> [u64; 3] {
-        let read = |values: &Values, nth| match values {
-            Values::Bf16(_) => 0,
-            Values::E4m3(_, scale) => scale.at.at(nth * SCALE_STEP).address(),
+        let read = |values: &Activations, nth| match values {
+            Activations::Bf16(_) => 0,
+            Activations::E4m3(_, scale) => scale.at.at(nth * SCALE_STEP).address(),
         };
         [weight.at.address(), read(&self.x, 0), read(&self.out, 1)]
     }
 }
 
 /// A product of bf16 with bias, whose result is in f32, without gaps.
-pub(super) struct ToF32<'a> {
-    pub linear: &'a LinearAt,
-    pub x: Rows,
+pub(super) struct ProductToF32<'a> {
+    pub linear: &'a LinearRef,
+    pub x: StridedRows,
     pub out: Pointer<f32>,
     pub rows: usize,
 }
 
-impl ToF32<'_> {
+impl ProductToF32<'_> {
     /// What its algorithm is chosen by.
-    pub fn shape(&self) -> Shape {
-        Shape {
+    pub fn shape(&self) -> ProductShape {
+        ProductShape {
             rows: bucket(self.rows),
             outputs: self.linear.outputs,
             inner: self.linear.inner,
             x_stride: self.x.stride,
             out_stride: self.linear.outputs,
             epilogue: Epilogue::Bias,
-            numbers: Numbers::Bf16ToF32,
+            numbers: NumberTypes::Bf16ToF32,
             skew: skew(self.x.start.address(), self.out.address()),
         }
     }
 
-    /// True when all of it, up to the bucket's rows, lies in the buffers.
-    pub fn fits(&self) -> bool {
+    /// True when the buffers have room for all rows of the bucket.
+    pub fn is_within_buffers(&self) -> bool {
         let rows = bucket(self.rows);
-        self.x.hold(rows, self.linear.inner)
+        self.x.has_room_for(rows, self.linear.inner)
             && self.out.len() >= rows * self.linear.outputs
-            && self.linear.fits()
+            && self.linear.is_within_buffers()
     }
 
-    /// Its addresses.
     pub fn operands(&self) -> Operands {
         let bias = self.linear.bias_f32.map(|bias| bias.address());
         Operands {

@@ -1,30 +1,26 @@
 //! The fastest algorithm of a product, found by running the candidates.
 //!
-//! They run on operands of their own, so what is under way is not disturbed; what these hold (zeros) does not matter. Weights
+//! They run on operands of their own (zeros), so work in flight is not disturbed. Weights
 //! are read from a region larger than the cache of any GPU, run after run from another place, because in the network they
-//! come from memory too.
+//! are read from memory too.
 
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, CudaStream, sys::CUevent_flags};
 
-use super::{
-    handles::Handle,
-    plan::{ALIGNED_BYTES, Algorithm, Descriptors, Operands, Shape},
-};
+use super::plan::{ALIGNED_BYTES, Algorithm, Descriptors, Operands, ProductQueue, ProductShape};
 use crate::cuda::{
     error::{CudaError, tried},
-    memory::{Buffer, Pointer, wait_between},
+    memory::{Buffer, wait_between},
 };
 
 /// How often every candidate is measured; the best counts.
 const ROUNDS: usize = 3;
 /// Runs in a measurement, behind one that is not counted.
 const RUNS: usize = 2;
-/// After so much time of the GPU the best so far is taken.
+/// After this time of the GPU the best so far is chosen.
 const LIMIT_MS: f32 = 25.0;
-/// Of candidates that are nearly as fast as the fastest, the one that cuBLASLt named first is taken, so that noise decides
-/// little.
+/// Among candidates that are nearly as fast as the fastest, the first in the order of cuBLASLt is chosen, so that noise matters little.
 const NEARLY: f32 = 1.01;
 /// Region of the weights.
 const WEIGHT_BYTES: usize = 160 << 20;
@@ -42,7 +38,7 @@ impl Trial {
     /// For products of all these shapes.
     pub fn new<'a>(
         stream: &Arc<CudaStream>,
-        shapes: impl Iterator<Item = &'a Shape>,
+        shapes: impl Iterator<Item = &'a ProductShape>,
     ) -> Result<Self, CudaError> {
         let largest = shapes.fold([0; 3], |most: [usize; 3], shape| {
             let bytes = shape.bytes();
@@ -65,7 +61,7 @@ impl Trial {
     }
 
     /// True when the operands are large enough.
-    pub fn fits(&self, shape: &Shape) -> bool {
+    pub fn has_room_for(&self, shape: &ProductShape) -> bool {
         let room = [&self.x, &self.weights, &self.out].map(|buffer| buffer.start().len());
         let needed = shape.bytes().map(|bytes| bytes + ALIGNED_BYTES as usize);
         room.iter()
@@ -73,14 +69,19 @@ impl Trial {
             .all(|(room, needed)| *room >= needed)
     }
 
-    /// The fastest of the candidates for a shape that [`Trial::fits`]; `None` when none of them runs. Waits for the stream.
+    /// The fastest of the candidates for a shape that the trial has room for; `None` when none of them runs. Waits for the stream.
     pub fn fastest(
         &self,
-        (handle, workspace): (&Handle, Pointer<u8>),
-        shape: &Shape,
+        queue: ProductQueue<'_>,
+        shape: &ProductShape,
         descriptors: &Descriptors,
         candidates: &[Algorithm],
     ) -> Result<Option<Algorithm>, CudaError> {
+        // The operands are used on the trial's own stream alone.
+        let target = ProductQueue {
+            stream: &self.stream,
+            ..queue
+        };
         let mut best = vec![f32::INFINITY; candidates.len()];
         let (mut spent, mut turn) = (0.0, 0);
         'rounds: for _ in 0..ROUNDS {
@@ -90,11 +91,9 @@ impl Trial {
                 }
                 let queue = |run| {
                     let operands = self.operands(shape, run);
-                    // SAFETY: the operands are this trial's own and large enough, which `fits` says of the shape; they and
+                    // SAFETY: the operands are this trial's own and large enough, which the caller checks with `has_room_for`; they and
                     // the workspace are used on this stream alone, and freed behind it.
-                    unsafe {
-                        descriptors.queue(handle, candidate, &operands, workspace, &self.stream)
-                    }
+                    unsafe { descriptors.queue(target, candidate, &operands) }
                 };
                 let (all, counted) = self.time(turn, queue)?;
                 turn += 1 + RUNS;
@@ -109,7 +108,7 @@ impl Trial {
             .and_then(|at| candidates.get(at).copied()))
     }
 
-    /// Milliseconds of all runs, and of those that count; endless when cuBLASLt refuses one.
+    /// Milliseconds of all runs, and of those that count; infinite when cuBLASLt refuses one.
     fn time<E>(
         &self,
         turn: usize,
@@ -136,7 +135,7 @@ impl Trial {
         ))
     }
 
-    fn operands(&self, shape: &Shape, run: usize) -> Operands {
+    fn operands(&self, shape: &ProductShape, run: usize) -> Operands {
         let [_, weight, _] = shape.bytes();
         let step = weight.next_multiple_of(ALIGNED_BYTES as usize);
         let places = (self.weights.start().len() / step).max(1);

@@ -63,7 +63,7 @@ fn camera(number: usize) -> CameraId {
     CameraId::new(&format!("c{number}")).unwrap()
 }
 
-/// Which crops a step with this picture alone encodes.
+/// Which crops a step with only this picture encodes.
 fn plan(reuse: &mut Reuse, number: usize, picture: &Picture) -> Vec<bool> {
     let fresh = plan_unqueued(reuse, number, picture);
     reuse.keep_bytes();
@@ -75,7 +75,7 @@ fn plan_unqueued(reuse: &mut Reuse, number: usize, picture: &Picture) -> Vec<boo
     reuse.begin_step();
     let tiling = tiling(picture.width(), picture.height(), &vision());
     let crops = reuse.plan(Some(&camera(number)), picture, tiling);
-    crops.iter().map(|crop| crop.fresh).collect()
+    crops.iter().map(|crop| crop.is_fresh).collect()
 }
 
 proptest! {
@@ -106,7 +106,7 @@ proptest! {
         }
         // One byte is never below more than four tiles and the whole picture.
         prop_assert!(fresh.iter().filter(|fresh| **fresh).count() <= 5, "{:?}", fresh);
-        // And what was encoded is known from then on.
+        // Encoded crops are known from then on.
         prop_assert!(plan(&mut reuse, 0, &after.picture()).iter().all(|fresh| !fresh));
     }
 }
@@ -165,14 +165,14 @@ fn images_of_one_step_take_what_the_step_itself_makes() {
             .enumerate()
             .all(|(i, c)| c.source == -1 - i as i32)
     );
-    let fresh: Vec<usize> = (0..count).filter(|&i| changed[i].fresh).collect();
+    let fresh: Vec<usize> = (0..count).filter(|&i| changed[i].is_fresh).collect();
     assert_eq!(fresh, [0, 1], "the whole picture and its first tile");
     assert_eq!([changed[0].source, changed[1].source], [0, 1]);
     assert_eq!([again[0].source, again[1].source], [0, 1]);
-    assert!(again.iter().all(|crop| !crop.fresh));
-    assert!(alone.iter().all(|crop| crop.fresh));
+    assert!(again.iter().all(|crop| !crop.is_fresh));
+    assert!(alone.iter().all(|crop| crop.is_fresh));
     assert_eq!(reuse.batch(), 2 + count);
-    let keeps = [(0, 0), (1, 1)].map(|(place, entry)| Keep { place, entry });
+    let keeps = [(0, 0), (1, 1)].map(|(place, entry)| FeatureCopy { place, entry });
     assert_eq!(reuse.keeps(), keeps);
 }
 

@@ -1,8 +1,8 @@
-//! Steps in flight that feed each other on the device find to the bit what the host finds, one by one, with its masks.
+//! Steps in flight that pass tokens on the device decide bit for bit what steps one by one decide with masks of the host.
 
-use super::whole::cuda_with;
+use super::whole::{TestSettings, cuda_with};
 use crate::{
-    cuda::{Capacity, CudaBackend, Precision},
+    cuda::{CudaBackend, CudaCapacity, Precision},
     testing::{
         ahead::{Masks, micro_config, run_ahead},
         golden_model::weights,
@@ -13,7 +13,7 @@ use crate::{
 fn micro() -> CudaBackend {
     let config = micro_config();
     let weights = weights(&golden_set("md2-micro").unwrap(), &config);
-    let capacity = Capacity {
+    let capacity = CudaCapacity {
         slots: 3,
         rows: 32,
         images: 1,
@@ -21,7 +21,12 @@ fn micro() -> CudaBackend {
         cameras: 0,
         tile_difference: 0,
     };
-    cuda_with((capacity, Precision::Bf16), 0, &config, weights)
+    let settings = TestSettings {
+        gpu: 0,
+        capacity,
+        precision: Precision::Bf16,
+    };
+    cuda_with(settings, &config, weights)
 }
 
 #[test]

@@ -1,13 +1,22 @@
-//! Attention to the cache, and what puts keys and values there.
+//! Attention to the cache, and the kernel that writes keys and values to it.
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, dense::attend, f32s, rig};
+use super::{
+    Random, Rig, assert_close,
+    dense::attend,
+    f32s,
+    fp8::{Outputs, assert_e4m3_too},
+    rig,
+};
 use crate::{
     cuda::{
-        kernels::{LayerCache, OwnTables, PAGE, Parts, PrefixTables, Rows, TEXT_HEAD, Values},
+        kernels::{
+            Activations, AttentionParts, CachedAttention, LayerCache, MatrixShape, OwnTables, PAGE,
+            PrefixTables, RopeInputs, StridedRows, TEXT_HEAD,
+        },
         memory::Buffer,
-        program::{self, Layout, Table},
+        program::{self, BlockFormat, Table, TableLayout},
     },
     scheduler::backend::{Feed, ImageJob, Input, KvTable, Limits, PageId, Pick, Row, SlotId, Step},
 };
@@ -38,7 +47,7 @@ struct Fed {
 }
 
 fn prefix_pages(look: usize) -> Vec<PageId> {
-    // In no order, so that tables are read.
+    // Not in order, so that only the tables give the right pages.
     [[5, 2, 9], [1, 30, 7]][look].map(PageId).to_vec()
 }
 
@@ -57,8 +66,8 @@ fn row(fed: &Fed) -> Row {
     }
 }
 
-/// Turned by its position, rounded to bf16; pairs lie eight apart.
-fn turned(x: &[f32], position: usize) -> Vec<f32> {
+/// Rotated by its position, rounded to bf16; pairs are 8 apart.
+fn rotated(x: &[f32], position: usize) -> Vec<f32> {
     let mut out = x.to_vec();
     for j in 0..16 {
         let angle = position as f32 * 10_000_f32.powf(-(j as f32) / 16.0);
@@ -72,13 +81,28 @@ fn turned(x: &[f32], position: usize) -> Vec<f32> {
         .collect()
 }
 
-/// What is in the cache, by look or row: (position, key, value) of each head.
+/// Contents of the cache by look or row: key and value of each position and head.
 #[derive(Default, Clone)]
-struct Known(Vec<[(Vec<f32>, Vec<f32>); HEADS]>);
+struct CacheContents(Vec<[(Vec<f32>, Vec<f32>); HEADS]>);
+
+/// A step of the test.
+struct FedStep<'a> {
+    /// Looks whose images are new.
+    images: &'a [usize],
+    rows: &'a [Fed],
+    /// Splits of each prefix.
+    splits: usize,
+}
+
+/// Contents of the cache before a step.
+struct Past {
+    looks: Vec<CacheContents>,
+    own: Vec<CacheContents>,
+}
 
 struct Bench {
     rig: Rig,
-    layout: Layout,
+    layout: TableLayout,
     rope_cos_sin: Buffer<f32>,
     keys: Buffer<bf16>,
     values: Buffer<bf16>,
@@ -86,20 +110,14 @@ struct Bench {
 
 impl Bench {
     /// Runs a step over random values and compares every row with the plain formula.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what a step is fed and what is known before it"
-    )]
-    fn step(
-        &self,
-        random: &mut Random,
-        images: &[usize],
-        rows: &[Fed],
-        looks: &mut [Known],
-        own: &mut [Known],
-        splits: usize,
-    ) {
+    fn step(&self, random: &mut Random, fed: &FedStep<'_>, past: &mut Past) {
         let (rig, layout) = (&self.rig, &self.layout);
+        let &FedStep {
+            images,
+            rows,
+            splits,
+        } = fed;
+        let Past { looks, own } = past;
         let picture = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
         let image = |look: &usize| ImageJob {
             picture: picture.clone(),
@@ -111,7 +129,11 @@ impl Bench {
             rows: rows.iter().map(row).collect(),
         };
         let mut block = vec![0; layout.words];
-        let counts = program::write(&step, SlotId(0), &LIMITS, layout, &mut block).unwrap();
+        let format = BlockFormat {
+            limits: &LIMITS,
+            layout,
+        };
+        let counts = program::write(&step, SlotId(0), format, &mut block).unwrap();
         let block = rig.ints(&block);
         let at = |table: Table| block.start().at(table.start);
         let all = counts.row_positions + images.len() * PREFIX;
@@ -121,28 +143,32 @@ impl Bench {
             keys: self.keys.start(),
             values: self.values.start(),
         };
-        let places = (at(layout.position), at(layout.slot));
-        rig.kernels
-            .rope_scatter(
-                up.start(),
-                places,
-                self.rope_cos_sin.start(),
-                cache,
-                (all, HEADS),
-            )
-            .unwrap();
-        let parts_values = rig.floats(&vec![
+        let rope = RopeInputs {
+            qkv: up.start(),
+            position: at(layout.position),
+            slot: at(layout.slot),
+            rope_cos_sin: self.rope_cos_sin.start(),
+            positions: all,
+            heads: HEADS,
+        };
+        rig.kernels.rope_scatter(&rope, cache).unwrap();
+        let partial_values = rig.floats(&vec![
             f32::NAN;
             counts.tiles.max(1) * HEADS * splits * 16 * TEXT_HEAD
         ]);
-        let parts_masses = rig.floats(&vec![
+        let partial_max_sums = rig.floats(&vec![
             f32::NAN;
             counts.tiles.max(1) * HEADS * splits * 16 * 2
         ]);
-        let parts = Parts {
-            values: parts_values.start(),
-            masses: parts_masses.start(),
-            splits,
+        let attention = CachedAttention {
+            qkv: up.start(),
+            cache,
+            parts: AttentionParts {
+                values: partial_values.start(),
+                max_sums: partial_max_sums.start(),
+                splits,
+            },
+            heads: HEADS,
         };
         let prefix = PrefixTables {
             pages: at(layout.pages),
@@ -152,11 +178,11 @@ impl Bench {
         };
         if counts.tiles > 0 {
             rig.kernels
-                .attend_prefix(up.start(), cache, &prefix, parts, (counts.tiles, HEADS))
+                .attend_prefix(&attention, &prefix, counts.tiles)
                 .unwrap();
         }
         let out = rig.room(counts.row_positions * (WIDTH + 8));
-        let to = Rows {
+        let to = StridedRows {
             start: out.start(),
             stride: WIDTH + 8,
         };
@@ -168,19 +194,23 @@ impl Bench {
         };
         rig.kernels
             .attend_own(
-                up.start(),
-                cache,
+                &attention,
                 &tables,
-                parts,
-                Values::Bf16(to),
-                (counts.row_positions, HEADS),
+                Activations::Bf16(to),
+                counts.row_positions,
             )
             .unwrap();
-        let shape = (counts.row_positions, HEADS);
-        super::fp8::assert_e4m3_too(rig, &out, WIDTH + 8, (shape.0, WIDTH), |to| {
-            let qkv = up.start();
-            rig.kernels
-                .attend_own(qkv, cache, &tables, parts, to, shape)
+        let shape = MatrixShape {
+            rows: counts.row_positions,
+            width: WIDTH,
+        };
+        let outputs = Outputs {
+            bf16: &out,
+            stride: WIDTH + 8,
+            shape,
+        };
+        assert_e4m3_too(rig, &outputs, |to| {
+            rig.kernels.attend_own(&attention, &tables, to, shape.rows)
         });
         let got = rig.down(&out);
 
@@ -191,14 +221,14 @@ impl Bench {
         let entry = |at: usize, position: usize| {
             std::array::from_fn(|head| {
                 (
-                    turned(part(at, 1, head), position),
+                    rotated(part(at, 1, head), position),
                     part(at, 2, head).to_vec(),
                 )
             })
         };
         for (i, &look) in images.iter().enumerate() {
             let first = counts.row_positions + i * PREFIX;
-            looks[look] = Known((0..PREFIX).map(|p| entry(first + p, p)).collect());
+            looks[look] = CacheContents((0..PREFIX).map(|p| entry(first + p, p)).collect());
         }
         let (mut wanted, mut found, mut first) = (Vec::new(), Vec::new(), 0);
         for (i, fed) in rows.iter().enumerate() {
@@ -212,7 +242,7 @@ impl Bench {
                     let keys: Vec<&[f32]> = seen.iter().map(|e| &e[head].0[..]).collect();
                     let values: Vec<&[f32]> = seen.iter().map(|e| &e[head].1[..]).collect();
                     wanted.extend(attend(
-                        &turned(part(first + j, 0, head), position),
+                        &rotated(part(first + j, 0, head), position),
                         &keys,
                         &values,
                     ));
@@ -235,10 +265,10 @@ fn rows_see_their_prefix_and_their_own_past() {
             [angle.cos(), angle.sin()]
         })
     });
-    // Whoever reads a position that was never written gets no number.
+    // A read of a position that was never written gives NaN.
     let nan = vec![bf16::NAN; LIMITS.pages * HEADS * PAGE * TEXT_HEAD];
     let bench = Bench {
-        layout: Layout::new(&LIMITS, LIMITS.positions),
+        layout: TableLayout::new(&LIMITS, LIMITS.positions),
         rope_cos_sin: rig.floats(&rope_cos_sin.collect::<Vec<_>>()),
         keys: rig.up(&nan),
         values: rig.up(&nan),
@@ -246,7 +276,10 @@ fn rows_see_their_prefix_and_their_own_past() {
     };
     let mut random = Random::new(6);
     for splits in [1, 12] {
-        let (mut looks, mut own) = (vec![Known::default(); 2], vec![Known::default(); 5]);
+        let mut past = Past {
+            looks: vec![CacheContents::default(); 2],
+            own: vec![CacheContents::default(); 5],
+        };
         let fed = |look, own: &[u32], from, count| Fed {
             look,
             own: own.to_vec(),
@@ -260,7 +293,12 @@ fn rows_see_their_prefix_and_their_own_past() {
             fed(None, &[20, 21, 22], 0, 33),
             fed(Some(0), &[15], 0, 1),
         ];
-        bench.step(&mut random, &[0, 1], &first, &mut looks, &mut own, splits);
+        let step = FedStep {
+            images: &[0, 1],
+            rows: &first,
+            splits,
+        };
+        bench.step(&mut random, &step, &mut past);
         let then = [
             fed(Some(0), &[10, 11], 5, 1),
             fed(Some(0), &[12, 13], 20, 1),
@@ -268,9 +306,19 @@ fn rows_see_their_prefix_and_their_own_past() {
             fed(None, &[20, 21, 22], 33, 1),
             fed(Some(0), &[15], 1, 1),
         ];
-        bench.step(&mut random, &[], &then, &mut looks, &mut own, splits);
+        let step = FedStep {
+            images: &[],
+            rows: &then,
+            splits,
+        };
+        bench.step(&mut random, &step, &mut past);
         // A new picture in the pages of an old one.
         let again = [fed(Some(1), &[14], 0, 2), fed(Some(1), &[16, 17], 0, 17)];
-        bench.step(&mut random, &[1], &again, &mut looks, &mut own, splits);
+        let step = FedStep {
+            images: &[1],
+            rows: &again,
+            splits,
+        };
+        bench.step(&mut random, &step, &mut past);
     }
 }

@@ -3,9 +3,9 @@
 use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        kernels::{NormAt, PickTables},
+        kernels::{DecideInputs, DecisionBuffers, MatrixShape, NormRef, PickTables, TokenLogits},
         memory::Buffer,
-        record::Record,
+        record::DecisionRecord,
     },
     model::BINS,
     scheduler::backend::Picked,
@@ -30,7 +30,7 @@ fn best(x: &[f32]) -> (u16, f32) {
 }
 
 fn logits(random: &mut Random, count: usize) -> Vec<f32> {
-    // Of few values, so that the largest comes more than once.
+    // Few different values, so that the largest occurs more than once.
     f32s(&random.values(count))
         .iter()
         .map(|x| (x * 8.0).round() / 2.0)
@@ -71,9 +71,9 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
     let tables = (rig.ints(&picks.concat()), rig.ints(&[0, 0, 0, 0, 0, 1]));
     let (bias_up, coords_up, sizes_up) =
         (rig.floats(&bias), rig.floats(&coords), rig.floats(&sizes));
-    let out = Buffer::<Record>::zeros(&rig.stream, picks.len()).unwrap();
-    let carried = Buffer::<Record>::zeros(&rig.stream, 4).unwrap();
-    let norm = NormAt {
+    let out = Buffer::<DecisionRecord>::zeros(&rig.stream, picks.len()).unwrap();
+    let carried = Buffer::<DecisionRecord>::zeros(&rig.stream, 4).unwrap();
+    let norm = NormRef {
         weight: up.1.start(),
         bias: up.2.start(),
     };
@@ -85,13 +85,23 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
     };
     rig.kernels
         .decide(
-            up.0.start(),
+            &DecideInputs {
+                hidden: up.0.start(),
+                norm,
+                on_end_weight: up.3.start(),
+                on_end_bias: bias_up.start(),
+                coords: coords_up.start(),
+                sizes: sizes_up.start(),
+            },
             &pick_tables,
-            norm,
-            (up.3.start(), bias_up.start()),
-            (coords_up.start(), sizes_up.start()),
-            (out.start(), carried.start()),
-            (picks.len(), width),
+            DecisionBuffers {
+                records: out.start(),
+                carried: carried.start(),
+            },
+            MatrixShape {
+                rows: picks.len(),
+                width,
+            },
         )
         .unwrap();
     let got = out.to_host(&rig.stream).unwrap();
@@ -206,7 +216,7 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<Picked> {
     let masks = Buffer::from_host(&rig.stream, &mask.repeat(rows)).unwrap();
     let (logits, words, banned) = (rig.floats(&all), rig.ints(&words), rig.ints(&banned));
     let is_zombie = rig.ints(&vec![0; rows]);
-    let out = Buffer::<Record>::zeros(&rig.stream, rows).unwrap();
+    let out = Buffer::<DecisionRecord>::zeros(&rig.stream, rows).unwrap();
     let tables = PickTables {
         pick: words.start(),
         is_zombie: is_zombie.start(),
@@ -215,11 +225,17 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<Picked> {
     };
     rig.kernels
         .choose_token(
-            logits.start(),
+            &TokenLogits {
+                logits: logits.start(),
+                mask: masks.start(),
+                rows,
+                vocab: VOCAB,
+            },
             &tables,
-            masks.start(),
-            (out.start(), out.start()),
-            (rows, VOCAB),
+            DecisionBuffers {
+                records: out.start(),
+                carried: out.start(),
+            },
         )
         .unwrap();
     out.to_host(&rig.stream)
@@ -276,7 +292,7 @@ fn tokens_are_the_largest_that_are_allowed() {
 fn the_nucleus_is_sampled_in_its_order() {
     let rig = rig();
     let mut random = Random::new(9);
-    // No equals, so that a rounding of the last place cannot change an order.
+    // No equal values, so that a rounding error cannot change the order.
     let logits: Vec<f32> = (0..VOCAB)
         .map(|i| ((i * 7919) % VOCAB) as f32 / VOCAB as f32 * 9.0)
         .collect();
@@ -327,10 +343,10 @@ fn the_nucleus_is_sampled_in_its_order() {
 
 #[test]
 fn values_that_are_no_numbers_are_told() {
-    let record = Record {
+    let record = DecisionRecord {
         kind: 1,
         probability: f32::NAN,
-        ..Record::default()
+        ..DecisionRecord::default()
     };
     assert!(record.picked().is_err());
 }

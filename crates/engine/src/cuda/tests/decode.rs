@@ -1,4 +1,4 @@
-//! The decoder in one launch against the same kernel by kernel, at true width, in both precisions.
+//! The decoder in one launch against the decoder kernel by kernel, at true width, in both precisions.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::{Random, assert_close};
 use crate::{
-    cuda::{Capacity, CudaBackend, Precision},
+    cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
     model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
     scheduler::backend::{
         Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step,
@@ -14,8 +14,8 @@ use crate::{
 };
 use spotter_core::{Picture, SystemClock};
 
-/// Noise everywhere, biases and norms included, so that whatever is left out shows. Weights have as few bits as e4m3 holds, so that
-/// weights in e4m3 are the same ones.
+/// Noise in all tensors, biases and norms too, so that an omitted one is noticed. Weights have few enough bits for e4m3, so that weights
+/// in e4m3 are equal to them.
 struct Noise(Random);
 
 /// With three bits of mantissa.
@@ -52,7 +52,7 @@ const IMAGES: usize = 3;
 fn small() -> ModelConfig {
     let mut config = ModelConfig::default();
     config.text.n_layers = 2;
-    // Enough for the words of a calibration.
+    // Large enough for the tokens of a calibration.
     config.text.vocab_size = 8192;
     config.vision.enc_n_layers = 1;
     config
@@ -60,7 +60,7 @@ fn small() -> ModelConfig {
 
 fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
     let weights = Weights::load(config, &mut Noise(Random::new(3))).unwrap();
-    let capacity = Capacity {
+    let capacity = CudaCapacity {
         slots: 1,
         rows: 32,
         images: IMAGES,
@@ -70,7 +70,13 @@ fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
     };
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
-    CudaBackend::new((0, &cache), config, weights, (capacity, precision), clock).unwrap()
+    let settings = CudaSettings {
+        gpu: 0,
+        cache: &cache,
+        capacity,
+        precision,
+    };
+    CudaBackend::new(settings, config, weights, clock).unwrap()
 }
 
 fn images(prefix_positions: usize) -> Step {
@@ -134,7 +140,7 @@ fn one_launch_gives_what_the_kernels_one_by_one_give() {
     one_launch_is_as_kernels(Precision::Bf16);
 }
 
-/// Kernel by kernel such steps are in bf16, with the same weights; what is prefilled is in fp8 both ways.
+/// Kernel by kernel such steps are in bf16, with the same weights; prefills are in fp8 in both backends.
 #[test]
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn one_launch_with_weights_in_e4m3_gives_what_the_same_weights_in_bf16_give() {

@@ -1,10 +1,14 @@
-//! Attention of whole sequences to themselves, each way that there is.
+//! Attention within whole sequences, by each kernel.
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, fp8::assert_e4m3_too, rig};
+use super::{
+    Random, Rig, assert_close, f32s,
+    fp8::{Outputs, assert_e4m3_too},
+    rig,
+};
 use crate::cuda::{
-    kernels::{DenseWay, Rows, Values},
+    kernels::{Activations, DenseAttention, DenseKernel, MatrixShape, StridedRows},
     memory::Buffer,
 };
 
@@ -13,22 +17,30 @@ pub(super) fn attend(q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f32> 
     let scale = (q.len() as f32).sqrt().recip();
     let dot = |k: &&[f32]| q.iter().zip(*k).map(|(q, k)| q * k).sum::<f32>() * scale;
     let scores: Vec<f32> = keys.iter().map(dot).collect();
-    let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let shares: Vec<f32> = scores.iter().map(|s| (s - top).exp()).collect();
-    let mass: f32 = shares.iter().sum();
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f32> = scores.iter().map(|s| (s - max).exp()).collect();
+    let sum: f32 = weights.iter().sum();
     let mixed = |d: usize| {
-        shares
+        weights
             .iter()
             .zip(values)
             .map(|(p, v)| p * v[d])
             .sum::<f32>()
-            / mass
+            / sum
     };
     (0..q.len()).map(mixed).collect()
 }
 
-/// Values behind each row of outputs that nobody may write.
+/// Values behind each row of outputs that no kernel may write.
 const BEHIND: usize = 8;
+
+#[derive(Clone, Copy)]
+struct CaseShape {
+    sequences: usize,
+    length: usize,
+    heads: usize,
+    head_dim: usize,
+}
 
 struct Case {
     sequences: usize,
@@ -40,13 +52,14 @@ struct Case {
 }
 
 impl Case {
-    /// Values `spread` times as wide as usual: with 5, few keys have all the weight, and maxima grow much on the way.
-    fn new(
-        (rig, random): (&Rig, &mut Random),
-        (sequences, length): (usize, usize),
-        (heads, head_dim): (usize, usize),
-        spread: f32,
-    ) -> Self {
+    /// Values `spread` times as wide as usual: with 5, few keys have all the weight, and running maxima grow much.
+    fn new(rig: &Rig, random: &mut Random, shape: CaseShape, spread: f32) -> Self {
+        let CaseShape {
+            sequences,
+            length,
+            heads,
+            head_dim,
+        } = shape;
         let values = random.values(sequences * length * 3 * heads * head_dim);
         let qkv: Vec<bf16> = values
             .iter()
@@ -66,25 +79,35 @@ impl Case {
         self.heads * self.head_dim
     }
 
-    fn run(&self, rig: &Rig, way: DenseWay, out: Values) {
-        let qkv = Rows::packed(self.up.start(), 3 * self.width());
-        let (shape, heads) = ((self.sequences, self.length), (self.heads, self.head_dim));
-        let done = rig.kernels.attend_dense_by(way, (qkv, out), shape, heads);
-        done.unwrap();
+    fn run(&self, rig: &Rig, kernel: DenseKernel, out: Activations) {
+        let attention = DenseAttention {
+            qkv: StridedRows::packed(self.up.start(), 3 * self.width()),
+            out,
+            sequences: self.sequences,
+            length: self.length,
+            heads: self.heads,
+            head_dim: self.head_dim,
+        };
+        rig.kernels.attend_dense_by(kernel, &attention).unwrap();
     }
 
     /// Compares every `step`th row of every head.
-    fn check(&self, rig: &Rig, way: DenseWay, step: usize) {
+    fn check(&self, rig: &Rig, kernel: DenseKernel, step: usize) {
         let (rows, width) = (self.sequences * self.length, self.width());
         let stride = width + BEHIND;
         let out = rig.room(rows * stride);
-        let to = Rows {
+        let to = StridedRows {
             start: out.start(),
             stride,
         };
-        self.run(rig, way, Values::Bf16(to));
-        assert_e4m3_too(rig, &out, stride, (rows, width), |to| {
-            self.run(rig, way, to);
+        self.run(rig, kernel, Activations::Bf16(to));
+        let outputs = Outputs {
+            bf16: &out,
+            stride,
+            shape: MatrixShape { rows, width },
+        };
+        assert_e4m3_too(rig, &outputs, |to| {
+            self.run(rig, kernel, to);
             Ok(())
         });
         let (qkv, got) = (f32s(&self.qkv), rig.down(&out));
@@ -105,7 +128,7 @@ impl Case {
             }
         }
         let name = format!(
-            "{way:?}, {} x {}, {}",
+            "{kernel:?}, {} x {}, {}",
             self.head_dim, self.heads, self.length
         );
         assert_close(&name, &found, &wanted, 1e-2);
@@ -130,29 +153,36 @@ fn all_ways_are_softmax_attention() {
         (16, 4, 36),
     ] {
         for spread in [1.0, 5.0] {
-            let case = Case::new((&rig, &mut random), (2, length), (heads, head_dim), spread);
-            for way in rig.kernels.dense_ways(head_dim) {
-                case.check(&rig, *way, 7);
+            let shape = CaseShape {
+                sequences: 2,
+                length,
+                heads,
+                head_dim,
+            };
+            let case = Case::new(&rig, &mut random, shape, spread);
+            for kernel in rig.kernels.dense_kernels(head_dim) {
+                case.check(&rig, *kernel, 7);
             }
         }
     }
 }
 
-/// More than the GPU does at once, so that blocks go on to other heads and sequences.
+/// More jobs than blocks, so that blocks compute several heads and sequences.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn many_heads_of_many_crops() {
     let rig = rig();
     let mut random = Random::new(6);
     for (sequences, length, heads, head_dim) in [(12, 729, 16, 72), (200, 65, 8, 64)] {
-        let case = Case::new(
-            (&rig, &mut random),
-            (sequences, length),
-            (heads, head_dim),
-            1.0,
-        );
-        for way in rig.kernels.dense_ways(head_dim) {
-            case.check(&rig, *way, 97);
+        let shape = CaseShape {
+            sequences,
+            length,
+            heads,
+            head_dim,
+        };
+        let case = Case::new(&rig, &mut random, shape, 1.0);
+        for kernel in rig.kernels.dense_kernels(head_dim) {
+            case.check(&rig, *kernel, 97);
         }
     }
 }

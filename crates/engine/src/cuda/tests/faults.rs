@@ -1,5 +1,5 @@
-//! A GPU that breaks in the middle of its work. The fault is real, a kernel that writes where nothing is, and the process
-//! cannot use any GPU afterwards; so it is made in a process of its own, which is this test program again.
+//! A GPU that fails in the middle of its work. The fault is real: a kernel writes to an invalid address, and the process cannot use any
+//! GPU afterwards. So it is made in a process of its own, which is this test program again.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::whole::cuda_on;
 use crate::{
     cuda::{
-        compile::{Source, cubin},
+        compile::{KernelSource, cubin},
         library,
     },
     scheduler::{Options, sequence::Bounds},
@@ -33,8 +33,8 @@ use crate::{
 };
 use spotter_core::{Look, Outcome, SystemClock, Task};
 
-/// Nothing lies at so low an address.
-const FAULT: Source = Source {
+/// The address is too low to be valid.
+const FAULT: KernelSource = KernelSource {
     file: "fault.cu",
     text: "extern \"C\" __global__ void fault() { *(volatile int*)16 = 1; }",
 };
@@ -50,7 +50,7 @@ fn break_gpu(index: u32) {
     let module = gpu.context.load_module(Ptx::from_binary(code)).unwrap();
     let fault = module.load_function("fault").unwrap();
     let stream = gpu.context.new_stream().unwrap();
-    // SAFETY: the kernel takes no arguments; what it does wrong is what is wanted.
+    // SAFETY: the kernel takes no arguments; its fault is intended.
     let launched = unsafe {
         let one = (1, 1, 1);
         result::launch_kernel(
@@ -63,7 +63,7 @@ fn break_gpu(index: u32) {
         )
     };
     launched.unwrap();
-    // An engine that works beside it may notice first; here it is only made sure that it has happened.
+    // A working engine may notice it first; this only ensures that it has happened.
     assert!(stream.synchronize().is_err());
 }
 
@@ -104,15 +104,15 @@ async fn one_gpu_breaks() {
     assert!(matches!(failed, Outcome::Failed(..)), "{failed:?}");
     let reason = end.reason().await.to_string();
     println!("{reason}");
-    assert!(reason.contains("start Spotter again"), "{reason}");
+    assert!(reason.contains("restart Spotter"), "{reason}");
     assert_eq!(reason.lines().count(), 1, "{reason}");
-    // What it held is let go, although the GPU takes no orders any more.
+    // The engine releases its memory, although the GPU accepts no calls any more.
     drop(engine);
     end.over().await;
     println!("ended");
 }
 
-/// The process of an engine on the GPU that is ordered, which breaks when the file appears that is ordered with it.
+/// The process of an engine on the ordered GPU, which fails when the ordered file appears.
 #[tokio::test]
 #[ignore = "serves the process that starts it, over a socket; run by the test below"]
 async fn engine_apart() {
@@ -132,7 +132,7 @@ async fn engine_apart() {
     daemon.serve(build).await.unwrap();
 }
 
-/// This test program again, as nothing but that one test of this file.
+/// This test program again, with one test of this file.
 fn this_program(test: &str) -> Command {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program
@@ -192,10 +192,7 @@ async fn a_fault_of_one_gpu_leaves_the_other_at_work() {
         .expect("the fault is not noticed");
     let reason = timeout(PATIENCE, end.reason()).await.expect("no reason");
     println!("{reason}");
-    assert!(
-        reason.to_string().contains("start Spotter again"),
-        "{reason}"
-    );
+    assert!(reason.to_string().contains("restart Spotter"), "{reason}");
     for _ in 0..20 {
         if !answered(&ask(&first).await) {
             panic!("the first one too: {}", first_end.reason().await);

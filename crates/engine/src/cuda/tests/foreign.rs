@@ -1,5 +1,5 @@
-//! Frames in the memory of other contexts on the GPU, as GStreamer's decoders leave them: to the bit those of the host, and
-//! never fetched to it.
+//! Frames in the memory of other contexts on the GPU, as GStreamer's decoders leave them: their patches are equal to those of frames on
+//! the host, and they are never copied to the host.
 
 use std::{
     any::Any,
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     cuda::{
-        foreign::{Foreign, take_frame},
-        frames::Frames,
+        foreign::{ForeignMemory, take_frame},
+        frames::FramePreprocessor,
         library,
         stage::FrameStage,
     },
@@ -29,10 +29,10 @@ use crate::{
 use spotter_cameras::testing::uploaded;
 use spotter_core::{DeviceMemory, DevicePlanes, Picture, PictureLayout, PixelFormat, Planes};
 
-/// Rows of frames there are so many bytes apart.
+/// Bytes from row to row of these frames.
 const PITCH: usize = 1536;
 const ROWS: usize = 720;
-/// Filling so much takes longer than everything that the test does with a frame.
+/// Bytes whose filling takes longer than all work of the test with a frame.
 const SCRATCH: usize = 1 << 30;
 
 /// A context beside that of the process, with room for some frames.
@@ -44,7 +44,7 @@ struct Other {
     free: Mutex<Vec<u64>>,
 }
 
-/// A frame's room, until it is let go.
+/// A frame's memory, until it is released.
 struct Lent(Arc<Other>, u64);
 
 impl Drop for Lent {
@@ -68,7 +68,7 @@ impl Other {
             done(unsafe { sys::cuMemAlloc_v2(&mut address, bytes) });
             address
         };
-        // SAFETY: the device exists. Creating makes the context the thread's, until it is taken off again.
+        // SAFETY: the device exists. Creating makes the context the thread's, until it is popped.
         unsafe {
             done(sys::cuCtxCreate_v4(
                 &mut context,
@@ -95,7 +95,7 @@ impl Other {
         self.free.lock().unwrap().len()
     }
 
-    /// The NV12 picture in memory of this context, where it still is on its way when this asks for it.
+    /// The NV12 picture in memory of this context; its copy has not ended when this returns.
     fn put(self: &Arc<Self>, picture: &Picture) -> Picture {
         let frame = self.free.lock().unwrap().pop();
         let frame = frame.expect("a step lets its frames go");
@@ -108,7 +108,7 @@ impl Other {
             row[..from.len()].copy_from_slice(from);
         }
         let stream = self.stream as CUstream;
-        // SAFETY: context, stream and rooms are of `new` and as large. The copy before the last has ended: it was waited for.
+        // SAFETY: context, stream and memory are those of `new` and large enough. The copy before the last has ended: it was waited for.
         unsafe {
             done(sys::cuCtxPushCurrent_v2(self.context as CUcontext));
             let from = bytes.as_ptr().cast();
@@ -119,8 +119,8 @@ impl Other {
             done(sys::cuCtxPopCurrent_v2(&mut ptr::null_mut()));
         }
         let keeper: Box<dyn Any + Send + Sync> = Box::new(Lent(Arc::clone(self), frame));
-        // SAFETY: the room is as large, and lent until the keeper is dropped.
-        let memory = unsafe { Foreign::new(frame, bytes.len(), keeper) }.unwrap();
+        // SAFETY: the memory is large enough, and stays allocated until the keeper is dropped.
+        let memory = unsafe { ForeignMemory::new(frame, bytes.len(), keeper) }.unwrap();
         let planes = Arc::new(There(Box::new(memory)));
         let size = (picture.width(), picture.height());
         let colour = (picture.matrix(), picture.range());
@@ -140,12 +140,12 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; nothing of it is used any more, as every frame holds it.
+        // SAFETY: created by `new`, and not used any more, because every frame keeps it alive.
         done(unsafe { sys::cuCtxDestroy_v2(self.context as CUcontext) });
     }
 }
 
-/// Planes of which no byte may be asked for.
+/// Planes whose bytes may not be read on the host.
 struct There(DeviceMemory);
 
 impl Planes for There {
@@ -172,7 +172,7 @@ impl Planes for There {
 /// Patches of pictures that are staged together.
 fn staged_patches(
     rig: &Rig,
-    frames: &mut Frames,
+    frames: &mut FramePreprocessor,
     stage: &mut FrameStage,
     pictures: &[&Picture],
 ) -> Vec<Vec<f32>> {
@@ -190,14 +190,14 @@ fn staged_patches(
 fn frames_of_another_context_give_the_patches_of_the_host() {
     let rig = rig();
     let mut random = Random::new(11);
-    let mut frames = Frames::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
+    let mut frames = FramePreprocessor::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
     let stage = || FrameStage::new(&rig.stream, 64).unwrap();
     let (mut slots, mut of_host) = ([stage(), stage()], stage());
     let other = Other::new(rig.gpu.context.cu_device(), 4);
     for number in 0..100 {
         let [a, b, c] = [(); 3].map(|()| picture(&mut random, PixelFormat::Nv12, (1280, ROWS)));
         let want = staged_patches(&rig, &mut frames, &mut of_host, &[&a, &b, &c]);
-        // The step alone holds what lies there, and lets it go when its slot has the next one.
+        // Only the step keeps the frames, and releases them when its slot has the next step.
         let (there_a, there_c) = (other.put(&a), other.put(&c));
         let slot = &mut slots[number % 2];
         let got = staged_patches(&rig, &mut frames, slot, &[&there_a, &b, &there_c]);
@@ -217,7 +217,7 @@ fn frames_that_gstreamer_left_on_the_gpu_give_the_patches_of_the_host() {
     let rig = rig();
     let pictures = uploaded(20, take_frame);
     assert_eq!(pictures.len(), 20);
-    let mut frames = Frames::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
+    let mut frames = FramePreprocessor::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
     let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
     for (number, picture) in pictures.iter().enumerate() {
         let got = staged_patches(&rig, &mut frames, &mut stage, &[picture]);

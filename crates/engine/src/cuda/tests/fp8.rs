@@ -8,9 +8,9 @@ use crate::{
         Precision,
         error::CudaError,
         fp8::{Scales, calibration_step, scale},
-        kernels::{Rows, Values},
+        kernels::{Activations, MatrixShape, StridedRows},
         memory::Buffer,
-        products::{Epilogue, LinearAt, Product, bucket},
+        products::{Epilogue, LinearRef, Product, bucket},
     },
     model::{self, ModelConfig, Weights},
     scheduler::backend::{Backend, SlotId},
@@ -21,7 +21,7 @@ use spotter_street as demo;
 /// The size of the largest number.
 const LARGEST: f32 = 448.0;
 
-/// What a byte of e4m3 stands for: sign, 4 bits of exponent with bias 7, 3 of mantissa; the last code is no number.
+/// The value of a byte of e4m3: sign, 4 bits of exponent with bias 7, 3 of mantissa; the last code is NaN.
 fn value(byte: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7));
     let size = match exponent {
@@ -67,19 +67,30 @@ fn rig_with_fp8() -> Rig {
     rig
 }
 
-/// `launch` writes in e4m3 what lies in `out` in bf16, `stride` apart: `rows` rows of `width` values.
+/// Results of a kernel in bf16.
+pub(super) struct Outputs<'a> {
+    pub bf16: &'a Buffer<bf16>,
+    /// Values from row to row.
+    pub stride: usize,
+    pub shape: MatrixShape,
+}
+
+/// `launch` writes the same results in e4m3.
 #[track_caller]
 pub(super) fn assert_e4m3_too(
     rig: &Rig,
-    out: &Buffer<bf16>,
-    stride: usize,
-    (rows, width): (usize, usize),
-    launch: impl FnOnce(Values) -> Result<(), CudaError>,
+    out: &Outputs<'_>,
+    launch: impl FnOnce(Activations) -> Result<(), CudaError>,
 ) {
     if !rig.gpu.has_fp8() {
         return;
     }
-    let want = rig.down(out);
+    let &Outputs {
+        bf16,
+        stride,
+        shape: MatrixShape { rows, width },
+    } = out;
+    let want = rig.down(bf16);
     let place = |i: usize| i / width * stride + i % width;
     let sizes = (0..rows * width).map(|i| want[place(i)].abs());
     let scales = Scales::new(
@@ -88,16 +99,16 @@ pub(super) fn assert_e4m3_too(
     );
     let scales = scales.unwrap();
     let got = Buffer::<u8>::from_host(&rig.stream, &vec![0xaa; rows * stride]).unwrap();
-    let to = Rows {
+    let to = StridedRows {
         start: got.start(),
         stride,
     };
-    launch(Values::E4m3(to, scales.at(0))).unwrap();
+    launch(Activations::E4m3(to, scales.at(0))).unwrap();
     let got = got.to_host(&rig.stream).unwrap();
     let step = scales.at(0).value;
     for i in 0..rows * width {
         let (got, want) = (value(got[place(i)]) * step, want[place(i)]);
-        // Half a step of e4m3, and the rounding of bf16; below 2^-6 steps are as wide as there.
+        // Half a step of e4m3, and the rounding of bf16; below 2^-6 the steps are constant.
         let most = want.abs() * (1.0 / 16.0 + 1.0 / 128.0) + step * 2.0_f32.powi(-10);
         assert!((got - want).abs() <= most, "{i}: {got}, wants {want}");
     }
@@ -125,16 +136,16 @@ fn quantising_rounds_as_the_twin_does() {
         let out = Buffer::<u8>::from_host(&rig.stream, &vec![0xaa; rows * to]).unwrap();
         let scales = Scales::new(&rig.stream, &[2.0_f32.powi(exponent)]).unwrap();
         let scale = scales.at(0);
-        let rows_of = Rows {
+        let rows_of = StridedRows {
             start: up.start(),
             stride: from,
         };
-        let rows_to = Rows {
+        let rows_to = StridedRows {
             start: out.start(),
             stride: to,
         };
         rig.kernels
-            .quantise(rows_of, (rows_to, scale), (rows, width))
+            .quantise(rows_of, rows_to, scale, MatrixShape { rows, width })
             .unwrap();
         let got = out.to_host(&rig.stream).unwrap();
         for (i, got) in got.into_iter().enumerate() {
@@ -147,7 +158,7 @@ fn quantising_rounds_as_the_twin_does() {
         }
         let into = rig.floats(&[0.25]);
         rig.kernels
-            .largest(rows_of, into.start(), (rows, width))
+            .abs_max(rows_of, into.start(), MatrixShape { rows, width })
             .unwrap();
         let inside = (0..rows).flat_map(|row| &x[row * from..][..width]);
         let want = inside.fold(0.25, |most: f32, x| most.max(x.to_f32().abs()));
@@ -155,12 +166,12 @@ fn quantising_rounds_as_the_twin_does() {
     }
 }
 
-/// A layer in both numbers, on random values.
+/// A layer in both number types, with random values.
 struct Layer {
     x: Vec<f32>,
     w: Vec<f32>,
     bias: Vec<f32>,
-    /// As e4m3 holds them.
+    /// Rounded to e4m3.
     x8: Vec<f32>,
     w8: Vec<f32>,
 }
@@ -176,7 +187,7 @@ fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
 }
 
-/// Bytes and what they stand for.
+/// Bytes and their values.
 fn quantised(x: &[f32], scale: f32) -> (Vec<u8>, Vec<f32>) {
     let bytes: Vec<u8> = x.iter().map(|x| rounded(x / scale)).collect();
     let values = bytes.iter().map(|&byte| value(byte) * scale).collect();
@@ -211,7 +222,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
         let (weight, bias) = (rig.up(&plain), rig.up(&bias));
         let xs = Buffer::from_host(&rig.stream, &x_bytes).unwrap();
         let ws = Buffer::from_host(&rig.stream, &w_bytes).unwrap();
-        let linear = LinearAt {
+        let linear = LinearRef {
             weight: weight.start(),
             bias: bias.start(),
             bias_f32: None,
@@ -221,12 +232,12 @@ fn products_of_e4m3_are_those_of_the_formula() {
         };
         let product = |out, epilogue| Product {
             linear,
-            x: Values::E4m3(Rows::packed(xs.start(), inner), x_scale),
+            x: Activations::E4m3(StridedRows::packed(xs.start(), inner), x_scale),
             out,
             rows,
             epilogue,
         };
-        // Some rows are enough for the host.
+        // The host computes some rows only, to save time.
         let some: Vec<usize> = (0..rows).step_by(rows.div_ceil(8)).collect();
         let all = || {
             some.iter()
@@ -240,7 +251,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
         let name = format!("{rows} {outputs} {inner}");
         for epilogue in [Epilogue::Bias, Epilogue::BiasAdd, Epilogue::BiasGelu] {
             let out = rig.up(&vec![bf16::ONE; bucket(rows) * outputs]);
-            let to = Values::bf16(out.start(), outputs);
+            let to = Activations::bf16(out.start(), outputs);
             rig.products.run(&product(to, epilogue)).unwrap();
             let got = rig.down(&out);
             let got: Vec<f32> = all().map(|(row, o)| got[row * outputs + o]).collect();
@@ -261,9 +272,9 @@ fn products_of_e4m3_are_those_of_the_formula() {
             );
         }
         let out = Buffer::<u8>::zeros(&rig.stream, bucket(rows) * outputs).unwrap();
-        let to = Values::E4m3(Rows::packed(out.start(), outputs), out_scale);
+        let to = Activations::E4m3(StridedRows::packed(out.start(), outputs), out_scale);
         let product = product(to, Epilogue::BiasGelu);
-        if !rig.products.takes(&product).unwrap() {
+        if !rig.products.can_run(&product).unwrap() {
             println!("cuBLASLt does not write e4m3 behind GELU for {name}");
             continue;
         }
@@ -284,7 +295,7 @@ fn inside(config: &ModelConfig, weights: Weights, fp8: bool) -> [Vec<f32>; 2] {
         false => Precision::Bf16,
     };
     let mut backend = cuda_for_one(precision, config, weights);
-    // Not one of those that the scales come from.
+    // Not one of the calibration pictures.
     let step = calibration_step(&picture(5), config, &backend.limits());
     let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
     backend.launch(SlotId(0), step).unwrap();
@@ -315,7 +326,7 @@ fn the_network_in_fp8_is_near_the_one_in_bf16() {
         // A layer's results are off by some 4 % (see above), part by part of what adds up in the hidden states.
         for (what, i) in [("tokens", 0), ("hidden states", 1)] {
             assert_close(&format!("fp8, {name}: {what}"), &narrow[i], &wide[i], 0.15);
-            // They are not the same numbers by mistake.
+            // Equal numbers would mean that the backend does not use fp8.
             assert_ne!(narrow[i], wide[i], "{name}: {what} are not in fp8");
         }
     }

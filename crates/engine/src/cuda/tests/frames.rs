@@ -7,10 +7,10 @@ use half::bf16;
 use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        frames::Frames,
-        kernels::Rows,
+        frames::{FramePreprocessor, WantedCrops},
+        kernels::{PlanarFrame, StridedRows},
         memory::Buffer,
-        stage::{FrameStage, Staged},
+        stage::FrameStage,
     },
     model::{VisionConfig, crops, normalise_table},
 };
@@ -46,7 +46,7 @@ pub(super) fn picture(
     .unwrap()
 }
 
-/// Values of a patch in a row that the network takes.
+/// Values of a row of patches, with padding.
 fn row_values(config: &VisionConfig) -> usize {
     config.patch_values().next_multiple_of(8)
 }
@@ -54,8 +54,8 @@ fn row_values(config: &VisionConfig) -> usize {
 /// Patches of all crops of a picture, queued.
 pub(super) fn patches(
     rig: &Rig,
-    frames: &mut Frames,
-    staged: &Staged,
+    frames: &mut FramePreprocessor,
+    staged: &PlanarFrame,
     picture: &Picture,
 ) -> Buffer<bf16> {
     let config = VisionConfig::default();
@@ -63,10 +63,12 @@ pub(super) fn patches(
     let (count, row) = (tiling.crops(), row_values(&config));
     let out = rig.room(count * config.grid() * config.grid() * row);
     let wanted = vec![true; count];
-    let rows = Rows::packed(out.start(), row);
-    frames
-        .patches(&rig.kernels, staged, tiling, &wanted, rows)
-        .unwrap();
+    let rows = StridedRows::packed(out.start(), row);
+    let crops = WantedCrops {
+        tiling,
+        wanted: &wanted,
+    };
+    frames.patches(&rig.kernels, staged, crops, rows).unwrap();
     out
 }
 
@@ -76,7 +78,7 @@ fn frames_become_the_patches_of_the_cpu() {
     let rig = rig();
     let mut random = Random::new(10);
     let config = VisionConfig::default();
-    let mut frames = Frames::new(&rig.stream, &config, 64).unwrap();
+    let mut frames = FramePreprocessor::new(&rig.stream, &config, 64).unwrap();
     let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
     for (format, size) in [
         (PixelFormat::Nv12, (1280, 720)),

@@ -2,7 +2,7 @@
 //! reference in f32, and its decisions on the reference's way.
 //!
 //! An error is a tensor's largest difference, or the root mean square of its differences, in parts of the root mean square of
-//! what is wanted; of a kind of tensor the worst counts. Ours may be twice the reference's.
+//! the wanted tensor; the worst tensor of a kind counts. Our error may be twice the reference's.
 //!
 //! Of the small sets' keys and values the decoder's own errors, from what f32 makes of the same image tokens, are no larger than
 //! the reference's, in which the encoder's part is too. One largest difference may be more than twice the reference's from the
@@ -15,7 +15,7 @@ use super::{
     whole::{cuda_for_one, on_cpu},
 };
 use crate::{
-    cuda::{CudaBackend, Precision, network::Part},
+    cuda::{CudaBackend, Precision, network::NetworkBuffer},
     model::{ModelConfig, Weights},
     testing::{
         figures::{Beyond, Figures, Measure},
@@ -65,7 +65,7 @@ fn behind_blocks(
 ) {
     let config = backend.config().clone();
     let (patch, position) = (config.vision.enc_dim, config.text.dim);
-    // The deepest first: blocks that are cut off do not come back.
+    // The deepest first, because removed blocks cannot be restored.
     let decoder = (0..config.text.n_layers - 1).rev().map(Depth::Decoder);
     let encoder = (0..=config.vision.enc_n_layers).rev().map(Depth::Encoder);
     for depth in decoder.chain(encoder) {
@@ -79,9 +79,9 @@ fn behind_blocks(
             let patches = crops(&backend, picture) * config.image_tokens();
             let states = match depth {
                 Depth::Decoder(_) => {
-                    backend.read(Part::Hidden, config.prefix_positions() * position)
+                    backend.read(NetworkBuffer::Hidden, config.prefix_positions() * position)
                 }
-                Depth::Encoder(_) => backend.read(Part::Patches, patches * patch),
+                Depth::Encoder(_) => backend.read(NetworkBuffer::Patches, patches * patch),
             };
             see(depth, image, &states.unwrap());
         }

@@ -1,13 +1,13 @@
-//! The backend as the golden runs look into it ([`Inside`]): its buffers in the reference's order.
+//! Access of the golden runs to the backend ([`Inside`]): its buffers in the reference's order.
 //!
-//! Where a value lies follows `kernels/common.cuh` (the cache) and `weights::load` (the order within a head). That is pure and
-//! tested anywhere.
+//! The place of a value follows `kernels/common.cuh` (the cache) and `weights::load` (the order within a head). This is pure and
+//! tested without a GPU.
 
 use crate::{
     cuda::{
         CudaBackend,
         kernels::{PAGE, TEXT_HEAD},
-        network::Part,
+        network::NetworkBuffer,
     },
     model::{BINS, ROTARY_DIM, tiling},
     scheduler::backend::Backend as _,
@@ -30,10 +30,10 @@ fn value_at(heads: usize, slot: usize, head: usize, dimension: usize) -> usize {
     row * PAGE + slot % PAGE
 }
 
-/// Where dimension `golden` of a golden key lies within the GPU's head.
+/// Place of dimension `golden` of a golden key within the GPU's head.
 ///
 /// ```text
-///   model    j and j + 16 are turned by angle j < 16; 32.. stay
+///   model    j and j + 16 are rotated by angle j < 16; 32.. are not
 ///   golden   2j is the model's j, 2j + 1 its j + 16
 ///   GPU      8..16 are the model's 16..24, 16..24 its 8..16 (`weights::load`)
 /// ```
@@ -49,7 +49,7 @@ fn turned_at(golden: usize) -> usize {
     }
 }
 
-/// `[heads, slots, 64]` out of a layer of the cache: what lies `at` the GPU's place of each value, whose dimension is
+/// `[heads, slots, 64]` out of a layer of the cache: the value `at` the GPU's place of each value, whose dimension is
 /// `dimension` of the golden one.
 fn in_order(
     layer: &[f32],
@@ -64,7 +64,7 @@ fn in_order(
     rows.flat_map(row).collect()
 }
 
-/// Crops of a picture that the encoder sees, which all are encoded when there is no camera to know them from.
+/// Crops of a picture; without a camera all are encoded.
 pub(super) fn crops(backend: &CudaBackend, picture: &Picture) -> usize {
     let vision = &backend.config().vision;
     tiling(picture.width(), picture.height(), vision).crops()
@@ -74,8 +74,11 @@ impl Inside for CudaBackend {
     fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
         let config = self.config();
         let (tokens, crops) = (config.image_tokens(), crops(self, picture));
-        let features = self.read(Part::Features, crops * tokens * config.vision.enc_dim);
-        let embedded = self.read(Part::Tokens, tokens * config.text.dim);
+        let features = self.read(
+            NetworkBuffer::Features,
+            crops * tokens * config.vision.enc_dim,
+        );
+        let embedded = self.read(NetworkBuffer::Tokens, tokens * config.text.dim);
         [features.unwrap(), embedded.unwrap()]
     }
 
@@ -93,14 +96,14 @@ impl Inside for CudaBackend {
 
     fn hidden(&mut self, positions: usize) -> Vec<f32> {
         let width = self.config().text.dim;
-        self.read(Part::Hidden, positions * width).unwrap()
+        self.read(NetworkBuffer::Hidden, positions * width).unwrap()
     }
 
     fn logits(&mut self, head: Head) -> Vec<f32> {
         let (part, len) = match head {
-            Head::Coord => (Part::Coords, BINS),
-            Head::Size => (Part::Sizes, 2 * BINS),
-            Head::Vocabulary => (Part::Logits, self.config().text.vocab_size),
+            Head::Coord => (NetworkBuffer::Coords, BINS),
+            Head::Size => (NetworkBuffer::Sizes, 2 * BINS),
+            Head::Vocabulary => (NetworkBuffer::Logits, self.config().text.vocab_size),
         };
         self.read(part, len).unwrap()
     }
@@ -137,7 +140,7 @@ fn every_value_of_a_layer_has_a_place_of_its_own() {
         places.sort_unstable();
         assert!(places.into_iter().eq(0..heads * slots * TEXT_HEAD));
     }
-    // Neighbouring dimensions of a key, neighbouring positions of a value lie together; a page holds all heads.
+    // Neighbouring dimensions of a key, neighbouring positions of a value are adjacent; a page has all heads.
     assert_eq!(key_at(heads, 5, 1, 9) + 1, key_at(heads, 5, 1, 10));
     assert_eq!(value_at(heads, 5, 1, 9) + 1, value_at(heads, 6, 1, 9));
     for at in [key_at, value_at] {

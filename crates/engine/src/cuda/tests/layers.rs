@@ -2,12 +2,19 @@
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, rig};
+use super::{
+    Random, Rig, assert_close, f32s,
+    fp8::{Outputs, assert_e4m3_too},
+    rig,
+};
 use crate::cuda::{
-    kernels::{EncoderAt, InputTables, Kernels, NormAt, Rows, SkinnyTo, Values},
+    kernels::{
+        Activations, CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderRef,
+        ImageShape, InputTables, Kernels, MatrixShape, NormRef, SkinnyOutput, StridedRows,
+    },
     memory::Buffer,
-    products::{Epilogue, LinearAt, Product, bucket},
-    record::Record,
+    products::{Epilogue, LinearRef, Product, bucket},
+    record::DecisionRecord,
 };
 
 #[test]
@@ -22,20 +29,26 @@ fn layer_norms_are_those_of_the_formula() {
             random.values(width),
         );
         let (xs, ws, bs, out) = (rig.up(&x), rig.up(&w), rig.up(&b), rig.room(rows * width));
-        let norm = NormAt {
+        let norm = NormRef {
             weight: ws.start(),
             bias: bs.start(),
         };
+        let shape = MatrixShape { rows, width };
         rig.kernels
             .layer_norm(
                 xs.start(),
                 norm,
-                Values::bf16(out.start(), width),
-                (rows, width),
+                Activations::bf16(out.start(), width),
+                shape,
             )
             .unwrap();
-        super::fp8::assert_e4m3_too(&rig, &out, width, (rows, width), |to| {
-            rig.kernels.layer_norm(xs.start(), norm, to, (rows, width))
+        let outputs = Outputs {
+            bf16: &out,
+            stride: width,
+            shape,
+        };
+        assert_e4m3_too(&rig, &outputs, |to| {
+            rig.kernels.layer_norm(xs.start(), norm, to, shape)
         });
         let (w, b) = (f32s(&w), f32s(&b));
         let x = f32s(&x);
@@ -72,7 +85,7 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
         padded.resize(bucket(rows) * inner, bf16::ZERO);
         let (xs, ws, bs) = (rig.up(&padded), rig.up(&w), rig.up(&b));
         let bias_f32 = rig.floats(&f32s(&b));
-        let linear = LinearAt {
+        let linear = LinearRef {
             weight: ws.start(),
             bias: bs.start(),
             bias_f32: Some(bias_f32.start()),
@@ -90,15 +103,15 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
             let mut room: Vec<bf16> = before.iter().map(|&x| bf16::from_f32(x)).collect();
             room.resize(bucket(rows) * stride, bf16::ZERO);
             let out = rig.up(&room);
-            let rows_out = Rows {
+            let rows_out = StridedRows {
                 start: out.start(),
                 stride,
             };
             rig.products
                 .run(&Product {
                     linear,
-                    x: Values::bf16(xs.start(), inner),
-                    out: Values::Bf16(rows_out),
+                    x: Activations::bf16(xs.start(), inner),
+                    out: Activations::Bf16(rows_out),
                     rows,
                     epilogue,
                 })
@@ -124,7 +137,12 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
         }
         let out = rig.floats(&vec![77.0; bucket(rows) * outputs]);
         rig.products
-            .run_to_f32(&linear, Rows::packed(xs.start(), inner), out.start(), rows)
+            .run_to_f32(
+                &linear,
+                StridedRows::packed(xs.start(), inner),
+                out.start(),
+                rows,
+            )
             .unwrap();
         let got = out.to_host(&rig.stream).unwrap();
         let wanted: Vec<f32> = (0..rows * outputs)
@@ -152,7 +170,7 @@ fn products_of_few_rows_are_those_of_the_formula() {
         );
         let (b, before) = (random.values(outputs), random.values(rows * (outputs + 8)));
         let (xs, ws, bs) = (rig.up(&x), rig.up(&w), rig.up(&b));
-        let linear = LinearAt {
+        let linear = LinearRef {
             weight: ws.start(),
             bias: bs.start(),
             bias_f32: None,
@@ -161,7 +179,7 @@ fn products_of_few_rows_are_those_of_the_formula() {
             inner,
         };
         assert!(Kernels::is_skinny(&linear, rows));
-        let x_rows = Rows {
+        let x_rows = StridedRows {
             start: xs.start(),
             stride: inner + 8,
         };
@@ -178,11 +196,15 @@ fn products_of_few_rows_are_those_of_the_formula() {
         let place = |i: usize| i / outputs * stride + i % outputs;
         for which in 0..3 {
             let out = rig.up(&before);
-            let to = Rows {
+            let to = StridedRows {
                 start: out.start(),
                 stride,
             };
-            let to = [SkinnyTo::Bf16(to), SkinnyTo::Gelu(to), SkinnyTo::Add(to)][which];
+            let to = [
+                SkinnyOutput::Bf16(to),
+                SkinnyOutput::Gelu(to),
+                SkinnyOutput::Add(to),
+            ][which];
             rig.kernels.skinny(&linear, x_rows, to, rows).unwrap();
             let got = rig.down(&out);
             let found: Vec<f32> = (0..sums.len()).map(|i| got[place(i)]).collect();
@@ -200,7 +222,7 @@ fn products_of_few_rows_are_those_of_the_formula() {
         }
         let out = rig.floats(&vec![77.0; rows * outputs]);
         rig.kernels
-            .skinny(&linear, x_rows, SkinnyTo::F32(out.start()), rows)
+            .skinny(&linear, x_rows, SkinnyOutput::F32(out.start()), rows)
             .unwrap();
         assert_close(
             "few rows to f32",
@@ -224,7 +246,7 @@ fn tiles_are_stitched_and_pooled() {
             } else {
                 1 + down * across
             };
-            // One crop of another image lies before, and every second crop was kept from another step.
+            // The first crop is of another image, and every second crop was kept from another step.
             let features = random.values((1 + crops) * tokens * width);
             let source = |crop: i32| if crop % 2 == 1 { -1 - crop } else { crop };
             let source: Vec<i32> = (0..=crops as i32).map(source).collect();
@@ -243,11 +265,19 @@ fn tiles_are_stitched_and_pooled() {
             let out = rig.room(tokens * 2 * width);
             rig.kernels
                 .combine(
-                    (up.start(), kept.start()),
-                    (image.start(), source.start()),
+                    &CombineInputs {
+                        features: up.start(),
+                        kept: kept.start(),
+                        image: image.start(),
+                        source: source.start(),
+                    },
                     out.start(),
-                    1,
-                    (grid, margin, width),
+                    CombineShape {
+                        images: 1,
+                        grid,
+                        margin,
+                        width,
+                    },
                 )
                 .unwrap();
             let features = f32s(&features);
@@ -302,11 +332,11 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
     let kinds = [0, 1, 2, 3, 3, 3, 3];
     let a = [7, bits(0.3), bits(0.25), 0, 1, 2, 3];
     let b = [0, 0, bits(0.7), 0, 0, 0, 0];
-    let record = |kind, first, second| Record {
+    let record = |kind, first, second| DecisionRecord {
         kind,
         first,
         second,
-        ..Record::default()
+        ..DecisionRecord::default()
     };
     let decided = [
         record(3, 4, 0),
@@ -319,28 +349,30 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
     let table = rig.up(&wte);
     let up = |(f, w, b): &(Vec<f32>, Vec<bf16>, Vec<bf16>)| (rig.floats(f), rig.up(w), rig.up(b));
     let (c, s) = (up(&coord), up(&size));
-    let at = |(f, w, b): &(Buffer<f32>, Buffer<bf16>, Buffer<bf16>), half| EncoderAt {
+    let at = |(f, w, b): &(Buffer<f32>, Buffer<bf16>, Buffer<bf16>), half| EncoderRef {
         frequencies: f.start(),
         weight: w.start(),
         bias: b.start(),
         half,
     };
     let (out, is_zombie) = (rig.room(7 * width), rig.ints(&[9; 7]));
-    let inputs = InputTables {
-        kind: kind.start(),
-        a: a.start(),
-        b: b.start(),
+    let inputs = EmbedInputs {
+        tables: InputTables {
+            kind: kind.start(),
+            a: a.start(),
+            b: b.start(),
+        },
+        decided: decided.start(),
+        wte: table.start(),
+        coord: at(&c, coord_half),
+        size: at(&s, size_half),
     };
-    let encoders = (at(&c, coord_half), at(&s, size_half));
+    let embedded = EmbeddedRows {
+        hidden: out.start(),
+        is_zombie: is_zombie.start(),
+    };
     rig.kernels
-        .embed(
-            &inputs,
-            decided.start(),
-            table.start(),
-            encoders,
-            (out.start(), is_zombie.start()),
-            (7, width),
-        )
+        .embed(&inputs, embedded, MatrixShape { rows: 7, width })
         .unwrap();
     assert_eq!(
         is_zombie.to_host(&rig.stream).unwrap(),
@@ -393,8 +425,13 @@ fn places(rig: &Rig, random: &mut Random) {
         rig.up(&bos),
         rig.room(images * (tokens + 1) * width),
     );
+    let shape = ImageShape {
+        images,
+        tokens,
+        width,
+    };
     rig.kernels
-        .place_images(xs.start(), bs.start(), out.start(), (images, tokens, width))
+        .place_images(xs.start(), bs.start(), out.start(), shape)
         .unwrap();
     let want = x
         .chunks_exact(tokens * width)
@@ -403,7 +440,12 @@ fn places(rig: &Rig, random: &mut Random) {
     let index = rig.ints(&[3, 0, 3]);
     let gathered = rig.room(3 * width);
     rig.kernels
-        .gather_rows(xs.start(), index.start(), gathered.start(), (3, width))
+        .gather_rows(
+            xs.start(),
+            index.start(),
+            gathered.start(),
+            MatrixShape { rows: 3, width },
+        )
         .unwrap();
     let want = [3, 0, 3]
         .map(|i: usize| f32s(&x[i * width..][..width]))

@@ -1,4 +1,4 @@
-//! Algorithms that are timed and kept: whichever is chosen, the product is the same, and it is chosen once.
+//! Algorithms that are timed and kept: the product does not depend on the choice, and the choice is made once.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -6,9 +6,9 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, rig};
 use crate::cuda::{
-    kernels::Values,
+    kernels::Activations,
     memory::Buffer,
-    products::{Epilogue, LinearAt, Product, Products, bucket},
+    products::{Epilogue, LinearRef, Product, Products, bucket},
 };
 
 const ROWS: usize = 740;
@@ -39,7 +39,7 @@ impl Case {
     fn product(&self, out: &Buffer<bf16>, epilogue: Epilogue) -> Product {
         let [x, w, b] = &self.buffers;
         Product {
-            linear: LinearAt {
+            linear: LinearRef {
                 weight: w.start(),
                 bias: b.start(),
                 bias_f32: None,
@@ -47,8 +47,8 @@ impl Case {
                 outputs: OUTPUTS,
                 inner: INNER,
             },
-            x: Values::bf16(x.start(), INNER),
-            out: Values::bf16(out.start(), OUTPUTS),
+            x: Activations::bf16(x.start(), INNER),
+            out: Activations::bf16(out.start(), OUTPUTS),
             rows: ROWS,
             epilogue,
         }
@@ -89,7 +89,7 @@ fn timed_algorithms_compute_the_formula_and_disturb_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let products = products(&rig, folder.path());
     let (places, sums) = case.sums();
-    // Timed when it first runs: what is there is added once, not once for each candidate.
+    // Timed at its first run: the previous values are added once, not once for each candidate.
     for (epilogue, more) in [(Epilogue::Bias, 0.0), (Epilogue::BiasAdd, 1.0)] {
         let got = run(&rig, &products, &case, epilogue);
         let got: Vec<f32> = places.iter().map(|&place| got[place]).collect();
@@ -123,7 +123,7 @@ fn a_choice_is_kept_and_gives_the_same_bits() {
         assert_eq!(a[..ROWS * OUTPUTS], b[..ROWS * OUTPUTS], "{epilogue:?}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), kept, "timed again");
-    // A damaged file is as good as none.
+    // A damaged file is ignored.
     fs::write(&file, kept.replace(' ', "  ")).unwrap();
     let third = products(&rig, folder.path());
     let got = run(&rig, &third, &case, Epilogue::Bias);

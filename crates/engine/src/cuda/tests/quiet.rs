@@ -1,8 +1,8 @@
-//! When all shapes are known, a step is a few graphs: it decides the same, allocates nothing, and the host waits once for it.
+//! With known shapes a step is a few graphs: it decides the same, allocates nothing, and the host waits once for it.
 
 use super::whole::micro;
 use crate::{
-    cuda::{CudaBackend, library, memory::Calls},
+    cuda::{CudaBackend, library, memory::DriverCalls},
     scheduler::backend::{
         Backend, Feed, ImageJob, MaskSource, Pick, Picked, Row, RowMask, RowRef, Sampling, SlotId,
         Step, TokenMask,
@@ -14,11 +14,11 @@ use crate::{
 };
 use spotter_core::Picture;
 
-/// Steps of a round: an odd number, so that each kind of step comes to both slots.
+/// Steps of a round: an odd number, so that each kind of step runs in both slots.
 const KINDS: usize = 5;
 const PROMPT: [u32; 6] = [1, 498, 95, 376, 2, 345];
 
-/// The step `number` of an endless row of rounds: an image with two prompts, two decode steps that are carried on from the
+/// Step `number` of repeated rounds: an image with two prompts, two decode steps that are carried on from the
 /// step before, a token that the device chooses, a token with a mask of the host.
 fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
     let row = |index, after, inputs, pick| row(backend, index, after, inputs, &[pick]);
@@ -56,7 +56,7 @@ fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
     step
 }
 
-/// Runs so many steps, two in flight. Returns what each decided.
+/// Runs steps, two in flight. Returns the decisions of each.
 fn run(
     backend: &mut CudaBackend,
     picture: &Picture,
@@ -89,7 +89,7 @@ fn graphs_decide_as_what_they_recorded() {
     let mut backend = micro();
     let picture = micro_picture(IMAGE);
     let vocab = micro_config().text.vocab_size;
-    // Each kind of step has come to both slots.
+    // Each kind of step has run in both slots.
     let round = 2 * KINDS;
     let queued = run(&mut backend, &picture, vocab, round);
     for _ in 0..3 {
@@ -106,10 +106,10 @@ fn steps_of_known_shapes_allocate_nothing_and_wait_once_each() {
     // Each shape is queued, recorded and launched as a graph in each slot.
     run(&mut backend, &picture, vocab, 2 * KINDS * 4);
     let free = || library::open(0).unwrap().free_bytes().unwrap();
-    let (calls, free_before) = (Calls::so_far(), free());
+    let (calls, free_before) = (DriverCalls::so_far(), free());
     let steps = 10 * KINDS;
     run(&mut backend, &picture, vocab, steps);
-    let now = Calls::so_far();
+    let now = DriverCalls::so_far();
     // Not asserted: other tests of this process use the same GPU at the same time.
     println!(
         "free bytes of the GPU: {free_before} before, {} after",

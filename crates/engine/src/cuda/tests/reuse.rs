@@ -12,7 +12,7 @@ use spotter_core::{CameraId, Picture};
 
 const PROMPT: [u32; 6] = [1, 498, 95, 376, 2, 345];
 
-/// 200 x 200 pixels, which the smallest model cuts into many tiles; one of them has another look when it is `changed`.
+/// 200 x 200 pixels, which the smallest model cuts into many tiles; one of them is different when it is `changed`.
 fn picture(changed: bool) -> Picture {
     let mut bytes: Vec<u8> = (0..200 * 200 * 3).map(|i| (i / 7 % 200) as u8).collect();
     if changed {
@@ -77,7 +77,7 @@ fn kept_crops_decide_as_encoded_ones() {
     assert!(all > 4, "many tiles: {all}");
     assert_ne!(off, off_changed, "the change is seen");
 
-    // The same work in the same shape: to the bit.
+    // The same work in the same shape gives equal bits.
     assert_eq!(decide(&[(Some("gate"), false)]), (off.clone(), [all, 0]));
     assert_eq!(decide(&[(Some("gate"), false)]), (off.clone(), [0, all]));
 

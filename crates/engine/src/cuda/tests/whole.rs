@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{Capacity, CudaBackend, Precision},
+    cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
     model::{Found, ModelConfig, Weights},
     scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
     testing::{
@@ -29,7 +29,7 @@ pub(super) fn micro() -> CudaBackend {
 }
 
 pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaBackend {
-    let capacity = Capacity {
+    let capacity = CudaCapacity {
         slots: 2,
         rows: 32,
         images: 4,
@@ -37,7 +37,12 @@ pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaB
         cameras: 3,
         tile_difference: 0,
     };
-    cuda_with((capacity, Precision::Bf16), gpu, config, weights)
+    let settings = TestSettings {
+        gpu,
+        capacity,
+        precision: Precision::Bf16,
+    };
+    cuda_with(settings, config, weights)
 }
 
 /// For one row behind one image.
@@ -46,7 +51,7 @@ pub(super) fn cuda_for_one(
     config: &ModelConfig,
     weights: Weights,
 ) -> CudaBackend {
-    let capacity = Capacity {
+    let capacity = CudaCapacity {
         slots: 1,
         rows: 2,
         images: 1,
@@ -54,18 +59,35 @@ pub(super) fn cuda_for_one(
         cameras: 0,
         tile_difference: 0,
     };
-    cuda_with((capacity, precision), 0, config, weights)
+    let settings = TestSettings {
+        gpu: 0,
+        capacity,
+        precision,
+    };
+    cuda_with(settings, config, weights)
+}
+
+/// Settings of a backend with the cache of tests.
+pub(super) struct TestSettings<'a> {
+    pub gpu: u32,
+    pub capacity: CudaCapacity,
+    pub precision: Precision<'a>,
 }
 
 pub(super) fn cuda_with(
-    how: (Capacity, Precision<'_>),
-    gpu: u32,
+    settings: TestSettings<'_>,
     config: &ModelConfig,
     weights: Weights,
 ) -> CudaBackend {
     let cache = std::env::temp_dir().join("spotter-test-kernels");
     let clock = Arc::new(SystemClock::new());
-    CudaBackend::new((gpu, &cache), config, weights, how, clock).unwrap()
+    let settings = CudaSettings {
+        gpu: settings.gpu,
+        cache: &cache,
+        capacity: settings.capacity,
+        precision: settings.precision,
+    };
+    CudaBackend::new(settings, config, weights, clock).unwrap()
 }
 
 /// The first decision of `ids` behind `image` on both.
@@ -206,7 +228,7 @@ fn true_widths_find_what_the_reference_finds() {
     );
 }
 
-/// Where the reference's two best are nearer than this, bf16 may choose the other: logits of some ten are rounded to 0.06.
+/// Where the two best of the reference are nearer than this, bf16 may choose the other: logits of some ten are rounded to 0.06.
 const MARGIN: f64 = 0.25;
 
 /// Compares decision by decision, bins within one, up to the first that could go either way and did. How many were equal.

@@ -24,12 +24,10 @@ impl GpuLoader<'_> {
         blocks.into_iter().map(load).collect()
     }
 
-    /// As bf16.
     pub fn buffer(&self, tensor: Tensor) -> Result<Buffer<bf16>, CudaError> {
         Buffer::from_host(self.0, &values(tensor))
     }
 
-    /// A norm.
     pub fn norm(&self, norm: model::Norm) -> Result<GpuNorm, CudaError> {
         Ok(GpuNorm {
             weight: self.buffer(norm.weight)?,
@@ -37,7 +35,6 @@ impl GpuLoader<'_> {
         })
     }
 
-    /// A layer.
     pub fn linear(&self, linear: model::Linear) -> Result<GpuLinear, CudaError> {
         self.layer(&values(linear.weight), &linear.bias.into_f32())
     }
@@ -55,7 +52,7 @@ impl GpuLoader<'_> {
         })
     }
 
-    /// With zeros behind each row, up to a multiple of 8 values: what products ask for.
+    /// With zeros behind each row, up to a multiple of 8 values, which products require.
     pub fn padded(&self, linear: model::Linear, inner: usize) -> Result<GpuLinear, CudaError> {
         let weight = values(linear.weight);
         let padded = inner.next_multiple_of(8);
@@ -112,8 +109,8 @@ impl GpuLoader<'_> {
     }
 }
 
-/// Rows of `width` values for q, k and v: of each head of q and k, rows that are turned by the same angle (j and j + 16) are put
-/// eight apart. Attention does not see the order.
+/// Rows of `width` values for q, k and v: in each head of q and k, rows that are rotated by the same angle (j and j + 16) are put
+/// 8 apart. Attention does not depend on the order.
 pub fn with_pairs_together<T: Copy>(rows: &[T], width: usize) -> Vec<T> {
     let heads = rows.len() / width / TEXT_HEAD;
     let source = |row: usize| match (row / TEXT_HEAD < heads / 3 * 2, row % TEXT_HEAD) {

@@ -1,43 +1,48 @@
-//! Tensor maps: how sequences of rows lie in memory, for kernels that have boxes of them copied (`copy_box` in `barrier.cuh`).
+//! Tensor maps: the layout of sequences of rows in memory, for kernels that copy boxes of them (`copy_box` in `barrier.cuh`).
 
 use std::mem::MaybeUninit;
 
 use cudarc::driver::sys::{self, CUtensorMap};
 
-use super::{Rows, need};
+use super::{StridedRows, require};
 use crate::cuda::error::CudaError;
 
-/// Boxes of sequences of rows.
-pub(super) struct Boxes {
-    /// Sequences, rows of each, values of a row.
-    pub shape: (usize, usize, usize),
-    /// Rows and values of a box; what of it lies beyond the shape is zeros.
-    pub size: (usize, usize),
+/// Sequences of rows, and the boxes of them that a kernel copies.
+pub(super) struct TensorMapSpec {
+    pub sequences: usize,
+    /// Rows of a sequence.
+    pub length: usize,
+    /// Values of a row.
+    pub width: usize,
+    /// Rows of a box; those beyond the sequence are copied as zeros.
+    pub box_rows: usize,
+    /// Values of a row of a box.
+    pub box_values: usize,
     /// Whether the 16-byte pieces of a box's rows, which then have 128 bytes, are swizzled.
-    pub swizzled: bool,
+    pub is_swizzled: bool,
 }
 
-impl Boxes {
-    /// The map of these rows. The host computes it; nothing is asked of the GPU.
-    pub fn map(&self, from: Rows) -> Result<CUtensorMap, CudaError> {
-        let (sequences, length, width) = self.shape;
-        need(
-            from.hold(sequences * length, width),
-            "boxes: rows beyond a buffer",
+impl TensorMapSpec {
+    /// The map of these rows. The host computes it without the GPU.
+    pub fn map(&self, from: StridedRows) -> Result<CUtensorMap, CudaError> {
+        let (sequences, length, width) = (self.sequences, self.length, self.width);
+        require(
+            from.has_room_for(sequences * length, width),
+            "boxes: a buffer is too small",
         )?;
-        // Strides are in bytes, and those of values are not said.
+        // Strides are in bytes; that of single values is implied.
         let row_bytes = (from.stride * size_of::<half::bf16>()) as u64;
         let strides = [row_bytes, row_bytes * length as u64];
         let sizes = [width as u64, length as u64, sequences as u64];
-        let (box_sizes, steps) = ([self.size.1 as u32, self.size.0 as u32, 1], [1; 3]);
-        let swizzle = match self.swizzled {
+        let (box_sizes, steps) = ([self.box_values as u32, self.box_rows as u32, 1], [1; 3]);
+        let swizzle = match self.is_swizzled {
             true => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
             false => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
         };
         let mut map = MaybeUninit::uninit();
         // SAFETY: the arrays have as many entries as the driver reads for three dimensions (one stride fewer), `map` has the size
-        // and the alignment of a tensor map, and the address is only written into it. Kernels read what it describes, which was
-        // checked above.
+        // and the alignment of a tensor map, and the address is only written into it. Kernels read the memory that it
+        // describes, which was checked above.
         let encoded = unsafe {
             sys::cuTensorMapEncodeTiled(
                 map.as_mut_ptr(),
@@ -58,7 +63,7 @@ impl Boxes {
             what: "describing rows to copy (they begin at 16 bytes, as their strides are)",
             source,
         })?;
-        // SAFETY: the driver said that it has written the map.
+        // SAFETY: the driver reported success, so it has written the map.
         Ok(unsafe { map.assume_init() })
     }
 }

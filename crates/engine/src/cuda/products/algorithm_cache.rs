@@ -1,8 +1,8 @@
 //! Chosen algorithms on disk, so that they are chosen once for a GPU and not at every start.
 //!
-//! A line for each choice: a hash over the rest, eight words of the algorithm, the shape. The file's name and every hash hold
-//! everything else that a choice depends on (GPU, driver, cuBLASLt). A line that is damaged or of something else is as if it
-//! were not there: a bad file costs the time to choose again.
+//! A line for each choice: a hash over the rest, eight words of the algorithm, the shape. The file's name and every hash cover everything
+//! else that a choice depends on (GPU, driver, cuBLASLt). A damaged line, or one of another GPU or
+//! library, is ignored: a bad file costs the time to choose again.
 
 use std::{
     collections::BTreeMap,
@@ -16,19 +16,19 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use crate::cuda::cache_file::write_whole;
 
 /// Words of an algorithm, opaque.
-pub(super) type Words = [u64; 8];
+pub(super) type AlgorithmWords = [u64; 8];
 
-/// What was chosen, by shape.
+/// The chosen algorithms, by shape.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct AlgorithmCache {
     about: String,
     path: PathBuf,
-    choices: BTreeMap<String, Words>,
-    changed: bool,
+    choices: BTreeMap<String, AlgorithmWords>,
+    is_changed: bool,
 }
 
-impl Kept {
-    /// What `folder` holds about this GPU and these libraries; a file that cannot be read is empty.
+impl AlgorithmCache {
+    /// The choices in `folder` for this GPU and these libraries; none when the file cannot be read.
     pub fn open(folder: &Path, arch: &str, about: String) -> Self {
         let path = folder.join(format!(
             "products-{arch}-{:032x}.txt",
@@ -39,24 +39,23 @@ impl Kept {
             about,
             path,
             choices,
-            changed: false,
+            is_changed: false,
         }
     }
 
     /// The choice for a shape.
-    pub fn get(&self, shape: &str) -> Option<Words> {
+    pub fn get(&self, shape: &str) -> Option<AlgorithmWords> {
         self.choices.get(shape).copied()
     }
 
-    /// Remembers a choice.
-    pub fn put(&mut self, shape: String, words: Words) {
+    pub fn put(&mut self, shape: String, words: AlgorithmWords) {
         self.choices.insert(shape, words);
-        self.changed = true;
+        self.is_changed = true;
     }
 
     /// Writes what is new, if anything is. An error means that the next start chooses again.
     pub fn save(&mut self) -> Result<(), String> {
-        if !std::mem::take(&mut self.changed) {
+        if !std::mem::take(&mut self.is_changed) {
             return Ok(());
         }
         // Another process or GPU of the same kind may have written since.
@@ -64,7 +63,7 @@ impl Kept {
         choices.append(&mut self.choices.clone());
         let mut text = String::new();
         for (shape, words) in &choices {
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "{}", line(&self.about, shape, words));
         }
         write_whole(&self.path, text.as_bytes()).map_err(|error| {
@@ -76,20 +75,20 @@ impl Kept {
     }
 }
 
-fn read(path: &Path, about: &str) -> BTreeMap<String, Words> {
+fn read(path: &Path, about: &str) -> BTreeMap<String, AlgorithmWords> {
     let bytes = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     text.lines().filter_map(|line| parse(about, line)).collect()
 }
 
-fn line(about: &str, shape: &str, words: &Words) -> String {
+fn line(about: &str, shape: &str, words: &AlgorithmWords) -> String {
     let words = words.map(|word| format!("{word:016x}")).join(" ");
     let rest = format!("{words} {shape}");
     let hash = xxh3_64(format!("{about}\n{rest}").as_bytes());
     format!("{hash:016x} {rest}")
 }
 
-fn parse(about: &str, text: &str) -> Option<(String, Words)> {
+fn parse(about: &str, text: &str) -> Option<(String, AlgorithmWords)> {
     let mut parts = text.splitn(10, ' ');
     let _hash = parts.next()?;
     let mut words = [0; 8];
@@ -104,10 +103,10 @@ fn parse(about: &str, text: &str) -> Option<(String, Words)> {
 mod tests {
     use super::*;
 
-    const WORDS: Words = [1, 2, u64::MAX, 4, 5, 6, 7, 8];
+    const WORDS: AlgorithmWords = [1, 2, u64::MAX, 4, 5, 6, 7, 8];
 
-    fn open(folder: &Path, about: &str) -> Kept {
-        Kept::open(folder, "sm_00", about.to_owned())
+    fn open(folder: &Path, about: &str) -> AlgorithmCache {
+        AlgorithmCache::open(folder, "sm_00", about.to_owned())
     }
 
     #[test]
@@ -162,7 +161,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         let mut kept = open(&file, "this");
         kept.put("a".into(), WORDS);
-        let told = kept.save().unwrap_err();
-        assert!(told.contains("times products again"), "{told}");
+        let message = kept.save().unwrap_err();
+        assert!(message.contains("times products again"), "{message}");
     }
 }
