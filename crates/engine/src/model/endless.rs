@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn nothing_but_the_end_is_forbidden() {
-        let set = golden_set("md2-micro").unwrap();
+        let set = golden_set("md2-micro");
         let LoadedModel {
             config,
             mut weights,

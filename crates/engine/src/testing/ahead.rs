@@ -30,12 +30,12 @@ pub const CAPTION: &[u32] = &[1, 79, 290, 495, 84, 490, 2, 94, 378, 95, 3];
 
 /// The model's dimensions.
 pub fn micro_config() -> ModelConfig {
-    config(&golden_set("md2-micro").unwrap())
+    config(&golden_set("md2-micro"))
 }
 
 /// One of its pictures.
 pub fn micro_picture(image: &str) -> Picture {
-    picture(&golden_set("md2-micro").unwrap(), image)
+    picture(&golden_set("md2-micro"), image)
 }
 
 /// The likeliest token but these.

@@ -14,12 +14,12 @@ use spotter_core::ManualClock;
 const IMAGE: &str = "gray_200x200";
 
 fn micro() -> CpuBackend {
-    backend(&golden_set("md2-micro").unwrap())
+    backend(&golden_set("md2-micro"))
 }
 
 fn image_job(backend: &CpuBackend) -> ImageJob {
     ImageJob {
-        picture: picture(&golden_set("md2-micro").unwrap(), IMAGE),
+        picture: picture(&golden_set("md2-micro"), IMAGE),
         pages: pages(backend, 0).0,
         camera: None,
     }
@@ -115,7 +115,7 @@ fn what_was_never_written_is_never_read() {
     };
     let clean = looks(&mut micro());
     let mut poisoned = backend_with(
-        &golden_set("md2-micro").unwrap(),
+        &golden_set("md2-micro"),
         Options {
             poison: true,
             ..Options::default()
@@ -260,7 +260,7 @@ fn violations_are_errors_that_name_them() {
 
 #[test]
 fn a_cache_too_small_for_one_look_is_refused() {
-    let set = golden_set("md2-micro").unwrap();
+    let set = golden_set("md2-micro");
     let config = config(&set);
     let small = Capacity {
         pages: 2,

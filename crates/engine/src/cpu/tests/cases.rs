@@ -14,34 +14,33 @@ use crate::{
         backend::Input,
         sequence::{Bounds, Sequence, Skill},
     },
-    testing::{golden_sets, json},
+    testing::{golden_tests, json},
 };
 use spotter_core::{CaptionLength, Task};
 
-#[test]
-fn every_case_gives_the_same_tokens_bins_and_text() {
-    for set in golden_sets() {
-        let config = config(&set);
-        let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
-        let mut backend = backend(&set);
-        let cases = json(&set.join("expected/cases.json"));
-        let mut by_image: BTreeMap<Option<&str>, Vec<(&String, &Value)>> = BTreeMap::new();
-        for (name, case) in cases.as_object().unwrap() {
-            by_image
-                .entry(case["case"]["image"].as_str())
-                .or_default()
-                .push((name, case));
-        }
-        for (image, cases) in by_image {
-            let sequences = cases
-                .iter()
-                .map(|(_, case)| sequence(case, &config, &tokenizer))
-                .collect();
-            let picture = image.map(|image| picture(&set, image));
-            let found = run(&mut backend, picture, sequences);
-            for ((name, case), found) in cases.into_iter().zip(found) {
-                compare(&set, name, &case["expected"], found, &tokenizer, &config);
-            }
+golden_tests!(every_case_gives_the_same_tokens_bins_and_text);
+
+fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
+    let config = config(set);
+    let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
+    let mut backend = backend(set);
+    let cases = json(&set.join("expected/cases.json"));
+    let mut by_image: BTreeMap<Option<&str>, Vec<(&String, &Value)>> = BTreeMap::new();
+    for (name, case) in cases.as_object().unwrap() {
+        by_image
+            .entry(case["case"]["image"].as_str())
+            .or_default()
+            .push((name, case));
+    }
+    for (image, cases) in by_image {
+        let sequences = cases
+            .iter()
+            .map(|(_, case)| sequence(case, &config, &tokenizer))
+            .collect();
+        let picture = image.map(|image| picture(set, image));
+        let found = run(&mut backend, picture, sequences);
+        for ((name, case), found) in cases.into_iter().zip(found) {
+            compare(set, name, &case["expected"], found, &tokenizer, &config);
         }
     }
 }

@@ -26,9 +26,9 @@ use crate::{
 use spotter_core::{CameraId, ManualClock};
 
 #[test]
-#[ignore = "takes minutes of all cores and the whole golden data; run make test-full"]
+#[ignore = "takes minutes of all cores and 9 GB of memory; run make test-full"]
 fn true_widths() {
-    let set = golden_set("md2-full").expect("the whole golden data (SPOTTER_GOLDEN)");
+    let set = golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
     let capacity = Capacity {

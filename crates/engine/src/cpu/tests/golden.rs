@@ -1,6 +1,8 @@
 //! The golden figures (`testing::golden_figures`) of this backend, which proves what they are made with: in f32 hardly an
 //! error, and every decision as in the reference.
 
+use std::path::Path;
+
 use super::{HEAD_DIM, TOLERANCE, all, backend, config, pages, picture, stored};
 use crate::{
     cpu::{
@@ -14,7 +16,7 @@ use crate::{
         golden_figures::SmallSet,
         golden_report::Report,
         golden_run::{Depth, Head, Inside},
-        golden_sets,
+        golden_tests,
     },
 };
 use spotter_core::{CameraId, Picture};
@@ -154,20 +156,19 @@ pub(super) fn assert_exact(report: &Report, within: fn(&str) -> bool) {
     }
 }
 
-#[test]
-fn small_sets_in_f32_are_the_reference() {
-    for set in golden_sets() {
-        let (golden, config) = (SmallSet::read(&set), config(&set));
-        let mut backend = backend(&set);
-        let mut report = golden.report(&mut backend, &config);
-        for image in golden.images() {
-            let picture = picture(&set, image);
-            behind_blocks(&mut backend, &picture, &mut |depth, states| {
-                golden.add_depth(&mut report.figures, image, depth, states, &config);
-            });
-        }
-        report.print(&format!("{} on the CPU", set.display()));
-        let within = |kind: &str| ["vision.pooled", "vision.reconstructed"].contains(&kind);
-        assert_exact(&report, within);
+golden_tests!(small_sets_in_f32_are_the_reference);
+
+fn small_sets_in_f32_are_the_reference(set: &Path) {
+    let (golden, config) = (SmallSet::read(set), config(set));
+    let mut backend = backend(set);
+    let mut report = golden.report(&mut backend, &config);
+    for image in golden.images() {
+        let picture = picture(set, image);
+        behind_blocks(&mut backend, &picture, &mut |depth, states| {
+            golden.add_depth(&mut report.figures, image, depth, states, &config);
+        });
     }
+    report.print(&format!("{} on the CPU", set.display()));
+    let within = |kind: &str| ["vision.pooled", "vision.reconstructed"].contains(&kind);
+    assert_exact(&report, within);
 }

@@ -116,7 +116,7 @@ fn backend_of(tile_reuse: TileReuse) -> CpuBackend {
         tile_reuse,
         poison: false,
     };
-    backend_with(&golden_set("md2-micro").unwrap(), options)
+    backend_with(&golden_set("md2-micro"), options)
 }
 
 /// Shows pictures one after the other; decisions, and crops encoded and reused.

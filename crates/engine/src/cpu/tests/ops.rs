@@ -15,7 +15,7 @@ use crate::{
 };
 
 fn golden() -> (Tensors, serde_json::Value) {
-    let set = testing::golden_set("ops").unwrap();
+    let set = testing::golden_set("ops");
     (
         testing::tensors(&set.join("ops.safetensors")),
         testing::json(&set.join("ops.json")),

@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub(super) fn micro() -> CpuBackend {
-    backend_with(&golden_set("md2-micro").unwrap(), Options::default())
+    backend_with(&golden_set("md2-micro"), Options::default())
 }
 
 fn host_pick() -> Pick {
@@ -255,7 +255,7 @@ fn reading_a_released_page_ends_the_device_with_an_error() {
         poison: true,
         tile_reuse: TileReuse::Off,
     };
-    let mut backend = backend_with(&golden_set("md2-micro").unwrap(), options);
+    let mut backend = backend_with(&golden_set("md2-micro"), options);
     let step = |backend: &CpuBackend| {
         let prompt = Feed::Host(tokens(DETECT));
         let rows = vec![row(backend, 0, 0, prompt, &[Pick::CoordOrEnd])];

@@ -69,7 +69,7 @@ fn break_gpu(index: u32) {
 
 /// An engine with the smallest model, and how many looks may be inside.
 fn build(gpu: u32) -> (Engine, usize) {
-    let set = golden_set("md2-micro").unwrap();
+    let set = golden_set("md2-micro");
     let config = config(&set);
     let backend = cuda_on(gpu, &config, weights(&set, &config));
     let bounds = Bounds {
@@ -84,7 +84,7 @@ fn build(gpu: u32) -> (Engine, usize) {
 }
 
 async fn ask(engine: &Handle) -> Outcome {
-    let picture = picture(&golden_set("md2-micro").unwrap(), "gray_200x200");
+    let picture = picture(&golden_set("md2-micro"), "gray_200x200");
     let object = "car".to_owned();
     let look = Look::still(picture, [Task::Detect { object }]).unwrap();
     engine.permit().await.look(look).await

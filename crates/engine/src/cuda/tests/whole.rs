@@ -1,6 +1,6 @@
 //! The whole network: golden answers, and the CPU beside it.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 
@@ -12,8 +12,9 @@ use crate::{
     testing::{
         ahead::micro_config,
         golden_model::{config, job, picture, row, run_with, sequence, tokens, weights},
-        golden_set, golden_sets, json,
+        golden_set, json,
         rule::Rule,
+        whole_golden_sets,
     },
 };
 use spotter_core::{ManualClock, SystemClock};
@@ -25,7 +26,7 @@ fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
 /// With the smallest golden model.
 pub(super) fn micro() -> CudaBackend {
     let config = micro_config();
-    cuda(&config, weights(&golden_set("md2-micro").unwrap(), &config))
+    cuda(&config, weights(&golden_set("md2-micro"), &config))
 }
 
 pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaBackend {
@@ -109,11 +110,21 @@ pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn small_models_decide_as_on_the_cpu() {
+    assert_decides_as_on_cpu(&[golden_set("md2-micro")]);
+}
+
+#[test]
+#[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
+fn whole_golden_data_decides_as_on_the_cpu() {
+    assert_decides_as_on_cpu(&whole_golden_sets());
+}
+
+fn assert_decides_as_on_cpu(sets: &[PathBuf]) {
     let (mut near, mut all) = (0, 0);
-    for set in golden_sets() {
-        let config = config(&set);
-        let mut gpu = cuda(&config, weights(&set, &config));
-        let mut cpu = on_cpu(&config, weights(&set, &config));
+    for set in sets {
+        let config = config(set);
+        let mut gpu = cuda(&config, weights(set, &config));
+        let mut cpu = on_cpu(&config, weights(set, &config));
         let cases = json(&set.join("expected/cases.json"));
         for (name, case) in cases.as_object().unwrap() {
             let Some(image) = case["case"]["image"].as_str() else {
@@ -127,7 +138,7 @@ fn small_models_decide_as_on_the_cpu() {
             {
                 continue;
             }
-            let picture = picture(&set, image);
+            let picture = picture(set, image);
             for pick in [Pick::CoordOrEnd, Pick::Coord, Pick::Size] {
                 let (a, b) = (
                     first(&mut gpu, &picture, &ids, pick.clone()),
@@ -178,9 +189,9 @@ fn small_models_decide_as_on_the_cpu() {
 }
 
 #[test]
-#[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn true_widths_find_what_the_reference_finds() {
-    let set = golden_set("md2-full").expect("the whole golden data");
+    let set = golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
     let mut backend = cuda(&config, weights);

@@ -1,4 +1,4 @@
-use std::{collections::HashSet, path::Path, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ use spotter_street::{Street, draw};
 /// The smallest golden model: its weights are random, so it babbles and would give no choice by itself.
 fn babbling_engine() -> Engine {
     let (config, tokenizer) = micro_model();
-    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/md2-micro");
+    let set = testing::golden_set("md2-micro");
     let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
     let weights = Weights::load(&config, &mut file).unwrap();
     let capacity = Capacity {
@@ -45,7 +45,7 @@ fn babbling_engine() -> Engine {
 }
 
 fn golden_picture(name: &str) -> Picture {
-    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/md2-micro/images");
+    let set = testing::golden_set("md2-micro").join("images");
     let bytes = testing::bytes(&set.join(name));
     picture_from_image(image::load_from_memory(&bytes).unwrap()).unwrap()
 }
