@@ -117,7 +117,7 @@ impl Held {
     #[cfg(test)]
     pub fn seen(
         &self,
-    ) -> crate::cpu::Device {
+    ) -> crate::cpu::CpuDevice {
         self.0
     }
 

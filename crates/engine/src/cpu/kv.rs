@@ -1,6 +1,6 @@
 //! The paged cache of keys and values: memory only. Who owns which page is the scheduler's business.
 
-use super::attention::{Heads, Segment};
+use super::attention::{AttentionHeads, KvSegment};
 use crate::scheduler::backend::{KvTable, PageId};
 
 /// What the cache holds.
@@ -13,7 +13,7 @@ pub(super) struct KvShape {
     /// Blocks of the decoder.
     pub layers: usize,
     /// Heads of a block.
-    pub heads: Heads,
+    pub heads: AttentionHeads,
 }
 
 /// `[pages, layers, 2 (keys, values), heads, page_tokens, head_dim]`.
@@ -64,7 +64,7 @@ impl KvCache {
         head: usize,
         kv: &KvTable,
         positions: usize,
-    ) -> Vec<Segment<'_>> {
+    ) -> Vec<KvSegment<'_>> {
         let in_prefix = positions.min(kv.prefix_positions);
         let parts = [(&kv.prefix, in_prefix), (&kv.own, positions - in_prefix)];
         let mut segments = Vec::with_capacity(positions.div_ceil(self.shape.page_tokens) + 1);
@@ -74,7 +74,7 @@ impl KvCache {
                 .zip((0..positions).step_by(self.shape.page_tokens))
             {
                 let tokens = self.shape.page_tokens.min(positions - start);
-                segments.push(Segment {
+                segments.push(KvSegment {
                     keys: self.part(*page, layer, 0, head, tokens),
                     values: self.part(*page, layer, 1, head, tokens),
                 });

@@ -1,4 +1,4 @@
-//! The stream: a thread that owns the [`Device`] and runs what it is given, in order.
+//! The stream: a thread that owns the [`CpuDevice`] and runs what it is given, in order.
 //!
 //! ```text
 //!   caller   launch 0   launch 1   commit 0   finalize 1    launch 0   commit 1
@@ -17,7 +17,7 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use super::device::Device;
+use super::device::CpuDevice;
 use crate::scheduler::backend::{BackendError, Committed, PageId, RowMask, SlotId, Step};
 
 /// Commands that may wait for each slot: a launch, its masks, and pages given back around them. A caller that is
@@ -25,7 +25,7 @@ use crate::scheduler::backend::{BackendError, Committed, PageId, RowMask, SlotId
 const QUEUED_PER_SLOT: usize = 8;
 
 /// What the thread is asked for.
-pub(super) enum Command {
+pub(super) enum StreamCommand {
     /// A forward pass, and the decisions that need no mask.
     Run(SlotId, Step),
     /// The other decisions.
@@ -34,13 +34,13 @@ pub(super) enum Command {
     Release(Vec<PageId>),
     /// A look at the device between two commands.
     #[cfg(test)]
-    Inspect(Box<dyn FnOnce(&mut Device) + Send>),
+    Inspect(Box<dyn FnOnce(&mut CpuDevice) + Send>),
 }
 
 /// The thread and the ways to it.
-pub(super) struct Stream {
+pub(super) struct CpuStream {
     /// `None` only while it is being dropped.
-    commands: Option<SyncSender<Command>>,
+    commands: Option<SyncSender<StreamCommand>>,
     /// One for each slot.
     results: Vec<Receiver<Committed>>,
     /// `None` once it was joined.
@@ -49,9 +49,9 @@ pub(super) struct Stream {
     gone: String,
 }
 
-impl Stream {
+impl CpuStream {
     /// Starts the thread.
-    pub fn start(mut device: Device, slots: usize) -> Result<Self, BackendError> {
+    pub fn start(mut device: CpuDevice, slots: usize) -> Result<Self, BackendError> {
         let (commands, inbox) = sync_channel(slots * QUEUED_PER_SLOT);
         let (senders, results): (Vec<_>, Vec<_>) = (0..slots).map(|_| sync_channel(1)).unzip();
         let body = move || {
@@ -76,7 +76,7 @@ impl Stream {
     }
 
     /// Hands over a command; waits only when the queue is full.
-    pub fn send(&mut self, command: Command) -> Result<(), BackendError> {
+    pub fn send(&mut self, command: StreamCommand) -> Result<(), BackendError> {
         let sent = self.commands.as_ref().map(|queue| queue.send(command));
         match sent {
             Some(Ok(())) => Ok(()),
@@ -102,7 +102,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for CpuStream {
     /// Waits for the commands that were handed over, then for the thread.
     fn drop(&mut self) {
         self.commands = None;
@@ -115,21 +115,21 @@ impl Drop for Stream {
 
 /// Runs one command; results when it completed a step.
 fn answer(
-    device: &mut Device,
-    command: Command,
+    device: &mut CpuDevice,
+    command: StreamCommand,
 ) -> Result<Option<(SlotId, Committed)>, BackendError> {
     let committed = |slot| move |committed| (slot, committed);
     match command {
-        Command::Run(slot, step) => Ok(device.run(slot, step)?.map(committed(slot))),
-        Command::Finalize(slot, masks) => {
+        StreamCommand::Run(slot, step) => Ok(device.run(slot, step)?.map(committed(slot))),
+        StreamCommand::Finalize(slot, masks) => {
             device.finalize(slot, &masks).map(committed(slot)).map(Some)
         }
-        Command::Release(pages) => {
+        StreamCommand::Release(pages) => {
             device.release(&pages);
             Ok(None)
         }
         #[cfg(test)]
-        Command::Inspect(look) => {
+        StreamCommand::Inspect(look) => {
             look(device);
             Ok(None)
         }

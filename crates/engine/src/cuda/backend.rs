@@ -24,7 +24,9 @@ use super::{
 };
 use crate::{
     model::{self, ModelConfig, Tiling},
-    scheduler::backend::{Backend, BackendError, Committed, Limits, Picked, RowMask, SlotId, Step},
+    scheduler::backend::{
+        Backend, BackendError, BackendLimits, Committed, Picked, RowMask, SlotId, Step,
+    },
     step_check::{Flights, check},
 };
 use spotter_core::{Clock, Picture};
@@ -70,7 +72,7 @@ const DRAFTED_TOKENS: usize = 224;
 /// `launch` and `finalize` queue copies and kernels and return; `commit` waits for an event. Belongs to the thread that
 /// built it.
 pub struct CudaBackend {
-    limits: Limits,
+    limits: BackendLimits,
     vocab: usize,
     flights: Flights,
     layout: Layout,
@@ -320,7 +322,7 @@ struct Cut {
 }
 
 impl Backend for CudaBackend {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.limits
     }
 
@@ -448,7 +450,7 @@ fn limits(
     config: &ModelConfig,
     capacity: Capacity,
     free_bytes: usize,
-) -> Result<Limits, CudaError> {
+) -> Result<BackendLimits, CudaError> {
     let text = &config.text;
     let page_bytes = text.n_layers * 2 * text.n_heads * PAGE * TEXT_HEAD * size_of::<bf16>();
     let pages = capacity.pages.min(free_bytes / CACHE_SHARE / page_bytes);
@@ -459,7 +461,7 @@ fn limits(
             needed_mib: (needed * page_bytes * CACHE_SHARE) >> 20,
         });
     }
-    Ok(Limits {
+    Ok(BackendLimits {
         slots: capacity.slots,
         rows: capacity.rows,
         pages,

@@ -14,7 +14,8 @@ use std::collections::HashMap;
 
 use super::kernels::{PAGE, TILE};
 use crate::scheduler::backend::{
-    BackendError, Feed, Input, KvTable, Limits, MaskSource, Pick, Row, Sampling, SlotId, Step,
+    BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, Pick, Row, Sampling,
+    SlotId, Step,
 };
 
 /// Crops that an image of a step has on average, at most.
@@ -88,7 +89,7 @@ pub struct Layout {
 
 impl Layout {
     /// For steps within `limits`, with at most `row_positions` positions of rows.
-    pub fn new(limits: &Limits, row_positions: usize) -> Self {
+    pub fn new(limits: &BackendLimits, row_positions: usize) -> Self {
         let positions = row_positions + limits.images * limits.prefix_positions;
         let picks = row_positions.min(limits.rows * 160);
         // At worst each row is a tile of its own, and the last tile of each row is not full.
@@ -162,7 +163,7 @@ pub struct Counts {
 pub fn write(
     step: &Step,
     slot: SlotId,
-    limits: &Limits,
+    limits: &BackendLimits,
     layout: &Layout,
     block: &mut [i32],
 ) -> Result<Counts, BackendError> {
@@ -193,7 +194,7 @@ pub fn write(
 
 struct Writer<'a> {
     layout: &'a Layout,
-    limits: &'a Limits,
+    limits: &'a BackendLimits,
     block: &'a mut [i32],
     counts: Counts,
     page_words: usize,
@@ -427,10 +428,10 @@ fn cache_slot(kv: &KvTable, position: usize) -> i32 {
     page.map_or(-1, |page| (page.0 as usize * PAGE + at % PAGE) as i32)
 }
 
-fn input(input: Input) -> (i32, i32, i32) {
+fn input(input: DecoderInput) -> (i32, i32, i32) {
     match input {
-        Input::Token(id) => (0, id as i32, 0),
-        Input::Coord(x) => (1, x.to_bits() as i32, 0),
-        Input::Size(width, height) => (2, width.to_bits() as i32, height.to_bits() as i32),
+        DecoderInput::Token(id) => (0, id as i32, 0),
+        DecoderInput::Coord(x) => (1, x.to_bits() as i32, 0),
+        DecoderInput::Size(width, height) => (2, width.to_bits() as i32, height.to_bits() as i32),
     }
 }

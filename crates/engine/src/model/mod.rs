@@ -30,16 +30,19 @@ pub use config::{
 pub use crops::{Crops, crops, normalise_table};
 pub use endless::without_ends;
 pub use files::{LoadedModel, ModelError, check_model, load_model};
-pub use found::{Found, Object, Thought};
+pub use found::{ObjectBins, SequenceOutput, Thought};
 pub use ids::TokenIds;
-pub use prompt::{Input, PromptError, SpatialRef, prompt_tokens, query_tokens, text_only_tokens};
+pub use prompt::{
+    DecoderInput, PromptError, SpatialRef, prompt_tokens, query_tokens, text_only_tokens,
+};
 pub use random::random_weights;
 pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
-pub use resize::{Taps, is_down_first, taps};
+pub use resize::{ResizeTaps, is_down_first, taps};
 pub use source::{TensorSource, WeightsError, WeightsFile};
 pub use tensor::{FloatFormat, Tensor, TensorBytes, TensorData};
 pub use tiling::{Tiling, tiling};
 pub use tokenizer::{TextStream, Tokenizer, TokenizerError};
 pub use weights::{
-    Linear, Norm, RegionWeights, TextBlock, TextWeights, VisionBlock, VisionWeights, Weights,
+    LinearWeights, NormWeights, RegionWeights, TextBlock, TextWeights, VisionBlock, VisionWeights,
+    Weights,
 };

@@ -8,7 +8,7 @@ use spotter_core::{CaptionLength, Task};
 
 /// What stands at one input position.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Input {
+pub enum DecoderInput {
     /// A row of the embedding table.
     Token(u32),
     /// A coordinate, 0..1, through the coordinate encoder.
@@ -46,7 +46,7 @@ pub fn prompt_tokens(
     config: &ModelConfig,
     tokenizer: &Tokenizer,
     reasoning: bool,
-) -> Result<Vec<Input>, PromptError> {
+) -> Result<Vec<DecoderInput>, PromptError> {
     let templates = &config.tokenizer.templates;
     match task {
         Task::Detect { object } => object_tokens(&templates.detect, object, tokenizer),
@@ -77,7 +77,7 @@ pub fn query_tokens(
     refs: &[SpatialRef],
     config: &ModelConfig,
     reasoning: bool,
-) -> Vec<Input> {
+) -> Vec<DecoderInput> {
     let Template { prefix, suffix } = &config.tokenizer.templates.query;
     let thinking = [config.tokenizer.thinking_id];
     let last = if reasoning { &thinking[..] } else { suffix };
@@ -91,8 +91,12 @@ pub fn query_tokens(
 }
 
 /// The positions of a question without an image; the first is BOS, at position 0.
-pub fn text_only_tokens(question: &[u32], config: &ModelConfig, reasoning: bool) -> Vec<Input> {
-    let mut inputs = vec![Input::Token(config.tokenizer.bos_id)];
+pub fn text_only_tokens(
+    question: &[u32],
+    config: &ModelConfig,
+    reasoning: bool,
+) -> Vec<DecoderInput> {
+    let mut inputs = vec![DecoderInput::Token(config.tokenizer.bos_id)];
     inputs.extend(query_tokens(question, &[], config, reasoning));
     inputs
 }
@@ -110,7 +114,7 @@ fn object_tokens(
     template: &Template,
     object: &str,
     tokenizer: &Tokenizer,
-) -> Result<Vec<Input>, PromptError> {
+) -> Result<Vec<DecoderInput>, PromptError> {
     let words = tokenizer.encode(&format!(" {object}"))?;
     Ok(tokens(&template.prefix)
         .chain(tokens(&words))
@@ -118,18 +122,18 @@ fn object_tokens(
         .collect())
 }
 
-fn tokens(ids: &[u32]) -> impl Iterator<Item = Input> {
-    ids.iter().copied().map(Input::Token)
+fn tokens(ids: &[u32]) -> impl Iterator<Item = DecoderInput> {
+    ids.iter().copied().map(DecoderInput::Token)
 }
 
 impl SpatialRef {
-    fn inputs(&self) -> Vec<Input> {
+    fn inputs(&self) -> Vec<DecoderInput> {
         match *self {
-            Self::Point(x, y) => vec![Input::Coord(x), Input::Coord(y)],
+            Self::Point(x, y) => vec![DecoderInput::Coord(x), DecoderInput::Coord(y)],
             Self::Box(x0, y0, x1, y1) => vec![
-                Input::Coord((x0 + x1) / 2.0),
-                Input::Coord((y0 + y1) / 2.0),
-                Input::Size(x1 - x0, y1 - y0),
+                DecoderInput::Coord((x0 + x1) / 2.0),
+                DecoderInput::Coord((y0 + y1) / 2.0),
+                DecoderInput::Size(x1 - x0, y1 - y0),
             ],
         }
     }

@@ -9,7 +9,7 @@ use super::{
 
 /// `y = x·Wᵀ + b`.
 #[derive(Clone, Debug)]
-pub struct Linear {
+pub struct LinearWeights {
     /// `[out, in]`.
     pub weight: Tensor,
     /// `[out]`.
@@ -18,7 +18,7 @@ pub struct Linear {
 
 /// Scale and shift of a layer norm.
 #[derive(Clone, Debug)]
-pub struct Norm {
+pub struct NormWeights {
     /// `[dim]`.
     pub weight: Tensor,
     /// `[dim]`.
@@ -44,24 +44,24 @@ pub struct TextWeights {
     /// One for each layer.
     pub blocks: Vec<TextBlock>,
     /// Before `lm_head`.
-    pub post_ln: Norm,
+    pub post_ln: NormWeights,
     /// `[V, D]`.
-    pub lm_head: Linear,
+    pub lm_head: LinearWeights,
 }
 
 /// A parallel block: attention and MLP read the same layer norm.
 #[derive(Clone, Debug)]
 pub struct TextBlock {
     /// `[D]`.
-    pub ln: Norm,
+    pub ln: NormWeights,
     /// `[3D, D]`, rows of q, then k, then v, head by head in each.
-    pub qkv: Linear,
+    pub qkv: LinearWeights,
     /// `[D, D]`.
-    pub proj: Linear,
+    pub proj: LinearWeights,
     /// `[F, D]`.
-    pub fc1: Linear,
+    pub fc1: LinearWeights,
     /// `[D, F]`.
-    pub fc2: Linear,
+    pub fc2: LinearWeights,
 }
 
 /// The vision encoder and its projection; E is `vision.enc_dim`, F `vision.enc_ff_dim`, P `vision.proj_inner_dim`,
@@ -69,34 +69,34 @@ pub struct TextBlock {
 #[derive(Clone, Debug)]
 pub struct VisionWeights {
     /// `[E, 3·patch·patch]`; a patch is flattened channel, row, column.
-    pub patch_emb: Linear,
+    pub patch_emb: LinearWeights,
     /// `[1, T, E]`.
     pub pos_emb: Tensor,
     /// One for each layer.
     pub blocks: Vec<VisionBlock>,
     /// `[E]`.
-    pub post_ln: Norm,
+    pub post_ln: NormWeights,
     /// `[P, 2E]`: global features, then pooled local ones.
-    pub proj_fc1: Linear,
+    pub proj_fc1: LinearWeights,
     /// `[D, P]`.
-    pub proj_fc2: Linear,
+    pub proj_fc2: LinearWeights,
 }
 
 /// A pre-norm transformer block.
 #[derive(Clone, Debug)]
 pub struct VisionBlock {
     /// Before attention, `[E]`.
-    pub ln1: Norm,
+    pub ln1: NormWeights,
     /// `[3E, E]`, rows of q, then k, then v, head by head in each.
-    pub qkv: Linear,
+    pub qkv: LinearWeights,
     /// `[E, E]`.
-    pub proj: Linear,
+    pub proj: LinearWeights,
     /// Before the MLP, `[E]`.
-    pub ln2: Norm,
+    pub ln2: NormWeights,
     /// `[F, E]`.
-    pub fc1: Linear,
+    pub fc1: LinearWeights,
     /// `[E, F]`.
-    pub fc2: Linear,
+    pub fc2: LinearWeights,
 }
 
 /// Coordinates and sizes; C is `region.coord_feat_dim`, S `region.size_feat_dim`, R `region.inner_dim`.
@@ -107,17 +107,17 @@ pub struct RegionWeights {
     /// Frequencies, `[2, S/2]`.
     pub size_features: Tensor,
     /// `[D, C]`.
-    pub coord_encoder: Linear,
+    pub coord_encoder: LinearWeights,
     /// `[R, D]`.
-    pub coord_fc1: Linear,
+    pub coord_fc1: LinearWeights,
     /// `[1024, R]`.
-    pub coord_fc2: Linear,
+    pub coord_fc2: LinearWeights,
     /// `[D, S]`.
-    pub size_encoder: Linear,
+    pub size_encoder: LinearWeights,
     /// `[R, D]`.
-    pub size_fc1: Linear,
+    pub size_fc1: LinearWeights,
     /// `[2048, R]`: width bins, then height bins.
-    pub size_fc2: Linear,
+    pub size_fc2: LinearWeights,
 }
 
 impl Weights {
@@ -174,15 +174,20 @@ impl Loader<'_> {
         Ok(tensor)
     }
 
-    fn linear(&mut self, name: &str, out: usize, input: usize) -> Result<Linear, WeightsError> {
-        Ok(Linear {
+    fn linear(
+        &mut self,
+        name: &str,
+        out: usize,
+        input: usize,
+    ) -> Result<LinearWeights, WeightsError> {
+        Ok(LinearWeights {
             weight: self.tensor(&format!("{name}.weight"), &[out, input])?,
             bias: self.tensor(&format!("{name}.bias"), &[out])?,
         })
     }
 
-    fn norm(&mut self, name: &str, dim: usize) -> Result<Norm, WeightsError> {
-        Ok(Norm {
+    fn norm(&mut self, name: &str, dim: usize) -> Result<NormWeights, WeightsError> {
+        Ok(NormWeights {
             weight: self.tensor(&format!("{name}.weight"), &[dim])?,
             bias: self.tensor(&format!("{name}.bias"), &[dim])?,
         })

@@ -54,7 +54,7 @@ const NO_CALIBRATION: &str =
 /// cameras deliver are enough. They must be the same at every start for the answers to be the same.
 pub type CalibrationPictures = fn() -> Vec<Picture>;
 
-/// What [`Device::place`] puts on a device.
+/// What [`ModelDevice::place`] puts on a device.
 pub struct ModelToPlace<'a> {
     pub config: &'a ModelConfig,
     pub weights: Weights,
@@ -94,7 +94,7 @@ pub struct GpuId {
 
 /// What a model runs on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Device {
+pub enum ModelDevice {
     /// The processor, and why.
     Cpu(String),
     /// A GPU.
@@ -110,14 +110,14 @@ pub enum Device {
 
 /// Chooses by the settings and by what is there: the processor, or each of the listed GPUs in their order. The error says
 /// what is missing. A GPU is opened for it and closed again: an open one takes some hundred MB of its memory.
-pub fn choose(settings: &config::ModelSettings) -> Result<Vec<Device>, String> {
+pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let cpu = |why: String| vec![Device::Cpu(format!("cpu, {threads} threads, {why}"))];
+    let cpu = |why: String| vec![ModelDevice::Cpu(format!("cpu, {threads} threads, {why}"))];
     if settings.device == config::DevicePreference::Cpu {
         return Ok(cpu("as configured".into()));
     }
     let open = |&index: &u32| {
-        cuda::open(index).map(|gpu| Device::Gpu {
+        cuda::open(index).map(|gpu| ModelDevice::Gpu {
             index,
             gpu: GpuId {
                 name: gpu.name,
@@ -129,7 +129,7 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<Device>, String> {
     let opened: Vec<_> = settings.gpus.iter().map(open).collect();
     let none_works = opened.iter().all(Result::is_err);
     let wanted = settings.gpus.iter().zip(opened);
-    let gpus: Result<Vec<Device>, (u32, CudaError)> = wanted
+    let gpus: Result<Vec<ModelDevice>, (u32, CudaError)> = wanted
         .map(|(&index, opened)| opened.map_err(|error| (index, error)))
         .collect();
     match gpus {
@@ -161,7 +161,7 @@ fn has_nvidia_gpu(devices: &Path) -> bool {
 }
 
 /// The first of them: for work that needs one.
-pub fn choose_one(settings: &config::ModelSettings) -> Result<Device, String> {
+pub fn choose_one(settings: &config::ModelSettings) -> Result<ModelDevice, String> {
     let first = config::ModelSettings {
         gpus: settings.gpus.iter().take(1).copied().collect(),
         ..settings.clone()
@@ -170,7 +170,7 @@ pub fn choose_one(settings: &config::ModelSettings) -> Result<Device, String> {
     choose(&first)?.pop().ok_or_else(none)
 }
 
-impl Device {
+impl ModelDevice {
     /// A short name that tells it from the others: `cpu`, or `cuda 1, NVIDIA H200`.
     pub fn label(&self) -> String {
         match self {
@@ -200,9 +200,9 @@ impl Device {
                         "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
                     );
                 }
-                let options = cpu::Options {
+                let options = cpu::CpuOptions {
                     tile_reuse: TileReuse::up_to(settings.tile_difference as f32),
-                    ..cpu::Options::default()
+                    ..cpu::CpuOptions::default()
                 };
                 let capacity = cpu_capacity(config, bounds);
                 let backend = CpuBackend::with_options(config, weights, capacity, options, clock);
@@ -265,9 +265,9 @@ fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
 }
 
 /// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
-fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::Capacity {
+fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::CpuCapacity {
     let (prefix, own) = pages(config, bounds);
-    cpu::Capacity {
+    cpu::CpuCapacity {
         slots: SLOTS,
         rows: CPU_ROWS,
         images: 1,
@@ -367,7 +367,7 @@ mod tests {
             &[ABSENT, ABSENT + 1],
         ))
         .unwrap();
-        let [Device::Cpu(why)] = &chosen[..] else {
+        let [ModelDevice::Cpu(why)] = &chosen[..] else {
             panic!("a GPU that is not there");
         };
         assert!(why.contains("GPU"), "{why}");

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::device::{self, CalibrationPictures, Device, GpuId, ModelToPlace, Placed};
+use super::device::{self, CalibrationPictures, GpuId, ModelDevice, ModelToPlace, Placed};
 use crate::{
     model::{self, LoadedModel, ModelConfig, TokenIds, Tokenizer},
     scheduler::{Options, sequence::Bounds},
-    service::{Engine, EngineError},
+    service::{Engine, EngineError, EngineModel, EngineSettings},
 };
 use spotter_core::{Clock, Look, Outcome, Picture, Task, config};
 
@@ -82,7 +82,7 @@ impl Engine {
 
     /// Puts a loaded model on a device. Blocks while the weights are converted or copied.
     pub fn open_on(
-        device: Device,
+        device: ModelDevice,
         settings: &config::ModelSettings,
         loaded: LoadedModel,
         options: OpenOptions,
@@ -106,8 +106,15 @@ impl Engine {
             max_objects: settings.max_objects,
             permits: placed.permits,
         };
-        let model = (loaded.config, loaded.tokenizer);
-        let engine = Self::new(placed.backend, model, (bounds, options.schedule), clock);
+        let model = EngineModel {
+            config: loaded.config,
+            tokenizer: loaded.tokenizer,
+        };
+        let settings = EngineSettings {
+            bounds,
+            options: options.schedule,
+        };
+        let engine = Self::new(placed.backend, model, settings, clock);
         Ok((engine, card))
     }
 }

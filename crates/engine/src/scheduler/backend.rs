@@ -25,20 +25,20 @@
 //!
 //! Belongs here: the contract and its types. Not here: policy (the scheduler's) and tensors (the backend's).
 
-pub use crate::model::Input;
+pub use crate::model::DecoderInput;
 use spotter_core::{CameraId, Mono, Picture};
 
-/// A fixed-size block of KV positions in the backend's cache, [`Limits::page_tokens`] positions for all layers.
+/// A fixed-size block of KV positions in the backend's cache, [`BackendLimits::page_tokens`] positions for all layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageId(pub u32);
 
-/// Everything a step in flight needs, allocated once; there are [`Limits::slots`] of them.
+/// Everything a step in flight needs, allocated once; there are [`BackendLimits::slots`] of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotId(pub usize);
 
 /// What the backend offers; fixed for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct BackendLimits {
     /// Steps that can be in flight.
     pub slots: usize,
     /// Rows in one step.
@@ -107,7 +107,7 @@ pub struct RowRef {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Feed {
     /// At `position`, `position + 1`, …; at least one.
-    Host(Vec<Input>),
+    Host(Vec<DecoderInput>),
     /// One position: what that row decides, made into an input on the device, so that the token never visits the host.
     ///
     /// If it decided [`Picked::End`] or nothing, this row is a zombie: the backend computes something harmless or
@@ -355,7 +355,7 @@ pub struct BackendError(pub String);
 /// A device that runs steps.
 pub trait Backend {
     /// What it offers.
-    fn limits(&self) -> Limits;
+    fn limits(&self) -> BackendLimits;
 
     /// Starts the forward pass of `step` in the free slot `slot` and returns. Rows that want no host mask are decided in
     /// it.

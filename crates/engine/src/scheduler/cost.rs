@@ -29,14 +29,14 @@ use spotter_core::Mono;
 
 /// A stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeSpan {
     /// Its first moment.
     pub began: Mono,
     /// The first moment after it.
     pub ended: Mono,
 }
 
-impl Span {
+impl TimeSpan {
     /// How long it is.
     pub fn duration(self) -> Duration {
         self.ended.since(self.began)
@@ -52,15 +52,15 @@ impl Span {
 
 /// When the device worked on a step: before its wait for masks, and after it. A device whose kernels wait for their own
 /// launches works, because its times cannot tell; they are in its forward pass.
-pub fn working(times: &StepTimes) -> [Span; 2] {
+pub fn working(times: &StepTimes) -> [TimeSpan; 2] {
     let forward = times.prepare + times.encode + times.rows;
     let forwarded = times.started.after(forward);
     [
-        Span {
+        TimeSpan {
             began: times.started,
             ended: forwarded,
         },
-        Span {
+        TimeSpan {
             began: forwarded.after(times.mask_wait),
             ended: times.ended(),
         },
@@ -115,7 +115,7 @@ pub struct Costs {
     /// Bookkeeping while the device worked.
     beside: Duration,
     /// Bookkeeping after the end of the last step: what the device did meanwhile comes with the next one.
-    open: Vec<Span>,
+    open: Vec<TimeSpan>,
     busy: Duration,
     since: Option<Mono>,
     device_ended: Option<Mono>,
@@ -123,7 +123,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    pub(super) fn host(&mut self, what: Host, span: Span) {
+    pub(super) fn host(&mut self, what: Host, span: TimeSpan) {
         self.since.get_or_insert(span.began);
         if what != Host::Wait {
             self.bookkeeping += span.duration();

@@ -12,7 +12,7 @@
 //! is all there is to cancelling, to deadlines and to clients that disconnect: they finalize.
 
 use super::{
-    backend::{Feed, Input, KvTable, Pick, RowRef},
+    backend::{DecoderInput, Feed, KvTable, Pick, RowRef},
     decision::Decision,
     draft::DraftKey,
     request::{Ask, LookId},
@@ -105,7 +105,7 @@ impl Job {
     }
 
     /// What it feeds next without a draft; before its first step the whole prompt.
-    pub fn prompt(&self) -> Vec<Input> {
+    pub fn prompt(&self) -> Vec<DecoderInput> {
         self.sequence.feed().map_or(Vec::new(), |next| next.inputs)
     }
 

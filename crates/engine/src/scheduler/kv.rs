@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::backend::{Input, PageId};
+use super::backend::{DecoderInput, PageId};
 
 /// More pages were asked for than are free.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,7 +109,7 @@ pub enum PrefixRoot {
 struct KnownPage {
     root: PrefixRoot,
     parent: u64,
-    inputs: Vec<Input>,
+    inputs: Vec<DecoderInput>,
     page: PageId,
     last_use: u64,
 }
@@ -183,7 +183,7 @@ impl KvPool {
 
     /// Pages of the longest known beginning of `text`. At least one input is left over, because a row must feed one.
     /// The caller becomes a holder of them.
-    pub fn find_text(&mut self, root: PrefixRoot, text: &[Input]) -> Vec<PageId> {
+    pub fn find_text(&mut self, root: PrefixRoot, text: &[DecoderInput]) -> Vec<PageId> {
         self.uses += 1;
         let mut pages = Vec::new();
         let shareable = &text[..text.len().saturating_sub(1)];
@@ -205,7 +205,7 @@ impl KvPool {
 
     /// Remembers the full pages of `text`, whose KV lies in `pages`. To be called once the step that writes them is
     /// launched: steps run in order, so whoever finds them comes after.
-    pub fn know_text(&mut self, root: PrefixRoot, text: &[Input], pages: &[PageId]) {
+    pub fn know_text(&mut self, root: PrefixRoot, text: &[DecoderInput], pages: &[PageId]) {
         let mut parent = hash(0, root, &[]);
         for (inputs, &page) in text.chunks_exact(self.page_tokens).zip(pages) {
             let key = hash(parent, root, inputs);
@@ -233,16 +233,16 @@ impl KvPool {
     }
 }
 
-fn hash(parent: u64, root: PrefixRoot, inputs: &[Input]) -> u64 {
+fn hash(parent: u64, root: PrefixRoot, inputs: &[DecoderInput]) -> u64 {
     let mut hasher = Xxh3::with_seed(parent);
     if let PrefixRoot::Image(number) = root {
         hasher.update(&number.to_le_bytes());
     }
     for input in inputs {
         let (kind, a, b) = match *input {
-            Input::Token(id) => (0_u8, id, 0),
-            Input::Coord(coord) => (1, coord.to_bits(), 0),
-            Input::Size(width, height) => (2, width.to_bits(), height.to_bits()),
+            DecoderInput::Token(id) => (0_u8, id, 0),
+            DecoderInput::Coord(coord) => (1, coord.to_bits(), 0),
+            DecoderInput::Size(width, height) => (2, width.to_bits(), height.to_bits()),
         };
         hasher.update(&[kind]);
         hasher.update(&a.to_le_bytes());
@@ -293,7 +293,7 @@ mod tests {
             a in prop::collection::vec(0_u32..2, 1..12),
             b in prop::collection::vec(0_u32..2, 1..12),
         ) {
-            let inputs = |ids: &[u32]| ids.iter().map(|&id| Input::Token(id)).collect::<Vec<_>>();
+            let inputs = |ids: &[u32]| ids.iter().map(|&id| DecoderInput::Token(id)).collect::<Vec<_>>();
             let (a, b) = (inputs(&a), inputs(&b));
             let mut memory = KvPool::new(8, 2);
             let pages = memory.take(a.len().div_ceil(2)).expect("pages");

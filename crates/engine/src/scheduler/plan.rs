@@ -23,7 +23,7 @@ pub const IMAGES_WITH_DECODE: usize = 4;
 
 /// A look with prompts that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct LookCandidate {
     /// Which; rises with each arrival.
     pub look: LookId,
     /// Looks of the same camera that are running or before it in the queue.
@@ -36,7 +36,7 @@ pub struct Candidate {
     pub prompts: Vec<Need>,
 }
 
-impl Candidate {
+impl LookCandidate {
     /// Smaller is served first: round robin over cameras, earliest deadline first within a round.
     pub fn order(&self) -> impl Ord + use<> {
         (self.rank, self.start_by, self.look)
@@ -90,7 +90,7 @@ pub struct Grant {
 }
 
 /// What goes into the step, in the order of the candidates.
-pub fn grants(candidates: &[Candidate], mut left: Budget) -> Vec<Grant> {
+pub fn grants(candidates: &[LookCandidate], mut left: Budget) -> Vec<Grant> {
     let mut grants = Vec::new();
     for candidate in candidates {
         if candidate.image_pages.is_some() && left.images == 0 {
@@ -130,7 +130,7 @@ mod tests {
         needs.into_iter().map(need).collect()
     }
 
-    fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
+    fn candidates() -> impl Strategy<Value = Vec<LookCandidate>> {
         let one = (
             0_usize..4,
             0_u64..50,
@@ -138,7 +138,7 @@ mod tests {
             prop::collection::vec((1_usize..5, 1_usize..9), 1..6),
         );
         prop::collection::vec(one, 0..10).prop_map(|all| {
-            let candidate = |(look, (rank, start_by, image_pages, needs))| Candidate {
+            let candidate = |(look, (rank, start_by, image_pages, needs))| LookCandidate {
                 look: LookId(look as u64),
                 rank,
                 start_by: Mono::from_nanos(start_by),
@@ -146,7 +146,7 @@ mod tests {
                 prompts: prompts(needs),
             };
             let mut all: Vec<_> = all.into_iter().enumerate().map(candidate).collect();
-            all.sort_by_key(Candidate::order);
+            all.sort_by_key(LookCandidate::order);
             all
         })
     }
@@ -178,7 +178,7 @@ mod tests {
 
         #[test]
         fn a_flood_waits_behind_the_first_look_of_everybody_else(flood in 1_usize..30, late in 0_u64..100) {
-            let candidate = |rank, start_by, look| Candidate {
+            let candidate = |rank, start_by, look| LookCandidate {
                 look: LookId(look),
                 rank,
                 start_by: Mono::from_nanos(start_by),
@@ -187,7 +187,7 @@ mod tests {
             };
             let mut all: Vec<_> = (0..flood).map(|i| candidate(i, i as u64, i as u64)).collect();
             all.push(candidate(0, 1000 + late, flood as u64));
-            all.sort_by_key(Candidate::order);
+            all.sort_by_key(LookCandidate::order);
             let place = all.iter().position(|c| c.look == LookId(flood as u64));
             prop_assert_eq!(place, Some(1));
         }

@@ -1,7 +1,7 @@
 //! What the scheduler is asked and what it tells.
 
 use super::{draft::DraftKey, sequence::Sequence};
-use crate::model::{Found, Object};
+use crate::model::{ObjectBins, SequenceOutput};
 use spotter_core::{CameraId, Mono, Picture, StageTimes};
 
 /// A look in the engine; rises with each arrival.
@@ -10,7 +10,7 @@ pub struct LookId(pub u64);
 
 /// A look as the scheduler sees it: no words, no answers.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct LookRequest {
     /// For fairness and for the reuse of tiles.
     pub camera: Option<CameraId>,
     /// `None`: text alone.
@@ -38,7 +38,7 @@ pub struct Ask {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// What was found.
-    pub found: Found,
+    pub found: SequenceOutput,
     /// When.
     pub marks: StageTimes,
 }
@@ -55,9 +55,9 @@ pub struct Unfit {
 
 /// What happened to a look.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum LookEvent {
     /// An object of a prompt, given by its index in the look, is complete; more may follow.
-    Object(LookId, usize, Object),
+    Object(LookId, usize, ObjectBins),
     /// All prompts are answered, in their order.
     Answered {
         /// Which look.

@@ -18,11 +18,11 @@
 use std::sync::Arc;
 
 use super::{
-    backend::{Input, MaskSource, Pick, Picked, TokenMask},
+    backend::{DecoderInput, MaskSource, Pick, Picked, TokenMask},
     constraint::{Choices, Cursor},
     decision::{Choosing, Decision},
 };
-use crate::model::{Found, Object, Thought, TokenIds};
+use crate::model::{ObjectBins, SequenceOutput, Thought, TokenIds};
 
 /// The loop that a prompt runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +51,14 @@ pub struct Bounds {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Next {
     /// New positions, at least one.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<DecoderInput>,
     /// The decision after the last of them.
     pub pick: Pick,
 }
 
 /// What the sequence waits for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
+enum SequenceState {
     X,
     Y(Begun),
     /// With the y bin.
@@ -98,25 +98,25 @@ pub struct Sequence {
     choosing: Choosing,
     choices: Option<Arc<Choices>>,
     cursor: Cursor,
-    state: State,
-    next: Vec<Input>,
+    state: SequenceState,
+    next: Vec<DecoderInput>,
     decisions: Vec<Decision>,
-    found: Found,
+    found: SequenceOutput,
 }
 
 impl Sequence {
     /// A sequence whose first step feeds `prompt` (all positions after the image prefix; not empty).
-    pub fn new(skill: Skill, prompt: Vec<Input>, ids: TokenIds, bounds: Bounds) -> Self {
+    pub fn new(skill: Skill, prompt: Vec<DecoderInput>, ids: TokenIds, bounds: Bounds) -> Self {
         let state = match skill {
-            Skill::Detect | Skill::Point => State::X,
-            Skill::Text { reasoning: true } => State::Thinking {
+            Skill::Detect | Skill::Point => SequenceState::X,
+            Skill::Text { reasoning: true } => SequenceState::Thinking {
                 first: true,
                 count: 0,
             },
-            Skill::Text { reasoning: false } => State::Answering { first: true },
+            Skill::Text { reasoning: false } => SequenceState::Answering { first: true },
         };
-        let mut found = Found::default();
-        if matches!(state, State::Thinking { .. }) {
+        let mut found = SequenceOutput::default();
+        if matches!(state, SequenceState::Thinking { .. }) {
             found.thoughts.push(Thought::default());
         }
         Self {
@@ -164,16 +164,16 @@ impl Sequence {
     /// ```
     pub fn pick_ahead(&self, ahead: usize) -> Option<Pick> {
         let phase = match self.state {
-            State::X => 0,
-            State::Y(_) => 1,
-            State::Size(..) => 2,
+            SequenceState::X => 0,
+            SequenceState::Y(_) => 1,
+            SequenceState::Size(..) => 2,
             // The reference suppresses ids from the second token on.
-            State::Thinking { first, .. } => {
+            SequenceState::Thinking { first, .. } => {
                 let banned = [self.ids.eos, self.ids.size];
                 let banned = if first { &[] } else { &banned[..] };
                 return (ahead == 0).then(|| self.token(banned, 0));
             }
-            State::Answering { first } => {
+            SequenceState::Answering { first } => {
                 let banned = [self.ids.answer];
                 let banned = if first && ahead == 0 {
                     &[]
@@ -183,7 +183,7 @@ impl Sequence {
                 let may_go_on = self.found.tokens.len() + ahead <= self.bounds.max_tokens;
                 return may_go_on.then(|| self.token(banned, ahead));
             }
-            State::Ended => return None,
+            SequenceState::Ended => return None,
         };
         let cycle: &[Pick] = match self.skill {
             Skill::Point => &[Pick::CoordOrEnd, Pick::Coord],
@@ -206,12 +206,12 @@ impl Sequence {
 
     /// True when its decisions can be verified together with the prompt.
     pub fn takes_draft(&self) -> bool {
-        self.choices.is_none() && !matches!(self.state, State::Thinking { .. })
+        self.choices.is_none() && !matches!(self.state, SequenceState::Thinking { .. })
     }
 
     /// True when the next decision needs a mask from the host.
     pub fn wants_mask(&self) -> bool {
-        self.choices.is_some() && matches!(self.state, State::Answering { .. })
+        self.choices.is_some() && matches!(self.state, SequenceState::Answering { .. })
     }
 
     /// The tokens that may come next of a row with [`MaskSource::Host`]; all of them where nothing is forbidden.
@@ -229,16 +229,16 @@ impl Sequence {
 
     /// True when nothing follows.
     pub fn has_ended(&self) -> bool {
-        self.state == State::Ended
+        self.state == SequenceState::Ended
     }
 
     /// What was found so far; its objects are complete and may be shown before the sequence ends.
-    pub fn found(&self) -> &Found {
+    pub fn found(&self) -> &SequenceOutput {
         &self.found
     }
 
     /// The result, once [`Self::feed`] gives `None`.
-    pub fn into_found(self) -> Found {
+    pub fn into_found(self) -> SequenceOutput {
         self.found
     }
 
@@ -251,26 +251,30 @@ impl Sequence {
         }
         let (probability, sharpness) = (picked.probability(), picked.sharpness());
         self.state = match (self.state, decision) {
-            (State::X, None) if matches!(picked, Picked::End { .. }) => State::Ended,
-            (State::X, Some(Decision::Coord(x_bin))) => State::Y(Begun {
+            (SequenceState::X, None) if matches!(picked, Picked::End { .. }) => {
+                SequenceState::Ended
+            }
+            (SequenceState::X, Some(Decision::Coord(x_bin))) => SequenceState::Y(Begun {
                 x_bin,
                 probability,
                 sharpness,
             }),
-            (State::Y(begun), Some(Decision::Coord(y_bin))) => {
+            (SequenceState::Y(begun), Some(Decision::Coord(y_bin))) => {
                 let begun = begun.sharp_to(sharpness);
                 match self.skill {
                     Skill::Point => self.object(begun, y_bin, None),
-                    _ => State::Size(begun, y_bin),
+                    _ => SequenceState::Size(begun, y_bin),
                 }
             }
-            (State::Size(begun, y_bin), Some(Decision::Size(width, height))) => {
+            (SequenceState::Size(begun, y_bin), Some(Decision::Size(width, height))) => {
                 self.object(begun.sharp_to(sharpness), y_bin, Some((width, height)))
             }
-            (State::Thinking { count, .. }, Some(Decision::Token(id))) => {
+            (SequenceState::Thinking { count, .. }, Some(Decision::Token(id))) => {
                 self.think(id, picked.coord_bin(), count)
             }
-            (State::Answering { .. }, Some(Decision::Token(id))) => self.answer(id, probability),
+            (SequenceState::Answering { .. }, Some(Decision::Token(id))) => {
+                self.answer(id, probability)
+            }
             (state, _) => {
                 let state = format!("{state:?}");
                 return Err(Unexpected { got: picked, state });
@@ -279,8 +283,8 @@ impl Sequence {
         Ok(())
     }
 
-    fn object(&mut self, begun: Begun, y_bin: u16, size_bins: Option<(u16, u16)>) -> State {
-        self.found.objects.push(Object {
+    fn object(&mut self, begun: Begun, y_bin: u16, size_bins: Option<(u16, u16)>) -> SequenceState {
+        self.found.objects.push(ObjectBins {
             x_bin: begun.x_bin,
             y_bin,
             size_bins,
@@ -288,18 +292,18 @@ impl Sequence {
             sharpness: begun.sharpness,
         });
         if self.found.objects.len() < self.bounds.max_objects {
-            return State::X;
+            return SequenceState::X;
         }
         self.found.truncated = true;
-        State::Ended
+        SequenceState::Ended
     }
 
     /// One token of thinking. A coordinate id stands for the bin decoded from the same hidden state.
-    fn think(&mut self, id: u32, coord_bin: u16, count: usize) -> State {
+    fn think(&mut self, id: u32, coord_bin: u16, count: usize) -> SequenceState {
         if id == self.ids.answer || count == self.bounds.max_tokens {
             let suffix = self.ids.answer_suffix.iter();
-            self.next = suffix.map(|&id| Input::Token(id)).collect();
-            return State::Answering { first: true };
+            self.next = suffix.map(|&id| DecoderInput::Token(id)).collect();
+            return SequenceState::Answering { first: true };
         }
         let mark = id == self.ids.start_ground || id == self.ids.end_ground;
         if mark {
@@ -313,28 +317,28 @@ impl Sequence {
                 thought.tokens.push(id);
             }
         }
-        State::Thinking {
+        SequenceState::Thinking {
             first: false,
             count: count + 1,
         }
     }
 
-    fn answer(&mut self, id: u32, probability: f32) -> State {
+    fn answer(&mut self, id: u32, probability: f32) -> SequenceState {
         self.found.log_probability += f64::from(probability).max(f64::MIN_POSITIVE).ln();
         if id == self.ids.eos {
             // The end is never fed, so it is no part of a draft.
             self.decisions.pop();
-            return State::Ended;
+            return SequenceState::Ended;
         }
         if self.found.tokens.len() == self.bounds.max_tokens {
             self.found.truncated = true;
-            return State::Ended;
+            return SequenceState::Ended;
         }
         if let Some(choices) = &self.choices {
             self.cursor = choices.after(self.cursor, id);
         }
         self.found.tokens.push(id);
-        State::Answering { first: false }
+        SequenceState::Answering { first: false }
     }
 }
 

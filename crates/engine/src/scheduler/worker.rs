@@ -11,9 +11,9 @@
 use std::sync::Arc;
 
 use super::{
-    backend::{Backend, BackendError, Limits},
-    cost::{Costs, Host, Span},
-    request::{Event, LookId, Options, Request, Work},
+    backend::{Backend, BackendError, BackendLimits},
+    cost::{Costs, Host, TimeSpan},
+    request::{LookEvent, LookId, LookRequest, Options, Work},
     schedule::Scheduler,
     sequence::Unexpected,
     timeline::Timeline,
@@ -67,7 +67,7 @@ impl Worker {
     }
 
     /// What the device offers.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> BackendLimits {
         self.backend.limits()
     }
 
@@ -82,7 +82,7 @@ impl Worker {
     }
 
     /// Takes a look; it ends with an event of a later turn. Does not block.
-    pub fn admit(&mut self, request: Request) -> LookId {
+    pub fn admit(&mut self, request: LookRequest) -> LookId {
         self.scheduler.admit(request)
     }
 
@@ -97,7 +97,7 @@ impl Worker {
     }
 
     /// One turn of the loop; waits for at most one step of the device.
-    pub fn turn(&mut self) -> Result<Vec<Event>, DeviceError> {
+    pub fn turn(&mut self) -> Result<Vec<LookEvent>, DeviceError> {
         let launched = self.launch()?;
         self.finalize()?;
         if !launched || self.scheduler.pipeline().is_full() {
@@ -159,7 +159,7 @@ impl Worker {
     }
 
     fn book(&mut self, what: Host, began: Mono, ended: Mono) {
-        let span = Span { began, ended };
+        let span = TimeSpan { began, ended };
         self.costs.host(what, span);
         if let Some(timeline) = &mut self.timeline {
             timeline.host(what, span);

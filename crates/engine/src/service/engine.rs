@@ -6,11 +6,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::choices;
 use crate::{
-    model::{self, Found, ModelConfig, Object, TokenIds, Tokenizer},
+    model::{self, ModelConfig, ObjectBins, SequenceOutput, TokenIds, Tokenizer},
     scheduler::{
         backend::Backend,
         draft::DraftKey,
-        request::{Ask, Event, Finding, LookId, Options, Request},
+        request::{Ask, Finding, LookEvent, LookId, LookRequest, Options},
         sequence::{Bounds, Sequence, Skill},
         worker::{DeviceError, Worker},
     },
@@ -38,11 +38,26 @@ pub enum EngineError {
 
 /// News of a look.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum LookNews {
     /// A box or point of a prompt, before the answer is complete.
     Object(Arc<Prompt>, AnswerBody),
     /// It ended.
     Ended(Outcome),
+}
+
+/// What an engine needs of a model beside its weights, which are on the device.
+#[derive(Clone, Debug)]
+pub struct EngineModel {
+    pub config: ModelConfig,
+    pub tokenizer: Tokenizer,
+}
+
+/// How an engine works.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineSettings {
+    /// Of every prompt.
+    pub bounds: Bounds,
+    pub options: Options,
 }
 
 /// A model on a device, answering looks.
@@ -60,13 +75,15 @@ impl Engine {
         (&self.config, &self.tokenizer)
     }
 
-    /// Puts a loaded model to work. `bounds` hold for every prompt.
+    /// An engine with the model that `backend` runs.
     pub fn new(
         backend: Box<dyn Backend>,
-        (config, tokenizer): (ModelConfig, Tokenizer),
-        (bounds, options): (Bounds, Options),
+        model: EngineModel,
+        settings: EngineSettings,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let EngineModel { config, tokenizer } = model;
+        let EngineSettings { bounds, options } = settings;
         Self {
             worker: Worker::new(backend, config.text.vocab_size, options, clock),
             config,
@@ -99,7 +116,7 @@ impl Engine {
         self.inside.insert(id, look);
         loop {
             for (ended, news) in self.turn()? {
-                if let (News::Ended(outcome), true) = (news, ended == id) {
+                if let (LookNews::Ended(outcome), true) = (news, ended == id) {
                     return Ok(outcome);
                 }
             }
@@ -114,13 +131,13 @@ impl Engine {
         Ok(id)
     }
 
-    fn request(&self, look: &Look, objects: bool) -> Result<Request, EngineError> {
+    fn request(&self, look: &Look, objects: bool) -> Result<LookRequest, EngineError> {
         let asks = look
             .prompts
             .iter()
             .map(|prompt| self.ask(look, prompt))
             .collect::<Result<Vec<Ask>, EngineError>>()?;
-        Ok(Request {
+        Ok(LookRequest {
             camera: Some(look.frame.camera.clone()),
             picture: Some(look.frame.picture.clone()),
             start_by: look.start_by,
@@ -137,7 +154,7 @@ impl Engine {
     }
 
     /// One turn of the loop; waits for at most one step of the device. An error is fatal.
-    pub fn turn(&mut self) -> Result<Vec<(LookId, News)>, EngineError> {
+    pub fn turn(&mut self) -> Result<Vec<(LookId, LookNews)>, EngineError> {
         let events = self.worker.turn()?;
         Ok(events.into_iter().filter_map(|e| self.news(e)).collect())
     }
@@ -176,14 +193,14 @@ impl Engine {
         })
     }
 
-    fn news(&mut self, event: Event) -> Option<(LookId, News)> {
+    fn news(&mut self, event: LookEvent) -> Option<(LookId, LookNews)> {
         Some(match event {
-            Event::Object(look, index, object) => {
+            LookEvent::Object(look, index, object) => {
                 let prompt = Arc::clone(self.inside.get(&look)?.prompts.get(index)?);
                 let body = objects(&prompt.task, &[object])?;
-                (look, News::Object(prompt, body))
+                (look, LookNews::Object(prompt, body))
             }
-            Event::Answered {
+            LookEvent::Answered {
                 look: id,
                 findings,
                 model_size,
@@ -199,16 +216,16 @@ impl Engine {
                     },
                     Err(e) => Outcome::Failed(look, e.to_string()),
                 };
-                (id, News::Ended(outcome))
+                (id, LookNews::Ended(outcome))
             }
-            Event::Late { look } => {
+            LookEvent::Late { look } => {
                 let outcome = Outcome::Late(self.inside.remove(&look)?);
-                (look, News::Ended(outcome))
+                (look, LookNews::Ended(outcome))
             }
-            Event::Failed { look: id, why } => {
+            LookEvent::Failed { look: id, why } => {
                 let look = self.inside.remove(&id)?;
                 let text = format!("look with {} prompts: {why}", look.prompts.len());
-                (id, News::Ended(Outcome::Failed(look, text)))
+                (id, LookNews::Ended(Outcome::Failed(look, text)))
             }
         })
     }
@@ -227,7 +244,7 @@ impl Engine {
         })
     }
 
-    fn text(&self, prompt: &Prompt, found: &Found) -> Result<AnswerBody, EngineError> {
+    fn text(&self, prompt: &Prompt, found: &SequenceOutput) -> Result<AnswerBody, EngineError> {
         let text = self.tokenizer.decode(&found.tokens);
         Ok(AnswerBody::Text {
             text: text
@@ -248,7 +265,7 @@ fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> EngineError 
 }
 
 /// Objects as places in the picture; `None` for tasks whose answer is a text.
-fn objects(task: &Task, objects: &[Object]) -> Option<AnswerBody> {
+fn objects(task: &Task, objects: &[ObjectBins]) -> Option<AnswerBody> {
     let objects = objects.iter();
     match task {
         Task::Detect { .. } => {
@@ -256,7 +273,7 @@ fn objects(task: &Task, objects: &[Object]) -> Option<AnswerBody> {
             Some(AnswerBody::Boxes(boxes.collect()))
         }
         Task::Point { .. } => {
-            let point = |o: &Object| {
+            let point = |o: &ObjectBins| {
                 let [x, y] = [o.x_bin, o.y_bin].map(model::coord_from_bin);
                 scored(NormPoint::new(x, y), o)
             };
@@ -267,14 +284,14 @@ fn objects(task: &Task, objects: &[Object]) -> Option<AnswerBody> {
 }
 
 /// The box, clamped to the picture.
-fn place(object: &Object) -> Option<NormBox> {
+fn place(object: &ObjectBins) -> Option<NormBox> {
     let (width, height) = object.size_bins?;
     let [x, y] = [object.x_bin, object.y_bin].map(model::coord_from_bin);
     let [width, height] = [width, height].map(model::size_from_bin);
     Some(NormBox::from_centre(x, y, width, height))
 }
 
-fn scored<T>(place: T, object: &Object) -> FoundObject<T> {
+fn scored<T>(place: T, object: &ObjectBins) -> FoundObject<T> {
     FoundObject {
         place,
         score: f64::from(object.probability),

@@ -25,9 +25,9 @@ use tokio::{
 
 use super::{
     engine::Engine,
-    handle::{self, End, EngineStopped, Handle},
+    handle::{self, EngineEnd, EngineHandle, EngineStopped},
     process,
-    wire::{self, Ending, Hello, News, Opened, Order, Request, WireError},
+    wire::{self, Hello, Opened, WireError, WireNews, WireOrder, WireOutcome, WireRequest},
 };
 use spotter_core::{Clock, Outcome, SystemClock};
 
@@ -57,17 +57,17 @@ pub enum InsideError {
 pub type Ordered<S> = (S, Arc<dyn Clock>);
 
 /// The daemon, from its engine's side.
-pub struct Daemon {
+pub struct DaemonConnection {
     socket: UnixStream,
 }
 
 /// The daemon at the other end of this process's standard input.
-pub fn daemon() -> Result<Daemon, InsideError> {
+pub fn daemon() -> Result<DaemonConnection, InsideError> {
     let socket = process::connection().map_err(InsideError::NoConnection)?;
-    Ok(Daemon::at(socket))
+    Ok(DaemonConnection::at(socket))
 }
 
-impl Daemon {
+impl DaemonConnection {
     /// At the other end of a connection.
     pub(super) fn at(socket: UnixStream) -> Self {
         Self { socket }
@@ -79,7 +79,9 @@ impl Daemon {
         let mut socket = &self.socket;
         let heard = wire::write(&mut socket, &Hello::Hello).and_then(|()| wire::read(&mut socket));
         match heard {
-            Ok((Order { now, what }, _)) => Ok(Some((what, Arc::new(SystemClock::showing(now))))),
+            Ok((WireOrder { now, what }, _)) => {
+                Ok(Some((what, Arc::new(SystemClock::showing(now)))))
+            }
             Err(WireError::Closed(_)) => Ok(None),
             Err(error) => Err(InsideError::Daemon(error)),
         }
@@ -99,7 +101,7 @@ impl Daemon {
             Err(error) => {
                 let reason = format!("its process, hearing from the daemon: {error}");
                 // The daemon may be gone, and then it is not told.
-                let _ = wire::write(&mut &self.socket, &News::Stopped { reason });
+                let _ = wire::write(&mut &self.socket, &WireNews::Stopped { reason });
                 Err(InsideError::Daemon(error))
             }
         };
@@ -154,9 +156,9 @@ impl Daemon {
     }
 }
 
-type Requests = mpsc::Receiver<Result<(Request, Vec<u8>), WireError>>;
+type Requests = mpsc::Receiver<Result<(WireRequest, Vec<u8>), WireError>>;
 
-async fn next(requests: &mut Requests) -> Result<(Request, Vec<u8>), WireError> {
+async fn next(requests: &mut Requests) -> Result<(WireRequest, Vec<u8>), WireError> {
     // The last of them is an error, so there is one more only where the thread ended abnormally.
     let none = || Err(WireError::Closed(io::ErrorKind::UnexpectedEof.into()));
     requests.recv().await.unwrap_or_else(none)
@@ -164,14 +166,14 @@ async fn next(requests: &mut Requests) -> Result<(Request, Vec<u8>), WireError> 
 
 /// The looks inside. Dropping it cancels them.
 struct Looks {
-    engine: Handle,
+    engine: EngineHandle,
     permits: usize,
     begun: JoinSet<(u64, Outcome)>,
     by_id: HashMap<u64, AbortHandle>,
 }
 
 impl Looks {
-    fn new(engine: Handle, permits: usize) -> Self {
+    fn new(engine: EngineHandle, permits: usize) -> Self {
         Self {
             engine,
             permits,
@@ -184,7 +186,7 @@ impl Looks {
     async fn answer(
         &mut self,
         requests: &mut Requests,
-        end: &mut End,
+        end: &mut EngineEnd,
         out: &mut impl Write,
     ) -> Result<(), WireError> {
         let mut beat = interval(BEAT);
@@ -192,8 +194,8 @@ impl Looks {
             let news = tokio::select! {
                 // Before the looks that fail with it, so that the daemon learns the reason first.
                 biased;
-                EngineStopped(reason) = end.reason() => Some(News::Stopped { reason }),
-                _ = beat.tick() => Some(News::Beat { beats: self.engine.beats() }),
+                EngineStopped(reason) = end.reason() => Some(WireNews::Stopped { reason }),
+                _ = beat.tick() => Some(WireNews::Beat { beats: self.engine.beats() }),
                 Some(ended) = self.begun.join_next() => self.ended(ended),
                 request = next(requests) => {
                     let (request, body) = request?;
@@ -203,22 +205,22 @@ impl Looks {
             };
             if let Some(news) = news {
                 wire::write(out, &news)?;
-                if let News::Stopped { .. } = news {
+                if let WireNews::Stopped { .. } = news {
                     return Ok(());
                 }
             }
         }
     }
 
-    fn take(&mut self, request: Request, body: Vec<u8>) -> Result<(), WireError> {
+    fn take(&mut self, request: WireRequest, body: Vec<u8>) -> Result<(), WireError> {
         match request {
-            Request::Cancel { id } => {
+            WireRequest::Cancel { id } => {
                 // It may have ended in the same moment.
                 if let Some(look) = self.by_id.remove(&id) {
                     look.abort();
                 }
             }
-            Request::Look(asked) => {
+            WireRequest::Look(asked) => {
                 if self.by_id.len() == self.permits {
                     let text = format!("more looks than the {} that may be inside", self.permits);
                     return Err(WireError::Malformed(text));
@@ -232,16 +234,16 @@ impl Looks {
         Ok(())
     }
 
-    fn ended(&mut self, ended: Result<(u64, Outcome), JoinError>) -> Option<News> {
+    fn ended(&mut self, ended: Result<(u64, Outcome), JoinError>) -> Option<WireNews> {
         match ended {
             Ok((id, outcome)) => {
                 // One that was cancelled in the same moment is not told of.
                 self.by_id.remove(&id)?;
-                let ending = Ending::of(outcome);
-                Some(News::Ended { id, ending })
+                let ending = WireOutcome::of(outcome);
+                Some(WireNews::Ended { id, ending })
             }
             Err(cancelled) if cancelled.is_cancelled() => None,
-            Err(error) => Some(News::Stopped {
+            Err(error) => Some(WireNews::Stopped {
                 reason: format!("a look ended abnormally: {error}"),
             }),
         }

@@ -1,4 +1,4 @@
-//! The daemon's side of an engine in a process of its own: who asks it holds a [`Handle`] and an [`End`], as of a thread's.
+//! The daemon's side of an engine in a process of its own: who asks it holds a [`EngineHandle`] and an [`EngineEnd`], as of a thread's.
 //!
 //! ```text
 //!   Permit ─▶ inbox ─▶ thread `engine-asks` ─▶ looks, cancels ─▶ ┐
@@ -32,9 +32,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 
 use super::{
-    handle::{End, EngineStopped, Handle, Place, Request},
+    handle::{EngineEnd, EngineHandle, EngineStopped, LookSubmission, SharedPermit},
     process::Process,
-    wire::{self, Hello, News, Opened, Order, WireError},
+    wire::{self, Hello, Opened, WireError, WireNews, WireOrder},
 };
 use spotter_core::{Clock, Look, Outcome};
 
@@ -54,7 +54,7 @@ pub async fn start<S, T>(
     program: Command,
     what: S,
     clock: Arc<dyn Clock>,
-) -> Result<(Handle, End, T), EngineStopped>
+) -> Result<(EngineHandle, EngineEnd, T), EngineStopped>
 where
     S: Serialize + Send + 'static,
     T: DeserializeOwned + Send + 'static,
@@ -72,7 +72,7 @@ pub(super) async fn connect<S, T>(
     ended: impl FnMut() -> String + Send + 'static,
     what: S,
     clock: Arc<dyn Clock>,
-) -> Result<(Handle, End, T), EngineStopped>
+) -> Result<(EngineHandle, EngineEnd, T), EngineStopped>
 where
     S: Serialize + Send + 'static,
     T: DeserializeOwned + Send + 'static,
@@ -80,7 +80,7 @@ where
     let bounded = socket.set_write_timeout(Some(WRITE_LIMIT));
     bounded.map_err(|e| EngineStopped(format!("preparing the connection to its process: {e}")))?;
     let (ready, is_ready) = oneshot::channel();
-    let (life, end) = End::new();
+    let (life, end) = EngineEnd::new();
     let mut link = Link {
         socket: Arc::new(socket),
         ended,
@@ -89,7 +89,7 @@ where
         match link.open(&what, clock.as_ref()) {
             Err(stopped) => drop(ready.send(Err(stopped))),
             Ok((permits, told)) => {
-                let (handle, inbox, beats) = Handle::new(permits);
+                let (handle, inbox, beats) = EngineHandle::new(permits);
                 let _ = ready.send(Ok((handle, told)));
                 link.run(inbox, life.ended, &beats);
             }
@@ -153,7 +153,7 @@ impl<E: FnMut() -> String> Link<E> {
         let (Hello::Hello, _) = wire::read(&mut socket)?;
         // The process counts on from the moment that it reads this, so it has to be waiting for it.
         let now = clock.now();
-        wire::write(&mut socket, &Order { now, what })?;
+        wire::write(&mut socket, &WireOrder { now, what })?;
         Ok(wire::read(&mut socket)?.0)
     }
 
@@ -161,7 +161,7 @@ impl<E: FnMut() -> String> Link<E> {
     /// neither waits for an engine that does not let go, when it said why it stops.
     fn run(
         &mut self,
-        inbox: mpsc::Receiver<Request>,
+        inbox: mpsc::Receiver<LookSubmission>,
         ended: oneshot::Sender<Result<(), EngineStopped>>,
         beats: &AtomicU64,
     ) {
@@ -180,7 +180,7 @@ impl<E: FnMut() -> String> Link<E> {
         let before = inside.close();
         let stopped = match last {
             Last::Words(reason) => Some(reason),
-            _ if matches!(before, State::Left) => None,
+            _ if matches!(before, OutsideState::Left) => None,
             Last::Closed => Some(self.over()),
             Last::Nonsense(error) => Some(format!("hearing from its process: {error}")),
         };
@@ -202,15 +202,15 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> Last {
     let mut input = BufReader::new(socket);
     loop {
         match wire::read(&mut input) {
-            Ok((News::Beat { beats: turns }, _)) => beats.store(turns, Ordering::Relaxed),
-            Ok((News::Stopped { reason }, _)) => return Last::Words(reason),
-            Ok((News::Ended { id, ending }, _)) => {
+            Ok((WireNews::Beat { beats: turns }, _)) => beats.store(turns, Ordering::Relaxed),
+            Ok((WireNews::Stopped { reason }, _)) => return Last::Words(reason),
+            Ok((WireNews::Ended { id, ending }, _)) => {
                 // One that was cancelled may have ended in the same moment.
-                let Some((asked, reply, place)) = inside.take(id) else {
+                let Some(WaitingLook { look, reply, place }) = inside.take(id) else {
                     continue;
                 };
                 drop(place);
-                match ending.outcome(asked) {
+                match ending.outcome(look) {
                     // Nobody waits any more when the daemon is shutting down.
                     Ok(outcome) => drop(reply.send(outcome)),
                     Err(error) => return Last::Nonsense(error),
@@ -224,7 +224,7 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> Last {
 
 /// Passes requests on until nobody asks any more, or the connection is closed.
 fn ask(
-    inbox: &mpsc::Receiver<Request>,
+    inbox: &mpsc::Receiver<LookSubmission>,
     socket: &UnixStream,
     inside: &Inside,
 ) -> Result<(), WireError> {
@@ -241,18 +241,23 @@ fn ask(
         };
         // First, because a new look may have the permit of one that nobody waits for any more.
         for id in inside.take_unwanted() {
-            wire::write(&mut out, &wire::Request::Cancel { id })?;
+            wire::write(&mut out, &wire::WireRequest::Cancel { id })?;
         }
-        let Some(Request { look, reply, place }) = request else {
+        let Some(LookSubmission { look, reply, place }) = request else {
             continue;
         };
         id += 1;
-        inside.put(id, (look.clone(), reply, place));
+        let waiting = WaitingLook {
+            look: look.clone(),
+            reply,
+            place,
+        };
+        inside.put(id, waiting);
         match wire::write_look(&mut out, id, &look) {
             Err(error @ WireError::Closed(_)) => return Err(error),
             // Nothing of it was sent.
             Err(error) => {
-                if let Some((look, reply, place)) = inside.take(id) {
+                if let Some(WaitingLook { look, reply, place }) = inside.take(id) {
                     drop(place);
                     let why = format!("giving the look to the engine's process: {error}");
                     let _ = reply.send(Outcome::Failed(look, why));
@@ -265,72 +270,77 @@ fn ask(
 
 /// Looks under way, by number, with those who wait for them: what the two threads share. Never locked for longer than it
 /// takes to look something up.
-struct Inside(Mutex<State>);
+struct Inside(Mutex<OutsideState>);
 
-enum State {
+enum OutsideState {
     /// The engine works.
-    Open(HashMap<u64, Waiting>),
+    Open(HashMap<u64, WaitingLook>),
     /// Nobody asks it any more.
     Left,
     /// It has ended.
     Closed,
 }
 
-type Waiting = (Look, oneshot::Sender<Outcome>, Place);
+/// A look inside, and where its outcome goes.
+struct WaitingLook {
+    look: Look,
+    reply: oneshot::Sender<Outcome>,
+    place: SharedPermit,
+}
 
 impl Inside {
     fn new() -> Self {
-        Self(Mutex::new(State::Open(HashMap::new())))
+        Self(Mutex::new(OutsideState::Open(HashMap::new())))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OutsideState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops it when the engine has ended, and who waits is told so.
-    fn put(&self, id: u64, waiting: Waiting) {
-        if let State::Open(all) = &mut *self.state() {
+    fn put(&self, id: u64, waiting: WaitingLook) {
+        if let OutsideState::Open(all) = &mut *self.state() {
             all.insert(id, waiting);
         }
     }
 
-    fn take(&self, id: u64) -> Option<Waiting> {
+    fn take(&self, id: u64) -> Option<WaitingLook> {
         match &mut *self.state() {
-            State::Open(all) => all.remove(&id),
-            State::Left | State::Closed => None,
+            OutsideState::Open(all) => all.remove(&id),
+            OutsideState::Left | OutsideState::Closed => None,
         }
     }
 
     /// Takes those out that nobody waits for any more.
     fn take_unwanted(&self) -> Vec<u64> {
         match &mut *self.state() {
-            State::Open(all) => {
-                let unwanted = all.extract_if(|_, (_, reply, _)| reply.is_closed());
+            OutsideState::Open(all) => {
+                let unwanted = all.extract_if(|_, waiting| waiting.reply.is_closed());
                 unwanted.map(|(id, _)| id).collect()
             }
-            State::Left | State::Closed => Vec::new(),
+            OutsideState::Left | OutsideState::Closed => Vec::new(),
         }
     }
 
     /// How long to wait for a request before looking for what is unwanted.
     fn patience(&self) -> Duration {
         match &*self.state() {
-            State::Open(all) if !all.is_empty() => CANCEL_POLL,
-            State::Open(_) | State::Left | State::Closed => IDLE_POLL,
+            OutsideState::Open(all) if !all.is_empty() => CANCEL_POLL,
+            OutsideState::Open(_) | OutsideState::Left | OutsideState::Closed => IDLE_POLL,
         }
     }
 
     /// Nobody asks any more.
     fn leave(&self) {
         let mut state = self.state();
-        if let State::Open(_) = *state {
-            *state = State::Left;
+        if let OutsideState::Open(_) = *state {
+            *state = OutsideState::Left;
         }
     }
 
     /// The engine has ended. Returns how it was before.
-    fn close(&self) -> State {
-        mem::replace(&mut *self.state(), State::Closed)
+    fn close(&self) -> OutsideState {
+        mem::replace(&mut *self.state(), OutsideState::Closed)
     }
 }
 

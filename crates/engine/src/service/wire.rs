@@ -26,7 +26,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use shape::Shape;
+use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, CameraId, Frame, Look, Mono, NormBox, NormPoint, Outcome, Picture, Prompt,
@@ -68,7 +68,7 @@ pub enum Hello {
 
 /// What engine is wanted. `what` belongs to those who make engines.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order<S> {
+pub struct WireOrder<S> {
     /// The daemon's time now, from which the process counts on.
     pub now: Mono,
     /// Device, model, settings.
@@ -94,9 +94,9 @@ pub enum Opened<T> {
 
 /// What is asked of an engine.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum WireRequest {
     /// A look, whose picture is the body.
-    Look(Asked),
+    Look(WireLook),
     /// Nobody waits for it any more.
     Cancel {
         /// The look.
@@ -106,11 +106,11 @@ pub enum Request {
 
 /// Of a look what an engine needs.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct WireLook {
     /// Tells it from others of this connection.
     pub id: u64,
     camera: CameraId,
-    picture: Shape,
+    picture: PictureShape,
     start_by: Mono,
     answer_by: Mono,
     prompts: Vec<Arc<Prompt>>,
@@ -118,13 +118,13 @@ pub struct Asked {
 
 /// What an engine has to tell.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum News {
+pub enum WireNews {
     /// A look ended.
     Ended {
         /// The look.
         id: u64,
         /// How.
-        ending: Ending,
+        ending: WireOutcome,
     },
     /// A sign of life.
     Beat {
@@ -140,13 +140,13 @@ pub enum News {
 
 /// An outcome without what the daemon knows itself.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum Ending {
+pub enum WireOutcome {
     /// In the order of the look's prompts.
     Answered {
         /// As in [`Outcome::Answered`].
         model_size: (u32, u32),
         /// One for each prompt.
-        answers: Vec<Said>,
+        answers: Vec<WireAnswer>,
     },
     /// As [`Outcome::Late`].
     Late,
@@ -156,7 +156,7 @@ pub enum Ending {
 
 /// An answer without its prompt.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Said {
+pub struct WireAnswer {
     body: AnswerBody,
     truncated: bool,
     marks: StageTimes,
@@ -170,15 +170,15 @@ pub fn write(out: &mut impl Write, header: &impl Serialize) -> Result<(), WireEr
 /// Sends a look as `id`. Blocks until the connection has taken it, and while a picture comes from a device.
 pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), WireError> {
     let picture = &look.frame.picture;
-    let asked = Asked {
+    let asked = WireLook {
         id,
         camera: look.frame.camera.clone(),
-        picture: Shape::of(picture),
+        picture: PictureShape::of(picture),
         start_by: look.start_by,
         answer_by: look.answer_by,
         prompts: look.prompts.clone(),
     };
-    write_with(out, &Request::Look(asked), Some(picture))
+    write_with(out, &WireRequest::Look(asked), Some(picture))
 }
 
 fn write_with(
@@ -187,7 +187,7 @@ fn write_with(
     picture: Option<&Picture>,
 ) -> Result<(), WireError> {
     let header = serde_json::to_vec(header).map_err(malformed)?;
-    let body = picture.map_or(Ok(0), |picture| Shape::of(picture).bytes())?;
+    let body = picture.map_or(Ok(0), |picture| PictureShape::of(picture).bytes())?;
     let lengths = lengths(header.len(), body)?.map(u32::to_le_bytes);
     // At once, for those who write straight into the connection.
     let beginning = [lengths.as_flattened(), &header].concat();
@@ -237,7 +237,7 @@ fn malformed(reason: impl ToString) -> WireError {
     WireError::Malformed(reason.to_string())
 }
 
-impl Asked {
+impl WireLook {
     /// The look, with the body of its message. Of its frame no more is true than what an engine asks for.
     pub fn look(self, body: Vec<u8>) -> Result<Look, WireError> {
         let picture = self.picture.picture(body)?;
@@ -255,7 +255,7 @@ impl Asked {
     }
 }
 
-impl Ending {
+impl WireOutcome {
     /// How a look ended.
     pub fn of(outcome: Outcome) -> Self {
         match outcome {
@@ -270,7 +270,7 @@ impl Ending {
                 answers,
                 ..
             } => {
-                let said = |answer: Answer| Said {
+                let said = |answer: Answer| WireAnswer {
                     body: answer.body,
                     truncated: answer.truncated,
                     marks: answer.marks,
@@ -297,7 +297,7 @@ impl Ending {
             let (answers, prompts) = (said.len(), asked.prompts.len());
             return Err(malformed(format!("{answers} answers to {prompts} prompts")));
         }
-        let answer = |(prompt, said): (_, Said)| Answer {
+        let answer = |(prompt, said): (_, WireAnswer)| Answer {
             prompt,
             body: said.body,
             truncated: said.truncated,

@@ -8,7 +8,7 @@ use super::{
     golden_set,
 };
 use crate::{
-    model::{Found, ModelConfig, TokenIds},
+    model::{ModelConfig, SequenceOutput, TokenIds},
     scheduler::{
         backend::{
             Backend, Feed, ImageJob, MaskSource, Pick, Row, RowMask, RowRef, Sampling, SlotId,
@@ -132,7 +132,11 @@ pub enum Masks {
 
 /// Runs the prompts with `depth` steps in flight: a step behind another one is fed by it on the device; with a depth of 1,
 /// the host feeds every step. Returns what was found and how many rows ran as zombies.
-pub fn run_ahead(backend: &mut dyn Backend, depth: usize, masks: Masks) -> (Vec<Found>, usize) {
+pub fn run_ahead(
+    backend: &mut dyn Backend,
+    depth: usize,
+    masks: Masks,
+) -> (Vec<SequenceOutput>, usize) {
     let config = micro_config();
     let prompts = prompts(&config);
     let mut running = sequences();

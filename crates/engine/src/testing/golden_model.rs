@@ -5,9 +5,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::{
-    model::{Found, ModelConfig, TokenIds, Weights, WeightsFile, picture_from_image},
+    model::{ModelConfig, SequenceOutput, TokenIds, Weights, WeightsFile, picture_from_image},
     scheduler::{
-        backend::{Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step},
+        backend::{
+            Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
+        },
         sequence::{Bounds, Sequence, Skill},
     },
 };
@@ -74,8 +76,8 @@ pub fn row(backend: &dyn Backend, index: usize, after: usize, inputs: Feed, pick
 }
 
 /// Inputs of these ids.
-pub fn tokens(ids: &[u32]) -> Vec<Input> {
-    ids.iter().copied().map(Input::Token).collect()
+pub fn tokens(ids: &[u32]) -> Vec<DecoderInput> {
+    ids.iter().copied().map(DecoderInput::Token).collect()
 }
 
 /// Runs sequences to their ends, all that are not finished in every step, the image in the first.
@@ -83,7 +85,7 @@ pub fn run(
     backend: &mut dyn Backend,
     picture: Option<Picture>,
     sequences: Vec<Sequence>,
-) -> Vec<Found> {
+) -> Vec<SequenceOutput> {
     let image = picture.map(|picture| job(backend, picture));
     run_with(backend, image, sequences, |pick| pick)
 }
@@ -103,7 +105,7 @@ pub fn run_with(
     mut image: Option<ImageJob>,
     mut sequences: Vec<Sequence>,
     instead: fn(Pick) -> Pick,
-) -> Vec<Found> {
+) -> Vec<SequenceOutput> {
     let prefix_positions = image
         .as_ref()
         .map_or(0, |_| backend.limits().prefix_positions);

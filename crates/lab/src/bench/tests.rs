@@ -4,10 +4,10 @@ use std::{path::Path, sync::Arc};
 
 use spotter_core::{Clock, SystemClock, config::ModelSource};
 use spotter_engine::{
-    cpu::{Capacity, CpuBackend},
+    cpu::{CpuBackend, CpuCapacity},
     model::{LoadedModel, ModelConfig, TokenIds, Tokenizer, load_model, without_ends},
     scheduler::{Options, backend::Backend, sequence::Bounds},
-    service::Engine,
+    service::{Engine, EngineModel, EngineSettings},
 };
 
 pub(super) fn micro_engine() -> (Engine, Arc<dyn Clock>) {
@@ -33,7 +33,7 @@ pub(super) fn micro_parts(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConf
 }
 
 fn placed(model: LoadedModel, clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
-    let capacity = Capacity {
+    let capacity = CpuCapacity {
         slots: 2,
         rows: 8,
         images: 4,
@@ -68,8 +68,8 @@ fn engine(
     };
     Engine::new(
         backend,
-        (config, tokenizer),
-        (bounds, options),
+        EngineModel { config, tokenizer },
+        EngineSettings { bounds, options },
         Arc::clone(clock),
     )
 }

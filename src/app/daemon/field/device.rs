@@ -13,8 +13,8 @@ use spotter_core::CameraId;
 use spotter_engine::{
     scheduler::{
         backend::{
-            Backend, BackendError, Committed, Feed, Input, Limits, MaskSource, PageId, Pick,
-            Picked, Row, RowMask, SlotId, Step, TokenMask,
+            Backend, BackendError, BackendLimits, Committed, DecoderInput, Feed, MaskSource,
+            PageId, Pick, Picked, Row, RowMask, SlotId, Step, TokenMask,
         },
         decision::Decision,
     },
@@ -62,7 +62,7 @@ impl Stage {
 /// See the module.
 pub(super) struct Seeing {
     stage: Stage,
-    limits: Limits,
+    limits: BackendLimits,
     vocab: u32,
     /// Whose picture a prefix is of, by its first page.
     cameras: HashMap<PageId, CameraId>,
@@ -73,17 +73,17 @@ pub(super) struct Seeing {
 struct Flight {
     step: Step,
     /// Of each row, known at the launch: what it carries from may be gone when its masks come. `None` for a zombie.
-    inputs: Vec<Option<Vec<Input>>>,
+    inputs: Vec<Option<Vec<DecoderInput>>>,
     picked: Vec<Vec<Picked>>,
     finalized: bool,
 }
 
 impl Seeing {
     pub(super) fn new(stage: Stage) -> Self {
-        let (config, _) = micro_model();
+        let config = micro_model().config;
         Self {
             stage,
-            limits: Limits {
+            limits: BackendLimits {
                 slots: 2,
                 rows: 8,
                 pages: 128,
@@ -109,7 +109,12 @@ impl Seeing {
         flight.picked = decided.collect();
     }
 
-    fn decide(&self, row: &Row, inputs: Option<&[Input]>, mask: Option<&TokenMask>) -> Vec<Picked> {
+    fn decide(
+        &self,
+        row: &Row,
+        inputs: Option<&[DecoderInput]>,
+        mask: Option<&TokenMask>,
+    ) -> Vec<Picked> {
         let Some(inputs) = inputs else {
             return vec![Picked::Nothing; row.picks.len()];
         };
@@ -124,7 +129,13 @@ impl Seeing {
     }
 
     /// One thing at most, in the middle; the first word that is allowed, or the last.
-    fn pick(&self, pick: &Pick, input: &Input, mask: Option<&TokenMask>, seen: bool) -> Picked {
+    fn pick(
+        &self,
+        pick: &Pick,
+        input: &DecoderInput,
+        mask: Option<&TokenMask>,
+        seen: bool,
+    ) -> Picked {
         let coord = |probability| Picked::Coord {
             bin: 512,
             probability,
@@ -133,7 +144,7 @@ impl Seeing {
         match pick {
             // After the words of the prompt: anything at all? After a thing: more of them?
             Pick::CoordOrEnd => match input {
-                Input::Token(_) if seen => coord(0.9),
+                DecoderInput::Token(_) if seen => coord(0.9),
                 _ => Picked::End { probability: 0.9 },
             },
             Pick::Coord => coord(1.0),
@@ -163,7 +174,7 @@ impl Seeing {
     }
 
     /// What a row feeds; `None` for a zombie.
-    fn inputs(&self, row: &Row) -> Result<Option<Vec<Input>>, BackendError> {
+    fn inputs(&self, row: &Row) -> Result<Option<Vec<DecoderInput>>, BackendError> {
         let from = match &row.inputs {
             Feed::Host(inputs) => return Ok(Some(inputs.clone())),
             Feed::Carry(from) => from,
@@ -178,7 +189,7 @@ impl Seeing {
 }
 
 impl Backend for Seeing {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.limits
     }
 

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::{backend, config, picture, run};
 use crate::{
     model::{
-        Found, ModelConfig, SpatialRef, TokenIds, Tokenizer, coord_from_bin, prompt_tokens,
-        query_tokens, size_from_bin, text_only_tokens,
+        ModelConfig, SequenceOutput, SpatialRef, TokenIds, Tokenizer, coord_from_bin,
+        prompt_tokens, query_tokens, size_from_bin, text_only_tokens,
     },
     scheduler::{
-        backend::Input,
+        backend::DecoderInput,
         sequence::{Bounds, Sequence, Skill},
     },
     testing::{golden_tests, json},
@@ -93,11 +93,11 @@ fn sequence(case: &Value, config: &ModelConfig, tokenizer: &Tokenizer) -> Sequen
 }
 
 /// The reference lists placeholder ids where coordinates and sizes stand.
-fn assert_ids(expected: &Value, prompt: &[Input], config: &ModelConfig) {
-    let id = |input: &Input| match input {
-        Input::Token(id) => *id,
-        Input::Coord(_) => config.tokenizer.coord_id,
-        Input::Size(..) => config.tokenizer.size_id,
+fn assert_ids(expected: &Value, prompt: &[DecoderInput], config: &ModelConfig) {
+    let id = |input: &DecoderInput| match input {
+        DecoderInput::Token(id) => *id,
+        DecoderInput::Coord(_) => config.tokenizer.coord_id,
+        DecoderInput::Size(..) => config.tokenizer.size_id,
     };
     assert_eq!(
         &Value::from(prompt.iter().map(id).collect::<Vec<_>>()),
@@ -120,7 +120,7 @@ fn compare(
     set: &Path,
     name: &str,
     expected: &Value,
-    found: Found,
+    found: SequenceOutput,
     tokenizer: &Tokenizer,
     config: &ModelConfig,
 ) {
@@ -155,7 +155,7 @@ fn compare(
     }
 }
 
-pub(super) fn compare_objects(name: &str, expected: &[Value], found: &Found) {
+pub(super) fn compare_objects(name: &str, expected: &[Value], found: &SequenceOutput) {
     assert_eq!(found.objects.len(), expected.len(), "{name}: objects");
     for (found, expected) in found.objects.iter().zip(expected) {
         assert_eq!(
@@ -180,7 +180,7 @@ fn compare_thoughts(
     name: &str,
     phase: &Value,
     expected: &Value,
-    found: &Found,
+    found: &SequenceOutput,
     tokenizer: &Tokenizer,
     config: &ModelConfig,
 ) {

@@ -7,8 +7,8 @@ use super::{HEAD_DIM, TOLERANCE, all, backend, config, pages, picture, stored};
 use crate::{
     cpu::{
         CpuBackend,
-        device::Device,
-        text::{Sees, Span, Want},
+        device::CpuDevice,
+        text::{PositionSpan, Sees, Want},
     },
     model::crops,
     scheduler::backend::{Backend, KvTable},
@@ -37,7 +37,7 @@ impl Inside for CpuBackend {
     /// Encoded once more, if it did not come as a picture of [`CAMERA`]: of others the backend keeps nothing.
     fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
         let picture = picture.clone();
-        let encode = move |device: &mut Device| {
+        let encode = move |device: &mut CpuDevice| {
             let crops = crops(&picture, &device.config.vision);
             let camera = CameraId::new(CAMERA).unwrap();
             let encoded = device
@@ -52,7 +52,7 @@ impl Inside for CpuBackend {
 
     fn prefix(&mut self, layer: usize) -> [Vec<f32>; 2] {
         let kv = prefix_table(self);
-        let read = move |device: &mut Device| {
+        let read = move |device: &mut CpuDevice| {
             let heads = 0..device.text.width() / HEAD_DIM;
             stored(&device.cache, &kv, layer, heads)
         };
@@ -70,7 +70,7 @@ impl Inside for CpuBackend {
     }
 
     fn logits(&mut self, head: Head) -> Vec<f32> {
-        let decode = move |device: &mut Device| {
+        let decode = move |device: &mut CpuDevice| {
             let (text, hidden) = (&device.text, &device.hidden);
             let last = &hidden[hidden.len() - text.width()..];
             match head {
@@ -86,14 +86,14 @@ impl Inside for CpuBackend {
 /// Runs the decoder over the prefix of an image with these tokens, whose keys and values are in the cache afterwards; shows `see`
 /// its states behind every block.
 fn behind_decoder(
-    device: &mut Device,
+    device: &mut CpuDevice,
     kv: &KvTable,
     tokens: &[f32],
     mut see: impl FnMut(usize, &[f32]),
 ) {
     let bos = device.config.tokenizer.bos_id;
     let mut hidden = [device.text.embedding(bos), tokens].concat();
-    let span = Span {
+    let span = PositionSpan {
         positions: 0..kv.prefix_positions,
         kv,
         sees: Sees::EachOther,
@@ -111,7 +111,7 @@ impl CpuBackend {
     /// Makes the prefix that [`Inside::prefix`] shows of an image's tokens, `[image tokens, width]`, wherever they are from.
     pub(crate) fn prefill_tokens(&mut self, tokens: Vec<f32>) {
         let kv = prefix_table(self);
-        let run = move |device: &mut Device| behind_decoder(device, &kv, &tokens, |_, _| ());
+        let run = move |device: &mut CpuDevice| behind_decoder(device, &kv, &tokens, |_, _| ());
         self.inspect(run).unwrap();
     }
 }
@@ -119,7 +119,7 @@ impl CpuBackend {
 /// States of a picture behind every block, which the backend runs through without keeping them.
 fn behind_blocks(backend: &mut CpuBackend, picture: &Picture, see: &mut dyn FnMut(Depth, &[f32])) {
     let (picture, kv) = (picture.clone(), prefix_table(backend));
-    let run = move |device: &mut Device| {
+    let run = move |device: &mut CpuDevice| {
         let mut states = Vec::new();
         let crops = crops(&picture, &device.config.vision);
         let mut hidden = device.vision.tokens(&all(&crops));

@@ -10,11 +10,11 @@ use crate::{
         device::embed,
         kv::KvCache,
         region::RegionModel,
-        text::{Sees, Span, TextModel, Want},
+        text::{PositionSpan, Sees, TextModel, Want},
         vision::{VisionModel, stitch},
     },
     model::{Crops, ModelConfig, Tiling, coord_from_bin, crops, size_from_bin},
-    scheduler::backend::{Input, KvTable, PageId},
+    scheduler::backend::{DecoderInput, KvTable, PageId},
     testing::{golden_tests, json, tensors},
 };
 
@@ -75,8 +75,8 @@ impl Network {
     }
 }
 
-fn image_span(kv: &KvTable) -> Span<'_> {
-    Span {
+fn image_span(kv: &KvTable) -> PositionSpan<'_> {
+    PositionSpan {
         positions: 0..kv.prefix_positions,
         kv,
         sees: Sees::EachOther,
@@ -201,7 +201,7 @@ fn prompts_and_first_decisions(set: &Path) {
             .iter()
             .flat_map(|&id| text.embedding(id as u32).to_vec())
             .collect();
-        let span = Span {
+        let span = PositionSpan {
             positions: kv.prefix_positions..kv.prefix_positions + ids.len(),
             kv: &kv,
             sees: Sees::Past,
@@ -279,7 +279,11 @@ fn inputs_of_every_kind_become_embeddings(set: &Path) {
     let network = network(set);
     let bin = 451;
     let coord = coord_from_bin(bin) as f32;
-    let inputs = [Input::Token(5), Input::Size(0.5, 0.25), Input::Coord(coord)];
+    let inputs = [
+        DecoderInput::Token(5),
+        DecoderInput::Size(0.5, 0.25),
+        DecoderInput::Coord(coord),
+    ];
     let mut embedded = Vec::new();
     embed(&mut embedded, &network.text, &network.region, &inputs);
     let expected = [

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     cpu::{self, CpuBackend},
     cuda::{Capacity, CudaBackend, Precision},
-    model::{Found, ModelConfig, Weights},
+    model::{ModelConfig, SequenceOutput, Weights},
     scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
     testing::{
         ahead::micro_config,
@@ -96,7 +96,7 @@ fn first(
 
 /// The same model in f32.
 pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
-    let capacity = cpu::Capacity {
+    let capacity = cpu::CpuCapacity {
         slots: 1,
         rows: 4,
         images: 1,
@@ -221,7 +221,7 @@ fn true_widths_find_what_the_reference_finds() {
 const MARGIN: f64 = 0.25;
 
 /// Compares decision by decision, bins within one, up to the first that could go either way and did. How many were equal.
-fn compare(name: &str, expected: &Value, found: &Found) -> usize {
+fn compare(name: &str, expected: &Value, found: &SequenceOutput) -> usize {
     let margin = |value: &Value| value.as_f64().unwrap_or(f64::INFINITY);
     let mut equal = 0;
     if let Some(objects) = expected["objects"].as_array() {

@@ -79,7 +79,7 @@ fn costs(told: impl IntoIterator<Item = Told>) -> Costs {
         match told {
             Told::Host(what, began, ended) => {
                 let (began, ended) = (at(began), at(ended));
-                costs.host(what, Span { began, ended });
+                costs.host(what, TimeSpan { began, ended });
             }
             Told::Step(times, settled) => costs.step(times, at(settled)),
         }
@@ -236,7 +236,7 @@ proptest! {
 fn a_device_whose_time_stands_still_keeps_no_spans_for_ever() {
     let mut costs = Costs::default();
     for i in 0..10_000 {
-        let span = Span {
+        let span = TimeSpan {
             began: at(100 + i),
             ended: at(101 + i),
         };

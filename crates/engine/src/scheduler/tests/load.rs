@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     scheduler::{
-        backend::{Input, Limits},
-        request::{Ask, Event, LookId, Options, Request},
+        backend::{BackendLimits, DecoderInput},
+        request::{Ask, LookEvent, LookId, LookRequest, Options},
         sequence::{Sequence, Skill},
         worker::Worker,
     },
@@ -33,7 +33,7 @@ type End = (u8, Duration, bool);
 impl Rig {
     fn new() -> Self {
         let clock = ManualClock::at(WallTime::default());
-        let limits = Limits {
+        let limits = BackendLimits {
             pages: 400,
             rows: 16,
             ..LIMITS
@@ -59,11 +59,11 @@ impl Rig {
         let bytes = received.as_nanos().to_le_bytes().repeat(3);
         let sequence = Sequence::new(
             Skill::Detect,
-            vec![Input::Token(7), Input::Token(9)],
+            vec![DecoderInput::Token(7), DecoderInput::Token(9)],
             ids(),
             BOUNDS,
         );
-        let id = self.worker.admit(Request {
+        let id = self.worker.admit(LookRequest {
             camera: CameraId::new(&format!("c{camera}")).ok(),
             picture: Picture::from_rgb(2, 4, bytes).ok(),
             start_by: received.after(start),
@@ -81,8 +81,8 @@ impl Rig {
         let events = self.worker.turn().expect("a sound engine");
         let end = |event| {
             let (look, answered) = match event {
-                Event::Answered { look, .. } => (look, true),
-                Event::Late { look } => (look, false),
+                LookEvent::Answered { look, .. } => (look, true),
+                LookEvent::Late { look } => (look, false),
                 other => panic!("{other:?}"),
             };
             let (camera, received) = self.asked.remove(&look).expect("asked once");

@@ -10,10 +10,10 @@ use super::simulated_ids;
 use spotter_core::{Clock as _, ManualClock, Mono, WallTime};
 use spotter_engine::{
     scheduler::{
-        backend::{Input, Limits},
+        backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         cost::StepCost,
-        request::{Ask, Event, LookId, Options, Request},
+        request::{Ask, LookEvent, LookId, LookRequest, Options},
         sequence::{Bounds, Sequence, Skill},
         worker::{DeviceError, Worker},
     },
@@ -99,7 +99,7 @@ pub fn run(configuration: &Configuration, depth: usize) -> Result<Run, DeviceErr
     let mut steady = None;
     while !worker.is_idle() {
         for event in worker.turn()? {
-            let Event::Answered { look, .. } = event else {
+            let LookEvent::Answered { look, .. } = event else {
                 continue;
             };
             for (stream, (running, done)) in streams.iter_mut().enumerate() {
@@ -132,7 +132,7 @@ fn measure(worker: &Worker, clock: &ManualClock) -> Run {
 }
 
 fn worker(configuration: &Configuration, depth: usize, clock: ManualClock) -> Worker {
-    let limits = Limits {
+    let limits = BackendLimits {
         slots: depth,
         rows: configuration.streams,
         pages: configuration.streams * 9,
@@ -181,7 +181,7 @@ fn ms(ms: f64) -> Duration {
 }
 
 /// The only text allowed is one of the wanted length, so the answer has it; the engine does not know that.
-fn request(stream: usize, number: usize) -> Request {
+fn request(stream: usize, number: usize) -> LookRequest {
     let spread = TOKENS.end() - TOKENS.start() + 1;
     let tokens = TOKENS.start() + (stream * 5 + number * 7) % spread;
     let ids = simulated_ids();
@@ -190,11 +190,11 @@ fn request(stream: usize, number: usize) -> Request {
         max_tokens: TOKENS.end() * 2,
     };
     let skill = Skill::Text { reasoning: false };
-    let mut sequence = Sequence::new(skill, vec![Input::Token(9)], ids, bounds);
+    let mut sequence = Sequence::new(skill, vec![DecoderInput::Token(9)], ids, bounds);
     if let Some(choices) = Choices::new([vec![10; tokens - 1].as_slice()]) {
         sequence = sequence.choices(Arc::new(choices));
     }
-    Request {
+    LookRequest {
         camera: None,
         picture: None,
         start_by: Mono::from_nanos(u64::MAX),

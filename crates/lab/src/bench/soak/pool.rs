@@ -10,10 +10,10 @@ use spotter_core::{
 use spotter_engine::{
     model::{ModelConfig, TokenIds, Tokenizer, prompt_tokens},
     scheduler::{
-        backend::{Input, Limits},
+        backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         draft::DraftKey,
-        request::{Ask, Request},
+        request::{Ask, LookRequest},
         sequence::{Bounds, Sequence, Skill},
     },
 };
@@ -49,17 +49,21 @@ pub struct Card {
 
 impl Card {
     /// To be asked with nothing remembered of it and nothing remembered used.
-    pub fn alone(&self) -> Request {
+    pub fn alone(&self) -> LookRequest {
         self.request(None, [Mono::from_nanos(u64::MAX); 2])
     }
 
     /// Asked by a camera, to be started and to be answered by then.
-    pub fn request(&self, camera: Option<&CameraId>, [start_by, answer_by]: [Mono; 2]) -> Request {
+    pub fn request(
+        &self,
+        camera: Option<&CameraId>,
+        [start_by, answer_by]: [Mono; 2],
+    ) -> LookRequest {
         let ask = |(prompt, sequence): &(Prompt, Sequence)| Ask {
             sequence: sequence.clone(),
             draft: camera.map(|camera| DraftKey::new(camera, prompt)),
         };
-        Request {
+        LookRequest {
             camera: camera.cloned(),
             picture: self.picture.clone(),
             start_by,
@@ -71,7 +75,7 @@ impl Card {
 }
 
 /// Pages with which every request can be answered, prompt after prompt, and no two at once.
-pub fn short_of_pages(limits: &Limits) -> usize {
+pub fn short_of_pages(limits: &BackendLimits) -> usize {
     let pages = |positions: usize| positions.div_ceil(limits.page_tokens);
     let own = pages(2 * PROMPT_TOKENS + (3 * BOUNDS.max_objects).max(BOUNDS.max_tokens));
     let needed = 2 * (pages(limits.prefix_positions) + own);
@@ -146,7 +150,7 @@ fn prompt(
             .map_err(|e| SoakError::Prompt(e.to_string()))?,
         None => {
             let ids = noise(index as u64, PROMPT_TOKENS - index % 4, config);
-            ids.into_iter().map(Input::Token).collect()
+            ids.into_iter().map(DecoderInput::Token).collect()
         }
     };
     let skill = match &task {
