@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::device::{self, CalibrationPictures, GpuId, ModelDevice, ModelToPlace, Placed};
 use crate::{
-    model::{self, LoadedModel, ModelConfig, TokenIds, Tokenizer},
+    model::{self, LoadedModel, ModelConfig, Tokenizer},
     scheduler::{Options, sequence::Bounds},
     service::{Engine, EngineError, EngineModel, EngineSettings},
 };
@@ -166,7 +166,7 @@ pub fn build_endless_engine(
 ) -> Result<(Engine, ModelCard), String> {
     let device = device::choose_one(settings)?;
     let mut loaded = model_or_noise(settings, noise)?;
-    model::without_ends(&mut loaded.weights, &TokenIds::of(&loaded.config));
+    model::without_ends(&mut loaded.weights, &loaded.config);
     Engine::open_on(device, settings, loaded, options, clock)
 }
 

@@ -2,16 +2,15 @@
 //!
 //! Pure: no tensors, no pages, no time. The scheduler asks for the [`Next`] feed, runs it as a row of a step, and hands the
 //! decision back with [`Sequence::advance`]. While a decision is in flight, [`Sequence::pick_ahead`] says what follows it:
-//! x is followed by y whatever it is, so the next step can be launched before the decision is known. The loops are those of
-//! the Moondream 2 reference, with the rule of the newer engine that x decides between the coordinate and the end alone
-//! (docs/moondream.md section 8).
+//! x is followed by y, so the next step can be launched before the decision is known. Which token ends an answer, and which may
+//! not be chosen, is in the [`AnswerGrammar`] that the model family made (docs/moondream.md section 8).
 //!
 //! ```text
 //!   detect   prompt ─▶ x ──▶ y ──▶ size ─┐      query    prompt ─▶ token ─┐
 //!                      ▲ └─▶ end         │                          ▲     ├─▶ end
 //!                      └─────────────────┘                          └─────┘
-//!   point    prompt ─▶ x ──▶ y ─┐               reasoning runs before the answer and ends at the answer id; then
-//!                      ▲ └▶ end │               the suffix is fed again and the answer starts
+//!   point    prompt ─▶ x ──▶ y ─┐               thinking runs before the answer and ends at its own id; then
+//!                      ▲ └▶ end │               the suffix is fed and the answer starts
 //!                      └────────┘
 //! ```
 
@@ -22,21 +21,7 @@ use super::{
     constraint::{Choices, Cursor},
     decision::{Choosing, Decision},
 };
-use crate::model::{ObjectBins, SequenceOutput, Thought, TokenIds};
-
-/// The loop that a prompt runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skill {
-    /// x, y, size, …
-    Detect,
-    /// x, y, …
-    Point,
-    /// Tokens of an answer, after thinking when `reasoning`.
-    Text {
-        /// Think first. The prompt must end with the thinking id.
-        reasoning: bool,
-    },
-}
+use crate::model::{AnswerGrammar, ObjectBins, SequenceOutput, TextGrammar, Thought};
 
 /// Where a sequence stops although the model goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +77,8 @@ pub struct Unexpected {
 /// One prompt on its way.
 #[derive(Clone, Debug)]
 pub struct Sequence {
-    skill: Skill,
+    grammar: AnswerGrammar,
     bounds: Bounds,
-    ids: TokenIds,
     choosing: Choosing,
     choices: Option<Arc<Choices>>,
     cursor: Cursor,
@@ -106,23 +90,22 @@ pub struct Sequence {
 
 impl Sequence {
     /// A sequence whose first step feeds `prompt` (all positions after the image prefix; not empty).
-    pub fn new(skill: Skill, prompt: Vec<DecoderInput>, ids: TokenIds, bounds: Bounds) -> Self {
-        let state = match skill {
-            Skill::Detect | Skill::Point => SequenceState::X,
-            Skill::Text { reasoning: true } => SequenceState::Thinking {
+    pub fn new(grammar: AnswerGrammar, prompt: Vec<DecoderInput>, bounds: Bounds) -> Self {
+        let state = match &grammar {
+            AnswerGrammar::Objects { .. } => SequenceState::X,
+            AnswerGrammar::Text(text) if text.thinking.is_some() => SequenceState::Thinking {
                 first: true,
                 count: 0,
             },
-            Skill::Text { reasoning: false } => SequenceState::Answering { first: true },
+            AnswerGrammar::Text(_) => SequenceState::Answering { first: true },
         };
         let mut found = SequenceOutput::default();
         if matches!(state, SequenceState::Thinking { .. }) {
             found.thoughts.push(Thought::default());
         }
         Self {
-            skill,
+            grammar,
             bounds,
-            ids,
             choosing: Choosing::Greedy,
             choices: None,
             cursor: Cursor::default(),
@@ -167,31 +150,40 @@ impl Sequence {
             SequenceState::X => 0,
             SequenceState::Y(_) => 1,
             SequenceState::Size(..) => 2,
-            // The reference suppresses ids from the second token on.
             SequenceState::Thinking { first, .. } => {
-                let banned = [self.ids.eos, self.ids.size];
-                let banned = if first { &[] } else { &banned[..] };
+                let thinking = self.text()?.thinking.as_ref()?;
+                let banned = if first { &[] } else { &thinking.banned[..] };
                 return (ahead == 0).then(|| self.token(banned, 0));
             }
             SequenceState::Answering { first } => {
-                let banned = [self.ids.answer];
-                let banned = if first && ahead == 0 {
+                let is_first = first && ahead == 0;
+                let banned = if is_first {
                     &[]
                 } else {
-                    &banned[..]
+                    &self.text()?.banned[..]
                 };
                 let may_go_on = self.found.tokens.len() + ahead <= self.bounds.max_tokens;
                 return may_go_on.then(|| self.token(banned, ahead));
             }
             SequenceState::Ended => return None,
         };
-        let cycle: &[Pick] = match self.skill {
-            Skill::Point => &[Pick::CoordOrEnd, Pick::Coord],
-            Skill::Detect | Skill::Text { .. } => &[Pick::CoordOrEnd, Pick::Coord, Pick::Size],
+        let cycle: &[Pick] = match self.grammar {
+            AnswerGrammar::Objects { has_size: true } => {
+                &[Pick::CoordOrEnd, Pick::Coord, Pick::Size]
+            }
+            AnswerGrammar::Objects { has_size: false } => &[Pick::CoordOrEnd, Pick::Coord],
+            AnswerGrammar::Text(_) => return None,
         };
         let then = phase + ahead;
         let objects = self.found.objects.len() + then / cycle.len();
         (objects < self.bounds.max_objects).then(|| cycle[then % cycle.len()].clone())
+    }
+
+    fn text(&self) -> Option<&TextGrammar> {
+        match &self.grammar {
+            AnswerGrammar::Text(text) => Some(text),
+            AnswerGrammar::Objects { .. } => None,
+        }
     }
 
     fn token(&self, banned: &[u32], ahead: usize) -> Pick {
@@ -216,9 +208,9 @@ impl Sequence {
 
     /// The tokens that may come next of a row with [`MaskSource::Host`]; all of them where nothing is forbidden.
     pub fn mask(&self, vocab: usize) -> TokenMask {
-        match &self.choices {
-            Some(choices) => choices.mask(self.cursor, self.ids.eos, vocab),
-            None => TokenMask(vec![u32::MAX; vocab.div_ceil(32)]),
+        match (&self.choices, self.text()) {
+            (Some(choices), Some(text)) => choices.mask(self.cursor, text.end, vocab),
+            _ => TokenMask(vec![u32::MAX; vocab.div_ceil(32)]),
         }
     }
 
@@ -261,9 +253,9 @@ impl Sequence {
             }),
             (SequenceState::Y(begun), Some(Decision::Coord(y_bin))) => {
                 let begun = begun.sharp_to(sharpness);
-                match self.skill {
-                    Skill::Point => self.object(begun, y_bin, None),
-                    _ => SequenceState::Size(begun, y_bin),
+                match self.grammar {
+                    AnswerGrammar::Objects { has_size: true } => SequenceState::Size(begun, y_bin),
+                    _ => self.object(begun, y_bin, None),
                 }
             }
             (SequenceState::Size(begun, y_bin), Some(Decision::Size(width, height))) => {
@@ -298,19 +290,26 @@ impl Sequence {
         SequenceState::Ended
     }
 
-    /// One token of thinking. A coordinate id stands for the bin decoded from the same hidden state.
+    /// One token of thinking.
     fn think(&mut self, id: u32, coord_bin: u16, count: usize) -> SequenceState {
-        if id == self.ids.answer || count == self.bounds.max_tokens {
-            let suffix = self.ids.answer_suffix.iter();
+        let AnswerGrammar::Text(TextGrammar {
+            thinking: Some(thinking),
+            ..
+        }) = &self.grammar
+        else {
+            return SequenceState::Ended;
+        };
+        if id == thinking.end || count == self.bounds.max_tokens {
+            let suffix = thinking.answer_suffix.iter();
             self.next = suffix.map(|&id| DecoderInput::Token(id)).collect();
             return SequenceState::Answering { first: true };
         }
-        let mark = id == self.ids.start_ground || id == self.ids.end_ground;
+        let mark = thinking.marks.contains(&id);
         if mark {
             self.found.thoughts.push(Thought::default());
         }
         if let Some(thought) = self.found.thoughts.last_mut() {
-            if id == self.ids.coord {
+            if id == thinking.coord {
                 thought.coord_bins.push(coord_bin);
                 self.next = vec![Decision::Coord(coord_bin).input()];
             } else if !mark {
@@ -325,7 +324,7 @@ impl Sequence {
 
     fn answer(&mut self, id: u32, probability: f32) -> SequenceState {
         self.found.log_probability += f64::from(probability).max(f64::MIN_POSITIVE).ln();
-        if id == self.ids.eos {
+        if self.text().is_some_and(|text| text.end == id) {
             // The end is never fed, so it is no part of a draft.
             self.decisions.pop();
             return SequenceState::Ended;

@@ -2,10 +2,10 @@
 
 use super::{
     backend::{DecoderInput, MaskSource, Pick, Picked},
-    sequence::{Bounds, Sequence, Skill},
+    sequence::{Bounds, Sequence},
 };
 use crate::{
-    model::{SequenceOutput, TokenIds},
+    model::{AnswerGrammar, ModelConfig, SequenceOutput, Skill},
     testing::script::{END, coord, size, token},
 };
 
@@ -17,21 +17,13 @@ const BOUNDS: Bounds = Bounds {
     max_tokens: 8,
 };
 
-fn ids() -> TokenIds {
-    TokenIds {
-        eos: 0,
-        answer: 3,
-        coord: 5,
-        size: 6,
-        start_ground: 7,
-        end_ground: 9,
-        answer_suffix: vec![3],
-    }
+fn grammar(skill: Skill) -> AnswerGrammar {
+    ModelConfig::default().grammar(skill)
 }
 
 /// Runs a sequence over scripted decisions; returns what it asked for and found.
 fn play(skill: Skill, script: &[Picked]) -> (Vec<Pick>, Vec<Vec<DecoderInput>>, SequenceOutput) {
-    let mut sequence = Sequence::new(skill, vec![DecoderInput::Token(42)], ids(), BOUNDS);
+    let mut sequence = Sequence::new(grammar(skill), vec![DecoderInput::Token(42)], BOUNDS);
     let (mut picks, mut inputs) = (Vec::new(), Vec::new());
     for &picked in script {
         let feed = sequence
@@ -128,6 +120,6 @@ fn thinking_reads_coordinates_and_hands_over_to_the_answer() {
 
 #[test]
 fn a_decision_of_the_wrong_kind_is_an_error() {
-    let mut sequence = Sequence::new(Skill::Detect, vec![DecoderInput::Token(1)], ids(), BOUNDS);
+    let mut sequence = Sequence::new(grammar(Skill::Detect), vec![DecoderInput::Token(1)], BOUNDS);
     assert!(sequence.advance(token(3)).is_err());
 }

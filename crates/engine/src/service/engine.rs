@@ -6,12 +6,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::choices;
 use crate::{
-    model::{self, ModelConfig, ObjectBins, SequenceOutput, TokenIds, Tokenizer},
+    model::{self, ModelConfig, ObjectBins, SequenceOutput, Tokenizer},
     scheduler::{
         backend::Backend,
         draft::DraftKey,
         request::{Ask, Finding, LookEvent, LookId, LookRequest, Options},
-        sequence::{Bounds, Sequence, Skill},
+        sequence::{Bounds, Sequence},
         worker::{DeviceError, Worker},
     },
 };
@@ -165,13 +165,10 @@ impl Engine {
     }
 
     fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
-        let tokens = model::prompt_tokens(&prompt.task, &self.config, &self.tokenizer, false)
+        let family = self.config.family;
+        let asked = family
+            .prompt(&prompt.task, &self.config, &self.tokenizer, false)
             .map_err(|e| prompt_error(prompt, &e))?;
-        let skill = match prompt.task {
-            Task::Detect { .. } => Skill::Detect,
-            Task::Point { .. } => Skill::Point,
-            Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
-        };
         let allowed = match &prompt.task {
             Task::Query { choices, .. } => {
                 choices::allowed(choices, &self.tokenizer).map_err(|e| prompt_error(prompt, &e))?
@@ -183,7 +180,7 @@ impl Engine {
             // A choice ends where its text ends; the limit is for answers that may go on for ever.
             bounds.max_tokens = allowed.longest;
         }
-        let mut sequence = Sequence::new(skill, tokens, TokenIds::of(&self.config), bounds);
+        let mut sequence = Sequence::new(asked.grammar, asked.inputs, bounds);
         if let Some(allowed) = allowed {
             sequence = sequence.choices(Arc::new(allowed.tree));
         }

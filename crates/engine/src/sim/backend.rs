@@ -48,7 +48,7 @@ impl SimCosts {
 /// How the simulated model answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimModel {
-    /// Ids of the vocabulary; 0 ends an answer.
+    /// Ids of the vocabulary.
     pub vocab: usize,
     /// One of so many x decisions is the end.
     pub objects: u64,

@@ -8,13 +8,13 @@ use super::{
     golden_set,
 };
 use crate::{
-    model::{ModelConfig, SequenceOutput, TokenIds},
+    model::{ModelConfig, SequenceOutput, Skill},
     scheduler::{
         backend::{
             Backend, Feed, ImageJob, MaskSource, Pick, Row, RowMask, RowRef, Sampling, SlotId,
             Step, TokenMask,
         },
-        sequence::{Bounds, Sequence, Skill},
+        sequence::{Bounds, Sequence},
     },
 };
 use spotter_core::Picture;
@@ -114,10 +114,7 @@ pub fn sequences() -> Vec<Sequence> {
         max_objects: 5,
         max_tokens: 12,
     };
-    let sequence = |p: &Prompt| {
-        let ids = TokenIds::of(&config);
-        Sequence::new(p.skill, tokens(p.ids), ids, bounds)
-    };
+    let sequence = |p: &Prompt| Sequence::new(config.grammar(p.skill), tokens(p.ids), bounds);
     prompts(&config).iter().map(sequence).collect()
 }
 

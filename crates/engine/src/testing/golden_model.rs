@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::{
-    model::{ModelConfig, SequenceOutput, TokenIds, Weights, WeightsFile, picture_from_image},
+    model::{ModelConfig, SequenceOutput, Skill, Weights, WeightsFile, picture_from_image},
     scheduler::{
         backend::{
             Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
         },
-        sequence::{Bounds, Sequence, Skill},
+        sequence::{Bounds, Sequence},
     },
 };
 use spotter_core::Picture;
@@ -155,5 +155,5 @@ pub fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
         max_objects: setting("max_objects"),
         max_tokens: setting("max_tokens"),
     };
-    Sequence::new(skill, tokens(&ids), TokenIds::of(config), bounds)
+    Sequence::new(config.grammar(skill), tokens(&ids), bounds)
 }

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use spotter_core::{Clock, SystemClock, config::ModelSource};
 use spotter_engine::{
     cpu::{CpuBackend, CpuCapacity},
-    model::{LoadedModel, ModelConfig, TokenIds, Tokenizer, load_model, without_ends},
+    model::{LoadedModel, ModelConfig, Tokenizer, load_model, without_ends},
     scheduler::{Options, backend::Backend, sequence::Bounds},
     service::{Engine, EngineModel, EngineSettings},
 };
@@ -52,7 +52,7 @@ pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Eng
 /// Its answers end at their bounds and never before.
 pub(super) fn micro_endless_engine(clock: &Arc<dyn Clock>) -> Engine {
     let mut model = micro_model();
-    without_ends(&mut model.weights, &TokenIds::of(&model.config));
+    without_ends(&mut model.weights, &model.config);
     let parts = placed(model, Arc::clone(clock));
     engine(parts, Options::default(), clock)
 }

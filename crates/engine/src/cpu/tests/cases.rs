@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::{backend, config, picture, run};
 use crate::{
     model::{
-        ModelConfig, SequenceOutput, SpatialRef, TokenIds, Tokenizer, coord_from_bin,
-        prompt_tokens, query_tokens, size_from_bin, text_only_tokens,
+        ModelConfig, SequenceOutput, Skill, SpatialRef, Tokenizer, coord_from_bin, prompt_tokens,
+        query_tokens, size_from_bin, text_only_tokens,
     },
     scheduler::{
         backend::DecoderInput,
-        sequence::{Bounds, Sequence, Skill},
+        sequence::{Bounds, Sequence},
     },
     testing::{golden_tests, json},
 };
@@ -89,7 +89,7 @@ fn sequence(case: &Value, config: &ModelConfig, tokenizer: &Tokenizer) -> Sequen
         max_objects: setting("max_objects"),
         max_tokens: setting("max_tokens"),
     };
-    Sequence::new(skill, prompt, TokenIds::of(config), bounds)
+    Sequence::new(config.grammar(skill), prompt, bounds)
 }
 
 /// The reference lists placeholder ids where coordinates and sizes stand.

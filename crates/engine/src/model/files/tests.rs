@@ -9,7 +9,7 @@ use crate::testing::golden_set;
 fn model_directory() -> TempDir {
     let directory = TempDir::with_prefix("street").unwrap();
     let golden = golden_set("md2-micro");
-    for (file, _) in FILES {
+    for file in <&dyn ModelFamily>::default().files().map(|file| file.name) {
         // Not fs::copy: the golden files may be read-only, and the tests change their copies.
         fs::write(
             directory.path().join(file),

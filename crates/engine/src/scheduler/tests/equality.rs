@@ -4,16 +4,16 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 
-use super::{BOUNDS, ids};
+use super::{BOUNDS, grammar};
 use crate::{
-    model::SequenceOutput,
+    model::{SequenceOutput, Skill},
     scheduler::{
         backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         decision::Choosing,
         draft::DraftKey,
         request::{Ask, Decide, LookEvent, LookId, LookRequest, Options},
-        sequence::{Sequence, Skill},
+        sequence::Sequence,
         worker::Worker,
     },
     sim::{SimBackend, SimCosts, SimModel},
@@ -96,7 +96,7 @@ fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
         5 => Skill::Text { reasoning: true },
         _ => Skill::Text { reasoning: false },
     };
-    let mut sequence = Sequence::new(skill, prompt.collect(), ids(), BOUNDS);
+    let mut sequence = Sequence::new(grammar(skill), prompt.collect(), BOUNDS);
     if kind == 4 {
         let choices = Choices::new([&[11, 12][..], &[11, 13, 14], &[15]]);
         sequence = sequence.choices(Arc::new(choices.expect("texts")));

@@ -5,13 +5,14 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use super::{
     BOUNDS,
     equality::{LIMITS, MODEL},
-    ids,
+    grammar,
 };
 use crate::{
+    model::Skill,
     scheduler::{
         backend::{BackendLimits, DecoderInput},
         request::{Ask, LookEvent, LookId, LookRequest, Options},
-        sequence::{Sequence, Skill},
+        sequence::Sequence,
         worker::Worker,
     },
     sim::{SimBackend, SimCosts},
@@ -58,9 +59,8 @@ impl Rig {
     fn ask(&mut self, camera: u8, received: Mono, [start, answer]: [Duration; 2]) {
         let bytes = received.as_nanos().to_le_bytes().repeat(3);
         let sequence = Sequence::new(
-            Skill::Detect,
+            grammar(Skill::Detect),
             vec![DecoderInput::Token(7), DecoderInput::Token(9)],
-            ids(),
             BOUNDS,
         );
         let id = self.worker.admit(LookRequest {

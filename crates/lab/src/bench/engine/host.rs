@@ -8,17 +8,18 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::simulated_ids;
+use super::simulated_grammar;
 use crate::bench::{ask::MeasureError, stages::Spread};
 use spotter_core::{Clock, ManualClock, Mono, Picture, WallTime};
 use spotter_engine::{
+    model::Skill,
     scheduler::{
         Options,
         backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         cost::{Host, TimeSpan},
         request::{Ask, Decide, LookId, LookRequest},
-        sequence::{Bounds, Sequence, Skill},
+        sequence::{Bounds, Sequence},
         timeline::Timeline,
         worker::{DeviceError, Worker},
     },
@@ -226,7 +227,6 @@ fn request(kind: HostWorkKind) -> LookRequest {
 }
 
 fn sequence(kind: HostWorkKind) -> Sequence {
-    let ids = simulated_ids();
     let bounds = Bounds {
         max_objects: OBJECTS,
         max_tokens: 3 * OBJECTS,
@@ -234,11 +234,11 @@ fn sequence(kind: HostWorkKind) -> Sequence {
     let prompt = vec![DecoderInput::Token(9); PROMPT_TOKENS];
     match kind {
         HostWorkKind::DeviceDecides | HostWorkKind::HostDecides => {
-            Sequence::new(Skill::Detect, prompt, ids, bounds)
+            Sequence::new(simulated_grammar(Skill::Detect), prompt, bounds)
         }
         HostWorkKind::HostMasks => {
-            let text = Skill::Text { reasoning: false };
-            let sequence = Sequence::new(text, prompt, ids, bounds);
+            let text = simulated_grammar(Skill::Text { reasoning: false });
+            let sequence = Sequence::new(text, prompt, bounds);
             match Choices::new([[10; 3 * OBJECTS].as_slice()]) {
                 Some(choices) => sequence.choices(Arc::new(choices)),
                 None => sequence,

@@ -6,15 +6,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::simulated_ids;
+use super::simulated_grammar;
 use spotter_core::{Clock as _, ManualClock, Mono, WallTime};
 use spotter_engine::{
+    model::Skill,
     scheduler::{
         backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         cost::StepCost,
         request::{Ask, LookEvent, LookId, LookRequest, Options},
-        sequence::{Bounds, Sequence, Skill},
+        sequence::{Bounds, Sequence},
         worker::{DeviceError, Worker},
     },
     sim::{SimBackend, SimCosts, SimModel},
@@ -184,13 +185,12 @@ fn ms(ms: f64) -> Duration {
 fn request(stream: usize, number: usize) -> LookRequest {
     let spread = TOKENS.end() - TOKENS.start() + 1;
     let tokens = TOKENS.start() + (stream * 5 + number * 7) % spread;
-    let ids = simulated_ids();
     let bounds = Bounds {
         max_objects: 1,
         max_tokens: TOKENS.end() * 2,
     };
-    let skill = Skill::Text { reasoning: false };
-    let mut sequence = Sequence::new(skill, vec![DecoderInput::Token(9)], ids, bounds);
+    let grammar = simulated_grammar(Skill::Text { reasoning: false });
+    let mut sequence = Sequence::new(grammar, vec![DecoderInput::Token(9)], bounds);
     if let Some(choices) = Choices::new([vec![10; tokens - 1].as_slice()]) {
         sequence = sequence.choices(Arc::new(choices));
     }

@@ -8,13 +8,13 @@ use spotter_core::{
     Prompt, PromptId, Task,
 };
 use spotter_engine::{
-    model::{ModelConfig, TokenIds, Tokenizer, prompt_tokens},
+    model::{ModelConfig, Skill, Tokenizer},
     scheduler::{
         backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         draft::DraftKey,
         request::{Ask, LookRequest},
-        sequence::{Bounds, Sequence, Skill},
+        sequence::{Bounds, Sequence},
     },
 };
 use spotter_street::{draw, draw_i420, random};
@@ -146,8 +146,10 @@ fn prompt(
         None => Ok(noise(text.len() as u64, text.len(), config)),
     };
     let tokens = match tokenizer {
-        Some(tokenizer) => prompt_tokens(&task, config, tokenizer, false)
-            .map_err(|e| SoakError::Prompt(e.to_string()))?,
+        Some(tokenizer) => {
+            let prompt = config.family.prompt(&task, config, tokenizer, false);
+            prompt.map_err(|e| SoakError::Prompt(e.to_string()))?.inputs
+        }
         None => {
             let ids = noise(index as u64, PROMPT_TOKENS - index % 4, config);
             ids.into_iter().map(DecoderInput::Token).collect()
@@ -158,7 +160,7 @@ fn prompt(
         Task::Point { .. } => Skill::Point,
         Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
     };
-    let mut sequence = Sequence::new(skill, tokens, TokenIds::of(config), BOUNDS);
+    let mut sequence = Sequence::new(config.grammar(skill), tokens, BOUNDS);
     if let Task::Query { choices, .. } = &task {
         let texts = choices
             .iter()

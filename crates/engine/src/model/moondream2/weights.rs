@@ -1,8 +1,8 @@
 //! The tensors of a Moondream 2 by their place in the network, every shape checked against the configuration.
 //! All linear weights are `[out, in]`, row-major (docs/moondream.md section 2).
 
-use super::{
-    config::{ModelConfig, RegionConfig, TextConfig, VisionConfig},
+use super::config::{ModelConfig, RegionConfig, TextConfig, VisionConfig};
+use crate::model::{
     source::{TensorSource, WeightsError},
     tensor::{Tensor, TensorData},
 };
@@ -124,23 +124,31 @@ impl Weights {
     /// Takes every tensor that `config` asks for out of `source`. Missing tensors are gathered into one error; the
     /// first wrong shape or unreadable tensor ends the load. Blocks on the disk.
     pub fn load(config: &ModelConfig, source: &mut dyn TensorSource) -> Result<Self, WeightsError> {
-        let mut loader = Loader {
-            source,
-            missing: Vec::new(),
-        };
-        let weights = Self {
-            text: text(&mut loader, &config.text)?,
-            vision: vision(&mut loader, &config.vision, config.image_tokens())?,
-            region: region(&mut loader, &config.region)?,
-        };
-        if loader.missing.is_empty() {
-            Ok(weights)
-        } else {
-            Err(WeightsError::Missing {
-                file: loader.source.origin(),
-                names: loader.missing,
-            })
-        }
+        config.family.load_weights(config, source)
+    }
+}
+
+/// See [`Weights::load`].
+pub(super) fn load(
+    config: &ModelConfig,
+    source: &mut dyn TensorSource,
+) -> Result<Weights, WeightsError> {
+    let mut loader = Loader {
+        source,
+        missing: Vec::new(),
+    };
+    let weights = Weights {
+        text: text(&mut loader, &config.text)?,
+        vision: vision(&mut loader, &config.vision, config.image_tokens())?,
+        region: region(&mut loader, &config.region)?,
+    };
+    if loader.missing.is_empty() {
+        Ok(weights)
+    } else {
+        Err(WeightsError::Missing {
+            file: loader.source.origin(),
+            names: loader.missing,
+        })
     }
 }
 

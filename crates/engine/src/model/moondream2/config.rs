@@ -3,6 +3,10 @@
 use serde::Deserialize;
 
 use super::config_check;
+use crate::model::{
+    family::{ModelFamily, family_of},
+    grammar::{AnswerGrammar, Skill},
+};
 
 /// Feature dimensions of a head that carry the position (docs/moondream.md section 6).
 pub const ROTARY_DIM: usize = 32;
@@ -22,6 +26,17 @@ pub enum ModelConfigError {
         /// Line and column.
         source: serde_json::Error,
     },
+    /// Of no family that Spotter runs.
+    #[error(
+        "{origin}: the model family {found} is not supported; supported families: {}", supported.join(", ")
+    )]
+    Family {
+        /// The file.
+        origin: String,
+        /// How it names its family.
+        found: String,
+        supported: Vec<&'static str>,
+    },
     /// Values that do not fit together, all of them.
     #[error("{origin}: {}", problems.join("; "))]
     Values {
@@ -36,6 +51,9 @@ pub enum ModelConfigError {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
+    /// Whose prompts, tensor names and answers the model has.
+    #[serde(skip)]
+    pub family: &'static dyn ModelFamily,
     /// The decoder.
     pub text: TextConfig,
     /// The vision encoder and its projection.
@@ -177,11 +195,11 @@ pub struct RegionConfig {
     pub dim: usize,
     /// Fourier features of a coordinate, cosines and sines together.
     pub coord_feat_dim: usize,
-    /// Bins of a coordinate; must be [`super::BINS`].
+    /// Bins of a coordinate; must be [`super::region::BINS`].
     pub coord_out_dim: usize,
     /// Fourier features of a size, cosines and sines together.
     pub size_feat_dim: usize,
-    /// Bins of width and height together; must be twice [`super::BINS`].
+    /// Bins of width and height together; must be twice [`super::region::BINS`].
     pub size_out_dim: usize,
     /// Hidden width of the decoders.
     pub inner_dim: usize,
@@ -316,33 +334,15 @@ struct Nested {
 }
 
 impl ModelConfig {
-    /// Reads and checks the text of a `config.json`, plain or nested under `config`. `origin` names the file in
-    /// messages. All wrong keys are named together.
+    /// Reads and checks the text of a `config.json`, plain or nested under `config`, as its family does. `origin` names the
+    /// file in messages. All wrong keys are named together.
     pub fn from_json(json: &str, origin: &str) -> Result<Self, ModelConfigError> {
-        let read = || {
-            let value: serde_json::Value = serde_json::from_str(json)?;
-            if value
-                .get("config")
-                .is_some_and(serde_json::Value::is_object)
-            {
-                serde_json::from_str(json).map(|nested: Nested| nested.config)
-            } else {
-                serde_json::from_str(json)
-            }
-        };
-        let config: Self = read().map_err(|source| ModelConfigError::Json {
-            origin: origin.to_owned(),
-            source,
-        })?;
-        let problems = config_check::problems(&config);
-        if problems.is_empty() {
-            Ok(config)
-        } else {
-            Err(ModelConfigError::Values {
-                origin: origin.to_owned(),
-                problems,
-            })
-        }
+        family_of(json, origin)?.parse_config(json, origin)
+    }
+
+    /// What an answer of this kind is made of.
+    pub fn grammar(&self, skill: Skill) -> AnswerGrammar {
+        self.family.grammar(skill, self)
     }
 
     /// Tokens that an image becomes, however large it is.
@@ -353,6 +353,34 @@ impl ModelConfig {
     /// Positions of an image prefix: BOS and the image tokens.
     pub fn prefix_positions(&self) -> usize {
         1 + self.image_tokens()
+    }
+}
+
+/// See [`ModelConfig::from_json`].
+pub(super) fn parse(json: &str, origin: &str) -> Result<ModelConfig, ModelConfigError> {
+    let read = || {
+        let value: serde_json::Value = serde_json::from_str(json)?;
+        if value
+            .get("config")
+            .is_some_and(serde_json::Value::is_object)
+        {
+            serde_json::from_str(json).map(|nested: Nested| nested.config)
+        } else {
+            serde_json::from_str(json)
+        }
+    };
+    let config: ModelConfig = read().map_err(|source| ModelConfigError::Json {
+        origin: origin.to_owned(),
+        source,
+    })?;
+    let problems = config_check::problems(&config);
+    if problems.is_empty() {
+        Ok(config)
+    } else {
+        Err(ModelConfigError::Values {
+            origin: origin.to_owned(),
+            problems,
+        })
     }
 }
 
