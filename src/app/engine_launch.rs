@@ -72,7 +72,7 @@ impl EngineHost {
         clock: Arc<dyn Clock>,
     ) -> Result<(EngineHandle, EngineEnd, MeasuredEngine), EngineStopped> {
         match self {
-            Self::Thread => handle::start_and_tell(move || order.built(clock)).await,
+            Self::Thread => handle::start_and_report(move || order.built(clock)).await,
             Self::Process => open_with(this_program(), order, clock).await,
         }
     }

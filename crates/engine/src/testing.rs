@@ -83,7 +83,6 @@ pub fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A JSON file.
 pub fn json(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&bytes(path))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))

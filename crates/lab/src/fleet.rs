@@ -306,7 +306,7 @@ async fn station(
         }
         None => Ok((simulated(own)?, 1, "a simulated device".to_owned())),
     };
-    let (engine, end, name) = handle::start_and_tell(build).await?;
+    let (engine, end, name) = handle::start_and_report(build).await?;
     let share = sampler.share(TimeLimits::new(budget, None));
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
     let station = EngineSlot::new("bench".into(), (engine, end), ids, share);

@@ -10,7 +10,6 @@ use super::{
 /// How the values of a row are divided among heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AttentionHeads {
-    /// Number of heads.
     pub count: usize,
     /// Width of each.
     pub dim: usize,
@@ -33,7 +32,6 @@ impl AttentionHeads {
 pub(super) struct KvSegment<'a> {
     /// Rotated keys.
     pub keys: &'a [f32],
-    /// Values.
     pub values: &'a [f32],
 }
 

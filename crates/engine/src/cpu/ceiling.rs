@@ -5,7 +5,7 @@ use spotter_core::Clock;
 
 /// Rows, inputs and outputs of the product: larger than any of the embedded model, small enough for the caches.
 const SIDE: usize = 1024;
-/// The best of so many counts: whatever else the machine does only slows it down.
+/// The best of this many counts: other work of the machine only slows it down.
 const TRIES: usize = 20;
 
 /// GFLOP/s of a large product on all cores, through the same library as the model's. Blocks for a fraction of a second.

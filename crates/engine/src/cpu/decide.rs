@@ -56,7 +56,7 @@ pub(super) struct Outputs {
 
 impl Outputs {
     /// Decision `index`. A token that wants a mask of the host is not decided without one. An error means that the
-    /// hidden state was not made of numbers: something was read that nobody had written.
+    /// hidden state was not made of numbers: something was read that was never written.
     pub fn decide(&self, index: usize, mask: Option<&TokenMask>) -> Result<Picked, BackendError> {
         let coords = self.coords.row(index);
         let picked = match &self.picks[index] {

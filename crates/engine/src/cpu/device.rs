@@ -1,6 +1,6 @@
 //! [`CpuDevice`]: what the stream's thread owns, and how it runs a step.
 //!
-//! A step is `crops ─▶ images ─▶ rows ─▶ decisions`; each stage takes everything of its kind as one batch. What stands
+//! A step is `crops ─▶ images ─▶ rows ─▶ decisions`; each stage takes everything of its kind as one batch. What is
 //! beside a row or a crop never changes its numbers, to the bit: products sum each row in the same order, and attention
 //! goes row by row. So a carried row, a draft and a batch of images give the bits that they would give alone.
 
@@ -142,14 +142,14 @@ impl CpuDevice {
         Ok(committed)
     }
 
-    /// Poisons pages that nobody may read any more.
+    /// Poisons pages that no row may read any more.
     pub fn release(&mut self, pages: &[PageId]) {
         for page in pages {
             self.cache.poison(*page);
         }
     }
 
-    /// What stands at a row's positions; `None` for a zombie.
+    /// The inputs at a row's positions; `None` for a zombie.
     fn inputs(&self, row: &Row) -> Option<Vec<DecoderInput>> {
         match &row.inputs {
             Feed::Host(inputs) => Some(inputs.clone()),
@@ -193,7 +193,7 @@ impl CpuDevice {
             sees: Sees::EachOther,
         };
         let spans: Vec<PositionSpan<'_>> = tables.iter().map(span).collect();
-        // Rows read keys and values only, so the last block's attention and MLP would be for nobody.
+        // Rows read keys and values only, so the last block's attention and MLP are not needed.
         self.text
             .forward(&mut self.hidden, &spans, &mut self.cache, Want::KvOnly);
         (encoded.fresh, encoded.reused)

@@ -6,7 +6,6 @@ use crate::scheduler::backend::{KvTable, PageId};
 /// What the cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KvShape {
-    /// Pages.
     pub pages: usize,
     /// Positions in a page.
     pub page_tokens: usize,
@@ -103,7 +102,7 @@ impl KvCache {
         (block * shape.heads.count + head) * shape.page_tokens * shape.heads.dim
     }
 
-    /// Makes every number of a page not a number, so that whoever still reads it gives no answer instead of a stale one.
+    /// Makes every number of a page not a number, so that a row that still reads it gives no answer instead of a stale one.
     pub fn poison(&mut self, page: PageId) {
         let values = self.shape.page_tokens * self.shape.layers * 2 * self.shape.heads.width();
         self.values[page.0 as usize * values..][..values].fill(f32::NAN);

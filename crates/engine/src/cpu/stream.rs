@@ -30,7 +30,7 @@ pub(super) enum StreamCommand {
     Run(SlotId, Step),
     /// The other decisions.
     Finalize(SlotId, Vec<RowMask>),
-    /// Nobody reads these pages any more.
+    /// No row reads these pages any more.
     Release(Vec<PageId>),
     /// A look at the device between two commands.
     #[cfg(test)]
@@ -50,14 +50,13 @@ pub(super) struct CpuStream {
 }
 
 impl CpuStream {
-    /// Starts the thread.
     pub fn start(mut device: CpuDevice, slots: usize) -> Result<Self, BackendError> {
         let (commands, inbox) = sync_channel(slots * QUEUED_PER_SLOT);
         let (senders, results): (Vec<_>, Vec<_>) = (0..slots).map(|_| sync_channel(1)).unzip();
         let body = move || {
             for command in inbox {
                 if let Some((slot, committed)) = answer(&mut device, command)? {
-                    // Fails when the backend is being dropped; then nobody wants the results.
+                    // Fails when the backend is being dropped; then the results are not needed.
                     let _ = senders[slot.0].send(committed);
                 }
             }
@@ -107,7 +106,7 @@ impl Drop for CpuStream {
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take() {
-            // A panic was printed when it happened, and there is nobody left to be told.
+            // A panic was printed when it happened, and no caller is left.
             drop(thread.join());
         }
     }

@@ -39,7 +39,7 @@ pub(super) enum Sees {
 pub(super) enum Want {
     /// The next block or a decision reads them.
     Hidden,
-    /// Nobody does: only keys and values are made.
+    /// They are discarded: only keys and values are made.
     KvOnly,
 }
 
@@ -105,7 +105,6 @@ impl TextModel {
         }
     }
 
-    /// Number of blocks.
     pub fn layers(&self) -> usize {
         self.blocks.len()
     }

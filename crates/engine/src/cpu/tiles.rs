@@ -22,7 +22,7 @@ pub enum TileReuse {
     Off,
     /// A crop that the camera showed at the same place before is not.
     On {
-        /// A camera is forgotten when so many pictures passed without one of its own; at least 1.
+        /// A camera is forgotten after this many pictures of others; at least 1.
         kept_images: u64,
         /// Largest mean absolute difference of two crops' bytes (0..255) that counts as the same crop. 0 is exact;
         /// anything above changes answers.

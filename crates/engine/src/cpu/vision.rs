@@ -61,7 +61,7 @@ impl VisionModel {
 
     /// Features of crops of `[crop_size, crop_size, 3]` bytes, as one batch: `[crops, tokens, width]`. What a crop
     /// becomes does not depend on the others, to the bit: it sees only itself, and a row of a product is summed in the
-    /// same order whatever stands beside it.
+    /// same order also beside others.
     pub fn encode(&self, crops: &[&[u8]]) -> Vec<f32> {
         if crops.is_empty() {
             return Vec::new();
@@ -83,7 +83,6 @@ impl VisionModel {
         self.pos_emb.len()
     }
 
-    /// Number of blocks.
     pub fn layers(&self) -> usize {
         self.blocks.len()
     }

@@ -20,7 +20,6 @@ pub static FAMILIES: &[&dyn ModelFamily] = &[&Moondream2];
 
 /// A model family: its files, prompts and answers. Its methods run once for a model or a prompt, never for a token.
 pub trait ModelFamily: fmt::Debug + Sync {
-    /// For messages.
     fn name(&self) -> &'static str;
 
     /// True when `model_type` or `architectures` of a `config.json` name this family so.

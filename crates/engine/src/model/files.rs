@@ -35,7 +35,6 @@ pub enum ModelError {
     /// A file cannot be read.
     #[error("cannot read {file}: {source}")]
     Io {
-        /// The file.
         file: String,
         /// What the system says.
         source: io::Error,
@@ -54,7 +53,6 @@ pub enum ModelError {
         "{file} is of another model: its {token} is {found}, config.json says {expected}; {remedy}"
     )]
     OtherTokenizer {
-        /// The file.
         file: String,
         /// Ends a text.
         token: &'static str,
@@ -79,7 +77,6 @@ pub struct LoadedModel {
     pub config: ModelConfig,
     /// Every tensor, as the file holds it.
     pub weights: Weights,
-    /// Text to ids.
     pub tokenizer: Tokenizer,
 }
 

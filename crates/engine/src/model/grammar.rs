@@ -4,9 +4,7 @@
 /// The kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skill {
-    /// Boxes.
     Detect,
-    /// Points.
     Point,
     /// Tokens of an answer, after thinking when `reasoning`.
     Text {

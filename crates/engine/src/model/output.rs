@@ -19,7 +19,6 @@ pub struct ObjectBins {
 /// A stretch of the model's thinking with the points it looked at.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Thought {
-    /// Token ids.
     pub tokens: Vec<u32>,
     /// Coordinate bins in the order they came; two make a point (x, y).
     pub coord_bins: Vec<u16>,

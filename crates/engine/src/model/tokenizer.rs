@@ -9,20 +9,13 @@ use tokenizers::step_decode_stream;
 pub enum TokenizerError {
     /// The file cannot be read or is not a `tokenizer.json`.
     #[error("cannot load the tokenizer {origin}: {reason}")]
-    Load {
-        /// The file.
-        origin: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Load { origin: String, reason: String },
     /// The tokenizer knows ids that the model does not have.
     #[error(
         "{origin} has token id {id}, but config.json has a vocabulary of {vocab_size}; the two files belong to different models"
     )]
     Vocabulary {
-        /// The file.
         origin: String,
-        /// The largest id.
         id: u32,
         /// `text.vocab_size`.
         vocab_size: usize,
@@ -30,7 +23,6 @@ pub enum TokenizerError {
     /// Text that it cannot encode.
     #[error("cannot encode {text:?}: {reason}")]
     Encode {
-        /// The text.
         text: String,
         /// What the library says.
         reason: String,

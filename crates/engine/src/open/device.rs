@@ -25,8 +25,8 @@ const CPU_ROWS: usize = 16;
 const GPU_ROWS: usize = 32;
 /// Images whose prefix is made in one step of a GPU: crops of several pictures fill it better than those of one.
 const GPU_IMAGES: usize = 4;
-/// The same on a GPU with so much memory, whose many multiprocessors need more to be filled (an H200's products of one crop each:
-/// four images 503 TFLOP/s). What lies between layers takes some 20 KB for each of 729 patches of up to 13 crops an image.
+/// The same on a GPU with this much memory, whose many multiprocessors need more to be filled (an H200's products of one crop each:
+/// four images 503 TFLOP/s). Values between layers take some 20 KB for each of 729 patches of up to 13 crops an image.
 const GPU_IMAGES_LARGE: usize = 8;
 const GPU_LARGE_BYTES: usize = 40 << 30;
 /// Prefixes that a GPU has room for: those that are read, and those that are made.
@@ -64,13 +64,11 @@ pub struct ModelToPlace<'a> {
 
 /// A device with a model on it.
 pub struct Placed {
-    /// The device.
     pub backend: Box<dyn Backend>,
     /// `f32`, `bf16` or `fp8`.
     pub precision: &'static str,
     /// Where it is and why there.
     pub device: String,
-    /// Its short name.
     pub label: String,
     /// The GPU, if it is one.
     pub gpu: Option<GpuId>,
@@ -78,15 +76,13 @@ pub struct Placed {
     pub permits: usize,
 }
 
-/// What is plugged in, as the kernel tells it, and numbers of the PCI ID database: a maker, and a class of devices.
+/// What is plugged in, as the kernel reports it, and numbers of the PCI ID database: a maker, and a class of devices.
 const PCI_DEVICES: &str = "/sys/bus/pci/devices";
 const NVIDIA: &str = "0x10de";
 const DISPLAY: &str = "0x03";
 
-/// Which GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuId {
-    /// Its marketing name.
     pub name: String,
     /// What its driver knows it by, in every process.
     pub uuid: String,
@@ -97,13 +93,9 @@ pub struct GpuId {
 pub enum ModelDevice {
     /// The processor, and why.
     Cpu(String),
-    /// A GPU.
     Gpu {
-        /// By this index.
         index: u32,
-        /// Which.
         gpu: GpuId,
-        /// Its memory.
         memory_bytes: usize,
     },
 }
@@ -171,7 +163,7 @@ pub fn choose_one(settings: &config::ModelSettings) -> Result<ModelDevice, Strin
 }
 
 impl ModelDevice {
-    /// A short name that tells it from the others: `cpu`, or `cuda 1, NVIDIA H200`.
+    /// A short name, different for each device: `cpu`, or `cuda 1, NVIDIA H200`.
     pub fn label(&self) -> String {
         match self {
             Self::Cpu(_) => "cpu".into(),
@@ -352,7 +344,7 @@ mod tests {
             fs::write(device.join("class"), format!("{class}\n")).unwrap();
         };
         assert!(!has_nvidia_gpu(&devices.path().join("absent")));
-        // Its sound, and somebody else's picture.
+        // Its sound device, and a graphics card of another maker.
         plug("0000:01:00.1", "0x10de", "0x040300");
         plug("0000:00:02.0", "0x8086", "0x030000");
         assert!(!has_nvidia_gpu(devices.path()));

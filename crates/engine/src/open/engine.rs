@@ -1,4 +1,4 @@
-//! From the `[model]` section to an engine: the files, the device, and what is told of both.
+//! From the `[model]` section to an engine: the files, the device, and the card that describes both.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ const MEASURED_SIZE: (usize, usize) = (1280, 720);
 /// A look that takes longer is not repeated to know it better.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
 
-/// What is told about a loaded model.
+/// A loaded model, for messages and logs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelCard {
     /// Name with the first digits of the weights' hash.
@@ -30,7 +30,7 @@ pub struct ModelCard {
     pub precision: Arc<str>,
     /// Where it runs and why there.
     pub device: String,
-    /// The same in short, to tell it from other devices.
+    /// The same in short, different for each device.
     pub label: String,
     /// The GPU, if it runs on one.
     pub gpu: Option<GpuId>,
@@ -121,7 +121,6 @@ impl Engine {
 
 /// A device alone, with what is on it.
 pub struct Bare {
-    /// The device.
     pub placed: Placed,
     /// Dimensions of the model.
     pub config: ModelConfig,

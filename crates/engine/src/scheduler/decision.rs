@@ -49,7 +49,6 @@ pub enum Decision {
     Coord(u16),
     /// Width and height bins.
     Size(u16, u16),
-    /// A token.
     Token(u32),
 }
 

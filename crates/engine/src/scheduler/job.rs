@@ -26,7 +26,7 @@ pub(super) enum JobState {
     Running,
     /// Its pages are needed by an older one; it starts again when there is room.
     Evicted,
-    /// Its answer is out, or nobody wants it.
+    /// Its answer is out, or the look was cancelled.
     Finalized,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Job {
     /// Decisions to verify in the next step, and behind them the end, or what replaces them. Without a draft nothing is
     /// expected, and rows run ahead.
     draft: Option<Vec<Decision>>,
-    /// A draft is in flight: nobody knows where the next input goes.
+    /// A draft is in flight: where the next input goes is not known.
     verifying: bool,
     /// What is left of a wrong draft is worth another try.
     hopeful: bool,

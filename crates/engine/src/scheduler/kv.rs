@@ -22,7 +22,6 @@ use super::backend::{DecoderInput, PageId};
 pub struct OutOfPages {
     /// Asked for.
     pub wanted: usize,
-    /// There.
     pub free: usize,
 }
 
@@ -66,7 +65,7 @@ impl PagePool {
         Ok(pages)
     }
 
-    /// One holder more for each of these pages, which somebody holds.
+    /// One holder more for each of these pages, which have a holder.
     pub fn share(&mut self, pages: &[PageId]) {
         for page in pages {
             debug_assert!(self.holders[page.0 as usize] > 0, "{page:?} is free");
@@ -89,7 +88,7 @@ impl PagePool {
     }
 }
 
-/// What stands before a text: nothing, or an image. Only texts behind the same image share pages.
+/// What precedes a text: nothing, or an image. Only texts behind the same image share pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrefixRoot {
     /// Text alone.
@@ -136,19 +135,18 @@ impl KvPool {
         }
     }
 
-    /// Pages that nobody holds, or known texts alone.
+    /// Pages without a holder, or held by known texts alone.
     pub fn available(&self) -> usize {
         let known = self.texts.values();
         let idle = known.filter(|known| self.pool.holders[known.page.0 as usize] == 1);
         self.pool.free() + idle.count()
     }
 
-    /// All pages.
     pub fn count(&self) -> usize {
         self.pool.count()
     }
 
-    /// Takes `count` pages, or none. Known texts make room, those used longest ago first; what stands behind a forgotten
+    /// Takes `count` pages, or none. Known texts make room, those used longest ago first; what follows a forgotten
     /// page is not found any more and is forgotten in its turn.
     pub fn take(&mut self, count: usize) -> Result<Vec<PageId>, OutOfPages> {
         loop {
@@ -203,8 +201,8 @@ impl KvPool {
         pages
     }
 
-    /// Remembers the full pages of `text`, whose KV lies in `pages`. To be called once the step that writes them is
-    /// launched: steps run in order, so whoever finds them comes after.
+    /// Remembers the full pages of `text`, whose KV is in `pages`. To be called once the step that writes them is
+    /// launched: steps run in order, so a row that finds them comes after.
     pub fn know_text(&mut self, root: PrefixRoot, text: &[DecoderInput], pages: &[PageId]) {
         let mut parent = hash(0, root, &[]);
         for (inputs, &page) in text.chunks_exact(self.page_tokens).zip(pages) {

@@ -11,7 +11,7 @@
 //!   answers ◀─ service ◀── settle ◀─ results ──┘
 //!
 //!   device   ▓ forward 1 ▓ sample ▓ forward 2 ▓ sample ▓ forward 3 ▓ sample
-//!   host       commit 0, masks 1 ↑  commit 1, masks 2 ↑              the host's work lies under the forward passes
+//!   host       commit 0, masks 1 ↑  commit 1, masks 2 ↑              the host works beside the forward passes
 //! ```
 //!
 //! Device independent: the worker drives a [`backend::Backend`] step by step and never learns which one it is. Read in this

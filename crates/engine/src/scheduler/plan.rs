@@ -12,7 +12,7 @@
 //! token waits for is bounded by the images of one step, [`IMAGES_WITH_DECODE`]. More of them would fill a large device
 //! better; fewer would make answers end sooner.
 //!
-//! *Nobody is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
+//! *No look is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
 //! that a look with many prompts is not starved by small ones.
 
 use super::request::LookId;
@@ -51,7 +51,6 @@ impl LookCandidate {
 /// What a prompt's prefill needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// KV pages.
     pub pages: usize,
     /// Positions, the draft's included.
     pub positions: usize,
@@ -60,11 +59,8 @@ pub struct Need {
 /// What the step has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Rows.
     pub rows: usize,
-    /// Images.
     pub images: usize,
-    /// KV pages.
     pub pages: usize,
     /// Positions of rows.
     pub positions: usize,
@@ -83,9 +79,7 @@ impl Budget {
 /// The first `prompts` waiting prompts of a look go into the step; at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Which look.
     pub look: LookId,
-    /// How many.
     pub prompts: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What the scheduler is asked and what it tells.
+//! Requests to the scheduler, and its events.
 
 use super::{draft::DraftKey, sequence::Sequence};
 use crate::model::{ObjectBins, SequenceOutput};
@@ -21,7 +21,7 @@ pub struct LookRequest {
     pub answer_by: Mono,
     /// At least one.
     pub asks: Vec<Ask>,
-    /// Tell every object as it is found.
+    /// An event for every object as it is found.
     pub objects: bool,
 }
 
@@ -60,7 +60,6 @@ pub enum LookEvent {
     Object(LookId, usize, ObjectBins),
     /// All prompts are answered, in their order.
     Answered {
-        /// Which look.
         look: LookId,
         /// One for each prompt.
         findings: Vec<Finding>,
@@ -68,17 +67,9 @@ pub enum LookEvent {
         model_size: (u32, u32),
     },
     /// It was not started in time, or not answered in time.
-    Late {
-        /// Which look.
-        look: LookId,
-    },
+    Late { look: LookId },
     /// It can never be answered.
-    Failed {
-        /// Which look.
-        look: LookId,
-        /// Why.
-        why: Unfit,
-    },
+    Failed { look: LookId, why: Unfit },
 }
 
 /// How the engine works; every combination gives the same answers.
@@ -117,9 +108,7 @@ pub enum Decide {
 /// Work done since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Steps launched.
     pub steps: u64,
-    /// Images encoded.
     pub images: u64,
     /// Crops that went through the vision encoder.
     pub crops_encoded: u64,
@@ -133,7 +122,7 @@ pub struct Work {
     pub known_positions: u64,
     /// Rows of one position.
     pub decodes: u64,
-    /// Rows that were launched and whose result nobody wanted.
+    /// Rows that were launched and whose result was discarded.
     pub zombies: u64,
     /// Decisions offered as drafts.
     pub drafted: u64,
@@ -141,6 +130,5 @@ pub struct Work {
     pub accepted: u64,
     /// Rows sent back to the queue for want of pages.
     pub evicted: u64,
-    /// Objects found.
     pub objects: u64,
 }

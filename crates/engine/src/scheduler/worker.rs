@@ -76,7 +76,6 @@ impl Worker {
         self.timeline = Some(Timeline::default());
     }
 
-    /// What was recorded.
     pub fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_ref()
     }
@@ -86,7 +85,7 @@ impl Worker {
         self.scheduler.admit(request)
     }
 
-    /// Nobody wants the look any more; no event will follow. False when it has ended already.
+    /// Cancels the look; no event will follow. False when it has ended already.
     pub fn cancel(&mut self, look: LookId) -> bool {
         self.scheduler.cancel(look)
     }
@@ -151,7 +150,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Books the time since `began`; returns now.
+    /// Counts the time since `began`; returns now.
     fn spent(&mut self, what: Host, began: Mono) -> Mono {
         let now = self.clock.now();
         self.book(what, began, now);

@@ -25,12 +25,7 @@ use spotter_core::{
 pub enum EngineError {
     /// The prompt's words cannot be turned into tokens.
     #[error("prompt {prompt}: {reason}")]
-    Prompt {
-        /// Its id.
-        prompt: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Prompt { prompt: String, reason: String },
     /// The device cannot go on: the engine must stop.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -41,7 +36,6 @@ pub enum EngineError {
 pub enum LookNews {
     /// A box or point of a prompt, before the answer is complete.
     Object(Arc<Prompt>, AnswerBody),
-    /// It ended.
     Ended(Outcome),
 }
 
@@ -93,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// The loop with its books.
+    /// The loop with its counters.
     pub fn worker(&mut self) -> &mut Worker {
         &mut self.worker
     }
@@ -123,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Takes a look; its news come from later turns. With `objects` every object is told as it is found. Does not block.
+    /// Takes a look; its news come from later turns. With `objects` there is news of every object as it is found. Does not block.
     pub fn submit(&mut self, look: Look, objects: bool) -> Result<LookId, EngineError> {
         let request = self.request(&look, objects)?;
         let id = self.worker.admit(request);
@@ -147,7 +141,7 @@ impl Engine {
         })
     }
 
-    /// Nobody waits for the look any more; no news of it will come.
+    /// Cancels the look; no news of it will come.
     pub fn cancel(&mut self, look: LookId) {
         self.worker.cancel(look);
         self.inside.remove(&look);

@@ -1,9 +1,9 @@
 //! The engine's thread and the permits that keep it from being flooded.
 //!
-//! Who holds a [`EngineHandle`] does not see whether the engine is a thread of this process, started here, or a process of its own
+//! The holder of an [`EngineHandle`] does not see whether the engine is a thread of this process, started here, or a process of its own
 //! ([`super::outside`]).
 //!
-//! Who wants a look answered first holds a [`Permit`]; only then does it choose the newest frame. So no backlog can
+//! A caller first acquires a [`Permit`]; only then does it choose the newest frame. So no backlog can
 //! form: there are as many looks inside as permits, and the channel is as long as the permits are many.
 
 use std::{
@@ -28,16 +28,15 @@ const IDLE_BEAT: Duration = Duration::from_secs(1);
 
 /// A look, and who waits for its outcome. Dropping it says that the engine has stopped.
 pub(super) struct LookSubmission {
-    /// What is asked.
     pub look: Look,
-    /// Closed when nobody waits any more.
+    /// Closed when the caller waits no more.
     pub reply: oneshot::Sender<Outcome>,
     /// To be let go before the reply, or when it is closed.
     pub place: SharedPermit,
 }
 
 /// A place in the engine: free when neither who asked nor the engine has anything to do with the look any more. So there is
-/// room in the inbox for whoever holds one, also when looks are there that nobody waits for.
+/// room in the inbox for each holder, also beside cancelled looks.
 pub(super) type SharedPermit = Arc<OwnedSemaphorePermit>;
 
 /// The engine has ended; the text says why.
@@ -53,7 +52,7 @@ pub struct EngineHandle {
     beats: Arc<AtomicU64>,
 }
 
-/// Tells how an engine ends.
+/// Reports how an engine ends.
 pub struct EngineEnd {
     reason: oneshot::Receiver<Result<(), EngineStopped>>,
     /// Nothing is ever sent; it is closed when the thread is over.
@@ -82,12 +81,12 @@ where
     B: FnOnce() -> Result<(Engine, usize), String> + Send + 'static,
 {
     let build = || build().map(|(engine, permits)| (engine, permits, ()));
-    let (handle, end, ()) = start_and_tell(build).await?;
+    let (handle, end, ()) = start_and_report(build).await?;
     Ok((handle, end))
 }
 
-/// The same with a `build` that has something more to tell. What the thread logs stands in the span of the caller.
-pub async fn start_and_tell<B, T>(build: B) -> Result<(EngineHandle, EngineEnd, T), EngineStopped>
+/// The same with a `build` that returns a report besides. The log of the thread is in the span of the caller.
+pub async fn start_and_report<B, T>(build: B) -> Result<(EngineHandle, EngineEnd, T), EngineStopped>
 where
     B: FnOnce() -> Result<(Engine, usize, T), String> + Send + 'static,
     T: Send + 'static,
@@ -99,10 +98,10 @@ where
         let _span = span.entered();
         match build() {
             Err(reason) => drop(ready.send(Err(EngineStopped(reason)))),
-            Ok((engine, permits, told)) => {
+            Ok((engine, permits, report)) => {
                 let (handle, inbox, beats) = EngineHandle::new(permits);
                 // The receiver waits below; it cannot be gone unless the caller was dropped.
-                let _ = ready.send(Ok((handle, told)));
+                let _ = ready.send(Ok((handle, report)));
                 run(engine, inbox, life.ended, &beats);
             }
         }
@@ -112,16 +111,16 @@ where
         .name("engine".into())
         .spawn(body)
         .map_err(|e| EngineStopped(format!("starting the engine thread: {e}")))?;
-    let (handle, told) = is_ready
+    let (handle, report) = is_ready
         .await
         .map_err(|_| EngineStopped("the engine thread ended while it was starting".into()))??;
-    Ok((handle, end, told))
+    Ok((handle, end, report))
 }
 
 /// Who waits for an answer, by look.
 type WaitingReplies = HashMap<LookId, (oneshot::Sender<Outcome>, SharedPermit)>;
 
-/// Serves until the end. Whoever listens learns the reason first, then those who wait that nothing comes any more, and
+/// Serves until the end. The [`EngineEnd`] learns the reason first, then waiting callers that nothing comes any more, and
 /// neither waits for a device that does not let go.
 fn run(
     mut engine: Engine,
@@ -152,7 +151,7 @@ fn serve(
                     Ok(id) => drop(waiting.insert(id, (reply, place))),
                     Err(e) => {
                         drop(place);
-                        // Nobody waits any more when the daemon is shutting down.
+                        // No caller waits when the daemon is shutting down.
                         let _ = reply.send(Outcome::Failed(asked, e.to_string()));
                     }
                 }

@@ -39,7 +39,7 @@ const LET_GO_LIMIT: Duration = Duration::from_secs(3);
 /// Why an engine's process cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum InsideError {
-    /// Somebody else than the daemon started it.
+    /// The daemon did not start it.
     #[error(
         "an engine's process is started by the daemon, with a socket as its standard input ({0}); \
          `spotter run` is what you want"
@@ -87,7 +87,7 @@ impl DaemonConnection {
         }
     }
 
-    /// Builds the engine on its thread, as [`handle::start_and_tell`] does, and has it answer looks until the connection is
+    /// Builds the engine on its thread, as [`handle::start_and_report`] does, and has it answer looks until the connection is
     /// closed or the engine has ended. The process is to end then: a thread may still hang in a device.
     pub async fn serve<B, T>(self, build: B) -> Result<(), InsideError>
     where
@@ -100,7 +100,7 @@ impl DaemonConnection {
             Ok(()) | Err(WireError::Closed(_)) => Ok(()),
             Err(error) => {
                 let reason = format!("its process, hearing from the daemon: {error}");
-                // The daemon may be gone, and then it is not told.
+                // The daemon may be gone, and then it does not learn it.
                 let _ = wire::write(&mut &self.socket, &WireNews::Stopped { reason });
                 Err(InsideError::Daemon(error))
             }
@@ -131,22 +131,29 @@ impl DaemonConnection {
         T: Serialize + Send + 'static,
     {
         let mut out = &self.socket;
-        let build = || build().map(|(engine, permits, told)| (engine, permits, (permits, told)));
+        let build =
+            || build().map(|(engine, permits, report)| (engine, permits, (permits, report)));
         let started = tokio::select! {
             // Before it is ready, the only news is that it is wanted no more.
             early = next(&mut requests) => {
                 early?;
                 return Err(WireError::Malformed("a request before the engine is ready".into()));
             }
-            started = handle::start_and_tell(build) => started,
+            started = handle::start_and_report(build) => started,
         };
-        let (engine, mut end, (permits, told)) = match started {
+        let (engine, mut end, (permits, report)) = match started {
             Ok(started) => started,
             Err(EngineStopped(reason)) => {
                 return wire::write(&mut out, &Opened::<T>::Failed { reason });
             }
         };
-        wire::write(&mut out, &Opened::Ready { permits, told })?;
+        wire::write(
+            &mut out,
+            &Opened::Ready {
+                permits,
+                told: report,
+            },
+        )?;
         let mut looks = Looks::new(engine, permits);
         let worked = looks.answer(&mut requests, &mut end, &mut out).await;
         drop(looks);
@@ -182,7 +189,7 @@ impl Looks {
         }
     }
 
-    /// Has looks answered until the engine has ended, and has told so. An error is the end of the connection.
+    /// Has looks answered until the engine has ended, and has reported it. An error is the end of the connection.
     async fn answer(
         &mut self,
         requests: &mut Requests,
@@ -237,7 +244,7 @@ impl Looks {
     fn ended(&mut self, ended: Result<(u64, Outcome), JoinError>) -> Option<WireNews> {
         match ended {
             Ok((id, outcome)) => {
-                // One that was cancelled in the same moment is not told of.
+                // One that was cancelled in the same moment is not reported.
                 self.by_id.remove(&id)?;
                 let ending = WireOutcome::of(outcome);
                 Some(WireNews::Ended { id, ending })

@@ -1,4 +1,4 @@
-//! The daemon's side of an engine in a process of its own: who asks it holds a [`EngineHandle`] and an [`EngineEnd`], as of a thread's.
+//! The daemon's side of an engine in a process of its own: callers hold an [`EngineHandle`] and an [`EngineEnd`], as of a thread's.
 //!
 //! ```text
 //!   Permit ─▶ inbox ─▶ thread `engine-asks` ─▶ looks, cancels ─▶ ┐
@@ -6,7 +6,7 @@
 //!   Outcome ◀──────── thread `engine` ◀─ outcomes, beats ◀─────── ┘
 //! ```
 //!
-//! After a fault CUDA gives up the whole process, whatever GPU it was on: so of several GPUs each has its engine in a process
+//! After a fault CUDA gives up the whole process, with all its GPUs: so of several GPUs each has its engine in a process
 //! of its own. A look is copied once into the connection; it stays here, and its outcome is made of it and of what the
 //! process says.
 //!
@@ -38,17 +38,17 @@ use super::{
 };
 use spotter_core::{Clock, Look, Outcome};
 
-/// How soon it is noticed that nobody waits for a look any more.
+/// How soon a cancelled look is noticed.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 /// While nothing is inside, there is nothing to notice but requests, which come by themselves.
 const IDLE_POLL: Duration = Duration::from_secs(1);
-/// The other side reads at once, whatever its device does; one that does not for so long is stopped, and is ended.
+/// The other side reads at once, also while its device is busy; one that does not for so long is stopped, and is ended.
 const WRITE_LIMIT: Duration = Duration::from_secs(20);
-/// Rows of a picture are gathered up to so many bytes, about what a connection takes at once.
+/// Rows of a picture are gathered up to this many bytes, about what a connection takes at once.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Starts a process that [serves](super::inside), has it open the engine that `what` describes, and waits until it is ready.
-/// Gives also what it tells of itself. The process ends when all handles are gone, and when the engine has failed; it does
+/// Also returns its report. The process ends when all handles are gone, and when the engine has failed; it does
 /// not outlive this process.
 pub async fn start<S, T>(
     program: Command,
@@ -88,19 +88,19 @@ where
     let body = move || {
         match link.open(&what, clock.as_ref()) {
             Err(stopped) => drop(ready.send(Err(stopped))),
-            Ok((permits, told)) => {
+            Ok((permits, report)) => {
                 let (handle, inbox, beats) = EngineHandle::new(permits);
-                let _ = ready.send(Ok((handle, told)));
+                let _ = ready.send(Ok((handle, report)));
                 link.run(inbox, life.ended, &beats);
             }
         }
         drop(life.over);
     };
     spawn("engine", body).map_err(EngineStopped)?;
-    let (handle, told) = is_ready
+    let (handle, report) = is_ready
         .await
         .map_err(|_| EngineStopped("the engine's thread ended while it was starting".into()))??;
-    Ok((handle, end, told))
+    Ok((handle, end, report))
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), String> {
@@ -157,7 +157,7 @@ impl<E: FnMut() -> String> Link<E> {
         Ok(wire::read(&mut socket)?.0)
     }
 
-    /// Works until the end. Whoever listens learns the reason first, then those who wait that nothing comes any more, and
+    /// Works until the end. The [`EngineEnd`] learns the reason first, then waiting callers that nothing comes any more, and
     /// neither waits for an engine that does not let go, when it said why it stops.
     fn run(
         &mut self,
@@ -168,7 +168,7 @@ impl<E: FnMut() -> String> Link<E> {
         let inside = Arc::new(Inside::new());
         let (its_inside, its_socket) = (Arc::clone(&inside), Arc::clone(&self.socket));
         let asks = move || {
-            // An error is that of a connection that is closed, which the other thread tells of.
+            // An error is that of a connection that is closed, which the other thread reports.
             let _ = ask(&inbox, &its_socket, &its_inside);
             // It waits for news, and learns by this that there will be none.
             let _ = its_socket.shutdown(Shutdown::Both);
@@ -211,7 +211,7 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> Last {
                 };
                 drop(place);
                 match ending.outcome(look) {
-                    // Nobody waits any more when the daemon is shutting down.
+                    // No caller waits when the daemon is shutting down.
                     Ok(outcome) => drop(reply.send(outcome)),
                     Err(error) => return Last::Nonsense(error),
                 }
@@ -222,7 +222,7 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> Last {
     }
 }
 
-/// Passes requests on until nobody asks any more, or the connection is closed.
+/// Passes requests on until the last handle is dropped, or the connection is closed.
 fn ask(
     inbox: &mpsc::Receiver<LookSubmission>,
     socket: &UnixStream,
@@ -239,7 +239,7 @@ fn ask(
                 return Ok(());
             }
         };
-        // First, because a new look may have the permit of one that nobody waits for any more.
+        // First, because a new look may have the permit of a cancelled one.
         for id in inside.take_unwanted() {
             wire::write(&mut out, &wire::WireRequest::Cancel { id })?;
         }
@@ -275,7 +275,7 @@ struct Inside(Mutex<OutsideState>);
 enum OutsideState {
     /// The engine works.
     Open(HashMap<u64, WaitingLook>),
-    /// Nobody asks it any more.
+    /// The last handle was dropped.
     Left,
     /// It has ended.
     Closed,
@@ -297,7 +297,7 @@ impl Inside {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops it when the engine has ended, and who waits is told so.
+    /// Drops it when the engine has ended, which the waiting caller notices.
     fn put(&self, id: u64, waiting: WaitingLook) {
         if let OutsideState::Open(all) = &mut *self.state() {
             all.insert(id, waiting);
@@ -311,7 +311,7 @@ impl Inside {
         }
     }
 
-    /// Takes those out that nobody waits for any more.
+    /// Takes the cancelled ones out.
     fn take_unwanted(&self) -> Vec<u64> {
         match &mut *self.state() {
             OutsideState::Open(all) => {
@@ -330,7 +330,7 @@ impl Inside {
         }
     }
 
-    /// Nobody asks any more.
+    /// The last handle was dropped.
     fn leave(&self) {
         let mut state = self.state();
         if let OutsideState::Open(_) = *state {

@@ -27,7 +27,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the program and gives our end of the connection. The other end is its standard input, and nobody else has
+    /// Starts the program and gives our end of the connection. The other end is its standard input, and no other process has
     /// one: each side sees that the other is gone, however it went.
     pub fn start(mut program: Command) -> io::Result<(UnixStream, Self)> {
         let (ours, theirs) = UnixStream::pair()?;
@@ -86,7 +86,7 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-/// The connection that is this process's standard input. An error when it is none, because somebody else started it.
+/// The connection that is this process's standard input. An error when it is none, because the daemon did not start it.
 pub fn connection() -> io::Result<UnixStream> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.peer_addr()?;
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn how_it_ended_is_said() {
-        for (script, told) in [
+        for (script, expected) in [
             ("exit 3", "ended with exit code 3;"),
             ("kill -SEGV $$", "was killed by signal 11;"),
             ("kill -KILL $$", "was killed by signal 9;"),
@@ -117,7 +117,7 @@ mod tests {
             let (socket, mut process) = shell(script);
             drop(socket);
             let how = process.ended();
-            assert!(how.contains(told), "{script}: {how}");
+            assert!(how.contains(expected), "{script}: {how}");
             assert_eq!(process.ended(), how, "it is remembered");
         }
     }

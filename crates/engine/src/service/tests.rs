@@ -100,7 +100,7 @@ impl Backend for Scripted {
             .iter()
             .map(|row| match row.picks[0] {
                 Pick::CoordOrEnd if row.position % 3 == 0 && follows_a_size(row) => END,
-                // Objects of different rows are told apart by their places.
+                // Objects of different rows differ by their places.
                 Pick::CoordOrEnd | Pick::Coord => coord((row.position * 13 % 1000) as u16),
                 Pick::Size => size(900, 900),
                 _ => token(0),
@@ -250,7 +250,7 @@ fn prompts_share_steps() {
 fn objects_are_told_as_they_are_found_and_are_those_of_the_answer() {
     let (mut engine, clock, _) = engine(LIMITS, None);
     let asked = engine.submit(look(3, clock.now()), true).expect("a prompt");
-    let mut told: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
+    let mut reported: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
     let mut turns_with_objects = Vec::new();
     for turn in 0.. {
         for (id, news) in engine.turn().expect("a device") {
@@ -258,16 +258,16 @@ fn objects_are_told_as_they_are_found_and_are_those_of_the_answer() {
             match news {
                 LookNews::Object(prompt, AnswerBody::Boxes(found)) => {
                     assert_eq!(found.len(), 1);
-                    told.entry(prompt.id.clone()).or_default().extend(found);
+                    reported.entry(prompt.id.clone()).or_default().extend(found);
                     turns_with_objects.push(turn);
                 }
                 LookNews::Ended(Outcome::Answered { answers, .. }) => {
                     assert!(answers.iter().any(|a| a.body.count() > Some(2)));
                     for answer in answers {
-                        let told = told.remove(&answer.prompt.id).expect("an object");
-                        assert_eq!(answer.body, AnswerBody::Boxes(told));
+                        let reported = reported.remove(&answer.prompt.id).expect("an object");
+                        assert_eq!(answer.body, AnswerBody::Boxes(reported));
                     }
-                    assert!(told.is_empty(), "{told:?}");
+                    assert!(reported.is_empty(), "{reported:?}");
                     assert!(turns_with_objects[0] + 2 < turn, "{turns_with_objects:?}");
                     assert!(engine.is_idle());
                     return;

@@ -9,7 +9,7 @@
 //!   Hello ──────────────────────────────▶
 //!         ◀────────────────────────────── Order        what engine is wanted, and what time it is
 //!   Opened::Ready or Failed ────────────▶
-//!         ◀────────────────────────────── Request      looks, and those that nobody waits for any more
+//!         ◀────────────────────────────── Request      looks and cancelled looks
 //!   News ───────────────────────────────▶              outcomes, signs of life, last words
 //! ```
 //!
@@ -62,7 +62,6 @@ pub enum WireError {
 /// The first word of an engine's process: it is there and listens.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hello {
-    /// The only one.
     Hello,
 }
 
@@ -97,17 +96,14 @@ pub enum Opened<T> {
 pub enum WireRequest {
     /// A look, whose picture is the body.
     Look(WireLook),
-    /// Nobody waits for it any more.
-    Cancel {
-        /// The look.
-        id: u64,
-    },
+    /// It was cancelled.
+    Cancel { id: u64 },
 }
 
 /// Of a look what an engine needs.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireLook {
-    /// Tells it from others of this connection.
+    /// Different for each look of this connection.
     pub id: u64,
     camera: CameraId,
     picture: PictureShape,
@@ -116,14 +112,11 @@ pub struct WireLook {
     prompts: Vec<Arc<Prompt>>,
 }
 
-/// What an engine has to tell.
+/// A message of the engine.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum WireNews {
-    /// A look ended.
     Ended {
-        /// The look.
         id: u64,
-        /// How.
         ending: WireOutcome,
     },
     /// A sign of life.
@@ -133,7 +126,6 @@ pub enum WireNews {
     },
     /// The engine has stopped; nothing follows.
     Stopped {
-        /// Why.
         reason: String,
     },
 }

@@ -26,7 +26,7 @@ use spotter_core::{CameraId, Clock as _, ManualClock, Mono};
 /// What a simulated device costs.
 #[derive(Clone)]
 pub struct SimCosts {
-    /// Forward pass and sampling of a step with so many rows and positions.
+    /// Forward pass and sampling of a step with these numbers of rows and positions.
     pub step: Arc<dyn Fn(usize, usize) -> (Duration, Duration) + Send + Sync>,
     /// A crop through the vision encoder and its share of the prefix.
     pub crop: Duration,
@@ -50,7 +50,7 @@ impl SimCosts {
 pub struct SimModel {
     /// Ids of the vocabulary.
     pub vocab: usize,
-    /// One of so many x decisions is the end.
+    /// One of this many x decisions is the end.
     pub objects: u64,
     /// Crops of a picture.
     pub crops: usize,

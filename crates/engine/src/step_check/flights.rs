@@ -24,7 +24,7 @@ enum SlotUse {
 /// How a row of a step in flight decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decides {
-    /// Not at all, or several times: nobody can carry that on.
+    /// Not at all, or several times: no row can carry that on.
     NotOnce,
     Once,
     OnceWithMask,

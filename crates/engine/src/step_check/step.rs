@@ -126,7 +126,7 @@ fn room(
     Ok(())
 }
 
-/// Pages that somebody of the step writes; nobody else may.
+/// Pages that one row or image of the step writes; no other may.
 struct WrittenPages(Vec<bool>);
 
 impl WrittenPages {

@@ -28,7 +28,6 @@ pub const POINT: &[u32] = &[1, 91, 90, 421, 2, 345, 364, 509, 283, 356, 3];
 /// Ids of a prompt that is answered in words.
 pub const CAPTION: &[u32] = &[1, 79, 290, 495, 84, 490, 2, 94, 378, 95, 3];
 
-/// The model's dimensions.
 pub fn micro_config() -> ModelConfig {
     config(&golden_set("md2-micro"))
 }
@@ -121,7 +120,6 @@ pub fn sequences() -> Vec<Sequence> {
 /// Who says which tokens are banned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Masks {
-    /// The launch.
     Launch,
     /// Masks of the host, behind the launch.
     Host,

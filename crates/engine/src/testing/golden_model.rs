@@ -22,7 +22,6 @@ pub fn config(set: &Path) -> ModelConfig {
     ModelConfig::from_json(&json, &path.display().to_string()).unwrap()
 }
 
-/// Its weights.
 pub fn weights(set: &Path, config: &ModelConfig) -> Weights {
     let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
     Weights::load(config, &mut file).unwrap()
@@ -46,7 +45,7 @@ pub fn pages(backend: &dyn Backend, row: usize) -> (Vec<PageId>, Vec<PageId>) {
     )
 }
 
-/// Where the KV of row `row` lies, behind an image.
+/// Where the KV of row `row` is, behind an image.
 pub fn kv(backend: &dyn Backend, row: usize) -> KvTable {
     let (prefix, own) = pages(backend, row);
     KvTable {

@@ -1,4 +1,4 @@
-//! Golden cases fed to a backend as the reference went through them, whatever the backend decides; what it decided at each
+//! Golden cases fed to a backend as the reference went through them, also where the backend decides otherwise; what it decided at each
 //! place, and the tensors behind that.
 //!
 //! Belongs here: the order of the steps, and what a backend shows of its last one ([`Inside`]). Not here: what is made of it
@@ -36,7 +36,6 @@ pub enum Head {
     Coord,
     /// Bins of a width and a height.
     Size,
-    /// Tokens.
     Vocabulary,
 }
 
@@ -56,9 +55,7 @@ pub enum Ask {
     Token(usize),
     /// x of an object.
     X(usize),
-    /// Its y.
     Y(usize),
-    /// Its size.
     Size(usize),
 }
 
@@ -144,9 +141,7 @@ pub fn turns(expected: &Value) -> Vec<Turn> {
 /// A decision that was asked for.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Which.
     pub ask: Ask,
-    /// What was decided.
     pub picked: Picked,
     /// What from; see [`Inside::logits`].
     pub logits: Vec<f32>,

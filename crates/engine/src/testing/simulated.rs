@@ -1,4 +1,4 @@
-//! Engines on simulated devices, for tests of what stands around an engine.
+//! Engines on simulated devices, for tests of the code around an engine.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 use spotter_core::{Clock, ManualClock};
 
-/// A device whose steps cost nothing, and which finds so many objects; its time is of no importance, so it has its own.
+/// A device whose steps cost nothing, and which finds this many objects; its time is of no importance, so it has its own.
 pub fn device(objects: u64) -> SimBackend {
     let config = testing::micro_model().config;
     let limits = BackendLimits {

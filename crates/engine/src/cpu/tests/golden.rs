@@ -24,7 +24,7 @@ use spotter_core::{CameraId, Picture};
 /// Whose crops are looked at twice, and encoded once.
 pub(super) const CAMERA: &str = "golden";
 
-/// Where the prefix lies that golden runs read.
+/// Where the prefix is that golden runs read.
 fn prefix_table(backend: &CpuBackend) -> KvTable {
     KvTable {
         prefix: pages(backend, 0).0,

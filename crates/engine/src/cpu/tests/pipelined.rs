@@ -74,7 +74,7 @@ fn memory(backend: &mut CpuBackend, pages: Vec<PageId>) -> Vec<f32> {
 #[test]
 fn zombies_decide_nothing_and_write_nothing() {
     let mut backend = micro();
-    // The whole answer stands in the prompt, so the row decides to end.
+    // The whole answer is in the prompt, so the row decides to end.
     let fed = fed();
     let prompt = [tokens(DETECT), inputs_of(&fed[0])].concat();
     let length = prompt.len();

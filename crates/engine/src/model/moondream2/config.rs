@@ -21,7 +21,6 @@ pub enum ModelConfigError {
     /// Not JSON, or a value of the wrong kind.
     #[error("cannot read {origin} as a model configuration: {source}")]
     Json {
-        /// The file.
         origin: String,
         /// Line and column.
         source: serde_json::Error,
@@ -31,7 +30,6 @@ pub enum ModelConfigError {
         "{origin}: the model family {found} is not supported; supported families: {}", supported.join(", ")
     )]
     Family {
-        /// The file.
         origin: String,
         /// How it names its family.
         found: String,
@@ -40,7 +38,6 @@ pub enum ModelConfigError {
     /// Values that do not fit together, all of them.
     #[error("{origin}: {}", problems.join("; "))]
     Values {
-        /// The file.
         origin: String,
         /// One sentence for each wrong key.
         problems: Vec<String>,
@@ -54,7 +51,6 @@ pub struct ModelConfig {
     /// Whose prompts, tensor names and answers the model has.
     #[serde(skip)]
     pub family: &'static dyn ModelFamily,
-    /// The decoder.
     pub text: TextConfig,
     /// The vision encoder and its projection.
     pub vision: VisionConfig,
@@ -72,13 +68,11 @@ pub struct TextConfig {
     pub dim: usize,
     /// Hidden width of the MLP.
     pub ff_dim: usize,
-    /// Blocks.
     pub n_layers: usize,
     /// Rows of the embedding table.
     pub vocab_size: usize,
     /// Positions a sequence may have.
     pub max_context: usize,
-    /// Attention heads.
     pub n_heads: usize,
     /// Heads of K and V; must equal `n_heads`.
     pub n_kv_heads: usize,
@@ -122,11 +116,9 @@ pub struct VisionConfig {
     pub enc_dim: usize,
     /// Pixels along the side of a patch.
     pub enc_patch_size: usize,
-    /// Blocks.
     pub enc_n_layers: usize,
     /// Hidden width of the MLP.
     pub enc_ff_dim: usize,
-    /// Attention heads.
     pub enc_n_heads: usize,
     /// Width of an image token; must be the decoder's.
     pub proj_out_dim: usize,
@@ -231,7 +223,7 @@ impl Default for RegionConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TokenizerConfig {
-    /// Stands at position 0.
+    /// At position 0.
     pub bos_id: u32,
     /// Ends an answer, or a list of points and boxes.
     pub eos_id: u32,
@@ -239,9 +231,9 @@ pub struct TokenizerConfig {
     pub answer_id: u32,
     /// The reasoning follows.
     pub thinking_id: u32,
-    /// Stands for a coordinate.
+    /// In the place of a coordinate.
     pub coord_id: u32,
-    /// Stands for a size.
+    /// In the place of a size.
     pub size_id: u32,
     /// A grounded part of the reasoning begins.
     pub start_ground_points_id: u32,
@@ -273,7 +265,7 @@ impl Default for TokenizerConfig {
 pub struct Templates {
     /// Whole prompts.
     pub caption: CaptionTemplates,
-    /// Around a question. The suffix stands twice, or once before the thinking id (docs/moondream.md section 3).
+    /// Around a question. The suffix occurs twice, or once before the thinking id (docs/moondream.md section 3).
     pub query: Template,
     /// Around an object.
     pub detect: Template,
@@ -299,9 +291,7 @@ impl Default for Templates {
 /// Token ids before and after the user's words.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Template {
-    /// Before.
     pub prefix: Vec<u32>,
-    /// After.
     pub suffix: Vec<u32>,
 }
 

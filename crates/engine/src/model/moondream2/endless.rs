@@ -3,7 +3,7 @@
 use super::{config::ModelConfig, weights::Weights};
 use crate::model::tensor::TensorData;
 
-/// Added to the end's logit: far below whatever a hidden state can give, and still a number in bf16.
+/// Added to the end's logit: far below what a hidden state can give, and still a number in bf16.
 const NEVER: f32 = -1e4;
 
 /// Makes the end of an answer the least likely of all tokens, so that each answer ends at its bound: objects or tokens.

@@ -36,7 +36,6 @@ use super::{
 };
 use spotter_core::Task;
 
-/// The family.
 #[derive(Clone, Copy, Debug)]
 pub struct Moondream2;
 

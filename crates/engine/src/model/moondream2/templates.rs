@@ -1,4 +1,4 @@
-//! What stands in front of an answer: templates around the user's words (docs/moondream.md section 3).
+//! Prompt templates: the ids around the user's words (docs/moondream.md section 3).
 
 use super::config::{ModelConfig, Template};
 use crate::model::{
@@ -47,7 +47,7 @@ pub fn prompt_tokens(
 
 /// The positions of a question whose words are the ids `question`, about the places `refs` of the picture.
 ///
-/// The suffix stands twice in Moondream 2, or once before the thinking id: the released model was served so.
+/// The suffix occurs twice in Moondream 2, or once before the thinking id: the released model was served so.
 pub fn query_tokens(
     question: &[u32],
     refs: &[SpatialRef],

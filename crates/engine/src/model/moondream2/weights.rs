@@ -25,10 +25,8 @@ pub struct NormWeights {
     pub bias: Tensor,
 }
 
-/// The whole network.
 #[derive(Clone, Debug)]
 pub struct Weights {
-    /// The decoder.
     pub text: TextWeights,
     /// The vision encoder and its projection.
     pub vision: VisionWeights,
@@ -158,7 +156,7 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// A missing tensor is noted and stands in empty, so that all of them can be named together.
+    /// A missing tensor is noted and replaced by an empty one, so that the error names all of them.
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError> {
         let tensor = match self.source.tensor(name, expected) {
             Err(WeightsError::NotFound { name }) => {

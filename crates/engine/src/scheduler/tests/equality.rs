@@ -1,4 +1,4 @@
-//! Whatever happens around it, an answer is the answer that the same request gets alone.
+//! An answer is the answer that the same request gets alone, with other requests around it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -214,8 +214,8 @@ fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), 
                         return Err(TestCaseError::fail("answered twice, or after a cancel"));
                     };
                     for (index, finding) in findings.iter().enumerate() {
-                        let told = shown.remove(&(look, index)).unwrap_or(0);
-                        prop_assert_eq!(told, finding.found.objects.len());
+                        let reported = shown.remove(&(look, index)).unwrap_or(0);
+                        prop_assert_eq!(reported, finding.found.objects.len());
                     }
                     let found = findings.into_iter().map(|f| f.found).collect::<Vec<_>>();
                     prop_assert_eq!(Some(found), alone(&plans[i], limits), "{:?}", plans[i]);

@@ -39,7 +39,7 @@ impl Backend for Device {
         self.device.limits()
     }
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
-        // Nobody may want to know, and without another end the gate is open for ever.
+        // The receiver may be gone, and without another end the gate is open for ever.
         let _ = self.launched.send(());
         let _ = self.gate.recv();
         self.device.launch(slot, step)
@@ -85,7 +85,7 @@ struct Site {
 }
 
 /// The engine's side as in a process of its own, on a thread: it builds what is ordered, an engine whose device runs so many
-/// steps, and tells the number back. Sets `over` when it ends.
+/// steps, and reports the number. Sets `over` when it ends.
 fn serve(socket: UnixStream, gate_out: mpsc::Sender<Gate>, over: &AtomicBool) {
     let daemon = inside::DaemonConnection::at(socket);
     let (steps, clock) = daemon.order().unwrap().expect("the daemon is there");
@@ -121,8 +121,8 @@ impl Site {
         let clock = ManualClock::default();
         clock.advance(START.since(Mono::default()));
         let connected = connect(ours, ended, steps, Arc::new(clock));
-        let (engine, end, told): (_, _, usize) = within(connected).await?;
-        assert_eq!(told, steps);
+        let (engine, end, report): (_, _, usize) = within(connected).await?;
+        assert_eq!(report, steps);
         Ok(Self {
             engine,
             end,
@@ -377,7 +377,7 @@ impl Bare {
     fn open() -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (gate_out, gate) = mpsc::channel();
-        let (told, served) = mpsc::channel();
+        let (sender, served) = mpsc::channel();
         let side = move || {
             let daemon = inside::DaemonConnection::at(theirs);
             let (_, clock): ((), _) = daemon.order().unwrap().expect("a daemon");
@@ -389,7 +389,7 @@ impl Bare {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build().unwrap();
             // The test may have ended.
-            let _ = told.send(runtime.block_on(daemon.serve(build)));
+            let _ = sender.send(runtime.block_on(daemon.serve(build)));
         };
         spawn("engine-process", side).unwrap();
         let mut socket = &ours;
@@ -430,8 +430,8 @@ fn more_looks_than_may_be_inside_end_the_connection_with_a_word() {
         }
     };
     drop(bare.gate);
-    let told = "more looks than the 2 that may be inside";
-    assert!(reason.ends_with(told), "{reason}");
+    let expected = "more looks than the 2 that may be inside";
+    assert!(reason.ends_with(expected), "{reason}");
     let served = bare.served.recv_timeout(PATIENCE).expect("it ends");
     assert!(
         matches!(served, Err(inside::InsideError::Daemon(_))),

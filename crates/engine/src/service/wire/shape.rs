@@ -10,7 +10,7 @@ use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelForma
 /// Longest side of a picture, pixels.
 const SIDE_MAX: usize = 1 << 15;
 
-/// Layout of a picture whose rows lie one behind the other.
+/// Layout of a picture whose rows are one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PictureShape {
     format: PixelFormat,
@@ -20,7 +20,7 @@ pub struct PictureShape {
     range: ColourRange,
 }
 
-/// The rows of all planes of a picture, in the order of a message. Brings a picture that lies on a device to the host.
+/// The rows of all planes of a picture, in the order of a message. Brings a picture that is on a device to the host.
 pub fn rows(picture: &Picture) -> impl Iterator<Item = &[u8]> {
     let planes = PictureShape::of(picture).planes().enumerate();
     planes.flat_map(move |(plane, (_, rows))| (0..rows).map(move |y| picture.row(plane, y)))

@@ -7,7 +7,6 @@ use spotter_core::{
     CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, ScoreSource, Task,
 };
 
-/// There and back.
 fn carried<M: Serialize + DeserializeOwned>(message: &M) -> M {
     let mut bytes = Vec::new();
     write(&mut bytes, message).unwrap();
@@ -163,7 +162,7 @@ proptest! {
         prop_assert_eq!((frame.camera, model_size), (asked.frame.camera, (84, 56)));
         for ((answer, prompt), body) in answers.iter().zip(&asked.prompts).zip(&bodies) {
             prop_assert!(Arc::ptr_eq(&answer.prompt, prompt));
-            // Debug tells -0.0 from 0.0.
+            // Debug shows -0.0 and 0.0 differently.
             prop_assert_eq!(format!("{:?}", answer.body), format!("{body:?}"));
             prop_assert_eq!((answer.truncated, answer.marks), (truncated, marks));
         }
@@ -181,9 +180,9 @@ proptest! {
         prop_assert!(matches!(error::<WireRequest>(part), WireError::Closed(_)));
         error::<WireRequest>(&garbage);
         // Lengths that are right, before words that are not.
-        let mut told = lengths_of(header, size);
-        told.extend(garbage.iter().cycle().take((header + size) as usize));
-        error::<WireRequest>(&told);
+        let mut message = lengths_of(header, size);
+        message.extend(garbage.iter().cycle().take((header + size) as usize));
+        error::<WireRequest>(&message);
     }
 }
 
@@ -293,8 +292,8 @@ fn an_answer_to_another_look_is_refused() {
         answers: Vec::new(),
     };
     let error = ending.outcome(look(picture(PixelFormat::Rgb, (1, 1), 0)));
-    let told = error.unwrap_err().to_string();
-    assert!(told.ends_with("0 answers to 4 prompts"), "{told}");
+    let text = error.unwrap_err().to_string();
+    assert!(text.ends_with("0 answers to 4 prompts"), "{text}");
 }
 
 #[test]

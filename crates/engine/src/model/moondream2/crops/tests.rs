@@ -101,7 +101,7 @@ fn normalise_table_is_the_reference_s() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(40)))]
 
-    /// Whatever the size: a picture of one colour stays so, and the books of the crops agree.
+    /// A picture of one colour stays so at every size, and the numbers of crops and bytes agree.
     #[test]
     fn one_colour_stays_one_colour(
         width in 1usize..900, height in 1usize..900, colour in any::<[u8; 3]>()
