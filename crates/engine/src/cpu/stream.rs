@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Results wait in a queue of their own for each slot, with room for the one that a slot can have, so the thread never
-//! waits for a reader. At its first error, or when it panics, the thread ends; it is joined, and its last words are the
-//! error of every later call.
+//! waits for a reader. At its first error, or when it panics, the thread ends; it is joined, and its error is that
+//! of every later call.
 
 use std::{
     any::Any,

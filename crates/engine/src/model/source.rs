@@ -56,7 +56,7 @@ pub enum WeightsError {
         /// Its name, without `model.`.
         name: String,
     },
-    /// Tensors that the configuration asks for are not there.
+    /// Tensors that the configuration needs are missing.
     #[error("{file} lacks {} tensors of a Moondream 2 with this config.json: {}", names.len(), listed(names))]
     Missing {
         file: String,
@@ -100,7 +100,7 @@ pub(super) fn listed(names: &[String]) -> String {
 /// Gives tensors by name.
 pub trait TensorSource {
     /// The tensor `name`, a published Moondream 2 name without the `model.` prefix (`text.blocks.0.ln.weight`), or
-    /// [`WeightsError::NotFound`]. `expected` is the shape that the configuration asks for; the caller checks it. May block on
+    /// [`WeightsError::NotFound`]. `expected` is the shape that the configuration gives; the caller checks it. May block on
     /// the disk.
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError>;
 

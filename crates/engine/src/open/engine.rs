@@ -124,7 +124,7 @@ pub struct Bare {
     pub placed: Placed,
     /// Dimensions of the model.
     pub config: ModelConfig,
-    /// Its words; noise has none.
+    /// `None` for noise.
     pub tokenizer: Option<Tokenizer>,
     /// Its name; says when it is noise.
     pub name: String,
@@ -173,7 +173,7 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
     if !noise {
         return model::load_model(&settings.source).map_err(|e| e.to_string());
     }
-    // Noise reads no words, so any tokenizer does; its ids are in every vocabulary of that size.
+    // Noise has no vocabulary of its own, so any tokenizer is right; its ids are in every vocabulary of that size.
     let embedded = model::load_model(&config::ModelSource::Embedded).map_err(|e| e.to_string())?;
     let config = ModelConfig::default();
     Ok(LoadedModel {

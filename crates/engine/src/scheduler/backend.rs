@@ -2,7 +2,7 @@
 //!
 //! A step is one forward pass over some rows. It encodes the images of its prefills (if any), writes the KV of every
 //! position it is given, and decides from the hidden states of each row's last positions ([`Pick`]). Prefill and decode
-//! are the same step: a prefill is a row with many positions. The life of a slot:
+//! are the same step: a prefill is a row with many positions. The phases of a slot:
 //!
 //! ```text
 //!            launch                    finalize                       commit
@@ -36,7 +36,7 @@ pub struct PageId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotId(pub usize);
 
-/// What the backend offers; fixed for its life.
+/// What the backend offers; it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendLimits {
     /// Steps that can be in flight.

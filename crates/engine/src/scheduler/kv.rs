@@ -3,12 +3,12 @@
 //! ```text
 //!   look      prefix  ● ● ● ●            the image, written once, read by all prompts of the look
 //!                     │ │ │ │
-//!   prompt a  ●●●● + own ■ ■             a page is free when its last holder let go of it
+//!   prompt a  ●●●● + own ■ ■             a page is free when its last holder released it
 //!   prompt b  ●●●● + own ▣ ■ ■           ▣ shared too: a full page of the same text behind the same image
 //! ```
 //!
 //! Invariants: a page is free or has at least one holder; it is given out only when free; [`PagePool::release`] returns
-//! it exactly when its last holder lets go.
+//! it exactly when its last holder releases it.
 
 use std::collections::HashMap;
 

@@ -34,7 +34,7 @@
 //! | [`worker`] | the loop |
 //! | [`cost`], [`timeline`] | what a step costs, what the pipeline gains, and where the time went |
 //!
-//! All but `worker` are pure: they hold no device, no thread and no clock. The module `service` turns words into tokens
+//! All but `worker` are pure: they hold no device, no thread and no clock. The module `service` turns text into tokens
 //! and owns the engine's thread with its permits.
 //!
 //! Not here: what a camera is, when a look is due, what an answer means to the world.

@@ -8,7 +8,7 @@ use spotter_core::{CameraId, Mono, Picture, StageTimes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LookId(pub u64);
 
-/// A look as the scheduler sees it: no words, no answers.
+/// A look as the scheduler sees it: tokens instead of text.
 #[derive(Clone, Debug)]
 pub struct LookRequest {
     /// For fairness and for the reuse of tiles.

@@ -114,7 +114,7 @@ impl Settlement {
         Ok(true)
     }
 
-    /// Counts the objects that are new and reports them where the look asks for it.
+    /// Counts the objects that are new and reports them if the look wants that.
     fn report_objects(&mut self, inside: &mut WorkingSet, i: usize) {
         let job = inside.active.at_mut(i);
         let (id, prompt) = job.id;

@@ -1,6 +1,6 @@
-//! The engine with a model: looks with words in, answers with places and texts out.
+//! The engine with a model: looks in; answers with boxes, points and texts out.
 //!
-//! Belongs here: words to tokens, findings to answers. Not here: when a step runs (the scheduler's).
+//! Belongs here: prompts to tokens, findings to answers. Not here: when a step runs (the scheduler's).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,7 +23,7 @@ use spotter_core::{
 /// Why a look could not be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The prompt's words cannot be turned into tokens.
+    /// The prompt's text cannot be turned into tokens.
     #[error("prompt {prompt}: {reason}")]
     Prompt { prompt: String, reason: String },
     /// The device cannot go on: the engine must stop.

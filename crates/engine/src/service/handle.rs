@@ -1,7 +1,7 @@
 //! The engine's thread and the permits that keep it from being flooded.
 //!
-//! The holder of an [`EngineHandle`] does not see whether the engine is a thread of this process, started here, or a process of its own
-//! ([`super::outside`]).
+//! The holder of an [`EngineHandle`] does not see whether the engine is a thread of this process, started here, or a process of
+//! its own ([`super::outside`]).
 //!
 //! A caller first acquires a [`Permit`]; only then does it choose the newest frame. So no backlog can
 //! form: there are as many looks inside as permits, and the channel is as long as the permits are many.
@@ -31,7 +31,7 @@ pub(super) struct LookSubmission {
     pub look: Look,
     /// Closed when the caller waits no more.
     pub reply: oneshot::Sender<Outcome>,
-    /// To be let go before the reply, or when it is closed.
+    /// To be dropped before the reply, or when that is closed.
     pub place: SharedPermit,
 }
 
@@ -121,7 +121,7 @@ where
 type WaitingReplies = HashMap<LookId, (oneshot::Sender<Outcome>, SharedPermit)>;
 
 /// Serves until the end. The [`EngineEnd`] learns the reason first, then waiting callers that nothing comes any more, and
-/// neither waits for a device that does not let go.
+/// neither waits for the device to be released.
 fn run(
     mut engine: Engine,
     inbox: mpsc::Receiver<LookSubmission>,
@@ -211,7 +211,7 @@ impl EngineHandle {
     /// Waits for a free place in the engine.
     pub async fn permit(&self) -> Permit {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
-        // The semaphore is never closed, so this branch is not taken; an empty engine is the honest answer if it were.
+        // The semaphore is never closed, so this branch is not taken; if it were, no permit would ever come.
         let permit = match permit {
             Ok(permit) => permit,
             Err(_) => std::future::pending().await,
@@ -246,7 +246,8 @@ impl EngineEnd {
         }
     }
 
-    /// Waits until the thread or the process is over and what it held is free. The engine ends when all handles are gone, or has failed.
+    /// Waits until the thread or the process is over and its resources are free. The engine ends when all handles are dropped,
+    /// or when it has failed.
     pub async fn over(self) {
         // Closed is what it waits for.
         let _ = self.thread.await;

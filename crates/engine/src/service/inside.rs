@@ -33,7 +33,7 @@ use spotter_core::{Clock, Outcome, SystemClock};
 
 /// How often the engine's beats are passed on.
 const BEAT: Duration = Duration::from_millis(500);
-/// Grace for the engine to let go of its device. A device that takes longer is taken from it with the process.
+/// Time for the engine to release its device. A device that takes longer is released by the end of the process.
 const LET_GO_LIMIT: Duration = Duration::from_secs(3);
 
 /// Why an engine's process cannot serve.
@@ -48,7 +48,7 @@ pub enum InsideError {
     /// The thread that listens cannot be started.
     #[error("starting the thread that listens to the daemon: {0}")]
     Thread(io::Error),
-    /// The daemon says what makes no sense.
+    /// The daemon sent something that is no message.
     #[error("hearing from the daemon: {0}")]
     Daemon(WireError),
 }
@@ -157,7 +157,7 @@ impl DaemonConnection {
         let mut looks = Looks::new(engine, permits);
         let worked = looks.answer(&mut requests, &mut end, &mut out).await;
         drop(looks);
-        // A device that hangs is taken from the engine when the process ends.
+        // A device that hangs is released when the process ends.
         let _ = timeout(LET_GO_LIMIT, end.over()).await;
         worked
     }

@@ -116,13 +116,13 @@ struct Link<E> {
 }
 
 /// Why there is no more news.
-enum Last {
-    /// The engine said it.
-    Words(String),
+enum LastNews {
+    /// The engine reported it.
+    Reported(String),
     /// The connection is closed.
     Closed,
-    /// The process says what makes no sense.
-    Nonsense(WireError),
+    /// The process sent something that is no message.
+    Invalid(WireError),
 }
 
 impl<E: FnMut() -> String> Link<E> {
@@ -158,7 +158,7 @@ impl<E: FnMut() -> String> Link<E> {
     }
 
     /// Works until the end. The [`EngineEnd`] learns the reason first, then waiting callers that nothing comes any more, and
-    /// neither waits for an engine that does not let go, when it said why it stops.
+    /// neither waits for the process to end, when it reported why it stops.
     fn run(
         &mut self,
         inbox: mpsc::Receiver<LookSubmission>,
@@ -175,14 +175,14 @@ impl<E: FnMut() -> String> Link<E> {
         };
         let last = match spawn("engine-asks", asks) {
             Ok(()) => hear(&self.socket, &inside, beats),
-            Err(reason) => Last::Words(reason),
+            Err(reason) => LastNews::Reported(reason),
         };
         let before = inside.close();
         let stopped = match last {
-            Last::Words(reason) => Some(reason),
+            LastNews::Reported(reason) => Some(reason),
             _ if matches!(before, OutsideState::Left) => None,
-            Last::Closed => Some(self.over()),
-            Last::Nonsense(error) => Some(format!("hearing from its process: {error}")),
+            LastNews::Closed => Some(self.over()),
+            LastNews::Invalid(error) => Some(format!("hearing from its process: {error}")),
         };
         let _ = ended.send(stopped.map_or(Ok(()), |reason| Err(EngineStopped(reason))));
         drop(before);
@@ -198,12 +198,12 @@ impl<E: FnMut() -> String> Link<E> {
 }
 
 /// Takes news until the last.
-fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> Last {
+fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> LastNews {
     let mut input = BufReader::new(socket);
     loop {
         match wire::read(&mut input) {
             Ok((WireNews::Beat { beats: turns }, _)) => beats.store(turns, Ordering::Relaxed),
-            Ok((WireNews::Stopped { reason }, _)) => return Last::Words(reason),
+            Ok((WireNews::Stopped { reason }, _)) => return LastNews::Reported(reason),
             Ok((WireNews::Ended { id, ending }, _)) => {
                 // One that was cancelled may have ended in the same moment.
                 let Some(WaitingLook { look, reply, place }) = inside.take(id) else {
@@ -213,11 +213,11 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> Last {
                 match ending.outcome(look) {
                     // No caller waits when the daemon is shutting down.
                     Ok(outcome) => drop(reply.send(outcome)),
-                    Err(error) => return Last::Nonsense(error),
+                    Err(error) => return LastNews::Invalid(error),
                 }
             }
-            Err(WireError::Closed(_)) => return Last::Closed,
-            Err(error) => return Last::Nonsense(error),
+            Err(WireError::Closed(_)) => return LastNews::Closed,
+            Err(error) => return LastNews::Invalid(error),
         }
     }
 }

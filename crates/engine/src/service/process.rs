@@ -1,6 +1,6 @@
 //! A child process with a connection to it: its standard input is the other end of a socket pair.
 //!
-//! Belongs here: how it is started, and how it is made sure that it ends. Not here: what is said to it (`outside`).
+//! Belongs here: how it is started, and that it certainly ends. Not here: messages to it (`outside`).
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use std::{
 const GRACE: Duration = Duration::from_secs(4);
 const POLL: Duration = Duration::from_millis(10);
 
-/// The kernel's and other people's way to end a process that is not asked.
+/// The kernel's signal when memory runs out; it cannot be handled.
 const SIGKILL: i32 = 9;
 
 /// A child process. It is ended, and nothing is left of it, when this value is dropped.
@@ -35,8 +35,8 @@ impl Process {
         Ok((ours, Self { child }))
     }
 
-    /// Waits until it has ended and says how, in words that go on from "the engine". Our end of the connection is closed by
-    /// then, so it is about to end by itself; one that does not is ended. Blocks for some seconds at most.
+    /// Waits until it has ended and returns how, as the rest of a sentence that begins with "the engine". Our end of the
+    /// connection is closed by then, so it is about to end by itself; one that does not is ended. Blocks for some seconds at most.
     pub fn ended(&mut self) -> String {
         self.ended_within(GRACE)
     }

@@ -1,4 +1,4 @@
-//! What the daemon and the process of an engine say to each other. Pure: who reads and writes brings the connection.
+//! The messages between the daemon and the process of an engine. Pure: the caller brings the connection.
 //!
 //! ```text
 //!   ┌ bytes of header ┬ bytes of body ┬ header ┬ body ──────────────┐
@@ -10,13 +10,13 @@
 //!         ◀────────────────────────────── Order        what engine is wanted, and what time it is
 //!   Opened::Ready or Failed ────────────▶
 //!         ◀────────────────────────────── Request      looks and cancelled looks
-//!   News ───────────────────────────────▶              outcomes, signs of life, last words
+//!   News ───────────────────────────────▶              outcomes, beats, the reason of the end
 //! ```
 //!
-//! Both ends are the same program, so there are no versions. Neither believes the other all the same: lengths are checked
+//! Both ends are the same program, so there are no versions. Both check what they receive all the same: lengths are checked
 //! before memory is taken, and what cannot be read is an error that ends the connection.
 //!
-//! Belongs here: messages, and bytes to messages and back. Not here: who says what when (`inside`, `outside`).
+//! Belongs here: messages, and bytes to messages and back. Not here: which message is sent when (`inside`, `outside`).
 
 mod shape;
 
@@ -54,12 +54,12 @@ pub enum WireError {
         /// Bytes it may have.
         limit: usize,
     },
-    /// Not what is said at this point, or nothing that can be said. When it was to be sent, nothing of it was.
+    /// Not a message, or not one that is allowed at this point. If it was to be sent, nothing of it was.
     #[error("a message makes no sense: {0}")]
     Malformed(String),
 }
 
-/// The first word of an engine's process: it is there and listens.
+/// The first message of an engine's process: it listens.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hello {
     Hello,
@@ -119,7 +119,7 @@ pub enum WireNews {
         id: u64,
         ending: WireOutcome,
     },
-    /// A sign of life.
+    /// The engine works.
     Beat {
         /// Turns of the engine's loop.
         beats: u64,
@@ -230,7 +230,7 @@ fn malformed(reason: impl ToString) -> WireError {
 }
 
 impl WireLook {
-    /// The look, with the body of its message. Of its frame no more is true than what an engine asks for.
+    /// The look, with the body of its message. Its frame has only the fields that an engine reads.
     pub fn look(self, body: Vec<u8>) -> Result<Look, WireError> {
         let picture = self.picture.picture(body)?;
         let still = Look::still(picture, []).map_err(malformed)?;

@@ -5,7 +5,7 @@ use super::{
     region::BINS,
 };
 
-// The largest sizes that are believed, many times those of every Moondream. A larger one is a mistake or worse, and memory
+// The largest sizes that are accepted, many times those of every Moondream. A larger one is a mistake or an attack, and memory
 // would be taken for it before a tensor could disprove it. They also keep every product of three sizes far from overflow.
 
 /// Blocks of a network; Moondream 2 has 24 and 27.
