@@ -1,6 +1,6 @@
 # make demo    cameras, model and broker on this machine, detections on the terminal
 # make test    everything that CI runs
-# make test-gpu  tests that need a GPU; they fail without one. GPU_SKIP="a_fault_of_one_gpu true_widths" skips tests by name
+# make test-gpu  tests that need a GPU; they fail without one. GPU_SKIP="a_fault_of_one_gpu whole_golden_data" skips tests by name
 # make test-all    and what takes hours: true sizes, many cases, the soak, Home Assistant, other Debian releases (root)
 # make soak    an hour of faults: four cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
 # make home-assistant    shows a real Home Assistant what Spotter tells it
@@ -32,18 +32,19 @@ test: lint
 	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory check-files
 
-# All need a GPU: one test needs two, those in fp8 need compute capability 8.9, two named true_widths need the whole golden
-# data, two need GStreamer's plugin nvcodec. Tests of cuda::tests::faults start two others, which break the GPU of their
+# All need a GPU: one test needs two, those in fp8 need compute capability 8.9, two named whole_golden_data need SPOTTER_GOLDEN,
+# two need GStreamer's plugin nvcodec. Tests of cuda::tests::faults start two others, which break the GPU of their
 # process, in processes of their own.
-GPU_TESTS = -- --ignored --skip faults::one_gpu_breaks --skip faults::engine_apart $(addprefix --skip ,$(GPU_SKIP))
+GPU_TESTS = --ignored --skip faults::one_gpu_breaks --skip faults::engine_apart $(addprefix --skip ,$(GPU_SKIP))
 test-gpu: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test-gpu:
 	@.ci/packages test
-	cargo test --locked -p spotter-engine --lib cuda:: $(GPU_TESTS)
-	cargo test --locked -p spotter-cameras --lib what_a_gpu_decodes $(GPU_TESTS)
-# Tests that are ignored in `make test` because of their length: Moondream 2 at its true size, on the CPU.
+	cargo test --locked -p spotter-engine --lib -- cuda:: gpu_stats:: $(GPU_TESTS)
+	cargo test --locked -p spotter-cameras --lib what_a_gpu_decodes -- $(GPU_TESTS)
+# Tests that are ignored in `make test` because they need 9 GB of memory and minutes, or the whole golden data
+# (SPOTTER_GOLDEN; tests/golden/README.md). Without these data they fail.
 test-full:
-	cargo test --locked -p spotter-engine --lib cpu::tests::full -- --ignored
+	cargo test --locked -p spotter-engine --lib -- --ignored cpu::tests::full whole_golden_data --skip cuda::
 
 # Properties with many more cases than in `make test`.
 test-properties:

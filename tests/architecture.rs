@@ -4,11 +4,13 @@
 mod sources;
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
 
 use sources::{files, root, shipped};
+use spotter_engine::model::ModelConfig;
 
 /// Modules of a crate, and the modules of the same crate that each may import. Cargo holds the rules between crates.
 const IMPORTS: &[(&str, &str, &[&str])] = &[
@@ -117,7 +119,7 @@ impl Held {
     #[cfg(test)]
     pub fn seen(
         &self,
-    ) -> crate::cpu::Device {
+    ) -> crate::cpu::CpuDevice {
         self.0
     }
 
@@ -187,6 +189,66 @@ fn unsafe_code_is_in_cuda_only() {
             path.display()
         );
     }
+}
+
+/// Backends read typed weights and fields of the configuration.
+#[test]
+fn tensor_names_and_token_ids_are_in_a_family_module_only() {
+    let engine = root().join("crates/engine/src");
+    let templates = ModelConfig::default().tokenizer.templates;
+    let caption = templates.caption;
+    let around = [templates.query, templates.detect, templates.point];
+    let around = around.iter().flat_map(|t| [&t.prefix, &t.suffix]);
+    let ids: BTreeSet<u32> = around
+        .chain([&caption.short, &caption.normal, &caption.long])
+        .flatten()
+        .copied()
+        // Smaller numbers mean something else in most lines.
+        .filter(|id| *id > 1024)
+        .collect();
+    assert!(ids.len() > 5, "{ids:?}");
+    let tensors = [
+        "\"text.wte",
+        "\"text.blocks",
+        "\"text.post_ln",
+        "\"text.lm_head",
+        "\"vision.patch_emb",
+        "\"vision.pos_emb",
+        "\"vision.blocks",
+        "\"vision.post_ln",
+        "\"vision.proj_mlp",
+        "\"region.coord_",
+        "\"region.size_",
+    ];
+    let (mut inside, mut wrong) = (0, Vec::new());
+    for path in sources_below(&engine) {
+        let within = path.strip_prefix(&engine).expect("a file of the engine");
+        if within.iter().any(|part| {
+            ["tests", "tests.rs", "testing"]
+                .iter()
+                .any(|name| part == *name)
+        }) {
+            continue;
+        }
+        let text = shipped(&fs::read_to_string(&path).expect("source file"));
+        for (line, code) in (1..).zip(text.lines()) {
+            let code = code.split("//").next().unwrap_or_default();
+            let numbers = code
+                .split(|c: char| !is_of_name(c))
+                .map(|n| n.replace('_', ""));
+            let has_id = numbers
+                .flat_map(|n| n.parse())
+                .any(|n: u32| ids.contains(&n));
+            if has_id || tensors.iter().any(|name| code.contains(name)) {
+                match within.starts_with("model/moondream2") {
+                    true => inside += 1,
+                    false => wrong.push(format!("{}:{line}: {code}", within.display())),
+                }
+            }
+        }
+    }
+    assert!(inside > 20, "the search is broken: {inside} lines");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

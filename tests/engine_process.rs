@@ -27,14 +27,14 @@ use spotter_core::{
     config::{self, ModelSource},
 };
 use spotter_engine::{
-    open::Device,
-    service::handle::{End, Handle},
+    open::ModelDevice,
+    service::handle::{EngineEnd, EngineHandle},
 };
 
 /// An engine with its process.
 struct Apart {
-    engine: Handle,
-    end: End,
+    engine: EngineHandle,
+    end: EngineEnd,
     measured: MeasuredEngine,
     pid: u32,
 }
@@ -93,7 +93,7 @@ fn task() -> Task {
 
 fn order() -> EngineOrder {
     EngineOrder {
-        device: Device::Cpu("cpu, for a test".into()),
+        device: ModelDevice::Cpu("cpu, for a test".into()),
         settings: config::ModelSettings {
             device: config::DevicePreference::Cpu,
             ..config::ModelSettings::of(ModelSource::Embedded)

@@ -22,10 +22,10 @@ use crate::ops::{
 use spotter_core::{Clock, Task, config};
 use spotter_engine::{
     model,
-    open::{Device, ModelCard, OpenOptions, measured_look, permits},
+    open::{ModelCard, ModelDevice, OpenOptions, measured_look, permits},
     service::{
         Engine,
-        handle::{self, End, EngineStopped, Handle},
+        handle::{self, EngineEnd, EngineHandle, EngineStopped},
         inside, outside,
     },
 };
@@ -42,7 +42,7 @@ pub enum EngineHost {
 /// The description of an engine that is to be opened; sent to the process of the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EngineOrder {
-    pub device: Device,
+    pub device: ModelDevice,
     /// `[model]`
     pub settings: config::ModelSettings,
     /// The longest look that the cameras can produce; the engine is measured with it.
@@ -70,9 +70,9 @@ impl EngineHost {
         self,
         order: EngineOrder,
         clock: Arc<dyn Clock>,
-    ) -> Result<(Handle, End, MeasuredEngine), EngineStopped> {
+    ) -> Result<(EngineHandle, EngineEnd, MeasuredEngine), EngineStopped> {
         match self {
-            Self::Thread => handle::start_and_tell(move || order.built(clock)).await,
+            Self::Thread => handle::start_and_report(move || order.built(clock)).await,
             Self::Process => open_with(this_program(), order, clock).await,
         }
     }
@@ -83,7 +83,7 @@ pub async fn open_with(
     program: Command,
     order: EngineOrder,
     clock: Arc<dyn Clock>,
-) -> Result<(Handle, End, MeasuredEngine), EngineStopped> {
+) -> Result<(EngineHandle, EngineEnd, MeasuredEngine), EngineStopped> {
     outside::start(program, order, clock).await
 }
 
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn order_survives_serialisation() {
         let order = EngineOrder {
-            device: Device::Gpu {
+            device: ModelDevice::Gpu {
                 index: 1,
                 gpu: GpuId {
                     name: "NVIDIA H200".into(),

@@ -18,14 +18,14 @@ use spotter_core::{
     config::{self, CameraConfig},
 };
 use spotter_engine::{
-    open::{Device, GpuId, ModelCard, frames_on},
-    service::handle::{End, EngineStopped, Handle},
+    open::{GpuId, ModelCard, ModelDevice, frames_on},
+    service::handle::{EngineEnd, EngineHandle, EngineStopped},
 };
 
 /// An engine on one device, running or lost.
 pub struct EngineSlot {
     label: String,
-    device: Option<Device>,
+    device: Option<ModelDevice>,
     gpu: Option<GpuId>,
     look: Option<Duration>,
     device_map: Option<DeviceMap>,
@@ -36,14 +36,14 @@ pub struct EngineSlot {
 }
 
 struct RunningEngine {
-    handle: Handle,
-    end: End,
+    handle: EngineHandle,
+    end: EngineEnd,
     looks: LooksInFlight,
 }
 
 /// What an engine is opened with.
 pub struct EngineRequest<'a> {
-    pub device: Device,
+    pub device: ModelDevice,
     pub host: EngineHost,
     pub model: &'a config::ModelSettings,
     pub cameras: &'a [CameraConfig],
@@ -106,7 +106,7 @@ impl EngineSlot {
     /// A slot for an engine that runs already. It gets frames after [`seat`](Self::seat).
     pub fn new(
         label: String,
-        started: (Handle, End),
+        started: (EngineHandle, EngineEnd),
         cameras: Vec<CameraId>,
         share: Arc<Share>,
     ) -> Self {
@@ -125,7 +125,7 @@ impl EngineSlot {
     }
 
     /// Sets the device on which a lost engine is opened again.
-    pub fn on(mut self, device: Device) -> Self {
+    pub fn on(mut self, device: ModelDevice) -> Self {
         self.device = Some(device);
         self
     }
@@ -191,7 +191,7 @@ impl EngineSlot {
     }
 
     /// `None` when the engine cannot be opened again.
-    pub fn device(&self) -> Option<&Device> {
+    pub fn device(&self) -> Option<&ModelDevice> {
         self.device.as_ref()
     }
 

@@ -33,7 +33,7 @@ use spotter_core::{
     CameraId, Clock, Frame, Outcome,
     config::{CameraConfig, Config},
 };
-use spotter_engine::open::{self, Device, ModelCard};
+use spotter_engine::open::{self, ModelCard, ModelDevice};
 use spotter_engine::service::handle::EngineStopped;
 
 /// Grace for devices to free their memory.
@@ -86,7 +86,7 @@ pub struct EnginePlan {
     pub sampler: Arc<Sampler>,
     pub clock: Arc<dyn Clock>,
     /// Open an engine on this device only, beside engines that run. `None`: open all that `config` names.
-    pub only: Option<Device>,
+    pub only: Option<ModelDevice>,
 }
 
 /// Engines that run, each with the cameras that it gets.
@@ -111,7 +111,7 @@ impl EnginePlan {
             Some(device) => (vec![device.clone()], EngineHost::Process),
             None => configured_devices(config).await.context("model")?,
         };
-        let labels: Vec<String> = devices.iter().map(Device::label).collect();
+        let labels: Vec<String> = devices.iter().map(ModelDevice::label).collect();
         let assigned = assign_cameras(&camera_ids(&config.cameras), &labels, &self.previous);
         let (mut slots, mut first_card) = (Vec::new(), None);
         for device in devices {
@@ -135,7 +135,7 @@ impl EnginePlan {
 }
 
 /// The devices of the configuration, and where their engines run.
-async fn configured_devices(config: &Config) -> anyhow::Result<(Vec<Device>, EngineHost)> {
+async fn configured_devices(config: &Config) -> anyhow::Result<(Vec<ModelDevice>, EngineHost)> {
     let settings = config.model.clone();
     let chosen = spawn_blocking(move || open::choose(&settings)).await?;
     let mut devices = chosen.map_err(anyhow::Error::msg)?;

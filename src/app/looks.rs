@@ -15,7 +15,7 @@ use tokio::{
 use super::in_order::{InOrder, LookTicket};
 use spotter_cameras::sampler::Share;
 use spotter_core::{Look, Outcome};
-use spotter_engine::service::handle::{EngineStopped, Handle, Permit};
+use spotter_engine::service::handle::{EngineHandle, EngineStopped, Permit};
 
 /// A permit, and then a frame for it.
 type NextPermitAndLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;
@@ -24,7 +24,7 @@ type EndedLook = (LookTicket, Outcome);
 
 /// Requests looks from one engine and returns their outcomes in the order of each camera.
 pub struct LooksInFlight {
-    engine: Handle,
+    engine: EngineHandle,
     share: Arc<Share>,
     /// One at a time, so that the order of the looks is known.
     next: NextPermitAndLook,
@@ -34,7 +34,7 @@ pub struct LooksInFlight {
 
 impl LooksInFlight {
     /// Begins no look before [`LooksInFlight::outcomes`] is awaited.
-    pub fn new(engine: Handle, share: Arc<Share>) -> Self {
+    pub fn new(engine: EngineHandle, share: Arc<Share>) -> Self {
         Self {
             next: next_look(&engine, &share),
             engine,
@@ -117,7 +117,7 @@ async fn last_of(
 }
 
 /// Permit first, then the newest frame: the engine never gets an old one.
-fn next_look(engine: &Handle, share: &Arc<Share>) -> NextPermitAndLook {
+fn next_look(engine: &EngineHandle, share: &Arc<Share>) -> NextPermitAndLook {
     let (engine, share) = (engine.clone(), Arc::clone(share));
     Box::pin(async move {
         let permit = engine.permit().await;

@@ -6,7 +6,9 @@ use spotter_core::{
 };
 use spotter_engine::{
     open::ModelCard,
-    scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    scheduler::backend::{
+        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
+    },
     sim::SimBackend,
     testing::simulated,
 };
@@ -28,7 +30,7 @@ impl FragileDevice {
 }
 
 impl Backend for FragileDevice {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.device.limits()
     }
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {

@@ -14,7 +14,7 @@ use super::{
 use spotter_core::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task, config};
 use spotter_engine::{
     open::OpenOptions,
-    service::{Engine, News},
+    service::{Engine, LookNews},
 };
 
 /// `spotter detect`
@@ -112,8 +112,8 @@ fn answer(
     loop {
         for (_, news) in engine.turn()? {
             match news {
-                News::Object(_, object) => found(&object)?,
-                News::Ended(outcome) => return answered(outcome),
+                LookNews::Object(_, object) => found(&object)?,
+                LookNews::Ended(outcome) => return answered(outcome),
             }
         }
     }

@@ -18,7 +18,7 @@ use spotter_cameras::ingest;
 use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime};
 use spotter_engine::{
     open::{self, OpenOptions},
-    service::{Engine, News},
+    service::{Engine, LookNews},
 };
 use spotter_street::{Street, draw, h264::Encoding, scene::Class, tape::Tape};
 
@@ -149,7 +149,9 @@ impl EngineLoad<'_> {
         let mut from = self.clock.now();
         loop {
             for (id, news) in self.engine.turn()? {
-                let News::Ended(outcome) = news else { continue };
+                let LookNews::Ended(outcome) = news else {
+                    continue;
+                };
                 ensure_answered(outcome)?;
                 let camera = camera_of
                     .remove(&id)

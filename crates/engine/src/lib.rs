@@ -33,7 +33,7 @@
 //! | [`open`] | from the `[model]` section to an engine: files, device, memory |
 //! | [`service`] | the engine for callers: on this thread, on a thread of its own, in a process of its own |
 //! | [`scheduler`] | the next step and what its results mean; the [`scheduler::backend::Backend`] seam with its numbered promises |
-//! | [`model`] | model files, dimensions, weights, tokenizer, tiling, prompts |
+//! | [`model`] | model families behind one trait: files, dimensions, weights, tokenizer, tiling, prompts, grammars |
 //! | [`cpu`] | the reference backend in f32 |
 //! | [`cuda`] | the GPU backend, with all `unsafe` code of the workspace |
 //! | [`sim`] | a backend of which each step takes a given time |

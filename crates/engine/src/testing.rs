@@ -1,9 +1,6 @@
-//! What tests of several rooms share: golden data (where it lies and how it is read), models of it on a
-//! backend, scripted decisions, a scripted MQTT broker, and a configured camera. Panics
-//! name what is wrong, as tests do.
+//! Shared by tests: golden data and how to read it, its models on a backend, scripted decisions. Panics name what is wrong.
 //!
-//! A small part of the golden data is in `tests/golden`. The whole is used when `SPOTTER_GOLDEN` names it or `../shared/golden` lies
-//! beside the checkout; what needs it says on stdout when it is not there.
+//! `tests/golden` is a part of the golden data. The whole is needed by ignored tests only; `SPOTTER_GOLDEN` names its folder.
 
 pub mod ahead;
 pub mod figures;
@@ -28,28 +25,57 @@ use safetensors::{Dtype, SafeTensors};
 /// Shape and values of the tensors of a file, by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// The set `name` (`ops`, `md2-micro`, `md2-tiny`, `md2-full`): the whole one when it is there, else the part of it in
-/// `tests/golden`, else `None`.
-pub fn golden_set(name: &str) -> Option<PathBuf> {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let whole = std::env::var_os("SPOTTER_GOLDEN")
-        .map_or_else(|| repository.join("../shared/golden"), PathBuf::from);
-    let found = [whole, repository.join("tests/golden")]
-        .into_iter()
-        .map(|golden| golden.join(name))
-        .find(|set| set.is_dir());
-    if found.is_none() {
-        println!(
-            "golden set {name} is not there (SPOTTER_GOLDEN): its part of the test is left out"
-        );
-    }
-    found
+/// The folder of a set of the repository: `ops`, `md2-micro` or `md2-full`.
+pub fn golden_set(name: &str) -> PathBuf {
+    let set = repository().join("tests/golden").join(name);
+    assert!(set.is_dir(), "{} is no folder", set.display());
+    set
 }
 
-/// The Moondream 2 sets with weights and a tokenizer that are there: `md2-micro` always.
-pub fn golden_sets() -> Vec<PathBuf> {
-    let sets = ["md2-micro", "md2-tiny"];
-    sets.into_iter().filter_map(golden_set).collect()
+/// The folders of the Moondream 2 sets with weights and a tokenizer, complete: for tests that are ignored in `make test`.
+/// Panics without the whole golden data.
+pub fn whole_golden_sets() -> [PathBuf; 2] {
+    let whole = std::env::var_os("SPOTTER_GOLDEN")
+        .map_or_else(|| repository().join("../shared/golden"), PathBuf::from);
+    ["md2-micro", "md2-tiny"].map(|name| {
+        let set = whole.join(name);
+        assert!(
+            set.is_dir(),
+            "{} is no folder; SPOTTER_GOLDEN must name that of the whole golden data (tests/golden/README.md)",
+            set.display()
+        );
+        set
+    })
+}
+
+/// Two tests of each function, which takes the folder of a small golden set: one with the set of the repository, and one with
+/// the sets of the whole golden data, which `make test` ignores.
+#[cfg(test)]
+macro_rules! golden_tests {
+    ($($test:ident),+ $(,)?) => {
+        mod md2_micro {
+            $(#[test]
+            fn $test() {
+                super::$test(&crate::testing::golden_set("md2-micro"));
+            })+
+        }
+
+        mod whole_golden_data {
+            $(#[test]
+            #[ignore = "needs the whole golden data; run make test-full"]
+            fn $test() {
+                for set in crate::testing::whole_golden_sets() {
+                    super::$test(&set);
+                }
+            })+
+        }
+    };
+}
+#[cfg(test)]
+pub(crate) use golden_tests;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The bytes of a file.
@@ -57,7 +83,6 @@ pub fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A JSON file.
 pub fn json(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&bytes(path))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -93,12 +118,12 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
 }
 
 /// Configuration and tokenizer of the smallest golden model, which every checkout has.
-pub fn micro_model() -> (crate::model::ModelConfig, crate::model::Tokenizer) {
-    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/md2-micro");
+pub fn micro_model() -> crate::service::EngineModel {
+    let set = golden_set("md2-micro");
     let config = String::from_utf8(bytes(&set.join("config.json"))).expect("UTF-8");
     let config =
         crate::model::ModelConfig::from_json(&config, "md2-micro").expect("a valid config");
     let tokenizer =
         crate::model::Tokenizer::open(&set.join("tokenizer.json")).expect("a tokenizer");
-    (config, tokenizer)
+    crate::service::EngineModel { config, tokenizer }
 }

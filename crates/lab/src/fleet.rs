@@ -41,8 +41,8 @@ use spotter_core::{
 use spotter_engine::open::OpenOptions;
 use spotter_engine::{
     model,
-    scheduler::{Options, backend::Limits, sequence::Bounds},
-    service::{Engine, handle},
+    scheduler::{Options, backend::BackendLimits, sequence::Bounds},
+    service::{Engine, EngineModel, EngineSettings, handle},
     sim::{SimBackend, SimCosts, SimModel},
 };
 use spotter_street::{Street, calibration_pictures, h264::Encoding, tape::Tape};
@@ -306,7 +306,7 @@ async fn station(
         }
         None => Ok((simulated(own)?, 1, "a simulated device".to_owned())),
     };
-    let (engine, end, name) = handle::start_and_tell(build).await?;
+    let (engine, end, name) = handle::start_and_report(build).await?;
     let share = sampler.share(TimeLimits::new(budget, None));
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
     let station = EngineSlot::new("bench".into(), (engine, end), ids, share);
@@ -319,7 +319,7 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
     let settings = config::ModelSettings::of(config::ModelSource::Embedded);
     let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
     let context = loaded.config.prefix_positions() + 200;
-    let limits = Limits {
+    let limits = BackendLimits {
         slots: 2,
         rows: 4,
         pages: 16 * context.div_ceil(16),
@@ -342,9 +342,15 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
         max_objects: 5,
         max_tokens: 8,
     };
-    let model = (loaded.config, loaded.tokenizer);
-    let options = (bounds, Options::default());
-    Ok(Engine::new(Box::new(device), model, options, clock))
+    let model = EngineModel {
+        config: loaded.config,
+        tokenizer: loaded.tokenizer,
+    };
+    let settings = EngineSettings {
+        bounds,
+        options: Options::default(),
+    };
+    Ok(Engine::new(Box::new(device), model, settings, clock))
 }
 
 /// The sampler's sink, with its frames' delays noted.

@@ -11,7 +11,7 @@ use crate::{
 };
 use spotter_cameras::{ingest, sampler::TimeLimits};
 use spotter_core::{CameraId, RefusalCode, config::Environment};
-use spotter_engine::{open::Device, service::handle, testing::simulated};
+use spotter_engine::{open::ModelDevice, service::handle, testing::simulated};
 use spotter_mqtt::BrokerState;
 use spotter_scripted::{
     broker::{Broker, Script},
@@ -53,7 +53,7 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
         let its = ids.iter().zip(&assigned).filter(|(_, of)| **of == index);
         let its = its.map(|(camera, _)| camera.clone()).collect();
         let slot = EngineSlot::new(label, started, its, sampler.share(no_limits()));
-        slots.push(slot.on(Device::Cpu("simulated".into())));
+        slots.push(slot.on(ModelDevice::Cpu("simulated".into())));
     }
     let context = ProcessContext {
         path: config.node.state_dir.with_file_name("site.toml"),

@@ -7,7 +7,9 @@ use crate::app::test_support::frame;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{Clock as _, FrameCounters, ManualClock, config::CameraConfig};
 use spotter_engine::{
-    scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    scheduler::backend::{
+        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
+    },
     service::handle,
     sim::SimBackend,
     testing::simulated,
@@ -23,7 +25,7 @@ struct Gated {
 }
 
 impl Backend for Gated {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.device.limits()
     }
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {

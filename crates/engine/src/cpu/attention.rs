@@ -9,14 +9,13 @@ use super::{
 
 /// How the values of a row are divided among heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heads {
-    /// Number of heads.
+pub(super) struct AttentionHeads {
     pub count: usize,
     /// Width of each.
     pub dim: usize,
 }
 
-impl Heads {
+impl AttentionHeads {
     /// Width of all heads together.
     pub fn width(self) -> usize {
         self.count * self.dim
@@ -30,16 +29,15 @@ impl Heads {
 
 /// Keys and values of consecutive positions of one head: `[positions, head_dim]` each.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment<'a> {
+pub(super) struct KvSegment<'a> {
     /// Rotated keys.
     pub keys: &'a [f32],
-    /// Values.
     pub values: &'a [f32],
 }
 
 /// Attention of sequences to themselves in both directions. `qkv` is `[sequences * positions, 3 * width]`, each row
 /// `q | k | v`, and each of them head by head. Returns `[sequences * positions, width]`.
-pub(super) fn attend_within(qkv: &[f32], positions: usize, heads: Heads) -> Vec<f32> {
+pub(super) fn attend_within(qkv: &[f32], positions: usize, heads: AttentionHeads) -> Vec<f32> {
     let width = heads.width();
     let one_head = |qkv, head| {
         let part = |third: usize| {
@@ -73,8 +71,8 @@ pub(super) fn attend_within(qkv: &[f32], positions: usize, heads: Heads) -> Vec<
 pub(super) fn attend_past<'a>(
     queries: &[f32],
     seen: usize,
-    heads: Heads,
-    past: impl Fn(usize) -> Vec<Segment<'a>> + Sync,
+    heads: AttentionHeads,
+    past: impl Fn(usize) -> Vec<KvSegment<'a>> + Sync,
 ) -> Vec<f32> {
     let rows = queries.len() / heads.width();
     let one_head = |head| {
@@ -92,7 +90,7 @@ pub(super) fn attend_past<'a>(
 }
 
 /// One query over the first `visible` positions of one head.
-fn attend_one(query: &[f32], segments: &[Segment<'_>], visible: usize, scale: f32) -> Vec<f32> {
+fn attend_one(query: &[f32], segments: &[KvSegment<'_>], visible: usize, scale: f32) -> Vec<f32> {
     let dim = query.len();
     let keys = segments
         .iter()
@@ -116,7 +114,7 @@ fn attend_one(query: &[f32], segments: &[Segment<'_>], visible: usize, scale: f3
 }
 
 /// `[rows, head_dim]` of every head to `[rows, width]`.
-fn join_heads(parts: &[Vec<f32>], heads: Heads) -> Vec<f32> {
+fn join_heads(parts: &[Vec<f32>], heads: AttentionHeads) -> Vec<f32> {
     let mut joined = vec![0.0; parts.iter().map(Vec::len).sum()];
     for (head, values) in parts.iter().enumerate() {
         let rows = joined.chunks_exact_mut(heads.width());

@@ -3,24 +3,26 @@
 use std::sync::Arc;
 
 use super::{
-    device::{Device, Place},
+    device::{CpuDevice, SlotState},
     kv::KvCache,
     region::RegionModel,
-    stream::{Command, Stream},
+    stream::{CpuStream, StreamCommand},
     text::TextModel,
     tiles::{TileCache, TileReuse},
     vision::VisionModel,
 };
 use crate::{
     model::{ModelConfig, Weights},
-    scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
+    scheduler::backend::{
+        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
+    },
     step_check::{Flights, check},
 };
 use spotter_core::Clock;
 
 /// How much a [`CpuBackend`] takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
+pub struct CpuCapacity {
     /// Steps in flight.
     pub slots: usize,
     /// Rows in one step.
@@ -35,7 +37,7 @@ pub struct Capacity {
 
 /// What a [`CpuBackend`] does beyond its contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Options {
+pub struct CpuOptions {
     /// Whether unchanged crops are encoded again.
     pub tile_reuse: TileReuse,
     /// Fills released pages with values that are not numbers. Who reads them ends the device with an error.
@@ -47,22 +49,22 @@ pub struct Options {
 /// The model belongs to a thread of its own, the stream. `launch`, `finalize` and `release` hand over and return;
 /// `commit` waits. An error of the thread, a panic too, comes out of the next call that needs it.
 pub struct CpuBackend {
-    limits: Limits,
+    limits: BackendLimits,
     poison: bool,
     vocab: usize,
     flights: Flights,
-    stream: Stream,
+    stream: CpuStream,
 }
 
 impl CpuBackend {
-    /// A backend with the usual [`Options`]; see [`CpuBackend::with_options`].
+    /// A backend with the usual [`CpuOptions`]; see [`CpuBackend::with_options`].
     pub fn new(
         config: &ModelConfig,
         weights: Weights,
-        capacity: Capacity,
+        capacity: CpuCapacity,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
-        Self::with_options(config, weights, capacity, Options::default(), clock)
+        Self::with_options(config, weights, capacity, CpuOptions::default(), clock)
     }
 
     /// Takes the weights as f32: twice the memory of a bf16 file, whose tensors are dropped one by one. The step times
@@ -70,20 +72,20 @@ impl CpuBackend {
     pub fn with_options(
         config: &ModelConfig,
         weights: Weights,
-        capacity: Capacity,
-        options: Options,
+        capacity: CpuCapacity,
+        options: CpuOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
         let limits = limits(config, capacity)?;
         let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);
-        let device = Device {
+        let device = CpuDevice {
             config: config.clone(),
             vision: VisionModel::new(&config.vision, weights.vision),
             text: TextModel::new(config, weights.text),
             region: RegionModel::new(weights.region),
             cache: KvCache::new(shape),
             tiles: TileCache::new(options.tile_reuse),
-            slots: (0..limits.slots).map(|_| Place::default()).collect(),
+            slots: (0..limits.slots).map(|_| SlotState::default()).collect(),
             hidden: Vec::new(),
             clock,
         };
@@ -93,7 +95,7 @@ impl CpuBackend {
             poison: options.poison,
             vocab,
             flights: Flights::new(limits.slots, vocab),
-            stream: Stream::start(device, limits.slots)?,
+            stream: CpuStream::start(device, limits.slots)?,
         })
     }
 
@@ -101,11 +103,11 @@ impl CpuBackend {
     #[cfg(test)]
     pub(super) fn inspect<T: Send + 'static>(
         &mut self,
-        look: impl FnOnce(&mut Device) -> T + Send + 'static,
+        look: impl FnOnce(&mut CpuDevice) -> T + Send + 'static,
     ) -> Result<T, BackendError> {
         let (answer, seen) = std::sync::mpsc::sync_channel(1);
-        let look = move |device: &mut Device| answer.send(look(device)).unwrap();
-        self.stream.send(Command::Inspect(Box::new(look)))?;
+        let look = move |device: &mut CpuDevice| answer.send(look(device)).unwrap();
+        self.stream.send(StreamCommand::Inspect(Box::new(look)))?;
         seen.recv().map_err(|e| BackendError(e.to_string()))
     }
 
@@ -113,27 +115,27 @@ impl CpuBackend {
     #[cfg(test)]
     pub(super) fn hold(&mut self, gate: std::sync::mpsc::Receiver<()>) -> Result<(), BackendError> {
         // An error is what it waits for.
-        let wait = move |_: &mut Device| {
+        let wait = move |_: &mut CpuDevice| {
             let _ = gate.recv();
         };
-        self.stream.send(Command::Inspect(Box::new(wait)))
+        self.stream.send(StreamCommand::Inspect(Box::new(wait)))
     }
 }
 
 impl Backend for CpuBackend {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.limits
     }
 
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
         check(&step, &self.limits, self.vocab)?;
         self.flights.launch(slot, &step.rows)?;
-        self.stream.send(Command::Run(slot, step))
+        self.stream.send(StreamCommand::Run(slot, step))
     }
 
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         self.flights.finalize(slot, &masks)?;
-        self.stream.send(Command::Finalize(slot, masks))
+        self.stream.send(StreamCommand::Finalize(slot, masks))
     }
 
     fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
@@ -144,13 +146,13 @@ impl Backend for CpuBackend {
     fn release(&mut self, pages: &[PageId]) {
         if self.poison {
             // A stream that is gone says so at the next call that can fail.
-            let _ = self.stream.send(Command::Release(pages.to_vec()));
+            let _ = self.stream.send(StreamCommand::Release(pages.to_vec()));
         }
     }
 }
 
 /// The capacity and the model's own limits; an error when not even one look fits.
-fn limits(config: &ModelConfig, capacity: Capacity) -> Result<Limits, BackendError> {
+fn limits(config: &ModelConfig, capacity: CpuCapacity) -> Result<BackendLimits, BackendError> {
     let needs = config.prefix_positions() + 1;
     let positions = capacity.pages.saturating_mul(capacity.page_tokens);
     if positions < needs {
@@ -170,7 +172,7 @@ fn limits(config: &ModelConfig, capacity: Capacity) -> Result<Limits, BackendErr
             )));
         }
     }
-    Ok(Limits {
+    Ok(BackendLimits {
         slots: capacity.slots,
         rows: capacity.rows,
         pages: capacity.pages,

@@ -15,20 +15,20 @@ const NEIGHBOURS: usize = 2;
 
 /// What decides: the heads of the decoder.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heads<'a> {
+pub(super) struct DecisionHeads<'a> {
     /// The vocabulary's head.
     pub text: &'a TextModel,
     /// The bins' heads.
     pub region: &'a RegionModel,
 }
 
-impl Heads<'_> {
+impl DecisionHeads<'_> {
     /// What the heads say to each of `picks`. `hidden` is `[picks, width]`, before the final layer norm. Every head runs
     /// once, over the picks that need it.
     pub fn outputs(&self, picks: Vec<Pick>, hidden: &[f32]) -> Outputs {
         let (text, region, width) = (self.text, self.region, self.text.width());
         let normed = text.head_inputs(hidden);
-        let rows = |wants: fn(&Pick) -> bool| Rows::of(&picks, wants);
+        let rows = |wants: fn(&Pick) -> bool| HeadRows::of(&picks, wants);
 
         let ends = rows(|pick| matches!(pick, Pick::CoordOrEnd));
         let tokens = rows(|pick| matches!(pick, Pick::Token { .. }));
@@ -56,7 +56,7 @@ pub(super) struct Outputs {
 
 impl Outputs {
     /// Decision `index`. A token that wants a mask of the host is not decided without one. An error means that the
-    /// hidden state was not made of numbers: something was read that nobody had written.
+    /// hidden state was not made of numbers: something was read that was never written.
     pub fn decide(&self, index: usize, mask: Option<&TokenMask>) -> Result<Picked, BackendError> {
         let coords = self.coords.row(index);
         let picked = match &self.picks[index] {
@@ -71,8 +71,8 @@ impl Outputs {
                 sampling,
             } => {
                 let allowed = match (source, mask) {
-                    (MaskSource::Banned(banned), _) => Allowed::AllBut(banned),
-                    (MaskSource::Host, Some(mask)) => Allowed::Only(mask),
+                    (MaskSource::Banned(banned), _) => AllowedTokens::AllBut(banned),
+                    (MaskSource::Host, Some(mask)) => AllowedTokens::Only(mask),
                     (MaskSource::Host, None) => return Ok(Picked::Nothing),
                 };
                 let logits = self.tokens.row(index);
@@ -96,7 +96,7 @@ impl Outputs {
 /// One head's logits.
 #[derive(Debug)]
 struct Logits {
-    rows: Rows,
+    rows: HeadRows,
     /// `[rows, outputs]`.
     values: Vec<f32>,
 }
@@ -114,11 +114,11 @@ impl Logits {
 
 /// The rows of a step that one head serves, in ascending order.
 #[derive(Debug)]
-struct Rows {
+struct HeadRows {
     rows: Vec<usize>,
 }
 
-impl Rows {
+impl HeadRows {
     fn of(picks: &[Pick], wants: fn(&Pick) -> bool) -> Self {
         let rows = (0..picks.len()).filter(|&row| wants(&picks[row]));
         Self {
@@ -195,18 +195,18 @@ fn probabilities(logits: &[f32]) -> Vec<f32> {
 
 /// The tokens that may be chosen.
 #[derive(Clone, Copy, Debug)]
-enum Allowed<'a> {
+enum AllowedTokens<'a> {
     AllBut(&'a [u32]),
     Only(&'a TokenMask),
 }
 
-fn token(logits: &[f32], ids: Allowed<'_>, sampling: Sampling) -> usize {
+fn token(logits: &[f32], ids: AllowedTokens<'_>, sampling: Sampling) -> usize {
     let mut allowed = logits.to_vec();
     match ids {
-        Allowed::AllBut(banned) => banned
+        AllowedTokens::AllBut(banned) => banned
             .iter()
             .for_each(|&id| allowed[id as usize] = f32::NEG_INFINITY),
-        Allowed::Only(mask) => {
+        AllowedTokens::Only(mask) => {
             let ids = (0..).zip(&mut allowed);
             ids.filter(|(id, _)| !mask.allows(*id))
                 .for_each(|(_, logit)| *logit = f32::NEG_INFINITY);

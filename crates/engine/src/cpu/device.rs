@@ -1,37 +1,37 @@
-//! [`Device`]: what the stream's thread owns, and how it runs a step.
+//! [`CpuDevice`]: what the stream's thread owns, and how it runs a step.
 //!
-//! A step is `crops ─▶ images ─▶ rows ─▶ decisions`; each stage takes everything of its kind as one batch. What stands
+//! A step is `crops ─▶ images ─▶ rows ─▶ decisions`; each stage takes everything of its kind as one batch. What is
 //! beside a row or a crop never changes its numbers, to the bit: products sum each row in the same order, and attention
 //! goes row by row. So a carried row, a draft and a batch of images give the bits that they would give alone.
 
 use std::sync::Arc;
 
 use super::{
-    decide::{Heads, Outputs},
+    decide::{DecisionHeads, Outputs},
     kv::KvCache,
     region::RegionModel,
-    text::{Sees, Span, TextModel, Want},
+    text::{PositionSpan, Sees, TextModel, Want},
     tiles::TileCache,
     vision::VisionModel,
 };
 use crate::{
     model::{self, Crops, ModelConfig, coord_from_bin, size_from_bin},
     scheduler::backend::{
-        BackendError, Committed, Feed, ImageJob, Input, KvTable, PageId, Picked, Row, RowMask,
-        SlotId, Step, StepTimes,
+        BackendError, Committed, DecoderInput, Feed, ImageJob, KvTable, PageId, Picked, Row,
+        RowMask, SlotId, Step, StepTimes,
     },
 };
 use spotter_core::{Clock, Mono};
 
 /// The network, its cache, and the memory of the steps in flight.
-pub(super) struct Device {
+pub(super) struct CpuDevice {
     pub config: ModelConfig,
     pub vision: VisionModel,
     pub text: TextModel,
     pub region: RegionModel,
     pub cache: KvCache,
     pub tiles: TileCache,
-    pub slots: Vec<Place>,
+    pub slots: Vec<SlotState>,
     /// Hidden states of the step that runs; the memory is used again by the next one.
     pub hidden: Vec<f32>,
     pub clock: Arc<dyn Clock>,
@@ -39,15 +39,15 @@ pub(super) struct Device {
 
 /// What a slot keeps of its step.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct SlotState {
     /// The last decision of each row, for those that carry it on.
     decided: Vec<Picked>,
     /// A step whose masks are missing.
-    waiting: Option<Waiting>,
+    waiting: Option<UndecidedStep>,
 }
 
 /// A step after its forward pass.
-struct Waiting {
+struct UndecidedStep {
     committed: Committed,
     outputs: Outputs,
     /// First output of each row; `None` for a zombie.
@@ -55,8 +55,8 @@ struct Waiting {
     forwarded: Mono,
 }
 
-impl Device {
-    /// Runs a step, all of it or, when a row wants a mask, up to there: then [`Device::finalize`] does the rest.
+impl CpuDevice {
+    /// Runs a step, all of it or, when a row wants a mask, up to there: then [`CpuDevice::finalize`] does the rest.
     pub fn run(&mut self, slot: SlotId, step: Step) -> Result<Option<Committed>, BackendError> {
         let started = self.clock.now();
         let crops: Vec<Crops> = step
@@ -106,7 +106,7 @@ impl Device {
         if !step.rows.iter().any(Row::wants_mask) {
             return Ok(Some(committed));
         }
-        self.slots[slot.0].waiting = Some(Waiting {
+        self.slots[slot.0].waiting = Some(UndecidedStep {
             committed,
             outputs,
             places,
@@ -142,15 +142,15 @@ impl Device {
         Ok(committed)
     }
 
-    /// Poisons pages that nobody may read any more.
+    /// Poisons pages that no row may read any more.
     pub fn release(&mut self, pages: &[PageId]) {
         for page in pages {
             self.cache.poison(*page);
         }
     }
 
-    /// What stands at a row's positions; `None` for a zombie.
-    fn inputs(&self, row: &Row) -> Option<Vec<Input>> {
+    /// The inputs at a row's positions; `None` for a zombie.
+    fn inputs(&self, row: &Row) -> Option<Vec<DecoderInput>> {
         match &row.inputs {
             Feed::Host(inputs) => Some(inputs.clone()),
             Feed::Carry(from) => {
@@ -187,21 +187,21 @@ impl Device {
                 own: Vec::new(),
             })
             .collect();
-        let span = |kv| Span {
+        let span = |kv| PositionSpan {
             positions: 0..self.config.prefix_positions(),
             kv,
             sees: Sees::EachOther,
         };
-        let spans: Vec<Span<'_>> = tables.iter().map(span).collect();
-        // Rows read keys and values only, so the last block's attention and MLP would be for nobody.
+        let spans: Vec<PositionSpan<'_>> = tables.iter().map(span).collect();
+        // Rows read keys and values only, so the last block's attention and MLP are not needed.
         self.text
             .forward(&mut self.hidden, &spans, &mut self.cache, Want::KvOnly);
         (encoded.fresh, encoded.reused)
     }
 
     /// Runs all rows but the zombies as one batch, up to the outputs of their heads.
-    fn forward(&mut self, rows: &[Row], inputs: &[Option<Vec<Input>>]) -> Outputs {
-        let live: Vec<(&Row, &Vec<Input>)> = rows
+    fn forward(&mut self, rows: &[Row], inputs: &[Option<Vec<DecoderInput>>]) -> Outputs {
+        let live: Vec<(&Row, &Vec<DecoderInput>)> = rows
             .iter()
             .zip(inputs)
             .filter_map(|(row, inputs)| Some((row, inputs.as_ref()?)))
@@ -210,9 +210,9 @@ impl Device {
         for (_, inputs) in &live {
             embed(&mut self.hidden, &self.text, &self.region, inputs);
         }
-        let spans: Vec<Span<'_>> = live
+        let spans: Vec<PositionSpan<'_>> = live
             .iter()
-            .map(|(row, inputs)| Span {
+            .map(|(row, inputs)| PositionSpan {
                 positions: row.position..row.position + inputs.len(),
                 kv: &row.kv,
                 sees: Sees::Past,
@@ -232,7 +232,7 @@ impl Device {
             deciding.extend_from_slice(&self.hidden[end - row.picks.len() * width..end]);
             picks.extend_from_slice(&row.picks);
         }
-        let heads = Heads {
+        let heads = DecisionHeads {
             text: &self.text,
             region: &self.region,
         };
@@ -245,7 +245,7 @@ impl Device {
     }
 }
 
-impl Place {
+impl SlotState {
     /// Keeps the last decision of every row.
     fn remember(&mut self, committed: &Committed) {
         let last = committed.picked.iter().map(|picked| picked.last());
@@ -256,18 +256,18 @@ impl Place {
 }
 
 /// The automaton of point and detect, and of plain text: what a decision feeds to the next step. `None` once it ended.
-pub(super) fn next_input(decided: &Picked) -> Option<Input> {
+pub(super) fn next_input(decided: &Picked) -> Option<DecoderInput> {
     match *decided {
-        Picked::Coord { bin, .. } => Some(Input::Coord(coord_from_bin(bin) as f32)),
+        Picked::Coord { bin, .. } => Some(DecoderInput::Coord(coord_from_bin(bin) as f32)),
         Picked::Size {
             width_bin,
             height_bin,
             ..
-        } => Some(Input::Size(
+        } => Some(DecoderInput::Size(
             size_from_bin(width_bin) as f32,
             size_from_bin(height_bin) as f32,
         )),
-        Picked::Token { id, .. } => Some(Input::Token(id)),
+        Picked::Token { id, .. } => Some(DecoderInput::Token(id)),
         Picked::End { .. } | Picked::Nothing => None,
     }
 }
@@ -277,13 +277,15 @@ pub(super) fn embed(
     hidden: &mut Vec<f32>,
     text: &TextModel,
     region: &RegionModel,
-    inputs: &[Input],
+    inputs: &[DecoderInput],
 ) {
     for input in inputs {
         match *input {
-            Input::Token(id) => hidden.extend_from_slice(text.embedding(id)),
-            Input::Coord(coord) => hidden.extend(region.encode_coords(&[coord])),
-            Input::Size(width, height) => hidden.extend(region.encode_sizes(&[width, height])),
+            DecoderInput::Token(id) => hidden.extend_from_slice(text.embedding(id)),
+            DecoderInput::Coord(coord) => hidden.extend(region.encode_coords(&[coord])),
+            DecoderInput::Size(width, height) => {
+                hidden.extend(region.encode_sizes(&[width, height]))
+            }
         }
     }
 }

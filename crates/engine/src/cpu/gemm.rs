@@ -38,14 +38,14 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, scale: f32) -> Vec<f32> {
 }
 
 /// A linear layer, `y = x · Wᵀ + b` for rows of `x`, with its weights in the order in which they are read.
-pub(super) struct Linear {
+pub(super) struct PackedLinear {
     /// `Wᵀ`, packed. Packing at every call would cost a product of few rows up to forty times its own time.
     weight: PackedBMatrix<f32>,
     bias: Vec<f32>,
     inputs: usize,
 }
 
-impl Linear {
+impl PackedLinear {
     /// From `[outputs, inputs]` and `[outputs]`.
     pub fn new(weight: &[f32], bias: Vec<f32>) -> Self {
         let inputs = weight.len() / bias.len();
@@ -88,7 +88,7 @@ impl Linear {
     }
 }
 
-impl fmt::Debug for Linear {
+impl fmt::Debug for PackedLinear {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Linear({} to {})", self.inputs, self.outputs())
     }
@@ -140,7 +140,7 @@ mod tests {
             let by_product = product(x, matrix(&weight, inner).transposed(), 2.0);
             prop_assert_eq!(&by_product, &expected.iter().map(|x| 2.0 * x).collect::<Vec<_>>());
 
-            let linear = Linear::new(&weight, bias.clone());
+            let linear = PackedLinear::new(&weight, bias.clone());
             expected.chunks_exact_mut(cols).for_each(|row| row.iter_mut().zip(&bias).for_each(|(y, b)| *y += b));
             let mut y = linear.forward(&x.to_vec());
             prop_assert_eq!(&y, &expected);

@@ -1,19 +1,18 @@
 //! The paged cache of keys and values: memory only. Who owns which page is the scheduler's business.
 
-use super::attention::{Heads, Segment};
+use super::attention::{AttentionHeads, KvSegment};
 use crate::scheduler::backend::{KvTable, PageId};
 
 /// What the cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KvShape {
-    /// Pages.
     pub pages: usize,
     /// Positions in a page.
     pub page_tokens: usize,
     /// Blocks of the decoder.
     pub layers: usize,
     /// Heads of a block.
-    pub heads: Heads,
+    pub heads: AttentionHeads,
 }
 
 /// `[pages, layers, 2 (keys, values), heads, page_tokens, head_dim]`.
@@ -64,7 +63,7 @@ impl KvCache {
         head: usize,
         kv: &KvTable,
         positions: usize,
-    ) -> Vec<Segment<'_>> {
+    ) -> Vec<KvSegment<'_>> {
         let in_prefix = positions.min(kv.prefix_positions);
         let parts = [(&kv.prefix, in_prefix), (&kv.own, positions - in_prefix)];
         let mut segments = Vec::with_capacity(positions.div_ceil(self.shape.page_tokens) + 1);
@@ -74,7 +73,7 @@ impl KvCache {
                 .zip((0..positions).step_by(self.shape.page_tokens))
             {
                 let tokens = self.shape.page_tokens.min(positions - start);
-                segments.push(Segment {
+                segments.push(KvSegment {
                     keys: self.part(*page, layer, 0, head, tokens),
                     values: self.part(*page, layer, 1, head, tokens),
                 });
@@ -103,7 +102,7 @@ impl KvCache {
         (block * shape.heads.count + head) * shape.page_tokens * shape.heads.dim
     }
 
-    /// Makes every number of a page not a number, so that whoever still reads it gives no answer instead of a stale one.
+    /// Makes every number of a page not a number, so that a row that still reads it gives no answer instead of a stale one.
     pub fn poison(&mut self, page: PageId) {
         let values = self.shape.page_tokens * self.shape.layers * 2 * self.shape.heads.width();
         self.values[page.0 as usize * values..][..values].fill(f32::NAN);

@@ -35,6 +35,6 @@ mod vision;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{Capacity, CpuBackend, Options};
+pub use backend::{CpuBackend, CpuCapacity, CpuOptions};
 pub use ceiling::product_gflop_per_s;
 pub use tiles::TileReuse;

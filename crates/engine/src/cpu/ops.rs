@@ -2,27 +2,27 @@
 
 use rayon::prelude::*;
 
-use super::gemm::Linear;
+use super::gemm::PackedLinear;
 use crate::model::{self, LAYER_NORM_EPS};
 
 /// Values that one task of an element-wise operation takes: enough to outweigh the hand-over to another thread.
 const TASK_VALUES: usize = 16 * 1024;
 
 /// Converts to f32 and drops the source.
-pub(super) fn linear(source: model::Linear) -> Linear {
-    Linear::new(&source.weight.into_f32(), source.bias.into_f32())
+pub(super) fn linear(source: model::LinearWeights) -> PackedLinear {
+    PackedLinear::new(&source.weight.into_f32(), source.bias.into_f32())
 }
 
 /// Scale and shift of a layer norm.
 #[derive(Debug)]
-pub(super) struct Norm {
+pub(super) struct LayerNorm {
     weight: Vec<f32>,
     bias: Vec<f32>,
 }
 
-impl Norm {
+impl LayerNorm {
     /// Converts to f32 and drops the source.
-    pub fn new(norm: model::Norm) -> Self {
+    pub fn new(norm: model::NormWeights) -> Self {
         Self {
             weight: norm.weight.into_f32(),
             bias: norm.bias.into_f32(),

@@ -3,7 +3,7 @@
 use std::f32::consts::TAU;
 
 use super::{
-    gemm::{Linear, matrix, product},
+    gemm::{PackedLinear, matrix, product},
     ops::{gelu, linear},
 };
 use crate::model::RegionWeights;
@@ -22,13 +22,13 @@ struct Encoder {
     /// `[values, features / 2]`.
     frequencies: Vec<f32>,
     values: usize,
-    linear: Linear,
+    linear: PackedLinear,
 }
 
 #[derive(Debug)]
 struct Decoder {
-    fc1: Linear,
-    fc2: Linear,
+    fc1: PackedLinear,
+    fc2: PackedLinear,
 }
 
 impl RegionModel {

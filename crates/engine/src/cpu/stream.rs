@@ -1,4 +1,4 @@
-//! The stream: a thread that owns the [`Device`] and runs what it is given, in order.
+//! The stream: a thread that owns the [`CpuDevice`] and runs what it is given, in order.
 //!
 //! ```text
 //!   caller   launch 0   launch 1   commit 0   finalize 1    launch 0   commit 1
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Results wait in a queue of their own for each slot, with room for the one that a slot can have, so the thread never
-//! waits for a reader. At its first error, or when it panics, the thread ends; it is joined, and its last words are the
-//! error of every later call.
+//! waits for a reader. At its first error, or when it panics, the thread ends; it is joined, and its error is that
+//! of every later call.
 
 use std::{
     any::Any,
@@ -17,7 +17,7 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use super::device::Device;
+use super::device::CpuDevice;
 use crate::scheduler::backend::{BackendError, Committed, PageId, RowMask, SlotId, Step};
 
 /// Commands that may wait for each slot: a launch, its masks, and pages given back around them. A caller that is
@@ -25,22 +25,22 @@ use crate::scheduler::backend::{BackendError, Committed, PageId, RowMask, SlotId
 const QUEUED_PER_SLOT: usize = 8;
 
 /// What the thread is asked for.
-pub(super) enum Command {
+pub(super) enum StreamCommand {
     /// A forward pass, and the decisions that need no mask.
     Run(SlotId, Step),
     /// The other decisions.
     Finalize(SlotId, Vec<RowMask>),
-    /// Nobody reads these pages any more.
+    /// No row reads these pages any more.
     Release(Vec<PageId>),
     /// A look at the device between two commands.
     #[cfg(test)]
-    Inspect(Box<dyn FnOnce(&mut Device) + Send>),
+    Inspect(Box<dyn FnOnce(&mut CpuDevice) + Send>),
 }
 
 /// The thread and the ways to it.
-pub(super) struct Stream {
+pub(super) struct CpuStream {
     /// `None` only while it is being dropped.
-    commands: Option<SyncSender<Command>>,
+    commands: Option<SyncSender<StreamCommand>>,
     /// One for each slot.
     results: Vec<Receiver<Committed>>,
     /// `None` once it was joined.
@@ -49,15 +49,14 @@ pub(super) struct Stream {
     gone: String,
 }
 
-impl Stream {
-    /// Starts the thread.
-    pub fn start(mut device: Device, slots: usize) -> Result<Self, BackendError> {
+impl CpuStream {
+    pub fn start(mut device: CpuDevice, slots: usize) -> Result<Self, BackendError> {
         let (commands, inbox) = sync_channel(slots * QUEUED_PER_SLOT);
         let (senders, results): (Vec<_>, Vec<_>) = (0..slots).map(|_| sync_channel(1)).unzip();
         let body = move || {
             for command in inbox {
                 if let Some((slot, committed)) = answer(&mut device, command)? {
-                    // Fails when the backend is being dropped; then nobody wants the results.
+                    // Fails when the backend is being dropped; then the results are not needed.
                     let _ = senders[slot.0].send(committed);
                 }
             }
@@ -76,7 +75,7 @@ impl Stream {
     }
 
     /// Hands over a command; waits only when the queue is full.
-    pub fn send(&mut self, command: Command) -> Result<(), BackendError> {
+    pub fn send(&mut self, command: StreamCommand) -> Result<(), BackendError> {
         let sent = self.commands.as_ref().map(|queue| queue.send(command));
         match sent {
             Some(Ok(())) => Ok(()),
@@ -102,12 +101,12 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for CpuStream {
     /// Waits for the commands that were handed over, then for the thread.
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take() {
-            // A panic was printed when it happened, and there is nobody left to be told.
+            // A panic was printed when it happened, and no caller is left.
             drop(thread.join());
         }
     }
@@ -115,21 +114,21 @@ impl Drop for Stream {
 
 /// Runs one command; results when it completed a step.
 fn answer(
-    device: &mut Device,
-    command: Command,
+    device: &mut CpuDevice,
+    command: StreamCommand,
 ) -> Result<Option<(SlotId, Committed)>, BackendError> {
     let committed = |slot| move |committed| (slot, committed);
     match command {
-        Command::Run(slot, step) => Ok(device.run(slot, step)?.map(committed(slot))),
-        Command::Finalize(slot, masks) => {
+        StreamCommand::Run(slot, step) => Ok(device.run(slot, step)?.map(committed(slot))),
+        StreamCommand::Finalize(slot, masks) => {
             device.finalize(slot, &masks).map(committed(slot)).map(Some)
         }
-        Command::Release(pages) => {
+        StreamCommand::Release(pages) => {
             device.release(&pages);
             Ok(None)
         }
         #[cfg(test)]
-        Command::Inspect(look) => {
+        StreamCommand::Inspect(look) => {
             look(device);
             Ok(None)
         }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::{
-    attention::{Heads, attend_past, attend_within},
-    gemm::Linear,
+    attention::{AttentionHeads, attend_past, attend_within},
+    gemm::PackedLinear,
     kv::{KvCache, KvShape},
-    ops::{Norm, gelu, linear},
+    ops::{LayerNorm, gelu, linear},
     rope::Rope,
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 
 /// Consecutive positions of one sequence inside of a batch.
 #[derive(Clone, Debug)]
-pub(super) struct Span<'a> {
+pub(super) struct PositionSpan<'a> {
     /// The positions; everything before them is in the cache.
     pub positions: Range<usize>,
     /// Where their keys and values lie.
@@ -39,38 +39,38 @@ pub(super) enum Sees {
 pub(super) enum Want {
     /// The next block or a decision reads them.
     Hidden,
-    /// Nobody does: only keys and values are made.
+    /// They are discarded: only keys and values are made.
     KvOnly,
 }
 
 /// The decoder's weights in f32.
 #[derive(Debug)]
 pub(super) struct TextModel {
-    heads: Heads,
+    heads: AttentionHeads,
     rope: Rope,
     /// Embedding table, `[vocab, width]`.
     wte: Vec<f32>,
-    blocks: Vec<Block>,
-    post_ln: Norm,
-    lm_head: Linear,
+    blocks: Vec<DecoderBlock>,
+    post_ln: LayerNorm,
+    lm_head: PackedLinear,
     /// The two rows of `lm_head` that structured answers compare: going on with a coordinate, and the end.
-    on_or_end: Linear,
+    on_or_end: PackedLinear,
 }
 
 #[derive(Debug)]
-struct Block {
-    ln: Norm,
-    qkv: Linear,
-    proj: Linear,
-    fc1: Linear,
-    fc2: Linear,
+struct DecoderBlock {
+    ln: LayerNorm,
+    qkv: PackedLinear,
+    proj: PackedLinear,
+    fc1: PackedLinear,
+    fc2: PackedLinear,
 }
 
 impl TextModel {
     /// Converts the weights, dropping each source as soon as it is converted.
     pub fn new(config: &ModelConfig, weights: TextWeights) -> Self {
-        let block = |block: model::TextBlock| Block {
-            ln: Norm::new(block.ln),
+        let block = |block: model::TextBlock| DecoderBlock {
+            ln: LayerNorm::new(block.ln),
             qkv: linear(block.qkv),
             proj: linear(block.proj),
             fc1: linear(block.fc1),
@@ -89,9 +89,9 @@ impl TextModel {
             rope: Rope::new(config.text.max_context),
             wte: weights.wte.into_f32(),
             blocks,
-            post_ln: Norm::new(weights.post_ln),
-            on_or_end: Linear::new(&rows.concat(), ids.map(|id| lm_bias[id]).to_vec()),
-            lm_head: Linear::new(&lm_weight, lm_bias),
+            post_ln: LayerNorm::new(weights.post_ln),
+            on_or_end: PackedLinear::new(&rows.concat(), ids.map(|id| lm_bias[id]).to_vec()),
+            lm_head: PackedLinear::new(&lm_weight, lm_bias),
         }
     }
 
@@ -105,7 +105,6 @@ impl TextModel {
         }
     }
 
-    /// Number of blocks.
     pub fn layers(&self) -> usize {
         self.blocks.len()
     }
@@ -117,7 +116,13 @@ impl TextModel {
 
     /// Runs all blocks over `hidden`, `[positions of all spans, width]`, in place, and writes the positions' keys and
     /// values. With [`Want::KvOnly`] `hidden` is meaningless afterwards.
-    pub fn forward(&self, hidden: &mut [f32], spans: &[Span<'_>], cache: &mut KvCache, want: Want) {
+    pub fn forward(
+        &self,
+        hidden: &mut [f32],
+        spans: &[PositionSpan<'_>],
+        cache: &mut KvCache,
+        want: Want,
+    ) {
         for layer in 0..self.layers() {
             let last = layer + 1 == self.layers();
             let want = if last { want } else { Want::Hidden };
@@ -130,7 +135,7 @@ impl TextModel {
         &self,
         layer: usize,
         hidden: &mut [f32],
-        spans: &[Span<'_>],
+        spans: &[PositionSpan<'_>],
         cache: &mut KvCache,
         want: Want,
     ) {
@@ -189,7 +194,13 @@ impl TextModel {
         self.heads.width()
     }
 
-    fn attend(&self, layer: usize, qkv: &[f32], span: &Span<'_>, cache: &KvCache) -> Vec<f32> {
+    fn attend(
+        &self,
+        layer: usize,
+        qkv: &[f32],
+        span: &PositionSpan<'_>,
+        cache: &KvCache,
+    ) -> Vec<f32> {
         match span.sees {
             Sees::EachOther => attend_within(qkv, span.positions.len(), self.heads),
             Sees::Past => {
@@ -207,7 +218,7 @@ impl TextModel {
     }
 
     /// The rows of `qkv` that belong to each span.
-    fn split<'a>(&self, qkv: &'a [f32], spans: &[Span<'_>]) -> Vec<&'a [f32]> {
+    fn split<'a>(&self, qkv: &'a [f32], spans: &[PositionSpan<'_>]) -> Vec<&'a [f32]> {
         let mut rest = qkv;
         let mut parts = Vec::with_capacity(spans.len());
         for span in spans {
@@ -219,8 +230,8 @@ impl TextModel {
     }
 }
 
-fn heads(config: &TextConfig) -> Heads {
-    Heads {
+fn heads(config: &TextConfig) -> AttentionHeads {
+    AttentionHeads {
         count: config.n_heads,
         dim: config.head_dim(),
     }

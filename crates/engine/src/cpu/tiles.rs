@@ -22,7 +22,7 @@ pub enum TileReuse {
     Off,
     /// A crop that the camera showed at the same place before is not.
     On {
-        /// A camera is forgotten when so many pictures passed without one of its own; at least 1.
+        /// A camera is forgotten after this many pictures of others; at least 1.
         kept_images: u64,
         /// Largest mean absolute difference of two crops' bytes (0..255) that counts as the same crop. 0 is exact;
         /// anything above changes answers.
@@ -52,20 +52,20 @@ pub(super) struct TileCache {
     reuse: TileReuse,
     /// Pictures so far.
     images: u64,
-    cameras: HashMap<CameraId, Camera>,
+    cameras: HashMap<CameraId, CameraTiles>,
 }
 
 #[derive(Debug)]
-struct Camera {
+struct CameraTiles {
     /// [`TileCache::images`] at its last picture.
     seen: u64,
-    tiles: Vec<Arc<Tile>>,
+    tiles: Vec<Arc<CachedTile>>,
 }
 
 /// A crop as it was encoded. A crop that is only similar keeps these bytes, so that small changes add up until they
 /// count.
 #[derive(Debug)]
-struct Tile {
+struct CachedTile {
     bytes: Box<[u8]>,
     features: Box<[f32]>,
 }
@@ -82,8 +82,8 @@ pub(super) struct Encoded {
 }
 
 /// Where a crop's features come from.
-enum Source {
-    Kept(Arc<Tile>),
+enum FeatureSource {
+    Kept(Arc<CachedTile>),
     /// Place in the batch.
     Batch(usize),
 }
@@ -111,9 +111,9 @@ impl TileCache {
             let source = |index| {
                 let bytes = crops.crop(index);
                 let kept = camera.and_then(|camera| self.find(camera, index, bytes));
-                kept.map(Source::Kept).unwrap_or_else(|| {
+                kept.map(FeatureSource::Kept).unwrap_or_else(|| {
                     batch.push(bytes);
-                    Source::Batch(batch.len() - 1)
+                    FeatureSource::Batch(batch.len() - 1)
                 })
             };
             sources.push((0..crops.encoded).map(source).collect::<Vec<_>>());
@@ -121,9 +121,9 @@ impl TileCache {
         let computed = vision.encode(&batch);
         let computed: Vec<&[f32]> = computed.chunks_exact(vision.crop_values()).collect();
 
-        let features = |source: &Source| match source {
-            Source::Kept(tile) => tile.features.to_vec(),
-            Source::Batch(place) => computed[*place].to_vec(),
+        let features = |source: &FeatureSource| match source {
+            FeatureSource::Kept(tile) => tile.features.to_vec(),
+            FeatureSource::Batch(place) => computed[*place].to_vec(),
         };
         let encoded = Encoded {
             features: sources
@@ -135,8 +135,8 @@ impl TileCache {
         };
         for (&(camera, _), sources) in pictures.iter().zip(sources) {
             let tile = |source| match source {
-                Source::Kept(tile) => tile,
-                Source::Batch(place) => Arc::new(Tile {
+                FeatureSource::Kept(tile) => tile,
+                FeatureSource::Batch(place) => Arc::new(CachedTile {
                     bytes: batch[place].into(),
                     features: computed[place].into(),
                 }),
@@ -152,7 +152,7 @@ impl TileCache {
         self.cameras.len()
     }
 
-    fn find(&self, camera: &CameraId, index: usize, bytes: &[u8]) -> Option<Arc<Tile>> {
+    fn find(&self, camera: &CameraId, index: usize, bytes: &[u8]) -> Option<Arc<CachedTile>> {
         let TileReuse::On { max_difference, .. } = self.reuse else {
             return None;
         };
@@ -160,7 +160,7 @@ impl TileCache {
         alike(&tile.bytes, bytes, max_difference).then(|| Arc::clone(tile))
     }
 
-    fn keep(&mut self, camera: Option<&CameraId>, tiles: impl Iterator<Item = Arc<Tile>>) {
+    fn keep(&mut self, camera: Option<&CameraId>, tiles: impl Iterator<Item = Arc<CachedTile>>) {
         let TileReuse::On { kept_images, .. } = self.reuse else {
             return;
         };
@@ -169,7 +169,7 @@ impl TileCache {
         self.cameras
             .retain(|_, camera| images - camera.seen < kept_images);
         if let Some(camera) = camera {
-            let seen = Camera {
+            let seen = CameraTiles {
                 seen: images,
                 tiles: tiles.collect(),
             };

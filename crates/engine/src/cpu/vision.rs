@@ -5,9 +5,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    attention::{Heads, attend_within},
-    gemm::Linear,
-    ops::{Norm, gelu, linear},
+    attention::{AttentionHeads, attend_within},
+    gemm::PackedLinear,
+    ops::{LayerNorm, gelu, linear},
 };
 use crate::model::{self, Tiling, VisionConfig, VisionWeights, normalise_table};
 
@@ -17,33 +17,33 @@ pub(super) struct VisionModel {
     config: VisionConfig,
     /// What each byte of a crop becomes.
     normalised: [f32; 256],
-    patch_emb: Linear,
+    patch_emb: PackedLinear,
     /// `[tokens, width]`.
     pos_emb: Vec<f32>,
-    blocks: Vec<Block>,
-    post_ln: Norm,
-    proj_fc1: Linear,
-    proj_fc2: Linear,
+    blocks: Vec<EncoderBlock>,
+    post_ln: LayerNorm,
+    proj_fc1: PackedLinear,
+    proj_fc2: PackedLinear,
 }
 
 #[derive(Debug)]
-struct Block {
-    ln1: Norm,
-    qkv: Linear,
-    proj: Linear,
-    ln2: Norm,
-    fc1: Linear,
-    fc2: Linear,
+struct EncoderBlock {
+    ln1: LayerNorm,
+    qkv: PackedLinear,
+    proj: PackedLinear,
+    ln2: LayerNorm,
+    fc1: PackedLinear,
+    fc2: PackedLinear,
 }
 
 impl VisionModel {
     /// Converts the weights, dropping each source as soon as it is converted.
     pub fn new(config: &VisionConfig, weights: VisionWeights) -> Self {
-        let block = |block: model::VisionBlock| Block {
-            ln1: Norm::new(block.ln1),
+        let block = |block: model::VisionBlock| EncoderBlock {
+            ln1: LayerNorm::new(block.ln1),
             qkv: linear(block.qkv),
             proj: linear(block.proj),
-            ln2: Norm::new(block.ln2),
+            ln2: LayerNorm::new(block.ln2),
             fc1: linear(block.fc1),
             fc2: linear(block.fc2),
         };
@@ -53,7 +53,7 @@ impl VisionModel {
             patch_emb: linear(weights.patch_emb),
             pos_emb: weights.pos_emb.into_f32(),
             blocks: weights.blocks.into_iter().map(block).collect(),
-            post_ln: Norm::new(weights.post_ln),
+            post_ln: LayerNorm::new(weights.post_ln),
             proj_fc1: linear(weights.proj_fc1),
             proj_fc2: linear(weights.proj_fc2),
         }
@@ -61,7 +61,7 @@ impl VisionModel {
 
     /// Features of crops of `[crop_size, crop_size, 3]` bytes, as one batch: `[crops, tokens, width]`. What a crop
     /// becomes does not depend on the others, to the bit: it sees only itself, and a row of a product is summed in the
-    /// same order whatever stands beside it.
+    /// same order also beside others.
     pub fn encode(&self, crops: &[&[u8]]) -> Vec<f32> {
         if crops.is_empty() {
             return Vec::new();
@@ -83,7 +83,6 @@ impl VisionModel {
         self.pos_emb.len()
     }
 
-    /// Number of blocks.
     pub fn layers(&self) -> usize {
         self.blocks.len()
     }
@@ -110,7 +109,7 @@ impl VisionModel {
         let block = &self.blocks[layer];
         let tokens = self.config.grid() * self.config.grid();
         let qkv = block.qkv.forward(&block.ln1.forward(hidden));
-        let heads = Heads {
+        let heads = AttentionHeads {
             count: self.config.enc_n_heads,
             dim: self.config.head_dim(),
         };

@@ -23,7 +23,9 @@ use super::{
 };
 use crate::{
     model::{self, ModelConfig, Tiling},
-    scheduler::backend::{Backend, BackendError, Committed, Limits, Picked, RowMask, SlotId, Step},
+    scheduler::backend::{
+        Backend, BackendError, BackendLimits, Committed, Picked, RowMask, SlotId, Step,
+    },
     step_check::{Flights, check},
 };
 use spotter_core::{Clock, Picture};
@@ -80,7 +82,7 @@ const DRAFTED_TOKENS: usize = 224;
 /// `launch` and `finalize` queue copies and kernels and return; `commit` waits for an event. Used by the thread that built it
 /// only.
 pub struct CudaBackend {
-    limits: Limits,
+    limits: BackendLimits,
     vocab: usize,
     flights: Flights,
     layout: TableLayout,
@@ -351,7 +353,7 @@ struct PictureCrops {
 }
 
 impl Backend for CudaBackend {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.limits
     }
 
@@ -478,7 +480,7 @@ fn limits(
     config: &ModelConfig,
     capacity: CudaCapacity,
     free_bytes: usize,
-) -> Result<Limits, CudaError> {
+) -> Result<BackendLimits, CudaError> {
     let text = &config.text;
     let page_bytes = text.n_layers * 2 * text.n_heads * PAGE * TEXT_HEAD * size_of::<bf16>();
     let pages = capacity.pages.min(free_bytes / CACHE_SHARE / page_bytes);
@@ -489,7 +491,7 @@ fn limits(
             needed_mib: (needed * page_bytes * CACHE_SHARE) >> 20,
         });
     }
-    Ok(Limits {
+    Ok(BackendLimits {
         slots: capacity.slots,
         rows: capacity.rows,
         pages,

@@ -21,7 +21,9 @@ use super::{
 };
 use crate::{
     model::{ModelConfig, TextConfig, VisionConfig},
-    scheduler::backend::{Feed, ImageJob, Input, KvTable, Limits, PageId, Pick, Row, Step},
+    scheduler::backend::{
+        BackendLimits, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, Step,
+    },
 };
 use spotter_core::Picture;
 
@@ -241,18 +243,20 @@ fn wide_enough(config: &ModelConfig) -> Result<(), CudaError> {
 }
 
 /// A step that runs a picture through all layers: its prefix, and a row with all kinds of inputs.
-pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Limits) -> Step {
+pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &BackendLimits) -> Step {
     let template = &config.tokenizer.templates.detect;
     let vocab = config.text.vocab_size;
     let words = (1..=TOKENS).map(|i| (i * vocab / (TOKENS + 1)) as u32);
     let ids = template.prefix.iter().copied().chain(words);
-    let inputs = ids.chain(template.suffix.iter().copied()).map(Input::Token);
+    let inputs = ids
+        .chain(template.suffix.iter().copied())
+        .map(DecoderInput::Token);
     let drafted = [
-        Input::Coord(0.25),
-        Input::Coord(0.75),
-        Input::Size(0.1, 0.4),
+        DecoderInput::Coord(0.25),
+        DecoderInput::Coord(0.75),
+        DecoderInput::Size(0.1, 0.4),
     ];
-    let inputs: Vec<Input> = inputs.chain(drafted).collect();
+    let inputs: Vec<DecoderInput> = inputs.chain(drafted).collect();
     let pages = |positions: usize| positions.div_ceil(limits.page_tokens) as u32;
     let prefix = pages(limits.prefix_positions);
     let own = prefix..prefix + pages(inputs.len());

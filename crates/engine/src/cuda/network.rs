@@ -22,7 +22,7 @@ use super::{
     record::DecisionRecord,
     weights::GpuWeights,
 };
-use crate::{model::ModelConfig, scheduler::backend::Limits};
+use crate::{model::ModelConfig, scheduler::backend::BackendLimits};
 
 mod heads;
 #[cfg(test)]
@@ -50,7 +50,7 @@ pub struct NetworkParts<'a> {
     pub weights: GpuWeights,
     pub kernels: Kernels,
     pub products: Products,
-    pub limits: &'a Limits,
+    pub limits: &'a BackendLimits,
     pub layout: &'a TableLayout,
     /// Crops in a step, at most.
     pub crops: usize,

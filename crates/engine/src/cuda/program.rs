@@ -14,7 +14,8 @@ use std::collections::HashMap;
 
 use super::kernels::{PAGE, TILE};
 use crate::scheduler::backend::{
-    BackendError, Feed, Input, KvTable, Limits, MaskSource, Pick, Row, Sampling, SlotId, Step,
+    BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, Pick, Row, Sampling,
+    SlotId, Step,
 };
 
 /// Crops that an image of a step has on average, at most.
@@ -86,7 +87,7 @@ pub struct TableLayout {
 
 impl TableLayout {
     /// For steps within `limits`, with at most `row_positions` positions of rows.
-    pub fn new(limits: &Limits, row_positions: usize) -> Self {
+    pub fn new(limits: &BackendLimits, row_positions: usize) -> Self {
         let positions = row_positions + limits.images * limits.prefix_positions;
         let picks = row_positions.min(limits.rows * 160);
         // At worst each row is a tile of its own, and the last tile of each row is not full.
@@ -160,10 +161,10 @@ pub struct RowPicks {
     pub count: usize,
 }
 
-/// Limits of the backend, and where the tables of a step go.
+/// BackendLimits of the backend, and where the tables of a step go.
 #[derive(Clone, Copy)]
 pub struct BlockFormat<'a> {
-    pub limits: &'a Limits,
+    pub limits: &'a BackendLimits,
     pub layout: &'a TableLayout,
 }
 
@@ -202,7 +203,7 @@ pub fn write(
 
 struct TableWriter<'a> {
     layout: &'a TableLayout,
-    limits: &'a Limits,
+    limits: &'a BackendLimits,
     block: &'a mut [i32],
     counts: StepCounts,
     page_words: usize,
@@ -458,10 +459,10 @@ fn cache_slot(kv: &KvTable, position: usize) -> i32 {
     page.map_or(-1, |page| (page.0 as usize * PAGE + at % PAGE) as i32)
 }
 
-fn input(input: Input) -> (i32, i32, i32) {
+fn input(input: DecoderInput) -> (i32, i32, i32) {
     match input {
-        Input::Token(id) => (0, id as i32, 0),
-        Input::Coord(x) => (1, x.to_bits() as i32, 0),
-        Input::Size(width, height) => (2, width.to_bits() as i32, height.to_bits() as i32),
+        DecoderInput::Token(id) => (0, id as i32, 0),
+        DecoderInput::Coord(x) => (1, x.to_bits() as i32, 0),
+        DecoderInput::Size(width, height) => (2, width.to_bits() as i32, height.to_bits() as i32),
     }
 }

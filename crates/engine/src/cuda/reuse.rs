@@ -282,7 +282,7 @@ fn regions_of(size: (usize, usize), tiling: Tiling, vision: &VisionConfig) -> Ve
     }
     let tiled = tiling.resized(vision);
     let (across, down) = (taps(size.0, tiled.0), taps(size.1, tiled.1));
-    let reach = |taps: &[crate::model::Taps], tile: usize| {
+    let reach = |taps: &[crate::model::ResizeTaps], tile: usize| {
         let first = tile * vision.window_pixels();
         let of_tile = &taps[first..(first + vision.crop_size).min(taps.len())];
         let begin = of_tile.iter().map(|tap| tap.first).min();

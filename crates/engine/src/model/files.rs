@@ -11,35 +11,16 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    config::{ModelConfig, ModelConfigError},
     embedded::embedded,
+    family::ModelFamily,
+    moondream2::{ModelConfig, ModelConfigError, Weights},
     source::{TensorSource, WeightsError, WeightsFile, listed},
     tokenizer::{Tokenizer, TokenizerError},
-    weights::Weights,
 };
 use spotter_core::config::ModelSource;
 
 /// Hex digits of the weights' hash in a model's name.
 const NAME_DIGITS: usize = 4;
-/// What both generations of tokenizers call the token that ends a text.
-const END_OF_TEXT: &str = "<|endoftext|>";
-
-/// What a model directory must have, and what to do when it has not.
-const FILES: [(&str, &str); 3] = [
-    (
-        "config.json",
-        "copy it from the model's repository; {} alone means the released Moondream 2",
-    ),
-    (
-        "model.safetensors",
-        "download it from the model's repository, vikhyatk/moondream2 on Hugging Face",
-    ),
-    (
-        "tokenizer.json",
-        "download it from moondream/starmie-v1 on Hugging Face, not from the model's repository",
-    ),
-];
-
 /// Why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -54,7 +35,6 @@ pub enum ModelError {
     /// A file cannot be read.
     #[error("cannot read {file}: {source}")]
     Io {
-        /// The file.
         file: String,
         /// What the system says.
         source: io::Error,
@@ -70,11 +50,14 @@ pub enum ModelError {
     Tokenizer(#[from] TokenizerError),
     /// `tokenizer.json` belongs to another generation of the model. The released repository has such a file.
     #[error(
-        "{file} is of another model: its {END_OF_TEXT} is {found}, config.json says {expected}; take tokenizer.json from moondream/starmie-v1 on Hugging Face"
+        "{file} is of another model: its {token} is {found}, config.json says {expected}; {remedy}"
     )]
     OtherTokenizer {
-        /// The file.
         file: String,
+        /// Ends a text.
+        token: &'static str,
+        /// How the user gets the right file.
+        remedy: &'static str,
         /// The id in the tokenizer.
         found: u32,
         /// `eos_id` of the configuration.
@@ -94,7 +77,6 @@ pub struct LoadedModel {
     pub config: ModelConfig,
     /// Every tensor, as the file holds it.
     pub weights: Weights,
-    /// Text to ids.
     pub tokenizer: Tokenizer,
 }
 
@@ -174,16 +156,18 @@ impl ModelFiles {
                     .into(),
             ]));
         }
-        let problems: Vec<String> = FILES
+        // Without config.json the family is not known.
+        let files = <&dyn ModelFamily>::default().files();
+        let problems: Vec<String> = files
             .iter()
-            .filter(|(file, _)| !directory.join(file).is_file())
-            .map(|(file, remedy)| format!("{file} is missing ({remedy})"))
+            .filter(|file| !directory.join(file.name).is_file())
+            .map(|file| format!("{} is missing ({})", file.name, file.remedy))
             .collect();
         if !problems.is_empty() {
             return Err(missing(problems));
         }
         let [config, weights, tokenizer] =
-            FILES.map(|(file, _)| FileBytes::Path(directory.join(file)));
+            files.map(|file| FileBytes::Path(directory.join(file.name)));
         Ok(Self {
             label: label(directory),
             config,
@@ -197,9 +181,13 @@ impl ModelFiles {
         let tokenizer = Tokenizer::from_bytes(&self.tokenizer.read()?, &file)?;
         tokenizer.check_vocabulary(config.text.vocab_size, &file)?;
         let expected = config.tokenizer.eos_id;
-        match tokenizer.id(END_OF_TEXT) {
+        let [_, _, remedy] = config.family.files().map(|file| file.remedy);
+        let token = config.family.end_of_text();
+        match tokenizer.id(token) {
             Some(found) if found != expected => Err(ModelError::OtherTokenizer {
                 file,
+                token,
+                remedy,
                 found,
                 expected,
             }),
@@ -219,7 +207,8 @@ impl ModelFiles {
                 file = file.origin(),
                 count = unused.len(),
                 names = listed(&unused),
-                "weights hold tensors that a Moondream 2 does not use"
+                family = config.family.name(),
+                "weights hold tensors that the model family does not use"
             );
         }
         Ok(weights)

@@ -1,45 +1,38 @@
-//! Moondream 2, device independent: what any backend needs to run it, and what surrounds its forward pass.
+//! Models, device independent: what any backend needs to run one, and what surrounds its forward pass.
 //!
-//! Belongs here: dimensions, weights with checked shapes, pictures to crops, prompts to token ids, bins to values.
-//! Not here: arithmetic of the network (the backends') and when a step runs (the engine's).
+//! [`ModelFamily`] is the seam to what differs between families; `moondream2` is the one that exists. Shared by families: files,
+//! safetensors, tokenizer, colours and scaling, the form of prompts, grammars and results.
+//!
+//! Not here: arithmetic of the network (the backends') and when a step runs (the scheduler's).
 
 mod colour;
-mod config;
-mod config_check;
-mod crops;
 mod embedded;
-mod endless;
+mod family;
 mod files;
-mod found;
-mod ids;
+mod grammar;
+mod moondream2;
+mod output;
 mod prompt;
-mod random;
-mod region;
 mod resize;
 mod source;
 mod tensor;
-mod tiling;
 mod tokenizer;
-mod weights;
 
 pub use colour::{picture_from_image, rgb_from_picture, yuv_coefficients};
-pub use config::{
-    CaptionTemplates, LAYER_NORM_EPS, ModelConfig, ModelConfigError, ROPE_THETA, ROTARY_DIM,
-    RegionConfig, Template, Templates, TextConfig, TokenizerConfig, VisionConfig,
-};
-pub use crops::{Crops, crops, normalise_table};
-pub use endless::without_ends;
+pub use family::{FAMILIES, ModelFamily, ModelFile};
 pub use files::{LoadedModel, ModelError, check_model, load_model};
-pub use found::{Found, Object, Thought};
-pub use ids::TokenIds;
-pub use prompt::{Input, PromptError, SpatialRef, prompt_tokens, query_tokens, text_only_tokens};
-pub use random::random_weights;
-pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
-pub use resize::{Taps, is_down_first, taps};
+pub use grammar::{AnswerGrammar, Skill, TextGrammar, ThinkingGrammar};
+pub use moondream2::{
+    BINS, CaptionTemplates, Crops, LAYER_NORM_EPS, LinearWeights, ModelConfig, ModelConfigError,
+    NormWeights, ROPE_THETA, ROTARY_DIM, RegionConfig, RegionWeights, SpatialRef, Template,
+    Templates, TextBlock, TextConfig, TextWeights, Tiling, TokenizerConfig, VisionBlock,
+    VisionConfig, VisionWeights, Weights, bin_from_coord, bin_from_size, coord_from_bin, crops,
+    normalise_table, prompt_tokens, query_tokens, random_weights, size_from_bin, text_only_tokens,
+    tiling, without_ends,
+};
+pub use output::{ObjectBins, SequenceOutput, Thought};
+pub use prompt::{DecoderInput, ModelPrompt, PromptError};
+pub use resize::{ResizeTaps, is_down_first, taps};
 pub use source::{TensorSource, WeightsError, WeightsFile};
 pub use tensor::{FloatFormat, Tensor, TensorBytes, TensorData};
-pub use tiling::{Tiling, tiling};
 pub use tokenizer::{TextStream, Tokenizer, TokenizerError};
-pub use weights::{
-    Linear, Norm, RegionWeights, TextBlock, TextWeights, VisionBlock, VisionWeights, Weights,
-};

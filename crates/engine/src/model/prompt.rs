@@ -1,14 +1,11 @@
-//! What stands in front of an answer: templates around the user's words (docs/moondream.md section 3).
+//! A prompt as the decoder reads it.
 
-use super::{
-    config::{ModelConfig, Template},
-    tokenizer::{Tokenizer, TokenizerError},
-};
-use spotter_core::{CaptionLength, Task};
+use super::{grammar::AnswerGrammar, tokenizer::TokenizerError};
+use spotter_core::CaptionLength;
 
-/// What stands at one input position.
+/// What one position of the decoder reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Input {
+pub enum DecoderInput {
     /// A row of the embedding table.
     Token(u32),
     /// A coordinate, 0..1, through the coordinate encoder.
@@ -17,13 +14,12 @@ pub enum Input {
     Size(f32, f32),
 }
 
-/// A place in the picture that a question refers to, in shares of its width and height.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SpatialRef {
-    /// x, y.
-    Point(f32, f32),
-    /// Left, upper, right and lower edge.
-    Box(f32, f32, f32, f32),
+/// A prompt, and what may be answered to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelPrompt {
+    /// The positions that follow an image prefix.
+    pub inputs: Vec<DecoderInput>,
+    pub grammar: AnswerGrammar,
 }
 
 /// Why a task has no prompt.
@@ -40,63 +36,6 @@ pub enum PromptError {
     },
 }
 
-/// The positions that follow an image prefix for `task`. `reasoning` asks a query to think first; other tasks ignore it.
-pub fn prompt_tokens(
-    task: &Task,
-    config: &ModelConfig,
-    tokenizer: &Tokenizer,
-    reasoning: bool,
-) -> Result<Vec<Input>, PromptError> {
-    let templates = &config.tokenizer.templates;
-    match task {
-        Task::Detect { object } => object_tokens(&templates.detect, object, tokenizer),
-        Task::Point { object } => object_tokens(&templates.point, object, tokenizer),
-        Task::Query { question, .. } => {
-            let words = tokenizer.encode(question)?;
-            Ok(query_tokens(&words, &[], config, reasoning))
-        }
-        Task::Caption { length } => {
-            let ids = match length {
-                CaptionLength::Short => &templates.caption.short,
-                CaptionLength::Normal => &templates.caption.normal,
-                CaptionLength::Long => &templates.caption.long,
-            };
-            if ids.is_empty() {
-                return Err(PromptError::NoCaption { length: *length });
-            }
-            Ok(tokens(ids).collect())
-        }
-    }
-}
-
-/// The positions of a question whose words are the ids `question`, about the places `refs` of the picture.
-///
-/// The suffix stands twice in Moondream 2, or once before the thinking id: the released model was served so.
-pub fn query_tokens(
-    question: &[u32],
-    refs: &[SpatialRef],
-    config: &ModelConfig,
-    reasoning: bool,
-) -> Vec<Input> {
-    let Template { prefix, suffix } = &config.tokenizer.templates.query;
-    let thinking = [config.tokenizer.thinking_id];
-    let last = if reasoning { &thinking[..] } else { suffix };
-    let refs = refs.iter().flat_map(|place| place.inputs());
-    tokens(prefix)
-        .chain(refs)
-        .chain(tokens(question))
-        .chain(tokens(suffix))
-        .chain(tokens(last))
-        .collect()
-}
-
-/// The positions of a question without an image; the first is BOS, at position 0.
-pub fn text_only_tokens(question: &[u32], config: &ModelConfig, reasoning: bool) -> Vec<Input> {
-    let mut inputs = vec![Input::Token(config.tokenizer.bos_id)];
-    inputs.extend(query_tokens(question, &[], config, reasoning));
-    inputs
-}
-
 fn name(length: CaptionLength) -> &'static str {
     match length {
         CaptionLength::Short => "short",
@@ -104,36 +43,3 @@ fn name(length: CaptionLength) -> &'static str {
         CaptionLength::Long => "long",
     }
 }
-
-/// Objects are encoded with one leading space, questions without.
-fn object_tokens(
-    template: &Template,
-    object: &str,
-    tokenizer: &Tokenizer,
-) -> Result<Vec<Input>, PromptError> {
-    let words = tokenizer.encode(&format!(" {object}"))?;
-    Ok(tokens(&template.prefix)
-        .chain(tokens(&words))
-        .chain(tokens(&template.suffix))
-        .collect())
-}
-
-fn tokens(ids: &[u32]) -> impl Iterator<Item = Input> {
-    ids.iter().copied().map(Input::Token)
-}
-
-impl SpatialRef {
-    fn inputs(&self) -> Vec<Input> {
-        match *self {
-            Self::Point(x, y) => vec![Input::Coord(x), Input::Coord(y)],
-            Self::Box(x0, y0, x1, y1) => vec![
-                Input::Coord((x0 + x1) / 2.0),
-                Input::Coord((y0 + y1) / 2.0),
-                Input::Size(x1 - x0, y1 - y0),
-            ],
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

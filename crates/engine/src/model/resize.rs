@@ -13,11 +13,11 @@ const WEIGHT_BITS: u32 = 22;
 /// Scales `rgb` (`[height, width, 3]`) from the size `from` to the size `to`, both (width, height) in pixels.
 pub(super) fn resize_rgb(rgb: &[u8], from: (usize, usize), to: (usize, usize)) -> Vec<u8> {
     if is_down_first(from, to) {
-        let short = scale_down(Cow::Borrowed(rgb), from, to.1);
-        scale_across(short, (from.0, to.1), to.0).into_owned()
+        let short = scale_down(Cow::Borrowed(rgb), from.0, from.1, to.1);
+        scale_across(short, from.0, to.1, to.0).into_owned()
     } else {
-        let wide = scale_across(Cow::Borrowed(rgb), from, to.0);
-        scale_down(wide, (to.0, from.1), to.1).into_owned()
+        let wide = scale_across(Cow::Borrowed(rgb), from.0, from.1, to.0);
+        scale_down(wide, to.0, from.1, to.1).into_owned()
     }
 }
 
@@ -30,7 +30,7 @@ pub fn is_down_first(from: (usize, usize), to: (usize, usize)) -> bool {
 
 /// Which source pixels make an output pixel, and how much of each, with 22 fractional bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taps {
+pub struct ResizeTaps {
     /// The first of them.
     pub first: usize,
     /// One for each.
@@ -40,7 +40,8 @@ pub struct Taps {
 /// Scales each row; gives the pixels back as they are when the width stays.
 fn scale_across(
     rgb: Cow<'_, [u8]>,
-    (width, height): (usize, usize),
+    width: usize,
+    height: usize,
     out_width: usize,
 ) -> Cow<'_, [u8]> {
     if width == out_width {
@@ -67,11 +68,7 @@ fn scale_across(
 }
 
 /// Scales each column; gives the pixels back as they are when the height stays.
-fn scale_down(
-    rgb: Cow<'_, [u8]>,
-    (width, height): (usize, usize),
-    out_height: usize,
-) -> Cow<'_, [u8]> {
+fn scale_down(rgb: Cow<'_, [u8]>, width: usize, height: usize, out_height: usize) -> Cow<'_, [u8]> {
     if height == out_height {
         return rgb;
     }
@@ -104,7 +101,7 @@ fn to_byte(sum: i32) -> u8 {
 }
 
 /// The taps of every output pixel. When shrinking, the filter is stretched by the scale.
-pub fn taps(from: usize, to: usize) -> Vec<Taps> {
+pub fn taps(from: usize, to: usize) -> Vec<ResizeTaps> {
     let scale = from as f64 / to as f64;
     let stretch = scale.max(1.0);
     let reach = LOBES * stretch;
@@ -122,7 +119,7 @@ pub fn taps(from: usize, to: usize) -> Vec<Taps> {
             let scaled = w / total * f64::from(1 << WEIGHT_BITS);
             (scaled + 0.5f64.copysign(scaled)) as i32
         };
-        Taps {
+        ResizeTaps {
             first,
             weights: raw.iter().map(fixed).collect(),
         }

@@ -22,7 +22,6 @@ pub enum WeightsError {
     /// The file cannot be read.
     #[error("cannot read {file}: {source}")]
     Io {
-        /// The file.
         file: String,
         /// What the system says.
         source: io::Error,
@@ -30,7 +29,6 @@ pub enum WeightsError {
     /// Not a safetensors file.
     #[error("{file} is not a safetensors file: {reason}")]
     Header {
-        /// The file.
         file: String,
         /// What is wrong with its header.
         reason: String,
@@ -39,7 +37,6 @@ pub enum WeightsError {
     #[error("{file} has {found} bytes, its header announces {expected}: {}; copy or download it again",
         if found < expected { "it is cut off" } else { "something was appended" })]
     Length {
-        /// The file.
         file: String,
         /// Bytes announced.
         expected: u64,
@@ -49,11 +46,8 @@ pub enum WeightsError {
     /// Two names of the file mean the same tensor.
     #[error("{file}: {first} and {second} are the same tensor; remove one of them")]
     Twice {
-        /// The file.
         file: String,
-        /// One name.
         first: String,
-        /// The other.
         second: String,
     },
     /// A source does not have this tensor. [`super::Weights::load`] gathers these into [`WeightsError::Missing`].
@@ -62,10 +56,9 @@ pub enum WeightsError {
         /// Its name, without `model.`.
         name: String,
     },
-    /// Tensors that the configuration asks for are not there.
+    /// Tensors that the configuration needs are missing.
     #[error("{file} lacks {} tensors of a Moondream 2 with this config.json: {}", names.len(), listed(names))]
     Missing {
-        /// The file.
         file: String,
         /// All of them, without `model.`.
         names: Vec<String>,
@@ -75,9 +68,7 @@ pub enum WeightsError {
         "{file}: tensor {name} has shape {found:?}, config.json asks for {expected:?}; the two files belong to different models"
     )]
     Shape {
-        /// The file.
         file: String,
-        /// The tensor.
         name: String,
         /// By the configuration.
         expected: Vec<usize>,
@@ -89,9 +80,7 @@ pub enum WeightsError {
         "{file}: tensor {name} holds {format}, needs BF16, F16 or F32; use the bf16 file of the model"
     )]
     Format {
-        /// The file.
         file: String,
-        /// The tensor.
         name: String,
         /// As the file calls it.
         format: String,
@@ -111,7 +100,7 @@ pub(super) fn listed(names: &[String]) -> String {
 /// Gives tensors by name.
 pub trait TensorSource {
     /// The tensor `name`, a published Moondream 2 name without the `model.` prefix (`text.blocks.0.ln.weight`), or
-    /// [`WeightsError::NotFound`]. `expected` is the shape that the configuration asks for; the caller checks it. May block on
+    /// [`WeightsError::NotFound`]. `expected` is the shape that the configuration gives; the caller checks it. May block on
     /// the disk.
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError>;
 

@@ -35,7 +35,6 @@ pub enum TensorData {
         /// `values * format.bytes()` of them.
         bytes: TensorBytes,
     },
-    /// Numbers.
     F32(Vec<f32>),
 }
 
@@ -74,7 +73,6 @@ impl PartialEq for TensorBytes {
 /// A tensor with its published name, without the `model.` prefix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// For messages.
     pub name: String,
     /// Sizes, outermost first.
     pub shape: Vec<usize>,
@@ -83,7 +81,6 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Number of values.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }

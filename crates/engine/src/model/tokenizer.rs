@@ -9,20 +9,13 @@ use tokenizers::step_decode_stream;
 pub enum TokenizerError {
     /// The file cannot be read or is not a `tokenizer.json`.
     #[error("cannot load the tokenizer {origin}: {reason}")]
-    Load {
-        /// The file.
-        origin: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Load { origin: String, reason: String },
     /// The tokenizer knows ids that the model does not have.
     #[error(
         "{origin} has token id {id}, but config.json has a vocabulary of {vocab_size}; the two files belong to different models"
     )]
     Vocabulary {
-        /// The file.
         origin: String,
-        /// The largest id.
         id: u32,
         /// `text.vocab_size`.
         vocab_size: usize,
@@ -30,7 +23,6 @@ pub enum TokenizerError {
     /// Text that it cannot encode.
     #[error("cannot encode {text:?}: {reason}")]
     Encode {
-        /// The text.
         text: String,
         /// What the library says.
         reason: String,
@@ -142,69 +134,66 @@ fn decode_error(error: tokenizers::Error) -> TokenizerError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{golden_sets, json};
+    use crate::testing::{golden_set, golden_tests, json};
+
+    golden_tests!(
+        golden_texts,
+        a_stream_gives_whole_characters_and_the_same_text,
+        a_stream_of_babble_is_the_start_of_its_text,
+    );
 
     fn ids(value: &serde_json::Value) -> Vec<u32> {
         serde_json::from_value(value.clone()).unwrap()
     }
 
-    #[test]
-    fn golden_texts() {
-        for set in golden_sets() {
-            let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
-            let cases = json(&set.join("tokenizer_cases.json"));
-            for case in cases["encode"].as_array().unwrap() {
-                let text = case["text"].as_str().unwrap();
-                assert_eq!(
-                    tokenizer.encode(text).unwrap(),
-                    ids(&case["ids"]),
-                    "{text:?}"
+    fn golden_texts(set: &Path) {
+        let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
+        let cases = json(&set.join("tokenizer_cases.json"));
+        for case in cases["encode"].as_array().unwrap() {
+            let text = case["text"].as_str().unwrap();
+            assert_eq!(
+                tokenizer.encode(text).unwrap(),
+                ids(&case["ids"]),
+                "{text:?}"
+            );
+            let decoded = tokenizer.decode(&ids(&case["ids"])).unwrap();
+            assert_eq!(case["decoded"], decoded.as_str());
+        }
+        for case in cases["decode"].as_array().unwrap() {
+            let decoded = tokenizer.decode(&ids(&case["ids"])).unwrap();
+            assert_eq!(case["text"], decoded.as_str(), "{:?}", case["ids"]);
+        }
+    }
+
+    fn a_stream_gives_whole_characters_and_the_same_text(set: &Path) {
+        let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
+        let text = "Café 猫が 😀! Two cars, one bus.";
+        let mut stream = TextStream::default();
+        let mut whole = String::new();
+        for id in tokenizer.encode(text).unwrap() {
+            let piece = stream.push(&tokenizer, id).unwrap().unwrap_or_default();
+            assert!(!piece.contains('\u{fffd}'), "{piece:?}");
+            whole += &piece;
+        }
+        assert_eq!(whole, text);
+    }
+
+    fn a_stream_of_babble_is_the_start_of_its_text(set: &Path) {
+        let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
+        let cases = json(&set.join("expected/cases.json"));
+        for (name, case) in cases.as_object().unwrap() {
+            for phase in case["expected"]["phases"].as_array().into_iter().flatten() {
+                let answer = ids(&phase["tokens"]);
+                let mut stream = TextStream::default();
+                let pieces = answer
+                    .iter()
+                    .filter_map(|&id| stream.push(&tokenizer, id).unwrap());
+                let streamed: String = pieces.collect();
+                let whole = tokenizer.decode(&answer).unwrap();
+                assert!(
+                    whole.starts_with(&streamed),
+                    "{name}: {streamed:?} of {whole:?}"
                 );
-                let decoded = tokenizer.decode(&ids(&case["ids"])).unwrap();
-                assert_eq!(case["decoded"], decoded.as_str());
-            }
-            for case in cases["decode"].as_array().unwrap() {
-                let decoded = tokenizer.decode(&ids(&case["ids"])).unwrap();
-                assert_eq!(case["text"], decoded.as_str(), "{:?}", case["ids"]);
-            }
-        }
-    }
-
-    #[test]
-    fn a_stream_gives_whole_characters_and_the_same_text() {
-        for set in golden_sets() {
-            let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
-            let text = "Café 猫が 😀! Two cars, one bus.";
-            let mut stream = TextStream::default();
-            let mut whole = String::new();
-            for id in tokenizer.encode(text).unwrap() {
-                let piece = stream.push(&tokenizer, id).unwrap().unwrap_or_default();
-                assert!(!piece.contains('\u{fffd}'), "{piece:?}");
-                whole += &piece;
-            }
-            assert_eq!(whole, text);
-        }
-    }
-
-    #[test]
-    fn a_stream_of_babble_is_the_start_of_its_text() {
-        for set in golden_sets() {
-            let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
-            let cases = json(&set.join("expected/cases.json"));
-            for (name, case) in cases.as_object().unwrap() {
-                for phase in case["expected"]["phases"].as_array().into_iter().flatten() {
-                    let answer = ids(&phase["tokens"]);
-                    let mut stream = TextStream::default();
-                    let pieces = answer
-                        .iter()
-                        .filter_map(|&id| stream.push(&tokenizer, id).unwrap());
-                    let streamed: String = pieces.collect();
-                    let whole = tokenizer.decode(&answer).unwrap();
-                    assert!(
-                        whole.starts_with(&streamed),
-                        "{name}: {streamed:?} of {whole:?}"
-                    );
-                }
             }
         }
     }
@@ -217,7 +206,7 @@ mod tests {
             text.starts_with("cannot load the tokenizer m/tokenizer.json: "),
             "{text}"
         );
-        let tokenizer = Tokenizer::open(&golden_sets()[0].join("tokenizer.json")).unwrap();
+        let tokenizer = Tokenizer::open(&golden_set("md2-micro").join("tokenizer.json")).unwrap();
         assert!(tokenizer.check_vocabulary(512, "t").is_ok());
         let text = tokenizer
             .check_vocabulary(511, "t")

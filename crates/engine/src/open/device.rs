@@ -25,8 +25,8 @@ const CPU_ROWS: usize = 16;
 const GPU_ROWS: usize = 32;
 /// Images whose prefix is made in one step of a GPU: crops of several pictures fill it better than those of one.
 const GPU_IMAGES: usize = 4;
-/// The same on a GPU with so much memory, whose many multiprocessors need more to be filled (an H200's products of one crop each:
-/// four images 503 TFLOP/s). What lies between layers takes some 20 KB for each of 729 patches of up to 13 crops an image.
+/// The same on a GPU with this much memory, whose many multiprocessors need more to be filled (an H200's products of one crop each:
+/// four images 503 TFLOP/s). Values between layers take some 20 KB for each of 729 patches of up to 13 crops an image.
 const GPU_IMAGES_LARGE: usize = 8;
 const GPU_LARGE_BYTES: usize = 40 << 30;
 /// Prefixes that a GPU has room for: those that are read, and those that are made.
@@ -54,7 +54,7 @@ const NO_CALIBRATION: &str =
 /// cameras deliver are enough. They must be the same at every start for the answers to be the same.
 pub type CalibrationPictures = fn() -> Vec<Picture>;
 
-/// What [`Device::place`] puts on a device.
+/// What [`ModelDevice::place`] puts on a device.
 pub struct ModelToPlace<'a> {
     pub config: &'a ModelConfig,
     pub weights: Weights,
@@ -64,13 +64,11 @@ pub struct ModelToPlace<'a> {
 
 /// A device with a model on it.
 pub struct Placed {
-    /// The device.
     pub backend: Box<dyn Backend>,
     /// `f32`, `bf16` or `fp8`.
     pub precision: &'static str,
     /// Where it is and why there.
     pub device: String,
-    /// Its short name.
     pub label: String,
     /// The GPU, if it is one.
     pub gpu: Option<GpuId>,
@@ -78,15 +76,13 @@ pub struct Placed {
     pub permits: usize,
 }
 
-/// What is plugged in, as the kernel tells it, and numbers of the PCI ID database: a maker, and a class of devices.
+/// What is plugged in, as the kernel reports it, and numbers of the PCI ID database: a maker, and a class of devices.
 const PCI_DEVICES: &str = "/sys/bus/pci/devices";
 const NVIDIA: &str = "0x10de";
 const DISPLAY: &str = "0x03";
 
-/// Which GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuId {
-    /// Its marketing name.
     pub name: String,
     /// What its driver knows it by, in every process.
     pub uuid: String,
@@ -94,30 +90,26 @@ pub struct GpuId {
 
 /// What a model runs on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Device {
+pub enum ModelDevice {
     /// The processor, and why.
     Cpu(String),
-    /// A GPU.
     Gpu {
-        /// By this index.
         index: u32,
-        /// Which.
         gpu: GpuId,
-        /// Its memory.
         memory_bytes: usize,
     },
 }
 
 /// Chooses by the settings and by what is there: the processor, or each of the listed GPUs in their order. The error says
 /// what is missing. A GPU is opened for it and closed again: an open one takes some hundred MB of its memory.
-pub fn choose(settings: &config::ModelSettings) -> Result<Vec<Device>, String> {
+pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let cpu = |why: String| vec![Device::Cpu(format!("cpu, {threads} threads, {why}"))];
+    let cpu = |why: String| vec![ModelDevice::Cpu(format!("cpu, {threads} threads, {why}"))];
     if settings.device == config::DevicePreference::Cpu {
         return Ok(cpu("as configured".into()));
     }
     let open = |&index: &u32| {
-        cuda::open(index).map(|gpu| Device::Gpu {
+        cuda::open(index).map(|gpu| ModelDevice::Gpu {
             index,
             gpu: GpuId {
                 name: gpu.name,
@@ -129,7 +121,7 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<Device>, String> {
     let opened: Vec<_> = settings.gpus.iter().map(open).collect();
     let none_works = opened.iter().all(Result::is_err);
     let wanted = settings.gpus.iter().zip(opened);
-    let gpus: Result<Vec<Device>, (u32, CudaError)> = wanted
+    let gpus: Result<Vec<ModelDevice>, (u32, CudaError)> = wanted
         .map(|(&index, opened)| opened.map_err(|error| (index, error)))
         .collect();
     match gpus {
@@ -161,7 +153,7 @@ fn has_nvidia_gpu(devices: &Path) -> bool {
 }
 
 /// The first of them: for work that needs one.
-pub fn choose_one(settings: &config::ModelSettings) -> Result<Device, String> {
+pub fn choose_one(settings: &config::ModelSettings) -> Result<ModelDevice, String> {
     let first = config::ModelSettings {
         gpus: settings.gpus.iter().take(1).copied().collect(),
         ..settings.clone()
@@ -170,8 +162,8 @@ pub fn choose_one(settings: &config::ModelSettings) -> Result<Device, String> {
     choose(&first)?.pop().ok_or_else(none)
 }
 
-impl Device {
-    /// A short name that tells it from the others: `cpu`, or `cuda 1, NVIDIA H200`.
+impl ModelDevice {
+    /// A short name, different for each device: `cpu`, or `cuda 1, NVIDIA H200`.
     pub fn label(&self) -> String {
         match self {
             Self::Cpu(_) => "cpu".into(),
@@ -200,9 +192,9 @@ impl Device {
                         "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
                     );
                 }
-                let options = cpu::Options {
+                let options = cpu::CpuOptions {
                     tile_reuse: TileReuse::up_to(settings.tile_difference as f32),
-                    ..cpu::Options::default()
+                    ..cpu::CpuOptions::default()
                 };
                 let capacity = cpu_capacity(config, bounds);
                 let backend = CpuBackend::with_options(config, weights, capacity, options, clock);
@@ -269,9 +261,9 @@ fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
 }
 
 /// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
-fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::Capacity {
+fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::CpuCapacity {
     let (prefix, own) = pages(config, bounds);
-    cpu::Capacity {
+    cpu::CpuCapacity {
         slots: SLOTS,
         rows: CPU_ROWS,
         images: 1,
@@ -356,7 +348,7 @@ mod tests {
             fs::write(device.join("class"), format!("{class}\n")).unwrap();
         };
         assert!(!has_nvidia_gpu(&devices.path().join("absent")));
-        // Its sound, and somebody else's picture.
+        // Its sound device, and a graphics card of another maker.
         plug("0000:01:00.1", "0x10de", "0x040300");
         plug("0000:00:02.0", "0x8086", "0x030000");
         assert!(!has_nvidia_gpu(devices.path()));
@@ -371,7 +363,7 @@ mod tests {
             &[ABSENT, ABSENT + 1],
         ))
         .unwrap();
-        let [Device::Cpu(why)] = &chosen[..] else {
+        let [ModelDevice::Cpu(why)] = &chosen[..] else {
             panic!("a GPU that is not there");
         };
         assert!(why.contains("GPU"), "{why}");

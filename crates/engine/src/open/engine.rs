@@ -1,14 +1,14 @@
-//! From the `[model]` section to an engine: the files, the device, and what is told of both.
+//! From the `[model]` section to an engine: the files, the device, and the card that describes both.
 
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::device::{self, CalibrationPictures, Device, GpuId, ModelToPlace, Placed};
+use super::device::{self, CalibrationPictures, GpuId, ModelDevice, ModelToPlace, Placed};
 use crate::{
-    model::{self, LoadedModel, ModelConfig, TokenIds, Tokenizer},
+    model::{self, LoadedModel, ModelConfig, Tokenizer},
     scheduler::{Options, sequence::Bounds},
-    service::{Engine, EngineError},
+    service::{Engine, EngineError, EngineModel, EngineSettings},
 };
 use spotter_core::{Clock, Look, Outcome, Picture, Task, config};
 
@@ -19,7 +19,7 @@ const MEASURED_SIZE: (usize, usize) = (1280, 720);
 /// A look that takes longer is not repeated to know it better.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
 
-/// What is told about a loaded model.
+/// A loaded model, for messages and logs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelCard {
     /// Name with the first digits of the weights' hash.
@@ -30,7 +30,7 @@ pub struct ModelCard {
     pub precision: Arc<str>,
     /// Where it runs and why there.
     pub device: String,
-    /// The same in short, to tell it from other devices.
+    /// The same in short, different for each device.
     pub label: String,
     /// The GPU, if it runs on one.
     pub gpu: Option<GpuId>,
@@ -82,7 +82,7 @@ impl Engine {
 
     /// Puts a loaded model on a device. Blocks while the weights are converted or copied.
     pub fn open_on(
-        device: Device,
+        device: ModelDevice,
         settings: &config::ModelSettings,
         loaded: LoadedModel,
         options: OpenOptions,
@@ -106,19 +106,25 @@ impl Engine {
             max_objects: settings.max_objects,
             permits: placed.permits,
         };
-        let model = (loaded.config, loaded.tokenizer);
-        let engine = Self::new(placed.backend, model, (bounds, options.schedule), clock);
+        let model = EngineModel {
+            config: loaded.config,
+            tokenizer: loaded.tokenizer,
+        };
+        let settings = EngineSettings {
+            bounds,
+            options: options.schedule,
+        };
+        let engine = Self::new(placed.backend, model, settings, clock);
         Ok((engine, card))
     }
 }
 
 /// A device alone, with what is on it.
 pub struct Bare {
-    /// The device.
     pub placed: Placed,
     /// Dimensions of the model.
     pub config: ModelConfig,
-    /// Its words; noise has none.
+    /// `None` for noise.
     pub tokenizer: Option<Tokenizer>,
     /// Its name; says when it is noise.
     pub name: String,
@@ -159,7 +165,7 @@ pub fn build_endless_engine(
 ) -> Result<(Engine, ModelCard), String> {
     let device = device::choose_one(settings)?;
     let mut loaded = model_or_noise(settings, noise)?;
-    model::without_ends(&mut loaded.weights, &TokenIds::of(&loaded.config));
+    model::without_ends(&mut loaded.weights, &loaded.config);
     Engine::open_on(device, settings, loaded, options, clock)
 }
 
@@ -167,7 +173,7 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
     if !noise {
         return model::load_model(&settings.source).map_err(|e| e.to_string());
     }
-    // Noise reads no words, so any tokenizer does; its ids are in every vocabulary of that size.
+    // Noise has no vocabulary of its own, so any tokenizer is right; its ids are in every vocabulary of that size.
     let embedded = model::load_model(&config::ModelSource::Embedded).map_err(|e| e.to_string())?;
     let config = ModelConfig::default();
     Ok(LoadedModel {

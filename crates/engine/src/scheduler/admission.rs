@@ -7,19 +7,19 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     active::ActiveJobs,
-    backend::{Limits, PageId, StepTimes},
+    backend::{BackendLimits, PageId, StepTimes},
     decision::Decision,
     draft::{DraftKey, Drafts},
     job::{Job, JobId},
     kv::PrefixRoot,
-    plan::{Candidate, Need},
-    request::{Finding, LookId, Request},
+    plan::{LookCandidate, Need},
+    request::{Finding, LookId, LookRequest},
 };
 use spotter_core::{CameraId, Mono};
 
 pub(super) struct AdmittedLook {
     /// Its prompts are in `waiting`, in [`ActiveJobs`] or in `findings`.
-    pub request: Request,
+    pub request: LookRequest,
     /// Pages of the image, from the step on that writes them. The look and each of its jobs are holders of them.
     pub prefix: Option<Vec<PageId>>,
     /// In order; those that return from an eviction come first.
@@ -31,7 +31,7 @@ pub(super) struct AdmittedLook {
 }
 
 impl AdmittedLook {
-    fn new(id: LookId, mut request: Request) -> Self {
+    fn new(id: LookId, mut request: LookRequest) -> Self {
         let job = |(index, ask)| Job::new((id, index), ask);
         let waiting: VecDeque<Job> = request.asks.drain(..).enumerate().map(job).collect();
         Self {
@@ -46,7 +46,7 @@ impl AdmittedLook {
     }
 
     /// Positions of its image in the cache.
-    fn prefix_positions(&self, limits: &Limits) -> usize {
+    fn prefix_positions(&self, limits: &BackendLimits) -> usize {
         match self.request.picture {
             Some(_) => limits.prefix_positions,
             None => 0,
@@ -79,14 +79,14 @@ pub(super) struct TooLong {
 }
 
 pub(super) struct Admission {
-    limits: Limits,
+    limits: BackendLimits,
     looks: BTreeMap<LookId, AdmittedLook>,
     drafts: Drafts,
     arrivals: u64,
 }
 
 impl Admission {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: BackendLimits) -> Self {
         Self {
             limits,
             looks: BTreeMap::new(),
@@ -96,7 +96,7 @@ impl Admission {
     }
 
     /// Admits a look. One with a prompt that is too long is admitted as well; the caller fails it.
-    pub fn admit(&mut self, request: Request) -> (LookId, Option<TooLong>) {
+    pub fn admit(&mut self, request: LookRequest) -> (LookId, Option<TooLong>) {
         let id = LookId(self.arrivals);
         self.arrivals += 1;
         let look = AdmittedLook::new(id, request);
@@ -190,7 +190,7 @@ impl Admission {
     }
 
     /// Looks with waiting prompts, in the order in which they are served.
-    pub fn candidates(&self, active: &ActiveJobs) -> Vec<Candidate> {
+    pub fn candidates(&self, active: &ActiveJobs) -> Vec<LookCandidate> {
         if self.looks.values().all(|look| look.waiting.is_empty()) {
             return Vec::new();
         }
@@ -213,7 +213,7 @@ impl Admission {
                 positions,
             };
             let prompts = look.waiting.iter().map(Job::prefill_positions);
-            all.push(Candidate {
+            all.push(LookCandidate {
                 look: id,
                 rank,
                 start_by: look.request.start_by,
@@ -222,7 +222,7 @@ impl Admission {
             });
         }
         all.retain(|candidate| !candidate.prompts.is_empty());
-        all.sort_by_key(Candidate::order);
+        all.sort_by_key(LookCandidate::order);
         all
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A step is one forward pass over some rows. It encodes the images of its prefills (if any), writes the KV of every
 //! position it is given, and decides from the hidden states of each row's last positions ([`Pick`]). Prefill and decode
-//! are the same step: a prefill is a row with many positions. The life of a slot:
+//! are the same step: a prefill is a row with many positions. The phases of a slot:
 //!
 //! ```text
 //!            launch                    finalize                       commit
@@ -21,29 +21,28 @@
 //! 2. Steps run in the order of their launches; commits come in that order too.
 //! 3. At most the newest step wants masks: nothing is launched behind a step that is not finalized.
 //! 4. A carried row names a row of a step that is launched and not committed ([`RowRef`]); that row has one pick.
-//! 5. Pages that a step in flight names are not given to anybody else before its commit.
+//! 5. Pages that a step in flight names are not given to another row before its commit.
 //!
 //! Belongs here: the contract and its types. Not here: policy (the scheduler's) and tensors (the backend's).
 
-pub use crate::model::Input;
+pub use crate::model::DecoderInput;
 use spotter_core::{CameraId, Mono, Picture};
 
-/// A fixed-size block of KV positions in the backend's cache, [`Limits::page_tokens`] positions for all layers.
+/// A fixed-size block of KV positions in the backend's cache, [`BackendLimits::page_tokens`] positions for all layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageId(pub u32);
 
-/// Everything a step in flight needs, allocated once; there are [`Limits::slots`] of them.
+/// Everything a step in flight needs, allocated once; there are [`BackendLimits::slots`] of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotId(pub usize);
 
-/// What the backend offers; fixed for its life.
+/// What the backend offers; it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct BackendLimits {
     /// Steps that can be in flight.
     pub slots: usize,
     /// Rows in one step.
     pub rows: usize,
-    /// KV pages.
     pub pages: usize,
     /// Positions a page holds.
     pub page_tokens: usize,
@@ -59,10 +58,10 @@ pub struct Limits {
     pub tokens: usize,
 }
 
-/// Where a row's KV lies. Positions `0..prefix_positions` are in `prefix`, shared by all rows of the image; the rest in
+/// Where a row's KV is. Positions `0..prefix_positions` are in `prefix`, shared by all rows of the image; the rest in
 /// `own`, from the start of its first page. Without an image `prefix` is empty and `prefix_positions` is 0.
 ///
-/// A row writes the pages of `own` from its `position` on, and nobody else writes them; full pages before it may be shared
+/// A row writes the pages of `own` from its `position` on, and no other row writes them; full pages before it may be shared
 /// with rows that begin with the same text. A position without a page (slot -1 of a device's table) is not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvTable {
@@ -85,7 +84,6 @@ impl KvTable {
 /// An image to encode and prefill (bidirectional, positions `0..prefix_positions`).
 #[derive(Clone, Debug)]
 pub struct ImageJob {
-    /// The pixels.
     pub picture: Picture,
     /// Pages that take its prefix.
     pub pages: Vec<PageId>,
@@ -103,11 +101,11 @@ pub struct RowRef {
     pub row: usize,
 }
 
-/// What stands at a row's positions.
+/// The inputs at a row's positions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Feed {
     /// At `position`, `position + 1`, …; at least one.
-    Host(Vec<Input>),
+    Host(Vec<DecoderInput>),
     /// One position: what that row decides, made into an input on the device, so that the token never visits the host.
     ///
     /// If it decided [`Picked::End`] or nothing, this row is a zombie: the backend computes something harmless or
@@ -178,9 +176,7 @@ pub enum Pick {
     Size,
     /// A token of the vocabulary.
     Token {
-        /// Which of them.
         mask: MaskSource,
-        /// How to choose.
         sampling: Sampling,
     },
 }
@@ -211,11 +207,11 @@ pub enum Sampling {
 /// One row of a step: consecutive positions of one sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What stands at them.
+    /// The inputs at them.
     pub inputs: Feed,
     /// The first of them; everything before it is in the cache, or is written by a step launched before.
     pub position: usize,
-    /// Where the row's KV lies; must hold all positions up to the last input.
+    /// Where the row's KV is; must hold all positions up to the last input.
     pub kv: KvTable,
     /// Decisions after the last `picks.len()` positions. None: the row only writes KV. One: the usual. More: a draft is
     /// verified, each of its positions deciding what should have stood at the next one.
@@ -234,21 +230,17 @@ impl Row {
 /// One forward pass: images first, then rows (which may belong to these images).
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// Images to encode.
     pub images: Vec<ImageJob>,
-    /// Rows.
     pub rows: Vec<Row>,
 }
 
 /// A decision. Probabilities are 0..1 and are the model's own, before any temperature.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Picked {
-    /// The sequence ends.
     End {
         /// Probability of the end against the coordinate.
         probability: f32,
     },
-    /// A coordinate.
     Coord {
         /// 0..1024; the value is `bin / 1024`.
         bin: u16,
@@ -257,18 +249,14 @@ pub enum Picked {
         /// Probability mass within two bins of the chosen one.
         sharpness: f32,
     },
-    /// A size.
     Size {
         /// 0..1024; the value is `2^(bin/1023*10-10)`.
         width_bin: u16,
-        /// The same.
         height_bin: u16,
         /// Smaller of the two masses within two bins of the chosen one.
         sharpness: f32,
     },
-    /// A token.
     Token {
-        /// Its id.
         id: u32,
         /// Its probability.
         probability: f32,
@@ -335,7 +323,7 @@ pub struct StepTimes {
     pub rows: std::time::Duration,
     /// Idle: the host's masks were not there yet.
     pub mask_wait: std::time::Duration,
-    /// Decisions. Zero where the backend does not tell them from the forward pass.
+    /// Decisions. Zero where the backend does not separate them from the forward pass.
     pub sampling: std::time::Duration,
 }
 
@@ -355,7 +343,7 @@ pub struct BackendError(pub String);
 /// A device that runs steps.
 pub trait Backend {
     /// What it offers.
-    fn limits(&self) -> Limits;
+    fn limits(&self) -> BackendLimits;
 
     /// Starts the forward pass of `step` in the free slot `slot` and returns. Rows that want no host mask are decided in
     /// it.
@@ -368,7 +356,7 @@ pub trait Backend {
     /// Waits for the results of the step in `slot`, which is finalized and the oldest in flight, and frees the slot.
     fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError>;
 
-    /// Nobody reads these pages any more until they are written again. A backend that looks for mistakes poisons them
+    /// No row reads these pages until they are written again. A backend that looks for mistakes poisons them
     /// (NaN), in order with the steps; others do nothing.
     fn release(&mut self, pages: &[PageId]) {
         let _ = pages;

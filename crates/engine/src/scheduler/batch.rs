@@ -12,7 +12,7 @@
 
 use super::{
     admission::AdmittedLook,
-    backend::{ImageJob, Limits, Row, RowRef, SlotId, Step},
+    backend::{BackendLimits, ImageJob, Row, RowRef, SlotId, Step},
     decision::Decision,
     job::{JobId, JobState, RowRequest},
     kv::OutOfPages,
@@ -70,13 +70,13 @@ impl StepDraft {
 }
 
 pub(super) struct BatchPlanner {
-    limits: Limits,
+    limits: BackendLimits,
     options: Options,
     work: Work,
 }
 
 impl BatchPlanner {
-    pub fn new(limits: Limits, options: Options) -> Self {
+    pub fn new(limits: BackendLimits, options: Options) -> Self {
         Self {
             limits,
             options,

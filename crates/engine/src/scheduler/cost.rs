@@ -29,20 +29,20 @@ use spotter_core::Mono;
 
 /// A stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeSpan {
     /// Its first moment.
     pub began: Mono,
     /// The first moment after it.
     pub ended: Mono,
 }
 
-impl Span {
+impl TimeSpan {
     /// How long it is.
     pub fn duration(self) -> Duration {
         self.ended.since(self.began)
     }
 
-    /// How much of it lies in the other one too.
+    /// How much of it is in the other one too.
     pub fn overlap(self, other: Self) -> Duration {
         self.ended
             .min(other.ended)
@@ -51,16 +51,16 @@ impl Span {
 }
 
 /// When the device worked on a step: before its wait for masks, and after it. A device whose kernels wait for their own
-/// launches works, because its times cannot tell; they are in its forward pass.
-pub fn working(times: &StepTimes) -> [Span; 2] {
+/// launches works, because its times do not show the waits; they are in its forward pass.
+pub fn working(times: &StepTimes) -> [TimeSpan; 2] {
     let forward = times.prepare + times.encode + times.rows;
     let forwarded = times.started.after(forward);
     [
-        Span {
+        TimeSpan {
             began: times.started,
             ended: forwarded,
         },
-        Span {
+        TimeSpan {
             began: forwarded.after(times.mask_wait),
             ended: times.ended(),
         },
@@ -89,7 +89,7 @@ pub struct Idle {
     pub host: Duration,
     /// The host's masks were not there.
     pub masks: Duration,
-    /// Nobody asked anything.
+    /// No look was inside.
     pub empty: Duration,
 }
 
@@ -100,13 +100,10 @@ const OPEN_MAX: usize = 64;
 /// Costs of the steps so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Steps committed.
     pub steps: u64,
-    /// Their rows.
     pub rows: u64,
     /// Images, prefill and forward passes.
     pub forward: Duration,
-    /// Decisions.
     pub sampling: Duration,
     /// Plan, launch, finalize and commit.
     pub bookkeeping: Duration,
@@ -115,7 +112,7 @@ pub struct Costs {
     /// Bookkeeping while the device worked.
     beside: Duration,
     /// Bookkeeping after the end of the last step: what the device did meanwhile comes with the next one.
-    open: Vec<Span>,
+    open: Vec<TimeSpan>,
     busy: Duration,
     since: Option<Mono>,
     device_ended: Option<Mono>,
@@ -123,7 +120,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    pub(super) fn host(&mut self, what: Host, span: Span) {
+    pub(super) fn host(&mut self, what: Host, span: TimeSpan) {
         self.since.get_or_insert(span.began);
         if what != Host::Wait {
             self.bookkeeping += span.duration();
@@ -201,7 +198,6 @@ impl Costs {
 pub struct StepCost {
     /// Images, prefill and forward pass.
     pub forward_ms: f64,
-    /// Decisions.
     pub sampling_ms: f64,
     /// The host's work.
     pub bookkeeping_ms: f64,
@@ -223,7 +219,7 @@ impl StepCost {
         self.forward_ms.max(self.bookkeeping_ms) + self.sampling_ms
     }
 
-    /// How many times as many rows the pipeline decides, when a share `zombies` (0..1) of its rows is for nobody. From costs
+    /// How many times as many rows the pipeline decides, when a share `zombies` (0..1) of its rows is discarded. From costs
     /// of depth 1, as [`Self::blocking_ms`].
     pub fn predicted_speedup(&self, zombies: f64) -> f64 {
         self.blocking_ms() / self.pipelined_ms() * (1.0 - zombies)

@@ -1,6 +1,6 @@
 //! How a decision is made, and what is fed for it.
 
-use super::backend::{Input, Picked, Sampling};
+use super::backend::{DecoderInput, Picked, Sampling};
 use crate::model::{coord_from_bin, size_from_bin};
 
 /// How the tokens of an answer are chosen.
@@ -49,7 +49,6 @@ pub enum Decision {
     Coord(u16),
     /// Width and height bins.
     Size(u16, u16),
-    /// A token.
     Token(u32),
 }
 
@@ -69,13 +68,13 @@ impl Decision {
     }
 
     /// What is fed for it. Every value of a bin is exact in f32.
-    pub fn input(self) -> Input {
+    pub fn input(self) -> DecoderInput {
         match self {
-            Self::Coord(bin) => Input::Coord(coord_from_bin(bin) as f32),
+            Self::Coord(bin) => DecoderInput::Coord(coord_from_bin(bin) as f32),
             Self::Size(width, height) => {
-                Input::Size(size_from_bin(width) as f32, size_from_bin(height) as f32)
+                DecoderInput::Size(size_from_bin(width) as f32, size_from_bin(height) as f32)
             }
-            Self::Token(id) => Input::Token(id),
+            Self::Token(id) => DecoderInput::Token(id),
         }
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! An answer that found nothing is a draft too: the end is expected right behind the prompt, so no row runs ahead of it.
 //!
-//! A draft is never believed: each position decides by itself what should stand at the next one, and only decisions that
+//! A draft is always verified: each position decides by itself what should be at the next one, and only decisions that
 //! were fed what was decided count. So answers are the same with and without it.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ pub struct DraftKey {
 }
 
 impl DraftKey {
-    /// The answers of a prompt on a camera, as long as its words stay.
+    /// The answers of a prompt on a camera, until its text changes.
     pub fn new(camera: &CameraId, prompt: &Prompt) -> Self {
         Self {
             camera: camera.clone(),

@@ -12,7 +12,7 @@
 //! is all there is to cancelling, to deadlines and to clients that disconnect: they finalize.
 
 use super::{
-    backend::{Feed, Input, KvTable, Pick, RowRef},
+    backend::{DecoderInput, Feed, KvTable, Pick, RowRef},
     decision::Decision,
     draft::DraftKey,
     request::{Ask, LookId},
@@ -26,7 +26,7 @@ pub(super) enum JobState {
     Running,
     /// Its pages are needed by an older one; it starts again when there is room.
     Evicted,
-    /// Its answer is out, or nobody wants it.
+    /// Its answer is out, or the look was cancelled.
     Finalized,
 }
 
@@ -50,10 +50,10 @@ pub(super) struct Job {
     /// Decisions to verify in the next step, and behind them the end, or what replaces them. Without a draft nothing is
     /// expected, and rows run ahead.
     draft: Option<Vec<Decision>>,
-    /// A draft is in flight: nobody knows where the next input goes.
-    verifying: bool,
-    /// What is left of a wrong draft is worth another try.
-    hopeful: bool,
+    /// A draft is in flight: where the next input goes is not known.
+    is_verifying: bool,
+    /// The decisions behind a wrong draft become the next draft.
+    may_redraft: bool,
     /// Where the next input goes; everything before it is written, or will be by steps in flight.
     position: usize,
     last: Option<RowRef>,
@@ -88,8 +88,8 @@ impl Job {
             reported: 0,
             inflight_refs: 0,
             draft: None,
-            verifying: false,
-            hopeful: true,
+            is_verifying: false,
+            may_redraft: true,
             position: 0,
             last: None,
         }
@@ -105,7 +105,7 @@ impl Job {
     }
 
     /// What it feeds next without a draft; before its first step the whole prompt.
-    pub fn prompt(&self) -> Vec<Input> {
+    pub fn prompt(&self) -> Vec<DecoderInput> {
         self.sequence.feed().map_or(Vec::new(), |next| next.inputs)
     }
 
@@ -162,7 +162,7 @@ impl Job {
 
     /// The next decode row. With `carry` the row may follow decisions that are still in flight.
     pub fn decode(&self, carry: bool) -> Option<RowRequest> {
-        if self.state != JobState::Running || self.verifying {
+        if self.state != JobState::Running || self.is_verifying {
             return None;
         }
         match (self.inflight_refs, self.last) {
@@ -196,7 +196,7 @@ impl Job {
     /// The request goes into a step.
     pub fn launched(&mut self, request: &RowRequest, at: RowRef) {
         self.position = request.position + request.feed.positions();
-        self.verifying = request.draft.is_some();
+        self.is_verifying = request.draft.is_some();
         self.draft = None;
         self.last = Some(at);
         self.inflight_refs += 1;
@@ -212,11 +212,11 @@ impl Job {
     /// draft, until a pass accepts nothing.
     pub fn verified(&mut self, drafted: usize, accepted: usize, guess: Vec<Decision>) {
         self.position -= drafted - accepted;
-        self.verifying = false;
-        if (accepted > 0 || self.hopeful) && !guess.is_empty() {
+        self.is_verifying = false;
+        if (accepted > 0 || self.may_redraft) && !guess.is_empty() {
             self.draft = Some(guess);
         }
-        self.hopeful = accepted > 0;
+        self.may_redraft = accepted > 0;
     }
 
     /// Starts again, with the decisions so far as its draft. They were made by the model, so verifying them gives them
@@ -229,7 +229,7 @@ impl Job {
         }
         self.state = JobState::Running;
         self.kv = KvTable::default();
-        (self.verifying, self.hopeful, self.last) = (false, true, None);
+        (self.is_verifying, self.may_redraft, self.last) = (false, true, None);
         self
     }
 }

@@ -3,18 +3,18 @@
 //! ```text
 //!   look      prefix  ● ● ● ●            the image, written once, read by all prompts of the look
 //!                     │ │ │ │
-//!   prompt a  ●●●● + own ■ ■             a page is free when its last holder let go of it
+//!   prompt a  ●●●● + own ■ ■             a page is free when its last holder released it
 //!   prompt b  ●●●● + own ▣ ■ ■           ▣ shared too: a full page of the same text behind the same image
 //! ```
 //!
 //! Invariants: a page is free or has at least one holder; it is given out only when free; [`PagePool::release`] returns
-//! it exactly when its last holder lets go.
+//! it exactly when its last holder releases it.
 
 use std::collections::HashMap;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::backend::{Input, PageId};
+use super::backend::{DecoderInput, PageId};
 
 /// More pages were asked for than are free.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,6 @@ use super::backend::{Input, PageId};
 pub struct OutOfPages {
     /// Asked for.
     pub wanted: usize,
-    /// There.
     pub free: usize,
 }
 
@@ -66,7 +65,7 @@ impl PagePool {
         Ok(pages)
     }
 
-    /// One holder more for each of these pages, which somebody holds.
+    /// One holder more for each of these pages, which have a holder.
     pub fn share(&mut self, pages: &[PageId]) {
         for page in pages {
             debug_assert!(self.holders[page.0 as usize] > 0, "{page:?} is free");
@@ -89,7 +88,7 @@ impl PagePool {
     }
 }
 
-/// What stands before a text: nothing, or an image. Only texts behind the same image share pages.
+/// What precedes a text: nothing, or an image. Only texts behind the same image share pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrefixRoot {
     /// Text alone.
@@ -109,7 +108,7 @@ pub enum PrefixRoot {
 struct KnownPage {
     root: PrefixRoot,
     parent: u64,
-    inputs: Vec<Input>,
+    inputs: Vec<DecoderInput>,
     page: PageId,
     last_use: u64,
 }
@@ -136,19 +135,18 @@ impl KvPool {
         }
     }
 
-    /// Pages that nobody holds, or known texts alone.
+    /// Pages without a holder, or held by known texts alone.
     pub fn available(&self) -> usize {
         let known = self.texts.values();
         let idle = known.filter(|known| self.pool.holders[known.page.0 as usize] == 1);
         self.pool.free() + idle.count()
     }
 
-    /// All pages.
     pub fn count(&self) -> usize {
         self.pool.count()
     }
 
-    /// Takes `count` pages, or none. Known texts make room, those used longest ago first; what stands behind a forgotten
+    /// Takes `count` pages, or none. Known texts make room, those used longest ago first; what follows a forgotten
     /// page is not found any more and is forgotten in its turn.
     pub fn take(&mut self, count: usize) -> Result<Vec<PageId>, OutOfPages> {
         loop {
@@ -183,7 +181,7 @@ impl KvPool {
 
     /// Pages of the longest known beginning of `text`. At least one input is left over, because a row must feed one.
     /// The caller becomes a holder of them.
-    pub fn find_text(&mut self, root: PrefixRoot, text: &[Input]) -> Vec<PageId> {
+    pub fn find_text(&mut self, root: PrefixRoot, text: &[DecoderInput]) -> Vec<PageId> {
         self.uses += 1;
         let mut pages = Vec::new();
         let shareable = &text[..text.len().saturating_sub(1)];
@@ -203,9 +201,9 @@ impl KvPool {
         pages
     }
 
-    /// Remembers the full pages of `text`, whose KV lies in `pages`. To be called once the step that writes them is
-    /// launched: steps run in order, so whoever finds them comes after.
-    pub fn know_text(&mut self, root: PrefixRoot, text: &[Input], pages: &[PageId]) {
+    /// Remembers the full pages of `text`, whose KV is in `pages`. To be called once the step that writes them is
+    /// launched: steps run in order, so a row that finds them comes after.
+    pub fn know_text(&mut self, root: PrefixRoot, text: &[DecoderInput], pages: &[PageId]) {
         let mut parent = hash(0, root, &[]);
         for (inputs, &page) in text.chunks_exact(self.page_tokens).zip(pages) {
             let key = hash(parent, root, inputs);
@@ -233,16 +231,16 @@ impl KvPool {
     }
 }
 
-fn hash(parent: u64, root: PrefixRoot, inputs: &[Input]) -> u64 {
+fn hash(parent: u64, root: PrefixRoot, inputs: &[DecoderInput]) -> u64 {
     let mut hasher = Xxh3::with_seed(parent);
     if let PrefixRoot::Image(number) = root {
         hasher.update(&number.to_le_bytes());
     }
     for input in inputs {
         let (kind, a, b) = match *input {
-            Input::Token(id) => (0_u8, id, 0),
-            Input::Coord(coord) => (1, coord.to_bits(), 0),
-            Input::Size(width, height) => (2, width.to_bits(), height.to_bits()),
+            DecoderInput::Token(id) => (0_u8, id, 0),
+            DecoderInput::Coord(coord) => (1, coord.to_bits(), 0),
+            DecoderInput::Size(width, height) => (2, width.to_bits(), height.to_bits()),
         };
         hasher.update(&[kind]);
         hasher.update(&a.to_le_bytes());
@@ -293,7 +291,7 @@ mod tests {
             a in prop::collection::vec(0_u32..2, 1..12),
             b in prop::collection::vec(0_u32..2, 1..12),
         ) {
-            let inputs = |ids: &[u32]| ids.iter().map(|&id| Input::Token(id)).collect::<Vec<_>>();
+            let inputs = |ids: &[u32]| ids.iter().map(|&id| DecoderInput::Token(id)).collect::<Vec<_>>();
             let (a, b) = (inputs(&a), inputs(&b));
             let mut memory = KvPool::new(8, 2);
             let pages = memory.take(a.len().div_ceil(2)).expect("pages");

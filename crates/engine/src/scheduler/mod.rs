@@ -11,7 +11,7 @@
 //!   answers ◀─ service ◀── settle ◀─ results ──┘
 //!
 //!   device   ▓ forward 1 ▓ sample ▓ forward 2 ▓ sample ▓ forward 3 ▓ sample
-//!   host       commit 0, masks 1 ↑  commit 1, masks 2 ↑              the host's work lies under the forward passes
+//!   host       commit 0, masks 1 ↑  commit 1, masks 2 ↑              the host works beside the forward passes
 //! ```
 //!
 //! Device independent: the worker drives a [`backend::Backend`] step by step and never learns which one it is. Read in this
@@ -34,7 +34,7 @@
 //! | [`worker`] | the loop |
 //! | [`cost`], [`timeline`] | what a step costs, what the pipeline gains, and where the time went |
 //!
-//! All but `worker` are pure: they hold no device, no thread and no clock. The module `service` turns words into tokens
+//! All but `worker` are pure: they hold no device, no thread and no clock. The module `service` turns text into tokens
 //! and owns the engine's thread with its permits.
 //!
 //! Not here: what a camera is, when a look is due, what an answer means to the world.

@@ -12,7 +12,7 @@
 //! token waits for is bounded by the images of one step, [`IMAGES_WITH_DECODE`]. More of them would fill a large device
 //! better; fewer would make answers end sooner.
 //!
-//! *Nobody is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
+//! *No look is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
 //! that a look with many prompts is not starved by small ones.
 
 use super::request::LookId;
@@ -23,7 +23,7 @@ pub const IMAGES_WITH_DECODE: usize = 4;
 
 /// A look with prompts that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct LookCandidate {
     /// Which; rises with each arrival.
     pub look: LookId,
     /// Looks of the same camera that are running or before it in the queue.
@@ -36,7 +36,7 @@ pub struct Candidate {
     pub prompts: Vec<Need>,
 }
 
-impl Candidate {
+impl LookCandidate {
     /// Smaller is served first: round robin over cameras, earliest deadline first within a round.
     pub fn order(&self) -> impl Ord + use<> {
         (self.rank, self.start_by, self.look)
@@ -51,7 +51,6 @@ impl Candidate {
 /// What a prompt's prefill needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// KV pages.
     pub pages: usize,
     /// Positions, the draft's included.
     pub positions: usize,
@@ -60,11 +59,8 @@ pub struct Need {
 /// What the step has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Rows.
     pub rows: usize,
-    /// Images.
     pub images: usize,
-    /// KV pages.
     pub pages: usize,
     /// Positions of rows.
     pub positions: usize,
@@ -83,14 +79,12 @@ impl Budget {
 /// The first `prompts` waiting prompts of a look go into the step; at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Which look.
     pub look: LookId,
-    /// How many.
     pub prompts: usize,
 }
 
 /// What goes into the step, in the order of the candidates.
-pub fn grants(candidates: &[Candidate], mut left: Budget) -> Vec<Grant> {
+pub fn grants(candidates: &[LookCandidate], mut left: Budget) -> Vec<Grant> {
     let mut grants = Vec::new();
     for candidate in candidates {
         if candidate.image_pages.is_some() && left.images == 0 {
@@ -130,7 +124,7 @@ mod tests {
         needs.into_iter().map(need).collect()
     }
 
-    fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
+    fn candidates() -> impl Strategy<Value = Vec<LookCandidate>> {
         let one = (
             0_usize..4,
             0_u64..50,
@@ -138,7 +132,7 @@ mod tests {
             prop::collection::vec((1_usize..5, 1_usize..9), 1..6),
         );
         prop::collection::vec(one, 0..10).prop_map(|all| {
-            let candidate = |(look, (rank, start_by, image_pages, needs))| Candidate {
+            let candidate = |(look, (rank, start_by, image_pages, needs))| LookCandidate {
                 look: LookId(look as u64),
                 rank,
                 start_by: Mono::from_nanos(start_by),
@@ -146,7 +140,7 @@ mod tests {
                 prompts: prompts(needs),
             };
             let mut all: Vec<_> = all.into_iter().enumerate().map(candidate).collect();
-            all.sort_by_key(Candidate::order);
+            all.sort_by_key(LookCandidate::order);
             all
         })
     }
@@ -178,7 +172,7 @@ mod tests {
 
         #[test]
         fn a_flood_waits_behind_the_first_look_of_everybody_else(flood in 1_usize..30, late in 0_u64..100) {
-            let candidate = |rank, start_by, look| Candidate {
+            let candidate = |rank, start_by, look| LookCandidate {
                 look: LookId(look),
                 rank,
                 start_by: Mono::from_nanos(start_by),
@@ -187,7 +181,7 @@ mod tests {
             };
             let mut all: Vec<_> = (0..flood).map(|i| candidate(i, i as u64, i as u64)).collect();
             all.push(candidate(0, 1000 + late, flood as u64));
-            all.sort_by_key(Candidate::order);
+            all.sort_by_key(LookCandidate::order);
             let place = all.iter().position(|c| c.look == LookId(flood as u64));
             prop_assert_eq!(place, Some(1));
         }

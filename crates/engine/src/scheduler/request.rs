@@ -1,16 +1,16 @@
-//! What the scheduler is asked and what it tells.
+//! Requests to the scheduler, and its events.
 
 use super::{draft::DraftKey, sequence::Sequence};
-use crate::model::{Found, Object};
+use crate::model::{ObjectBins, SequenceOutput};
 use spotter_core::{CameraId, Mono, Picture, StageTimes};
 
 /// A look in the engine; rises with each arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LookId(pub u64);
 
-/// A look as the scheduler sees it: no words, no answers.
+/// A look as the scheduler sees it: tokens instead of text.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct LookRequest {
     /// For fairness and for the reuse of tiles.
     pub camera: Option<CameraId>,
     /// `None`: text alone.
@@ -21,7 +21,7 @@ pub struct Request {
     pub answer_by: Mono,
     /// At least one.
     pub asks: Vec<Ask>,
-    /// Tell every object as it is found.
+    /// An event for every object as it is found.
     pub objects: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Ask {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// What was found.
-    pub found: Found,
+    pub found: SequenceOutput,
     /// When.
     pub marks: StageTimes,
 }
@@ -55,12 +55,11 @@ pub struct Unfit {
 
 /// What happened to a look.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum LookEvent {
     /// An object of a prompt, given by its index in the look, is complete; more may follow.
-    Object(LookId, usize, Object),
+    Object(LookId, usize, ObjectBins),
     /// All prompts are answered, in their order.
     Answered {
-        /// Which look.
         look: LookId,
         /// One for each prompt.
         findings: Vec<Finding>,
@@ -68,17 +67,9 @@ pub enum Event {
         model_size: (u32, u32),
     },
     /// It was not started in time, or not answered in time.
-    Late {
-        /// Which look.
-        look: LookId,
-    },
+    Late { look: LookId },
     /// It can never be answered.
-    Failed {
-        /// Which look.
-        look: LookId,
-        /// Why.
-        why: Unfit,
-    },
+    Failed { look: LookId, why: Unfit },
 }
 
 /// How the engine works; every combination gives the same answers.
@@ -117,9 +108,7 @@ pub enum Decide {
 /// Work done since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Steps launched.
     pub steps: u64,
-    /// Images encoded.
     pub images: u64,
     /// Crops that went through the vision encoder.
     pub crops_encoded: u64,
@@ -133,7 +122,7 @@ pub struct Work {
     pub known_positions: u64,
     /// Rows of one position.
     pub decodes: u64,
-    /// Rows that were launched and whose result nobody wanted.
+    /// Rows that were launched and whose result was discarded.
     pub zombies: u64,
     /// Decisions offered as drafts.
     pub drafted: u64,
@@ -141,6 +130,5 @@ pub struct Work {
     pub accepted: u64,
     /// Rows sent back to the queue for want of pages.
     pub evicted: u64,
-    /// Objects found.
     pub objects: u64,
 }

@@ -18,10 +18,10 @@
 //! | [`Pipeline`] | slots and their phases |
 
 use super::{
-    backend::{Committed, Limits, PageId, Row, RowMask, SlotId, Step},
+    backend::{BackendLimits, Committed, PageId, Row, RowMask, SlotId, Step},
     batch::{BatchPlanner, StepRecord},
     pipeline::Pipeline,
-    request::{Event, LookId, Options, Request, Work},
+    request::{LookEvent, LookId, LookRequest, Options, Work},
     sequence::Unexpected,
     settlement::Settlement,
     working_set::WorkingSet,
@@ -37,7 +37,7 @@ pub struct Scheduler {
 
 impl Scheduler {
     /// For a backend with these limits and a model with `vocab` tokens.
-    pub fn new(limits: Limits, vocab: usize, options: Options) -> Self {
+    pub fn new(limits: BackendLimits, vocab: usize, options: Options) -> Self {
         Self {
             inside: WorkingSet::new(limits),
             planner: BatchPlanner::new(limits, options),
@@ -47,7 +47,7 @@ impl Scheduler {
     }
 
     /// Admits a look; it ends with an event.
-    pub fn admit(&mut self, request: Request) -> LookId {
+    pub fn admit(&mut self, request: LookRequest) -> LookId {
         self.inside.admit(request)
     }
 
@@ -92,7 +92,7 @@ impl Scheduler {
     }
 
     /// What happened since the last call.
-    pub fn take_events(&mut self) -> Vec<Event> {
+    pub fn take_events(&mut self) -> Vec<LookEvent> {
         std::mem::take(&mut self.inside.events)
     }
 

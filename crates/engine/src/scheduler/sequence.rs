@@ -2,41 +2,26 @@
 //!
 //! Pure: no tensors, no pages, no time. The scheduler asks for the [`Next`] feed, runs it as a row of a step, and hands the
 //! decision back with [`Sequence::advance`]. While a decision is in flight, [`Sequence::pick_ahead`] says what follows it:
-//! x is followed by y whatever it is, so the next step can be launched before the decision is known. The loops are those of
-//! the Moondream 2 reference, with the rule of the newer engine that x decides between the coordinate and the end alone
-//! (docs/moondream.md section 8).
+//! x is followed by y, so the next step can be launched before the decision is known. Which token ends an answer, and which may
+//! not be chosen, is in the [`AnswerGrammar`] that the model family made (docs/moondream.md section 8).
 //!
 //! ```text
 //!   detect   prompt ─▶ x ──▶ y ──▶ size ─┐      query    prompt ─▶ token ─┐
 //!                      ▲ └─▶ end         │                          ▲     ├─▶ end
 //!                      └─────────────────┘                          └─────┘
-//!   point    prompt ─▶ x ──▶ y ─┐               reasoning runs before the answer and ends at the answer id; then
-//!                      ▲ └▶ end │               the suffix is fed again and the answer starts
+//!   point    prompt ─▶ x ──▶ y ─┐               thinking runs before the answer and ends at its own id; then
+//!                      ▲ └▶ end │               the suffix is fed and the answer starts
 //!                      └────────┘
 //! ```
 
 use std::sync::Arc;
 
 use super::{
-    backend::{Input, MaskSource, Pick, Picked, TokenMask},
+    backend::{DecoderInput, MaskSource, Pick, Picked, TokenMask},
     constraint::{Choices, Cursor},
     decision::{Choosing, Decision},
 };
-use crate::model::{Found, Object, Thought, TokenIds};
-
-/// The loop that a prompt runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skill {
-    /// x, y, size, …
-    Detect,
-    /// x, y, …
-    Point,
-    /// Tokens of an answer, after thinking when `reasoning`.
-    Text {
-        /// Think first. The prompt must end with the thinking id.
-        reasoning: bool,
-    },
-}
+use crate::model::{AnswerGrammar, ObjectBins, SequenceOutput, TextGrammar, Thought};
 
 /// Where a sequence stops although the model goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +36,14 @@ pub struct Bounds {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Next {
     /// New positions, at least one.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<DecoderInput>,
     /// The decision after the last of them.
     pub pick: Pick,
 }
 
 /// What the sequence waits for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
+enum SequenceState {
     X,
     Y(Begun),
     /// With the y bin.
@@ -92,37 +77,35 @@ pub struct Unexpected {
 /// One prompt on its way.
 #[derive(Clone, Debug)]
 pub struct Sequence {
-    skill: Skill,
+    grammar: AnswerGrammar,
     bounds: Bounds,
-    ids: TokenIds,
     choosing: Choosing,
     choices: Option<Arc<Choices>>,
     cursor: Cursor,
-    state: State,
-    next: Vec<Input>,
+    state: SequenceState,
+    next: Vec<DecoderInput>,
     decisions: Vec<Decision>,
-    found: Found,
+    found: SequenceOutput,
 }
 
 impl Sequence {
     /// A sequence whose first step feeds `prompt` (all positions after the image prefix; not empty).
-    pub fn new(skill: Skill, prompt: Vec<Input>, ids: TokenIds, bounds: Bounds) -> Self {
-        let state = match skill {
-            Skill::Detect | Skill::Point => State::X,
-            Skill::Text { reasoning: true } => State::Thinking {
+    pub fn new(grammar: AnswerGrammar, prompt: Vec<DecoderInput>, bounds: Bounds) -> Self {
+        let state = match &grammar {
+            AnswerGrammar::Objects { .. } => SequenceState::X,
+            AnswerGrammar::Text(text) if text.thinking.is_some() => SequenceState::Thinking {
                 first: true,
                 count: 0,
             },
-            Skill::Text { reasoning: false } => State::Answering { first: true },
+            AnswerGrammar::Text(_) => SequenceState::Answering { first: true },
         };
-        let mut found = Found::default();
-        if matches!(state, State::Thinking { .. }) {
+        let mut found = SequenceOutput::default();
+        if matches!(state, SequenceState::Thinking { .. }) {
             found.thoughts.push(Thought::default());
         }
         Self {
-            skill,
+            grammar,
             bounds,
-            ids,
             choosing: Choosing::Greedy,
             choices: None,
             cursor: Cursor::default(),
@@ -164,34 +147,43 @@ impl Sequence {
     /// ```
     pub fn pick_ahead(&self, ahead: usize) -> Option<Pick> {
         let phase = match self.state {
-            State::X => 0,
-            State::Y(_) => 1,
-            State::Size(..) => 2,
-            // The reference suppresses ids from the second token on.
-            State::Thinking { first, .. } => {
-                let banned = [self.ids.eos, self.ids.size];
-                let banned = if first { &[] } else { &banned[..] };
+            SequenceState::X => 0,
+            SequenceState::Y(_) => 1,
+            SequenceState::Size(..) => 2,
+            SequenceState::Thinking { first, .. } => {
+                let thinking = self.text()?.thinking.as_ref()?;
+                let banned = if first { &[] } else { &thinking.banned[..] };
                 return (ahead == 0).then(|| self.token(banned, 0));
             }
-            State::Answering { first } => {
-                let banned = [self.ids.answer];
-                let banned = if first && ahead == 0 {
+            SequenceState::Answering { first } => {
+                let is_first = first && ahead == 0;
+                let banned = if is_first {
                     &[]
                 } else {
-                    &banned[..]
+                    &self.text()?.banned[..]
                 };
                 let may_go_on = self.found.tokens.len() + ahead <= self.bounds.max_tokens;
                 return may_go_on.then(|| self.token(banned, ahead));
             }
-            State::Ended => return None,
+            SequenceState::Ended => return None,
         };
-        let cycle: &[Pick] = match self.skill {
-            Skill::Point => &[Pick::CoordOrEnd, Pick::Coord],
-            Skill::Detect | Skill::Text { .. } => &[Pick::CoordOrEnd, Pick::Coord, Pick::Size],
+        let cycle: &[Pick] = match self.grammar {
+            AnswerGrammar::Objects { has_size: true } => {
+                &[Pick::CoordOrEnd, Pick::Coord, Pick::Size]
+            }
+            AnswerGrammar::Objects { has_size: false } => &[Pick::CoordOrEnd, Pick::Coord],
+            AnswerGrammar::Text(_) => return None,
         };
         let then = phase + ahead;
         let objects = self.found.objects.len() + then / cycle.len();
         (objects < self.bounds.max_objects).then(|| cycle[then % cycle.len()].clone())
+    }
+
+    fn text(&self) -> Option<&TextGrammar> {
+        match &self.grammar {
+            AnswerGrammar::Text(text) => Some(text),
+            AnswerGrammar::Objects { .. } => None,
+        }
     }
 
     fn token(&self, banned: &[u32], ahead: usize) -> Pick {
@@ -206,19 +198,19 @@ impl Sequence {
 
     /// True when its decisions can be verified together with the prompt.
     pub fn takes_draft(&self) -> bool {
-        self.choices.is_none() && !matches!(self.state, State::Thinking { .. })
+        self.choices.is_none() && !matches!(self.state, SequenceState::Thinking { .. })
     }
 
     /// True when the next decision needs a mask from the host.
     pub fn wants_mask(&self) -> bool {
-        self.choices.is_some() && matches!(self.state, State::Answering { .. })
+        self.choices.is_some() && matches!(self.state, SequenceState::Answering { .. })
     }
 
     /// The tokens that may come next of a row with [`MaskSource::Host`]; all of them where nothing is forbidden.
     pub fn mask(&self, vocab: usize) -> TokenMask {
-        match &self.choices {
-            Some(choices) => choices.mask(self.cursor, self.ids.eos, vocab),
-            None => TokenMask(vec![u32::MAX; vocab.div_ceil(32)]),
+        match (&self.choices, self.text()) {
+            (Some(choices), Some(text)) => choices.mask(self.cursor, text.end, vocab),
+            _ => TokenMask(vec![u32::MAX; vocab.div_ceil(32)]),
         }
     }
 
@@ -229,16 +221,16 @@ impl Sequence {
 
     /// True when nothing follows.
     pub fn has_ended(&self) -> bool {
-        self.state == State::Ended
+        self.state == SequenceState::Ended
     }
 
     /// What was found so far; its objects are complete and may be shown before the sequence ends.
-    pub fn found(&self) -> &Found {
+    pub fn found(&self) -> &SequenceOutput {
         &self.found
     }
 
     /// The result, once [`Self::feed`] gives `None`.
-    pub fn into_found(self) -> Found {
+    pub fn into_found(self) -> SequenceOutput {
         self.found
     }
 
@@ -251,26 +243,30 @@ impl Sequence {
         }
         let (probability, sharpness) = (picked.probability(), picked.sharpness());
         self.state = match (self.state, decision) {
-            (State::X, None) if matches!(picked, Picked::End { .. }) => State::Ended,
-            (State::X, Some(Decision::Coord(x_bin))) => State::Y(Begun {
+            (SequenceState::X, None) if matches!(picked, Picked::End { .. }) => {
+                SequenceState::Ended
+            }
+            (SequenceState::X, Some(Decision::Coord(x_bin))) => SequenceState::Y(Begun {
                 x_bin,
                 probability,
                 sharpness,
             }),
-            (State::Y(begun), Some(Decision::Coord(y_bin))) => {
+            (SequenceState::Y(begun), Some(Decision::Coord(y_bin))) => {
                 let begun = begun.sharp_to(sharpness);
-                match self.skill {
-                    Skill::Point => self.object(begun, y_bin, None),
-                    _ => State::Size(begun, y_bin),
+                match self.grammar {
+                    AnswerGrammar::Objects { has_size: true } => SequenceState::Size(begun, y_bin),
+                    _ => self.object(begun, y_bin, None),
                 }
             }
-            (State::Size(begun, y_bin), Some(Decision::Size(width, height))) => {
+            (SequenceState::Size(begun, y_bin), Some(Decision::Size(width, height))) => {
                 self.object(begun.sharp_to(sharpness), y_bin, Some((width, height)))
             }
-            (State::Thinking { count, .. }, Some(Decision::Token(id))) => {
+            (SequenceState::Thinking { count, .. }, Some(Decision::Token(id))) => {
                 self.think(id, picked.coord_bin(), count)
             }
-            (State::Answering { .. }, Some(Decision::Token(id))) => self.answer(id, probability),
+            (SequenceState::Answering { .. }, Some(Decision::Token(id))) => {
+                self.answer(id, probability)
+            }
             (state, _) => {
                 let state = format!("{state:?}");
                 return Err(Unexpected { got: picked, state });
@@ -279,8 +275,8 @@ impl Sequence {
         Ok(())
     }
 
-    fn object(&mut self, begun: Begun, y_bin: u16, size_bins: Option<(u16, u16)>) -> State {
-        self.found.objects.push(Object {
+    fn object(&mut self, begun: Begun, y_bin: u16, size_bins: Option<(u16, u16)>) -> SequenceState {
+        self.found.objects.push(ObjectBins {
             x_bin: begun.x_bin,
             y_bin,
             size_bins,
@@ -288,53 +284,60 @@ impl Sequence {
             sharpness: begun.sharpness,
         });
         if self.found.objects.len() < self.bounds.max_objects {
-            return State::X;
+            return SequenceState::X;
         }
         self.found.truncated = true;
-        State::Ended
+        SequenceState::Ended
     }
 
-    /// One token of thinking. A coordinate id stands for the bin decoded from the same hidden state.
-    fn think(&mut self, id: u32, coord_bin: u16, count: usize) -> State {
-        if id == self.ids.answer || count == self.bounds.max_tokens {
-            let suffix = self.ids.answer_suffix.iter();
-            self.next = suffix.map(|&id| Input::Token(id)).collect();
-            return State::Answering { first: true };
+    /// One token of thinking.
+    fn think(&mut self, id: u32, coord_bin: u16, count: usize) -> SequenceState {
+        let AnswerGrammar::Text(TextGrammar {
+            thinking: Some(thinking),
+            ..
+        }) = &self.grammar
+        else {
+            return SequenceState::Ended;
+        };
+        if id == thinking.end || count == self.bounds.max_tokens {
+            let suffix = thinking.answer_suffix.iter();
+            self.next = suffix.map(|&id| DecoderInput::Token(id)).collect();
+            return SequenceState::Answering { first: true };
         }
-        let mark = id == self.ids.start_ground || id == self.ids.end_ground;
+        let mark = thinking.marks.contains(&id);
         if mark {
             self.found.thoughts.push(Thought::default());
         }
         if let Some(thought) = self.found.thoughts.last_mut() {
-            if id == self.ids.coord {
+            if id == thinking.coord {
                 thought.coord_bins.push(coord_bin);
                 self.next = vec![Decision::Coord(coord_bin).input()];
             } else if !mark {
                 thought.tokens.push(id);
             }
         }
-        State::Thinking {
+        SequenceState::Thinking {
             first: false,
             count: count + 1,
         }
     }
 
-    fn answer(&mut self, id: u32, probability: f32) -> State {
+    fn answer(&mut self, id: u32, probability: f32) -> SequenceState {
         self.found.log_probability += f64::from(probability).max(f64::MIN_POSITIVE).ln();
-        if id == self.ids.eos {
+        if self.text().is_some_and(|text| text.end == id) {
             // The end is never fed, so it is no part of a draft.
             self.decisions.pop();
-            return State::Ended;
+            return SequenceState::Ended;
         }
         if self.found.tokens.len() == self.bounds.max_tokens {
             self.found.truncated = true;
-            return State::Ended;
+            return SequenceState::Ended;
         }
         if let Some(choices) = &self.choices {
             self.cursor = choices.after(self.cursor, id);
         }
         self.found.tokens.push(id);
-        State::Answering { first: false }
+        SequenceState::Answering { first: false }
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     decision::Decision,
     draft,
     job::JobState,
-    request::{Event, Finding, Work},
+    request::{Finding, LookEvent, Work},
     sequence::Unexpected,
     working_set::WorkingSet,
 };
@@ -114,7 +114,7 @@ impl Settlement {
         Ok(true)
     }
 
-    /// Counts the objects that are new and reports them where the look asks for it.
+    /// Counts the objects that are new and reports them if the look wants that.
     fn report_objects(&mut self, inside: &mut WorkingSet, i: usize) {
         let job = inside.active.at_mut(i);
         let (id, prompt) = job.id;
@@ -124,7 +124,7 @@ impl Settlement {
         for &object in found.iter().skip(job.reported) {
             self.work.objects += 1;
             if is_reported {
-                inside.events.push(Event::Object(id, prompt, object));
+                inside.events.push(LookEvent::Object(id, prompt, object));
             }
         }
         job.reported = job.reported.max(found.len());
@@ -169,7 +169,7 @@ fn finish(inside: &mut WorkingSet, i: usize) {
         let findings = std::mem::take(&mut look.findings);
         let model_size = look.model_size;
         inside.close(id);
-        inside.events.push(Event::Answered {
+        inside.events.push(LookEvent::Answered {
             look: id,
             findings: findings.into_iter().flatten().collect(),
             model_size,

@@ -1,11 +1,11 @@
 //! One prompt on its way; what the engine does with many of them is tested in the files below.
 
 use super::{
-    backend::{Input, MaskSource, Pick, Picked},
-    sequence::{Bounds, Sequence, Skill},
+    backend::{DecoderInput, MaskSource, Pick, Picked},
+    sequence::{Bounds, Sequence},
 };
 use crate::{
-    model::{Found, TokenIds},
+    model::{AnswerGrammar, ModelConfig, SequenceOutput, Skill},
     testing::script::{END, coord, size, token},
 };
 
@@ -17,21 +17,13 @@ const BOUNDS: Bounds = Bounds {
     max_tokens: 8,
 };
 
-fn ids() -> TokenIds {
-    TokenIds {
-        eos: 0,
-        answer: 3,
-        coord: 5,
-        size: 6,
-        start_ground: 7,
-        end_ground: 9,
-        answer_suffix: vec![3],
-    }
+fn grammar(skill: Skill) -> AnswerGrammar {
+    ModelConfig::default().grammar(skill)
 }
 
 /// Runs a sequence over scripted decisions; returns what it asked for and found.
-fn play(skill: Skill, script: &[Picked]) -> (Vec<Pick>, Vec<Vec<Input>>, Found) {
-    let mut sequence = Sequence::new(skill, vec![Input::Token(42)], ids(), BOUNDS);
+fn play(skill: Skill, script: &[Picked]) -> (Vec<Pick>, Vec<Vec<DecoderInput>>, SequenceOutput) {
+    let mut sequence = Sequence::new(grammar(skill), vec![DecoderInput::Token(42)], BOUNDS);
     let (mut picks, mut inputs) = (Vec::new(), Vec::new());
     for &picked in script {
         let feed = sequence
@@ -54,8 +46,8 @@ fn a_box_is_x_y_size_and_the_end_costs_no_step_of_its_own() {
         picks,
         [Pick::CoordOrEnd, Pick::Coord, Pick::Size, Pick::CoordOrEnd]
     );
-    assert_eq!(inputs[1], [Input::Coord(0.5)]);
-    assert_eq!(inputs[3], [Input::Size(1.0, 1.0 / 1024.0)]);
+    assert_eq!(inputs[1], [DecoderInput::Coord(0.5)]);
+    assert_eq!(inputs[3], [DecoderInput::Size(1.0, 1.0 / 1024.0)]);
     assert_eq!(found.objects.len(), 1);
     assert_eq!(found.objects[0].size_bins, Some((1023, 0)));
     assert!(!found.truncated);
@@ -112,12 +104,12 @@ fn thinking_reads_coordinates_and_hands_over_to_the_answer() {
     let (_, inputs, found) = play(Skill::Text { reasoning: true }, &script);
     assert_eq!(
         inputs[3],
-        [Input::Coord(0.5)],
+        [DecoderInput::Coord(0.5)],
         "a coordinate is fed as its value"
     );
     assert_eq!(
         inputs[7],
-        [Input::Token(3)],
+        [DecoderInput::Token(3)],
         "the suffix is fed before the answer"
     );
     let tokens: Vec<_> = found.thoughts.iter().map(|t| t.tokens.clone()).collect();
@@ -128,6 +120,6 @@ fn thinking_reads_coordinates_and_hands_over_to_the_answer() {
 
 #[test]
 fn a_decision_of_the_wrong_kind_is_an_error() {
-    let mut sequence = Sequence::new(Skill::Detect, vec![Input::Token(1)], ids(), BOUNDS);
+    let mut sequence = Sequence::new(grammar(Skill::Detect), vec![DecoderInput::Token(1)], BOUNDS);
     assert!(sequence.advance(token(3)).is_err());
 }

@@ -2,7 +2,7 @@
 
 use super::{
     backend::{SlotId, StepTimes},
-    cost::{Host, Span},
+    cost::{Host, TimeSpan},
 };
 
 /// Entries that are kept of each kind; later ones are left out.
@@ -12,13 +12,13 @@ const KEPT_MAX: usize = 100_000;
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     /// What the host did.
-    pub host: Vec<(Host, Span)>,
+    pub host: Vec<(Host, TimeSpan)>,
     /// What the device did, with the slot.
     pub steps: Vec<(SlotId, StepTimes)>,
 }
 
 impl Timeline {
-    pub(super) fn host(&mut self, what: Host, span: Span) {
+    pub(super) fn host(&mut self, what: Host, span: TimeSpan) {
         if self.host.len() < KEPT_MAX {
             self.host.push((what, span));
         }

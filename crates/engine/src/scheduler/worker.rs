@@ -11,9 +11,9 @@
 use std::sync::Arc;
 
 use super::{
-    backend::{Backend, BackendError, Limits},
-    cost::{Costs, Host, Span},
-    request::{Event, LookId, Options, Request, Work},
+    backend::{Backend, BackendError, BackendLimits},
+    cost::{Costs, Host, TimeSpan},
+    request::{LookEvent, LookId, LookRequest, Options, Work},
     schedule::Scheduler,
     sequence::Unexpected,
     timeline::Timeline,
@@ -67,7 +67,7 @@ impl Worker {
     }
 
     /// What the device offers.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> BackendLimits {
         self.backend.limits()
     }
 
@@ -76,17 +76,16 @@ impl Worker {
         self.timeline = Some(Timeline::default());
     }
 
-    /// What was recorded.
     pub fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_ref()
     }
 
     /// Takes a look; it ends with an event of a later turn. Does not block.
-    pub fn admit(&mut self, request: Request) -> LookId {
+    pub fn admit(&mut self, request: LookRequest) -> LookId {
         self.scheduler.admit(request)
     }
 
-    /// Nobody wants the look any more; no event will follow. False when it has ended already.
+    /// Cancels the look; no event will follow. False when it has ended already.
     pub fn cancel(&mut self, look: LookId) -> bool {
         self.scheduler.cancel(look)
     }
@@ -97,7 +96,7 @@ impl Worker {
     }
 
     /// One turn of the loop; waits for at most one step of the device.
-    pub fn turn(&mut self) -> Result<Vec<Event>, DeviceError> {
+    pub fn turn(&mut self) -> Result<Vec<LookEvent>, DeviceError> {
         let launched = self.launch()?;
         self.finalize()?;
         if !launched || self.scheduler.pipeline().is_full() {
@@ -151,7 +150,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Books the time since `began`; returns now.
+    /// Counts the time since `began`; returns now.
     fn spent(&mut self, what: Host, began: Mono) -> Mono {
         let now = self.clock.now();
         self.book(what, began, now);
@@ -159,7 +158,7 @@ impl Worker {
     }
 
     fn book(&mut self, what: Host, began: Mono, ended: Mono) {
-        let span = Span { began, ended };
+        let span = TimeSpan { began, ended };
         self.costs.host(what, span);
         if let Some(timeline) = &mut self.timeline {
             timeline.host(what, span);

@@ -3,10 +3,10 @@
 use super::{
     active::ActiveJobs,
     admission::Admission,
-    backend::Limits,
+    backend::BackendLimits,
     job::{JobId, JobState},
     kv::{KvPool, OutOfPages, PrefixRoot},
-    request::{Event, LookId, Request, Unfit},
+    request::{LookEvent, LookId, LookRequest, Unfit},
 };
 use spotter_core::Mono;
 
@@ -14,13 +14,13 @@ pub(super) struct WorkingSet {
     pub admission: Admission,
     pub active: ActiveJobs,
     pub kv: KvPool,
-    pub events: Vec<Event>,
+    pub events: Vec<LookEvent>,
     /// Positions that a row may have.
     context: usize,
 }
 
 impl WorkingSet {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: BackendLimits) -> Self {
         Self {
             admission: Admission::new(limits),
             active: ActiveJobs::default(),
@@ -30,7 +30,7 @@ impl WorkingSet {
         }
     }
 
-    pub fn admit(&mut self, request: Request) -> LookId {
+    pub fn admit(&mut self, request: LookRequest) -> LookId {
         let (id, too_long) = self.admission.admit(request);
         if let Some(too_long) = too_long {
             self.fail_for_context(too_long.job, too_long.end);
@@ -42,7 +42,7 @@ impl WorkingSet {
     pub fn drop_late(&mut self, now: Mono) {
         for look in self.admission.late(now) {
             self.close(look);
-            self.events.push(Event::Late { look });
+            self.events.push(LookEvent::Late { look });
         }
         self.sweep();
     }
@@ -96,6 +96,6 @@ impl WorkingSet {
         let (look, prompt) = job;
         let why = Unfit { prompt, what };
         self.close(look);
-        self.events.push(Event::Failed { look, why });
+        self.events.push(LookEvent::Failed { look, why });
     }
 }

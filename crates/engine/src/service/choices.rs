@@ -38,7 +38,7 @@ pub(super) enum ChoiceError {
 
 /// The ways that an answer may take.
 #[derive(Debug)]
-pub(super) struct Allowed {
+pub(super) struct AllowedTexts {
     /// Both spellings of every choice.
     pub tree: Choices,
     /// Tokens of the longest spelling, without the end.
@@ -50,7 +50,7 @@ pub(super) struct Allowed {
 pub(super) fn allowed(
     choices: &[String],
     tokenizer: &Tokenizer,
-) -> Result<Option<Allowed>, ChoiceError> {
+) -> Result<Option<AllowedTexts>, ChoiceError> {
     let mut spellings = Vec::with_capacity(2 * choices.len());
     for choice in choices {
         spellings.push(spelling(choice, choice, tokenizer)?);
@@ -58,7 +58,7 @@ pub(super) fn allowed(
     }
     let longest = spellings.iter().map(Vec::len).max().unwrap_or(0);
     let tree = Choices::new(spellings.iter().map(Vec::as_slice));
-    Ok(tree.map(|tree| Allowed { tree, longest }))
+    Ok(tree.map(|tree| AllowedTexts { tree, longest }))
 }
 
 /// The ids of `text`. They must say `choice` again: a text of special tokens alone says nothing, and one that holds the

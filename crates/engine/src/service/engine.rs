@@ -1,17 +1,17 @@
-//! The engine with a model: looks with words in, answers with places and texts out.
+//! The engine with a model: looks in; answers with boxes, points and texts out.
 //!
-//! Belongs here: words to tokens, findings to answers. Not here: when a step runs (the scheduler's).
+//! Belongs here: prompts to tokens, findings to answers. Not here: when a step runs (the scheduler's).
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::choices;
 use crate::{
-    model::{self, Found, ModelConfig, Object, TokenIds, Tokenizer},
+    model::{self, ModelConfig, ObjectBins, SequenceOutput, Tokenizer},
     scheduler::{
         backend::Backend,
         draft::DraftKey,
-        request::{Ask, Event, Finding, LookId, Options, Request},
-        sequence::{Bounds, Sequence, Skill},
+        request::{Ask, Finding, LookEvent, LookId, LookRequest, Options},
+        sequence::{Bounds, Sequence},
         worker::{DeviceError, Worker},
     },
 };
@@ -23,14 +23,9 @@ use spotter_core::{
 /// Why a look could not be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The prompt's words cannot be turned into tokens.
+    /// The prompt's text cannot be turned into tokens.
     #[error("prompt {prompt}: {reason}")]
-    Prompt {
-        /// Its id.
-        prompt: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Prompt { prompt: String, reason: String },
     /// The device cannot go on: the engine must stop.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -38,11 +33,25 @@ pub enum EngineError {
 
 /// News of a look.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum LookNews {
     /// A box or point of a prompt, before the answer is complete.
     Object(Arc<Prompt>, AnswerBody),
-    /// It ended.
     Ended(Outcome),
+}
+
+/// What an engine needs of a model beside its weights, which are on the device.
+#[derive(Clone, Debug)]
+pub struct EngineModel {
+    pub config: ModelConfig,
+    pub tokenizer: Tokenizer,
+}
+
+/// How an engine works.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineSettings {
+    /// Of every prompt.
+    pub bounds: Bounds,
+    pub options: Options,
 }
 
 /// A model on a device, answering looks.
@@ -60,13 +69,15 @@ impl Engine {
         (&self.config, &self.tokenizer)
     }
 
-    /// Puts a loaded model to work. `bounds` hold for every prompt.
+    /// An engine with the model that `backend` runs.
     pub fn new(
         backend: Box<dyn Backend>,
-        (config, tokenizer): (ModelConfig, Tokenizer),
-        (bounds, options): (Bounds, Options),
+        model: EngineModel,
+        settings: EngineSettings,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let EngineModel { config, tokenizer } = model;
+        let EngineSettings { bounds, options } = settings;
         Self {
             worker: Worker::new(backend, config.text.vocab_size, options, clock),
             config,
@@ -76,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// The loop with its books.
+    /// The loop with its counters.
     pub fn worker(&mut self) -> &mut Worker {
         &mut self.worker
     }
@@ -99,14 +110,14 @@ impl Engine {
         self.inside.insert(id, look);
         loop {
             for (ended, news) in self.turn()? {
-                if let (News::Ended(outcome), true) = (news, ended == id) {
+                if let (LookNews::Ended(outcome), true) = (news, ended == id) {
                     return Ok(outcome);
                 }
             }
         }
     }
 
-    /// Takes a look; its news come from later turns. With `objects` every object is told as it is found. Does not block.
+    /// Takes a look; its news come from later turns. With `objects` there is news of every object as it is found. Does not block.
     pub fn submit(&mut self, look: Look, objects: bool) -> Result<LookId, EngineError> {
         let request = self.request(&look, objects)?;
         let id = self.worker.admit(request);
@@ -114,13 +125,13 @@ impl Engine {
         Ok(id)
     }
 
-    fn request(&self, look: &Look, objects: bool) -> Result<Request, EngineError> {
+    fn request(&self, look: &Look, objects: bool) -> Result<LookRequest, EngineError> {
         let asks = look
             .prompts
             .iter()
             .map(|prompt| self.ask(look, prompt))
             .collect::<Result<Vec<Ask>, EngineError>>()?;
-        Ok(Request {
+        Ok(LookRequest {
             camera: Some(look.frame.camera.clone()),
             picture: Some(look.frame.picture.clone()),
             start_by: look.start_by,
@@ -130,14 +141,14 @@ impl Engine {
         })
     }
 
-    /// Nobody waits for the look any more; no news of it will come.
+    /// Cancels the look; no news of it will come.
     pub fn cancel(&mut self, look: LookId) {
         self.worker.cancel(look);
         self.inside.remove(&look);
     }
 
     /// One turn of the loop; waits for at most one step of the device. An error is fatal.
-    pub fn turn(&mut self) -> Result<Vec<(LookId, News)>, EngineError> {
+    pub fn turn(&mut self) -> Result<Vec<(LookId, LookNews)>, EngineError> {
         let events = self.worker.turn()?;
         Ok(events.into_iter().filter_map(|e| self.news(e)).collect())
     }
@@ -148,13 +159,10 @@ impl Engine {
     }
 
     fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
-        let tokens = model::prompt_tokens(&prompt.task, &self.config, &self.tokenizer, false)
+        let family = self.config.family;
+        let asked = family
+            .prompt(&prompt.task, &self.config, &self.tokenizer, false)
             .map_err(|e| prompt_error(prompt, &e))?;
-        let skill = match prompt.task {
-            Task::Detect { .. } => Skill::Detect,
-            Task::Point { .. } => Skill::Point,
-            Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
-        };
         let allowed = match &prompt.task {
             Task::Query { choices, .. } => {
                 choices::allowed(choices, &self.tokenizer).map_err(|e| prompt_error(prompt, &e))?
@@ -166,7 +174,7 @@ impl Engine {
             // A choice ends where its text ends; the limit is for answers that may go on for ever.
             bounds.max_tokens = allowed.longest;
         }
-        let mut sequence = Sequence::new(skill, tokens, TokenIds::of(&self.config), bounds);
+        let mut sequence = Sequence::new(asked.grammar, asked.inputs, bounds);
         if let Some(allowed) = allowed {
             sequence = sequence.choices(Arc::new(allowed.tree));
         }
@@ -176,14 +184,14 @@ impl Engine {
         })
     }
 
-    fn news(&mut self, event: Event) -> Option<(LookId, News)> {
+    fn news(&mut self, event: LookEvent) -> Option<(LookId, LookNews)> {
         Some(match event {
-            Event::Object(look, index, object) => {
+            LookEvent::Object(look, index, object) => {
                 let prompt = Arc::clone(self.inside.get(&look)?.prompts.get(index)?);
                 let body = objects(&prompt.task, &[object])?;
-                (look, News::Object(prompt, body))
+                (look, LookNews::Object(prompt, body))
             }
-            Event::Answered {
+            LookEvent::Answered {
                 look: id,
                 findings,
                 model_size,
@@ -199,16 +207,16 @@ impl Engine {
                     },
                     Err(e) => Outcome::Failed(look, e.to_string()),
                 };
-                (id, News::Ended(outcome))
+                (id, LookNews::Ended(outcome))
             }
-            Event::Late { look } => {
+            LookEvent::Late { look } => {
                 let outcome = Outcome::Late(self.inside.remove(&look)?);
-                (look, News::Ended(outcome))
+                (look, LookNews::Ended(outcome))
             }
-            Event::Failed { look: id, why } => {
+            LookEvent::Failed { look: id, why } => {
                 let look = self.inside.remove(&id)?;
                 let text = format!("look with {} prompts: {why}", look.prompts.len());
-                (id, News::Ended(Outcome::Failed(look, text)))
+                (id, LookNews::Ended(Outcome::Failed(look, text)))
             }
         })
     }
@@ -227,7 +235,7 @@ impl Engine {
         })
     }
 
-    fn text(&self, prompt: &Prompt, found: &Found) -> Result<AnswerBody, EngineError> {
+    fn text(&self, prompt: &Prompt, found: &SequenceOutput) -> Result<AnswerBody, EngineError> {
         let text = self.tokenizer.decode(&found.tokens);
         Ok(AnswerBody::Text {
             text: text
@@ -248,7 +256,7 @@ fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> EngineError 
 }
 
 /// Objects as places in the picture; `None` for tasks whose answer is a text.
-fn objects(task: &Task, objects: &[Object]) -> Option<AnswerBody> {
+fn objects(task: &Task, objects: &[ObjectBins]) -> Option<AnswerBody> {
     let objects = objects.iter();
     match task {
         Task::Detect { .. } => {
@@ -256,7 +264,7 @@ fn objects(task: &Task, objects: &[Object]) -> Option<AnswerBody> {
             Some(AnswerBody::Boxes(boxes.collect()))
         }
         Task::Point { .. } => {
-            let point = |o: &Object| {
+            let point = |o: &ObjectBins| {
                 let [x, y] = [o.x_bin, o.y_bin].map(model::coord_from_bin);
                 scored(NormPoint::new(x, y), o)
             };
@@ -267,14 +275,14 @@ fn objects(task: &Task, objects: &[Object]) -> Option<AnswerBody> {
 }
 
 /// The box, clamped to the picture.
-fn place(object: &Object) -> Option<NormBox> {
+fn place(object: &ObjectBins) -> Option<NormBox> {
     let (width, height) = object.size_bins?;
     let [x, y] = [object.x_bin, object.y_bin].map(model::coord_from_bin);
     let [width, height] = [width, height].map(model::size_from_bin);
     Some(NormBox::from_centre(x, y, width, height))
 }
 
-fn scored<T>(place: T, object: &Object) -> FoundObject<T> {
+fn scored<T>(place: T, object: &ObjectBins) -> FoundObject<T> {
     FoundObject {
         place,
         score: f64::from(object.probability),

@@ -1,9 +1,9 @@
 //! The engine's thread and the permits that keep it from being flooded.
 //!
-//! Who holds a [`Handle`] does not see whether the engine is a thread of this process, started here, or a process of its own
-//! ([`super::outside`]).
+//! The holder of an [`EngineHandle`] does not see whether the engine is a thread of this process, started here, or a process of
+//! its own ([`super::outside`]).
 //!
-//! Who wants a look answered first holds a [`Permit`]; only then does it choose the newest frame. So no backlog can
+//! A caller first acquires a [`Permit`]; only then does it choose the newest frame. So no backlog can
 //! form: there are as many looks inside as permits, and the channel is as long as the permits are many.
 
 use std::{
@@ -19,7 +19,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::engine::{Engine, EngineError, News};
+use super::engine::{Engine, EngineError, LookNews};
 use crate::scheduler::request::LookId;
 use spotter_core::{Look, Outcome};
 
@@ -27,18 +27,17 @@ use spotter_core::{Look, Outcome};
 const IDLE_BEAT: Duration = Duration::from_secs(1);
 
 /// A look, and who waits for its outcome. Dropping it says that the engine has stopped.
-pub(super) struct Request {
-    /// What is asked.
+pub(super) struct LookSubmission {
     pub look: Look,
-    /// Closed when nobody waits any more.
+    /// Closed when the caller waits no more.
     pub reply: oneshot::Sender<Outcome>,
-    /// To be let go before the reply, or when it is closed.
-    pub place: Place,
+    /// To be dropped before the reply, or when that is closed.
+    pub place: SharedPermit,
 }
 
 /// A place in the engine: free when neither who asked nor the engine has anything to do with the look any more. So there is
-/// room in the inbox for whoever holds one, also when looks are there that nobody waits for.
-pub(super) type Place = Arc<OwnedSemaphorePermit>;
+/// room in the inbox for each holder, also beside cancelled looks.
+pub(super) type SharedPermit = Arc<OwnedSemaphorePermit>;
 
 /// The engine has ended; the text says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,21 +46,21 @@ pub struct EngineStopped(pub String);
 
 /// The way to an engine. Clones share it; the engine ends when the last one is gone.
 #[derive(Clone)]
-pub struct Handle {
+pub struct EngineHandle {
     permits: Arc<Semaphore>,
-    requests: mpsc::SyncSender<Request>,
+    requests: mpsc::SyncSender<LookSubmission>,
     beats: Arc<AtomicU64>,
 }
 
-/// Tells how an engine ends.
-pub struct End {
+/// Reports how an engine ends.
+pub struct EngineEnd {
     reason: oneshot::Receiver<Result<(), EngineStopped>>,
     /// Nothing is ever sent; it is closed when the thread is over.
     thread: oneshot::Receiver<Infallible>,
 }
 
-/// The other ends of an [`End`], held by the thread that it is about.
-pub(super) struct Life {
+/// The other ends of an [`EngineEnd`], held by the thread that it is about.
+pub(super) struct EngineEndSender {
     /// Learns why the engine ended; nothing wrong: no caller is left.
     pub ended: oneshot::Sender<Result<(), EngineStopped>>,
     /// Closed when the thread is over.
@@ -70,39 +69,39 @@ pub(super) struct Life {
 
 /// The right to have one look answered.
 pub struct Permit {
-    place: Place,
-    requests: mpsc::SyncSender<Request>,
+    place: SharedPermit,
+    requests: mpsc::SyncSender<LookSubmission>,
 }
 
 /// Starts the thread `engine`, builds the engine on it (a device's types may be bound to their thread) and waits until it
 /// is ready. `build` says with the engine how many permits there are, 1 or more: the looks that may be inside of it at
 /// once. Every one more keeps the device busier and grows older.
-pub async fn start<B>(build: B) -> Result<(Handle, End), EngineStopped>
+pub async fn start<B>(build: B) -> Result<(EngineHandle, EngineEnd), EngineStopped>
 where
     B: FnOnce() -> Result<(Engine, usize), String> + Send + 'static,
 {
     let build = || build().map(|(engine, permits)| (engine, permits, ()));
-    let (handle, end, ()) = start_and_tell(build).await?;
+    let (handle, end, ()) = start_and_report(build).await?;
     Ok((handle, end))
 }
 
-/// The same with a `build` that has something more to tell. What the thread logs stands in the span of the caller.
-pub async fn start_and_tell<B, T>(build: B) -> Result<(Handle, End, T), EngineStopped>
+/// The same with a `build` that returns a report besides. The log of the thread is in the span of the caller.
+pub async fn start_and_report<B, T>(build: B) -> Result<(EngineHandle, EngineEnd, T), EngineStopped>
 where
     B: FnOnce() -> Result<(Engine, usize, T), String> + Send + 'static,
     T: Send + 'static,
 {
     let (ready, is_ready) = oneshot::channel();
-    let (life, end) = End::new();
+    let (life, end) = EngineEnd::new();
     let span = tracing::Span::current();
     let body = move || {
         let _span = span.entered();
         match build() {
             Err(reason) => drop(ready.send(Err(EngineStopped(reason)))),
-            Ok((engine, permits, told)) => {
-                let (handle, inbox, beats) = Handle::new(permits);
+            Ok((engine, permits, report)) => {
+                let (handle, inbox, beats) = EngineHandle::new(permits);
                 // The receiver waits below; it cannot be gone unless the caller was dropped.
-                let _ = ready.send(Ok((handle, told)));
+                let _ = ready.send(Ok((handle, report)));
                 run(engine, inbox, life.ended, &beats);
             }
         }
@@ -112,24 +111,24 @@ where
         .name("engine".into())
         .spawn(body)
         .map_err(|e| EngineStopped(format!("starting the engine thread: {e}")))?;
-    let (handle, told) = is_ready
+    let (handle, report) = is_ready
         .await
         .map_err(|_| EngineStopped("the engine thread ended while it was starting".into()))??;
-    Ok((handle, end, told))
+    Ok((handle, end, report))
 }
 
 /// Who waits for an answer, by look.
-type Waiting = HashMap<LookId, (oneshot::Sender<Outcome>, Place)>;
+type WaitingReplies = HashMap<LookId, (oneshot::Sender<Outcome>, SharedPermit)>;
 
-/// Serves until the end. Whoever listens learns the reason first, then those who wait that nothing comes any more, and
-/// neither waits for a device that does not let go.
+/// Serves until the end. The [`EngineEnd`] learns the reason first, then waiting callers that nothing comes any more, and
+/// neither waits for the device to be released.
 fn run(
     mut engine: Engine,
-    inbox: mpsc::Receiver<Request>,
+    inbox: mpsc::Receiver<LookSubmission>,
     ended: oneshot::Sender<Result<(), EngineStopped>>,
     beats: &AtomicU64,
 ) {
-    let mut waiting = Waiting::new();
+    let mut waiting = WaitingReplies::new();
     let reason = serve(&mut engine, &inbox, &mut waiting, beats);
     let _ = ended.send(reason);
     drop((inbox, waiting));
@@ -139,20 +138,20 @@ fn run(
 /// Turns the loop while a look is inside, and sleeps until the next one comes.
 fn serve(
     engine: &mut Engine,
-    inbox: &mpsc::Receiver<Request>,
-    waiting: &mut Waiting,
+    inbox: &mpsc::Receiver<LookSubmission>,
+    waiting: &mut WaitingReplies,
     beats: &AtomicU64,
 ) -> Result<(), EngineStopped> {
     loop {
         beats.fetch_add(1, Ordering::Relaxed);
         match next_request(inbox, engine.is_idle()) {
-            Ok(Some(Request { look, reply, place })) => {
+            Ok(Some(LookSubmission { look, reply, place })) => {
                 let asked = look.clone();
                 match engine.submit(look, false) {
                     Ok(id) => drop(waiting.insert(id, (reply, place))),
                     Err(e) => {
                         drop(place);
-                        // Nobody waits any more when the daemon is shutting down.
+                        // No caller waits when the daemon is shutting down.
                         let _ = reply.send(Outcome::Failed(asked, e.to_string()));
                     }
                 }
@@ -162,7 +161,7 @@ fn serve(
         }
         let stopped = |e: EngineError| EngineStopped(e.to_string());
         for (id, news) in engine.turn().map_err(stopped)? {
-            if let (News::Ended(outcome), Some((reply, place))) = (news, waiting.remove(&id)) {
+            if let (LookNews::Ended(outcome), Some((reply, place))) = (news, waiting.remove(&id)) {
                 drop(place);
                 let _ = reply.send(outcome);
             }
@@ -179,9 +178,9 @@ struct NobodyAsks;
 
 /// The next request. Waits for it, for a while, when there is nothing else to do.
 fn next_request(
-    inbox: &mpsc::Receiver<Request>,
+    inbox: &mpsc::Receiver<LookSubmission>,
     idle: bool,
-) -> Result<Option<Request>, NobodyAsks> {
+) -> Result<Option<LookSubmission>, NobodyAsks> {
     let received = match idle {
         true => inbox.recv_timeout(IDLE_BEAT),
         false => inbox.try_recv().map_err(|e| match e {
@@ -196,9 +195,9 @@ fn next_request(
     }
 }
 
-impl Handle {
+impl EngineHandle {
     /// A handle to who takes requests from the inbox and counts its turns.
-    pub(super) fn new(permits: usize) -> (Self, mpsc::Receiver<Request>, Arc<AtomicU64>) {
+    pub(super) fn new(permits: usize) -> (Self, mpsc::Receiver<LookSubmission>, Arc<AtomicU64>) {
         let (requests, inbox) = mpsc::sync_channel(permits);
         let beats = Arc::new(AtomicU64::new(0));
         let handle = Self {
@@ -212,7 +211,7 @@ impl Handle {
     /// Waits for a free place in the engine.
     pub async fn permit(&self) -> Permit {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
-        // The semaphore is never closed, so this branch is not taken; an empty engine is the honest answer if it were.
+        // The semaphore is never closed, so this branch is not taken; if it were, no permit would ever come.
         let permit = match permit {
             Ok(permit) => permit,
             Err(_) => std::future::pending().await,
@@ -229,11 +228,11 @@ impl Handle {
     }
 }
 
-impl End {
-    pub(super) fn new() -> (Life, Self) {
+impl EngineEnd {
+    pub(super) fn new() -> (EngineEndSender, Self) {
         let (ended, reason) = oneshot::channel();
         let (over, thread) = oneshot::channel();
-        (Life { ended, over }, Self { reason, thread })
+        (EngineEndSender { ended, over }, Self { reason, thread })
     }
 
     /// Waits until the engine ends, and says why. To be awaited until it is ready, and not again.
@@ -247,7 +246,8 @@ impl End {
         }
     }
 
-    /// Waits until the thread or the process is over and what it held is free. The engine ends when all handles are gone, or has failed.
+    /// Waits until the thread or the process is over and its resources are free. The engine ends when all handles are dropped,
+    /// or when it has failed.
     pub async fn over(self) {
         // Closed is what it waits for.
         let _ = self.thread.await;
@@ -260,7 +260,9 @@ impl Permit {
         let (reply, answer) = oneshot::channel();
         let asked = look.clone();
         let place = Arc::clone(&self.place);
-        let sent = self.requests.try_send(Request { look, reply, place });
+        let sent = self
+            .requests
+            .try_send(LookSubmission { look, reply, place });
         let outcome = match sent {
             Ok(()) => answer.await.ok(),
             Err(_) => None,

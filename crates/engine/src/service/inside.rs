@@ -25,21 +25,21 @@ use tokio::{
 
 use super::{
     engine::Engine,
-    handle::{self, End, EngineStopped, Handle},
+    handle::{self, EngineEnd, EngineHandle, EngineStopped},
     process,
-    wire::{self, Ending, Hello, News, Opened, Order, Request, WireError},
+    wire::{self, Hello, Opened, WireError, WireNews, WireOrder, WireOutcome, WireRequest},
 };
 use spotter_core::{Clock, Outcome, SystemClock};
 
 /// How often the engine's beats are passed on.
 const BEAT: Duration = Duration::from_millis(500);
-/// Grace for the engine to let go of its device. A device that takes longer is taken from it with the process.
+/// Time for the engine to release its device. A device that takes longer is released by the end of the process.
 const LET_GO_LIMIT: Duration = Duration::from_secs(3);
 
 /// Why an engine's process cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum InsideError {
-    /// Somebody else than the daemon started it.
+    /// The daemon did not start it.
     #[error(
         "an engine's process is started by the daemon, with a socket as its standard input ({0}); \
          `spotter run` is what you want"
@@ -48,7 +48,7 @@ pub enum InsideError {
     /// The thread that listens cannot be started.
     #[error("starting the thread that listens to the daemon: {0}")]
     Thread(io::Error),
-    /// The daemon says what makes no sense.
+    /// The daemon sent something that is no message.
     #[error("hearing from the daemon: {0}")]
     Daemon(WireError),
 }
@@ -57,17 +57,17 @@ pub enum InsideError {
 pub type Ordered<S> = (S, Arc<dyn Clock>);
 
 /// The daemon, from its engine's side.
-pub struct Daemon {
+pub struct DaemonConnection {
     socket: UnixStream,
 }
 
 /// The daemon at the other end of this process's standard input.
-pub fn daemon() -> Result<Daemon, InsideError> {
+pub fn daemon() -> Result<DaemonConnection, InsideError> {
     let socket = process::connection().map_err(InsideError::NoConnection)?;
-    Ok(Daemon::at(socket))
+    Ok(DaemonConnection::at(socket))
 }
 
-impl Daemon {
+impl DaemonConnection {
     /// At the other end of a connection.
     pub(super) fn at(socket: UnixStream) -> Self {
         Self { socket }
@@ -79,13 +79,15 @@ impl Daemon {
         let mut socket = &self.socket;
         let heard = wire::write(&mut socket, &Hello::Hello).and_then(|()| wire::read(&mut socket));
         match heard {
-            Ok((Order { now, what }, _)) => Ok(Some((what, Arc::new(SystemClock::showing(now))))),
+            Ok((WireOrder { now, what }, _)) => {
+                Ok(Some((what, Arc::new(SystemClock::showing(now)))))
+            }
             Err(WireError::Closed(_)) => Ok(None),
             Err(error) => Err(InsideError::Daemon(error)),
         }
     }
 
-    /// Builds the engine on its thread, as [`handle::start_and_tell`] does, and has it answer looks until the connection is
+    /// Builds the engine on its thread, as [`handle::start_and_report`] does, and has it answer looks until the connection is
     /// closed or the engine has ended. The process is to end then: a thread may still hang in a device.
     pub async fn serve<B, T>(self, build: B) -> Result<(), InsideError>
     where
@@ -98,8 +100,8 @@ impl Daemon {
             Ok(()) | Err(WireError::Closed(_)) => Ok(()),
             Err(error) => {
                 let reason = format!("its process, hearing from the daemon: {error}");
-                // The daemon may be gone, and then it is not told.
-                let _ = wire::write(&mut &self.socket, &News::Stopped { reason });
+                // The daemon may be gone, and then it does not learn it.
+                let _ = wire::write(&mut &self.socket, &WireNews::Stopped { reason });
                 Err(InsideError::Daemon(error))
             }
         };
@@ -129,34 +131,41 @@ impl Daemon {
         T: Serialize + Send + 'static,
     {
         let mut out = &self.socket;
-        let build = || build().map(|(engine, permits, told)| (engine, permits, (permits, told)));
+        let build =
+            || build().map(|(engine, permits, report)| (engine, permits, (permits, report)));
         let started = tokio::select! {
             // Before it is ready, the only news is that it is wanted no more.
             early = next(&mut requests) => {
                 early?;
                 return Err(WireError::Malformed("a request before the engine is ready".into()));
             }
-            started = handle::start_and_tell(build) => started,
+            started = handle::start_and_report(build) => started,
         };
-        let (engine, mut end, (permits, told)) = match started {
+        let (engine, mut end, (permits, report)) = match started {
             Ok(started) => started,
             Err(EngineStopped(reason)) => {
                 return wire::write(&mut out, &Opened::<T>::Failed { reason });
             }
         };
-        wire::write(&mut out, &Opened::Ready { permits, told })?;
+        wire::write(
+            &mut out,
+            &Opened::Ready {
+                permits,
+                told: report,
+            },
+        )?;
         let mut looks = Looks::new(engine, permits);
         let worked = looks.answer(&mut requests, &mut end, &mut out).await;
         drop(looks);
-        // A device that hangs is taken from the engine when the process ends.
+        // A device that hangs is released when the process ends.
         let _ = timeout(LET_GO_LIMIT, end.over()).await;
         worked
     }
 }
 
-type Requests = mpsc::Receiver<Result<(Request, Vec<u8>), WireError>>;
+type Requests = mpsc::Receiver<Result<(WireRequest, Vec<u8>), WireError>>;
 
-async fn next(requests: &mut Requests) -> Result<(Request, Vec<u8>), WireError> {
+async fn next(requests: &mut Requests) -> Result<(WireRequest, Vec<u8>), WireError> {
     // The last of them is an error, so there is one more only where the thread ended abnormally.
     let none = || Err(WireError::Closed(io::ErrorKind::UnexpectedEof.into()));
     requests.recv().await.unwrap_or_else(none)
@@ -164,14 +173,14 @@ async fn next(requests: &mut Requests) -> Result<(Request, Vec<u8>), WireError> 
 
 /// The looks inside. Dropping it cancels them.
 struct Looks {
-    engine: Handle,
+    engine: EngineHandle,
     permits: usize,
     begun: JoinSet<(u64, Outcome)>,
     by_id: HashMap<u64, AbortHandle>,
 }
 
 impl Looks {
-    fn new(engine: Handle, permits: usize) -> Self {
+    fn new(engine: EngineHandle, permits: usize) -> Self {
         Self {
             engine,
             permits,
@@ -180,11 +189,11 @@ impl Looks {
         }
     }
 
-    /// Has looks answered until the engine has ended, and has told so. An error is the end of the connection.
+    /// Has looks answered until the engine has ended, and has reported it. An error is the end of the connection.
     async fn answer(
         &mut self,
         requests: &mut Requests,
-        end: &mut End,
+        end: &mut EngineEnd,
         out: &mut impl Write,
     ) -> Result<(), WireError> {
         let mut beat = interval(BEAT);
@@ -192,8 +201,8 @@ impl Looks {
             let news = tokio::select! {
                 // Before the looks that fail with it, so that the daemon learns the reason first.
                 biased;
-                EngineStopped(reason) = end.reason() => Some(News::Stopped { reason }),
-                _ = beat.tick() => Some(News::Beat { beats: self.engine.beats() }),
+                EngineStopped(reason) = end.reason() => Some(WireNews::Stopped { reason }),
+                _ = beat.tick() => Some(WireNews::Beat { beats: self.engine.beats() }),
                 Some(ended) = self.begun.join_next() => self.ended(ended),
                 request = next(requests) => {
                     let (request, body) = request?;
@@ -203,22 +212,22 @@ impl Looks {
             };
             if let Some(news) = news {
                 wire::write(out, &news)?;
-                if let News::Stopped { .. } = news {
+                if let WireNews::Stopped { .. } = news {
                     return Ok(());
                 }
             }
         }
     }
 
-    fn take(&mut self, request: Request, body: Vec<u8>) -> Result<(), WireError> {
+    fn take(&mut self, request: WireRequest, body: Vec<u8>) -> Result<(), WireError> {
         match request {
-            Request::Cancel { id } => {
+            WireRequest::Cancel { id } => {
                 // It may have ended in the same moment.
                 if let Some(look) = self.by_id.remove(&id) {
                     look.abort();
                 }
             }
-            Request::Look(asked) => {
+            WireRequest::Look(asked) => {
                 if self.by_id.len() == self.permits {
                     let text = format!("more looks than the {} that may be inside", self.permits);
                     return Err(WireError::Malformed(text));
@@ -232,16 +241,16 @@ impl Looks {
         Ok(())
     }
 
-    fn ended(&mut self, ended: Result<(u64, Outcome), JoinError>) -> Option<News> {
+    fn ended(&mut self, ended: Result<(u64, Outcome), JoinError>) -> Option<WireNews> {
         match ended {
             Ok((id, outcome)) => {
-                // One that was cancelled in the same moment is not told of.
+                // One that was cancelled in the same moment is not reported.
                 self.by_id.remove(&id)?;
-                let ending = Ending::of(outcome);
-                Some(News::Ended { id, ending })
+                let ending = WireOutcome::of(outcome);
+                Some(WireNews::Ended { id, ending })
             }
             Err(cancelled) if cancelled.is_cancelled() => None,
-            Err(error) => Some(News::Stopped {
+            Err(error) => Some(WireNews::Stopped {
                 reason: format!("a look ended abnormally: {error}"),
             }),
         }

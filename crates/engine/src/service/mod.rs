@@ -1,11 +1,11 @@
-//! The engine for those who speak in words: looks in, answers out.
+//! The engine for callers: looks with texts in, answers out.
 //!
 //! ```text
-//!   Permit ─▶ Look ─▶ words to tokens ─▶ engine ─▶ bins and tokens to places and texts ─▶ Answer
+//!   Permit ─▶ Look ─▶ texts to tokens ─▶ scheduler ─▶ bins and tokens to places and texts ─▶ Answer
 //! ```
 //!
 //! The engine is a thread of this process ([`handle::start`]) or a process of its own ([`outside::start`], and in it
-//! [`inside`]). Who asks it does not see which.
+//! [`inside`]). Callers do not see which.
 //!
 //! Belongs here: the engine's thread or process with its permits, prompts to sequences, findings to answers. Not here: when a step runs
 //! (`engine`), which model runs where (`app`), what an answer means (`track`).
@@ -18,7 +18,7 @@ pub mod outside;
 mod process;
 mod wire;
 
-pub use engine::{Engine, EngineError, News};
+pub use engine::{Engine, EngineError, EngineModel, EngineSettings, LookNews};
 
 #[cfg(test)]
 mod tests;

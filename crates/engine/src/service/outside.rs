@@ -1,4 +1,4 @@
-//! The daemon's side of an engine in a process of its own: who asks it holds a [`Handle`] and an [`End`], as of a thread's.
+//! The daemon's side of an engine in a process of its own: callers hold an [`EngineHandle`] and an [`EngineEnd`], as of a thread's.
 //!
 //! ```text
 //!   Permit ─▶ inbox ─▶ thread `engine-asks` ─▶ looks, cancels ─▶ ┐
@@ -6,7 +6,7 @@
 //!   Outcome ◀──────── thread `engine` ◀─ outcomes, beats ◀─────── ┘
 //! ```
 //!
-//! After a fault CUDA gives up the whole process, whatever GPU it was on: so of several GPUs each has its engine in a process
+//! After a fault CUDA gives up the whole process, with all its GPUs: so of several GPUs each has its engine in a process
 //! of its own. A look is copied once into the connection; it stays here, and its outcome is made of it and of what the
 //! process says.
 //!
@@ -32,29 +32,29 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 
 use super::{
-    handle::{End, EngineStopped, Handle, Place, Request},
+    handle::{EngineEnd, EngineHandle, EngineStopped, LookSubmission, SharedPermit},
     process::Process,
-    wire::{self, Hello, News, Opened, Order, WireError},
+    wire::{self, Hello, Opened, WireError, WireNews, WireOrder},
 };
 use spotter_core::{Clock, Look, Outcome};
 
-/// How soon it is noticed that nobody waits for a look any more.
+/// How soon a cancelled look is noticed.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 /// While nothing is inside, there is nothing to notice but requests, which come by themselves.
 const IDLE_POLL: Duration = Duration::from_secs(1);
-/// The other side reads at once, whatever its device does; one that does not for so long is stopped, and is ended.
+/// The other side reads at once, also while its device is busy; one that does not for so long is stopped, and is ended.
 const WRITE_LIMIT: Duration = Duration::from_secs(20);
-/// Rows of a picture are gathered up to so many bytes, about what a connection takes at once.
+/// Rows of a picture are gathered up to this many bytes, about what a connection takes at once.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Starts a process that [serves](super::inside), has it open the engine that `what` describes, and waits until it is ready.
-/// Gives also what it tells of itself. The process ends when all handles are gone, and when the engine has failed; it does
+/// Also returns its report. The process ends when all handles are gone, and when the engine has failed; it does
 /// not outlive this process.
 pub async fn start<S, T>(
     program: Command,
     what: S,
     clock: Arc<dyn Clock>,
-) -> Result<(Handle, End, T), EngineStopped>
+) -> Result<(EngineHandle, EngineEnd, T), EngineStopped>
 where
     S: Serialize + Send + 'static,
     T: DeserializeOwned + Send + 'static,
@@ -72,7 +72,7 @@ pub(super) async fn connect<S, T>(
     ended: impl FnMut() -> String + Send + 'static,
     what: S,
     clock: Arc<dyn Clock>,
-) -> Result<(Handle, End, T), EngineStopped>
+) -> Result<(EngineHandle, EngineEnd, T), EngineStopped>
 where
     S: Serialize + Send + 'static,
     T: DeserializeOwned + Send + 'static,
@@ -80,7 +80,7 @@ where
     let bounded = socket.set_write_timeout(Some(WRITE_LIMIT));
     bounded.map_err(|e| EngineStopped(format!("preparing the connection to its process: {e}")))?;
     let (ready, is_ready) = oneshot::channel();
-    let (life, end) = End::new();
+    let (life, end) = EngineEnd::new();
     let mut link = Link {
         socket: Arc::new(socket),
         ended,
@@ -88,19 +88,19 @@ where
     let body = move || {
         match link.open(&what, clock.as_ref()) {
             Err(stopped) => drop(ready.send(Err(stopped))),
-            Ok((permits, told)) => {
-                let (handle, inbox, beats) = Handle::new(permits);
-                let _ = ready.send(Ok((handle, told)));
+            Ok((permits, report)) => {
+                let (handle, inbox, beats) = EngineHandle::new(permits);
+                let _ = ready.send(Ok((handle, report)));
                 link.run(inbox, life.ended, &beats);
             }
         }
         drop(life.over);
     };
     spawn("engine", body).map_err(EngineStopped)?;
-    let (handle, told) = is_ready
+    let (handle, report) = is_ready
         .await
         .map_err(|_| EngineStopped("the engine's thread ended while it was starting".into()))??;
-    Ok((handle, end, told))
+    Ok((handle, end, report))
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), String> {
@@ -116,13 +116,13 @@ struct Link<E> {
 }
 
 /// Why there is no more news.
-enum Last {
-    /// The engine said it.
-    Words(String),
+enum LastNews {
+    /// The engine reported it.
+    Reported(String),
     /// The connection is closed.
     Closed,
-    /// The process says what makes no sense.
-    Nonsense(WireError),
+    /// The process sent something that is no message.
+    Invalid(WireError),
 }
 
 impl<E: FnMut() -> String> Link<E> {
@@ -153,36 +153,36 @@ impl<E: FnMut() -> String> Link<E> {
         let (Hello::Hello, _) = wire::read(&mut socket)?;
         // The process counts on from the moment that it reads this, so it has to be waiting for it.
         let now = clock.now();
-        wire::write(&mut socket, &Order { now, what })?;
+        wire::write(&mut socket, &WireOrder { now, what })?;
         Ok(wire::read(&mut socket)?.0)
     }
 
-    /// Works until the end. Whoever listens learns the reason first, then those who wait that nothing comes any more, and
-    /// neither waits for an engine that does not let go, when it said why it stops.
+    /// Works until the end. The [`EngineEnd`] learns the reason first, then waiting callers that nothing comes any more, and
+    /// neither waits for the process to end, when it reported why it stops.
     fn run(
         &mut self,
-        inbox: mpsc::Receiver<Request>,
+        inbox: mpsc::Receiver<LookSubmission>,
         ended: oneshot::Sender<Result<(), EngineStopped>>,
         beats: &AtomicU64,
     ) {
         let inside = Arc::new(Inside::new());
         let (its_inside, its_socket) = (Arc::clone(&inside), Arc::clone(&self.socket));
         let asks = move || {
-            // An error is that of a connection that is closed, which the other thread tells of.
+            // An error is that of a connection that is closed, which the other thread reports.
             let _ = ask(&inbox, &its_socket, &its_inside);
             // It waits for news, and learns by this that there will be none.
             let _ = its_socket.shutdown(Shutdown::Both);
         };
         let last = match spawn("engine-asks", asks) {
             Ok(()) => hear(&self.socket, &inside, beats),
-            Err(reason) => Last::Words(reason),
+            Err(reason) => LastNews::Reported(reason),
         };
         let before = inside.close();
         let stopped = match last {
-            Last::Words(reason) => Some(reason),
-            _ if matches!(before, State::Left) => None,
-            Last::Closed => Some(self.over()),
-            Last::Nonsense(error) => Some(format!("hearing from its process: {error}")),
+            LastNews::Reported(reason) => Some(reason),
+            _ if matches!(before, OutsideState::Left) => None,
+            LastNews::Closed => Some(self.over()),
+            LastNews::Invalid(error) => Some(format!("hearing from its process: {error}")),
         };
         let _ = ended.send(stopped.map_or(Ok(()), |reason| Err(EngineStopped(reason))));
         drop(before);
@@ -198,33 +198,33 @@ impl<E: FnMut() -> String> Link<E> {
 }
 
 /// Takes news until the last.
-fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> Last {
+fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> LastNews {
     let mut input = BufReader::new(socket);
     loop {
         match wire::read(&mut input) {
-            Ok((News::Beat { beats: turns }, _)) => beats.store(turns, Ordering::Relaxed),
-            Ok((News::Stopped { reason }, _)) => return Last::Words(reason),
-            Ok((News::Ended { id, ending }, _)) => {
+            Ok((WireNews::Beat { beats: turns }, _)) => beats.store(turns, Ordering::Relaxed),
+            Ok((WireNews::Stopped { reason }, _)) => return LastNews::Reported(reason),
+            Ok((WireNews::Ended { id, ending }, _)) => {
                 // One that was cancelled may have ended in the same moment.
-                let Some((asked, reply, place)) = inside.take(id) else {
+                let Some(WaitingLook { look, reply, place }) = inside.take(id) else {
                     continue;
                 };
                 drop(place);
-                match ending.outcome(asked) {
-                    // Nobody waits any more when the daemon is shutting down.
+                match ending.outcome(look) {
+                    // No caller waits when the daemon is shutting down.
                     Ok(outcome) => drop(reply.send(outcome)),
-                    Err(error) => return Last::Nonsense(error),
+                    Err(error) => return LastNews::Invalid(error),
                 }
             }
-            Err(WireError::Closed(_)) => return Last::Closed,
-            Err(error) => return Last::Nonsense(error),
+            Err(WireError::Closed(_)) => return LastNews::Closed,
+            Err(error) => return LastNews::Invalid(error),
         }
     }
 }
 
-/// Passes requests on until nobody asks any more, or the connection is closed.
+/// Passes requests on until the last handle is dropped, or the connection is closed.
 fn ask(
-    inbox: &mpsc::Receiver<Request>,
+    inbox: &mpsc::Receiver<LookSubmission>,
     socket: &UnixStream,
     inside: &Inside,
 ) -> Result<(), WireError> {
@@ -239,20 +239,25 @@ fn ask(
                 return Ok(());
             }
         };
-        // First, because a new look may have the permit of one that nobody waits for any more.
+        // First, because a new look may have the permit of a cancelled one.
         for id in inside.take_unwanted() {
-            wire::write(&mut out, &wire::Request::Cancel { id })?;
+            wire::write(&mut out, &wire::WireRequest::Cancel { id })?;
         }
-        let Some(Request { look, reply, place }) = request else {
+        let Some(LookSubmission { look, reply, place }) = request else {
             continue;
         };
         id += 1;
-        inside.put(id, (look.clone(), reply, place));
+        let waiting = WaitingLook {
+            look: look.clone(),
+            reply,
+            place,
+        };
+        inside.put(id, waiting);
         match wire::write_look(&mut out, id, &look) {
             Err(error @ WireError::Closed(_)) => return Err(error),
             // Nothing of it was sent.
             Err(error) => {
-                if let Some((look, reply, place)) = inside.take(id) {
+                if let Some(WaitingLook { look, reply, place }) = inside.take(id) {
                     drop(place);
                     let why = format!("giving the look to the engine's process: {error}");
                     let _ = reply.send(Outcome::Failed(look, why));
@@ -265,72 +270,77 @@ fn ask(
 
 /// Looks under way, by number, with those who wait for them: what the two threads share. Never locked for longer than it
 /// takes to look something up.
-struct Inside(Mutex<State>);
+struct Inside(Mutex<OutsideState>);
 
-enum State {
+enum OutsideState {
     /// The engine works.
-    Open(HashMap<u64, Waiting>),
-    /// Nobody asks it any more.
+    Open(HashMap<u64, WaitingLook>),
+    /// The last handle was dropped.
     Left,
     /// It has ended.
     Closed,
 }
 
-type Waiting = (Look, oneshot::Sender<Outcome>, Place);
+/// A look inside, and where its outcome goes.
+struct WaitingLook {
+    look: Look,
+    reply: oneshot::Sender<Outcome>,
+    place: SharedPermit,
+}
 
 impl Inside {
     fn new() -> Self {
-        Self(Mutex::new(State::Open(HashMap::new())))
+        Self(Mutex::new(OutsideState::Open(HashMap::new())))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OutsideState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops it when the engine has ended, and who waits is told so.
-    fn put(&self, id: u64, waiting: Waiting) {
-        if let State::Open(all) = &mut *self.state() {
+    /// Drops it when the engine has ended, which the waiting caller notices.
+    fn put(&self, id: u64, waiting: WaitingLook) {
+        if let OutsideState::Open(all) = &mut *self.state() {
             all.insert(id, waiting);
         }
     }
 
-    fn take(&self, id: u64) -> Option<Waiting> {
+    fn take(&self, id: u64) -> Option<WaitingLook> {
         match &mut *self.state() {
-            State::Open(all) => all.remove(&id),
-            State::Left | State::Closed => None,
+            OutsideState::Open(all) => all.remove(&id),
+            OutsideState::Left | OutsideState::Closed => None,
         }
     }
 
-    /// Takes those out that nobody waits for any more.
+    /// Takes the cancelled ones out.
     fn take_unwanted(&self) -> Vec<u64> {
         match &mut *self.state() {
-            State::Open(all) => {
-                let unwanted = all.extract_if(|_, (_, reply, _)| reply.is_closed());
+            OutsideState::Open(all) => {
+                let unwanted = all.extract_if(|_, waiting| waiting.reply.is_closed());
                 unwanted.map(|(id, _)| id).collect()
             }
-            State::Left | State::Closed => Vec::new(),
+            OutsideState::Left | OutsideState::Closed => Vec::new(),
         }
     }
 
     /// How long to wait for a request before looking for what is unwanted.
     fn patience(&self) -> Duration {
         match &*self.state() {
-            State::Open(all) if !all.is_empty() => CANCEL_POLL,
-            State::Open(_) | State::Left | State::Closed => IDLE_POLL,
+            OutsideState::Open(all) if !all.is_empty() => CANCEL_POLL,
+            OutsideState::Open(_) | OutsideState::Left | OutsideState::Closed => IDLE_POLL,
         }
     }
 
-    /// Nobody asks any more.
+    /// The last handle was dropped.
     fn leave(&self) {
         let mut state = self.state();
-        if let State::Open(_) = *state {
-            *state = State::Left;
+        if let OutsideState::Open(_) = *state {
+            *state = OutsideState::Left;
         }
     }
 
     /// The engine has ended. Returns how it was before.
-    fn close(&self) -> State {
-        mem::replace(&mut *self.state(), State::Closed)
+    fn close(&self) -> OutsideState {
+        mem::replace(&mut *self.state(), OutsideState::Closed)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A child process with a connection to it: its standard input is the other end of a socket pair.
 //!
-//! Belongs here: how it is started, and how it is made sure that it ends. Not here: what is said to it (`outside`).
+//! Belongs here: how it is started, and that it certainly ends. Not here: messages to it (`outside`).
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use std::{
 const GRACE: Duration = Duration::from_secs(4);
 const POLL: Duration = Duration::from_millis(10);
 
-/// The kernel's and other people's way to end a process that is not asked.
+/// The kernel's signal when memory runs out; it cannot be handled.
 const SIGKILL: i32 = 9;
 
 /// A child process. It is ended, and nothing is left of it, when this value is dropped.
@@ -27,7 +27,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the program and gives our end of the connection. The other end is its standard input, and nobody else has
+    /// Starts the program and gives our end of the connection. The other end is its standard input, and no other process has
     /// one: each side sees that the other is gone, however it went.
     pub fn start(mut program: Command) -> io::Result<(UnixStream, Self)> {
         let (ours, theirs) = UnixStream::pair()?;
@@ -35,8 +35,8 @@ impl Process {
         Ok((ours, Self { child }))
     }
 
-    /// Waits until it has ended and says how, in words that go on from "the engine". Our end of the connection is closed by
-    /// then, so it is about to end by itself; one that does not is ended. Blocks for some seconds at most.
+    /// Waits until it has ended and returns how, as the rest of a sentence that begins with "the engine". Our end of the
+    /// connection is closed by then, so it is about to end by itself; one that does not is ended. Blocks for some seconds at most.
     pub fn ended(&mut self) -> String {
         self.ended_within(GRACE)
     }
@@ -86,7 +86,7 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-/// The connection that is this process's standard input. An error when it is none, because somebody else started it.
+/// The connection that is this process's standard input. An error when it is none, because the daemon did not start it.
 pub fn connection() -> io::Result<UnixStream> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.peer_addr()?;
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn how_it_ended_is_said() {
-        for (script, told) in [
+        for (script, expected) in [
             ("exit 3", "ended with exit code 3;"),
             ("kill -SEGV $$", "was killed by signal 11;"),
             ("kill -KILL $$", "was killed by signal 9;"),
@@ -117,7 +117,7 @@ mod tests {
             let (socket, mut process) = shell(script);
             drop(socket);
             let how = process.ended();
-            assert!(how.contains(told), "{script}: {how}");
+            assert!(how.contains(expected), "{script}: {how}");
             assert_eq!(process.ended(), how, "it is remembered");
         }
     }

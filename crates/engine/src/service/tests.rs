@@ -11,13 +11,13 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError, News, handle};
+use super::{Engine, EngineError, EngineSettings, LookNews, handle};
 use crate::{
     scheduler::{
         Options,
         backend::{
-            Backend, BackendError, Committed, Feed, Input, Limits, PageId, Pick, Row, RowMask,
-            SlotId, Step, StepTimes,
+            Backend, BackendError, BackendLimits, Committed, DecoderInput, Feed, PageId, Pick, Row,
+            RowMask, SlotId, Step, StepTimes,
         },
         request::Work,
         sequence::Bounds,
@@ -48,7 +48,7 @@ struct Seen {
 
 /// Ends every detect row after as many boxes as its prompt has tokens modulo three, and checks each step.
 struct Scripted {
-    limits: Limits,
+    limits: BackendLimits,
     clock: ManualClock,
     seen: Arc<Mutex<Seen>>,
     ready: Option<Committed>,
@@ -56,11 +56,11 @@ struct Scripted {
 }
 
 fn follows_a_size(row: &Row) -> bool {
-    matches!(&row.inputs, Feed::Host(inputs) if matches!(inputs[..], [Input::Size(..)]))
+    matches!(&row.inputs, Feed::Host(inputs) if matches!(inputs[..], [DecoderInput::Size(..)]))
 }
 
 impl Backend for Scripted {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.limits
     }
 
@@ -100,7 +100,7 @@ impl Backend for Scripted {
             .iter()
             .map(|row| match row.picks[0] {
                 Pick::CoordOrEnd if row.position % 3 == 0 && follows_a_size(row) => END,
-                // Objects of different rows are told apart by their places.
+                // Objects of different rows differ by their places.
                 Pick::CoordOrEnd | Pick::Coord => coord((row.position * 13 % 1000) as u16),
                 Pick::Size => size(900, 900),
                 _ => token(0),
@@ -131,7 +131,10 @@ impl Backend for Scripted {
     }
 }
 
-fn engine(limits: Limits, fail_at_step: Option<usize>) -> (Engine, ManualClock, Arc<Mutex<Seen>>) {
+fn engine(
+    limits: BackendLimits,
+    fail_at_step: Option<usize>,
+) -> (Engine, ManualClock, Arc<Mutex<Seen>>) {
     let clock = ManualClock::at(WallTime::default());
     let seen = Arc::new(Mutex::new(Seen::default()));
     let backend = Scripted {
@@ -146,7 +149,10 @@ fn engine(limits: Limits, fail_at_step: Option<usize>) -> (Engine, ManualClock, 
         Engine::new(
             Box::new(backend),
             model,
-            (BOUNDS, Options::default()),
+            EngineSettings {
+                bounds: BOUNDS,
+                options: Options::default(),
+            },
             Arc::new(clock.clone()),
         ),
         clock,
@@ -154,7 +160,7 @@ fn engine(limits: Limits, fail_at_step: Option<usize>) -> (Engine, ManualClock, 
     )
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: BackendLimits = BackendLimits {
     slots: 1,
     rows: 4,
     pages: 64,
@@ -244,24 +250,24 @@ fn prompts_share_steps() {
 fn objects_are_told_as_they_are_found_and_are_those_of_the_answer() {
     let (mut engine, clock, _) = engine(LIMITS, None);
     let asked = engine.submit(look(3, clock.now()), true).expect("a prompt");
-    let mut told: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
+    let mut reported: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
     let mut turns_with_objects = Vec::new();
     for turn in 0.. {
         for (id, news) in engine.turn().expect("a device") {
             assert_eq!(id, asked);
             match news {
-                News::Object(prompt, AnswerBody::Boxes(found)) => {
+                LookNews::Object(prompt, AnswerBody::Boxes(found)) => {
                     assert_eq!(found.len(), 1);
-                    told.entry(prompt.id.clone()).or_default().extend(found);
+                    reported.entry(prompt.id.clone()).or_default().extend(found);
                     turns_with_objects.push(turn);
                 }
-                News::Ended(Outcome::Answered { answers, .. }) => {
+                LookNews::Ended(Outcome::Answered { answers, .. }) => {
                     assert!(answers.iter().any(|a| a.body.count() > Some(2)));
                     for answer in answers {
-                        let told = told.remove(&answer.prompt.id).expect("an object");
-                        assert_eq!(answer.body, AnswerBody::Boxes(told));
+                        let reported = reported.remove(&answer.prompt.id).expect("an object");
+                        assert_eq!(answer.body, AnswerBody::Boxes(reported));
                     }
-                    assert!(told.is_empty(), "{told:?}");
+                    assert!(reported.is_empty(), "{reported:?}");
                     assert!(turns_with_objects[0] + 2 < turn, "{turns_with_objects:?}");
                     assert!(engine.is_idle());
                     return;
@@ -286,7 +292,7 @@ fn a_late_look_is_not_begun() {
 
 #[test]
 fn a_look_that_never_fits_fails_alone() {
-    let limits = Limits {
+    let limits = BackendLimits {
         pages: 18,
         ..LIMITS
     };

@@ -1,4 +1,4 @@
-//! What the daemon and the process of an engine say to each other. Pure: who reads and writes brings the connection.
+//! The messages between the daemon and the process of an engine. Pure: the caller brings the connection.
 //!
 //! ```text
 //!   ┌ bytes of header ┬ bytes of body ┬ header ┬ body ──────────────┐
@@ -9,14 +9,14 @@
 //!   Hello ──────────────────────────────▶
 //!         ◀────────────────────────────── Order        what engine is wanted, and what time it is
 //!   Opened::Ready or Failed ────────────▶
-//!         ◀────────────────────────────── Request      looks, and those that nobody waits for any more
-//!   News ───────────────────────────────▶              outcomes, signs of life, last words
+//!         ◀────────────────────────────── Request      looks and cancelled looks
+//!   News ───────────────────────────────▶              outcomes, beats, the reason of the end
 //! ```
 //!
-//! Both ends are the same program, so there are no versions. Neither believes the other all the same: lengths are checked
+//! Both ends are the same program, so there are no versions. Both check what they receive all the same: lengths are checked
 //! before memory is taken, and what cannot be read is an error that ends the connection.
 //!
-//! Belongs here: messages, and bytes to messages and back. Not here: who says what when (`inside`, `outside`).
+//! Belongs here: messages, and bytes to messages and back. Not here: which message is sent when (`inside`, `outside`).
 
 mod shape;
 
@@ -26,7 +26,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use shape::Shape;
+use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, CameraId, Frame, Look, Mono, NormBox, NormPoint, Outcome, Picture, Prompt,
@@ -54,21 +54,20 @@ pub enum WireError {
         /// Bytes it may have.
         limit: usize,
     },
-    /// Not what is said at this point, or nothing that can be said. When it was to be sent, nothing of it was.
+    /// Not a message, or not one that is allowed at this point. If it was to be sent, nothing of it was.
     #[error("a message makes no sense: {0}")]
     Malformed(String),
 }
 
-/// The first word of an engine's process: it is there and listens.
+/// The first message of an engine's process: it listens.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hello {
-    /// The only one.
     Hello,
 }
 
 /// What engine is wanted. `what` belongs to those who make engines.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order<S> {
+pub struct WireOrder<S> {
     /// The daemon's time now, from which the process counts on.
     pub now: Mono,
     /// Device, model, settings.
@@ -94,59 +93,52 @@ pub enum Opened<T> {
 
 /// What is asked of an engine.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum WireRequest {
     /// A look, whose picture is the body.
-    Look(Asked),
-    /// Nobody waits for it any more.
-    Cancel {
-        /// The look.
-        id: u64,
-    },
+    Look(WireLook),
+    /// It was cancelled.
+    Cancel { id: u64 },
 }
 
 /// Of a look what an engine needs.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
-    /// Tells it from others of this connection.
+pub struct WireLook {
+    /// Different for each look of this connection.
     pub id: u64,
     camera: CameraId,
-    picture: Shape,
+    picture: PictureShape,
     start_by: Mono,
     answer_by: Mono,
     prompts: Vec<Arc<Prompt>>,
 }
 
-/// What an engine has to tell.
+/// A message of the engine.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum News {
-    /// A look ended.
+pub enum WireNews {
     Ended {
-        /// The look.
         id: u64,
-        /// How.
-        ending: Ending,
+        ending: WireOutcome,
     },
-    /// A sign of life.
+    /// The engine works.
     Beat {
         /// Turns of the engine's loop.
         beats: u64,
     },
     /// The engine has stopped; nothing follows.
     Stopped {
-        /// Why.
         reason: String,
     },
 }
 
 /// An outcome without what the daemon knows itself.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum Ending {
+pub enum WireOutcome {
     /// In the order of the look's prompts.
     Answered {
         /// As in [`Outcome::Answered`].
         model_size: (u32, u32),
         /// One for each prompt.
-        answers: Vec<Said>,
+        answers: Vec<WireAnswer>,
     },
     /// As [`Outcome::Late`].
     Late,
@@ -156,7 +148,7 @@ pub enum Ending {
 
 /// An answer without its prompt.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Said {
+pub struct WireAnswer {
     body: AnswerBody,
     truncated: bool,
     marks: StageTimes,
@@ -170,15 +162,15 @@ pub fn write(out: &mut impl Write, header: &impl Serialize) -> Result<(), WireEr
 /// Sends a look as `id`. Blocks until the connection has taken it, and while a picture comes from a device.
 pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), WireError> {
     let picture = &look.frame.picture;
-    let asked = Asked {
+    let asked = WireLook {
         id,
         camera: look.frame.camera.clone(),
-        picture: Shape::of(picture),
+        picture: PictureShape::of(picture),
         start_by: look.start_by,
         answer_by: look.answer_by,
         prompts: look.prompts.clone(),
     };
-    write_with(out, &Request::Look(asked), Some(picture))
+    write_with(out, &WireRequest::Look(asked), Some(picture))
 }
 
 fn write_with(
@@ -187,7 +179,7 @@ fn write_with(
     picture: Option<&Picture>,
 ) -> Result<(), WireError> {
     let header = serde_json::to_vec(header).map_err(malformed)?;
-    let body = picture.map_or(Ok(0), |picture| Shape::of(picture).bytes())?;
+    let body = picture.map_or(Ok(0), |picture| PictureShape::of(picture).bytes())?;
     let lengths = lengths(header.len(), body)?.map(u32::to_le_bytes);
     // At once, for those who write straight into the connection.
     let beginning = [lengths.as_flattened(), &header].concat();
@@ -237,8 +229,8 @@ fn malformed(reason: impl ToString) -> WireError {
     WireError::Malformed(reason.to_string())
 }
 
-impl Asked {
-    /// The look, with the body of its message. Of its frame no more is true than what an engine asks for.
+impl WireLook {
+    /// The look, with the body of its message. Its frame has only the fields that an engine reads.
     pub fn look(self, body: Vec<u8>) -> Result<Look, WireError> {
         let picture = self.picture.picture(body)?;
         let still = Look::still(picture, []).map_err(malformed)?;
@@ -255,7 +247,7 @@ impl Asked {
     }
 }
 
-impl Ending {
+impl WireOutcome {
     /// How a look ended.
     pub fn of(outcome: Outcome) -> Self {
         match outcome {
@@ -270,7 +262,7 @@ impl Ending {
                 answers,
                 ..
             } => {
-                let said = |answer: Answer| Said {
+                let said = |answer: Answer| WireAnswer {
                     body: answer.body,
                     truncated: answer.truncated,
                     marks: answer.marks,
@@ -297,7 +289,7 @@ impl Ending {
             let (answers, prompts) = (said.len(), asked.prompts.len());
             return Err(malformed(format!("{answers} answers to {prompts} prompts")));
         }
-        let answer = |(prompt, said): (_, Said)| Answer {
+        let answer = |(prompt, said): (_, WireAnswer)| Answer {
             prompt,
             body: said.body,
             truncated: said.truncated,

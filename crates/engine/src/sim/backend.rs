@@ -16,8 +16,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::scheduler::{
     backend::{
-        Backend, BackendError, Committed, Feed, ImageJob, Input, KvTable, Limits, MaskSource,
-        PageId, Pick, Picked, Row, RowMask, SlotId, Step, StepTimes, TokenMask,
+        Backend, BackendError, BackendLimits, Committed, DecoderInput, Feed, ImageJob, KvTable,
+        MaskSource, PageId, Pick, Picked, Row, RowMask, SlotId, Step, StepTimes, TokenMask,
     },
     decision::Decision,
 };
@@ -26,7 +26,7 @@ use spotter_core::{CameraId, Clock as _, ManualClock, Mono};
 /// What a simulated device costs.
 #[derive(Clone)]
 pub struct SimCosts {
-    /// Forward pass and sampling of a step with so many rows and positions.
+    /// Forward pass and sampling of a step with these numbers of rows and positions.
     pub step: Arc<dyn Fn(usize, usize) -> (Duration, Duration) + Send + Sync>,
     /// A crop through the vision encoder and its share of the prefix.
     pub crop: Duration,
@@ -48,9 +48,9 @@ impl SimCosts {
 /// How the simulated model answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimModel {
-    /// Ids of the vocabulary; 0 ends an answer.
+    /// Ids of the vocabulary.
     pub vocab: usize,
-    /// One of so many x decisions is the end.
+    /// One of this many x decisions is the end.
     pub objects: u64,
     /// Crops of a picture.
     pub crops: usize,
@@ -60,19 +60,19 @@ pub struct SimModel {
 
 /// See the module.
 pub struct SimBackend {
-    limits: Limits,
+    limits: BackendLimits,
     model: SimModel,
     costs: SimCosts,
     clock: ManualClock,
     /// `None` was never written, or was released since.
     cells: Vec<Option<u64>>,
     tiles: HashMap<CameraId, Vec<Vec<u8>>>,
-    slots: Vec<Option<Flight>>,
+    slots: Vec<Option<SimStep>>,
     device_free: Mono,
 }
 
 /// A step in a slot. What it decides is known at once; when, is a matter of the virtual clock.
-struct Flight {
+struct SimStep {
     step: Step,
     hidden: Vec<Vec<u64>>,
     results: Committed,
@@ -82,7 +82,12 @@ struct Flight {
 
 impl SimBackend {
     /// A device with its own clock, which passes while the host waits for it.
-    pub fn new(limits: Limits, model: SimModel, costs: SimCosts, clock: ManualClock) -> Self {
+    pub fn new(
+        limits: BackendLimits,
+        model: SimModel,
+        costs: SimCosts,
+        clock: ManualClock,
+    ) -> Self {
         Self {
             limits,
             model,
@@ -136,7 +141,7 @@ impl SimBackend {
     }
 
     /// What a row feeds; `None` for a zombie.
-    fn inputs(&self, row: &Row) -> Result<Option<Vec<Input>>, BackendError> {
+    fn inputs(&self, row: &Row) -> Result<Option<Vec<DecoderInput>>, BackendError> {
         let from = match &row.inputs {
             Feed::Host(inputs) => return Ok(Some(inputs.clone())),
             Feed::Carry(from) => from,
@@ -230,7 +235,7 @@ impl SimBackend {
         }
     }
 
-    fn flight(&mut self, slot: SlotId) -> Result<&mut Option<Flight>, BackendError> {
+    fn flight(&mut self, slot: SlotId) -> Result<&mut Option<SimStep>, BackendError> {
         let flight = self.slots.get_mut(slot.0);
         flight.ok_or_else(|| BackendError(format!("slot {} does not exist", slot.0)))
     }
@@ -252,7 +257,7 @@ impl SimBackend {
         let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
         let picks = step.rows.iter().flat_map(|row| &row.picks);
         let tokens = picks.filter(|pick| pick.is_token()).count();
-        let Limits { rows, images, .. } = self.limits;
+        let BackendLimits { rows, images, .. } = self.limits;
         match step.rows.len() > rows
             || step.images.len() > images
             || positions > self.limits.positions
@@ -267,7 +272,7 @@ impl SimBackend {
 }
 
 impl Backend for SimBackend {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.limits
     }
 
@@ -295,7 +300,7 @@ impl Backend for SimBackend {
             rows: forward,
             ..StepTimes::default()
         };
-        let mut flight = Flight {
+        let mut flight = SimStep {
             finalized: !step.rows.iter().any(Row::wants_mask),
             step,
             hidden,
@@ -342,7 +347,7 @@ impl Backend for SimBackend {
 }
 
 impl SimBackend {
-    fn sample(&mut self, flight: &mut Flight, masks: &[RowMask]) {
+    fn sample(&mut self, flight: &mut SimStep, masks: &[RowMask]) {
         let mut picked = Vec::with_capacity(flight.step.rows.len());
         for (i, (row, hidden)) in flight.step.rows.iter().zip(&flight.hidden).enumerate() {
             let mask = masks.iter().find(|mask| mask.row == i).map(|m| &m.mask);
@@ -364,11 +369,11 @@ fn mix(a: u64, b: u64) -> u64 {
     xxh3_64_with_seed(&b.to_le_bytes(), a)
 }
 
-fn number(input: Input) -> u64 {
+fn number(input: DecoderInput) -> u64 {
     match input {
-        Input::Token(id) => u64::from(id),
-        Input::Coord(coord) => 1 << 40 | u64::from(coord.to_bits()),
-        Input::Size(width, height) => {
+        DecoderInput::Token(id) => u64::from(id),
+        DecoderInput::Coord(coord) => 1 << 40 | u64::from(coord.to_bits()),
+        DecoderInput::Size(width, height) => {
             u64::from(width.to_bits()) << 32 | u64::from(height.to_bits()) ^ 2 << 60
         }
     }

@@ -8,13 +8,13 @@ use crate::scheduler::backend::{BackendError, Feed, Row, RowMask, RowRef, SlotId
 /// All slots, and the launched ones from the oldest to the newest.
 #[derive(Debug)]
 pub struct Flights {
-    slots: Vec<Slot>,
+    slots: Vec<SlotUse>,
     order: VecDeque<SlotId>,
     vocab: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Slot {
+enum SlotUse {
     Free,
     /// Masks are missing.
     Launched(Vec<Decides>),
@@ -24,7 +24,7 @@ enum Slot {
 /// How a row of a step in flight decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decides {
-    /// Not at all, or several times: nobody can carry that on.
+    /// Not at all, or several times: no row can carry that on.
     NotOnce,
     Once,
     OnceWithMask,
@@ -34,7 +34,7 @@ impl Flights {
     /// Nothing is in flight. `vocab` is the number of ids that masks are about.
     pub fn new(slots: usize, vocab: usize) -> Self {
         Self {
-            slots: (0..slots).map(|_| Slot::Free).collect(),
+            slots: (0..slots).map(|_| SlotUse::Free).collect(),
             order: VecDeque::with_capacity(slots),
             vocab,
         }
@@ -42,7 +42,7 @@ impl Flights {
 
     /// A step of `rows` goes into a free slot.
     pub fn launch(&mut self, slot: SlotId, rows: &[Row]) -> Result<(), BackendError> {
-        if *self.slot(slot)? != Slot::Free {
+        if *self.slot(slot)? != SlotUse::Free {
             return violation(format!(
                 "slot {} still holds results; commit them before the next launch",
                 slot.0
@@ -50,7 +50,7 @@ impl Flights {
         }
         let unmasked = self.order.back().filter(|newest| {
             let newest = &self.slots[newest.0];
-            matches!(newest, Slot::Launched(_))
+            matches!(newest, SlotUse::Launched(_))
         });
         if let Some(newest) = unmasked {
             return violation(format!(
@@ -65,8 +65,8 @@ impl Flights {
         }
         let decides: Vec<Decides> = rows.iter().map(decides).collect();
         self.slots[slot.0] = match decides.contains(&Decides::OnceWithMask) {
-            true => Slot::Launched(decides),
-            false => Slot::Finalized(decides),
+            true => SlotUse::Launched(decides),
+            false => SlotUse::Finalized(decides),
         };
         self.order.push_back(slot);
         Ok(())
@@ -74,7 +74,7 @@ impl Flights {
 
     /// The step's masks are there.
     pub fn finalize(&mut self, slot: SlotId, masks: &[RowMask]) -> Result<(), BackendError> {
-        let Slot::Launched(rows) = self.slot(slot)? else {
+        let SlotUse::Launched(rows) = self.slot(slot)? else {
             return violation(format!("slot {} wants no masks", slot.0));
         };
         let rows = rows.clone();
@@ -94,29 +94,29 @@ impl Flights {
                 return violation(format!("the mask of row {row} allows no token"));
             }
         }
-        self.slots[slot.0] = Slot::Finalized(rows);
+        self.slots[slot.0] = SlotUse::Finalized(rows);
         Ok(())
     }
 
     /// The oldest step's results are read.
     pub fn commit(&mut self, slot: SlotId) -> Result<(), BackendError> {
         match self.slot(slot)? {
-            Slot::Free => violation(format!(
+            SlotUse::Free => violation(format!(
                 "slot {} has nothing to commit; launch a step in it first",
                 slot.0
             )),
-            Slot::Launched(_) => violation(format!(
+            SlotUse::Launched(_) => violation(format!(
                 "slot {} waits for its masks; finalize it before the commit",
                 slot.0
             )),
-            Slot::Finalized(_) => match self.order.front() {
+            SlotUse::Finalized(_) => match self.order.front() {
                 Some(oldest) if *oldest != slot => violation(format!(
                     "slot {} cannot be committed before slot {}, which was launched before it",
                     slot.0, oldest.0
                 )),
                 _ => {
                     self.order.pop_front();
-                    self.slots[slot.0] = Slot::Free;
+                    self.slots[slot.0] = SlotUse::Free;
                     Ok(())
                 }
             },
@@ -125,8 +125,8 @@ impl Flights {
 
     fn check_carry(&self, row: usize, from: RowRef) -> Result<(), BackendError> {
         let rows = match self.slot(from.slot)? {
-            Slot::Free => &[],
-            Slot::Launched(rows) | Slot::Finalized(rows) => rows.as_slice(),
+            SlotUse::Free => &[],
+            SlotUse::Launched(rows) | SlotUse::Finalized(rows) => rows.as_slice(),
         };
         match rows.get(from.row) {
             Some(Decides::Once | Decides::OnceWithMask) => Ok(()),
@@ -141,7 +141,7 @@ impl Flights {
         }
     }
 
-    fn slot(&self, slot: SlotId) -> Result<&Slot, BackendError> {
+    fn slot(&self, slot: SlotId) -> Result<&SlotUse, BackendError> {
         self.slots.get(slot.0).ok_or_else(|| {
             BackendError(format!(
                 "slot {} does not exist, the backend has {}",

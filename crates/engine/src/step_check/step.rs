@@ -1,11 +1,12 @@
 //! What a step must fulfil before it may run. Pure: limits and a step in, an error that names the violation out.
 
 use crate::scheduler::backend::{
-    BackendError, Feed, Input, KvTable, Limits, MaskSource, PageId, Pick, Row, Sampling, Step,
+    BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row,
+    Sampling, Step,
 };
 
 /// `Err` names the first violation. A step that passes reads and writes inside of the cache and the tables only.
-pub fn check(step: &Step, limits: &Limits, vocab: usize) -> Result<(), BackendError> {
+pub fn check(step: &Step, limits: &BackendLimits, vocab: usize) -> Result<(), BackendError> {
     at_most("images", step.images.len(), limits.images)?;
     at_most("rows", step.rows.len(), limits.rows)?;
     let positions = step.rows.iter().map(|row| row.inputs.positions());
@@ -27,7 +28,7 @@ pub fn check(step: &Step, limits: &Limits, vocab: usize) -> Result<(), BackendEr
     Ok(())
 }
 
-fn check_positions(who: &str, row: &Row, limits: &Limits) -> Result<(), BackendError> {
+fn check_positions(who: &str, row: &Row, limits: &BackendLimits) -> Result<(), BackendError> {
     let KvTable {
         prefix,
         prefix_positions,
@@ -67,13 +68,13 @@ fn check_positions(who: &str, row: &Row, limits: &Limits) -> Result<(), BackendE
 }
 
 fn check_values(who: &str, row: &Row, vocab: usize) -> Result<(), BackendError> {
-    let inputs: &[Input] = match &row.inputs {
+    let inputs: &[DecoderInput] = match &row.inputs {
         Feed::Host(inputs) => inputs,
         Feed::Carry(_) => &[],
     };
     let read = inputs.iter().filter_map(|input| match input {
-        Input::Token(id) => Some(id),
-        Input::Coord(_) | Input::Size(..) => None,
+        DecoderInput::Token(id) => Some(id),
+        DecoderInput::Coord(_) | DecoderInput::Size(..) => None,
     });
     let banned = row.picks.iter().flat_map(|pick| match pick {
         Pick::Token {
@@ -107,7 +108,7 @@ fn room(
     who: &str,
     pages: &[PageId],
     positions: usize,
-    limits: &Limits,
+    limits: &BackendLimits,
 ) -> Result<(), BackendError> {
     if let Some(page) = pages.iter().find(|page| page.0 as usize >= limits.pages) {
         return violation(format!(
@@ -125,7 +126,7 @@ fn room(
     Ok(())
 }
 
-/// Pages that somebody of the step writes; nobody else may.
+/// Pages that one row or image of the step writes; no other may.
 struct WrittenPages(Vec<bool>);
 
 impl WrittenPages {

@@ -8,13 +8,13 @@ use super::{
     golden_set,
 };
 use crate::{
-    model::{Found, ModelConfig, TokenIds},
+    model::{ModelConfig, SequenceOutput, Skill},
     scheduler::{
         backend::{
             Backend, Feed, ImageJob, MaskSource, Pick, Row, RowMask, RowRef, Sampling, SlotId,
             Step, TokenMask,
         },
-        sequence::{Bounds, Sequence, Skill},
+        sequence::{Bounds, Sequence},
     },
 };
 use spotter_core::Picture;
@@ -28,14 +28,13 @@ pub const POINT: &[u32] = &[1, 91, 90, 421, 2, 345, 364, 509, 283, 356, 3];
 /// Ids of a prompt that is answered in words.
 pub const CAPTION: &[u32] = &[1, 79, 290, 495, 84, 490, 2, 94, 378, 95, 3];
 
-/// The model's dimensions.
 pub fn micro_config() -> ModelConfig {
-    config(&golden_set("md2-micro").unwrap())
+    config(&golden_set("md2-micro"))
 }
 
 /// One of its pictures.
 pub fn micro_picture(image: &str) -> Picture {
-    picture(&golden_set("md2-micro").unwrap(), image)
+    picture(&golden_set("md2-micro"), image)
 }
 
 /// The likeliest token but these.
@@ -114,17 +113,13 @@ pub fn sequences() -> Vec<Sequence> {
         max_objects: 5,
         max_tokens: 12,
     };
-    let sequence = |p: &Prompt| {
-        let ids = TokenIds::of(&config);
-        Sequence::new(p.skill, tokens(p.ids), ids, bounds)
-    };
+    let sequence = |p: &Prompt| Sequence::new(config.grammar(p.skill), tokens(p.ids), bounds);
     prompts(&config).iter().map(sequence).collect()
 }
 
 /// Who says which tokens are banned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Masks {
-    /// The launch.
     Launch,
     /// Masks of the host, behind the launch.
     Host,
@@ -132,7 +127,11 @@ pub enum Masks {
 
 /// Runs the prompts with `depth` steps in flight: a step behind another one is fed by it on the device; with a depth of 1,
 /// the host feeds every step. Returns what was found and how many rows ran as zombies.
-pub fn run_ahead(backend: &mut dyn Backend, depth: usize, masks: Masks) -> (Vec<Found>, usize) {
+pub fn run_ahead(
+    backend: &mut dyn Backend,
+    depth: usize,
+    masks: Masks,
+) -> (Vec<SequenceOutput>, usize) {
     let config = micro_config();
     let prompts = prompts(&config);
     let mut running = sequences();

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 /// Largest and mean difference of a tensor, both in parts of the root mean square of what is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Distance {
-    /// Largest.
     pub max: f64,
-    /// Root mean square.
     pub rms: f64,
 }
 
@@ -41,7 +39,6 @@ impl Distance {
     }
 }
 
-/// Root mean square.
 pub fn rms(values: &[f32]) -> f64 {
     let squares: f64 = values.iter().map(|x| f64::from(*x).powi(2)).sum();
     (squares / values.len() as f64).sqrt()
@@ -50,7 +47,6 @@ pub fn rms(values: &[f32]) -> f64 {
 /// A number of [`Distance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// The largest difference.
     Max,
     /// Their root mean square.
     Rms,
@@ -61,9 +57,7 @@ pub enum Measure {
 pub struct Beyond {
     /// Of which kind of tensor.
     pub kind: String,
-    /// What of it.
     pub measure: Measure,
-    /// How large.
     pub ours: f64,
     /// What the reference in bf16 has.
     pub reference: f64,
@@ -121,7 +115,6 @@ impl Figures {
         compared.map(|(kind, _)| kind.as_str())
     }
 
-    /// Prints the table.
     pub fn print(&self, title: &str) {
         let cell = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| format!("{x:.2e}"));
         println!(

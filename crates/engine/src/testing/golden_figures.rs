@@ -1,7 +1,7 @@
 //! The small golden sets on a backend that can be looked into: errors of its tensors and its decisions on the reference's way.
 //!
 //! Belongs here: which tensor is compared with which, and what the sets know of the reference in bf16. Not here: what the
-//! errors are held to, which depends on the backend's arithmetic, and so stands with its tests.
+//! errors are held to, which depends on the backend's arithmetic, and so is with its tests.
 
 use std::{
     collections::BTreeMap,
@@ -83,7 +83,6 @@ impl SmallSet {
         }
     }
 
-    /// Its images.
     pub fn images(&self) -> impl Iterator<Item = &str> {
         let images = self.by_image().into_keys();
         images.flatten()

@@ -50,7 +50,6 @@ impl FullSet {
         }
     }
 
-    /// Its images.
     pub fn images(&self) -> impl Iterator<Item = &str> {
         let images = self.about["images"].as_object().unwrap();
         images.keys().map(String::as_str)

@@ -5,10 +5,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::{
-    model::{Found, ModelConfig, TokenIds, Weights, WeightsFile, picture_from_image},
+    model::{ModelConfig, SequenceOutput, Skill, Weights, WeightsFile, picture_from_image},
     scheduler::{
-        backend::{Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step},
-        sequence::{Bounds, Sequence, Skill},
+        backend::{
+            Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
+        },
+        sequence::{Bounds, Sequence},
     },
 };
 use spotter_core::Picture;
@@ -20,7 +22,6 @@ pub fn config(set: &Path) -> ModelConfig {
     ModelConfig::from_json(&json, &path.display().to_string()).unwrap()
 }
 
-/// Its weights.
 pub fn weights(set: &Path, config: &ModelConfig) -> Weights {
     let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
     Weights::load(config, &mut file).unwrap()
@@ -44,7 +45,7 @@ pub fn pages(backend: &dyn Backend, row: usize) -> (Vec<PageId>, Vec<PageId>) {
     )
 }
 
-/// Where the KV of row `row` lies, behind an image.
+/// Where the KV of row `row` is, behind an image.
 pub fn kv(backend: &dyn Backend, row: usize) -> KvTable {
     let (prefix, own) = pages(backend, row);
     KvTable {
@@ -74,8 +75,8 @@ pub fn row(backend: &dyn Backend, index: usize, after: usize, inputs: Feed, pick
 }
 
 /// Inputs of these ids.
-pub fn tokens(ids: &[u32]) -> Vec<Input> {
-    ids.iter().copied().map(Input::Token).collect()
+pub fn tokens(ids: &[u32]) -> Vec<DecoderInput> {
+    ids.iter().copied().map(DecoderInput::Token).collect()
 }
 
 /// Runs sequences to their ends, all that are not finished in every step, the image in the first.
@@ -83,7 +84,7 @@ pub fn run(
     backend: &mut dyn Backend,
     picture: Option<Picture>,
     sequences: Vec<Sequence>,
-) -> Vec<Found> {
+) -> Vec<SequenceOutput> {
     let image = picture.map(|picture| job(backend, picture));
     run_with(backend, image, sequences, |pick| pick)
 }
@@ -103,7 +104,7 @@ pub fn run_with(
     mut image: Option<ImageJob>,
     mut sequences: Vec<Sequence>,
     instead: fn(Pick) -> Pick,
-) -> Vec<Found> {
+) -> Vec<SequenceOutput> {
     let prefix_positions = image
         .as_ref()
         .map_or(0, |_| backend.limits().prefix_positions);
@@ -153,5 +154,5 @@ pub fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
         max_objects: setting("max_objects"),
         max_tokens: setting("max_tokens"),
     };
-    Sequence::new(skill, tokens(&ids), TokenIds::of(config), bounds)
+    Sequence::new(config.grammar(skill), tokens(&ids), bounds)
 }

@@ -1,7 +1,7 @@
 //! What a golden set shows of a backend, in figures.
 //!
 //! Belongs here: what is printed, and counts over all cases of a set. Not here: a single case ([`tally`](super::tally)), and
-//! what the figures are held to, which depends on the backend's arithmetic and so stands with its tests.
+//! what the figures are held to, which depends on the backend's arithmetic and so is with its tests.
 
 use serde_json::Value;
 
@@ -28,7 +28,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Prints everything.
     pub fn print(&self, title: &str) {
         self.figures.print(title);
         for (what, decided) in [("bins", &self.bins), ("choices", &self.choices)] {

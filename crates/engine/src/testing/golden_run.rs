@@ -1,4 +1,4 @@
-//! Golden cases fed to a backend as the reference went through them, whatever the backend decides; what it decided at each
+//! Golden cases fed to a backend as the reference went through them, also where the backend decides otherwise; what it decided at each
 //! place, and the tensors behind that.
 //!
 //! Belongs here: the order of the steps, and what a backend shows of its last one ([`Inside`]). Not here: what is made of it
@@ -10,7 +10,7 @@ use super::golden_model;
 use crate::{
     model::{ModelConfig, coord_from_bin, size_from_bin},
     scheduler::backend::{
-        Backend, Feed, Input, MaskSource, Pick, Picked, Row, Sampling, SlotId, Step,
+        Backend, DecoderInput, Feed, MaskSource, Pick, Picked, Row, Sampling, SlotId, Step,
     },
 };
 use spotter_core::Picture;
@@ -36,7 +36,6 @@ pub enum Head {
     Coord,
     /// Bins of a width and a height.
     Size,
-    /// Tokens.
     Vocabulary,
 }
 
@@ -56,9 +55,7 @@ pub enum Ask {
     Token(usize),
     /// x of an object.
     X(usize),
-    /// Its y.
     Y(usize),
-    /// Its size.
     Size(usize),
 }
 
@@ -94,7 +91,7 @@ fn token(banned: Vec<u32>) -> Pick {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     /// Positions.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<DecoderInput>,
     /// Decisions from the last of them; each is a step of its own, which feeds the same again.
     pub asks: Vec<Ask>,
 }
@@ -103,21 +100,22 @@ pub struct Turn {
 pub fn turns(expected: &Value) -> Vec<Turn> {
     let ids: Vec<u32> = serde_json::from_value(expected["prompt_ids"].clone()).unwrap();
     let mut turns = Vec::new();
-    let mut inputs: Vec<Input> = ids.into_iter().map(Input::Token).collect();
-    let mut turn = |inputs: &mut Vec<Input>, asks: Vec<Ask>, then: Vec<Input>| {
+    let mut inputs: Vec<DecoderInput> = ids.into_iter().map(DecoderInput::Token).collect();
+    let mut turn = |inputs: &mut Vec<DecoderInput>, asks: Vec<Ask>, then: Vec<DecoderInput>| {
         let inputs = std::mem::replace(inputs, then);
         turns.push(Turn { inputs, asks });
     };
     if let Some(objects) = expected["objects"].as_array() {
         let bin = |object: &Value, key: &str| object[key].as_u64().map(|bin| bin as u16);
-        let coord = |bin: Option<u16>| vec![Input::Coord(coord_from_bin(bin.unwrap()) as f32)];
+        let coord =
+            |bin: Option<u16>| vec![DecoderInput::Coord(coord_from_bin(bin.unwrap()) as f32)];
         let size = |bin: u16| size_from_bin(bin) as f32;
         for (i, object) in objects.iter().enumerate() {
             let asks = vec![Ask::Token(i), Ask::X(i)];
             turn(&mut inputs, asks, coord(bin(object, "x_bin")));
             turn(&mut inputs, vec![Ask::Y(i)], coord(bin(object, "y_bin")));
             if let (Some(w), Some(h)) = (bin(object, "w_bin"), bin(object, "h_bin")) {
-                let fed = vec![Input::Size(size(w), size(h))];
+                let fed = vec![DecoderInput::Size(size(w), size(h))];
                 turn(&mut inputs, vec![Ask::Size(i)], fed);
             }
         }
@@ -130,7 +128,11 @@ pub fn turns(expected: &Value) -> Vec<Turn> {
         _ => Vec::new(),
     };
     for (i, &id) in tokens.iter().enumerate() {
-        turn(&mut inputs, vec![Ask::Token(i)], vec![Input::Token(id)]);
+        turn(
+            &mut inputs,
+            vec![Ask::Token(i)],
+            vec![DecoderInput::Token(id)],
+        );
     }
     turn(&mut inputs, vec![Ask::Token(tokens.len())], Vec::new());
     turns
@@ -139,9 +141,7 @@ pub fn turns(expected: &Value) -> Vec<Turn> {
 /// A decision that was asked for.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Which.
     pub ask: Ask,
-    /// What was decided.
     pub picked: Picked,
     /// What from; see [`Inside::logits`].
     pub logits: Vec<f32>,
@@ -222,12 +222,12 @@ fn a_case_is_fed_as_the_reference_went() {
     });
     let expected = [
         (
-            vec![Input::Token(1), Input::Token(7)],
+            vec![DecoderInput::Token(1), DecoderInput::Token(7)],
             vec![Ask::Token(0), Ask::X(0)],
         ),
-        (vec![Input::Coord(0.5)], vec![Ask::Y(0)]),
-        (vec![Input::Coord(0.25)], vec![Ask::Size(0)]),
-        (vec![Input::Size(1.0, 1.0)], vec![Ask::Token(1)]),
+        (vec![DecoderInput::Coord(0.5)], vec![Ask::Y(0)]),
+        (vec![DecoderInput::Coord(0.25)], vec![Ask::Size(0)]),
+        (vec![DecoderInput::Size(1.0, 1.0)], vec![Ask::Token(1)]),
     ];
     let expected = expected.map(|(inputs, asks)| Turn { inputs, asks });
     assert_eq!(turns(&detect), expected);

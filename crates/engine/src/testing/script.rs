@@ -5,7 +5,6 @@ use crate::scheduler::backend::Picked;
 /// No further object.
 pub const END: Picked = Picked::End { probability: 0.8 };
 
-/// A coordinate.
 pub fn coord(bin: u16) -> Picked {
     Picked::Coord {
         bin,
@@ -14,7 +13,6 @@ pub fn coord(bin: u16) -> Picked {
     }
 }
 
-/// A size.
 pub fn size(width_bin: u16, height_bin: u16) -> Picked {
     Picked::Size {
         width_bin,
@@ -23,7 +21,6 @@ pub fn size(width_bin: u16, height_bin: u16) -> Picked {
     }
 }
 
-/// A token.
 pub fn token(id: u32) -> Picked {
     Picked::Token {
         id,

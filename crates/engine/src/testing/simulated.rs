@@ -1,23 +1,23 @@
-//! Engines on simulated devices, for tests of what stands around an engine.
+//! Engines on simulated devices, for tests of the code around an engine.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
     scheduler::{
         Options,
-        backend::{Backend, Limits},
+        backend::{Backend, BackendLimits},
         sequence::Bounds,
     },
-    service::Engine,
+    service::{Engine, EngineSettings},
     sim::{SimBackend, SimCosts, SimModel},
     testing,
 };
 use spotter_core::{Clock, ManualClock};
 
-/// A device whose steps cost nothing, and which finds so many objects; its time is of no importance, so it has its own.
+/// A device whose steps cost nothing, and which finds this many objects; its time is of no importance, so it has its own.
 pub fn device(objects: u64) -> SimBackend {
-    let (config, _) = testing::micro_model();
-    let limits = Limits {
+    let config = testing::micro_model().config;
+    let limits = BackendLimits {
         slots: 2,
         rows: 4,
         pages: 64,
@@ -47,7 +47,10 @@ pub fn engine(device: impl Backend + 'static, clock: Arc<dyn Clock>) -> Engine {
     Engine::new(
         Box::new(device),
         testing::micro_model(),
-        (bounds, Options::default()),
+        EngineSettings {
+            bounds,
+            options: Options::default(),
+        },
         clock,
     )
 }

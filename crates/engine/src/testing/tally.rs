@@ -45,7 +45,6 @@ impl Share {
             })
     }
 
-    /// The others.
     pub fn wrong(self) -> usize {
         self.of - self.right
     }

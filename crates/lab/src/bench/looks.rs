@@ -13,7 +13,7 @@ use super::{
 use spotter::ops::machine::Machine;
 use spotter_core::{Answer, Clock, Picture, Task};
 use spotter_engine::{
-    model::{ModelConfig, Tokenizer, prompt_tokens},
+    model::{ModelConfig, Tokenizer},
     service::Engine,
 };
 use spotter_street::{random, scene::Class, truth};
@@ -178,7 +178,10 @@ fn row(
     // Every look of a row sees the same picture with the same words, so the first stands for all.
     let boxes: &[usize] = looks.first().map_or(&[], |look| &look.boxes);
     let detect = |(task, &boxes): (Task, &usize)| DetectWork {
-        tokens: prompt_tokens(&task, config, tokenizer, false).map_or(0, |tokens| tokens.len()),
+        tokens: config
+            .family
+            .prompt(&task, config, tokenizer, false)
+            .map_or(0, |prompt| prompt.inputs.len()),
         boxes,
     };
     let detects: Vec<DetectWork> = tasks(prompts).zip(boxes).map(detect).collect();

@@ -30,11 +30,11 @@ use self::{
 use spotter::ops::machine::{Machine, rss_mib};
 use spotter_core::{CameraId, Clock, Mono, PictureError};
 use spotter_engine::{
-    model::{Found, ModelConfig, Tokenizer},
+    model::{ModelConfig, SequenceOutput, Tokenizer},
     scheduler::{
         Options,
-        backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
-        request::{Event, LookId},
+        backend::{Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step},
+        request::{LookEvent, LookId},
         worker::{DeviceError, Worker},
     },
 };
@@ -141,7 +141,7 @@ struct Storm {
     clock: Arc<dyn Clock>,
     cards: Vec<Card>,
     /// For each card its answers alone.
-    alone: Vec<Vec<Found>>,
+    alone: Vec<Vec<SequenceOutput>>,
     /// Time of a look alone, on average.
     look: Duration,
     promise: AnswerPromise,
@@ -203,19 +203,19 @@ impl Storm {
         Ok(storm)
     }
 
-    fn ask_alone(&mut self, card: usize) -> Result<Vec<Found>, SoakError> {
+    fn ask_alone(&mut self, card: usize) -> Result<Vec<SequenceOutput>, SoakError> {
         self.worker.admit(self.cards[card].alone());
         for _ in 0..TURNS_MAX {
             let events = self.worker.turn().map_err(|e| SoakError::Device(0, e))?;
             for event in events {
                 match event {
-                    Event::Answered { findings, .. } => {
+                    LookEvent::Answered { findings, .. } => {
                         return Ok(findings.into_iter().map(|f| f.found).collect());
                     }
-                    Event::Failed { why, .. } => {
+                    LookEvent::Failed { why, .. } => {
                         return Err(SoakError::Alone(card, why.to_string()));
                     }
-                    Event::Late { .. } | Event::Object(..) => {}
+                    LookEvent::Late { .. } | LookEvent::Object(..) => {}
                 }
             }
         }
@@ -293,25 +293,28 @@ impl Storm {
         Ok(())
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: LookEvent) {
         let tally = &mut self.report.tally;
         match event {
-            Event::Answered { look, findings, .. } => {
+            LookEvent::Answered { look, findings, .. } => {
                 if let Some(look) = self.inside.remove(&look) {
                     tally.answered += 1;
-                    let found: Vec<Found> = findings.into_iter().map(|f| f.found).collect();
+                    let found: Vec<SequenceOutput> =
+                        findings.into_iter().map(|f| f.found).collect();
                     self.compare(look.card, &found);
                 }
             }
-            Event::Late { look } => tally.late += u64::from(self.inside.remove(&look).is_some()),
-            Event::Failed { look, .. } => {
+            LookEvent::Late { look } => {
+                tally.late += u64::from(self.inside.remove(&look).is_some())
+            }
+            LookEvent::Failed { look, .. } => {
                 tally.failed += u64::from(self.inside.remove(&look).is_some());
             }
-            Event::Object(..) => {}
+            LookEvent::Object(..) => {}
         }
     }
 
-    fn compare(&mut self, card: usize, found: &[Found]) {
+    fn compare(&mut self, card: usize, found: &[SequenceOutput]) {
         for (index, (alone, beside)) in self.alone[card].iter().zip(found).enumerate() {
             let tally = &mut self.report.tally;
             tally.sure += u64::from(is_sure(alone));
@@ -388,8 +391,8 @@ struct Short {
 }
 
 impl Backend for Short {
-    fn limits(&self) -> Limits {
-        Limits {
+    fn limits(&self) -> BackendLimits {
+        BackendLimits {
             pages: self.pages,
             ..self.device.borrow().limits()
         }

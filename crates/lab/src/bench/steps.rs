@@ -16,8 +16,8 @@ use spotter_core::{Clock, Mono, Picture, PictureError};
 use spotter_engine::{
     model::ModelConfig,
     scheduler::backend::{
-        Backend, BackendError, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step,
-        StepTimes,
+        Backend, BackendError, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId,
+        Step, StepTimes,
     },
 };
 
@@ -162,7 +162,7 @@ impl Steps<'_> {
             .map_or(0, |page| page.0 as usize);
         let own = (PROMPT + 1).div_ceil(limits.page_tokens);
         Row {
-            inputs: Feed::Host(vec![Input::Token(7); fed]),
+            inputs: Feed::Host(vec![DecoderInput::Token(7); fed]),
             position: limits.prefix_positions + from,
             kv: KvTable {
                 prefix: self.prefix(image),

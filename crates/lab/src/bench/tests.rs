@@ -4,10 +4,10 @@ use std::{path::Path, sync::Arc};
 
 use spotter_core::{Clock, SystemClock, config::ModelSource};
 use spotter_engine::{
-    cpu::{Capacity, CpuBackend},
-    model::{LoadedModel, ModelConfig, TokenIds, Tokenizer, load_model, without_ends},
+    cpu::{CpuBackend, CpuCapacity},
+    model::{LoadedModel, ModelConfig, Tokenizer, load_model, without_ends},
     scheduler::{Options, backend::Backend, sequence::Bounds},
-    service::Engine,
+    service::{Engine, EngineModel, EngineSettings},
 };
 
 pub(super) fn micro_engine() -> (Engine, Arc<dyn Clock>) {
@@ -33,7 +33,7 @@ pub(super) fn micro_parts(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConf
 }
 
 fn placed(model: LoadedModel, clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
-    let capacity = Capacity {
+    let capacity = CpuCapacity {
         slots: 2,
         rows: 8,
         images: 4,
@@ -52,7 +52,7 @@ pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Eng
 /// Its answers end at their bounds and never before.
 pub(super) fn micro_endless_engine(clock: &Arc<dyn Clock>) -> Engine {
     let mut model = micro_model();
-    without_ends(&mut model.weights, &TokenIds::of(&model.config));
+    without_ends(&mut model.weights, &model.config);
     let parts = placed(model, Arc::clone(clock));
     engine(parts, Options::default(), clock)
 }
@@ -68,8 +68,8 @@ fn engine(
     };
     Engine::new(
         backend,
-        (config, tokenizer),
-        (bounds, options),
+        EngineModel { config, tokenizer },
+        EngineSettings { bounds, options },
         Arc::clone(clock),
     )
 }

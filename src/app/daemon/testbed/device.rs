@@ -13,8 +13,8 @@ use spotter_core::CameraId;
 use spotter_engine::{
     scheduler::{
         backend::{
-            Backend, BackendError, Committed, Feed, Input, Limits, MaskSource, PageId, Pick,
-            Picked, Row, RowMask, SlotId, Step, TokenMask,
+            Backend, BackendError, BackendLimits, Committed, DecoderInput, Feed, MaskSource,
+            PageId, Pick, Picked, Row, RowMask, SlotId, Step, TokenMask,
         },
         decision::Decision,
     },
@@ -60,7 +60,7 @@ impl Scene {
 
 pub(super) struct SceneDevice {
     scene: Scene,
-    limits: Limits,
+    limits: BackendLimits,
     vocab: u32,
     /// The camera of an image prefix, by the first page of the prefix.
     cameras: HashMap<PageId, CameraId>,
@@ -71,7 +71,7 @@ struct StepInSlot {
     step: Step,
     /// Inputs of each row, read at the launch: the slot that it carries from may be reused before its masks arrive. `None` for
     /// a zombie.
-    inputs: Vec<Option<Vec<Input>>>,
+    inputs: Vec<Option<Vec<DecoderInput>>>,
     picked: Vec<Vec<Picked>>,
     finalized: bool,
 }
@@ -81,7 +81,7 @@ impl SceneDevice {
         let (config, _) = micro_model();
         Self {
             scene,
-            limits: Limits {
+            limits: BackendLimits {
                 slots: 2,
                 rows: 8,
                 pages: 128,
@@ -107,7 +107,12 @@ impl SceneDevice {
         flight.picked = decided.collect();
     }
 
-    fn decide(&self, row: &Row, inputs: Option<&[Input]>, mask: Option<&TokenMask>) -> Vec<Picked> {
+    fn decide(
+        &self,
+        row: &Row,
+        inputs: Option<&[DecoderInput]>,
+        mask: Option<&TokenMask>,
+    ) -> Vec<Picked> {
         let Some(inputs) = inputs else {
             return vec![Picked::Nothing; row.picks.len()];
         };
@@ -122,7 +127,7 @@ impl SceneDevice {
     }
 
     /// At most one object, in the middle; the first allowed token, or the last.
-    fn pick(&self, pick: &Pick, input: &Input, mask: Option<&TokenMask>, seen: bool) -> Picked {
+    fn pick(&self, pick: &Pick, input: &DecoderInput, mask: Option<&TokenMask>, seen: bool) -> Picked {
         let coord = |probability| Picked::Coord {
             bin: 512,
             probability,
@@ -131,7 +136,7 @@ impl SceneDevice {
         match pick {
             // After the prompt: is there an object? After an object: is there another one?
             Pick::CoordOrEnd => match input {
-                Input::Token(_) if seen => coord(0.9),
+                DecoderInput::Token(_) if seen => coord(0.9),
                 _ => Picked::End { probability: 0.9 },
             },
             Pick::Coord => coord(1.0),
@@ -161,7 +166,7 @@ impl SceneDevice {
     }
 
     /// `None` for a zombie.
-    fn inputs(&self, row: &Row) -> Result<Option<Vec<Input>>, BackendError> {
+    fn inputs(&self, row: &Row) -> Result<Option<Vec<DecoderInput>>, BackendError> {
         let from = match &row.inputs {
             Feed::Host(inputs) => return Ok(Some(inputs.clone())),
             Feed::Carry(from) => from,
@@ -176,7 +181,7 @@ impl SceneDevice {
 }
 
 impl Backend for SceneDevice {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.limits
     }
 

@@ -2,7 +2,8 @@ use super::*;
 use crate::{
     cpu::tests::{backend, backend_with, capacity},
     scheduler::backend::{
-        Feed, ImageJob, Input, KvTable, MaskSource, PageId, Pick, Picked, Row, Sampling, StepTimes,
+        DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, Picked, Row, Sampling,
+        StepTimes,
     },
     testing::{
         golden_model::{config, pages, picture, weights},
@@ -14,12 +15,12 @@ use spotter_core::ManualClock;
 const IMAGE: &str = "gray_200x200";
 
 fn micro() -> CpuBackend {
-    backend(&golden_set("md2-micro").unwrap())
+    backend(&golden_set("md2-micro"))
 }
 
 fn image_job(backend: &CpuBackend) -> ImageJob {
     ImageJob {
-        picture: picture(&golden_set("md2-micro").unwrap(), IMAGE),
+        picture: picture(&golden_set("md2-micro"), IMAGE),
         pages: pages(backend, 0).0,
         camera: None,
     }
@@ -29,7 +30,7 @@ fn image_job(backend: &CpuBackend) -> ImageJob {
 fn row(backend: &CpuBackend, index: usize, tokens: &[u32], pick: impl Into<Option<Pick>>) -> Row {
     let (prefix, own) = pages(backend, index);
     Row {
-        inputs: Feed::Host(tokens.iter().copied().map(Input::Token).collect()),
+        inputs: Feed::Host(tokens.iter().copied().map(DecoderInput::Token).collect()),
         position: backend.limits.prefix_positions,
         kv: KvTable {
             prefix,
@@ -115,10 +116,10 @@ fn what_was_never_written_is_never_read() {
     };
     let clean = looks(&mut micro());
     let mut poisoned = backend_with(
-        &golden_set("md2-micro").unwrap(),
-        Options {
+        &golden_set("md2-micro"),
+        CpuOptions {
             poison: true,
-            ..Options::default()
+            ..CpuOptions::default()
         },
     );
     let all: Vec<PageId> = (0..poisoned.limits.pages as u32).map(PageId).collect();
@@ -174,7 +175,7 @@ fn slots_hold_results_until_they_are_taken() {
 }
 
 /// Breaks a sound step in one way.
-type Change = fn(&mut Step, &Limits);
+type Change = fn(&mut Step, &BackendLimits);
 
 #[test]
 fn violations_are_errors_that_name_them() {
@@ -236,7 +237,7 @@ fn violations_are_errors_that_name_them() {
             "which the step already writes",
         ),
         (
-            |step, _| step.rows[0].inputs = Feed::Host(vec![Input::Token(512)]),
+            |step, _| step.rows[0].inputs = Feed::Host(vec![DecoderInput::Token(512)]),
             "row 0 of the step names token 512",
         ),
         (
@@ -260,9 +261,9 @@ fn violations_are_errors_that_name_them() {
 
 #[test]
 fn a_cache_too_small_for_one_look_is_refused() {
-    let set = golden_set("md2-micro").unwrap();
+    let set = golden_set("md2-micro");
     let config = config(&set);
-    let small = Capacity {
+    let small = CpuCapacity {
         pages: 2,
         ..capacity(&config, 16)
     };

@@ -43,8 +43,14 @@ fn a_size_is_as_sharp_as_its_worse_side() {
 #[test]
 fn greedy_takes_the_lowest_of_equals_that_is_not_banned() {
     let logits = [0.5, 2.0, 2.0, 2.0];
-    assert_eq!(token(&logits, Allowed::AllBut(&[]), Sampling::Greedy), 1);
-    assert_eq!(token(&logits, Allowed::AllBut(&[1]), Sampling::Greedy), 2);
+    assert_eq!(
+        token(&logits, AllowedTokens::AllBut(&[]), Sampling::Greedy),
+        1
+    );
+    assert_eq!(
+        token(&logits, AllowedTokens::AllBut(&[1]), Sampling::Greedy),
+        2
+    );
 }
 
 #[test]
@@ -54,9 +60,15 @@ fn a_mask_leaves_the_largest_of_what_it_allows() {
     for id in [1, 3] {
         mask.allow(id);
     }
-    assert_eq!(token(&logits, Allowed::Only(&mask), Sampling::Greedy), 3);
+    assert_eq!(
+        token(&logits, AllowedTokens::Only(&mask), Sampling::Greedy),
+        3
+    );
     mask.allow(2);
-    assert_eq!(token(&logits, Allowed::Only(&mask), Sampling::Greedy), 2);
+    assert_eq!(
+        token(&logits, AllowedTokens::Only(&mask), Sampling::Greedy),
+        2
+    );
 }
 
 #[test]
@@ -69,7 +81,7 @@ fn sampling_draws_from_the_nucleus_by_its_mass() {
             top_p,
             uniform,
         };
-        token(&logits, Allowed::AllBut(banned), sampling)
+        token(&logits, AllowedTokens::AllBut(banned), sampling)
     };
     assert_eq!(
         [0.0, 0.49, 0.51, 0.74, 0.76, 1.0].map(|u| drawn(&[], 1.0, u)),

@@ -7,41 +7,40 @@ use serde_json::Value;
 use super::{backend, config, picture, run};
 use crate::{
     model::{
-        Found, ModelConfig, SpatialRef, TokenIds, Tokenizer, coord_from_bin, prompt_tokens,
+        ModelConfig, SequenceOutput, Skill, SpatialRef, Tokenizer, coord_from_bin, prompt_tokens,
         query_tokens, size_from_bin, text_only_tokens,
     },
     scheduler::{
-        backend::Input,
-        sequence::{Bounds, Sequence, Skill},
+        backend::DecoderInput,
+        sequence::{Bounds, Sequence},
     },
-    testing::{golden_sets, json},
+    testing::{golden_tests, json},
 };
 use spotter_core::{CaptionLength, Task};
 
-#[test]
-fn every_case_gives_the_same_tokens_bins_and_text() {
-    for set in golden_sets() {
-        let config = config(&set);
-        let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
-        let mut backend = backend(&set);
-        let cases = json(&set.join("expected/cases.json"));
-        let mut by_image: BTreeMap<Option<&str>, Vec<(&String, &Value)>> = BTreeMap::new();
-        for (name, case) in cases.as_object().unwrap() {
-            by_image
-                .entry(case["case"]["image"].as_str())
-                .or_default()
-                .push((name, case));
-        }
-        for (image, cases) in by_image {
-            let sequences = cases
-                .iter()
-                .map(|(_, case)| sequence(case, &config, &tokenizer))
-                .collect();
-            let picture = image.map(|image| picture(&set, image));
-            let found = run(&mut backend, picture, sequences);
-            for ((name, case), found) in cases.into_iter().zip(found) {
-                compare(&set, name, &case["expected"], found, &tokenizer, &config);
-            }
+golden_tests!(every_case_gives_the_same_tokens_bins_and_text);
+
+fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
+    let config = config(set);
+    let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
+    let mut backend = backend(set);
+    let cases = json(&set.join("expected/cases.json"));
+    let mut by_image: BTreeMap<Option<&str>, Vec<(&String, &Value)>> = BTreeMap::new();
+    for (name, case) in cases.as_object().unwrap() {
+        by_image
+            .entry(case["case"]["image"].as_str())
+            .or_default()
+            .push((name, case));
+    }
+    for (image, cases) in by_image {
+        let sequences = cases
+            .iter()
+            .map(|(_, case)| sequence(case, &config, &tokenizer))
+            .collect();
+        let picture = image.map(|image| picture(set, image));
+        let found = run(&mut backend, picture, sequences);
+        for ((name, case), found) in cases.into_iter().zip(found) {
+            compare(set, name, &case["expected"], found, &tokenizer, &config);
         }
     }
 }
@@ -90,15 +89,15 @@ fn sequence(case: &Value, config: &ModelConfig, tokenizer: &Tokenizer) -> Sequen
         max_objects: setting("max_objects"),
         max_tokens: setting("max_tokens"),
     };
-    Sequence::new(skill, prompt, TokenIds::of(config), bounds)
+    Sequence::new(config.grammar(skill), prompt, bounds)
 }
 
 /// The reference lists placeholder ids where coordinates and sizes stand.
-fn assert_ids(expected: &Value, prompt: &[Input], config: &ModelConfig) {
-    let id = |input: &Input| match input {
-        Input::Token(id) => *id,
-        Input::Coord(_) => config.tokenizer.coord_id,
-        Input::Size(..) => config.tokenizer.size_id,
+fn assert_ids(expected: &Value, prompt: &[DecoderInput], config: &ModelConfig) {
+    let id = |input: &DecoderInput| match input {
+        DecoderInput::Token(id) => *id,
+        DecoderInput::Coord(_) => config.tokenizer.coord_id,
+        DecoderInput::Size(..) => config.tokenizer.size_id,
     };
     assert_eq!(
         &Value::from(prompt.iter().map(id).collect::<Vec<_>>()),
@@ -121,7 +120,7 @@ fn compare(
     set: &Path,
     name: &str,
     expected: &Value,
-    found: Found,
+    found: SequenceOutput,
     tokenizer: &Tokenizer,
     config: &ModelConfig,
 ) {
@@ -156,7 +155,7 @@ fn compare(
     }
 }
 
-pub(super) fn compare_objects(name: &str, expected: &[Value], found: &Found) {
+pub(super) fn compare_objects(name: &str, expected: &[Value], found: &SequenceOutput) {
     assert_eq!(found.objects.len(), expected.len(), "{name}: objects");
     for (found, expected) in found.objects.iter().zip(expected) {
         assert_eq!(
@@ -181,7 +180,7 @@ fn compare_thoughts(
     name: &str,
     phase: &Value,
     expected: &Value,
-    found: &Found,
+    found: &SequenceOutput,
     tokenizer: &Tokenizer,
     config: &ModelConfig,
 ) {

@@ -11,10 +11,10 @@ use super::{
     pages, picture, run_with,
 };
 use crate::{
-    cpu::{Capacity, CpuBackend},
-    model::{Found, Weights},
+    cpu::{CpuBackend, CpuCapacity},
+    model::{SequenceOutput, Weights},
     scheduler::backend::{
-        Backend, Feed, ImageJob, Input, KvTable, Pick, Picked, Row, SlotId, Step,
+        Backend, DecoderInput, Feed, ImageJob, KvTable, Pick, Picked, Row, SlotId, Step,
     },
     testing::{
         golden_full::FullSet,
@@ -26,12 +26,12 @@ use crate::{
 use spotter_core::{CameraId, ManualClock};
 
 #[test]
-#[ignore = "takes minutes of all cores and the whole golden data; run make test-full"]
+#[ignore = "takes minutes of all cores and 9 GB of memory; run make test-full"]
 fn true_widths() {
-    let set = golden_set("md2-full").expect("the whole golden data (SPOTTER_GOLDEN)");
+    let set = golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
-    let capacity = Capacity {
+    let capacity = CpuCapacity {
         slots: 1,
         rows: 4,
         images: 1,
@@ -68,7 +68,7 @@ fn true_widths() {
     assert_exact(&report, |kind| kind.contains("_block"));
 }
 
-fn compare(name: &str, expected: &Value, found: &Found) {
+fn compare(name: &str, expected: &Value, found: &SequenceOutput) {
     match expected["objects"].as_array() {
         Some(objects) => compare_objects(name, objects, found),
         None => assert_eq!(
@@ -84,7 +84,7 @@ fn check_first_decision(backend: &mut CpuBackend, name: &str, expected: &Value) 
     let ids: Vec<u32> = serde_json::from_value(expected["prompt_ids"].clone()).unwrap();
     let (prefix, own) = pages(backend, 0);
     let row = Row {
-        inputs: Feed::Host(ids.into_iter().map(Input::Token).collect()),
+        inputs: Feed::Host(ids.into_iter().map(DecoderInput::Token).collect()),
         position: 730,
         kv: KvTable {
             prefix,

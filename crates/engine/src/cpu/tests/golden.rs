@@ -1,12 +1,14 @@
 //! The golden figures (`testing::golden_figures`) of this backend, which proves what they are made with: in f32 hardly an
 //! error, and every decision as in the reference.
 
+use std::path::Path;
+
 use super::{HEAD_DIM, TOLERANCE, all, backend, config, pages, picture, stored};
 use crate::{
     cpu::{
         CpuBackend,
-        device::Device,
-        text::{Sees, Span, Want},
+        device::CpuDevice,
+        text::{PositionSpan, Sees, Want},
     },
     model::crops,
     scheduler::backend::{Backend, KvTable},
@@ -14,7 +16,7 @@ use crate::{
         golden_figures::SmallSet,
         golden_report::Report,
         golden_run::{Depth, Head, Inside},
-        golden_sets,
+        golden_tests,
     },
 };
 use spotter_core::{CameraId, Picture};
@@ -22,7 +24,7 @@ use spotter_core::{CameraId, Picture};
 /// Whose crops are looked at twice, and encoded once.
 pub(super) const CAMERA: &str = "golden";
 
-/// Where the prefix lies that golden runs read.
+/// Where the prefix is that golden runs read.
 fn prefix_table(backend: &CpuBackend) -> KvTable {
     KvTable {
         prefix: pages(backend, 0).0,
@@ -35,7 +37,7 @@ impl Inside for CpuBackend {
     /// Encoded once more, if it did not come as a picture of [`CAMERA`]: of others the backend keeps nothing.
     fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
         let picture = picture.clone();
-        let encode = move |device: &mut Device| {
+        let encode = move |device: &mut CpuDevice| {
             let crops = crops(&picture, &device.config.vision);
             let camera = CameraId::new(CAMERA).unwrap();
             let encoded = device
@@ -50,7 +52,7 @@ impl Inside for CpuBackend {
 
     fn prefix(&mut self, layer: usize) -> [Vec<f32>; 2] {
         let kv = prefix_table(self);
-        let read = move |device: &mut Device| {
+        let read = move |device: &mut CpuDevice| {
             let heads = 0..device.text.width() / HEAD_DIM;
             stored(&device.cache, &kv, layer, heads)
         };
@@ -68,7 +70,7 @@ impl Inside for CpuBackend {
     }
 
     fn logits(&mut self, head: Head) -> Vec<f32> {
-        let decode = move |device: &mut Device| {
+        let decode = move |device: &mut CpuDevice| {
             let (text, hidden) = (&device.text, &device.hidden);
             let last = &hidden[hidden.len() - text.width()..];
             match head {
@@ -84,14 +86,14 @@ impl Inside for CpuBackend {
 /// Runs the decoder over the prefix of an image with these tokens, whose keys and values are in the cache afterwards; shows `see`
 /// its states behind every block.
 fn behind_decoder(
-    device: &mut Device,
+    device: &mut CpuDevice,
     kv: &KvTable,
     tokens: &[f32],
     mut see: impl FnMut(usize, &[f32]),
 ) {
     let bos = device.config.tokenizer.bos_id;
     let mut hidden = [device.text.embedding(bos), tokens].concat();
-    let span = Span {
+    let span = PositionSpan {
         positions: 0..kv.prefix_positions,
         kv,
         sees: Sees::EachOther,
@@ -109,7 +111,7 @@ impl CpuBackend {
     /// Makes the prefix that [`Inside::prefix`] shows of an image's tokens, `[image tokens, width]`, wherever they are from.
     pub(crate) fn prefill_tokens(&mut self, tokens: Vec<f32>) {
         let kv = prefix_table(self);
-        let run = move |device: &mut Device| behind_decoder(device, &kv, &tokens, |_, _| ());
+        let run = move |device: &mut CpuDevice| behind_decoder(device, &kv, &tokens, |_, _| ());
         self.inspect(run).unwrap();
     }
 }
@@ -117,7 +119,7 @@ impl CpuBackend {
 /// States of a picture behind every block, which the backend runs through without keeping them.
 fn behind_blocks(backend: &mut CpuBackend, picture: &Picture, see: &mut dyn FnMut(Depth, &[f32])) {
     let (picture, kv) = (picture.clone(), prefix_table(backend));
-    let run = move |device: &mut Device| {
+    let run = move |device: &mut CpuDevice| {
         let mut states = Vec::new();
         let crops = crops(&picture, &device.config.vision);
         let mut hidden = device.vision.tokens(&all(&crops));
@@ -154,20 +156,19 @@ pub(super) fn assert_exact(report: &Report, within: fn(&str) -> bool) {
     }
 }
 
-#[test]
-fn small_sets_in_f32_are_the_reference() {
-    for set in golden_sets() {
-        let (golden, config) = (SmallSet::read(&set), config(&set));
-        let mut backend = backend(&set);
-        let mut report = golden.report(&mut backend, &config);
-        for image in golden.images() {
-            let picture = picture(&set, image);
-            behind_blocks(&mut backend, &picture, &mut |depth, states| {
-                golden.add_depth(&mut report.figures, image, depth, states, &config);
-            });
-        }
-        report.print(&format!("{} on the CPU", set.display()));
-        let within = |kind: &str| ["vision.pooled", "vision.reconstructed"].contains(&kind);
-        assert_exact(&report, within);
+golden_tests!(small_sets_in_f32_are_the_reference);
+
+fn small_sets_in_f32_are_the_reference(set: &Path) {
+    let (golden, config) = (SmallSet::read(set), config(set));
+    let mut backend = backend(set);
+    let mut report = golden.report(&mut backend, &config);
+    for image in golden.images() {
+        let picture = picture(set, image);
+        behind_blocks(&mut backend, &picture, &mut |depth, states| {
+            golden.add_depth(&mut report.figures, image, depth, states, &config);
+        });
     }
+    report.print(&format!("{} on the CPU", set.display()));
+    let within = |kind: &str| ["vision.pooled", "vision.reconstructed"].contains(&kind);
+    assert_exact(&report, within);
 }

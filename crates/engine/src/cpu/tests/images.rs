@@ -2,7 +2,7 @@
 
 use super::{backend_with, pages, pipelined::micro};
 use crate::{
-    cpu::{CpuBackend, Options, TileReuse},
+    cpu::{CpuBackend, CpuOptions, TileReuse},
     scheduler::backend::{
         Backend, Committed, Feed, ImageJob, KvTable, PageId, Pick, Picked, Row, SlotId, Step,
     },
@@ -112,11 +112,11 @@ fn street(value: u8) -> Picture {
 }
 
 fn backend_of(tile_reuse: TileReuse) -> CpuBackend {
-    let options = Options {
+    let options = CpuOptions {
         tile_reuse,
         poison: false,
     };
-    backend_with(&golden_set("md2-micro").unwrap(), options)
+    backend_with(&golden_set("md2-micro"), options)
 }
 
 /// Shows pictures one after the other; decisions, and crops encoded and reused.

@@ -10,7 +10,7 @@ mod stages;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use super::{Capacity, CpuBackend, Options, kv::KvCache};
+use super::{CpuBackend, CpuCapacity, CpuOptions, kv::KvCache};
 use crate::{
     model::{Crops, ModelConfig, ROTARY_DIM},
     scheduler::backend::KvTable,
@@ -26,10 +26,10 @@ use spotter_core::ManualClock;
 const TOLERANCE: f32 = 1e-4;
 
 /// Room for the prefix of one image and 32 rows of 160 positions of their own.
-pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> Capacity {
+pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> CpuCapacity {
     let pages =
         config.prefix_positions().div_ceil(page_tokens) + 32 * 160_usize.div_ceil(page_tokens);
-    Capacity {
+    CpuCapacity {
         slots: 3,
         rows: 32,
         images: 4,
@@ -39,10 +39,10 @@ pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> Capacity {
 }
 
 pub(super) fn backend(set: &Path) -> CpuBackend {
-    backend_with(set, Options::default())
+    backend_with(set, CpuOptions::default())
 }
 
-pub(super) fn backend_with(set: &Path, options: Options) -> CpuBackend {
+pub(super) fn backend_with(set: &Path, options: CpuOptions) -> CpuBackend {
     let config = config(set);
     let (weights, capacity) = (weights(set, &config), capacity(&config, 16));
     let clock = Arc::new(ManualClock::default());

@@ -3,9 +3,9 @@
 use super::assert_near;
 use crate::{
     cpu::{
-        attention::{Heads, Segment, attend_past, attend_within},
+        attention::{AttentionHeads, KvSegment, attend_past, attend_within},
         decide::nucleus,
-        ops::{Norm, gelu},
+        ops::{LayerNorm, gelu},
         region::fourier,
         rope::Rope,
         vision::{FeatureMap, patches, pool, stitch},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 fn golden() -> (Tensors, serde_json::Value) {
-    let set = testing::golden_set("ops").unwrap();
+    let set = testing::golden_set("ops");
     (
         testing::tensors(&set.join("ops.safetensors")),
         testing::json(&set.join("ops.json")),
@@ -33,7 +33,7 @@ fn tensor((shape, values): &(Vec<usize>, Vec<f32>)) -> Tensor {
 #[test]
 fn layer_norm_and_gelu() {
     let (golden, _) = golden();
-    let norm = Norm::new(model::Norm {
+    let norm = LayerNorm::new(model::NormWeights {
         weight: tensor(&golden["layer_norm.weight"]),
         bias: tensor(&golden["layer_norm.bias"]),
     });
@@ -82,7 +82,7 @@ fn attention_to_each_other_and_to_the_past() {
     let (golden, _) = golden();
     let (shape, q) = &golden["attention.q"];
     let (k, v) = (&golden["attention.k"].1, &golden["attention.v"].1);
-    let heads = Heads {
+    let heads = AttentionHeads {
         count: shape[0],
         dim: shape[2],
     };
@@ -120,7 +120,7 @@ fn attention_to_each_other_and_to_the_past() {
                 .chunks(page * heads.dim)
                 .zip(v[head].chunks(page * heads.dim));
             pairs
-                .map(|(keys, values)| Segment { keys, values })
+                .map(|(keys, values)| KvSegment { keys, values })
                 .collect()
         };
         let first = (positions - rows) * width;

@@ -5,11 +5,11 @@ use std::sync::mpsc::sync_channel;
 
 use super::{backend_with, pages, run};
 use crate::{
-    cpu::{CpuBackend, Options, TileReuse, device::next_input},
-    model::{Found, coord_from_bin, size_from_bin},
+    cpu::{CpuBackend, CpuOptions, TileReuse, device::next_input},
+    model::{SequenceOutput, coord_from_bin, size_from_bin},
     scheduler::backend::{
-        Backend, Feed, Input, KvTable, MaskSource, PageId, Pick, Picked, RowMask, RowRef, Sampling,
-        SlotId, Step, TokenMask,
+        Backend, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Picked, RowMask, RowRef,
+        Sampling, SlotId, Step, TokenMask,
     },
     testing::{
         ahead::{
@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub(super) fn micro() -> CpuBackend {
-    backend_with(&golden_set("md2-micro").unwrap(), Options::default())
+    backend_with(&golden_set("md2-micro"), CpuOptions::default())
 }
 
 fn host_pick() -> Pick {
@@ -33,7 +33,7 @@ fn host_pick() -> Pick {
 }
 
 /// What the prompts find one after the other, fed by the host.
-fn fed() -> Vec<Found> {
+fn fed() -> Vec<SequenceOutput> {
     run(&mut micro(), Some(micro_picture(IMAGE)), sequences())
 }
 
@@ -74,7 +74,7 @@ fn memory(backend: &mut CpuBackend, pages: Vec<PageId>) -> Vec<f32> {
 #[test]
 fn zombies_decide_nothing_and_write_nothing() {
     let mut backend = micro();
-    // The whole answer stands in the prompt, so the row decides to end.
+    // The whole answer is in the prompt, so the row decides to end.
     let fed = fed();
     let prompt = [tokens(DETECT), inputs_of(&fed[0])].concat();
     let length = prompt.len();
@@ -108,20 +108,20 @@ fn zombies_decide_nothing_and_write_nothing() {
 }
 
 /// What an answer's objects feed.
-fn inputs_of(found: &Found) -> Vec<Input> {
+fn inputs_of(found: &SequenceOutput) -> Vec<DecoderInput> {
     let inputs = found.objects.iter().flat_map(|object| {
         let (width, height) = object.size_bins.unwrap();
         [
-            Input::Coord(coord_from_bin(object.x_bin) as f32),
-            Input::Coord(coord_from_bin(object.y_bin) as f32),
-            Input::Size(size_from_bin(width) as f32, size_from_bin(height) as f32),
+            DecoderInput::Coord(coord_from_bin(object.x_bin) as f32),
+            DecoderInput::Coord(coord_from_bin(object.y_bin) as f32),
+            DecoderInput::Size(size_from_bin(width) as f32, size_from_bin(height) as f32),
         ]
     });
     inputs.collect()
 }
 
 /// Decisions of the detect prompt, one step each, fed with `draft`.
-fn step_by_step(draft: &[Input]) -> Vec<Picked> {
+fn step_by_step(draft: &[DecoderInput]) -> Vec<Picked> {
     let mut backend = micro();
     let cycle = [Pick::CoordOrEnd, Pick::Coord, Pick::Size];
     let mut decided = Vec::new();
@@ -151,7 +151,7 @@ fn a_draft_in_the_prefill_is_decided_as_step_by_step() {
     let fed = fed();
     let right = inputs_of(&fed[0]);
     let mut wrong = right.clone();
-    wrong[1] = Input::Coord(0.75);
+    wrong[1] = DecoderInput::Coord(0.75);
     for (draft, accepted) in [(right, 6), (wrong, 1)] {
         let cycle = [Pick::CoordOrEnd, Pick::Coord, Pick::Size];
         let picks: Vec<Pick> = (0..=draft.len()).map(|i| cycle[i % 3].clone()).collect();
@@ -251,11 +251,11 @@ fn launch_and_finalize_return_while_the_stream_is_busy() {
 
 #[test]
 fn reading_a_released_page_ends_the_device_with_an_error() {
-    let options = Options {
+    let options = CpuOptions {
         poison: true,
         tile_reuse: TileReuse::Off,
     };
-    let mut backend = backend_with(&golden_set("md2-micro").unwrap(), options);
+    let mut backend = backend_with(&golden_set("md2-micro"), options);
     let step = |backend: &CpuBackend| {
         let prompt = Feed::Host(tokens(DETECT));
         let rows = vec![row(backend, 0, 0, prompt, &[Pick::CoordOrEnd])];

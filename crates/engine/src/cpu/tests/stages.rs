@@ -10,13 +10,22 @@ use crate::{
         device::embed,
         kv::KvCache,
         region::RegionModel,
-        text::{Sees, Span, TextModel, Want},
+        text::{PositionSpan, Sees, TextModel, Want},
         vision::{VisionModel, stitch},
     },
     model::{Crops, ModelConfig, Tiling, coord_from_bin, crops, size_from_bin},
-    scheduler::backend::{Input, KvTable, PageId},
-    testing::{golden_sets, json, tensors},
+    scheduler::backend::{DecoderInput, KvTable, PageId},
+    testing::{golden_tests, json, tensors},
 };
+
+golden_tests!(
+    vision,
+    a_single_tile_may_be_encoded_once,
+    image_prefix,
+    prompts_and_first_decisions,
+    region_values,
+    inputs_of_every_kind_become_embeddings,
+);
 
 struct Network {
     config: ModelConfig,
@@ -66,236 +75,221 @@ impl Network {
     }
 }
 
-fn image_span(kv: &KvTable) -> Span<'_> {
-    Span {
+fn image_span(kv: &KvTable) -> PositionSpan<'_> {
+    PositionSpan {
         positions: 0..kv.prefix_positions,
         kv,
         sees: Sees::EachOther,
     }
 }
 
-#[test]
-fn vision() {
-    for set in golden_sets() {
-        let golden = tensors(&set.join("expected/vision.safetensors"));
-        let network = network(&set);
-        let (vision, config) = (&network.vision, &network.config.vision);
-        let tokens = config.grid() * config.grid();
-        for image in images(&set) {
-            let crops = crops(&picture(&set, &image), config);
-            // The reference encodes a single tile twice.
-            let twice = |features: &[f32]| features.repeat(if crops.encoded == 1 { 2 } else { 1 });
-            let mut hidden = vision.tokens(&all(&crops));
-            check_stage(&golden, &image, "tokens_in", &twice(&hidden), tokens);
-            for layer in 0..vision.layers() {
-                vision.block(layer, &mut hidden);
-                let name = format!("block{layer}.out");
-                if has_stage(&golden, &image, &name) {
-                    check_stage(&golden, &image, &name, &twice(&hidden), tokens);
-                }
+fn vision(set: &Path) {
+    let golden = tensors(&set.join("expected/vision.safetensors"));
+    let network = network(set);
+    let (vision, config) = (&network.vision, &network.config.vision);
+    let tokens = config.grid() * config.grid();
+    for image in images(set) {
+        let crops = crops(&picture(set, &image), config);
+        // The reference encodes a single tile twice.
+        let twice = |features: &[f32]| features.repeat(if crops.encoded == 1 { 2 } else { 1 });
+        let mut hidden = vision.tokens(&all(&crops));
+        check_stage(&golden, &image, "tokens_in", &twice(&hidden), tokens);
+        for layer in 0..vision.layers() {
+            vision.block(layer, &mut hidden);
+            let name = format!("block{layer}.out");
+            if has_stage(&golden, &image, &name) {
+                check_stage(&golden, &image, &name, &twice(&hidden), tokens);
             }
-            let features = vision.features(&hidden);
-            check_stage(&golden, &image, "enc_out", &twice(&features), tokens);
-            let combined = vision.combine(&features, crops.tiling);
-            let pooled: Vec<f32> = combined
-                .chunks_exact(2 * config.enc_dim)
-                .flat_map(|pair| pair[config.enc_dim..].to_vec())
-                .collect();
-            check_stage(&golden, &image, "pooled", &pooled, tokens);
-            if has_stage(&golden, &image, "reconstructed") {
-                let tiles = &twice(&features)[tokens * config.enc_dim..];
-                let map = stitch(tiles, crops.tiling, config);
-                check_stage(
-                    &golden,
-                    &image,
-                    "reconstructed",
-                    &map.values,
-                    map.height * map.width,
-                );
-            }
+        }
+        let features = vision.features(&hidden);
+        check_stage(&golden, &image, "enc_out", &twice(&features), tokens);
+        let combined = vision.combine(&features, crops.tiling);
+        let pooled: Vec<f32> = combined
+            .chunks_exact(2 * config.enc_dim)
+            .flat_map(|pair| pair[config.enc_dim..].to_vec())
+            .collect();
+        check_stage(&golden, &image, "pooled", &pooled, tokens);
+        if has_stage(&golden, &image, "reconstructed") {
+            let tiles = &twice(&features)[tokens * config.enc_dim..];
+            let map = stitch(tiles, crops.tiling, config);
             check_stage(
                 &golden,
                 &image,
-                "img_emb",
-                &vision.project(&combined),
-                tokens,
+                "reconstructed",
+                &map.values,
+                map.height * map.width,
             );
         }
+        check_stage(
+            &golden,
+            &image,
+            "img_emb",
+            &vision.project(&combined),
+            tokens,
+        );
     }
 }
 
-#[test]
-fn a_single_tile_may_be_encoded_once() {
-    for set in golden_sets() {
-        let network = network(&set);
-        let config = &network.config.vision;
-        let single = |image: &String| {
-            crops(&picture(&set, image), config).tiling == Tiling { rows: 1, cols: 1 }
+fn a_single_tile_may_be_encoded_once(set: &Path) {
+    let network = network(set);
+    let config = &network.config.vision;
+    let single =
+        |image: &String| crops(&picture(set, image), config).tiling == Tiling { rows: 1, cols: 1 };
+    let image = images(set).into_iter().find(single).unwrap();
+    let once = crops(&picture(set, &image), config);
+    let mut twice = once.clone();
+    twice.bytes.extend_from_within(..);
+    twice.encoded = 2;
+    let tokens = |crops: &Crops| {
+        let features = network.vision.encode(&all(crops));
+        network.vision.image_tokens(&features, crops.tiling)
+    };
+    assert_eq!(tokens(&once), tokens(&twice), "{image}");
+}
+
+fn image_prefix(set: &Path) {
+    let golden = tensors(&set.join("expected/text.safetensors"));
+    let network = network(set);
+    let (text, positions) = (&network.text, network.config.prefix_positions());
+    for image in images(set) {
+        let (mut cache, kv) = network.cache(7);
+        let mut hidden = network.image_hidden(set, &image);
+        for layer in 0..text.layers() {
+            text.block(
+                layer,
+                &mut hidden,
+                &[image_span(&kv)],
+                &mut cache,
+                Want::Hidden,
+            );
+            let name = format!("block{layer}.out");
+            if has_stage(&golden, &image, &name) {
+                check_stage(&golden, &image, &name, &hidden, positions);
+            }
+        }
+        for layer in [0, text.layers() - 1] {
+            let (keys, values) = stored(&cache, &kv, layer, 0..network.config.text.n_heads);
+            check_stage(&golden, &image, &format!("k{layer}"), &keys, positions);
+            check_stage(&golden, &image, &format!("v{layer}"), &values, positions);
+        }
+    }
+}
+
+fn prompts_and_first_decisions(set: &Path) {
+    let network = network(set);
+    let (text, region) = (&network.text, &network.region);
+    let cases = json(&set.join("expected/cases.json"));
+    let mut compared = 0;
+    for (name, case) in cases.as_object().unwrap() {
+        let path = set.join(format!("expected/cases/{name}.safetensors"));
+        let refs = case["case"]["args"].get("spatial_refs").is_some();
+        // A part of the set has fewer tensors. Prompts with references are compared as answers.
+        if !path.is_file() || refs {
+            continue;
+        }
+        let golden = tensors(&path);
+        let (mut cache, mut kv) = network.cache(16);
+        match case["case"]["image"].as_str() {
+            Some(image) => network.prefill(set, image, &mut cache, &kv),
+            None => {
+                kv.prefix_positions = 0;
+                kv.prefix.clear();
+            }
+        }
+        let ids = &golden["prompt_ids"].1;
+        let mut hidden: Vec<f32> = ids
+            .iter()
+            .flat_map(|&id| text.embedding(id as u32).to_vec())
+            .collect();
+        let span = PositionSpan {
+            positions: kv.prefix_positions..kv.prefix_positions + ids.len(),
+            kv: &kv,
+            sees: Sees::Past,
         };
-        let image = images(&set).into_iter().find(single).unwrap();
-        let once = crops(&picture(&set, &image), config);
-        let mut twice = once.clone();
-        twice.bytes.extend_from_within(..);
-        twice.encoded = 2;
-        let tokens = |crops: &Crops| {
-            let features = network.vision.encode(&all(crops));
-            network.vision.image_tokens(&features, crops.tiling)
-        };
-        assert_eq!(tokens(&once), tokens(&twice), "{image}");
-    }
-}
-
-#[test]
-fn image_prefix() {
-    for set in golden_sets() {
-        let golden = tensors(&set.join("expected/text.safetensors"));
-        let network = network(&set);
-        let (text, positions) = (&network.text, network.config.prefix_positions());
-        for image in images(&set) {
-            let (mut cache, kv) = network.cache(7);
-            let mut hidden = network.image_hidden(&set, &image);
-            for layer in 0..text.layers() {
-                text.block(
-                    layer,
-                    &mut hidden,
-                    &[image_span(&kv)],
-                    &mut cache,
-                    Want::Hidden,
+        assert_near("prompt_embeds", &hidden, &golden["prompt_embeds"].1);
+        for layer in 0..text.layers() {
+            text.block(
+                layer,
+                &mut hidden,
+                std::slice::from_ref(&span),
+                &mut cache,
+                Want::Hidden,
+            );
+            if let Some((_, want)) = golden.get(&format!("prompt_block{layer}.out")) {
+                assert_near(&format!("{name} block {layer}"), &hidden, want);
+            }
+        }
+        let last = &hidden[hidden.len() - text.width()..];
+        let logits = text.logits(&text.head_inputs(last));
+        for key in ["answer.logits", "decision_logits"] {
+            let without_thinking =
+                golden.contains_key(key) && !golden.contains_key("reasoning.logits");
+            if without_thinking {
+                assert_near(
+                    &format!("{name} {key}"),
+                    &logits,
+                    &golden[key].1[..logits.len()],
                 );
-                let name = format!("block{layer}.out");
-                if has_stage(&golden, &image, &name) {
-                    check_stage(&golden, &image, &name, &hidden, positions);
-                }
-            }
-            for layer in [0, text.layers() - 1] {
-                let (keys, values) = stored(&cache, &kv, layer, 0..network.config.text.n_heads);
-                check_stage(&golden, &image, &format!("k{layer}"), &keys, positions);
-                check_stage(&golden, &image, &format!("v{layer}"), &values, positions);
             }
         }
+        if let Some((_, want)) = golden.get("x_logits") {
+            let x_logits = region.decode_coords(last);
+            assert_near(&format!("{name} x"), &x_logits, &want[..x_logits.len()]);
+        }
+        compared += 1;
+    }
+    assert!(
+        compared > 5,
+        "{} cases of {} have tensors",
+        compared,
+        set.display()
+    );
+}
+
+fn region_values(set: &Path) {
+    let golden = tensors(&set.join("expected/region.safetensors"));
+    let region = network(set).region;
+    let want = |key: &str| &golden[key].1;
+    assert_near(
+        "coord_embed",
+        &region.encode_coords(want("coord_value")),
+        want("coord_embed"),
+    );
+    assert_near(
+        "size_embed",
+        &region.encode_sizes(want("size_value")),
+        want("size_embed"),
+    );
+    assert_near(
+        "coord_logits",
+        &region.decode_coords(want("hidden")),
+        want("coord_logits"),
+    );
+    assert_near(
+        "size_logits",
+        &region.decode_sizes(want("hidden")),
+        want("size_logits"),
+    );
+    for (bin, value) in want("size_bins").iter().zip(want("size_value")) {
+        assert!((size_from_bin(*bin as u16) as f32 - value).abs() <= TOLERANCE * value);
     }
 }
 
-#[test]
-fn prompts_and_first_decisions() {
-    for set in golden_sets() {
-        let network = network(&set);
-        let (text, region) = (&network.text, &network.region);
-        let cases = json(&set.join("expected/cases.json"));
-        let mut compared = 0;
-        for (name, case) in cases.as_object().unwrap() {
-            let path = set.join(format!("expected/cases/{name}.safetensors"));
-            let refs = case["case"]["args"].get("spatial_refs").is_some();
-            // A part of the set has fewer tensors. Prompts with references are compared as answers.
-            if !path.is_file() || refs {
-                continue;
-            }
-            let golden = tensors(&path);
-            let (mut cache, mut kv) = network.cache(16);
-            match case["case"]["image"].as_str() {
-                Some(image) => network.prefill(&set, image, &mut cache, &kv),
-                None => {
-                    kv.prefix_positions = 0;
-                    kv.prefix.clear();
-                }
-            }
-            let ids = &golden["prompt_ids"].1;
-            let mut hidden: Vec<f32> = ids
-                .iter()
-                .flat_map(|&id| text.embedding(id as u32).to_vec())
-                .collect();
-            let span = Span {
-                positions: kv.prefix_positions..kv.prefix_positions + ids.len(),
-                kv: &kv,
-                sees: Sees::Past,
-            };
-            assert_near("prompt_embeds", &hidden, &golden["prompt_embeds"].1);
-            for layer in 0..text.layers() {
-                text.block(
-                    layer,
-                    &mut hidden,
-                    std::slice::from_ref(&span),
-                    &mut cache,
-                    Want::Hidden,
-                );
-                if let Some((_, want)) = golden.get(&format!("prompt_block{layer}.out")) {
-                    assert_near(&format!("{name} block {layer}"), &hidden, want);
-                }
-            }
-            let last = &hidden[hidden.len() - text.width()..];
-            let logits = text.logits(&text.head_inputs(last));
-            for key in ["answer.logits", "decision_logits"] {
-                let without_thinking =
-                    golden.contains_key(key) && !golden.contains_key("reasoning.logits");
-                if without_thinking {
-                    assert_near(
-                        &format!("{name} {key}"),
-                        &logits,
-                        &golden[key].1[..logits.len()],
-                    );
-                }
-            }
-            if let Some((_, want)) = golden.get("x_logits") {
-                let x_logits = region.decode_coords(last);
-                assert_near(&format!("{name} x"), &x_logits, &want[..x_logits.len()]);
-            }
-            compared += 1;
-        }
-        assert!(
-            compared > 5,
-            "{} cases of {} have tensors",
-            compared,
-            set.display()
-        );
-    }
-}
-
-#[test]
-fn region_values() {
-    for set in golden_sets() {
-        let golden = tensors(&set.join("expected/region.safetensors"));
-        let region = network(&set).region;
-        let want = |key: &str| &golden[key].1;
-        assert_near(
-            "coord_embed",
-            &region.encode_coords(want("coord_value")),
-            want("coord_embed"),
-        );
-        assert_near(
-            "size_embed",
-            &region.encode_sizes(want("size_value")),
-            want("size_embed"),
-        );
-        assert_near(
-            "coord_logits",
-            &region.decode_coords(want("hidden")),
-            want("coord_logits"),
-        );
-        assert_near(
-            "size_logits",
-            &region.decode_sizes(want("hidden")),
-            want("size_logits"),
-        );
-        for (bin, value) in want("size_bins").iter().zip(want("size_value")) {
-            assert!((size_from_bin(*bin as u16) as f32 - value).abs() <= TOLERANCE * value);
-        }
-    }
-}
-
-#[test]
-fn inputs_of_every_kind_become_embeddings() {
-    for set in golden_sets() {
-        let network = network(&set);
-        let bin = 451;
-        let coord = coord_from_bin(bin) as f32;
-        let inputs = [Input::Token(5), Input::Size(0.5, 0.25), Input::Coord(coord)];
-        let mut embedded = Vec::new();
-        embed(&mut embedded, &network.text, &network.region, &inputs);
-        let expected = [
-            network.text.embedding(5),
-            &network.region.encode_sizes(&[0.5, 0.25]),
-            &network.region.encode_coords(&[coord]),
-        ];
-        assert_eq!(embedded, expected.concat());
-    }
+fn inputs_of_every_kind_become_embeddings(set: &Path) {
+    let network = network(set);
+    let bin = 451;
+    let coord = coord_from_bin(bin) as f32;
+    let inputs = [
+        DecoderInput::Token(5),
+        DecoderInput::Size(0.5, 0.25),
+        DecoderInput::Coord(coord),
+    ];
+    let mut embedded = Vec::new();
+    embed(&mut embedded, &network.text, &network.region, &inputs);
+    let expected = [
+        network.text.embedding(5),
+        &network.region.encode_sizes(&[0.5, 0.25]),
+        &network.region.encode_coords(&[coord]),
+    ];
+    assert_eq!(embedded, expected.concat());
 }

@@ -1,6 +1,7 @@
 //! Every kernel compiles for every architecture; needs NVRTC and no GPU.
 
 use cudarc::nvrtc::sys::is_culib_present;
+use rayon::prelude::*;
 
 use super::{SOURCES, cubin};
 
@@ -16,12 +17,12 @@ fn every_kernel_compiles_for_every_architecture() {
         println!("{why}");
         return;
     }
-    for source in &SOURCES {
+    SOURCES.par_iter().for_each(|source| {
         for arch in ARCHITECTURES {
             let code = cubin(source, arch).unwrap_or_else(|error| panic!("{error}"));
             assert!(code.starts_with(b"\x7fELF"), "{} for {arch}", source.file);
         }
-    }
+    });
 }
 
 /// The name in a line that declares a kernel.

@@ -24,7 +24,7 @@ use crate::{
         weights::GpuTextWeights,
     },
     model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
-    scheduler::backend::Limits,
+    scheduler::backend::BackendLimits,
 };
 
 /// Kernel by kernel, steps of up to this number of positions are in bf16: reading the weights limits their speed. Where a GPU can run
@@ -102,7 +102,7 @@ pub struct TextDecoderParts<'a> {
     pub kernels: &'a Kernels,
     pub config: &'a ModelConfig,
     pub weights: GpuTextWeights,
-    pub limits: &'a Limits,
+    pub limits: &'a BackendLimits,
     pub layout: &'a TableLayout,
 }
 

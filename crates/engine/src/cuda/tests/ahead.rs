@@ -12,7 +12,7 @@ use crate::{
 
 fn micro() -> CudaBackend {
     let config = micro_config();
-    let weights = weights(&golden_set("md2-micro").unwrap(), &config);
+    let weights = weights(&golden_set("md2-micro"), &config);
     let capacity = CudaCapacity {
         slots: 3,
         rows: 32,

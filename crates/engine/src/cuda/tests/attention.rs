@@ -18,7 +18,9 @@ use crate::{
         memory::Buffer,
         program::{self, BlockFormat, Table, TableLayout},
     },
-    scheduler::backend::{Feed, ImageJob, Input, KvTable, Limits, PageId, Pick, Row, SlotId, Step},
+    scheduler::backend::{
+        BackendLimits, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
+    },
 };
 use spotter_core::Picture;
 
@@ -26,7 +28,7 @@ const HEADS: usize = 3;
 const WIDTH: usize = HEADS * TEXT_HEAD;
 const PREFIX: usize = 37;
 
-const LIMITS: Limits = Limits {
+const LIMITS: BackendLimits = BackendLimits {
     slots: 1,
     rows: 8,
     pages: 64,
@@ -55,7 +57,7 @@ fn row(fed: &Fed) -> Row {
     let prefix = fed.look.map(prefix_pages).unwrap_or_default();
     let prefix_positions = if fed.look.is_some() { PREFIX } else { 0 };
     Row {
-        inputs: Feed::Host(vec![Input::Token(1); fed.count]),
+        inputs: Feed::Host(vec![DecoderInput::Token(1); fed.count]),
         position: prefix_positions + fed.from,
         kv: KvTable {
             prefix,

@@ -9,7 +9,7 @@ use crate::{
     cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
     model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
     scheduler::backend::{
-        Backend, Feed, ImageJob, Input, KvTable, PageId, Pick, Row, SlotId, Step,
+        Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
     },
 };
 use spotter_core::{Picture, SystemClock};
@@ -107,7 +107,7 @@ fn rows(rows: &[(usize, usize, usize)], prefix_positions: usize) -> Step {
     let row = |&(i, from, count): &(usize, usize, usize)| Row {
         inputs: Feed::Host(
             (0..count)
-                .map(|p| Input::Token(((i * 31 + from + p) % 1000) as u32))
+                .map(|p| DecoderInput::Token(((i * 31 + from + p) % 1000) as u32))
                 .collect(),
         ),
         position: prefix_positions + from,

@@ -21,8 +21,8 @@ use crate::{
     },
     scheduler::{Options, sequence::Bounds},
     service::{
-        Engine,
-        handle::{self, End, Handle},
+        Engine, EngineModel, EngineSettings,
+        handle::{self, EngineEnd, EngineHandle},
         inside, outside,
     },
     testing::{
@@ -69,22 +69,28 @@ fn break_gpu(index: u32) {
 
 /// An engine with the smallest model, and how many looks may be inside.
 fn build(gpu: u32) -> (Engine, usize) {
-    let set = golden_set("md2-micro").unwrap();
+    let set = golden_set("md2-micro");
     let config = config(&set);
     let backend = cuda_on(gpu, &config, weights(&set, &config));
     let bounds = Bounds {
         max_objects: 3,
         max_tokens: 8,
     };
-    let (_, tokenizer) = testing::micro_model();
-    let how = (bounds, Options::default());
+    let model = EngineModel {
+        config,
+        ..testing::micro_model()
+    };
+    let settings = EngineSettings {
+        bounds,
+        options: Options::default(),
+    };
     let clock = Arc::new(SystemClock::new());
-    let engine = Engine::new(Box::new(backend), (config, tokenizer), how, clock);
+    let engine = Engine::new(Box::new(backend), model, settings, clock);
     (engine, 2)
 }
 
-async fn ask(engine: &Handle) -> Outcome {
-    let picture = picture(&golden_set("md2-micro").unwrap(), "gray_200x200");
+async fn ask(engine: &EngineHandle) -> Outcome {
+    let picture = picture(&golden_set("md2-micro"), "gray_200x200");
     let object = "car".to_owned();
     let look = Look::still(picture, [Task::Detect { object }]).unwrap();
     engine.permit().await.look(look).await
@@ -142,7 +148,7 @@ fn this_program(test: &str) -> Command {
 }
 
 /// An engine in a process of its own.
-async fn apart(gpu: u32, fault: &Path) -> (Handle, End) {
+async fn apart(gpu: u32, fault: &Path) -> (EngineHandle, EngineEnd) {
     let (program, clock) = (this_program("engine_apart"), Arc::new(SystemClock::new()));
     let started = outside::start(program, (gpu, fault.to_owned()), clock);
     let (engine, end, ()) = timeout(PATIENCE, started).await.expect("hangs").unwrap();

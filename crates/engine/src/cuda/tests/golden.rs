@@ -8,7 +8,7 @@
 //! the reference's, in which the encoder's part is too. One largest difference may be more than twice the reference's from the
 //! picture on ([`is_by_chance`]).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{
     inside::crops,
@@ -24,9 +24,10 @@ use crate::{
         golden_model::{config, picture, weights},
         golden_report::Report,
         golden_run::{Depth, Inside as _, prefill},
-        golden_set, golden_sets,
+        golden_set,
         rule::Rule,
         tally::Share,
+        whole_golden_sets,
     },
 };
 use spotter_core::Picture;
@@ -124,15 +125,25 @@ fn assert_near(report: &Report, excused: impl Fn(&Beyond) -> bool) {
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn small_sets_are_as_near_as_the_reference_in_bf16() {
-    for set in golden_sets() {
-        let config = config(&set);
-        let golden = SmallSet::read(&set);
-        let mut backend = cuda(&config, weights(&set, &config));
+    assert_as_near_as_reference(&[golden_set("md2-micro")]);
+}
+
+#[test]
+#[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
+fn whole_golden_data_is_as_near_as_the_reference_in_bf16() {
+    assert_as_near_as_reference(&whole_golden_sets());
+}
+
+fn assert_as_near_as_reference(sets: &[PathBuf]) {
+    for set in sets {
+        let config = config(set);
+        let golden = SmallSet::read(set);
+        let mut backend = cuda(&config, weights(set, &config));
         let mut report = golden.report(&mut backend, &config);
-        let own = of_decoder(&set, &golden, &mut backend);
+        let own = of_decoder(set, &golden, &mut backend);
         drop(backend);
-        let pictures = pictures(&set, golden.images());
-        let backend = deeper(&config, weights(&set, &config));
+        let pictures = pictures(set, golden.images());
+        let backend = deeper(&config, weights(set, &config));
         behind_blocks(backend, &pictures, |depth, image, states| {
             golden.add_depth(&mut report.figures, image, depth, states, &config);
         });
@@ -152,7 +163,7 @@ fn small_sets_are_as_near_as_the_reference_in_bf16() {
         }
         own.print("its decoder alone");
         assert_eq!(own.beyond(1.0), []);
-        assert_near(&report, |beyond| is_by_chance(&set, beyond));
+        assert_near(&report, |beyond| is_by_chance(set, beyond));
         // These networks are noise, with margins that no bf16 decides: the reference itself loses bins of some 5 %, and so
         // may we, within the same factor as of errors.
         let wrong = |bins: &[bool]| Share::of(bins.iter().copied()).wrong();
@@ -168,9 +179,9 @@ fn small_sets_are_as_near_as_the_reference_in_bf16() {
 }
 
 #[test]
-#[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn true_widths_are_as_near_as_the_reference_in_bf16() {
-    let set = golden_set("md2-full").expect("the whole golden data");
+    let set = golden_set("md2-full");
     let config = config(&set);
     let golden = FullSet::read(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();

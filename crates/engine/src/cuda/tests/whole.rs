@@ -1,19 +1,20 @@
 //! The whole network: golden answers, and the CPU beside it.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 
 use crate::{
     cpu::{self, CpuBackend},
     cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
-    model::{Found, ModelConfig, Weights},
+    model::{SequenceOutput, ModelConfig, Weights},
     scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
     testing::{
         ahead::micro_config,
         golden_model::{config, job, picture, row, run_with, sequence, tokens, weights},
-        golden_set, golden_sets, json,
+        golden_set, json,
         rule::Rule,
+        whole_golden_sets,
     },
 };
 use spotter_core::{ManualClock, SystemClock};
@@ -25,7 +26,7 @@ fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
 /// With the smallest golden model.
 pub(super) fn micro() -> CudaBackend {
     let config = micro_config();
-    cuda(&config, weights(&golden_set("md2-micro").unwrap(), &config))
+    cuda(&config, weights(&golden_set("md2-micro"), &config))
 }
 
 pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaBackend {
@@ -117,7 +118,7 @@ fn first(
 
 /// The same model in f32.
 pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
-    let capacity = cpu::Capacity {
+    let capacity = cpu::CpuCapacity {
         slots: 1,
         rows: 4,
         images: 1,
@@ -131,11 +132,21 @@ pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn small_models_decide_as_on_the_cpu() {
+    assert_decides_as_on_cpu(&[golden_set("md2-micro")]);
+}
+
+#[test]
+#[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
+fn whole_golden_data_decides_as_on_the_cpu() {
+    assert_decides_as_on_cpu(&whole_golden_sets());
+}
+
+fn assert_decides_as_on_cpu(sets: &[PathBuf]) {
     let (mut near, mut all) = (0, 0);
-    for set in golden_sets() {
-        let config = config(&set);
-        let mut gpu = cuda(&config, weights(&set, &config));
-        let mut cpu = on_cpu(&config, weights(&set, &config));
+    for set in sets {
+        let config = config(set);
+        let mut gpu = cuda(&config, weights(set, &config));
+        let mut cpu = on_cpu(&config, weights(set, &config));
         let cases = json(&set.join("expected/cases.json"));
         for (name, case) in cases.as_object().unwrap() {
             let Some(image) = case["case"]["image"].as_str() else {
@@ -149,7 +160,7 @@ fn small_models_decide_as_on_the_cpu() {
             {
                 continue;
             }
-            let picture = picture(&set, image);
+            let picture = picture(set, image);
             for pick in [Pick::CoordOrEnd, Pick::Coord, Pick::Size] {
                 let (a, b) = (
                     first(&mut gpu, &picture, &ids, pick.clone()),
@@ -200,9 +211,9 @@ fn small_models_decide_as_on_the_cpu() {
 }
 
 #[test]
-#[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn true_widths_find_what_the_reference_finds() {
-    let set = golden_set("md2-full").expect("the whole golden data");
+    let set = golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
     let mut backend = cuda(&config, weights);
@@ -232,7 +243,7 @@ fn true_widths_find_what_the_reference_finds() {
 const MARGIN: f64 = 0.25;
 
 /// Compares decision by decision, bins within one, up to the first that could go either way and did. How many were equal.
-fn compare(name: &str, expected: &Value, found: &Found) -> usize {
+fn compare(name: &str, expected: &Value, found: &SequenceOutput) -> usize {
     let margin = |value: &Value| value.as_f64().unwrap_or(f64::INFINITY);
     let mut equal = 0;
     if let Some(objects) = expected["objects"].as_array() {

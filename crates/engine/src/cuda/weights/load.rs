@@ -28,14 +28,14 @@ impl GpuLoader<'_> {
         Buffer::from_host(self.0, &values(tensor))
     }
 
-    pub fn norm(&self, norm: model::Norm) -> Result<GpuNorm, CudaError> {
+    pub fn norm(&self, norm: model::NormWeights) -> Result<GpuNorm, CudaError> {
         Ok(GpuNorm {
             weight: self.buffer(norm.weight)?,
             bias: self.buffer(norm.bias)?,
         })
     }
 
-    pub fn linear(&self, linear: model::Linear) -> Result<GpuLinear, CudaError> {
+    pub fn linear(&self, linear: model::LinearWeights) -> Result<GpuLinear, CudaError> {
         self.layer(&values(linear.weight), &linear.bias.into_f32())
     }
 
@@ -53,7 +53,7 @@ impl GpuLoader<'_> {
     }
 
     /// With zeros behind each row, up to a multiple of 8 values, which products require.
-    pub fn padded(&self, linear: model::Linear, inner: usize) -> Result<GpuLinear, CudaError> {
+    pub fn padded(&self, linear: model::LinearWeights, inner: usize) -> Result<GpuLinear, CudaError> {
         let weight = values(linear.weight);
         let padded = inner.next_multiple_of(8);
         let mut wide = vec![bf16::ZERO; weight.len() / inner * padded];
@@ -67,7 +67,11 @@ impl GpuLoader<'_> {
     }
 
     /// Queries, keys and values with the pairs of each head together, then `b`.
-    pub fn stacked(&self, qkv: model::Linear, b: model::Linear) -> Result<GpuLinear, CudaError> {
+    pub fn stacked(
+        &self,
+        qkv: model::LinearWeights,
+        b: model::LinearWeights,
+    ) -> Result<GpuLinear, CudaError> {
         let mut bias = with_pairs_together(&qkv.bias.into_f32(), 1);
         let outputs = bias.len();
         let weight = values(qkv.weight);
@@ -78,7 +82,11 @@ impl GpuLoader<'_> {
     }
 
     /// Two layers whose results are added up as one: their inputs side by side.
-    pub fn side_by_side(&self, a: model::Linear, b: model::Linear) -> Result<GpuLinear, CudaError> {
+    pub fn side_by_side(
+        &self,
+        a: model::LinearWeights,
+        b: model::LinearWeights,
+    ) -> Result<GpuLinear, CudaError> {
         let outputs = a.bias.len();
         let (wa, wb) = (values(a.weight), values(b.weight));
         let rows_a = wa.chunks_exact(wa.len() / outputs);
@@ -98,7 +106,7 @@ impl GpuLoader<'_> {
     pub fn encoder(
         &self,
         frequencies: Tensor,
-        linear: model::Linear,
+        linear: model::LinearWeights,
         inputs: usize,
     ) -> Result<GpuEncoder, CudaError> {
         Ok(GpuEncoder {

@@ -67,21 +67,21 @@ fn step(started: u64, (forward, mask_wait, sampling): (u64, u64, u64)) -> StepTi
     }
 }
 
-/// What happened, in the order in which the worker tells it.
-enum Told {
+/// What happened, in the order in which the worker reports it.
+enum Reported {
     Host(Host, u64, u64),
     Step(StepTimes, u64),
 }
 
-fn costs(told: impl IntoIterator<Item = Told>) -> Costs {
+fn costs(reported: impl IntoIterator<Item = Reported>) -> Costs {
     let mut costs = Costs::default();
-    for told in told {
-        match told {
-            Told::Host(what, began, ended) => {
+    for reported in reported {
+        match reported {
+            Reported::Host(what, began, ended) => {
                 let (began, ended) = (at(began), at(ended));
-                costs.host(what, Span { began, ended });
+                costs.host(what, TimeSpan { began, ended });
             }
-            Told::Step(times, settled) => costs.step(times, at(settled)),
+            Reported::Step(times, settled) => costs.step(times, at(settled)),
         }
     }
     costs
@@ -89,35 +89,35 @@ fn costs(told: impl IntoIterator<Item = Told>) -> Costs {
 
 #[test]
 fn a_launch_that_overlaps_half_is_half_exposed() {
-    let told = [
-        Told::Host(Host::Plan, 0, 10),
-        Told::Host(Host::Launch, 10, 30),
-        Told::Host(Host::Wait, 30, 120),
-        Told::Step(step(20, (90, 0, 10)), 120),
+    let reported = [
+        Reported::Host(Host::Plan, 0, 10),
+        Reported::Host(Host::Launch, 10, 30),
+        Reported::Host(Host::Wait, 30, 120),
+        Reported::Step(step(20, (90, 0, 10)), 120),
     ];
-    let costs = costs(told);
+    let costs = costs(reported);
     assert_eq!((costs.bookkeeping, costs.exposed()), (us(30), us(20)));
 }
 
 #[test]
 fn a_commit_after_the_end_of_the_device_is_exposed() {
-    let told = || {
+    let reported = || {
         [
-            Told::Host(Host::Launch, 0, 20),
-            Told::Host(Host::Wait, 20, 100),
-            Told::Host(Host::Commit, 100, 115),
-            Told::Step(step(0, (90, 0, 10)), 115),
+            Reported::Host(Host::Launch, 0, 20),
+            Reported::Host(Host::Wait, 20, 100),
+            Reported::Host(Host::Commit, 100, 115),
+            Reported::Step(step(0, (90, 0, 10)), 115),
         ]
     };
     // Of a commit that the device has not been heard of since, nothing ran beside it.
-    assert_eq!(costs(told()).exposed(), us(15));
+    assert_eq!(costs(reported()).exposed(), us(15));
     let next = [
-        Told::Host(Host::Plan, 115, 120),
-        Told::Host(Host::Launch, 120, 140),
-        Told::Host(Host::Commit, 230, 240),
-        Told::Step(step(130, (90, 0, 10)), 240),
+        Reported::Host(Host::Plan, 115, 120),
+        Reported::Host(Host::Launch, 120, 140),
+        Reported::Host(Host::Commit, 230, 240),
+        Reported::Step(step(130, (90, 0, 10)), 240),
     ];
-    let both = costs(told().into_iter().chain(next));
+    let both = costs(reported().into_iter().chain(next));
     assert_eq!(both.bookkeeping, us(20 + 15 + 5 + 20 + 10));
     assert_eq!(both.exposed(), us(15 + 5 + 10 + 10));
     assert_eq!(both.idle.host, us(30), "no more than this");
@@ -128,29 +128,29 @@ fn a_commit_after_the_end_of_the_device_is_exposed() {
 
 #[test]
 fn masks_are_made_beside_the_forward_pass_and_in_the_way_when_the_device_waits_for_them() {
-    let told = [
-        Told::Host(Host::Launch, 0, 10),
-        Told::Host(Host::Finalize, 10, 60),
-        Told::Step(step(10, (30, 20, 10)), 70),
+    let reported = [
+        Reported::Host(Host::Launch, 0, 10),
+        Reported::Host(Host::Finalize, 10, 60),
+        Reported::Step(step(10, (30, 20, 10)), 70),
     ];
-    let costs = costs(told);
+    let costs = costs(reported);
     assert_eq!((costs.bookkeeping, costs.exposed()), (us(60), us(10 + 20)));
 }
 
 #[test]
 fn in_the_pipeline_the_work_for_a_step_runs_beside_the_next() {
-    let told = [
-        Told::Host(Host::Launch, 0, 10),
-        Told::Host(Host::Launch, 10, 20),
-        Told::Host(Host::Commit, 100, 115),
-        Told::Step(step(10, (80, 0, 10)), 115),
-        Told::Host(Host::Launch, 115, 130),
-        Told::Host(Host::Commit, 190, 205),
-        Told::Step(step(100, (80, 0, 10)), 205),
+    let reported = [
+        Reported::Host(Host::Launch, 0, 10),
+        Reported::Host(Host::Launch, 10, 20),
+        Reported::Host(Host::Commit, 100, 115),
+        Reported::Step(step(10, (80, 0, 10)), 115),
+        Reported::Host(Host::Launch, 115, 130),
+        Reported::Host(Host::Commit, 190, 205),
+        Reported::Step(step(100, (80, 0, 10)), 205),
         // The third step began with the second one's end.
-        Told::Step(step(190, (80, 0, 10)), 300),
+        Reported::Step(step(190, (80, 0, 10)), 300),
     ];
-    assert_eq!(costs(told).exposed(), us(10), "the first launch alone");
+    assert_eq!(costs(reported).exposed(), us(10), "the first launch alone");
 }
 
 #[test]
@@ -160,9 +160,9 @@ fn a_backend_that_places_its_steps_late_moves_what_is_exposed_and_changes_nothin
             let from = turn * 150;
             let times = step(from + 20 + late, (90, 0, 10));
             [
-                Told::Host(Host::Launch, from, from + 50),
-                Told::Host(Host::Commit, from + 120 + late, from + 150),
-                Told::Step(times, from + 150),
+                Reported::Host(Host::Launch, from, from + 50),
+                Reported::Host(Host::Commit, from + 120 + late, from + 150),
+                Reported::Step(times, from + 150),
             ]
         }))
     };
@@ -171,18 +171,18 @@ fn a_backend_that_places_its_steps_late_moves_what_is_exposed_and_changes_nothin
     assert_eq!((exact.bookkeeping, late.bookkeeping), (us(800), us(750)));
 }
 
-/// Steps of the device, each told `lag` after its end at the earliest, and spans of the host between them.
-fn told(steps: &[StepTimes], spans: &[(u64, u64)], lag: Duration) -> Vec<Told> {
+/// Steps of the device, each reported `lag` after its end at the earliest, and spans of the host between them.
+fn reported(steps: &[StepTimes], spans: &[(u64, u64)], lag: Duration) -> Vec<Reported> {
     let mut steps = steps.iter().peekable();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for &(began, ended) in spans {
         while let Some(times) = steps.next_if(|times| times.ended().after(lag) <= at(began)) {
-            told.push(Told::Step(*times, began));
+            reported.push(Reported::Step(*times, began));
         }
-        told.push(Told::Host(Host::Plan, began, ended));
+        reported.push(Reported::Host(Host::Plan, began, ended));
     }
-    told.extend(steps.map(|times| Told::Step(*times, u64::MAX >> 16)));
-    told
+    reported.extend(steps.map(|times| Reported::Step(*times, u64::MAX >> 16)));
+    reported
 }
 
 proptest! {
@@ -205,7 +205,7 @@ proptest! {
             (began, now)
         }).collect();
 
-        let costs = costs(told(&steps, &spans, us(lag)));
+        let costs = costs(reported(&steps, &spans, us(lag)));
 
         let works = |moment: Mono| {
             let mut working = steps.iter().flat_map(working);
@@ -222,12 +222,12 @@ proptest! {
         turns in prop::collection::vec((0_u64..30, 1_u64..30), 1..20),
     ) {
         let mut now = 0;
-        let told = turns.into_iter().flat_map(|(host, device)| {
+        let reported = turns.into_iter().flat_map(|(host, device)| {
             let began = now;
             now += host + device;
-            [Told::Host(Host::Plan, began, began + host), Told::Step(step(began + host, (device, 0, 0)), now)]
+            [Reported::Host(Host::Plan, began, began + host), Reported::Step(step(began + host, (device, 0, 0)), now)]
         });
-        let costs = costs(told);
+        let costs = costs(reported);
         prop_assert_eq!(costs.exposed(), costs.bookkeeping);
     }
 }
@@ -236,7 +236,7 @@ proptest! {
 fn a_device_whose_time_stands_still_keeps_no_spans_for_ever() {
     let mut costs = Costs::default();
     for i in 0..10_000 {
-        let span = Span {
+        let span = TimeSpan {
             began: at(100 + i),
             ended: at(101 + i),
         };

@@ -1,19 +1,19 @@
-//! Whatever happens around it, an answer is the answer that the same request gets alone.
+//! An answer is the answer that the same request gets alone, with other requests around it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 
-use super::{BOUNDS, ids};
+use super::{BOUNDS, grammar};
 use crate::{
-    model::Found,
+    model::{SequenceOutput, Skill},
     scheduler::{
-        backend::{Input, Limits},
+        backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         decision::Choosing,
         draft::DraftKey,
-        request::{Ask, Decide, Event, LookId, Options, Request},
-        sequence::{Sequence, Skill},
+        request::{Ask, Decide, LookEvent, LookId, LookRequest, Options},
+        sequence::Sequence,
         worker::Worker,
     },
     sim::{SimBackend, SimCosts, SimModel},
@@ -22,7 +22,7 @@ use spotter_core::{
     CameraId, Clock as _, ManualClock, Mono, Picture, Prompt, PromptId, Task, WallTime,
 };
 
-pub(super) const LIMITS: Limits = Limits {
+pub(super) const LIMITS: BackendLimits = BackendLimits {
     slots: 3,
     rows: 6,
     pages: 60,
@@ -89,14 +89,14 @@ fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
     // The first tokens are those of a template, so that texts begin alike.
     let template = [20 + u32::from(kind % 2), 5, 9, 9, 8];
     let words = (0..words).map(|i| u32::from(i % 3) + 10);
-    let prompt = template.into_iter().chain(words).map(Input::Token);
+    let prompt = template.into_iter().chain(words).map(DecoderInput::Token);
     let skill = match kind {
         0 | 1 => Skill::Detect,
         2 => Skill::Point,
         5 => Skill::Text { reasoning: true },
         _ => Skill::Text { reasoning: false },
     };
-    let mut sequence = Sequence::new(skill, prompt.collect(), ids(), BOUNDS);
+    let mut sequence = Sequence::new(grammar(skill), prompt.collect(), BOUNDS);
     if kind == 4 {
         let choices = Choices::new([&[11, 12][..], &[11, 13, 14], &[15]]);
         sequence = sequence.choices(Arc::new(choices.expect("texts")));
@@ -125,13 +125,13 @@ fn camera_id(camera: u8) -> CameraId {
     CameraId::new(&format!("c{camera}")).expect("id")
 }
 
-fn request(plan: &Plan, now: Mono) -> Request {
+fn request(plan: &Plan, now: Mono) -> LookRequest {
     let asks = plan.prompts.iter().enumerate();
     let [start_by, answer_by] = plan.limits_ms.map(|limit_ms| match limit_ms {
         Some(ms) => now.after(Duration::from_millis(ms)),
         None => Mono::from_nanos(u64::MAX),
     });
-    Request {
+    LookRequest {
         camera: Some(camera_id(plan.camera)),
         picture: plan.picture.map(picture),
         start_by,
@@ -141,7 +141,7 @@ fn request(plan: &Plan, now: Mono) -> Request {
     }
 }
 
-fn worker(limits: Limits, options: Options) -> (Worker, ManualClock) {
+fn worker(limits: BackendLimits, options: Options) -> (Worker, ManualClock) {
     let clock = ManualClock::at(WallTime::default());
     let ms = Duration::from_millis;
     let costs = SimCosts::constant(ms(4), ms(1), ms(2));
@@ -154,7 +154,7 @@ fn worker(limits: Limits, options: Options) -> (Worker, ManualClock) {
 }
 
 /// The same request alone, in the simplest engine: `None` when it does not fit.
-fn alone(plan: &Plan, limits: Limits) -> Option<Vec<Found>> {
+fn alone(plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
     let options = Options {
         depth: 1,
         decide: Decide::Host,
@@ -170,18 +170,18 @@ fn alone(plan: &Plan, limits: Limits) -> Option<Vec<Found>> {
     loop {
         for event in worker.turn().expect("a sound engine") {
             match event {
-                Event::Answered { findings, .. } => {
+                LookEvent::Answered { findings, .. } => {
                     return Some(findings.into_iter().map(|f| f.found).collect());
                 }
-                Event::Failed { .. } => return None,
-                Event::Late { .. } | Event::Object(..) => {}
+                LookEvent::Failed { .. } => return None,
+                LookEvent::Late { .. } | LookEvent::Object(..) => {}
             }
         }
     }
 }
 
 /// Runs a schedule; every look ends in one way, and each answer is the one that it gets alone.
-fn check(plans: &[Plan], limits: Limits, options: Options) -> Result<(), TestCaseError> {
+fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), TestCaseError> {
     let (mut worker, clock) = worker(limits, options);
     let mut inside: HashMap<LookId, (usize, Option<usize>)> = HashMap::new();
     let mut shown: HashMap<(LookId, usize), usize> = HashMap::new();
@@ -208,25 +208,25 @@ fn check(plans: &[Plan], limits: Limits, options: Options) -> Result<(), TestCas
         let events = events.map_err(|e| TestCaseError::fail(e.to_string()))?;
         for event in events {
             match event {
-                Event::Object(look, index, _) => *shown.entry((look, index)).or_default() += 1,
-                Event::Answered { look, findings, .. } => {
+                LookEvent::Object(look, index, _) => *shown.entry((look, index)).or_default() += 1,
+                LookEvent::Answered { look, findings, .. } => {
                     let Some((i, _)) = inside.remove(&look) else {
                         return Err(TestCaseError::fail("answered twice, or after a cancel"));
                     };
                     for (index, finding) in findings.iter().enumerate() {
-                        let told = shown.remove(&(look, index)).unwrap_or(0);
-                        prop_assert_eq!(told, finding.found.objects.len());
+                        let reported = shown.remove(&(look, index)).unwrap_or(0);
+                        prop_assert_eq!(reported, finding.found.objects.len());
                     }
                     let found = findings.into_iter().map(|f| f.found).collect::<Vec<_>>();
                     prop_assert_eq!(Some(found), alone(&plans[i], limits), "{:?}", plans[i]);
                     ended += 1;
                 }
-                Event::Late { look } => {
+                LookEvent::Late { look } => {
                     let (i, _) = inside.remove(&look).expect("a look that is inside");
                     prop_assert!(plans[i].limits_ms.iter().any(Option::is_some));
                     ended += 1;
                 }
-                Event::Failed { look, .. } => {
+                LookEvent::Failed { look, .. } => {
                     let (i, _) = inside.remove(&look).expect("a look that is inside");
                     prop_assert_eq!(alone(&plans[i], limits), None, "failed, but fits alone");
                     ended += 1;
@@ -253,10 +253,10 @@ fn options() -> impl Strategy<Value = Options> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: spotter_core::testing::cases(10_000), max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: spotter_core::testing::cases(5_000), max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
     fn every_answer_is_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20) {
-        check(&plans, Limits { pages, rows, positions, tokens: rows + drafted, ..LIMITS }, options)?;
+        check(&plans, BackendLimits { pages, rows, positions, tokens: rows + drafted, ..LIMITS }, options)?;
     }
 }

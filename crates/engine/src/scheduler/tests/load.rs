@@ -5,13 +5,14 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use super::{
     BOUNDS,
     equality::{LIMITS, MODEL},
-    ids,
+    grammar,
 };
 use crate::{
+    model::Skill,
     scheduler::{
-        backend::{Input, Limits},
-        request::{Ask, Event, LookId, Options, Request},
-        sequence::{Sequence, Skill},
+        backend::{BackendLimits, DecoderInput},
+        request::{Ask, LookEvent, LookId, LookRequest, Options},
+        sequence::Sequence,
         worker::Worker,
     },
     sim::{SimBackend, SimCosts},
@@ -33,7 +34,7 @@ type End = (u8, Duration, bool);
 impl Rig {
     fn new() -> Self {
         let clock = ManualClock::at(WallTime::default());
-        let limits = Limits {
+        let limits = BackendLimits {
             pages: 400,
             rows: 16,
             ..LIMITS
@@ -58,12 +59,11 @@ impl Rig {
     fn ask(&mut self, camera: u8, received: Mono, [start, answer]: [Duration; 2]) {
         let bytes = received.as_nanos().to_le_bytes().repeat(3);
         let sequence = Sequence::new(
-            Skill::Detect,
-            vec![Input::Token(7), Input::Token(9)],
-            ids(),
+            grammar(Skill::Detect),
+            vec![DecoderInput::Token(7), DecoderInput::Token(9)],
             BOUNDS,
         );
-        let id = self.worker.admit(Request {
+        let id = self.worker.admit(LookRequest {
             camera: CameraId::new(&format!("c{camera}")).ok(),
             picture: Picture::from_rgb(2, 4, bytes).ok(),
             start_by: received.after(start),
@@ -81,8 +81,8 @@ impl Rig {
         let events = self.worker.turn().expect("a sound engine");
         let end = |event| {
             let (look, answered) = match event {
-                Event::Answered { look, .. } => (look, true),
-                Event::Late { look } => (look, false),
+                LookEvent::Answered { look, .. } => (look, true),
+                LookEvent::Late { look } => (look, false),
                 other => panic!("{other:?}"),
             };
             let (camera, received) = self.asked.remove(&look).expect("asked once");

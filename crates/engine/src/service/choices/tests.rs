@@ -1,14 +1,14 @@
-use std::{collections::HashSet, path::Path, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    cpu::{Capacity, CpuBackend},
+    cpu::{CpuBackend, CpuCapacity},
     model::{Weights, WeightsFile, picture_from_image},
     open::OpenOptions,
     scheduler::{Options, constraint::Cursor, sequence::Bounds},
-    service::{Engine, EngineError},
+    service::{Engine, EngineError, EngineModel, EngineSettings},
     testing::{self, micro_model},
 };
 use spotter_core::{
@@ -18,11 +18,11 @@ use spotter_street::{Street, draw};
 
 /// The smallest golden model: its weights are random, so it babbles and would give no choice by itself.
 fn babbling_engine() -> Engine {
-    let (config, tokenizer) = micro_model();
-    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/md2-micro");
+    let EngineModel { config, tokenizer } = micro_model();
+    let set = testing::golden_set("md2-micro");
     let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
     let weights = Weights::load(&config, &mut file).unwrap();
-    let capacity = Capacity {
+    let capacity = CpuCapacity {
         slots: 2,
         rows: 4,
         images: 1,
@@ -38,14 +38,17 @@ fn babbling_engine() -> Engine {
     };
     Engine::new(
         Box::new(backend),
-        (config, tokenizer),
-        (bounds, Options::default()),
+        EngineModel { config, tokenizer },
+        EngineSettings {
+            bounds,
+            options: Options::default(),
+        },
         clock,
     )
 }
 
 fn golden_picture(name: &str) -> Picture {
-    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/md2-micro/images");
+    let set = testing::golden_set("md2-micro").join("images");
     let bytes = testing::bytes(&set.join(name));
     picture_from_image(image::load_from_memory(&bytes).unwrap()).unwrap()
 }
@@ -139,7 +142,7 @@ fn a_choice_that_the_model_gives_by_itself_is_given_with_the_same_score() {
 
 #[test]
 fn both_spellings_of_every_choice_may_be_written_to_their_ends() {
-    let (config, tokenizer) = micro_model();
+    let EngineModel { config, tokenizer } = micro_model();
     let (eos, vocab) = (config.tokenizer.eos_id, config.text.vocab_size);
     let choices = texts(&["open", "open wide", "shut"]);
     let allowed = allowed(&choices, &tokenizer).unwrap().unwrap();
@@ -163,7 +166,7 @@ fn both_spellings_of_every_choice_may_be_written_to_their_ends() {
 
 #[test]
 fn no_choices_leave_the_answer_free() {
-    let (_, tokenizer) = micro_model();
+    let tokenizer = micro_model().tokenizer;
     assert!(allowed(&[], &tokenizer).unwrap().is_none());
 }
 

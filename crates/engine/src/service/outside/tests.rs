@@ -11,8 +11,10 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
 use crate::{
-    scheduler::backend::{Backend, BackendError, Committed, Limits, PageId, RowMask, SlotId, Step},
-    service::{Engine, handle, inside, wire::Ending},
+    scheduler::backend::{
+        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
+    },
+    service::{Engine, handle, inside, wire::WireOutcome},
     sim::SimBackend,
     testing::simulated,
 };
@@ -33,11 +35,11 @@ struct Device {
 }
 
 impl Backend for Device {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.device.limits()
     }
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
-        // Nobody may want to know, and without another end the gate is open for ever.
+        // The receiver may be gone, and without another end the gate is open for ever.
         let _ = self.launched.send(());
         let _ = self.gate.recv();
         self.device.launch(slot, step)
@@ -74,8 +76,8 @@ fn engine(steps: usize, clock: Arc<dyn Clock>) -> (Engine, Gate) {
 
 /// The two sides of an engine.
 struct Site {
-    engine: Handle,
-    end: End,
+    engine: EngineHandle,
+    end: EngineEnd,
     gate: Gate,
     /// The connection from the engine's side.
     its_socket: UnixStream,
@@ -83,9 +85,9 @@ struct Site {
 }
 
 /// The engine's side as in a process of its own, on a thread: it builds what is ordered, an engine whose device runs so many
-/// steps, and tells the number back. Sets `over` when it ends.
+/// steps, and reports the number. Sets `over` when it ends.
 fn serve(socket: UnixStream, gate_out: mpsc::Sender<Gate>, over: &AtomicBool) {
-    let daemon = inside::Daemon::at(socket);
+    let daemon = inside::DaemonConnection::at(socket);
     let (steps, clock) = daemon.order().unwrap().expect("the daemon is there");
     let build = move || {
         if steps == 0 {
@@ -119,8 +121,8 @@ impl Site {
         let clock = ManualClock::default();
         clock.advance(START.since(Mono::default()));
         let connected = connect(ours, ended, steps, Arc::new(clock));
-        let (engine, end, told): (_, _, usize) = within(connected).await?;
-        assert_eq!(told, steps);
+        let (engine, end, report): (_, _, usize) = within(connected).await?;
+        assert_eq!(report, steps);
         Ok(Self {
             engine,
             end,
@@ -135,13 +137,13 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("it takes too long")
 }
 
-async fn ask(engine: &Handle, prompts: usize, start_by: Mono) -> Outcome {
+async fn ask(engine: &EngineHandle, prompts: usize, start_by: Mono) -> Outcome {
     let permit = within(engine.permit()).await;
     within(permit.look(look(prompts, start_by))).await
 }
 
 /// A look that is under way when this returns, or will be in a moment.
-async fn begin(engine: &Handle) -> JoinHandle<Outcome> {
+async fn begin(engine: &EngineHandle) -> JoinHandle<Outcome> {
     let permit = within(engine.permit()).await;
     let begun = tokio::spawn(permit.look(look(1, WHENEVER)));
     // It runs up to where it waits for the answer.
@@ -227,13 +229,13 @@ async fn a_look_that_nobody_waits_for_is_cancelled_before_another_has_its_place(
     let side = move || {
         let mut socket = &theirs;
         wire::write(&mut socket, &Hello::Hello).unwrap();
-        let _: (Order<()>, _) = wire::read(&mut socket).unwrap();
+        let _: (WireOrder<()>, _) = wire::read(&mut socket).unwrap();
         let (permits, told) = (PERMITS, ());
         wire::write(&mut socket, &Opened::Ready { permits, told }).unwrap();
         while let Ok((request, _)) = wire::read(&mut socket) {
             let said = match request {
-                wire::Request::Look(asked) => format!("look {}", asked.id),
-                wire::Request::Cancel { id } => format!("cancel {id}"),
+                wire::WireRequest::Look(asked) => format!("look {}", asked.id),
+                wire::WireRequest::Cancel { id } => format!("cancel {id}"),
             };
             // The test may have ended.
             let _ = heard_out.send(said);
@@ -301,7 +303,7 @@ async fn an_engine_s_side_that_reads_no_more_is_left() {
     let its = theirs.try_clone().unwrap();
     let opens = move || {
         wire::write(&mut &its, &Hello::Hello).unwrap();
-        let (_, _): (Order<usize>, _) = wire::read(&mut &its).unwrap();
+        let (_, _): (WireOrder<usize>, _) = wire::read(&mut &its).unwrap();
         let (permits, told) = (PERMITS, 7_usize);
         wire::write(&mut &its, &Opened::Ready { permits, told }).unwrap();
     };
@@ -375,9 +377,9 @@ impl Bare {
     fn open() -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (gate_out, gate) = mpsc::channel();
-        let (told, served) = mpsc::channel();
+        let (sender, served) = mpsc::channel();
         let side = move || {
-            let daemon = inside::Daemon::at(theirs);
+            let daemon = inside::DaemonConnection::at(theirs);
             let (_, clock): ((), _) = daemon.order().unwrap().expect("a daemon");
             let build = move || {
                 let (engine, gate) = engine(usize::MAX, clock);
@@ -387,13 +389,13 @@ impl Bare {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build().unwrap();
             // The test may have ended.
-            let _ = told.send(runtime.block_on(daemon.serve(build)));
+            let _ = sender.send(runtime.block_on(daemon.serve(build)));
         };
         spawn("engine-process", side).unwrap();
         let mut socket = &ours;
         let (Hello::Hello, _) = wire::read(&mut socket).unwrap();
         let (now, what) = (START, ());
-        wire::write(&mut socket, &Order { now, what }).unwrap();
+        wire::write(&mut socket, &WireOrder { now, what }).unwrap();
         let opened: Opened<()> = wire::read(&mut socket).unwrap().0;
         let (permits, told) = (PERMITS, ());
         assert_eq!(opened, Opened::Ready { permits, told });
@@ -408,7 +410,7 @@ impl Bare {
         wire::write_look(&mut &self.socket, id, &look(1, WHENEVER)).unwrap();
     }
 
-    fn next(&self) -> News {
+    fn next(&self) -> WireNews {
         wire::read(&mut &self.socket).unwrap().0
     }
 }
@@ -422,14 +424,14 @@ fn more_looks_than_may_be_inside_end_the_connection_with_a_word() {
     }
     let reason = loop {
         match bare.next() {
-            News::Stopped { reason } => break reason,
-            News::Beat { .. } => {}
-            News::Ended { .. } => panic!("the gate is shut"),
+            WireNews::Stopped { reason } => break reason,
+            WireNews::Beat { .. } => {}
+            WireNews::Ended { .. } => panic!("the gate is shut"),
         }
     };
     drop(bare.gate);
-    let told = "more looks than the 2 that may be inside";
-    assert!(reason.ends_with(told), "{reason}");
+    let expected = "more looks than the 2 that may be inside";
+    assert!(reason.ends_with(expected), "{reason}");
     let served = bare.served.recv_timeout(PATIENCE).expect("it ends");
     assert!(
         matches!(served, Err(inside::InsideError::Daemon(_))),
@@ -441,24 +443,24 @@ fn more_looks_than_may_be_inside_end_the_connection_with_a_word() {
 fn a_look_that_is_cancelled_makes_room_for_another() {
     let bare = Bare::open();
     bare.ask(0);
-    wire::write(&mut &bare.socket, &wire::Request::Cancel { id: 0 }).unwrap();
+    wire::write(&mut &bare.socket, &wire::WireRequest::Cancel { id: 0 }).unwrap();
     bare.ask(1);
     bare.ask(2);
     // They are taken before the second beat, or hardly later.
     for _ in 0..2 {
         let news = bare.next();
-        assert!(matches!(news, News::Beat { .. }), "{news:?}");
+        assert!(matches!(news, WireNews::Beat { .. }), "{news:?}");
     }
     drop(bare.gate.0);
     let mut ended = Vec::new();
     while ended.len() < 2 {
         match wire::read(&mut &bare.socket).unwrap().0 {
-            News::Ended { id, ending } => {
-                assert!(matches!(ending, Ending::Answered { .. }), "{ending:?}");
+            WireNews::Ended { id, ending } => {
+                assert!(matches!(ending, WireOutcome::Answered { .. }), "{ending:?}");
                 ended.push(id);
             }
-            News::Beat { .. } => {}
-            News::Stopped { reason } => panic!("{reason}"),
+            WireNews::Beat { .. } => {}
+            WireNews::Stopped { reason } => panic!("{reason}"),
         }
     }
     ended.sort_unstable();

@@ -10,9 +10,9 @@ use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelForma
 /// Longest side of a picture, pixels.
 const SIDE_MAX: usize = 1 << 15;
 
-/// Layout of a picture whose rows lie one behind the other.
+/// Layout of a picture whose rows are one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
+pub struct PictureShape {
     format: PixelFormat,
     pub(super) width: usize,
     pub(super) height: usize,
@@ -20,13 +20,13 @@ pub struct Shape {
     range: ColourRange,
 }
 
-/// The rows of all planes of a picture, in the order of a message. Brings a picture that lies on a device to the host.
+/// The rows of all planes of a picture, in the order of a message. Brings a picture that is on a device to the host.
 pub fn rows(picture: &Picture) -> impl Iterator<Item = &[u8]> {
-    let planes = Shape::of(picture).planes().enumerate();
+    let planes = PictureShape::of(picture).planes().enumerate();
     planes.flat_map(move |(plane, (_, rows))| (0..rows).map(move |y| picture.row(plane, y)))
 }
 
-impl Shape {
+impl PictureShape {
     /// That of a picture, be its own rows apart.
     pub fn of(picture: &Picture) -> Self {
         Self {

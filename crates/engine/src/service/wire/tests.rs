@@ -7,7 +7,6 @@ use spotter_core::{
     CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, ScoreSource, Task,
 };
 
-/// There and back.
 fn carried<M: Serialize + DeserializeOwned>(message: &M) -> M {
     let mut bytes = Vec::new();
     write(&mut bytes, message).unwrap();
@@ -128,13 +127,13 @@ proptest! {
         let asked = look(picture(format, size, gap));
         let mut bytes = Vec::new();
         write_look(&mut bytes, 7, &asked).unwrap();
-        let (Request::Look(header), body) = read(&mut &bytes[..]).unwrap() else {
+        let (WireRequest::Look(header), body) = read(&mut &bytes[..]).unwrap() else {
             panic!("a look")
         };
         prop_assert_eq!(header.id, 7);
         let got = header.look(body).unwrap();
         prop_assert_eq!(rows(&got.frame.picture), rows(&asked.frame.picture));
-        prop_assert_eq!(Shape::of(&got.frame.picture), Shape::of(&asked.frame.picture));
+        prop_assert_eq!(PictureShape::of(&got.frame.picture), PictureShape::of(&asked.frame.picture));
         prop_assert_eq!(got.frame.camera, asked.frame.camera);
         prop_assert_eq!(got.prompts, asked.prompts);
         prop_assert_eq!((got.start_by, got.answer_by), (asked.start_by, asked.answer_by));
@@ -155,15 +154,15 @@ proptest! {
             model_size: (84, 56),
             answers: asked.prompts.iter().zip(&bodies).map(answer).collect(),
         };
-        let news = News::Ended { id: u64::MAX, ending: Ending::of(outcome) };
-        let News::Ended { id: u64::MAX, ending } = carried(&news) else { panic!("another message") };
+        let news = WireNews::Ended { id: u64::MAX, ending: WireOutcome::of(outcome) };
+        let WireNews::Ended { id: u64::MAX, ending } = carried(&news) else { panic!("another message") };
         let Outcome::Answered { frame, model_size, answers } = ending.outcome(asked.clone()).unwrap() else {
             panic!("not answered")
         };
         prop_assert_eq!((frame.camera, model_size), (asked.frame.camera, (84, 56)));
         for ((answer, prompt), body) in answers.iter().zip(&asked.prompts).zip(&bodies) {
             prop_assert!(Arc::ptr_eq(&answer.prompt, prompt));
-            // Debug tells -0.0 from 0.0.
+            // Debug shows -0.0 and 0.0 differently.
             prop_assert_eq!(format!("{:?}", answer.body), format!("{body:?}"));
             prop_assert_eq!((answer.truncated, answer.marks), (truncated, marks));
         }
@@ -178,19 +177,19 @@ proptest! {
         let mut bytes = Vec::new();
         write_look(&mut bytes, 1, &look(picture(PixelFormat::Nv12, (5, 3), 2))).unwrap();
         let part = &bytes[..(bytes.len() as f64 * cut) as usize];
-        prop_assert!(matches!(error::<Request>(part), WireError::Closed(_)));
-        error::<Request>(&garbage);
+        prop_assert!(matches!(error::<WireRequest>(part), WireError::Closed(_)));
+        error::<WireRequest>(&garbage);
         // Lengths that are right, before words that are not.
-        let mut told = lengths_of(header, size);
-        told.extend(garbage.iter().cycle().take((header + size) as usize));
-        error::<Request>(&told);
+        let mut message = lengths_of(header, size);
+        message.extend(garbage.iter().cycle().take((header + size) as usize));
+        error::<WireRequest>(&message);
     }
 }
 
 #[test]
 fn short_messages_arrive() {
     assert_eq!(carried(&Hello::Hello), Hello::Hello);
-    let order = Order {
+    let order = WireOrder {
         now: Mono::from_nanos(u64::MAX),
         what: tasks(),
     };
@@ -206,14 +205,14 @@ fn short_messages_arrive() {
     ] {
         assert_eq!(carried(&opened), opened);
     }
-    let cancel = Request::Cancel { id: 3 };
+    let cancel = WireRequest::Cancel { id: 3 };
     assert_eq!(carried(&cancel), cancel);
-    let ended = |ending| News::Ended { id: 1, ending };
+    let ended = |ending| WireNews::Ended { id: 1, ending };
     for news in [
-        ended(Ending::Late),
-        ended(Ending::Failed("the prompt is too long".into())),
-        News::Beat { beats: u64::MAX },
-        News::Stopped {
+        ended(WireOutcome::Late),
+        ended(WireOutcome::Failed("the prompt is too long".into())),
+        WireNews::Beat { beats: u64::MAX },
+        WireNews::Stopped {
             reason: "device: it fell off the bus".into(),
         },
     ] {
@@ -223,9 +222,9 @@ fn short_messages_arrive() {
 
 #[test]
 fn lengths_that_no_message_has_are_refused_before_memory_is_taken() {
-    let header = error::<News>(&lengths_of(u32::MAX, 0));
+    let header = error::<WireNews>(&lengths_of(u32::MAX, 0));
     assert!(matches!(header, WireError::TooLong { part: "header", .. }));
-    let body = error::<News>(&lengths_of(2, u32::MAX));
+    let body = error::<WireNews>(&lengths_of(2, u32::MAX));
     assert!(matches!(body, WireError::TooLong { part: "body", .. }));
 }
 
@@ -233,8 +232,8 @@ fn lengths_that_no_message_has_are_refused_before_memory_is_taken() {
 fn a_picture_that_is_not_that_of_its_message_is_refused() {
     let mut bytes = Vec::new();
     write_look(&mut bytes, 1, &look(picture(PixelFormat::I420, (5, 3), 0))).unwrap();
-    let look_with = |change: &dyn Fn(&mut Shape), body: &[u8]| {
-        let (Request::Look(mut asked), _) = read(&mut &bytes[..]).unwrap() else {
+    let look_with = |change: &dyn Fn(&mut PictureShape), body: &[u8]| {
+        let (WireRequest::Look(mut asked), _) = read(&mut &bytes[..]).unwrap() else {
             panic!("a look")
         };
         change(&mut asked.picture);
@@ -242,7 +241,7 @@ fn a_picture_that_is_not_that_of_its_message_is_refused() {
     };
     // 15 of luma, twice 6 of chroma.
     assert!(look_with(&|_| {}, &[0; 27]).is_ok());
-    let refused = |change: &dyn Fn(&mut Shape), body: &[u8]| match look_with(change, body) {
+    let refused = |change: &dyn Fn(&mut PictureShape), body: &[u8]| match look_with(change, body) {
         Err(WireError::Malformed(why)) => why,
         other => panic!("{other:?}"),
     };
@@ -288,13 +287,13 @@ fn a_look_too_large_for_a_message_is_not_begun() {
 
 #[test]
 fn an_answer_to_another_look_is_refused() {
-    let ending = Ending::Answered {
+    let ending = WireOutcome::Answered {
         model_size: (1, 1),
         answers: Vec::new(),
     };
     let error = ending.outcome(look(picture(PixelFormat::Rgb, (1, 1), 0)));
-    let told = error.unwrap_err().to_string();
-    assert!(told.ends_with("0 answers to 4 prompts"), "{told}");
+    let text = error.unwrap_err().to_string();
+    assert!(text.ends_with("0 answers to 4 prompts"), "{text}");
 }
 
 #[test]
@@ -309,10 +308,10 @@ fn an_answer_that_json_cannot_say_is_a_failure() {
         truncated: false,
         marks: StageTimes::default(),
     };
-    let ending = Ending::of(Outcome::Answered {
+    let ending = WireOutcome::of(Outcome::Answered {
         frame: asked.frame,
         model_size: (1, 1),
         answers: vec![answer],
     });
-    assert!(matches!(ending, Ending::Failed(why) if why.contains("no numbers")));
+    assert!(matches!(ending, WireOutcome::Failed(why) if why.contains("no numbers")));
 }

@@ -8,17 +8,18 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::simulated_ids;
+use super::simulated_grammar;
 use crate::bench::{ask::MeasureError, stages::Spread};
 use spotter_core::{Clock, ManualClock, Mono, Picture, WallTime};
 use spotter_engine::{
+    model::Skill,
     scheduler::{
         Options,
-        backend::{Input, Limits},
+        backend::{BackendLimits, DecoderInput},
         constraint::Choices,
-        cost::{Host, Span},
-        request::{Ask, Decide, LookId, Request},
-        sequence::{Bounds, Sequence, Skill},
+        cost::{Host, TimeSpan},
+        request::{Ask, Decide, LookId, LookRequest},
+        sequence::{Bounds, Sequence},
         timeline::Timeline,
         worker::{DeviceError, Worker},
     },
@@ -35,7 +36,7 @@ const STEPS: usize = 3 * OBJECTS - 20;
 const ROUNDS: usize = 8;
 const PROMPT_TOKENS: usize = 6;
 
-const LIMITS: Limits = Limits {
+const LIMITS: BackendLimits = BackendLimits {
     slots: 2,
     rows: LOOKS * PROMPTS,
     pages: 46 * LOOKS + 12 * LOOKS * PROMPTS,
@@ -185,12 +186,12 @@ impl Spans {
     }
 }
 
-fn host_spans(timeline: &Timeline, what: Host) -> impl Iterator<Item = Span> + '_ {
+fn host_spans(timeline: &Timeline, what: Host) -> impl Iterator<Item = TimeSpan> + '_ {
     let named = timeline.host.iter().filter(move |(kind, _)| *kind == what);
     named.map(|(_, span)| *span)
 }
 
-fn ms(span: Span) -> f64 {
+fn ms(span: TimeSpan) -> f64 {
     span.duration().as_secs_f64() * 1e3
 }
 
@@ -210,12 +211,12 @@ fn worker(kind: HostWorkKind, clock: Arc<dyn Clock>) -> Worker {
     Worker::new(Box::new(backend), MODEL.vocab, options, clock)
 }
 
-fn request(kind: HostWorkKind) -> Request {
+fn request(kind: HostWorkKind) -> LookRequest {
     let ask = || Ask {
         sequence: sequence(kind),
         draft: None,
     };
-    Request {
+    LookRequest {
         camera: None,
         picture: Picture::from_rgb(2, 2, vec![0; 12]).ok(),
         start_by: Mono::from_nanos(u64::MAX),
@@ -226,19 +227,18 @@ fn request(kind: HostWorkKind) -> Request {
 }
 
 fn sequence(kind: HostWorkKind) -> Sequence {
-    let ids = simulated_ids();
     let bounds = Bounds {
         max_objects: OBJECTS,
         max_tokens: 3 * OBJECTS,
     };
-    let prompt = vec![Input::Token(9); PROMPT_TOKENS];
+    let prompt = vec![DecoderInput::Token(9); PROMPT_TOKENS];
     match kind {
         HostWorkKind::DeviceDecides | HostWorkKind::HostDecides => {
-            Sequence::new(Skill::Detect, prompt, ids, bounds)
+            Sequence::new(simulated_grammar(Skill::Detect), prompt, bounds)
         }
         HostWorkKind::HostMasks => {
-            let text = Skill::Text { reasoning: false };
-            let sequence = Sequence::new(text, prompt, ids, bounds);
+            let text = simulated_grammar(Skill::Text { reasoning: false });
+            let sequence = Sequence::new(text, prompt, bounds);
             match Choices::new([[10; 3 * OBJECTS].as_slice()]) {
                 Some(choices) => sequence.choices(Arc::new(choices)),
                 None => sequence,

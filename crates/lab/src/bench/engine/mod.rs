@@ -22,6 +22,8 @@ mod trace;
 mod watch;
 
 pub(super) use cameras::tasks;
+use spotter_engine::model::{AnswerGrammar, ModelConfig, Skill};
+
 pub use cameras::{DepthRun, EngineCamerasReport, EngineCamerasRow};
 pub use depth::DepthCost;
 pub(super) use depth::{COLUMNS, Sums, percent};
@@ -32,17 +34,9 @@ pub use street::{StreetReport, StreetRow};
 pub use trace::chrome_trace;
 pub use watch::Build;
 
-/// Ids for models that exist only as costs: any will do that differ.
-fn simulated_ids() -> spotter_engine::model::TokenIds {
-    spotter_engine::model::TokenIds {
-        eos: 0,
-        answer: 1,
-        coord: 2,
-        size: 3,
-        start_ground: 4,
-        end_ground: 5,
-        answer_suffix: Vec::new(),
-    }
+/// The answers of models that exist only as costs: those of the released model.
+fn simulated_grammar(skill: Skill) -> AnswerGrammar {
+    ModelConfig::default().grammar(skill)
 }
 
 #[cfg(test)]

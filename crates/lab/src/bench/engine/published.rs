@@ -6,15 +6,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::simulated_ids;
+use super::simulated_grammar;
 use spotter_core::{Clock as _, ManualClock, Mono, WallTime};
 use spotter_engine::{
+    model::Skill,
     scheduler::{
-        backend::{Input, Limits},
+        backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         cost::StepCost,
-        request::{Ask, Event, LookId, Options, Request},
-        sequence::{Bounds, Sequence, Skill},
+        request::{Ask, LookEvent, LookId, LookRequest, Options},
+        sequence::{Bounds, Sequence},
         worker::{DeviceError, Worker},
     },
     sim::{SimBackend, SimCosts, SimModel},
@@ -99,7 +100,7 @@ pub fn run(configuration: &Configuration, depth: usize) -> Result<Run, DeviceErr
     let mut steady = None;
     while !worker.is_idle() {
         for event in worker.turn()? {
-            let Event::Answered { look, .. } = event else {
+            let LookEvent::Answered { look, .. } = event else {
                 continue;
             };
             for (stream, (running, done)) in streams.iter_mut().enumerate() {
@@ -132,7 +133,7 @@ fn measure(worker: &Worker, clock: &ManualClock) -> Run {
 }
 
 fn worker(configuration: &Configuration, depth: usize, clock: ManualClock) -> Worker {
-    let limits = Limits {
+    let limits = BackendLimits {
         slots: depth,
         rows: configuration.streams,
         pages: configuration.streams * 9,
@@ -181,20 +182,19 @@ fn ms(ms: f64) -> Duration {
 }
 
 /// The only text allowed is one of the wanted length, so the answer has it; the engine does not know that.
-fn request(stream: usize, number: usize) -> Request {
+fn request(stream: usize, number: usize) -> LookRequest {
     let spread = TOKENS.end() - TOKENS.start() + 1;
     let tokens = TOKENS.start() + (stream * 5 + number * 7) % spread;
-    let ids = simulated_ids();
     let bounds = Bounds {
         max_objects: 1,
         max_tokens: TOKENS.end() * 2,
     };
-    let skill = Skill::Text { reasoning: false };
-    let mut sequence = Sequence::new(skill, vec![Input::Token(9)], ids, bounds);
+    let grammar = simulated_grammar(Skill::Text { reasoning: false });
+    let mut sequence = Sequence::new(grammar, vec![DecoderInput::Token(9)], bounds);
     if let Some(choices) = Choices::new([vec![10; tokens - 1].as_slice()]) {
         sequence = sequence.choices(Arc::new(choices));
     }
-    Request {
+    LookRequest {
         camera: None,
         picture: None,
         start_by: Mono::from_nanos(u64::MAX),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use spotter_core::Mono;
 use spotter_engine::scheduler::{
     backend::{SlotId, StepTimes},
-    cost::{Host, Span},
+    cost::{Host, TimeSpan},
     timeline::Timeline,
 };
 
@@ -51,14 +51,14 @@ fn parts(slot: SlotId, times: &StepTimes) -> Vec<Value> {
     ] {
         let ended = began.after(duration);
         if duration > Duration::ZERO {
-            events.push(event(DEVICE, name, Span { began, ended }, Some(slot)));
+            events.push(event(DEVICE, name, TimeSpan { began, ended }, Some(slot)));
         }
         began = ended;
     }
     events
 }
 
-fn event(row: u32, name: &str, span: Span, slot: Option<SlotId>) -> Value {
+fn event(row: u32, name: &str, span: TimeSpan, slot: Option<SlotId>) -> Value {
     let micros = |at: Mono| at.as_nanos() as f64 * 1e-3;
     json!({
         "ph": "X", "name": name, "pid": 1, "tid": row,

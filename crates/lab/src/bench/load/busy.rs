@@ -5,12 +5,12 @@ use std::time::Duration;
 use spotter_core::Mono;
 use spotter_engine::scheduler::{
     backend::{SlotId, StepTimes},
-    cost::{Span, working},
+    cost::{TimeSpan, working},
 };
 
 /// Time between `from` and `to` in which at least one of the steps worked ([`working`]).
 pub(super) fn busy(steps: &[(SlotId, StepTimes)], (from, to): (Mono, Mono)) -> Duration {
-    let mut spans: Vec<Span> = steps.iter().flat_map(|(_, times)| working(times)).collect();
+    let mut spans: Vec<TimeSpan> = steps.iter().flat_map(|(_, times)| working(times)).collect();
     spans.sort_by_key(|span| span.began);
     let mut sum = Duration::ZERO;
     let mut until = from;

@@ -13,7 +13,7 @@ use spotter_engine::{
         request::{LookId, Work},
         timeline::Timeline,
     },
-    service::{Engine, News},
+    service::{Engine, LookNews},
 };
 
 /// Requests that count at least, however short the load.
@@ -149,7 +149,9 @@ impl<'a, 'b> OpenRequest<'a, 'b> {
     fn turn(&mut self) -> Result<Vec<f64>, MeasureError> {
         let mut ended = Vec::new();
         for (id, news) in self.engine.turn()? {
-            let News::Ended(outcome) = news else { continue };
+            let LookNews::Ended(outcome) = news else {
+                continue;
+            };
             let Some((client, at)) = self.inside.remove(&id) else {
                 continue;
             };

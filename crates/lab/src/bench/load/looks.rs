@@ -13,10 +13,7 @@ use crate::bench::{
     work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work},
 };
 use spotter_core::{CameraId, Look, Picture, Task};
-use spotter_engine::{
-    model::prompt_tokens,
-    scheduler::{Options, request::Decide, sequence::Bounds},
-};
+use spotter_engine::scheduler::{Options, request::Decide, sequence::Bounds};
 
 /// Prompts on one frame.
 pub(super) const PROMPTS: [usize; 4] = [1, 2, 4, 8];
@@ -174,7 +171,10 @@ impl LoadBench<'_> {
     fn work(&self, asked: LoadAnswer, tasks: &[Task]) -> LookWork {
         let (config, tokenizer) = self.engine.model();
         let detect = |task| DetectWork {
-            tokens: prompt_tokens(task, config, tokenizer, false).map_or(0, |tokens| tokens.len()),
+            tokens: config
+                .family
+                .prompt(task, config, tokenizer, false)
+                .map_or(0, |prompt| prompt.inputs.len()),
             boxes: asked.objects,
         };
         let detects: Vec<DetectWork> = tasks.iter().map(detect).collect();

@@ -19,7 +19,7 @@
 //! model of noise is never sure, so with one only crashes, hangs and memory are tested; the report counts the answers of which
 //! the model was sure throughout.
 
-use spotter_engine::model::{Found, Object};
+use spotter_engine::model::{ObjectBins, SequenceOutput};
 
 /// Mass within two bins that makes a place sure.
 const SURE_PLACE: f32 = 0.9;
@@ -53,7 +53,11 @@ pub enum AnswerPromise {
 }
 
 /// Compares the answer to a request `alone` with the one it got `beside` others.
-pub fn compare(alone: &Found, beside: &Found, promise: AnswerPromise) -> Likeness {
+pub fn compare(
+    alone: &SequenceOutput,
+    beside: &SequenceOutput,
+    promise: AnswerPromise,
+) -> Likeness {
     match promise {
         AnswerPromise::Exact if alone == beside => Likeness::Same,
         AnswerPromise::Exact => Likeness::Wrong,
@@ -62,15 +66,15 @@ pub fn compare(alone: &Found, beside: &Found, promise: AnswerPromise) -> Likenes
 }
 
 /// The model was sure of every decision that is remembered.
-pub fn is_sure(found: &Found) -> bool {
-    let sure = |o: &Object| o.sharpness >= SURE_PLACE && f64::from(o.probability) >= SURE;
+pub fn is_sure(found: &SequenceOutput) -> bool {
+    let sure = |o: &ObjectBins| o.sharpness >= SURE_PLACE && f64::from(o.probability) >= SURE;
     match found.objects.is_empty() {
         false => found.objects.iter().all(sure),
         true => !found.tokens.is_empty() && probability(found) >= SURE,
     }
 }
 
-fn objects(alone: &Found, beside: &Found) -> Likeness {
+fn objects(alone: &SequenceOutput, beside: &SequenceOutput) -> Likeness {
     let mut worst = Likeness::Same;
     let judged = |near: Likeness, sure: bool| match (near, sure) {
         (Likeness::Same, true) => Likeness::Wrong,
@@ -98,7 +102,7 @@ fn objects(alone: &Found, beside: &Found) -> Likeness {
 }
 
 /// The largest difference of two objects' bins.
-fn apart(a: &Object, b: &Object) -> u16 {
+fn apart(a: &ObjectBins, b: &ObjectBins) -> u16 {
     let (a_size, b_size) = (
         a.size_bins.unwrap_or_default(),
         b.size_bins.unwrap_or_default(),
@@ -116,7 +120,7 @@ fn apart(a: &Object, b: &Object) -> u16 {
         .unwrap_or(0)
 }
 
-fn texts(alone: &Found, beside: &Found) -> Likeness {
+fn texts(alone: &SequenceOutput, beside: &SequenceOutput) -> Likeness {
     match alone.tokens == beside.tokens {
         true => Likeness::Same,
         false if probability(alone).max(probability(beside)) >= SURE => Likeness::Wrong,
@@ -125,7 +129,7 @@ fn texts(alone: &Found, beside: &Found) -> Likeness {
 }
 
 /// Of the text as a whole, its end included.
-fn probability(found: &Found) -> f64 {
+fn probability(found: &SequenceOutput) -> f64 {
     found.log_probability.exp()
 }
 
@@ -133,8 +137,8 @@ fn probability(found: &Found) -> f64 {
 mod tests {
     use super::*;
 
-    fn object(x_bin: u16, sharpness: f32, probability: f32) -> Object {
-        Object {
+    fn object(x_bin: u16, sharpness: f32, probability: f32) -> ObjectBins {
+        ObjectBins {
             x_bin,
             y_bin: 400,
             size_bins: Some((300, 200)),
@@ -143,23 +147,23 @@ mod tests {
         }
     }
 
-    fn boxes(objects: &[Object]) -> Found {
-        Found {
+    fn boxes(objects: &[ObjectBins]) -> SequenceOutput {
+        SequenceOutput {
             objects: objects.to_vec(),
-            ..Found::default()
+            ..SequenceOutput::default()
         }
     }
 
-    fn text(tokens: &[u32], probability: f64) -> Found {
-        Found {
+    fn text(tokens: &[u32], probability: f64) -> SequenceOutput {
+        SequenceOutput {
             tokens: tokens.to_vec(),
             log_probability: probability.ln(),
-            ..Found::default()
+            ..SequenceOutput::default()
         }
     }
 
     #[track_caller]
-    fn check(a: &Found, b: &Found, expected: Likeness) {
+    fn check(a: &SequenceOutput, b: &SequenceOutput, expected: Likeness) {
         for (a, b) in [(a, b), (b, a)] {
             assert_eq!(
                 compare(a, b, AnswerPromise::Rounded),

@@ -8,13 +8,13 @@ use spotter_core::{
     Prompt, PromptId, Task,
 };
 use spotter_engine::{
-    model::{ModelConfig, TokenIds, Tokenizer, prompt_tokens},
+    model::{ModelConfig, Skill, Tokenizer},
     scheduler::{
-        backend::{Input, Limits},
+        backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         draft::DraftKey,
-        request::{Ask, Request},
-        sequence::{Bounds, Sequence, Skill},
+        request::{Ask, LookRequest},
+        sequence::{Bounds, Sequence},
     },
 };
 use spotter_street::{draw, draw_i420, random};
@@ -49,17 +49,21 @@ pub struct Card {
 
 impl Card {
     /// To be asked with nothing remembered of it and nothing remembered used.
-    pub fn alone(&self) -> Request {
+    pub fn alone(&self) -> LookRequest {
         self.request(None, [Mono::from_nanos(u64::MAX); 2])
     }
 
     /// Asked by a camera, to be started and to be answered by then.
-    pub fn request(&self, camera: Option<&CameraId>, [start_by, answer_by]: [Mono; 2]) -> Request {
+    pub fn request(
+        &self,
+        camera: Option<&CameraId>,
+        [start_by, answer_by]: [Mono; 2],
+    ) -> LookRequest {
         let ask = |(prompt, sequence): &(Prompt, Sequence)| Ask {
             sequence: sequence.clone(),
             draft: camera.map(|camera| DraftKey::new(camera, prompt)),
         };
-        Request {
+        LookRequest {
             camera: camera.cloned(),
             picture: self.picture.clone(),
             start_by,
@@ -71,7 +75,7 @@ impl Card {
 }
 
 /// Pages with which every request can be answered, prompt after prompt, and no two at once.
-pub fn short_of_pages(limits: &Limits) -> usize {
+pub fn short_of_pages(limits: &BackendLimits) -> usize {
     let pages = |positions: usize| positions.div_ceil(limits.page_tokens);
     let own = pages(2 * PROMPT_TOKENS + (3 * BOUNDS.max_objects).max(BOUNDS.max_tokens));
     let needed = 2 * (pages(limits.prefix_positions) + own);
@@ -142,11 +146,13 @@ fn prompt(
         None => Ok(noise(text.len() as u64, text.len(), config)),
     };
     let tokens = match tokenizer {
-        Some(tokenizer) => prompt_tokens(&task, config, tokenizer, false)
-            .map_err(|e| SoakError::Prompt(e.to_string()))?,
+        Some(tokenizer) => {
+            let prompt = config.family.prompt(&task, config, tokenizer, false);
+            prompt.map_err(|e| SoakError::Prompt(e.to_string()))?.inputs
+        }
         None => {
             let ids = noise(index as u64, PROMPT_TOKENS - index % 4, config);
-            ids.into_iter().map(Input::Token).collect()
+            ids.into_iter().map(DecoderInput::Token).collect()
         }
     };
     let skill = match &task {
@@ -154,7 +160,7 @@ fn prompt(
         Task::Point { .. } => Skill::Point,
         Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
     };
-    let mut sequence = Sequence::new(skill, tokens, TokenIds::of(config), BOUNDS);
+    let mut sequence = Sequence::new(config.grammar(skill), tokens, BOUNDS);
     if let Task::Query { choices, .. } = &task {
         let texts = choices
             .iter()

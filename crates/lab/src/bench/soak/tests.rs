@@ -53,7 +53,7 @@ struct Liar {
 }
 
 impl Backend for Liar {
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> BackendLimits {
         self.device.limits()
     }
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {

@@ -1,12 +1,16 @@
 use super::*;
-use crate::testing::{bytes, golden_sets, json};
+use std::path::Path;
+
+use crate::testing::{bytes, golden_set, golden_tests, json};
+
+golden_tests!(every_golden_case_has_its_prompt_ids);
 
 /// As the golden ids write it: the reference puts placeholder ids where coordinates and sizes stand.
-fn id(input: Input, config: &ModelConfig) -> u32 {
+fn id(input: DecoderInput, config: &ModelConfig) -> u32 {
     match input {
-        Input::Token(id) => id,
-        Input::Coord(_) => config.tokenizer.coord_id,
-        Input::Size(..) => config.tokenizer.size_id,
+        DecoderInput::Token(id) => id,
+        DecoderInput::Coord(_) => config.tokenizer.coord_id,
+        DecoderInput::Size(..) => config.tokenizer.size_id,
     }
 }
 
@@ -19,7 +23,11 @@ fn spatial_ref(value: &serde_json::Value) -> SpatialRef {
     }
 }
 
-fn inputs_of(case: &serde_json::Value, config: &ModelConfig, words: &Tokenizer) -> Vec<Input> {
+fn inputs_of(
+    case: &serde_json::Value,
+    config: &ModelConfig,
+    words: &Tokenizer,
+) -> Vec<DecoderInput> {
     let args = &case["args"];
     let text = |key: &str| args[key].as_str().unwrap().to_owned();
     let reasoning = args["reasoning"].as_bool().unwrap_or(false);
@@ -57,24 +65,21 @@ fn inputs_of(case: &serde_json::Value, config: &ModelConfig, words: &Tokenizer) 
     prompt_tokens(&task, config, words, reasoning).unwrap()
 }
 
-#[test]
-fn every_golden_case_has_its_prompt_ids() {
-    for set in golden_sets() {
-        let text = String::from_utf8(bytes(&set.join("config.json"))).unwrap();
-        let config = ModelConfig::from_json(&text, "config.json").unwrap();
-        let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
-        let cases = json(&set.join("expected/cases.json"));
-        let cases = cases.as_object().unwrap();
-        assert!(cases.len() > 20);
-        for (name, case) in cases {
-            let inputs = inputs_of(&case["case"], &config, &tokenizer);
-            let ids: Vec<u32> = inputs.iter().map(|&input| id(input, &config)).collect();
-            assert_eq!(
-                case["expected"]["prompt_ids"],
-                serde_json::json!(ids),
-                "{name}"
-            );
-        }
+fn every_golden_case_has_its_prompt_ids(set: &Path) {
+    let text = String::from_utf8(bytes(&set.join("config.json"))).unwrap();
+    let config = ModelConfig::from_json(&text, "config.json").unwrap();
+    let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
+    let cases = json(&set.join("expected/cases.json"));
+    let cases = cases.as_object().unwrap();
+    assert!(cases.len() > 20);
+    for (name, case) in cases {
+        let inputs = inputs_of(&case["case"], &config, &tokenizer);
+        let ids: Vec<u32> = inputs.iter().map(|&input| id(input, &config)).collect();
+        assert_eq!(
+            case["expected"]["prompt_ids"],
+            serde_json::json!(ids),
+            "{name}"
+        );
     }
 }
 
@@ -88,17 +93,17 @@ fn boxes_become_centre_and_size() {
     assert_eq!(
         query_tokens(&[77], &refs, &config, true),
         [
-            Input::Token(1),
-            Input::Token(15381),
-            Input::Token(2),
-            Input::Coord(0.25),
-            Input::Coord(0.625),
-            Input::Coord(0.3125),
-            Input::Coord(0.53125),
-            Input::Size(0.375, 0.5625),
-            Input::Token(77),
-            Input::Token(3),
-            Input::Token(4),
+            DecoderInput::Token(1),
+            DecoderInput::Token(15381),
+            DecoderInput::Token(2),
+            DecoderInput::Coord(0.25),
+            DecoderInput::Coord(0.625),
+            DecoderInput::Coord(0.3125),
+            DecoderInput::Coord(0.53125),
+            DecoderInput::Size(0.375, 0.5625),
+            DecoderInput::Token(77),
+            DecoderInput::Token(3),
+            DecoderInput::Token(4),
         ]
     );
 }
@@ -107,8 +112,7 @@ fn boxes_become_centre_and_size() {
 fn a_caption_that_the_model_lacks_is_an_error() {
     let mut config = ModelConfig::default();
     config.tokenizer.templates.caption.long.clear();
-    let set = &golden_sets()[0];
-    let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
+    let tokenizer = Tokenizer::open(&golden_set("md2-micro").join("tokenizer.json")).unwrap();
     let task = Task::Caption {
         length: CaptionLength::Long,
     };

@@ -3,12 +3,12 @@
 /// Bins of a coordinate, of a width and of a height.
 pub const BINS: usize = 1024;
 
-/// Share of the picture that a coordinate bin stands for: `bin / 1024`, so 0 to 0.999.
+/// Share of the picture that a coordinate bin means: `bin / 1024`, so 0 to 0.999.
 pub fn coord_from_bin(bin: u16) -> f64 {
     f64::from(bin) / BINS as f64
 }
 
-/// Share of the picture that a size bin stands for: `2^(bin/1023*10 - 10)`, so 1/1024 to 1.
+/// Share of the picture that a size bin means: `2^(bin/1023*10 - 10)`, so 1/1024 to 1.
 pub fn size_from_bin(bin: u16) -> f64 {
     (f64::from(bin) / (BINS - 1) as f64 * 10.0 - 10.0).exp2()
 }

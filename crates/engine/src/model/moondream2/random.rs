@@ -4,11 +4,10 @@ use half::bf16;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{
-    config::ModelConfig,
+use super::{config::ModelConfig, weights::Weights};
+use crate::model::{
     source::{TensorSource, WeightsError},
     tensor::{FloatFormat, Tensor, TensorData},
-    weights::Weights,
 };
 
 /// Values that a thread makes at a time.

@@ -5,7 +5,7 @@ use super::{
     region::BINS,
 };
 
-// The largest sizes that are believed, many times those of every Moondream. A larger one is a mistake or worse, and memory
+// The largest sizes that are accepted, many times those of every Moondream. A larger one is a mistake or an attack, and memory
 // would be taken for it before a tensor could disprove it. They also keep every product of three sizes far from overflow.
 
 /// Blocks of a network; Moondream 2 has 24 and 27.
@@ -37,6 +37,12 @@ pub(super) fn problems(config: &ModelConfig) -> Vec<String> {
 
 struct Problems(Vec<String>);
 
+/// A size with its key in the file.
+struct NamedSize {
+    key: &'static str,
+    size: usize,
+}
+
 impl Problems {
     fn must(&mut self, holds: bool, message: impl FnOnce() -> String) {
         if !holds {
@@ -52,7 +58,9 @@ impl Problems {
         }
     }
 
-    fn heads(&mut self, (dim_key, dim): (&str, usize), (heads_key, heads): (&str, usize)) {
+    fn heads(&mut self, width: NamedSize, heads: NamedSize) {
+        let (dim_key, dim) = (width.key, width.size);
+        let (heads_key, heads) = (heads.key, heads.size);
         self.must(
             heads > 0 && dim.is_multiple_of(heads) && (dim / heads).is_multiple_of(2),
             || {
@@ -78,7 +86,16 @@ fn text(found: &mut Problems, text: &TextConfig) {
     found.sizes(LAYERS_MAX, &[("text.n_layers", text.n_layers)]);
     found.sizes(VOCABULARY_MAX, &[("text.vocab_size", text.vocab_size)]);
     found.sizes(CONTEXT_MAX, &[("text.max_context", text.max_context)]);
-    found.heads(("text.dim", text.dim), ("text.n_heads", text.n_heads));
+    found.heads(
+        NamedSize {
+            key: "text.dim",
+            size: text.dim,
+        },
+        NamedSize {
+            key: "text.n_heads",
+            size: text.n_heads,
+        },
+    );
     found.must(
         text.n_heads == 0 || text.head_dim() >= ROTARY_DIM,
         || {
@@ -116,8 +133,14 @@ fn vision(found: &mut Problems, vision: &VisionConfig) {
     );
     found.sizes(CROPS_MAX, &[("vision.max_crops", vision.max_crops)]);
     found.heads(
-        ("vision.enc_dim", vision.enc_dim),
-        ("vision.enc_n_heads", vision.enc_n_heads),
+        NamedSize {
+            key: "vision.enc_dim",
+            size: vision.enc_dim,
+        },
+        NamedSize {
+            key: "vision.enc_n_heads",
+            size: vision.enc_n_heads,
+        },
     );
     found.must(vision.in_channels == 3, || {
         format!("vision.in_channels = {} must be 3", vision.in_channels)

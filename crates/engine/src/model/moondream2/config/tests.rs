@@ -1,5 +1,7 @@
 use super::*;
-use crate::testing::{bytes, golden_set, golden_sets};
+use std::path::Path;
+
+use crate::testing::{bytes, golden_set, golden_tests};
 
 fn problems(json: &str) -> Vec<String> {
     match ModelConfig::from_json(json, "m/config.json") {
@@ -8,16 +10,19 @@ fn problems(json: &str) -> Vec<String> {
     }
 }
 
+golden_tests!(plain_and_nested_files_are_equal);
+
+fn plain_and_nested_files_are_equal(set: &Path) {
+    let read = |file: &str| {
+        let text = String::from_utf8(bytes(&set.join(file))).unwrap();
+        ModelConfig::from_json(&text, file).unwrap()
+    };
+    assert_eq!(read("config.json"), read("config_hf.json"));
+    assert_ne!(read("config.json"), ModelConfig::default());
+}
+
 #[test]
-fn plain_nested_and_empty_files() {
-    for set in golden_sets() {
-        let read = |file: &str| {
-            let text = String::from_utf8(bytes(&set.join(file))).unwrap();
-            ModelConfig::from_json(&text, file).unwrap()
-        };
-        assert_eq!(read("config.json"), read("config_hf.json"));
-        assert_ne!(read("config.json"), ModelConfig::default());
-    }
+fn empty_files_are_the_released_model() {
     let released = r#"{"model_type": "moondream1", "config": {}}"#;
     for json in ["{}", released] {
         let config = ModelConfig::from_json(json, "config.json").unwrap();
@@ -27,11 +32,9 @@ fn plain_nested_and_empty_files() {
 
 #[test]
 fn defaults_are_the_released_model() {
-    if let Some(set) = golden_set("md2-full") {
-        let text = String::from_utf8(bytes(&set.join("config.json"))).unwrap();
-        let config = ModelConfig::from_json(&text, "config.json").unwrap();
-        assert_eq!(config, ModelConfig::default());
-    }
+    let text = String::from_utf8(bytes(&golden_set("md2-full").join("config.json"))).unwrap();
+    let released = ModelConfig::from_json(&text, "config.json").unwrap();
+    assert_eq!(released, ModelConfig::default());
     let config = ModelConfig::default();
     assert_eq!((config.vision.grid(), config.image_tokens()), (27, 729));
     assert_eq!(

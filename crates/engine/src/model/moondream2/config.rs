@@ -3,6 +3,10 @@
 use serde::Deserialize;
 
 use super::config_check;
+use crate::model::{
+    family::{ModelFamily, family_of},
+    grammar::{AnswerGrammar, Skill},
+};
 
 /// Feature dimensions of a head that carry the position (docs/moondream.md section 6).
 pub const ROTARY_DIM: usize = 32;
@@ -17,15 +21,23 @@ pub enum ModelConfigError {
     /// Not JSON, or a value of the wrong kind.
     #[error("cannot read {origin} as a model configuration: {source}")]
     Json {
-        /// The file.
         origin: String,
         /// Line and column.
         source: serde_json::Error,
     },
+    /// Of no family that Spotter runs.
+    #[error(
+        "{origin}: the model family {found} is not supported; supported families: {}", supported.join(", ")
+    )]
+    Family {
+        origin: String,
+        /// How it names its family.
+        found: String,
+        supported: Vec<&'static str>,
+    },
     /// Values that do not fit together, all of them.
     #[error("{origin}: {}", problems.join("; "))]
     Values {
-        /// The file.
         origin: String,
         /// One sentence for each wrong key.
         problems: Vec<String>,
@@ -36,7 +48,9 @@ pub enum ModelConfigError {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
-    /// The decoder.
+    /// Whose prompts, tensor names and answers the model has.
+    #[serde(skip)]
+    pub family: &'static dyn ModelFamily,
     pub text: TextConfig,
     /// The vision encoder and its projection.
     pub vision: VisionConfig,
@@ -54,13 +68,11 @@ pub struct TextConfig {
     pub dim: usize,
     /// Hidden width of the MLP.
     pub ff_dim: usize,
-    /// Blocks.
     pub n_layers: usize,
     /// Rows of the embedding table.
     pub vocab_size: usize,
     /// Positions a sequence may have.
     pub max_context: usize,
-    /// Attention heads.
     pub n_heads: usize,
     /// Heads of K and V; must equal `n_heads`.
     pub n_kv_heads: usize,
@@ -104,11 +116,9 @@ pub struct VisionConfig {
     pub enc_dim: usize,
     /// Pixels along the side of a patch.
     pub enc_patch_size: usize,
-    /// Blocks.
     pub enc_n_layers: usize,
     /// Hidden width of the MLP.
     pub enc_ff_dim: usize,
-    /// Attention heads.
     pub enc_n_heads: usize,
     /// Width of an image token; must be the decoder's.
     pub proj_out_dim: usize,
@@ -177,11 +187,11 @@ pub struct RegionConfig {
     pub dim: usize,
     /// Fourier features of a coordinate, cosines and sines together.
     pub coord_feat_dim: usize,
-    /// Bins of a coordinate; must be [`super::BINS`].
+    /// Bins of a coordinate; must be [`super::region::BINS`].
     pub coord_out_dim: usize,
     /// Fourier features of a size, cosines and sines together.
     pub size_feat_dim: usize,
-    /// Bins of width and height together; must be twice [`super::BINS`].
+    /// Bins of width and height together; must be twice [`super::region::BINS`].
     pub size_out_dim: usize,
     /// Hidden width of the decoders.
     pub inner_dim: usize,
@@ -213,7 +223,7 @@ impl Default for RegionConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TokenizerConfig {
-    /// Stands at position 0.
+    /// At position 0.
     pub bos_id: u32,
     /// Ends an answer, or a list of points and boxes.
     pub eos_id: u32,
@@ -221,9 +231,9 @@ pub struct TokenizerConfig {
     pub answer_id: u32,
     /// The reasoning follows.
     pub thinking_id: u32,
-    /// Stands for a coordinate.
+    /// In the place of a coordinate.
     pub coord_id: u32,
-    /// Stands for a size.
+    /// In the place of a size.
     pub size_id: u32,
     /// A grounded part of the reasoning begins.
     pub start_ground_points_id: u32,
@@ -255,7 +265,7 @@ impl Default for TokenizerConfig {
 pub struct Templates {
     /// Whole prompts.
     pub caption: CaptionTemplates,
-    /// Around a question. The suffix stands twice, or once before the thinking id (docs/moondream.md section 3).
+    /// Around a question. The suffix occurs twice, or once before the thinking id (docs/moondream.md section 3).
     pub query: Template,
     /// Around an object.
     pub detect: Template,
@@ -281,9 +291,7 @@ impl Default for Templates {
 /// Token ids before and after the user's words.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Template {
-    /// Before.
     pub prefix: Vec<u32>,
-    /// After.
     pub suffix: Vec<u32>,
 }
 
@@ -316,33 +324,15 @@ struct Nested {
 }
 
 impl ModelConfig {
-    /// Reads and checks the text of a `config.json`, plain or nested under `config`. `origin` names the file in
-    /// messages. All wrong keys are named together.
+    /// Reads and checks the text of a `config.json`, plain or nested under `config`, as its family does. `origin` names the
+    /// file in messages. All wrong keys are named together.
     pub fn from_json(json: &str, origin: &str) -> Result<Self, ModelConfigError> {
-        let read = || {
-            let value: serde_json::Value = serde_json::from_str(json)?;
-            if value
-                .get("config")
-                .is_some_and(serde_json::Value::is_object)
-            {
-                serde_json::from_str(json).map(|nested: Nested| nested.config)
-            } else {
-                serde_json::from_str(json)
-            }
-        };
-        let config: Self = read().map_err(|source| ModelConfigError::Json {
-            origin: origin.to_owned(),
-            source,
-        })?;
-        let problems = config_check::problems(&config);
-        if problems.is_empty() {
-            Ok(config)
-        } else {
-            Err(ModelConfigError::Values {
-                origin: origin.to_owned(),
-                problems,
-            })
-        }
+        family_of(json, origin)?.parse_config(json, origin)
+    }
+
+    /// What an answer of this kind is made of.
+    pub fn grammar(&self, skill: Skill) -> AnswerGrammar {
+        self.family.grammar(skill, self)
     }
 
     /// Tokens that an image becomes, however large it is.
@@ -353,6 +343,34 @@ impl ModelConfig {
     /// Positions of an image prefix: BOS and the image tokens.
     pub fn prefix_positions(&self) -> usize {
         1 + self.image_tokens()
+    }
+}
+
+/// See [`ModelConfig::from_json`].
+pub(super) fn parse(json: &str, origin: &str) -> Result<ModelConfig, ModelConfigError> {
+    let read = || {
+        let value: serde_json::Value = serde_json::from_str(json)?;
+        if value
+            .get("config")
+            .is_some_and(serde_json::Value::is_object)
+        {
+            serde_json::from_str(json).map(|nested: Nested| nested.config)
+        } else {
+            serde_json::from_str(json)
+        }
+    };
+    let config: ModelConfig = read().map_err(|source| ModelConfigError::Json {
+        origin: origin.to_owned(),
+        source,
+    })?;
+    let problems = config_check::problems(&config);
+    if problems.is_empty() {
+        Ok(config)
+    } else {
+        Err(ModelConfigError::Values {
+            origin: origin.to_owned(),
+            problems,
+        })
     }
 }
 

@@ -1,11 +1,10 @@
 //! A picture becomes crops: scaled twice, once as a whole and once to be cut into tiles (docs/moondream.md section 4).
 
 use super::{
-    colour,
     config::VisionConfig,
-    resize::resize_rgb,
     tiling::{Tiling, tiling},
 };
+use crate::model::{colour, resize::resize_rgb};
 use spotter_core::Picture;
 
 /// What the vision encoder reads.

@@ -1,15 +1,15 @@
 //! The tensors of a Moondream 2 by their place in the network, every shape checked against the configuration.
 //! All linear weights are `[out, in]`, row-major (docs/moondream.md section 2).
 
-use super::{
-    config::{ModelConfig, RegionConfig, TextConfig, VisionConfig},
+use super::config::{ModelConfig, RegionConfig, TextConfig, VisionConfig};
+use crate::model::{
     source::{TensorSource, WeightsError},
     tensor::{Tensor, TensorData},
 };
 
 /// `y = x·Wᵀ + b`.
 #[derive(Clone, Debug)]
-pub struct Linear {
+pub struct LinearWeights {
     /// `[out, in]`.
     pub weight: Tensor,
     /// `[out]`.
@@ -18,17 +18,15 @@ pub struct Linear {
 
 /// Scale and shift of a layer norm.
 #[derive(Clone, Debug)]
-pub struct Norm {
+pub struct NormWeights {
     /// `[dim]`.
     pub weight: Tensor,
     /// `[dim]`.
     pub bias: Tensor,
 }
 
-/// The whole network.
 #[derive(Clone, Debug)]
 pub struct Weights {
-    /// The decoder.
     pub text: TextWeights,
     /// The vision encoder and its projection.
     pub vision: VisionWeights,
@@ -44,24 +42,24 @@ pub struct TextWeights {
     /// One for each layer.
     pub blocks: Vec<TextBlock>,
     /// Before `lm_head`.
-    pub post_ln: Norm,
+    pub post_ln: NormWeights,
     /// `[V, D]`.
-    pub lm_head: Linear,
+    pub lm_head: LinearWeights,
 }
 
 /// A parallel block: attention and MLP read the same layer norm.
 #[derive(Clone, Debug)]
 pub struct TextBlock {
     /// `[D]`.
-    pub ln: Norm,
+    pub ln: NormWeights,
     /// `[3D, D]`, rows of q, then k, then v, head by head in each.
-    pub qkv: Linear,
+    pub qkv: LinearWeights,
     /// `[D, D]`.
-    pub proj: Linear,
+    pub proj: LinearWeights,
     /// `[F, D]`.
-    pub fc1: Linear,
+    pub fc1: LinearWeights,
     /// `[D, F]`.
-    pub fc2: Linear,
+    pub fc2: LinearWeights,
 }
 
 /// The vision encoder and its projection; E is `vision.enc_dim`, F `vision.enc_ff_dim`, P `vision.proj_inner_dim`,
@@ -69,34 +67,34 @@ pub struct TextBlock {
 #[derive(Clone, Debug)]
 pub struct VisionWeights {
     /// `[E, 3·patch·patch]`; a patch is flattened channel, row, column.
-    pub patch_emb: Linear,
+    pub patch_emb: LinearWeights,
     /// `[1, T, E]`.
     pub pos_emb: Tensor,
     /// One for each layer.
     pub blocks: Vec<VisionBlock>,
     /// `[E]`.
-    pub post_ln: Norm,
+    pub post_ln: NormWeights,
     /// `[P, 2E]`: global features, then pooled local ones.
-    pub proj_fc1: Linear,
+    pub proj_fc1: LinearWeights,
     /// `[D, P]`.
-    pub proj_fc2: Linear,
+    pub proj_fc2: LinearWeights,
 }
 
 /// A pre-norm transformer block.
 #[derive(Clone, Debug)]
 pub struct VisionBlock {
     /// Before attention, `[E]`.
-    pub ln1: Norm,
+    pub ln1: NormWeights,
     /// `[3E, E]`, rows of q, then k, then v, head by head in each.
-    pub qkv: Linear,
+    pub qkv: LinearWeights,
     /// `[E, E]`.
-    pub proj: Linear,
+    pub proj: LinearWeights,
     /// Before the MLP, `[E]`.
-    pub ln2: Norm,
+    pub ln2: NormWeights,
     /// `[F, E]`.
-    pub fc1: Linear,
+    pub fc1: LinearWeights,
     /// `[E, F]`.
-    pub fc2: Linear,
+    pub fc2: LinearWeights,
 }
 
 /// Coordinates and sizes; C is `region.coord_feat_dim`, S `region.size_feat_dim`, R `region.inner_dim`.
@@ -107,40 +105,48 @@ pub struct RegionWeights {
     /// Frequencies, `[2, S/2]`.
     pub size_features: Tensor,
     /// `[D, C]`.
-    pub coord_encoder: Linear,
+    pub coord_encoder: LinearWeights,
     /// `[R, D]`.
-    pub coord_fc1: Linear,
+    pub coord_fc1: LinearWeights,
     /// `[1024, R]`.
-    pub coord_fc2: Linear,
+    pub coord_fc2: LinearWeights,
     /// `[D, S]`.
-    pub size_encoder: Linear,
+    pub size_encoder: LinearWeights,
     /// `[R, D]`.
-    pub size_fc1: Linear,
+    pub size_fc1: LinearWeights,
     /// `[2048, R]`: width bins, then height bins.
-    pub size_fc2: Linear,
+    pub size_fc2: LinearWeights,
 }
 
 impl Weights {
-    /// Takes every tensor that `config` asks for out of `source`. Missing tensors are gathered into one error; the
+    /// Reads every tensor of `config` from `source`. Missing tensors are gathered into one error; the
     /// first wrong shape or unreadable tensor ends the load. Blocks on the disk.
     pub fn load(config: &ModelConfig, source: &mut dyn TensorSource) -> Result<Self, WeightsError> {
-        let mut loader = Loader {
-            source,
-            missing: Vec::new(),
-        };
-        let weights = Self {
-            text: text(&mut loader, &config.text)?,
-            vision: vision(&mut loader, &config.vision, config.image_tokens())?,
-            region: region(&mut loader, &config.region)?,
-        };
-        if loader.missing.is_empty() {
-            Ok(weights)
-        } else {
-            Err(WeightsError::Missing {
-                file: loader.source.origin(),
-                names: loader.missing,
-            })
-        }
+        config.family.load_weights(config, source)
+    }
+}
+
+/// See [`Weights::load`].
+pub(super) fn load(
+    config: &ModelConfig,
+    source: &mut dyn TensorSource,
+) -> Result<Weights, WeightsError> {
+    let mut loader = Loader {
+        source,
+        missing: Vec::new(),
+    };
+    let weights = Weights {
+        text: text(&mut loader, &config.text)?,
+        vision: vision(&mut loader, &config.vision, config.image_tokens())?,
+        region: region(&mut loader, &config.region)?,
+    };
+    if loader.missing.is_empty() {
+        Ok(weights)
+    } else {
+        Err(WeightsError::Missing {
+            file: loader.source.origin(),
+            names: loader.missing,
+        })
     }
 }
 
@@ -150,7 +156,7 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// A missing tensor is noted and stands in empty, so that all of them can be named together.
+    /// A missing tensor is noted and replaced by an empty one, so that the error names all of them.
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError> {
         let tensor = match self.source.tensor(name, expected) {
             Err(WeightsError::NotFound { name }) => {
@@ -174,15 +180,20 @@ impl Loader<'_> {
         Ok(tensor)
     }
 
-    fn linear(&mut self, name: &str, out: usize, input: usize) -> Result<Linear, WeightsError> {
-        Ok(Linear {
+    fn linear(
+        &mut self,
+        name: &str,
+        out: usize,
+        input: usize,
+    ) -> Result<LinearWeights, WeightsError> {
+        Ok(LinearWeights {
             weight: self.tensor(&format!("{name}.weight"), &[out, input])?,
             bias: self.tensor(&format!("{name}.bias"), &[out])?,
         })
     }
 
-    fn norm(&mut self, name: &str, dim: usize) -> Result<Norm, WeightsError> {
-        Ok(Norm {
+    fn norm(&mut self, name: &str, dim: usize) -> Result<NormWeights, WeightsError> {
+        Ok(NormWeights {
             weight: self.tensor(&format!("{name}.weight"), &[dim])?,
             bias: self.tensor(&format!("{name}.bias"), &[dim])?,
         })

@@ -2,7 +2,7 @@
 
 /// A found object as the model's bins.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Object {
+pub struct ObjectBins {
     /// 0..1024; [`super::coord_from_bin`] gives the share of the width.
     pub x_bin: u16,
     /// The same for the height.
@@ -19,7 +19,6 @@ pub struct Object {
 /// A stretch of the model's thinking with the points it looked at.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Thought {
-    /// Token ids.
     pub tokens: Vec<u32>,
     /// Coordinate bins in the order they came; two make a point (x, y).
     pub coord_bins: Vec<u16>,
@@ -27,9 +26,9 @@ pub struct Thought {
 
 /// What was found so far.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct SequenceOutput {
     /// Of detect and point.
-    pub objects: Vec<Object>,
+    pub objects: Vec<ObjectBins>,
     /// Token ids of the answer.
     pub tokens: Vec<u32>,
     /// Sum of the natural logarithms of the answer tokens' probabilities, the end included.

@@ -1,0 +1,52 @@
+//! What may follow what in an answer, and when it ends: plain data that a model family fills in ([`super::ModelFamily`]) and that
+//! the scheduler's sequences follow, so that no step asks the family.
+
+/// The kind of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skill {
+    Detect,
+    Point,
+    /// Tokens of an answer, after thinking when `reasoning`.
+    Text {
+        /// Think first. The prompt must ask for it.
+        reasoning: bool,
+    },
+}
+
+/// The grammar of one prompt's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnswerGrammar {
+    /// Objects one after the other, until the model chooses the end instead of a further x.
+    Objects {
+        /// True: x, y, size, x, … False: x, y, x, …
+        has_size: bool,
+    },
+    /// Tokens of the vocabulary.
+    Text(TextGrammar),
+}
+
+/// An answer in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextGrammar {
+    /// Ends the answer.
+    pub end: u32,
+    /// Not chosen from the second token on.
+    pub banned: Vec<u32>,
+    /// What comes before the answer; `None`: nothing.
+    pub thinking: Option<ThinkingGrammar>,
+}
+
+/// Thinking before an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThinkingGrammar {
+    /// Ends the thinking.
+    pub end: u32,
+    /// Not chosen from the second token on.
+    pub banned: Vec<u32>,
+    /// Each begins a new stretch and is no part of it.
+    pub marks: Vec<u32>,
+    /// Means the coordinate bin that is decoded from the same hidden state.
+    pub coord: u32,
+    /// Fed between thinking and answer.
+    pub answer_suffix: Vec<u32>,
+}

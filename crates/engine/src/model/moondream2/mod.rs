@@ -1,0 +1,107 @@
+//! The family Moondream 2 (docs/moondream.md): the only code that knows its dimensions, tensor names, token ids, tiling, bins,
+//! prompt templates and answers. Backends compute with its typed [`ModelConfig`] and [`Weights`].
+
+mod config;
+mod config_check;
+mod crops;
+mod endless;
+mod grammar;
+mod random;
+mod region;
+mod templates;
+mod tiling;
+mod weights;
+
+pub use config::{
+    CaptionTemplates, LAYER_NORM_EPS, ModelConfig, ModelConfigError, ROPE_THETA, ROTARY_DIM,
+    RegionConfig, Template, Templates, TextConfig, TokenizerConfig, VisionConfig,
+};
+pub use crops::{Crops, crops, normalise_table};
+pub use endless::without_ends;
+pub use random::random_weights;
+pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
+pub use templates::{SpatialRef, prompt_tokens, query_tokens, text_only_tokens};
+pub use tiling::{Tiling, tiling};
+pub use weights::{
+    LinearWeights, NormWeights, RegionWeights, TextBlock, TextWeights, VisionBlock, VisionWeights,
+    Weights,
+};
+
+use super::{
+    family::{ModelFamily, ModelFile},
+    grammar::{AnswerGrammar, Skill},
+    prompt::{ModelPrompt, PromptError},
+    source::{TensorSource, WeightsError},
+    tokenizer::Tokenizer,
+};
+use spotter_core::Task;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Moondream2;
+
+impl ModelFamily for Moondream2 {
+    fn name(&self) -> &'static str {
+        "Moondream 2"
+    }
+
+    // The releases of Moondream 2 call themselves `moondream1`.
+    fn is_named(&self, name: &str) -> bool {
+        ["moondream1", "moondream2", "HfMoondream"].contains(&name)
+    }
+
+    fn parse_config(&self, json: &str, origin: &str) -> Result<ModelConfig, ModelConfigError> {
+        config::parse(json, origin)
+    }
+
+    fn load_weights(
+        &self,
+        config: &ModelConfig,
+        source: &mut dyn TensorSource,
+    ) -> Result<Weights, WeightsError> {
+        weights::load(config, source)
+    }
+
+    fn end_of_text(&self) -> &'static str {
+        "<|endoftext|>"
+    }
+
+    fn files(&self) -> [ModelFile; 3] {
+        [
+            ModelFile {
+                name: "config.json",
+                remedy: "copy it from the model's repository; {} alone means the released Moondream 2",
+            },
+            ModelFile {
+                name: "model.safetensors",
+                remedy: "download it from the model's repository, vikhyatk/moondream2 on Hugging Face",
+            },
+            ModelFile {
+                name: "tokenizer.json",
+                remedy: "download it from moondream/starmie-v1 on Hugging Face, not from the model's repository",
+            },
+        ]
+    }
+
+    fn prompt(
+        &self,
+        task: &Task,
+        config: &ModelConfig,
+        tokenizer: &Tokenizer,
+        reasoning: bool,
+    ) -> Result<ModelPrompt, PromptError> {
+        let skill = match task {
+            Task::Detect { .. } => Skill::Detect,
+            Task::Point { .. } => Skill::Point,
+            Task::Query { .. } => Skill::Text { reasoning },
+            Task::Caption { .. } => Skill::Text { reasoning: false },
+        };
+        Ok(ModelPrompt {
+            inputs: prompt_tokens(task, config, tokenizer, reasoning)?,
+            grammar: grammar::grammar(skill, config),
+        })
+    }
+
+    fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar {
+        grammar::grammar(skill, config)
+    }
+}
