@@ -21,10 +21,7 @@ use super::{
     session::{Action, Input, Policy, Seen, Session},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
-use spotter_core::{
-    Clock, LogThrottle, Mono, StreamCounters, WallTime,
-    config::{CameraConfig, SourceConfig as Origin},
-};
+use spotter_core::{Clock, LogThrottle, Mono, StreamCounters, WallTime, config::CameraConfig};
 
 /// A pipeline that did not end by then is left behind.
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(5);
@@ -196,7 +193,7 @@ impl Stream {
         let policy = Policy {
             first_frame: camera.first_frame,
             stall: camera.stall,
-            looped: matches!(camera.source, Origin::File { looped: true, .. }),
+            looped: camera.source.is_looped(),
         };
         Self { opener, policy }
     }

@@ -72,6 +72,11 @@ impl GstOpener {
         Self::build(camera, None, Decoders::of(candidates))
     }
 
+    /// True when the sender may report its clock.
+    pub fn has_sender_reports(&self) -> bool {
+        self.source.kind() == SourceKind::Network
+    }
+
     fn build(camera: CameraConfig, device: Option<DeviceMap>, decoders: Decoders) -> Self {
         let source: Arc<dyn SourceType> = source_type(&camera).into();
         Self {
@@ -87,7 +92,8 @@ impl Opener for GstOpener {
     fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
         init()?;
         let memory = Arc::clone(&self.memory);
-        let context = PipelineContext::new(outlet, self.source.kind(), memory);
+        let name = self.camera.source.name();
+        let context = PipelineContext::new(outlet, name, self.source.kind(), memory);
         let probes = PipelineProbes::new(context, &self.camera, self.device);
         let pipeline = self.source.build(&probes)?;
         watch_bus(&pipeline, &probes, &self.source);
@@ -96,10 +102,9 @@ impl Opener for GstOpener {
             Ok(_) => Ok(Arc::new(source)),
             Err(_) => {
                 source.stop();
-                let text = format!(
-                    "{} cannot be started; check that it exists and is readable",
-                    self.source.name()
-                );
+                let name = self.camera.source.name();
+                let text =
+                    format!("{name} cannot be started; check that it exists and is readable");
                 Err(device(text))
             }
         }
@@ -297,9 +302,9 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
                 let failure = match probes.decode.blame(of_decoder, of_streaming) {
-                    Some(text) => device(format!("{}: {text}", source.name())),
+                    Some(text) => device(format!("{}: {text}", context.source())),
                     None => source.failure(message, &probes).unwrap_or_else(|| {
-                        failure::from_fault(&*source, source.fault(&message.error()))
+                        failure::from_fault(context.source(), source.fault(&message.error()))
                     }),
                 };
                 context.fail(failure);
@@ -311,14 +316,14 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
                 context.send(SourceEvent::Ended);
             }
             // A live source has no end: the camera or a box on the way closed the connection.
-            gst::MessageView::Eos(_) => context.fail(failure::ended(&*source)),
+            gst::MessageView::Eos(_) => context.fail(failure::ended(context.source())),
             // The same before the first picture, when there is no stream that could report its end.
             gst::MessageView::Warning(message)
                 if message.error().matches(gst::ResourceError::Read)
                     && context.is_interleaved()
                     && !probes.decode.decoding().seen =>
             {
-                context.fail(failure::ended(&*source));
+                context.fail(failure::ended(context.source()));
             }
             _ => {}
         }

@@ -29,6 +29,7 @@ mod reference;
 mod schedule;
 mod secret;
 mod sections;
+mod source;
 mod syntax;
 mod types;
 
@@ -41,4 +42,5 @@ pub use load::{Loaded, check, load, of_text};
 pub use parse::prompt_text;
 pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};
 pub use reference::reference;
+pub use source::{CameraTls, RtspConfig, SourceConfig, Transport};
 pub use types::*;

@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::defaults;
+use super::{SourceConfig, defaults};
 use crate::{CameraId, NodeId, PromptId, Task, ZoneId};
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
@@ -284,60 +284,6 @@ impl CameraConfig {
             .cloned()
             .collect()
     }
-}
-
-/// Where pictures come from.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SourceConfig {
-    /// `rtsp://` and `rtsps://`.
-    Rtsp {
-        /// URL without login.
-        url: String,
-        /// Login.
-        user: Option<String>,
-        /// Login.
-        password: Option<Secret>,
-        /// How RTP travels.
-        transport: Transport,
-        /// Checks of an `rtsps` server.
-        tls: CameraTls,
-    },
-    /// `file:///path/to/video.mp4`; `?loop` plays for ever.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// From the start again at its end.
-        looped: bool,
-    },
-    /// `usb:///dev/video0` (v4l2).
-    Usb {
-        /// The device node.
-        device: PathBuf,
-    },
-    /// `test://` GStreamer's test picture.
-    Test,
-}
-
-/// How RTP travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// Inside of the RTSP connection.
-    Tcp,
-    /// Own sockets; pictures break when packets are lost.
-    Udp,
-    /// TCP first.
-    Auto,
-}
-
-/// How the certificate of an `rtsps` camera is checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CameraTls {
-    /// By the machine's authorities.
-    Verify,
-    /// Its SHA-256, 32 bytes.
-    Fingerprint([u8; 32]),
-    /// Not at all. Warned at each start.
-    Insecure,
 }
 
 /// What is decoded.

@@ -60,6 +60,7 @@ impl CameraMemory {
 /// One pipeline's events and statistics.
 pub struct PipelineContext {
     outlet: Outlet,
+    source: String,
     kind: SourceKind,
     memory: Arc<CameraMemory>,
     open: AtomicBool,
@@ -69,10 +70,16 @@ pub struct PipelineContext {
 }
 
 impl PipelineContext {
-    /// Of a pipeline that does not play yet.
-    pub fn new(outlet: Outlet, kind: SourceKind, memory: Arc<CameraMemory>) -> Self {
+    /// Of a pipeline that does not play yet. `source` is its source in messages, without a login.
+    pub fn new(
+        outlet: Outlet,
+        source: String,
+        kind: SourceKind,
+        memory: Arc<CameraMemory>,
+    ) -> Self {
         Self {
             outlet,
+            source,
             kind,
             memory,
             open: AtomicBool::new(true),
@@ -84,6 +91,10 @@ impl PipelineContext {
 
     pub fn camera(&self) -> &CameraId {
         &self.outlet.camera
+    }
+
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     pub fn kind(&self) -> SourceKind {

@@ -21,7 +21,7 @@ use super::{
 use crate::ingest::{CameraHandle, Health, Phase, spawn_with};
 use spotter_core::{
     Clock as _, Frame, ManualClock, PixelFormat, SystemClock,
-    config::{CameraTls, SourceConfig as Origin, Transport},
+    config::{CameraTls, RtspConfig, SourceConfig, Transport},
 };
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
@@ -89,12 +89,13 @@ fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffe
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
-    let source_type: Arc<dyn SourceType> = Arc::new(rtsp::RtspSource::new(&camera));
+    let settings = rtsp_settings("rtsp://gate".into());
+    let source_type: Arc<dyn SourceType> = Arc::new(rtsp::RtspSource::new(&settings, &camera));
     let memory = Arc::new(CameraMemory::new(
         Decoders::default(),
         source_type.transport(),
     ));
-    let context = PipelineContext::new(outlet, SourceKind::Network, memory);
+    let context = PipelineContext::new(outlet, settings.url, SourceKind::Network, memory);
     let probes = PipelineProbes::new(context, &camera, None);
     let pipeline = gst::Pipeline::new();
     let manager = gst::ElementFactory::make("rtpbin")
@@ -313,16 +314,20 @@ fn street() -> RtspStreet {
     RtspStreet::start(options, Arc::new(SystemClock::new()), grey).unwrap()
 }
 
+fn rtsp_settings(url: String) -> RtspConfig {
+    RtspConfig {
+        url,
+        user: None,
+        password: None,
+        transport: Transport::Tcp,
+        tls: CameraTls::Verify,
+    }
+}
+
 /// Watches a street with decoders of one's own; its handle and its frames.
 fn watch(url: String, candidates: decoder::Candidates) -> (CameraHandle, mpsc::Receiver<Frame>) {
     let camera = CameraConfig {
-        source: Origin::Rtsp {
-            url,
-            user: None,
-            password: None,
-            transport: Transport::Tcp,
-            tls: CameraTls::Verify,
-        },
+        source: SourceConfig::Rtsp(rtsp_settings(url)),
         stall: LIMIT,
         first_frame: LIMIT,
         ..spotter_core::testing::camera("gate", Vec::new())

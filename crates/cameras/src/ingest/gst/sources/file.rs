@@ -21,10 +21,6 @@ impl SourceType for FileSource {
         SourceKind::File
     }
 
-    fn name(&self) -> String {
-        self.0.display().to_string()
-    }
-
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
         let pipeline = pipeline(&self.0, true)?;
         probes.decode.watch_decodebin(&named(&pipeline, "decode")?);

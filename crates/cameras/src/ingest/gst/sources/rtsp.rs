@@ -25,7 +25,7 @@ use crate::ingest::{
     template::{Value, fill},
     transport::TransportChoice,
 };
-use spotter_core::config::{CameraConfig, CameraTls, Secret, SourceConfig as Origin, Transport};
+use spotter_core::config::{CameraConfig, CameraTls, RtspConfig, Secret};
 
 const RTSP: &str = include_str!("../../../../../../pipelines/rtsp.launch");
 const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");
@@ -41,11 +41,19 @@ const GOODBYE_US: u64 = 500_000;
 const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
 
 /// A camera that is read over RTSP.
-pub struct RtspSource(CameraConfig);
+pub struct RtspSource {
+    settings: RtspConfig,
+    first_frame: Duration,
+    stall: Duration,
+}
 
 impl RtspSource {
-    pub fn new(camera: &CameraConfig) -> Self {
-        Self(camera.clone())
+    pub fn new(settings: &RtspConfig, camera: &CameraConfig) -> Self {
+        Self {
+            settings: settings.clone(),
+            first_frame: camera.first_frame,
+            stall: camera.stall,
+        }
     }
 }
 
@@ -54,29 +62,10 @@ impl SourceType for RtspSource {
         SourceKind::Network
     }
 
-    /// The configuration rejects a URL with a login.
-    fn name(&self) -> String {
-        match &self.0.source {
-            Origin::Rtsp { url, .. } => url.clone(),
-            _ => String::new(),
-        }
-    }
-
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
-        let camera = &self.0;
-        let Origin::Rtsp {
-            url,
-            user,
-            password,
-            tls,
-            ..
-        } = &camera.source
-        else {
-            return Err(device("not an RTSP camera".into()));
-        };
         let transport = probes.context.memory().transport().connect().as_str();
         probes.context.statistics().stream.transport = Some(transport);
-        let timeout_us = camera.first_frame.as_micros().to_string();
+        let timeout_us = self.first_frame.as_micros().to_string();
         let values = [
             ("protocols", Value::Text(transport)),
             ("latency_ms", Value::Text(LATENCY_MS)),
@@ -85,13 +74,10 @@ impl SourceType for RtspSource {
         let text = fill(RTSP, &values).map_err(|e| device(format!("rtsp.launch: {e}")))?;
         let pipeline = parse("rtsp.launch", &text)?;
         let source = named(&pipeline, "source")?;
-        source.set_property(
-            "location",
-            with_login(url, user.as_deref(), password.as_ref()),
-        );
-        check_certificate(&source, tls, probes);
+        source.set_property("location", with_login(&self.settings));
+        check_certificate(&source, &self.settings.tls, probes);
         select_video(&source, probes);
-        watch_manager(&source, probes, camera.stall.min(camera.first_frame));
+        watch_manager(&source, probes, self.stall.min(self.first_frame));
         decode_when_added(&pipeline, &source, probes);
         Ok(pipeline)
     }
@@ -101,30 +87,27 @@ impl SourceType for RtspSource {
     }
 
     fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Option<Failure> {
-        let rejected = probes.rejected().clone();
+        let (name, rejected) = (probes.context.source(), probes.rejected().clone());
         if failure::is_transport_refused(message, &rejected) {
             let (refused, next) = probes.context.memory().transport().refuse();
-            return Some(failure::transport_refused(self, refused, next));
+            return Some(failure::transport_refused(name, refused, next));
         }
-        Some(failure::from_rtsp(self, message, &rejected))
+        Some(failure::from_rtsp(name, message, &rejected))
     }
 
     fn transport(&self) -> TransportChoice {
-        TransportChoice::new(match self.0.source {
-            Origin::Rtsp { transport, .. } => transport,
-            _ => Transport::Tcp,
-        })
+        TransportChoice::new(self.settings.transport)
     }
 }
 
 /// A login in the URL is tried once, and again when the camera calls its nonce stale. One in rtspsrc's own properties is
 /// tried eight times in a row, which is enough for many cameras to lock the account. The camera never sees this URL.
-fn with_login(url: &str, user: Option<&str>, password: Option<&Secret>) -> String {
-    let (Some(user), Some((scheme, rest))) = (user, url.split_once("://")) else {
-        return url.to_owned();
+fn with_login(camera: &RtspConfig) -> String {
+    let (Some(user), Some((scheme, rest))) = (&camera.user, camera.url.split_once("://")) else {
+        return camera.url.clone();
     };
     let escaped = |text: &str| glib::uri_escape_string(text, None::<&str>, false);
-    let password = password.map_or("", Secret::reveal);
+    let password = camera.password.as_ref().map_or("", Secret::reveal);
     format!("{scheme}://{}:{}@{rest}", escaped(user), escaped(password))
 }
 

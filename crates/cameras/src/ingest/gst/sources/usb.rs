@@ -18,10 +18,6 @@ impl SourceType for UsbSource {
         SourceKind::Local
     }
 
-    fn name(&self) -> String {
-        self.0.display().to_string()
-    }
-
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
         let pipeline = decodebin("v4l2src", false)?;
         let source = named(&pipeline, "source")?;

@@ -66,11 +66,8 @@ async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
             let play = script.clone();
             let server = Server::start(move |_| play.clone()).await;
             let mut camera = camera_of(&server);
-            if let Origin::Rtsp {
-                password: given, ..
-            } = &mut camera.source
-            {
-                *given = Some(Secret::new(password.into()));
+            if let SourceConfig::Rtsp(rtsp) = &mut camera.source {
+                rtsp.password = Some(Secret::new(password.into()));
             }
             let watched = Judged::start(camera, &script);
             watched.frames(5).await;
