@@ -21,7 +21,9 @@ use super::{
     session::{Action, Input, Policy, Seen, Session},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
-use spotter_core::{Clock, LogThrottle, Mono, StreamCounters, WallTime, config::CameraConfig};
+use spotter_core::{
+    CameraId, Clock, LogThrottle, Mono, StreamCounters, WallTime, config::CameraConfig,
+};
 
 /// A pipeline that did not end by then is left behind.
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(5);
@@ -100,12 +102,20 @@ pub fn spawn_with(
     clock: Arc<dyn Clock>,
     sink: FrameSink,
 ) -> CameraHandle {
-    let stream = Stream::new(opener, camera);
+    start(Stream::new(opener, camera), &camera.id, clock, sink)
+}
+
+fn start(
+    stream: Stream,
+    camera: &CameraId,
+    clock: Arc<dyn Clock>,
+    sink: FrameSink,
+) -> CameraHandle {
     let session = Session::new(stream.policy);
     let since = clock.wall();
     let (events, _) = mpsc::channel(CHANNEL);
     let outlet = Outlet {
-        camera: camera.id.clone(),
+        camera: camera.clone(),
         clock,
         sink,
         numbers: Arc::new(AtomicU64::new(0)),
@@ -194,6 +204,7 @@ impl Stream {
             first_frame: camera.first_frame,
             stall: camera.stall,
             looped: camera.source.is_looped(),
+            pause_scale: 1.0,
         };
         Self { opener, policy }
     }

@@ -72,6 +72,17 @@ impl GstOpener {
         Self::build(camera, None, Decoders::of(candidates))
     }
 
+    /// With another interval of requests that keep an RTSP session alive.
+    #[cfg(test)]
+    pub fn with_keep_alive(camera: CameraConfig, every: std::time::Duration) -> Self {
+        let mut opener = Self::new(camera, None);
+        if let spotter_core::config::SourceConfig::Rtsp(settings) = &opener.camera.source {
+            let source = sources::rtsp::RtspSource::new(settings, &opener.camera, every);
+            opener.source = Arc::new(source);
+        }
+        opener
+    }
+
     /// True when the sender may report its clock.
     pub fn has_sender_reports(&self) -> bool {
         self.source.kind() == SourceKind::Network

@@ -41,6 +41,8 @@ pub struct Policy {
     pub stall: Duration,
     /// At its end the source is played from the start again.
     pub looped: bool,
+    /// Factor of the pauses between attempts: 1, and less in tests. Two starts are [`RETRY_MIN`] apart all the same.
+    pub pause_scale: f64,
 }
 
 /// What happened.
@@ -364,8 +366,9 @@ impl Session {
 
     fn fail(&mut self, failure: Failure, now: Mono, random: f64, actions: &mut Vec<Action>) {
         self.attempts = self.attempts.saturating_add(1);
+        let pause = retry_after(failure.fault, self.attempts, random);
         self.state = State::Waiting {
-            until: now.after(retry_after(failure.fault, self.attempts, random)),
+            until: now.after(pause.mul_f64(self.policy.pause_scale)),
         };
         self.failure = Some(failure);
         self.stop(actions);

@@ -6,6 +6,7 @@ const POLICY: Policy = Policy {
     first_frame: Duration::from_secs(15),
     stall: Duration::from_secs(5),
     looped: false,
+    pause_scale: 1.0,
 };
 
 fn at(seconds: f64) -> Mono {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -25,7 +25,10 @@ use crate::ingest::{
     template::{Value, fill},
     transport::TransportChoice,
 };
-use spotter_core::config::{CameraConfig, CameraTls, RtspConfig, Secret};
+use spotter_core::{
+    Mono,
+    config::{CameraConfig, CameraTls, RtspConfig, Secret},
+};
 
 const RTSP: &str = include_str!("../../../../../../pipelines/rtsp.launch");
 const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");
@@ -33,7 +36,7 @@ const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");
 /// How long a missing packet is awaited. Packets in order do not wait.
 const LATENCY_MS: &str = "200";
 /// Cameras announce after how long a silence they end a session; a minute is usual, and rtspsrc does not tell us.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
 /// As `teardown-timeout` in rtsp.launch.
 const GOODBYE_US: u64 = 500_000;
 /// From GStreamer 1.24 on, a decoder may hand out the surfaces that it decodes to, and waits when all are taken: more than
@@ -45,15 +48,51 @@ pub struct RtspSource {
     settings: RtspConfig,
     first_frame: Duration,
     stall: Duration,
+    keep_alive_every: Duration,
 }
 
 impl RtspSource {
-    pub fn new(settings: &RtspConfig, camera: &CameraConfig) -> Self {
+    pub fn new(settings: &RtspConfig, camera: &CameraConfig, keep_alive_every: Duration) -> Self {
         Self {
             settings: settings.clone(),
             first_frame: camera.first_frame,
             stall: camera.stall,
+            keep_alive_every,
         }
+    }
+
+    /// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first packet on, none is awaited for
+    /// longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the pipeline waits for
+    /// it. What a camera was asked before may take longer.
+    fn watch_manager(&self, source: &gst::Element, probes: &Arc<PipelineProbes>) {
+        let limit = self.stall.min(self.first_frame);
+        let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        let keep_alive_every = self.keep_alive_every;
+        let (probes, rtspsrc) = (Arc::downgrade(probes), source.downgrade());
+        source.connect("new-manager", false, move |values| {
+            let manager = values.get(1)?.get::<gst::Element>().ok()?;
+            let upgraded = probes.upgrade()?;
+            upgraded.packets.watch_manager(&manager);
+            // rtspsrc makes its manager when the camera has agreed to a transport.
+            upgraded.context.memory().transport().set_up();
+            let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
+            manager.connect("new-jitterbuffer", false, move |values| {
+                let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
+                let (probes, rtspsrc) = (probes.upgrade()?, rtspsrc.upgrade()?);
+                if probes.context.is_interleaved() {
+                    rtspsrc.set_property("tcp-timeout", limit_us);
+                    let alive = KeepAlive {
+                        source: rtspsrc.downgrade(),
+                        probes: Arc::downgrade(&probes),
+                        every: keep_alive_every,
+                        last: Mutex::new(None),
+                    };
+                    alive.watch(&jitter_buffer);
+                }
+                None
+            });
+            None
+        });
     }
 }
 
@@ -77,7 +116,7 @@ impl SourceType for RtspSource {
         source.set_property("location", with_login(&self.settings));
         check_certificate(&source, &self.settings.tls, probes);
         select_video(&source, probes);
-        watch_manager(&source, probes, self.stall.min(self.first_frame));
+        self.watch_manager(&source, probes);
         decode_when_added(&pipeline, &source, probes);
         Ok(pipeline)
     }
@@ -160,7 +199,7 @@ fn select_video(source: &gst::Element, probes: &Arc<PipelineProbes>) {
     });
 }
 
-fn is_decodable(stream: &gst::StructureRef, probes: &std::sync::Weak<PipelineProbes>) -> bool {
+fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bool {
     if stream.get::<&str>("media") != Ok("video") {
         return false;
     }
@@ -172,55 +211,42 @@ fn is_decodable(stream: &gst::StructureRef, probes: &std::sync::Weak<PipelinePro
     decodable
 }
 
-/// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first one on none
-/// is awaited for longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the
-/// pipeline waits for it. What a camera was asked before may take longer.
-fn watch_manager(source: &gst::Element, probes: &Arc<PipelineProbes>, limit: Duration) {
-    let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-    let (probes, rtspsrc) = (Arc::downgrade(probes), source.downgrade());
-    source.connect("new-manager", false, move |values| {
-        let manager = values.get(1)?.get::<gst::Element>().ok()?;
-        let upgraded = probes.upgrade()?;
-        upgraded.packets.watch_manager(&manager);
-        // rtspsrc makes its manager when the camera has agreed to a transport.
-        upgraded.context.memory().transport().set_up();
-        let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
-        manager.connect("new-jitterbuffer", false, move |values| {
-            let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
-            let probes = probes.upgrade()?;
-            if let (true, Some(rtspsrc)) = (probes.context.is_interleaved(), rtspsrc.upgrade()) {
-                rtspsrc.set_property("tcp-timeout", limit_us);
-                keep_alive(&rtspsrc, &jitter_buffer, &probes);
-            }
-            None
-        });
-        None
-    });
+/// Sends the camera a request now and then while its packets come. rtspsrc of GStreamer 1.22 does so only when nothing comes,
+/// and a camera that receives nothing ends the session. The camera's answer does not matter.
+struct KeepAlive {
+    source: glib::WeakRef<gst::Element>,
+    probes: Weak<PipelineProbes>,
+    every: Duration,
+    /// When the last request was sent; at first, when the first packet came.
+    last: Mutex<Option<Mono>>,
 }
 
-/// Asks the camera something now and then while its packets flow. rtspsrc of GStreamer 1.22 does so only when nothing
-/// comes, and a camera that hears nothing ends the session. What it answers does not matter.
-fn keep_alive(source: &gst::Element, jitter_buffer: &gst::Element, probes: &Arc<PipelineProbes>) {
-    let Some(pad) = jitter_buffer.static_pad("sink") else {
-        return;
-    };
-    let (source, probes) = (source.downgrade(), Arc::downgrade(probes));
-    let last = Mutex::new(None);
-    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
-    pad.add_probe(kinds, move |_, _| {
-        if let (Some(source), Some(probes)) = (source.upgrade(), probes.upgrade()) {
-            let now = probes.context.now().0;
-            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            let asked = *last.get_or_insert(now);
-            if now.since(asked) >= KEEP_ALIVE_EVERY {
-                *last = Some(now);
-                let unused = gst::Promise::new();
-                let content: Option<&str> = None;
-                source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
-            }
+impl KeepAlive {
+    fn watch(self, jitter_buffer: &gst::Element) {
+        let Some(pad) = jitter_buffer.static_pad("sink") else {
+            return;
+        };
+        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
+        pad.add_probe(kinds, move |_, _| {
+            self.request_when_due();
+            gst::PadProbeReturn::Ok
+        });
+    }
+
+    fn request_when_due(&self) {
+        let (Some(source), Some(probes)) = (self.source.upgrade(), self.probes.upgrade()) else {
+            return;
+        };
+        let now = probes.context.now().0;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.since(*last.get_or_insert(now)) < self.every {
+            return;
         }
-        gst::PadProbeReturn::Ok
-    });
+        *last = Some(now);
+        let unused = gst::Promise::new();
+        let content: Option<&str> = None;
+        source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
+    }
 }
 
 /// One pipeline has one decoder. Another sender of the same stream does not come up here; another pad is another stream.
