@@ -51,13 +51,14 @@ mod tests {
     use super::*;
     use crate::ingest::{
         arrivals::Arrivals,
-        gate::{Frames, Gap},
+        clock::ClockReading,
+        gate::{FrameGate, Gap},
     };
     use spotter_core::WallTime;
 
     /// A camera, what lies before the decoder, and a decoder that takes its time.
     #[derive(Clone, Copy, Debug)]
-    struct Line {
+    struct DecodeLine {
         interval: Duration,
         gop: u32,
         /// The elements hold so many frames back.
@@ -74,9 +75,9 @@ mod tests {
         behind: Duration,
     }
 
-    impl Line {
+    impl DecodeLine {
         fn run(&self, frames: u32) -> Vec<Decoded> {
-            let (mut arrivals, mut gate) = (Arrivals::default(), Frames::default());
+            let (mut arrivals, mut gate) = (Arrivals::default(), FrameGate::default());
             let mut backlog = Backlog::default();
             let (mut time, mut arrived, mut decoded) = (Duration::ZERO, 0, Vec::new());
             // Known from the second key frame on.
@@ -86,11 +87,11 @@ mod tests {
                 time = time.max(there);
                 while self.interval * arrived <= time {
                     let now = at(self.interval * arrived);
-                    arrivals.packet(arrived, now, WallTime::default());
+                    arrivals.packet(arrived, reading(now));
                     arrived += 1;
                 }
                 let (key, now, pts) = (n % self.gop == 0, at(time), self.interval * n);
-                arrivals.timed(n, pts, (now, WallTime::default()));
+                arrivals.timed(n, pts, reading(now));
                 let arrival = arrivals.mark_key(Some(pts), key).unwrap();
                 let waited = arrivals.waited(&arrival, now);
                 let late = backlog.is_late(key, waited, gop, now);
@@ -112,6 +113,11 @@ mod tests {
             }
             decoded
         }
+    }
+
+    fn reading(mono: Mono) -> ClockReading {
+        let wall = WallTime::default();
+        ClockReading { mono, wall }
     }
 
     fn at(time: Duration) -> Mono {
@@ -143,7 +149,7 @@ mod tests {
             let interval = MS(interval);
             let decoding = interval.mul_f64(slowness);
             let decoding_keys = decoding.mul_f64(keys);
-            let line = Line { interval, gop, held, decoding, decoding_keys };
+            let line = DecodeLine { interval, gop, held, decoding, decoding_keys };
             let frames = gop * 4 + 500;
             let decoded = line.run(frames);
             let limit = LONGEST_WAIT + interval * 3;
@@ -162,7 +168,7 @@ mod tests {
     /// Elements that hold more back than is known of any: each frame is late, and nobody can do anything about it.
     #[test]
     fn a_stream_that_is_always_late_shows_a_key_frame_now_and_then() {
-        let line = Line {
+        let line = DecodeLine {
             interval: MS(100),
             gop: 10,
             held: 12,
@@ -178,7 +184,7 @@ mod tests {
     /// A camera that refreshes its pictures bit by bit is watched again when they are new, as after a loss.
     #[test]
     fn a_stream_without_key_frames_comes_back() {
-        let line = Line {
+        let line = DecodeLine {
             interval: MS(50),
             gop: u32::MAX,
             held: 0,

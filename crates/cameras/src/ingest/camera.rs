@@ -18,7 +18,7 @@ use super::{
     clock::ClockHealth,
     gst::{DeviceMap, GstOpener},
     health::{Failure, Fault, Health, Phase},
-    session::{Action, Input, Policy, Seen, Session},
+    session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
 use spotter_core::{
@@ -32,21 +32,21 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// A source tells at most four events before somebody listens; orders are rare.
 const CHANNEL: usize = 16;
 
-enum Order {
+enum CameraRequest {
     Enable(bool),
     Reconnect,
-    Change(Box<Stream>),
+    Change(Box<SourceSetup>),
 }
 
 /// What decides how a camera is connected to.
-struct Stream {
+struct SourceSetup {
     opener: Arc<dyn Opener>,
-    policy: Policy,
+    policy: SessionPolicy,
 }
 
 /// A camera that runs. Dropping the handle stops it too, but nobody waits for the goodbye then.
 pub struct CameraHandle {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<CameraRequest>,
     health: watch::Receiver<Health>,
     task: JoinHandle<()>,
 }
@@ -59,20 +59,23 @@ impl CameraHandle {
 
     /// Stops or starts watching; also the connection ends.
     pub async fn set_enabled(&self, enabled: bool) {
-        let _ = self.orders.send(Order::Enable(enabled)).await;
+        let _ = self.orders.send(CameraRequest::Enable(enabled)).await;
     }
 
     /// Asks for a new connection now.
     pub async fn reconnect(&self) {
-        let _ = self.orders.send(Order::Reconnect).await;
+        let _ = self.orders.send(CameraRequest::Reconnect).await;
     }
 
     /// The camera is to be reached and decoded as configured here from now on: the old connection is ended first. Its id and
     /// where its frames go stay.
     pub async fn change(&self, camera: &CameraConfig, device: Option<DeviceMap>) {
         let opener = Arc::new(GstOpener::new(camera.clone(), device));
-        let stream = Stream::new(opener, camera);
-        let _ = self.orders.send(Order::Change(Box::new(stream))).await;
+        let stream = SourceSetup::new(opener, camera);
+        let _ = self
+            .orders
+            .send(CameraRequest::Change(Box::new(stream)))
+            .await;
     }
 
     /// Says goodbye to the camera and ends. False when that took longer than `limit`; it goes on behind our back then.
@@ -102,11 +105,11 @@ pub fn spawn_with(
     clock: Arc<dyn Clock>,
     sink: FrameSink,
 ) -> CameraHandle {
-    start(Stream::new(opener, camera), &camera.id, clock, sink)
+    start(SourceSetup::new(opener, camera), &camera.id, clock, sink)
 }
 
 fn start(
-    stream: Stream,
+    stream: SourceSetup,
     camera: &CameraId,
     clock: Arc<dyn Clock>,
     sink: FrameSink,
@@ -141,14 +144,14 @@ fn start(
     };
     let (reports, health) = watch::channel(first);
     let (orders, received) = mpsc::channel(CHANNEL);
-    let life = Life {
+    let life = CameraTask {
         session,
         stream,
         outlet,
         running: None,
         stopping: None,
         last: Progress::default(),
-        totals: Totals::default(),
+        totals: PipelineTotals::default(),
         since,
         failures: LogThrottle::default(),
         silent: true,
@@ -198,9 +201,9 @@ pub(super) fn stuck(what: &str) -> Failure {
     Failure::new(Fault::Device, format!("{what}; is its driver stuck?"))
 }
 
-impl Stream {
+impl SourceSetup {
     fn new(opener: Arc<dyn Opener>, camera: &CameraConfig) -> Self {
-        let policy = Policy {
+        let policy = SessionPolicy {
             first_frame: camera.first_frame,
             stall: camera.stall,
             looped: camera.source.is_looped(),
@@ -210,32 +213,32 @@ impl Stream {
     }
 }
 
-struct Running {
+struct RunningSource {
     source: Arc<dyn Source>,
     events: mpsc::Receiver<SourceEvent>,
 }
 
-struct Stopping {
+struct StoppingSource {
     done: oneshot::Receiver<()>,
     deadline: Mono,
 }
 
 /// Sums over the pipelines that are gone.
 #[derive(Default)]
-struct Totals {
+struct PipelineTotals {
     frames: u64,
     counters: StreamCounters,
     abandoned: u32,
 }
 
-struct Life {
+struct CameraTask {
     session: Session,
-    stream: Stream,
+    stream: SourceSetup,
     outlet: Outlet,
-    running: Option<Running>,
-    stopping: Option<Stopping>,
+    running: Option<RunningSource>,
+    stopping: Option<StoppingSource>,
     last: Progress,
-    totals: Totals,
+    totals: PipelineTotals,
     since: WallTime,
     failures: LogThrottle<Fault>,
     /// The last log line did not say that it streams.
@@ -243,9 +246,9 @@ struct Life {
     reports: watch::Sender<Health>,
 }
 
-impl Life {
-    async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
-        self.feed(Input::Enable).await;
+impl CameraTask {
+    async fn run(mut self, mut orders: mpsc::Receiver<CameraRequest>) {
+        self.feed(SessionInput::Enable).await;
         loop {
             self.report();
             let now = self.outlet.clock.now();
@@ -253,30 +256,30 @@ impl Life {
             let pause = wake.unwrap_or(REPORT_EVERY).min(REPORT_EVERY);
             let input = tokio::select! {
                 order = orders.recv() => match order {
-                    Some(Order::Enable(true)) => Input::Enable,
-                    Some(Order::Enable(false)) => Input::Disable,
-                    Some(Order::Reconnect) => Input::Reconnect,
-                    Some(Order::Change(stream)) => {
+                    Some(CameraRequest::Enable(true)) => SessionInput::Enable,
+                    Some(CameraRequest::Enable(false)) => SessionInput::Disable,
+                    Some(CameraRequest::Reconnect) => SessionInput::Reconnect,
+                    Some(CameraRequest::Change(stream)) => {
                         self.stream = *stream;
-                        Input::Change(self.stream.policy)
+                        SessionInput::Change(self.stream.policy)
                     }
                     None => break,
                 },
                 event = next_event(&mut self.running) => match event {
-                    SourceEvent::FirstPacket => Input::FirstPacket,
-                    SourceEvent::FirstFrame => Input::FirstFrame,
-                    SourceEvent::Failed(failure) => Input::Failed(failure),
-                    SourceEvent::Ended => Input::Ended,
+                    SourceEvent::FirstPacket => SessionInput::FirstPacket,
+                    SourceEvent::FirstFrame => SessionInput::FirstFrame,
+                    SourceEvent::Failed(failure) => SessionInput::Failed(failure),
+                    SourceEvent::Ended => SessionInput::Ended,
                 },
                 ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()) => {
                     self.stopped(ended);
-                    Input::Stopped
+                    SessionInput::Stopped
                 }
-                () = sleep(pause) => Input::Tick(self.look()),
+                () = sleep(pause) => SessionInput::Tick(self.look()),
             };
             self.feed(input).await;
         }
-        self.feed(Input::Disable).await;
+        self.feed(SessionInput::Disable).await;
         if self.stopping.is_some() {
             let ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()).await;
             self.stopped(ended);
@@ -285,16 +288,16 @@ impl Life {
     }
 
     /// Gives an input to the session and does what it says. What the doing brings up is an input again.
-    async fn feed(&mut self, input: Input) {
+    async fn feed(&mut self, input: SessionInput) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let (phase, attempts) = (self.session.phase(), self.session.attempts());
             let now = self.outlet.clock.now();
             for action in self.session.on(input, now, fastrand::f64()) {
                 let result = match action {
-                    Action::Start => self.start().await.map_err(Input::Failed),
+                    Action::Start => self.start().await.map_err(SessionInput::Failed),
                     Action::Stop => self.stop(now),
-                    Action::Rewind => self.rewind().await.map_err(Input::Failed),
+                    Action::Rewind => self.rewind().await.map_err(SessionInput::Failed),
                 };
                 inputs.extend(result.err());
             }
@@ -316,7 +319,7 @@ impl Life {
         };
         let source = opened?;
         self.last = Progress::default();
-        self.running = Some(Running {
+        self.running = Some(RunningSource {
             source,
             events: received,
         });
@@ -324,9 +327,9 @@ impl Life {
     }
 
     /// Begins the end of the pipeline; `Err` is the input that says it is gone already.
-    fn stop(&mut self, now: Mono) -> Result<(), Input> {
+    fn stop(&mut self, now: Mono) -> Result<(), SessionInput> {
         let Some(running) = self.running.take() else {
-            return Err(Input::Stopped);
+            return Err(SessionInput::Stopped);
         };
         let progress = running.source.progress();
         self.totals.frames += progress.frames;
@@ -337,7 +340,7 @@ impl Life {
             counters: StreamCounters::default(),
             ..progress
         };
-        self.stopping = Some(Stopping {
+        self.stopping = Some(StoppingSource {
             done: tear_down(running.source),
             deadline: now.after(TEARDOWN_LIMIT),
         });
@@ -363,12 +366,12 @@ impl Life {
     }
 
     /// Asks the source for its progress.
-    fn look(&mut self) -> Seen {
+    fn look(&mut self) -> SourceActivity {
         let Some(running) = &self.running else {
-            return Seen::default();
+            return SourceActivity::default();
         };
         self.last = running.source.progress();
-        Seen {
+        SourceActivity {
             frame: self.last.last_frame,
             packet: self.last.last_packet,
             gop: self.last.stream.gop_s.map(Duration::from_secs_f64),
@@ -434,7 +437,7 @@ fn tenths(time: Duration) -> f64 {
     (time.as_secs_f64() * 10.0).round() / 10.0
 }
 
-async fn next_event(running: &mut Option<Running>) -> SourceEvent {
+async fn next_event(running: &mut Option<RunningSource>) -> SourceEvent {
     match running {
         Some(running) => match running.events.recv().await {
             Some(event) => event,
@@ -445,7 +448,7 @@ async fn next_event(running: &mut Option<Running>) -> SourceEvent {
 }
 
 /// Waits for the end of a teardown; false when its time is over.
-async fn stopped(stopping: &mut Option<Stopping>, clock: &dyn Clock) -> bool {
+async fn stopped(stopping: &mut Option<StoppingSource>, clock: &dyn Clock) -> bool {
     match stopping {
         Some(stopping) => {
             let left = stopping.deadline.since(clock.now());

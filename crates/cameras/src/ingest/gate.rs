@@ -28,7 +28,7 @@ pub enum Gap {
 
 /// Before the decoder: takes frames in the order of decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Frames {
+pub enum FrameGate {
     /// Nothing came yet.
     #[default]
     New,
@@ -45,7 +45,7 @@ pub enum Frames {
     Refreshing,
 }
 
-impl Frames {
+impl FrameGate {
     /// A frame came, with or without a gap in it or before it.
     ///
     /// # Errors
@@ -91,21 +91,21 @@ impl Frames {
 
 /// Behind the decoder: takes pictures in the order of showing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pictures {
+pub struct PictureGate {
     broken_since: Option<Mono>,
 }
 
-impl Pictures {
+impl PictureGate {
     /// A picture came out that the decoder finds `whole` or not. False when it is not to be shown.
-    pub fn pass(&mut self, key: bool, whole: bool, frames: &Frames, now: Mono) -> bool {
+    pub fn pass(&mut self, key: bool, whole: bool, frames: &FrameGate, now: Mono) -> bool {
         if !whole {
             // Where there are no key frames, the decoder alone can tell when its pictures are refreshed.
-            if *frames != Frames::Refreshing {
+            if *frames != FrameGate::Refreshing {
                 self.complain(now);
             }
             return false;
         }
-        let over = |since| now.since(since) >= PATIENCE && *frames == Frames::Refreshing;
+        let over = |since| now.since(since) >= PATIENCE && *frames == FrameGate::Refreshing;
         if key || self.broken_since.is_some_and(over) {
             self.broken_since = None;
         }
@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ingest::sequence::{Packet, Sequence};
+    use crate::ingest::sequence::{PacketHeader, PacketSequence};
 
     fn at(seconds: f64) -> Mono {
         Mono::from_nanos((seconds * 1e9) as u64)
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn only_after_two_distances_without_any_key_frame_there_are_none() {
         // 30 frames a second and a key frame every ten seconds; the first one was missed.
-        let mut frames = Frames::default();
+        let mut frames = FrameGate::default();
         let gop = Some(Duration::from_secs(10));
         for n in 0..600 {
             let now = at(f64::from(n) / 30.0);
@@ -154,12 +154,12 @@ mod tests {
         assert_eq!(passes(false, Some(Gap::Lost), 61), Err(Gap::Lost));
         assert_eq!(passes(true, Some(Gap::Late), 62), Err(Gap::Late));
         assert_eq!(passes(true, None, 63), Ok(()));
-        assert_eq!(frames, Frames::Open);
+        assert_eq!(frames, FrameGate::Open);
     }
 
     #[test]
     fn behind_a_broken_picture_nothing_is_shown_until_a_key_frame() {
-        let (mut pictures, frames) = (Pictures::default(), Frames::Open);
+        let (mut pictures, frames) = (PictureGate::default(), FrameGate::Open);
         assert!(pictures.pass(false, true, &frames, at(0.0)));
         assert!(!pictures.pass(false, false, &frames, at(0.1)));
         assert!(!pictures.pass(false, true, &frames, at(30.0)));
@@ -167,7 +167,7 @@ mod tests {
         pictures.complain(at(30.2));
         assert!(!pictures.pass(false, true, &frames, at(30.3)));
         // Without key frames, a good picture comes when the decoder has found no fault for long.
-        let frames = Frames::Refreshing;
+        let frames = FrameGate::Refreshing;
         assert!(!pictures.pass(false, true, &frames, at(40.1)));
         assert!(pictures.pass(false, true, &frames, at(40.3)));
     }
@@ -190,7 +190,7 @@ mod tests {
             gop in 3_usize..12, start: u16, one_of in 4_u32..60, marked: bool,
             seed: u64,
         ) {
-            let (mut sequence, mut frames) = (Sequence::default(), Frames::default());
+            let (mut sequence, mut frames) = (PacketSequence::default(), FrameGate::default());
             // Of each frame: does it begin a group, did all packets come, is it known to be hurt, did any come?
             let mut known: Vec<(bool, bool, bool, bool)> = Vec::new();
             let (mut seq, mut sent, mut joined) = (start, 0_u64, false);
@@ -205,7 +205,7 @@ mod tests {
                         continue;
                     }
                     let marked = marked && packet + 1 == *size;
-                    let damage = sequence.packet(Packet { seq, rtp: n as u32 * 3000, marked });
+                    let damage = sequence.packet(PacketHeader { seq, rtp: n as u32 * 3000, marked });
                     if let Some(before) = damage.before {
                         known[before as usize / 3000].2 = true;
                     }

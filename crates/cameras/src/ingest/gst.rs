@@ -29,12 +29,12 @@ use self::{
     picture_sink::PictureSink,
     sources::{SourceType, source_type},
     statistics::SourceKind,
-    tail::Place,
+    tail::PictureMemory,
 };
 use super::{
     health::{Failure, Fault},
     source::{Opener, Outlet, Progress, Source, SourceEvent},
-    template::{Value, fill},
+    template::{TemplateValue, fill},
 };
 use spotter_core::config::CameraConfig;
 
@@ -68,7 +68,7 @@ impl GstOpener {
 
     /// With the decoders of a test.
     #[cfg(test)]
-    pub fn with_decoders(camera: CameraConfig, candidates: decoder::Candidates) -> Self {
+    pub fn with_decoders(camera: CameraConfig, candidates: decoder::DecoderCandidates) -> Self {
         Self::build(camera, None, Decoders::of(candidates))
     }
 
@@ -132,12 +132,12 @@ pub struct PipelineProbes {
     packets: Arc<PacketProbe>,
     decode: Arc<DecodeQueue>,
     pictures: Arc<PictureSink>,
-    rejected: Mutex<Rejected>,
+    rejected: Mutex<Rejections>,
 }
 
 /// What was refused while connecting, because GStreamer's error that follows does not say.
 #[derive(Clone, Debug, Default)]
-pub struct Rejected {
+pub struct Rejections {
     /// A video codec that cannot be decoded.
     pub codec: Option<String>,
     pub certificate: bool,
@@ -169,13 +169,13 @@ impl PipelineProbes {
     }
 
     /// What was refused so far. Held for a change.
-    fn rejected(&self) -> MutexGuard<'_, Rejected> {
+    fn rejected(&self) -> MutexGuard<'_, Rejections> {
         self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn progress(&self) -> Progress {
         let now = self.context.now();
-        self.decode.check_for_stuck_decoder(now.0);
+        self.decode.check_for_stuck_decoder(now.mono);
         let mut progress = self.context.statistics().progress(now);
         progress.counters.rtp_lost = self.packets.lost();
         progress
@@ -201,7 +201,7 @@ impl Source for GstSource {
 
     fn stop(&self) {
         self.probes.context.close();
-        sources::rtsp::hurry(&self.pipeline);
+        sources::rtsp::limit_teardown(&self.pipeline);
         if self.pipeline.set_state(gst::State::Null).is_err() {
             error!(camera = %self.probes.context.camera(), "a pipeline did not stop cleanly");
         }
@@ -225,7 +225,7 @@ fn device(text: String) -> Failure {
 }
 
 /// The tail that every pipeline ends with.
-fn frames_text(place: Place, sync: bool) -> Result<String, Failure> {
+fn frames_text(place: PictureMemory, sync: bool) -> Result<String, Failure> {
     let text = place.launch(sync);
     text.map_err(|e| device(format!("frames.launch: {e}")))
 }
@@ -234,19 +234,19 @@ fn frames_text(place: Place, sync: bool) -> Result<String, Failure> {
 fn launch(
     name: &str,
     template: &str,
-    values: &[(&str, Value<'_>)],
+    values: &[(&str, TemplateValue<'_>)],
     sync: bool,
 ) -> Result<gst::Pipeline, Failure> {
-    let frames = frames_text(Place::Host, sync)?;
+    let frames = frames_text(PictureMemory::Host, sync)?;
     let mut values = values.to_vec();
-    values.push(("frames", Value::Elements(&frames)));
+    values.push(("frames", TemplateValue::Elements(&frames)));
     let text = fill(template, &values).map_err(|e| device(format!("{name}: {e}")))?;
     parse(name, &text)
 }
 
 /// What the `source` element gives, decoded by decodebin. With `sync`, frames come at the speed of their times.
 fn decodebin(source: &str, sync: bool) -> Result<gst::Pipeline, Failure> {
-    let values = [("source", Value::Elements(source))];
+    let values = [("source", TemplateValue::Elements(source))];
     let pipeline = launch("decodebin.launch", DECODEBIN, &values, sync)?;
     link_decoded(&pipeline)?;
     Ok(pipeline)

@@ -24,7 +24,7 @@ const FOREIGN_KEPT: usize = 8;
 
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PacketDecision {
     /// It is ours as it is.
     Pass,
     /// It is ours, under another name.
@@ -45,14 +45,14 @@ pub enum Verdict {
 pub struct Senders {
     /// The name that is shown, and when it was first heard.
     shown: Option<(u32, Mono)>,
-    now: Option<Followed>,
-    before: Option<Before>,
+    now: Option<FollowedSender>,
+    before: Option<PreviousSender>,
     foreign: VecDeque<u32>,
     dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Followed {
+struct FollowedSender {
     ssrc: u32,
     /// Shown sequence numbers are later by this.
     shift: u16,
@@ -62,7 +62,7 @@ struct Followed {
 
 /// The one that was followed before.
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct PreviousSender {
     ssrc: u32,
     until: Mono,
     heard: u32,
@@ -70,16 +70,16 @@ struct Before {
 
 impl Senders {
     /// A packet came from the network.
-    pub fn packet(&mut self, ssrc: u32, seq: u16, now: Mono) -> Verdict {
+    pub fn packet(&mut self, ssrc: u32, seq: u16, now: Mono) -> PacketDecision {
         let Some(followed) = &mut self.now else {
             self.shown = Some((ssrc, now));
-            self.now = Some(Followed {
+            self.now = Some(FollowedSender {
                 ssrc,
                 shift: 0,
                 last_shown: seq,
                 heard: now,
             });
-            return Verdict::Pass;
+            return PacketDecision::Pass;
         };
         if followed.ssrc == ssrc {
             followed.heard = now;
@@ -93,7 +93,7 @@ impl Senders {
             return self.change(ssrc, seq, now);
         }
         self.dropped += 1;
-        Verdict::Drop
+        PacketDecision::Drop
     }
 
     /// The name to show in a control packet of `ssrc`; `None` when its sender is not followed.
@@ -144,17 +144,17 @@ impl Senders {
         !beginning
     }
 
-    fn change(&mut self, ssrc: u32, seq: u16, now: Mono) -> Verdict {
+    fn change(&mut self, ssrc: u32, seq: u16, now: Mono) -> PacketDecision {
         let Some(old) = self.now else {
-            return Verdict::Drop;
+            return PacketDecision::Drop;
         };
-        self.before = Some(Before {
+        self.before = Some(PreviousSender {
             ssrc: old.ssrc,
             until: now.after(PROBATION),
             heard: 0,
         });
         let last_shown = old.last_shown.wrapping_add(1);
-        self.now = Some(Followed {
+        self.now = Some(FollowedSender {
             ssrc,
             shift: last_shown.wrapping_sub(seq),
             last_shown,
@@ -163,14 +163,14 @@ impl Senders {
         self.named(seq, true)
     }
 
-    fn named(&self, seq: u16, first: bool) -> Verdict {
+    fn named(&self, seq: u16, first: bool) -> PacketDecision {
         let (Some(followed), Some((shown, _))) = (&self.now, self.shown) else {
-            return Verdict::Drop;
+            return PacketDecision::Drop;
         };
         if !first && followed.shift == 0 && followed.ssrc == shown {
-            return Verdict::Pass;
+            return PacketDecision::Pass;
         }
-        Verdict::Rename {
+        PacketDecision::Rename {
             ssrc: shown,
             seq: seq.wrapping_add(followed.shift),
             first,
@@ -191,12 +191,12 @@ mod tests {
     /// The sequence number that is shown; `None` of a packet that is dropped.
     fn shown(senders: &mut Senders, ssrc: u32, seq: u16, ms: u64) -> Option<u16> {
         match senders.packet(ssrc, seq, at(ms)) {
-            Verdict::Pass => Some(seq),
-            Verdict::Rename { seq, ssrc, .. } => {
+            PacketDecision::Pass => Some(seq),
+            PacketDecision::Rename { seq, ssrc, .. } => {
                 assert_eq!(Some(ssrc), senders.shown.map(|(shown, _)| shown));
                 Some(seq)
             }
-            Verdict::Drop => None,
+            PacketDecision::Drop => None,
         }
     }
 

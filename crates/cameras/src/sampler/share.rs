@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 use super::{lane::Lane, limits::TimeLimits, lock, policy::longest_overdue};
 use spotter_core::{Clock, Look};
 
-/// The cameras of one engine. A tokio task takes looks out with [`Share::next`]; which cameras they are is for
-/// [`Sampler::seat`](super::Sampler::seat) to say.
-pub struct Share {
+/// The cameras of one engine. A tokio task takes looks out with [`CameraShare::next`]; which cameras they are is for
+/// [`Sampler::assign`](super::Sampler::assign) to say.
+pub struct CameraShare {
     /// Held for a copy of the list.
     lanes: Mutex<Arc<[Arc<Lane>]>>,
     arrived: Arc<Notify>,
@@ -20,7 +20,7 @@ pub struct Share {
     clock: Arc<dyn Clock>,
 }
 
-impl Share {
+impl CameraShare {
     /// Without cameras.
     pub(super) fn new(limits: TimeLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Share {
     }
 
     /// These are its cameras from now on.
-    pub(super) fn seat(&self, lanes: Arc<[Arc<Lane>]>) {
+    pub(super) fn assign(&self, lanes: Arc<[Arc<Lane>]>) {
         *lock(&self.lanes) = Arc::clone(&lanes);
         for lane in lanes.iter() {
             lane.notifies(&self.arrived);
@@ -54,7 +54,7 @@ impl Share {
         }
     }
 
-    /// As [`Share::next`], without waiting.
+    /// As [`CameraShare::next`], without waiting.
     pub fn try_next(&self) -> Option<Look> {
         let lanes = Arc::clone(&lock(&self.lanes));
         loop {

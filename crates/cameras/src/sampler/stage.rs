@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{lane::Lane, limits::TimeLimits, lock, share::Share};
+use super::{lane::Lane, limits::TimeLimits, lock, share::CameraShare};
 use spotter_core::{
     CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
     config::CameraConfig,
 };
 
 /// All cameras, whichever engine has them. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
-/// looks out of its [`Share`], and [`Sampler::done`] hears of their end. An engine comes and goes; a camera's books, pace and
+/// looks out of its [`CameraShare`], and [`Sampler::done`] hears of their end. An engine comes and goes; a camera's counters, pace and
 /// sink stay.
 pub struct Sampler {
     /// Held for a copy of the list, or for a change of it.
@@ -30,7 +30,7 @@ struct RemovedCameras {
     /// Those of which a look may be under way.
     lanes: Vec<Arc<Lane>>,
     /// All others together.
-    books: FrameCounters,
+    counters: FrameCounters,
 }
 
 impl Sampler {
@@ -46,21 +46,21 @@ impl Sampler {
         })
     }
 
-    /// What an engine takes looks from, with these limits. It has no camera before [`Sampler::seat`].
-    pub fn share(&self, limits: TimeLimits) -> Arc<Share> {
-        Arc::new(Share::new(limits, Arc::clone(&self.clock)))
+    /// What an engine takes looks from, with these limits. It has no camera before [`Sampler::assign`].
+    pub fn share(&self, limits: TimeLimits) -> Arc<CameraShare> {
+        Arc::new(CameraShare::new(limits, Arc::clone(&self.clock)))
     }
 
     /// These are the cameras of a share from now on; those that are not ours are left out. A camera that another share had
     /// is to be taken from that one by a call of its own: who has a camera last hears of its frames.
-    pub fn seat(&self, share: &Share, cameras: &[CameraId]) {
+    pub fn assign(&self, share: &CameraShare, cameras: &[CameraId]) {
         let lanes = self.lanes();
         let its = lanes.iter().filter(|lane| cameras.contains(&lane.camera));
-        share.seat(its.cloned().collect());
+        share.assign(its.cloned().collect());
     }
 
-    /// These are the cameras from now on, as they are now. One that was there before keeps its books, its sink, its engine, and
-    /// the pace of what did not change. Looks under way at cameras that are gone still end in their books.
+    /// These are the cameras from now on, as they are now. One that was there before keeps its counters, its sink, its engine, and
+    /// the pace of what did not change. Looks under way at cameras that are gone still end in their counters.
     pub fn change(&self, cameras: &[CameraConfig]) {
         let mut current = lock(&self.cameras);
         let mut known: Vec<Arc<Lane>> = current.lanes.iter().cloned().collect();
@@ -123,9 +123,9 @@ impl Sampler {
     }
 
     /// Every prompt of the camera is due on its next frame.
-    pub fn hurry(&self, camera: &CameraId) {
+    pub fn make_due(&self, camera: &CameraId) {
         if let Some(lane) = self.lane(camera) {
-            lane.lock().hurry();
+            lane.lock().make_due();
         }
     }
 
@@ -138,19 +138,19 @@ impl Sampler {
         })
     }
 
-    /// The books of all cameras together that were taken away.
-    pub fn books_of_gone(&self) -> FrameCounters {
+    /// The counters of all cameras together that were taken away.
+    pub fn removed_counters(&self) -> FrameCounters {
         let cameras = lock(&self.cameras);
-        let mut books = cameras.removed.books;
+        let mut counters = cameras.removed.counters;
         for lane in &cameras.removed.lanes {
-            books.add(&lane.lock().books());
+            counters.add(&lane.lock().counters());
         }
-        books
+        counters
     }
 
-    /// The books of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
-    pub fn books(&self) -> Vec<(CameraId, FrameCounters)> {
-        let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.lock().books());
+    /// The counters of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
+    pub fn counters(&self) -> Vec<(CameraId, FrameCounters)> {
+        let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.lock().counters());
         self.lanes().iter().map(entry).collect()
     }
 
@@ -167,13 +167,13 @@ impl Sampler {
 impl RemovedCameras {
     /// A camera is taken away; nothing is asked of its frames any more.
     fn add(&mut self, lane: Arc<Lane>) {
-        let (unneeded, books) = {
+        let (unneeded, counters) = {
             let mut state = lane.lock();
-            (state.change(1.0, Vec::new()), state.books())
+            (state.change(1.0, Vec::new()), state.counters())
         };
         drop(unneeded);
-        match books.in_flight {
-            0 => self.books.add(&books),
+        match counters.in_flight {
+            0 => self.counters.add(&counters),
             _ => self.lanes.push(lane),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! RTP time is 32 bits wide and wraps; all differences are taken modulo that.
 
-use super::Report;
+use super::SenderReport;
 use spotter_core::{Mono, WallTime};
 
 /// Every video payload format counts so, and a report may not have said so yet.
@@ -21,24 +21,24 @@ const NEWEST: f64 = 1.0 / 16.0;
 
 /// One run of RTP time.
 #[derive(Debug, Default)]
-pub struct Segment {
+pub struct RtpSegment {
     since: Mono,
     /// RTP time and arrival of the last frame.
     last: Option<(u32, Mono)>,
     interval_s: f64,
     /// Frames that come before their time make it step back so far.
     reorder_s: f64,
-    report: Option<Report>,
+    report: Option<SenderReport>,
 }
 
-impl Segment {
+impl RtpSegment {
     /// The next frame in the order of sending. True when RTP time jumped before it, which begins a new segment. While it
     /// `may_learn`, steps back are taken for pictures out of order from then on.
     pub fn follow(&mut self, rtp: u32, received: Mono, may_learn: bool) -> bool {
         let Some((last_rtp, last_received)) = self.last.replace((rtp, received)) else {
             return false;
         };
-        let ticks_per_s = self.report.map_or(TICKS_PER_S, |report| report.rtp.1);
+        let ticks_per_s = self.report.map_or(TICKS_PER_S, |report| report.ticks_per_s);
         let step_s = seconds(rtp, last_rtp, ticks_per_s);
         let passed_s = received.since(last_received).as_secs_f64();
         let back = step_s < -(self.reorder_s + BACK_SLACK_S);
@@ -66,8 +66,8 @@ impl Segment {
     }
 
     /// Takes a report of this run.
-    pub fn on_report(&mut self, report: Report) {
-        if report.rtp.1 > 0 {
+    pub fn on_report(&mut self, report: SenderReport) {
+        if report.ticks_per_s > 0 {
             self.report = Some(report);
         }
     }
@@ -81,7 +81,7 @@ impl Segment {
     pub fn date(&self, rtp: u32, received: Mono) -> Option<WallTime> {
         let report = self.report?;
         let fresh = received.since(report.arrived).as_secs_f64() <= REPORT_HOLDS_S;
-        let after_s = seconds(rtp, report.rtp.0, report.rtp.1);
+        let after_s = seconds(rtp, report.rtp, report.ticks_per_s);
         fresh.then(|| report.ntp.plus_seconds(after_s))
     }
 }

@@ -3,7 +3,7 @@
 
 use gstreamer as gst;
 
-use super::Rejected;
+use super::Rejections;
 use crate::ingest::{
     health::{Failure, Fault},
     transport::RtpTransport,
@@ -21,7 +21,7 @@ pub fn from_fault(source: &str, fault: Fault) -> Failure {
 }
 
 /// Reads an error message of an RTSP pipeline.
-pub fn from_rtsp(source: &str, message: &gst::message::Error, rejected: &Rejected) -> Failure {
+pub fn from_rtsp(source: &str, message: &gst::message::Error, rejected: &Rejections) -> Failure {
     let status = status(message);
     let fault = match rejected.certificate {
         true => Fault::Tls,
@@ -53,7 +53,7 @@ pub fn transport_refused(
 
 /// The camera answered 461, or its video stream was chosen and could not be set up: with no other transport left to ask for
 /// after a 461, rtspsrc reports that no stream was found, without a status.
-pub fn is_transport_refused(message: &gst::message::Error, rejected: &Rejected) -> bool {
+pub fn is_transport_refused(message: &gst::message::Error, rejected: &Rejections) -> bool {
     let kind = message.error().kind::<gst::StreamError>();
     let nothing_set_up = kind == Some(gst::StreamError::CodecNotFound);
     !rejected.certificate && (status(message) == Some(461) || (rejected.chosen && nothing_set_up))

@@ -18,57 +18,57 @@ use spotter_core::{
 /// because only that device's room can read such memory.
 pub type DeviceMap = fn(gst::Buffer) -> Result<DeviceMemory, String>;
 
-struct Mapped(video::VideoFrame<video::video_frame::Readable>);
+struct MappedPlanes(video::VideoFrame<video::video_frame::Readable>);
 
-impl Planes for Mapped {
+impl Planes for MappedPlanes {
     fn plane(&self, index: usize) -> &[u8] {
         self.0.plane_data(index as u32).unwrap_or(&[])
     }
 }
 
 /// On a GPU, and on the host when somebody has asked for bytes.
-struct OnDevice {
+struct GpuPlanes {
     memory: DeviceMemory,
     offsets: [usize; 3],
     bytes: usize,
     buffer: gst::Buffer,
     info: video::VideoInfo,
-    host: OnceLock<OnHost>,
+    host: OnceLock<HostPlanes>,
 }
 
 /// What became of a picture on a GPU when its bytes were asked for.
-enum OnHost {
-    Fetched(Box<Mapped>),
+enum HostPlanes {
+    Fetched(Box<MappedPlanes>),
     /// Zeros.
     Lost(Vec<Vec<u8>>),
 }
 
-impl OnDevice {
+impl GpuPlanes {
     /// GStreamer copies memory of a GPU when it is mapped without further words.
-    fn on_host(&self) -> &OnHost {
+    fn on_host(&self) -> &HostPlanes {
         self.host.get_or_init(|| {
             let mapped = video::VideoFrame::from_buffer_readable(self.buffer.clone(), &self.info);
             mapped.map_or_else(
                 |_| {
                     warn!("a picture cannot be fetched from the GPU");
-                    OnHost::Lost((0..3).map(|plane| vec![0; self.plane_len(plane)]).collect())
+                    HostPlanes::Lost((0..3).map(|plane| vec![0; self.plane_len(plane)]).collect())
                 },
-                |mapped| OnHost::Fetched(Box::new(Mapped(mapped))),
+                |mapped| HostPlanes::Fetched(Box::new(MappedPlanes(mapped))),
             )
         })
     }
 }
 
-impl Planes for OnDevice {
+impl Planes for GpuPlanes {
     fn plane(&self, index: usize) -> &[u8] {
         match self.on_host() {
-            OnHost::Fetched(mapped) => mapped.plane(index),
-            OnHost::Lost(zeros) => &zeros[index],
+            HostPlanes::Fetched(mapped) => mapped.plane(index),
+            HostPlanes::Lost(zeros) => &zeros[index],
         }
     }
 
     fn fetch(&self) -> bool {
-        matches!(self.on_host(), OnHost::Fetched(_))
+        matches!(self.on_host(), HostPlanes::Fetched(_))
     }
 
     fn plane_len(&self, index: usize) -> usize {
@@ -83,7 +83,7 @@ impl Planes for OnDevice {
     }
 
     fn is_on_host(&self) -> bool {
-        matches!(self.host.get(), Some(OnHost::Fetched(_)))
+        matches!(self.host.get(), Some(HostPlanes::Fetched(_)))
     }
 }
 
@@ -93,7 +93,7 @@ pub fn picture_from_sample(sample: &gst::Sample) -> Result<Picture, String> {
     let mapped = video::VideoFrame::from_buffer_readable(buffer, &info)
         .map_err(|_| "its memory cannot be mapped".to_owned())?;
     let strides = mapped.plane_stride().to_vec();
-    picture(&info, &strides, Arc::new(Mapped(mapped)))
+    picture(&info, &strides, Arc::new(MappedPlanes(mapped)))
 }
 
 /// The sample's picture on a GPU, with its memory taken over by `map`. Errors say what is wrong with it; it may still be one
@@ -110,7 +110,7 @@ pub fn picture_on_device(sample: &gst::Sample, map: DeviceMap) -> Result<Picture
     for (offset, begin) in offsets.iter_mut().zip(begins) {
         *offset = begin;
     }
-    let planes = OnDevice {
+    let planes = GpuPlanes {
         memory: map(buffer.clone())?,
         offsets,
         bytes: buffer.size(),
@@ -171,7 +171,7 @@ fn colour(colorimetry: &video::VideoColorimetry, height: u32) -> (ColourMatrix, 
 }
 
 /// The even size with the wanted width and the camera's aspect; `None` when the camera is not wider.
-pub fn scaled_size((width, height): (u32, u32), wanted_width: u32) -> Option<(u32, u32)> {
+pub fn scaled_size(width: u32, height: u32, wanted_width: u32) -> Option<(u32, u32)> {
     if width <= wanted_width || width == 0 {
         return None;
     }
@@ -217,10 +217,10 @@ mod tests {
 
     #[test]
     fn pictures_are_only_made_smaller_and_even() {
-        assert_eq!(scaled_size((640, 360), 1280), None);
-        assert_eq!(scaled_size((1280, 720), 1280), None);
-        assert_eq!(scaled_size((1920, 1080), 1280), Some((1280, 720)));
-        assert_eq!(scaled_size((2560, 1440), 755), Some((754, 424)));
-        assert_eq!(scaled_size((4000, 10), 100), Some((100, 2)));
+        assert_eq!(scaled_size(640, 360, 1280), None);
+        assert_eq!(scaled_size(1280, 720, 1280), None);
+        assert_eq!(scaled_size(1920, 1080, 1280), Some((1280, 720)));
+        assert_eq!(scaled_size(2560, 1440, 755), Some((754, 424)));
+        assert_eq!(scaled_size(4000, 10, 100), Some((100, 2)));
     }
 }

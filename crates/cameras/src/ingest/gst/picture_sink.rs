@@ -18,7 +18,7 @@ use super::{
     decode_queue::{BROKEN, DecodeQueue},
     device, named,
     picture::{DeviceMap, picture_from_sample, picture_on_device, scaled_size},
-    tail::Place,
+    tail::PictureMemory,
 };
 use crate::ingest::{health::Failure, source::SourceEvent};
 use spotter_core::{Frame, Picture};
@@ -89,10 +89,10 @@ impl PictureSink {
         let Ok(info) = video::VideoInfo::from_caps(caps) else {
             return;
         };
-        let camera_size = (info.width(), info.height());
-        self.context.statistics().stream.size = Some(camera_size);
+        let (width, height) = (info.width(), info.height());
+        self.context.statistics().stream.size = Some((width, height));
         let place = self.decode.decoding().place;
-        let wanted = place.caps(scaled_size(camera_size, self.width));
+        let wanted = place.caps(scaled_size(width, height, self.width));
         size.set_property("caps", wanted);
     }
 
@@ -105,7 +105,7 @@ impl PictureSink {
         };
         let pts = buffer.pts().map(Duration::from);
         let whole = !buffer.flags().contains(gst::BufferFlags::CORRUPTED);
-        let now = self.context.now().0;
+        let now = self.context.now().mono;
         if !self.context.statistics().pictured(pts, whole, now) {
             return self.context.warn_of(FrameOmission::Broken, BROKEN);
         }
@@ -140,7 +140,7 @@ impl PictureSink {
 
     /// The sample's picture in the memory that has it, or copied to the host when its memory on the GPU cannot be taken over.
     fn picture(&self, sample: &gst::Sample) -> Result<Picture, String> {
-        let on_device = self.decode.decoding().place == Place::Device;
+        let on_device = self.decode.decoding().place == PictureMemory::Device;
         if let (true, Some(device)) = (on_device, self.device)
             && !self.refused.load(Ordering::Relaxed)
         {

@@ -13,7 +13,7 @@ use gstreamer_app::{AppSink, AppSrc};
 use tokio::sync::mpsc;
 
 use super::{
-    decoder::{Chain, Codec},
+    decoder::{Codec, DecoderChain},
     packet::rename,
     sources::rtsp,
     *,
@@ -68,7 +68,7 @@ fn encode(frames: u32) -> Vec<Sent> {
 }
 
 /// What came of packets: the pictures by their frame, and what was counted.
-struct Seen {
+struct ReceivedStream {
     pictures: BTreeMap<u32, u64>,
     progress: Progress,
     decoders: usize,
@@ -77,7 +77,10 @@ struct Seen {
 }
 
 /// Sends the packets at their pace; `change` gives what arrives of each, in its turn.
-fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffer>) -> Seen {
+fn receive(
+    sent: &[Sent],
+    mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffer>,
+) -> ReceivedStream {
     let (frames, shown) = std::sync::mpsc::channel::<Frame>();
     let (events, mut told) = mpsc::channel(16);
     let camera = spotter_core::testing::camera("gate", Vec::new());
@@ -164,7 +167,7 @@ fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffe
     let threads = named(&pipeline, "decoder").unwrap().property("max-threads");
     let progress = probes.progress();
     GstSource { pipeline, probes }.stop();
-    Seen {
+    ReceivedStream {
         pictures,
         progress,
         decoders,
@@ -327,7 +330,10 @@ fn rtsp_settings(url: String) -> RtspConfig {
 }
 
 /// Watches a street with decoders of one's own; its handle and its frames.
-fn watch(url: String, candidates: decoder::Candidates) -> (CameraHandle, mpsc::Receiver<Frame>) {
+fn watch(
+    url: String,
+    candidates: decoder::DecoderCandidates,
+) -> (CameraHandle, mpsc::Receiver<Frame>) {
     let camera = CameraConfig {
         source: SourceConfig::Rtsp(rtsp_settings(url)),
         stall: LIMIT,
@@ -354,7 +360,7 @@ async fn until(handle: &CameraHandle, wanted: impl FnMut(&Health) -> bool) -> He
 }
 
 /// The first decoder fails in the way that `why` tells; then pictures come from the other.
-async fn falls_back(url: String, candidates: decoder::Candidates, why: &str) {
+async fn falls_back(url: String, candidates: decoder::DecoderCandidates, why: &str) {
     let (handle, mut frames) = watch(url, candidates);
     until(&handle, |health| {
         let failure = health.failure.as_ref();
@@ -370,7 +376,7 @@ async fn falls_back(url: String, candidates: decoder::Candidates, why: &str) {
 }
 
 /// With a decoder that is too slow, pictures are left out instead of waiting for their turn.
-async fn stays_in_time(url: String, slow: decoder::Candidates) {
+async fn stays_in_time(url: String, slow: decoder::DecoderCandidates) {
     let (handle, mut frames) = watch(url, slow);
     let (mut first, mut shown) = (None, 0);
     // Six seconds of the camera's time, in which it sends sixty frames.
@@ -391,27 +397,27 @@ async fn stays_in_time(url: String, slow: decoder::Candidates) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_decoder_that_fails_or_swallows_is_replaced_and_one_that_is_too_slow_gets_less() {
-    const SOFTWARE: Chain = Chain {
+    const SOFTWARE: DecoderChain = DecoderChain {
         elements: &["avdec_h264"],
         hardware: false,
     };
-    fn swallows(_: Codec) -> &'static [Chain] {
-        const SWALLOWS: Chain = Chain {
+    fn swallows(_: Codec) -> &'static [DecoderChain] {
+        const SWALLOWS: DecoderChain = DecoderChain {
             elements: &["identity drop-probability=1.0", "avdec_h264"],
             hardware: true,
         };
         &[SWALLOWS, SOFTWARE]
     }
-    fn fails(_: Codec) -> &'static [Chain] {
-        const FAILS: Chain = Chain {
+    fn fails(_: Codec) -> &'static [DecoderChain] {
+        const FAILS: DecoderChain = DecoderChain {
             elements: &["identity error-after=3", "avdec_h264"],
             hardware: true,
         };
         &[FAILS, SOFTWARE]
     }
-    fn slow(_: Codec) -> &'static [Chain] {
+    fn slow(_: Codec) -> &'static [DecoderChain] {
         // Four frames a second, of ten that come.
-        const SLOW: Chain = Chain {
+        const SLOW: DecoderChain = DecoderChain {
             elements: &["identity sleep-time=250000", "avdec_h264"],
             hardware: false,
         };

@@ -83,10 +83,10 @@ impl Judged {
     /// Watches a camera that plays as the script says.
     fn start(camera: CameraConfig, script: &Script) -> Self {
         let opener = Arc::new(GstOpener::new(camera.clone(), None));
-        Self::start_with(Stream::new(opener, &camera), script)
+        Self::start_with(SourceSetup::new(opener, &camera), script)
     }
 
-    fn start_with(stream: Stream, script: &Script) -> Self {
+    fn start_with(stream: SourceSetup, script: &Script) -> Self {
         let tally = Arc::<Mutex<Tally>>::default();
         let (judge, script) = (Arc::clone(&tally), script.clone());
         let sink: FrameSink = Arc::new(move |frame| judge.lock().unwrap().take(&frame, &script));
@@ -263,7 +263,7 @@ impl Case {
             _ => {}
         }
         let began = clock.now();
-        let mut stream = Stream::new(Arc::new(GstOpener::new(camera.clone(), None)), &camera);
+        let mut stream = SourceSetup::new(Arc::new(GstOpener::new(camera.clone(), None)), &camera);
         stream.policy.pause_scale = PAUSE_SCALE;
         let watched = Judged::start_with(stream, &self.script);
         let name = &self.name;

@@ -19,10 +19,10 @@ use crate::ingest::{
         decoder::{Codec, exists},
         device, failure, frames_text, named, parse,
         statistics::SourceKind,
-        tail::Place,
+        tail::PictureMemory,
     },
     health::{Failure, Fault},
-    template::{Value, fill},
+    template::{TemplateValue, fill},
     transport::TransportChoice,
 };
 use spotter_core::{
@@ -106,9 +106,9 @@ impl SourceType for RtspSource {
         probes.context.statistics().stream.transport = Some(transport);
         let timeout_us = self.first_frame.as_micros().to_string();
         let values = [
-            ("protocols", Value::Text(transport)),
-            ("latency_ms", Value::Text(LATENCY_MS)),
-            ("timeout_us", Value::Text(&timeout_us)),
+            ("protocols", TemplateValue::Text(transport)),
+            ("latency_ms", TemplateValue::Text(LATENCY_MS)),
+            ("timeout_us", TemplateValue::Text(&timeout_us)),
         ];
         let text = fill(RTSP, &values).map_err(|e| device(format!("rtsp.launch: {e}")))?;
         let pipeline = parse("rtsp.launch", &text)?;
@@ -152,7 +152,7 @@ fn with_login(camera: &RtspConfig) -> String {
 
 /// Before the end of a pipeline: a camera that is silent is not waited for at its goodbye, for which rtspsrc may take as long
 /// as for any answer.
-pub fn hurry(pipeline: &gst::Pipeline) {
+pub fn limit_teardown(pipeline: &gst::Pipeline) {
     let source = pipeline.by_name("source");
     if let Some(source) = source.filter(|source| source.has_property("tcp-timeout")) {
         source.set_property("tcp-timeout", GOODBYE_US);
@@ -237,7 +237,7 @@ impl KeepAlive {
         let (Some(source), Some(probes)) = (self.source.upgrade(), self.probes.upgrade()) else {
             return;
         };
-        let now = probes.context.now().0;
+        let now = probes.context.now().mono;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if now.since(*last.get_or_insert(now)) < self.every {
             return;
@@ -290,7 +290,7 @@ fn decode(
         .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
     let (on_device, now) = (
         probes.pictures.accepts_device_memory(),
-        probes.context.now().0,
+        probes.context.now().mono,
     );
     let choice = probes
         .context
@@ -308,16 +308,16 @@ fn decode(
         codec = codec.as_str(),
         decoder = choice.element,
         reason = choice.reason,
-        on_gpu = choice.place == Place::Device,
+        on_gpu = choice.place == PictureMemory::Device,
         "decoder chosen"
     );
     probes.decode.decode_with(codec, &choice);
     let frames = frames_text(choice.place, false)?;
     let values = [
-        ("depay", Value::Elements(codec.depay())),
-        ("parse", Value::Elements(codec.parse())),
-        ("decoder", Value::Elements(&choice.launch)),
-        ("frames", Value::Elements(&frames)),
+        ("depay", TemplateValue::Elements(codec.depay())),
+        ("parse", TemplateValue::Elements(codec.parse())),
+        ("decoder", TemplateValue::Elements(&choice.launch)),
+        ("frames", TemplateValue::Elements(&frames)),
     ];
     let text = fill(RTP, &values).map_err(|e| device(format!("rtp.launch: {e}")))?;
     let branch = gst::parse::bin_from_description(&text, true)
@@ -325,7 +325,7 @@ fn decode(
     probes.pictures.attach(&branch)?;
     probes.packets.watch_depayloader(&named(&branch, "depay")?);
     let decoder = named(&branch, "decoder")?;
-    if choice.place == Place::Device && decoder.has_property(SURFACES.0) {
+    if choice.place == PictureMemory::Device && decoder.has_property(SURFACES.0) {
         decoder.set_property_from_str(SURFACES.0, SURFACES.1);
     }
     probes.decode.watch_decoder(&decoder);

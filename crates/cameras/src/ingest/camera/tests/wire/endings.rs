@@ -124,7 +124,7 @@ async fn a_session_is_kept_alive_whatever_the_camera_says_to_that() {
             let server = Server::start(move |_| play.clone()).await;
             let camera = camera_of(&server);
             let opener = GstOpener::with_keep_alive(camera.clone(), Duration::from_secs(4));
-            let watched = Judged::start_with(Stream::new(Arc::new(opener), &camera), &script);
+            let watched = Judged::start_with(SourceSetup::new(Arc::new(opener), &camera), &script);
             // rtspsrc waits for the answer to a request before it sends the next one, so a camera that ignores them gets one:
             // it keeps the session until 4 + 8 s.
             watched.frames(20 * (timeout_s + 2)).await;
