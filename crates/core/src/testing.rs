@@ -122,7 +122,6 @@ pub struct FakeDevicePlanes {
 }
 
 impl FakeDevicePlanes {
-    /// These planes.
     pub fn new(planes: Vec<Vec<u8>>) -> Self {
         Self {
             there: planes,

@@ -15,7 +15,7 @@ const KEPT: usize = 128;
 const HELD_BACK: usize = 2;
 /// Depacketizers and parsers may move a PTS by less than this.
 const PTS_SLACK: Duration = Duration::from_millis(20);
-/// What lies between the PTS of frames that had the same: less than between any two frames of a camera, also a hundred times.
+/// The distance between the PTS of frames that had the same PTS: a hundred times it is less than between two frames of a camera.
 const APART: Duration = Duration::from_micros(50);
 
 /// A frame that was not decoded yet.
@@ -29,7 +29,7 @@ pub struct FrameArrival {
     pub date: Option<WallTime>,
     /// It can be decoded alone.
     pub key: bool,
-    /// Something of it is missing, or something before it that nobody else stands for.
+    /// A packet of it is missing, or one before it that belongs to no other frame.
     pub hurt: bool,
     /// Another sender begins with it.
     pub begins: bool,
@@ -67,7 +67,6 @@ struct TimedPacket {
     rtp: u32,
     /// As it came.
     pts: Duration,
-    /// Its frame's alone.
     own_pts: Duration,
 }
 
@@ -273,7 +272,7 @@ mod tests {
         );
         assert_eq!(arrivals.take(Some(MS(0))), None);
         assert_eq!(arrivals.take(None), None);
-        // Its turn comes when nobody knows any more when it came: not now.
+        // When its time of arrival is forgotten, it is taken to be older than all known ones.
         let now = at(10_000);
         let old = *arrivals.timed(5000, MS(999_999), now).unwrap();
         let oldest = 10_000 - KEPT as u64;

@@ -29,7 +29,7 @@ use spotter_core::{
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(5);
 /// Health is reported at least so often.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// A source tells at most four events before somebody listens; orders are rare.
+/// A source sends at most four events before they are received; requests are rare.
 const CHANNEL: usize = 16;
 
 enum CameraRequest {
@@ -44,7 +44,7 @@ struct SourceSetup {
     policy: SessionPolicy,
 }
 
-/// A camera that runs. Dropping the handle stops it too, but nobody waits for the goodbye then.
+/// A camera that runs. Dropping the handle stops it too, without waiting for the end of its session.
 pub struct CameraHandle {
     orders: mpsc::Sender<CameraRequest>,
     health: watch::Receiver<Health>,
@@ -57,12 +57,11 @@ impl CameraHandle {
         self.health.clone()
     }
 
-    /// Stops or starts watching; also the connection ends.
+    /// Starts or stops watching the camera, with its connection.
     pub async fn set_enabled(&self, enabled: bool) {
         let _ = self.orders.send(CameraRequest::Enable(enabled)).await;
     }
 
-    /// Asks for a new connection now.
     pub async fn reconnect(&self) {
         let _ = self.orders.send(CameraRequest::Reconnect).await;
     }
@@ -78,7 +77,7 @@ impl CameraHandle {
             .await;
     }
 
-    /// Says goodbye to the camera and ends. False when that took longer than `limit`; it goes on behind our back then.
+    /// Ends the camera's session and the task. False when that took longer than `limit`; it then goes on in the background.
     pub async fn stop(self, limit: Duration) -> bool {
         // The end of orders is the order to end; sending one could wait for a source that is being opened.
         drop(self.orders);
@@ -144,7 +143,7 @@ fn start(
     };
     let (reports, health) = watch::channel(first);
     let (orders, received) = mpsc::channel(CHANNEL);
-    let life = CameraTask {
+    let task = CameraTask {
         session,
         stream,
         outlet,
@@ -160,7 +159,7 @@ fn start(
     CameraHandle {
         orders,
         health,
-        task: tokio::spawn(life.run(received)),
+        task: tokio::spawn(task.run(received)),
     }
 }
 
@@ -180,7 +179,7 @@ pub(super) fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
 }
 
 /// Does what may block in a thread of its own, as a runtime waits for its threads at the end, for ever; `None` when it was not
-/// done within `limit`, and goes on behind our back.
+/// done within `limit`; it then goes on in the background.
 pub(super) async fn in_time<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
@@ -386,12 +385,12 @@ impl CameraTask {
         if let Some(failure) = self.session.failure()
             && self.session.attempts() > attempts_before
         {
-            if let Some(untold) = self.failures.admit(failure.fault, now) {
-                let untold = (untold > 0).then_some(untold);
+            if let Some(suppressed) = self.failures.admit(failure.fault, now) {
+                let suppressed = (suppressed > 0).then_some(suppressed);
                 let retry = self.session.next_retry();
                 let retry_s = retry.map_or(0.0, |due| tenths(due.since(now)));
                 let (reason, attempts) = (failure.fault.code(), self.session.attempts());
-                warn!(%camera, reason, attempts, untold, retry_s, "{failure}");
+                warn!(%camera, reason, attempts, suppressed, retry_s, "{failure}");
                 self.silent = true;
             }
         } else if phase == Phase::Streaming && before != phase && self.silent {

@@ -1,8 +1,8 @@
-//! When did light hit the sensor? A pure judge of the camera's own time (docs/mqtt.md section 2).
+//! The capture clock: maps RTP timestamps to capture time, using RTCP sender reports (docs/mqtt.md section 2). Pure.
 //!
-//! A sender report says which NTP time belongs to which RTP time. The camera's clock may be hours off, so its word is
-//! taken only when two reports agree, its RTP time runs as fast as its clock and has not jumped since the last report, and
-//! the capture time lies 0 to 10 s before the arrival; else the arrival counts, and [`ClockHealth::note`] says why. Frames
+//! A sender report says which NTP time belongs to which RTP time. The camera's clock may be hours off, so it is
+//! trusted only when two reports agree, its RTP time runs as fast as its clock and has not jumped since the last report, and
+//! the capture time is 0 to 10 s before the arrival; else the arrival counts, and [`ClockHealth::note`] says why. Frames
 //! never wait for a report.
 //!
 //! The camera's clock is compared with our monotonic one (`line`), so that a step of our own UTC is none of the camera's.
@@ -31,7 +31,7 @@ const STEP_S: f64 = 1.0;
 const OFF_LINE_MAX_S: f64 = 10.0;
 const WINDOW: Duration = Duration::from_secs(300);
 const REPORTS_KEPT: usize = 256;
-/// RTP time may run off the sender's own NTP time by so much.
+/// The share by which RTP time may run off the sender's own NTP time.
 const RTP_RATE_LIMIT: f64 = 0.005;
 /// Reports that rate is measured between are so far apart at least: a sender that is busy reads its two clocks some
 /// milliseconds apart, which is the limit itself within one second.
@@ -86,20 +86,17 @@ pub struct ClockHealth {
     pub drift_ppm: Option<f64>,
     /// Age of the last report, seconds.
     pub report_age_s: Option<f64>,
-    /// Why not trusted.
     pub note: Option<ClockNote>,
 }
 
 /// One RTCP sender report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SenderReport {
-    /// The sender's time.
     pub ntp: WallTime,
     /// The RTP time that belongs to it.
     pub rtp: u32,
     /// The rate of RTP time; 0 when it is not known.
     pub ticks_per_s: u32,
-    /// When it came.
     pub arrived: Mono,
 }
 
@@ -112,13 +109,13 @@ impl SenderReport {
     }
 }
 
-/// Judges one connection's times.
+/// Dates the frames of one connection.
 #[derive(Debug, Default)]
 pub struct CaptureClock {
     /// Reports of one unstepped run of the sender's clock, oldest first.
     reports: VecDeque<SenderReport>,
     line: Option<ClockLine>,
-    /// A report far from the line: the next one tells whether the clock was set or this one was held up on its way.
+    /// A report far from the line: the next one shows whether the clock was set or this one was held up on its way.
     odd: Option<SenderReport>,
     /// Two of the reports agreed. It holds until a step: a report that was held up disproves nothing.
     agreed: bool,
@@ -140,7 +137,7 @@ impl CaptureClock {
         if self.line.is_some_and(|line| off_s(line).abs() > STEP_S) {
             match self.odd.take() {
                 Some(odd) if report.apart_s(&odd).abs() <= STEP_S => {
-                    self.begin_anew();
+                    self.begin_again();
                     self.take(odd);
                 }
                 _ => {
@@ -167,7 +164,7 @@ impl CaptureClock {
         None
     }
 
-    /// RTP time starts anew, as with another sender.
+    /// RTP time starts again, as with another sender.
     pub fn new_segment(&mut self, now: Mono) {
         self.segment.restart(now);
         self.jumped = true;
@@ -221,7 +218,7 @@ impl CaptureClock {
     }
 
     /// The sender's clock was set: two reports say so.
-    fn begin_anew(&mut self) {
+    fn begin_again(&mut self) {
         self.reports.clear();
         (self.stepped, self.agreed, self.doubt) = (true, false, None);
     }
@@ -254,8 +251,8 @@ impl CaptureClock {
         Some(line.sender_time(now.mono).seconds_since(now.wall))
     }
 
-    /// If the clocks agreed, the offset would be the shortest network delay alone. Delay and disagreement cannot be told
-    /// apart from here, so half of it is the estimate, at least a millisecond.
+    /// If the clocks agreed, the offset would be the shortest network delay alone. Delay and disagreement cannot be
+    /// distinguished here, so half of it is the estimate, at least a millisecond.
     /// A frame that is `ahead_ms` of its arrival shows an error of at least that.
     fn error_ms(&self, received: ClockReading, ahead_ms: f64) -> Option<f64> {
         self.offset_s(received)

@@ -1,4 +1,4 @@
-//! Which frames and pictures are whole, as far as can be told, and come in time. Pure: takes `now`.
+//! Which frames and pictures are whole, as far as can be known, and come in time. Pure: takes `now`.
 //!
 //! What builds on a frame that is not whole is smeared, until a key frame mends it. So there are two gates. The first is
 //! before the decoder and knows what was lost on the way; the second is behind it and knows what the decoder says of its
@@ -29,14 +29,12 @@ pub enum Gap {
 /// Before the decoder: takes frames in the order of decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrameGate {
-    /// Nothing came yet.
     #[default]
     New,
     /// Something is missing, and no key frame, whole or not, came since.
     Closed {
         /// When something was missing first, or the last key frame was not whole.
         since: Mono,
-        /// Why.
         gap: Gap,
     },
     /// All that the next frame may build on is there.

@@ -1,4 +1,4 @@
-//! What is told about a camera: its phase, why it is not streaming, and what its stream is like (docs/mqtt.md section 2).
+//! What is reported about a camera: its phase, why it is not streaming, and what its stream is like (docs/mqtt.md section 2).
 
 use std::{fmt, time::Duration};
 
@@ -58,7 +58,6 @@ impl Fault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Failure {
-    /// Its kind.
     pub fault: Fault,
     /// What was tried, on what, what is wrong, what to do.
     pub text: String,
@@ -74,14 +73,13 @@ impl Failure {
     }
 }
 
-/// Where a camera is in its life (`state` in docs/mqtt.md section 2).
+/// The state of a camera (`state` in docs/mqtt.md section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Trying, or pausing before the next try.
     Connecting,
     /// Packets come, no picture yet.
     WaitingKeyframe,
-    /// Pictures come.
     Streaming,
     /// Pictures stopped; being rebuilt.
     Stalled,
@@ -89,7 +87,6 @@ pub enum Phase {
     AuthFailed,
     /// Nothing decodable; tried again rarely.
     Unsupported,
-    /// Switched off.
     Disabled,
     /// A file that was to be played once is over.
     Ended,
@@ -122,7 +119,7 @@ impl fmt::Display for Phase {
 pub struct StreamInfo {
     /// `h264`, `h265`, `jpeg` or `raw`.
     pub codec: Option<&'static str>,
-    /// Pixels the camera sends, before any scaling of ours.
+    /// Pixels the camera sends, before scaling.
     pub size: Option<(u32, u32)>,
     /// Frames a second the camera claims; `None` when it claims none (0/1).
     pub fps_declared: Option<f64>,
@@ -139,7 +136,6 @@ pub struct StreamInfo {
 /// A snapshot of a camera's health.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// Where it is in its life.
     pub phase: Phase,
     /// The last failure, until it streams again.
     pub failure: Option<Failure>,
@@ -149,14 +145,12 @@ pub struct Health {
     pub attempts: u32,
     /// Time until the next try, when one is planned.
     pub next_retry: Option<Duration>,
-    /// The stream.
     pub stream: StreamInfo,
     /// Good frames handed over since the process started.
     pub frames: u64,
     /// Losses since the process started.
     pub counters: StreamCounters,
-    /// Times it ceased to stream, for whatever reason, since the process started. Who looks now and then sees by it that
-    /// the camera was away in between.
+    /// Times it ceased to stream, for any reason, since the process started. It shows an outage between two reports.
     pub losses: u64,
     /// Times it came back since the process started.
     pub reconnects: u64,
@@ -168,6 +162,5 @@ pub struct Health {
     pub stalls_1h: u32,
     /// Pipelines that did not end in time and were left behind, since the process started.
     pub abandoned: u32,
-    /// The camera's clock.
     pub clock: ClockHealth,
 }

@@ -38,7 +38,6 @@ pub struct ProbeReport {
     pub first_frame_after: Duration,
     /// Good frames seen.
     pub frames: u64,
-    /// Losses seen.
     pub counters: StreamCounters,
 }
 

@@ -1,11 +1,11 @@
 //! Whose packets are taken. Pure: takes `now`.
 //!
-//! A stream has one sender at a time, named by the SSRC in its packets. Some cameras name themselves anew at every key frame;
-//! some go on sending a session that ended to whoever is connected now. The first kind is to be one stream still, and the
-//! second is none of ours. A new name is followed at once, or its key frame would be lost; when the one before it goes on
+//! A stream has one sender at a time, named by the SSRC in its packets. Some cameras change their SSRC at every key frame;
+//! some go on sending a session that ended to the next client. The first kind is to be one stream still, and the
+//! second is foreign. A new name is followed at once, or its key frame would be lost; when the one before it goes on
 //! speaking, there are two senders, and one of them is foreign from then on.
 //!
-//! What follows a change of names gets the first name and sequence numbers that go on, so that whoever reads the packets
+//! What follows a change of names gets the first name and sequence numbers that go on, so that the reader of the packets
 //! sees one stream, with one jitter buffer and one decoder.
 
 use std::{collections::VecDeque, time::Duration};
@@ -40,7 +40,6 @@ pub enum PacketDecision {
     Drop,
 }
 
-/// Who sends.
 #[derive(Debug, Default)]
 pub struct Senders {
     /// The name that is shown, and when it was first heard.
@@ -210,7 +209,7 @@ mod tests {
             let mut senders = Senders::default();
             let (mut wanted, mut ms) = (first, 0);
             for (gop, (name, start)) in names.iter().enumerate() {
-                // Names that come again go on counting anew; the first name is the first sender's number itself.
+                // Names that come again start at another number; the first name is the first sender's number itself.
                 let start = if gop == 0 { first } else { *start };
                 if gop > 0 && names[gop - 1].0 == *name {
                     continue;

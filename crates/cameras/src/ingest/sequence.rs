@@ -1,7 +1,7 @@
 //! Which encoded frames lost a packet, by the sequence numbers of the packets that are there. Pure.
 //!
 //! Packets come here in the order of sending, each at most once. A frame is all packets of one RTP time; the last of them is
-//! marked, with most cameras. What cannot be told from a gap is taken for the worst.
+//! marked, with most cameras. What a gap leaves open is taken for the worst.
 
 use std::collections::VecDeque;
 
@@ -56,7 +56,6 @@ impl PacketSequence {
         self.changes.push_back(seq);
     }
 
-    /// The next packet.
     pub fn packet(&mut self, packet: PacketHeader) -> PacketGap {
         let begins = self.changes_at(packet.seq);
         let Some(last) = self.last else {

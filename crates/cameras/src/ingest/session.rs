@@ -1,4 +1,4 @@
-//! The life of one camera as a pure state machine: what happened and `now` go in, actions and a deadline come out.
+//! The session of one camera as a pure state machine: what happened and `now` go in, actions and a deadline come out.
 //!
 //! ```text
 //!              Enable            FirstPacket            FirstFrame
@@ -22,7 +22,7 @@ use super::{
 };
 use spotter_core::Mono;
 
-/// No two starts are closer than this, whatever happens.
+/// No two starts are closer than this.
 pub const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest pause after an ordinary failure.
 pub const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// The longest wait for a picture while packets come, however far apart the key frames seem to be.
 const BLIND_MAX: Duration = Duration::from_secs(240);
 
-/// What the configuration says about one camera's life.
+/// What the configuration says about one camera's session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SessionPolicy {
     /// Limit from the start of a connection to the first frame; with packets and no picture, longer with each try.
@@ -45,14 +45,13 @@ pub struct SessionPolicy {
     pub pause_scale: f64,
 }
 
-/// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SessionInput {
     /// The camera is to be watched.
     Enable,
     /// The camera is not to be watched; also the connection ends.
     Disable,
-    /// An operator asks for a new connection now.
+    /// An operator requests a new connection now.
     Reconnect,
     /// The camera is another one, or is to be decoded in another way.
     Change(SessionPolicy),
@@ -110,7 +109,7 @@ enum PipelineState {
     Stopping,
 }
 
-/// One camera's life.
+/// The state of one camera.
 #[derive(Debug)]
 pub struct Session {
     policy: SessionPolicy,
@@ -133,11 +132,10 @@ pub struct Session {
 /// What happened to a camera since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
-    /// Times it ceased to stream, for whatever reason.
+    /// Times it ceased to stream, for any reason.
     pub losses: u64,
     /// Times it streamed again.
     pub reconnects: u64,
-    /// Times it stalled.
     pub stalls: u64,
 }
 
@@ -479,9 +477,9 @@ pub fn retry_after(fault: Fault, attempts: u32, random: f64) -> Duration {
     let (first_s, longest_s) = match fault {
         // Cameras lock accounts after repeated refusals.
         Fault::AuthFailed => (30.0, 300.0),
-        // Sessions of a dead client live on in a camera for about a minute.
+        // A camera keeps the session of a client that is gone for about a minute.
         Fault::TooManySessions => (10.0, 120.0),
-        // Somebody has to change something first.
+        // The operator has to change something first.
         Fault::Unsupported | Fault::NotVideo => (30.0, 60.0),
         _ => (RETRY_MIN.as_secs_f64(), RETRY_MAX.as_secs_f64()),
     };

@@ -2,16 +2,16 @@
 //!
 //! URLs, paths and logins never pass through here: they are set as properties of the element named `source`.
 
-/// What stands in for a placeholder.
+/// What replaces a placeholder.
 #[derive(Clone, Copy, Debug)]
 pub enum TemplateValue<'a> {
     /// A property's value: quoted, so that no text can become an element.
     Text(&'a str),
-    /// Elements of ours, taken as they are.
+    /// Elements, inserted unchanged.
     Elements(&'a str),
 }
 
-/// Why a template cannot be filled. A mistake of ours, found by the tests of the templates.
+/// Why a template cannot be filled. The tests of the templates find it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The template has a placeholder for which there is no value.

@@ -23,7 +23,7 @@ const GAIN_MAX: f32 = 2.5;
 pub struct BrightnessGrid(Vec<f32>);
 
 impl BrightnessGrid {
-    /// Samples a picture: about 58,000 reads whatever its size, well below a millisecond.
+    /// Samples a picture: about 58,000 reads at any size, well below a millisecond.
     pub fn measure(picture: &Picture) -> Self {
         let columns = sample_positions(COLUMNS, picture.width());
         let rows = sample_positions(ROWS, picture.height());

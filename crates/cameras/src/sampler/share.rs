@@ -21,7 +21,6 @@ pub struct CameraShare {
 }
 
 impl CameraShare {
-    /// Without cameras.
     pub(super) fn new(limits: TimeLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
             lanes: Mutex::default(),

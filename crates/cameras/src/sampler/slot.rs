@@ -1,4 +1,4 @@
-//! One camera's place for a frame, with its pace and its counters, so that one lock makes all of them exact.
+//! One camera's newest frame, with its schedule and its counters: one lock keeps all of them consistent.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ impl FrameSlot {
         None
     }
 
-    /// A prompt is to be asked once, of the next frame, whatever the pace.
+    /// A prompt is to be asked once, of the next frame, at any pace.
     pub fn ask_once(&mut self, prompt: Arc<Prompt>) {
         self.once.push(prompt);
     }
@@ -98,7 +98,7 @@ impl FrameSlot {
         self.schedule.make_due();
     }
 
-    /// Somebody waits for the answer about the next frame, so it is looked at, motion or not.
+    /// A prompt is to be asked once of the next frame, so it is looked at with or without motion.
     pub fn is_urgent(&self) -> bool {
         !self.once.is_empty()
     }
@@ -108,7 +108,7 @@ impl FrameSlot {
         at_once.or_else(|| self.schedule.due())
     }
 
-    /// Nobody asks anything of the frame that waits; it is counted as skipped and handed back.
+    /// No prompt is left for the frame that waits; it is counted as skipped and returned.
     pub fn close(&mut self) -> Option<Frame> {
         let unneeded = self.waiting.take()?;
         self.counters.end_waiting(FrameEnd::Skipped);
@@ -148,13 +148,13 @@ impl FrameSlot {
     }
 
     /// The taken frame is not looked at: the motion gate held it back, or it could not be read. Its prompts stay due, so the
-    /// next frame is judged again and motion is noticed at the camera's own rate.
+    /// next frame is measured again and motion is noticed at the camera's own rate.
     pub fn let_go(&mut self, end: FrameEnd, now: Mono) {
         self.counters.end(end);
         self.lost_on_due_prompts(end, now);
     }
 
-    /// The taken frame goes to the engine, with the prompts returned here. A frame that arrived while the taken one was judged
+    /// The taken frame goes to the engine, with the prompts returned here. A frame that arrived while the taken one was filtered
     /// has nothing due on it any more, is counted as skipped and handed back. Without prompts, because they were changed
     /// meanwhile, the taken frame is let go as skipped.
     pub fn look(&mut self, now: Mono) -> (Vec<Arc<Prompt>>, Option<Frame>) {

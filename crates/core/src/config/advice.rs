@@ -29,7 +29,7 @@ pub fn impossible_load(
     })
 }
 
-/// A warning when a camera whose key frames alone are decoded sends them more seldom than looks are asked for.
+/// A warning when a camera whose key frames alone are decoded sends them less often than looks are due.
 pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<String> {
     let needed_s = 1.0 / rate_hz;
     // Cameras keep their distance only roughly.
@@ -41,7 +41,7 @@ pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<St
     })
 }
 
-/// What `info.features` tells about certificates that are not checked: `insecure_tls:mqtt`, `insecure_tls:cam/gate`.
+/// What `info.features` reports about certificates that are not checked: `insecure_tls:mqtt`, `insecure_tls:cam/gate`.
 pub fn insecure_features(config: &Config) -> Vec<String> {
     let broker = config.mqtt.tls.as_ref().is_some_and(|tls| tls.insecure);
     let broker = broker.then(|| "insecure_tls:mqtt".to_owned());

@@ -201,7 +201,7 @@ fn corners(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
             ));
             return None;
         };
-        // The range is polygon::check's to judge: its message counts the points.
+        // polygon::check checks the range: its message counts the points.
         let any = f64::NEG_INFINITY..=f64::INFINITY;
         corners.push((x.number(any.clone())?, y.number(any)?));
     }

@@ -20,9 +20,7 @@ pub const STATE_DIR: &str = "/var/lib/spotter";
 /// `http.listen`: metrics and health, for this machine only.
 pub const HTTP_LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9464));
 
-/// Port of `mqtt://`.
 pub const MQTT_PORT: u16 = 1883;
-/// Port of `mqtts://`.
 pub const MQTTS_PORT: u16 = 8883;
 /// `mqtt.base`: first level of all topics.
 pub const MQTT_BASE: &str = "spotter";
@@ -36,15 +34,12 @@ pub const DISCOVERY: Discovery = Discovery::Device;
 pub const HA_PREFIX: &str = "homeassistant";
 /// `mqtt.spool.events`: events kept while the broker is away.
 pub const SPOOL_EVENTS: u64 = 5000;
-/// Range of `mqtt.spool.events`.
 pub const SPOOL_EVENTS_RANGE: RangeInclusive<u64> = 0..=1_000_000;
 /// `mqtt.spool.max_age`: older events are dropped.
 pub const SPOOL_MAX_AGE: Duration = hours(24);
-/// Range of `mqtt.spool.max_age`.
 pub const SPOOL_MAX_AGE_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=hours(24 * 30);
 /// `mqtt.spool.max_mb`: megabytes on disk.
 pub const SPOOL_MAX_MB: u64 = 20;
-/// Range of `mqtt.spool.max_mb`.
 pub const SPOOL_MAX_MB_RANGE: RangeInclusive<u64> = 1..=10_000;
 
 /// `model.gpus`: the first GPU.
@@ -61,11 +56,9 @@ pub const GPU_RANGE: RangeInclusive<u64> = 0..=63;
 pub const BUDGET: Duration = Duration::from_millis(250);
 /// `model.budget` with the embedded model, which runs on a small machine's CPU.
 pub const BUDGET_EMBEDDED: Duration = Duration::from_secs(1);
-/// Range of `model.budget`.
 pub const BUDGET_RANGE: RangeInclusive<Duration> = Duration::from_millis(10)..=minutes(1);
 /// `model.max_objects`: the limit of the published model's own code.
 pub const MAX_OBJECTS: u64 = 50;
-/// Range of `model.max_objects`.
 pub const MAX_OBJECTS_RANGE: RangeInclusive<u64> = 1..=1000;
 /// `model.tile_difference`: only a tile of the same bytes is unchanged.
 pub const TILE_DIFFERENCE: f64 = 0.0;
@@ -82,26 +75,21 @@ pub const DECODE: Decode = Decode::All;
 pub const RATE_HZ_RANGE: RangeInclusive<f64> = 0.01..=30.0;
 /// `width`: pixels across after decoding.
 pub const WIDTH: u64 = 1280;
-/// Range of `width`.
 pub const WIDTH_RANGE: RangeInclusive<u64> = 64..=7680;
 /// `stall`: no frame for this time means that the stream has stalled.
 pub const STALL: Duration = Duration::from_secs(5);
-/// Range of `stall`.
 pub const STALL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=minutes(10);
 /// `first_frame`: from connecting to the first frame.
 pub const FIRST_FRAME: Duration = Duration::from_secs(15);
-/// Range of `first_frame`.
 pub const FIRST_FRAME_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=minutes(10);
 
 /// `motion.threshold`: share of the picture that must change.
 pub const MOTION_THRESHOLD: f64 = 0.02;
 /// `motion.hold`: the gate stays open for this time after motion.
 pub const MOTION_HOLD: Duration = Duration::from_secs(10);
-/// Range of `motion.hold`.
 pub const MOTION_HOLD_RANGE: RangeInclusive<Duration> = Duration::ZERO..=hours(1);
 /// `motion.at_least_every`: longest time between two looks, also without motion.
 pub const MOTION_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
-/// Range of `motion.at_least_every`.
 pub const MOTION_AT_LEAST_EVERY_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=hours(24);
 /// Range of scores, thresholds, coordinates and areas.

@@ -35,7 +35,7 @@ pub fn load(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProb
     read(path, environment, ReadPurpose::Run)
 }
 
-/// Reads the file to judge it, perhaps on another machine than the one it is for: a secret, certificate or model
+/// Reads the file to check it, perhaps on another machine than the one it is for: a secret, certificate or model
 /// that is not here is a warning, and the secret is left out of the result. Blocks on the disk.
 pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
     read(path, environment, ReadPurpose::Check)
@@ -142,7 +142,9 @@ pub(super) fn read_text(
         read_root(root, scope, hash(bytes))
     });
     match (config, notes) {
-        (Some(config), notes) => notes.judge().map(|warnings| Loaded { config, warnings }),
+        (Some(config), notes) => notes
+            .into_result()
+            .map(|warnings| Loaded { config, warnings }),
         (None, notes) => Err(judged_wrong(notes, file)),
     }
 }
@@ -151,7 +153,7 @@ pub(super) fn read_text(
 /// ever not, the empty list still stops the start.
 fn judged_wrong(notes: Notes, file: &str) -> ConfigProblems {
     notes
-        .judge()
+        .into_result()
         .err()
         .unwrap_or_else(|| ConfigProblems::new(file, Vec::new()))
 }

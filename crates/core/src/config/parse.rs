@@ -39,7 +39,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
     format!("{}{unit}", ms / unit_ms)
 }
 
-/// `2 of 3`: so many of the last so many looks.
+/// `2 of 3`: the number of looks with the object, and of the last looks that count.
 pub(super) fn confirm(text: &str) -> Result<(u32, u32), String> {
     let mut words = text.split(' ');
     let parts = (words.next(), words.next(), words.next(), words.next());

@@ -26,16 +26,12 @@ pub enum SourceConfig {
     Rtsp(RtspConfig),
     /// `file:///path/to/video.mp4`; `?loop` plays for ever.
     File {
-        /// The file.
         path: PathBuf,
         /// From the start again at its end.
         looped: bool,
     },
     /// `usb:///dev/video0` (v4l2).
-    Usb {
-        /// The device node.
-        device: PathBuf,
-    },
+    Usb { device: PathBuf },
     /// `test://` GStreamer's test picture.
     Test,
 }
@@ -45,17 +41,13 @@ pub enum SourceConfig {
 pub struct RtspConfig {
     /// URL without login.
     pub url: String,
-    /// Login.
     pub user: Option<String>,
-    /// Login.
     pub password: Option<Secret>,
-    /// How RTP travels.
     pub transport: Transport,
     /// Checks of an `rtsps` server.
     pub tls: CameraTls,
 }
 
-/// How RTP travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Inside of the RTSP connection.

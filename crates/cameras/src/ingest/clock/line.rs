@@ -1,6 +1,6 @@
 //! The line of the quickest reports: how far a camera's clock leads our monotonic one, and how fast that changes. Pure.
 //!
-//! A report that travelled longer seems to lead less, so the truth lies above all points. Of all lines with no point above
+//! A report that travelled longer seems to lead less, so the true line is above all points. Of all lines with no point above
 //! them, this is the one that the points are nearest to in the sum: the edge of their upper hull over their mean time.
 //! Reports that were held up on their way are below and change nothing.
 

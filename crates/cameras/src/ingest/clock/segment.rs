@@ -43,7 +43,7 @@ impl RtpSegment {
         let passed_s = received.since(last_received).as_secs_f64();
         let back = step_s < -(self.reorder_s + BACK_SLACK_S);
         // Frames that were held up come late, but lie as near to each other as ever. Where frames are missing, the gap is in both.
-        // What is neither is an encoder that began anew.
+        // What is neither is an encoder that began again.
         let gap = step_s > GAP_S + self.interval_s;
         let other_gap = gap && (passed_s - step_s).abs() > GAP_SLACK_S;
         if may_learn && back && -step_s < REORDER_MAX_S {
@@ -72,7 +72,6 @@ impl RtpSegment {
         }
     }
 
-    /// When it began.
     pub fn since(&self) -> Mono {
         self.since
     }

@@ -39,7 +39,6 @@ fn report(now_s: f64, ahead_s: f64) -> SenderReport {
     }
 }
 
-/// The report, late.
 fn held_up(report: SenderReport, late_s: f64) -> SenderReport {
     SenderReport {
         arrived: report.arrived.after(Duration::from_secs_f64(late_s)),

@@ -59,7 +59,6 @@ impl Codec {
         }
     }
 
-    /// The depacketizer.
     pub fn depay(self) -> &'static str {
         match self {
             Self::H264 => "rtph264depay",
@@ -68,7 +67,6 @@ impl Codec {
         }
     }
 
-    /// The parser.
     pub fn parse(self) -> &'static str {
         match self {
             Self::H264 => "h264parse",
@@ -128,10 +126,8 @@ fn candidates(codec: Codec) -> &'static [DecoderChain] {
     }
 }
 
-/// A chosen decoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecoderChoice {
-    /// The decoding element.
     pub element: &'static str,
     /// Launch text, with the decoder named `decoder`.
     pub launch: String,
@@ -139,7 +135,6 @@ pub struct DecoderChoice {
     pub hardware: bool,
     /// Where it is to leave them.
     pub place: PictureMemory,
-    /// Why this one.
     pub reason: &'static str,
 }
 

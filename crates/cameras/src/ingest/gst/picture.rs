@@ -1,7 +1,7 @@
-//! From GStreamer's sample to our picture.
+//! Makes a [`Picture`] of GStreamer's sample.
 //!
 //! Pixels are mapped, never copied: the frame keeps GStreamer's buffer alive, and the decoder's pool gets it back when
-//! the last clone of the frame is gone. A picture on a GPU stays there; only who reads its rows has GStreamer fetch it.
+//! the last clone of the frame is gone. A picture on a GPU stays there; GStreamer copies it to the host when a row is read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ use spotter_core::{
 };
 
 /// Takes over a buffer in a GPU's memory for the engine's device, in GStreamer's thread; the error says why not. Handed in,
-/// because only that device's room can read such memory.
+/// because only that device's backend can read such memory.
 pub type DeviceMap = fn(gst::Buffer) -> Result<DeviceMemory, String>;
 
 struct MappedPlanes(video::VideoFrame<video::video_frame::Readable>);
@@ -26,7 +26,7 @@ impl Planes for MappedPlanes {
     }
 }
 
-/// On a GPU, and on the host when somebody has asked for bytes.
+/// On a GPU, and on the host once a byte was read.
 struct GpuPlanes {
     memory: DeviceMemory,
     offsets: [usize; 3],
@@ -36,7 +36,7 @@ struct GpuPlanes {
     host: OnceLock<HostPlanes>,
 }
 
-/// What became of a picture on a GPU when its bytes were asked for.
+/// The host's copy of a picture on a GPU.
 enum HostPlanes {
     Fetched(Box<MappedPlanes>),
     /// Zeros.
@@ -44,7 +44,7 @@ enum HostPlanes {
 }
 
 impl GpuPlanes {
-    /// GStreamer copies memory of a GPU when it is mapped without further words.
+    /// GStreamer copies memory of a GPU to the host when it is mapped without flags.
     fn on_host(&self) -> &HostPlanes {
         self.host.get_or_init(|| {
             let mapped = video::VideoFrame::from_buffer_readable(self.buffer.clone(), &self.info);
@@ -87,7 +87,7 @@ impl Planes for GpuPlanes {
     }
 }
 
-/// The sample's picture on the host, without a copy where it lies there. Errors say what is wrong with it.
+/// The sample's picture on the host, without a copy when it is there. Errors say what is wrong with it.
 pub fn picture_from_sample(sample: &gst::Sample) -> Result<Picture, String> {
     let (buffer, info) = buffer_of(sample)?;
     let mapped = video::VideoFrame::from_buffer_readable(buffer, &info)

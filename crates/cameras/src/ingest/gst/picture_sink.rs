@@ -27,7 +27,7 @@ use spotter_core::{Frame, Picture};
 pub struct PictureSink {
     context: Arc<PipelineContext>,
     decode: Arc<DecodeQueue>,
-    /// Wider pictures are scaled down to so many pixels.
+    /// Wider pictures are scaled down to this width, in pixels.
     width: u32,
     device: Option<DeviceMap>,
     /// The memory of a picture on the GPU could not be taken over.
@@ -84,7 +84,7 @@ impl PictureSink {
         Ok(())
     }
 
-    /// The camera's size is known: asks for a smaller one when it is wider than wanted.
+    /// The camera's size is known: sets a smaller one at the scaler when the camera's is wider than wanted.
     fn on_decoded_caps(&self, caps: &gst::CapsRef, size: &gst::Element) {
         let Ok(info) = video::VideoInfo::from_caps(caps) else {
             return;

@@ -1,4 +1,4 @@
-//! The statistics of one connection: times of each frame, measured rate, key-frame distance, losses. Pure: takes `now`.
+//! Stream statistics: times of each frame, measured rate, key-frame distance, losses. Pure: takes `now`.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::ingest::{
 };
 use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, StreamCounters};
 
-/// The measured rate is the mean over the last so many frames.
+/// The measured rate is the mean over this many frames, the last ones.
 const RATE_FRAMES: usize = 100;
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// A rate over less time says more about the first frames, which come in a burst, than about the camera.
@@ -68,7 +68,6 @@ pub struct StreamStatistics {
 }
 
 impl StreamStatistics {
-    /// Nothing seen yet.
     pub fn new(kind: SourceKind) -> Self {
         Self {
             kind,
@@ -241,7 +240,7 @@ impl StreamStatistics {
         self.measure_rate(now.mono);
         let found = self.arrivals.take(pts);
         let key = found.is_some_and(|arrival| arrival.key) || self.is_raw();
-        // What cannot be found (a PTS that a decoder made up) arrived now, as far as anybody knows.
+        // What cannot be found (a PTS that a decoder made up) counts as arrived now.
         let arrival = found
             .filter(|_| self.kind != SourceKind::File)
             .unwrap_or_else(|| FrameArrival::at(now));
@@ -365,7 +364,7 @@ mod tests {
     fn after_a_loss_nothing_is_decoded_until_the_next_key_frame() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         let unknown = statistics.encoded(Some(Duration::from_secs(99)), true, true, at(0).mono);
-        assert_eq!(unknown, Err(Gap::Lost), "a key frame of no packet of ours");
+        assert_eq!(unknown, Err(Gap::Lost), "a key frame of no known packet");
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         assert!(!take(&mut statistics, 0, false, 0), "joined in the middle");
         assert!(take(&mut statistics, 1, true, 1));

@@ -13,7 +13,6 @@ use crate::ingest::{
     health::{Failure, Fault},
 };
 
-/// The file.
 pub struct FileSource(pub PathBuf);
 
 impl SourceType for FileSource {

@@ -38,7 +38,7 @@ const LATENCY_MS: &str = "200";
 /// Cameras announce after how long a silence they end a session; a minute is usual, and rtspsrc does not tell us.
 pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
 /// As `teardown-timeout` in rtsp.launch.
-const GOODBYE_US: u64 = 500_000;
+const TEARDOWN_WAIT_US: u64 = 500_000;
 /// From GStreamer 1.24 on, a decoder may hand out the surfaces that it decodes to, and waits when all are taken: more than
 /// frames of a camera are ever waiting or looked at.
 const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
@@ -150,12 +150,12 @@ fn with_login(camera: &RtspConfig) -> String {
     format!("{scheme}://{}:{}@{rest}", escaped(user), escaped(password))
 }
 
-/// Before the end of a pipeline: a camera that is silent is not waited for at its goodbye, for which rtspsrc may take as long
-/// as for any answer.
+/// Call it before the end of a pipeline: rtspsrc then waits for the answer to TEARDOWN for [`TEARDOWN_WAIT_US`] and not as long as for
+/// any other answer.
 pub fn limit_teardown(pipeline: &gst::Pipeline) {
     let source = pipeline.by_name("source");
     if let Some(source) = source.filter(|source| source.has_property("tcp-timeout")) {
-        source.set_property("tcp-timeout", GOODBYE_US);
+        source.set_property("tcp-timeout", TEARDOWN_WAIT_US);
     }
 }
 

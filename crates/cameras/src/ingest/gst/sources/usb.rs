@@ -10,7 +10,6 @@ use crate::ingest::{
     health::{Failure, Fault},
 };
 
-/// The device node.
 pub struct UsbSource(pub PathBuf);
 
 impl SourceType for UsbSource {
