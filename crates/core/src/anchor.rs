@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Mono, WallTime};
 
 /// The machine's UTC time is read again after so long.
-pub const READ_AGAIN_AFTER: Duration = Duration::from_secs(60);
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// What the two clocks of a machine run apart within a minute is less: time services slew by 500 ppm, which is 30 ms.
 const STEP_S: f64 = 0.1;
 

@@ -30,7 +30,6 @@ mod stream_counters;
 pub mod testing;
 mod time;
 
-pub use anchor::WallClockAnchor;
 pub use answer::{
     Answer, AnswerBody, FoundObject, Look, Outcome, ScoreSource, StageTimes, yes_or_no,
 };
@@ -46,7 +45,7 @@ pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
 pub use latency::{Latency, STAGES};
-pub use log_throttle::{LOG_REPEAT_INTERVAL, LogThrottle};
+pub use log_throttle::LogThrottle;
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
 pub use prompt_state::{Presence, PromptState};

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::WallClockAnchor;
+use crate::anchor::WallClockAnchor;
 
 /// A point of the daemon's monotonic time, nanoseconds since its clock was made. It never jumps.
 #[derive(

@@ -3,7 +3,7 @@
 use super::{CameraConfig, Config, DevicePreference, FramePlace};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
-pub fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
+pub(super) fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
     let prompts = cameras.iter().flat_map(|camera| &camera.prompts);
     prompts.map(|prompt| prompt.rate_hz).sum()
 }

@@ -37,17 +37,17 @@ impl Environment {
     }
 
     /// A variable that is set and not empty.
-    pub fn variable(&self, name: &str) -> Option<String> {
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
         (self.variable)(name).filter(|value| !value.is_empty())
     }
 
     /// Where systemd put the unit's credentials.
-    pub fn credentials_dir(&self) -> Option<PathBuf> {
+    pub(super) fn credentials_dir(&self) -> Option<PathBuf> {
         self.variable("CREDENTIALS_DIRECTORY").map(PathBuf::from)
     }
 
     /// Where state is kept: systemd's `StateDirectory` (the first, when there are several), else the user's.
-    pub fn state_dir(&self) -> Option<PathBuf> {
+    pub(super) fn state_dir(&self) -> Option<PathBuf> {
         if let Some(given) = self.variable("STATE_DIRECTORY") {
             return given.split(':').next().map(PathBuf::from);
         }
