@@ -9,7 +9,7 @@ use std::{collections::VecDeque, time::Duration};
 use super::clock::ClockReading;
 use spotter_core::{Mono, WallTime};
 
-/// Encoded frames under way at the same time, at most; older ones are forgotten.
+/// The most encoded frames between the network and the decoder's end; older ones are forgotten.
 const KEPT: usize = 128;
 /// A depacketizer, and the parser behind it, may hold a frame back until they see that the next one begins.
 const HELD_BACK: usize = 2;

@@ -1,8 +1,8 @@
 //! What waits for the decoder. Pure: takes `now`.
 //!
 //! Nothing between the network and the decoder throws frames away: when the machine is short of time they wait in the jitter
-//! buffer, more and more of them, and each picture is older than the one before. So who waited for too long is not decoded, and
-//! what builds on it is not either. That costs hardly any time, so the next key frame, or the one after it, is a new one.
+//! buffer, more and more of them, and each picture is older than the one before. So a frame that waited for too long is not decoded, nor is
+//! one that builds on it. That costs hardly any time, so the next key frame, or the one after it, is a new one.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use spotter_core::Mono;
 /// behind it at once; a decoder that is fast enough on the whole is to get through that, and through a large key frame.
 pub const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// Judges frames in the order of decoding.
+/// Finds late frames, in the order of decoding.
 #[derive(Debug, Default)]
 pub struct Backlog {
     /// No key frame came in time since.
@@ -56,7 +56,7 @@ mod tests {
     };
     use spotter_core::WallTime;
 
-    /// A camera, what lies before the decoder, and a decoder that takes its time.
+    /// A camera, the elements before the decoder, and a slow decoder.
     #[derive(Clone, Copy, Debug)]
     struct DecodeLine {
         interval: Duration,

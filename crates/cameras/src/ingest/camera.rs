@@ -97,7 +97,7 @@ pub fn spawn(
     spawn_with(opener, &camera, clock, sink)
 }
 
-/// As [`spawn`], with sources of one's own.
+/// As [`spawn`], with other sources.
 pub fn spawn_with(
     opener: Arc<dyn Opener>,
     camera: &CameraConfig,
@@ -124,7 +124,7 @@ fn start(
         events,
     };
     let first = Health {
-        // Its first deed is to enable itself.
+        // The task begins by enabling the session.
         phase: Phase::Connecting,
         failure: None,
         since,
@@ -163,7 +163,7 @@ fn start(
     }
 }
 
-/// Ends a source in a thread of its own, because broken drivers may block for ever; the receiver hears when it is done.
+/// Ends a source in a thread of its own, because broken drivers may block for ever; the receiver gets a message when it is done.
 pub(super) fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
     let (done, receiver) = oneshot::channel();
     let work = move || {
@@ -191,7 +191,7 @@ pub(super) async fn in_time<T: Send + 'static>(
         return failed(format!("no thread to open the source in: {e}"));
     }
     let done = timeout(limit, receiver).await.ok()?;
-    // Without a word only after a panic, which the log has.
+    // The sender is dropped only by a panic, which the log has.
     done.map_or_else(|_| failed("the source ended abnormally".to_owned()), Some)
 }
 
@@ -240,7 +240,7 @@ struct CameraTask {
     totals: PipelineTotals,
     since: WallTime,
     failures: LogThrottle<Fault>,
-    /// The last log line did not say that it streams.
+    /// The last log line was about a failure, or there was none.
     silent: bool,
     reports: watch::Sender<Health>,
 }
@@ -274,7 +274,7 @@ impl CameraTask {
                     self.stopped(ended);
                     SessionInput::Stopped
                 }
-                () = sleep(pause) => SessionInput::Tick(self.look()),
+                () = sleep(pause) => SessionInput::Tick(self.read_progress()),
             };
             self.feed(input).await;
         }
@@ -286,7 +286,7 @@ impl CameraTask {
         self.report();
     }
 
-    /// Gives an input to the session and does what it says. What the doing brings up is an input again.
+    /// Gives an input to the session and performs its actions. A failed action is an input again.
     async fn feed(&mut self, input: SessionInput) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
@@ -300,7 +300,7 @@ impl CameraTask {
                 };
                 inputs.extend(result.err());
             }
-            self.tell(phase, attempts);
+            self.log(phase, attempts);
         }
     }
 
@@ -325,7 +325,7 @@ impl CameraTask {
         Ok(())
     }
 
-    /// Begins the end of the pipeline; `Err` is the input that says it is gone already.
+    /// Begins the end of the pipeline; `Err` is the input for a pipeline that is gone already.
     fn stop(&mut self, now: Mono) -> Result<(), SessionInput> {
         let Some(running) = self.running.take() else {
             return Err(SessionInput::Stopped);
@@ -334,7 +334,7 @@ impl CameraTask {
         self.totals.frames += progress.frames;
         self.totals.counters += progress.counters;
         self.last = Progress {
-            // Already in the totals; the rest stays to be seen while the camera is away.
+            // Already in the totals; the rest is shown while the camera is away.
             frames: 0,
             counters: StreamCounters::default(),
             ..progress
@@ -365,7 +365,7 @@ impl CameraTask {
     }
 
     /// Asks the source for its progress.
-    fn look(&mut self) -> SourceActivity {
+    fn read_progress(&mut self) -> SourceActivity {
         let Some(running) = &self.running else {
             return SourceActivity::default();
         };
@@ -377,9 +377,9 @@ impl CameraTask {
         }
     }
 
-    /// A log line when it streams or fails, none for frames. A camera that fails again and again says each reason once
-    /// a minute, and that it streams only after it said that it does not.
-    fn tell(&mut self, before: Phase, attempts_before: u32) {
+    /// A log line when it streams or fails, none for frames. Each reason of a camera is logged at most once a
+    /// minute, and that it streams only after a failure was logged.
+    fn log(&mut self, before: Phase, attempts_before: u32) {
         let (phase, camera) = (self.session.phase(), &self.outlet.camera);
         let now = self.outlet.clock.now();
         if let Some(failure) = self.session.failure()
@@ -406,7 +406,7 @@ impl CameraTask {
 
     fn report(&mut self) {
         if self.running.is_some() {
-            self.look();
+            self.read_progress();
         }
         let now = self.outlet.clock.now();
         let (reconnects_1h, stalls_1h) = self.session.last_hour(now);

@@ -53,7 +53,7 @@ pub enum ClockNote {
     CameraBehind,
     /// The offset is near a multiple of 15 minutes: the camera runs on local time.
     LooksLikeTimeZone,
-    /// A clock was set, or RTP time jumped; waiting for what reports say.
+    /// A clock was set, or RTP time jumped; the next reports decide.
     Stepped,
     /// No two sender reports yet (for ever, on cameras that send none).
     NoReports,
@@ -75,7 +75,7 @@ impl ClockNote {
     }
 }
 
-/// The camera's clock as it is reported.
+/// The camera's clock in reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClockHealth {
     /// The last frame's capture time came from the camera.
@@ -217,7 +217,7 @@ impl CaptureClock {
         }
     }
 
-    /// The sender's clock was set: two reports say so.
+    /// The sender's clock was set, as two reports show.
     fn begin_again(&mut self) {
         self.reports.clear();
         (self.stepped, self.agreed, self.doubt) = (true, false, None);

@@ -1,9 +1,9 @@
 //! Which frames and pictures are whole, as far as can be known, and come in time. Pure: takes `now`.
 //!
-//! What builds on a frame that is not whole is smeared, until a key frame mends it. So there are two gates. The first is
-//! before the decoder and knows what was lost on the way; the second is behind it and knows what the decoder says of its
-//! pictures. Bytes that were changed on the way are known to the decoder at most, and FFmpeg's conceals most of them without a
-//! word: nothing is promised of those but that the checksums of TCP and UDP let hardly any through.
+//! What builds on a frame that is not whole is smeared until the next key frame. So there are two gates. The first is
+//! before the decoder and knows what was lost on the way; the second is behind it and knows the decoder's errors and
+//! warnings. Bytes that were changed on the way are known to the decoder at most, and FFmpeg's conceals most of them silently:
+//! the checksums of TCP and UDP are the only guard against those.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ impl PictureGate {
         if !whole {
             // Where there are no key frames, the decoder alone can tell when its pictures are refreshed.
             if *frames != FrameGate::Refreshing {
-                self.complain(now);
+                self.warn(now);
             }
             return false;
         }
@@ -110,8 +110,8 @@ impl PictureGate {
         self.broken_since.is_none()
     }
 
-    /// The decoder found something wrong and did not say with which picture.
-    pub fn complain(&mut self, now: Mono) {
+    /// The decoder found a fault and did not name the picture.
+    pub fn warn(&mut self, now: Mono) {
         self.broken_since = Some(now);
     }
 }
@@ -162,7 +162,7 @@ mod tests {
         assert!(!pictures.pass(false, false, &frames, at(0.1)));
         assert!(!pictures.pass(false, true, &frames, at(30.0)));
         assert!(pictures.pass(true, true, &frames, at(30.1)));
-        pictures.complain(at(30.2));
+        pictures.warn(at(30.2));
         assert!(!pictures.pass(false, true, &frames, at(30.3)));
         // Without key frames, a good picture comes when the decoder has found no fault for long.
         let frames = FrameGate::Refreshing;

@@ -46,7 +46,7 @@ pub(super) use sources::file_pipeline;
 
 const DECODEBIN: &str = include_str!("../../../../pipelines/decodebin.launch");
 
-/// Starts GStreamer, with its log in ours; any number of times.
+/// Starts GStreamer and forwards its log; any number of times.
 pub fn init() -> Result<(), Failure> {
     log::forward();
     gst::init().map_err(|e| device(format!("GStreamer cannot start: {e}")))
@@ -135,7 +135,7 @@ pub struct PipelineProbes {
     rejected: Mutex<Rejections>,
 }
 
-/// What was refused while connecting, because GStreamer's error that follows does not say.
+/// What was refused while connecting: GStreamer's error that follows does not contain it.
 #[derive(Clone, Debug, Default)]
 pub struct Rejections {
     /// A video codec that cannot be decoded.
@@ -273,7 +273,7 @@ fn named(bin: &impl IsA<gst::Bin>, name: &str) -> Result<gst::Element, Failure> 
         .ok_or_else(|| device(format!("the pipeline has no element named {name}")))
 }
 
-/// Links decodebin's first video pad to the tail when it appears. Sound is taken as it is and left unlinked, which
+/// Links decodebin's first video pad to the tail when it appears. Sound is not decoded and left unlinked, which
 /// costs nothing and ends nothing while the video is linked.
 fn link_decoded(pipeline: &gst::Pipeline) -> Result<(), Failure> {
     let scale = named(pipeline, "scale")?.downgrade();
@@ -312,7 +312,7 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
             gst::MessageView::Error(message) => {
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
-                let failure = match probes.decode.blame(of_decoder, of_streaming) {
+                let failure = match probes.decode.give_up_decoder(of_decoder, of_streaming) {
                     Some(text) => device(format!("{}: {text}", context.source())),
                     None => source.failure(message, &probes).unwrap_or_else(|| {
                         failure::from_fault(context.source(), source.fault(&message.error()))
@@ -321,7 +321,7 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
                 context.fail(failure);
             }
             gst::MessageView::Warning(message) if is_of_decoder(message.src()) => {
-                probes.decode.complained();
+                probes.decode.warned();
             }
             gst::MessageView::Eos(_) if context.kind() == SourceKind::File => {
                 context.send(SourceEvent::Ended);

@@ -18,7 +18,7 @@ pub enum Fault {
     TooManySessions,
     /// No video in a codec that can be decoded here.
     Unsupported,
-    /// The file or device holds no video.
+    /// The file or device has no video.
     NotVideo,
     /// Connected, but no good picture came in time.
     NoFrame,
@@ -54,7 +54,7 @@ impl Fault {
     }
 }
 
-/// A fault in words an operator can act on. Never holds a login.
+/// A fault with a text that an operator can act on. Never contains a login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Failure {
@@ -64,7 +64,6 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with its words.
     pub fn new(fault: Fault, text: impl Into<String>) -> Self {
         Self {
             fault,
@@ -93,8 +92,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The word on the wire. docs/mqtt.md section 2 has no word for a file that is over: it is no longer watched, so `disabled`,
-    /// for a reason of its own.
+    /// The value of `state`. A file that is over is no longer watched and has no value of its own: `disabled`, with a reason.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",

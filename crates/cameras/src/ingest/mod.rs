@@ -3,8 +3,8 @@
 //! Belongs here: how pictures get in. `session` decides (pure, takes `now`), `camera` acts, `gst` knows
 //! GStreamer, `clock` maps RTP timestamps to capture time. Does not belong here: which frame is looked at (sampler), and
 //! any queue: a `FrameSink` gets every frame in GStreamer's thread, must not block, and keeps only the newest.
-//! Nothing outside of `gst` and `still` knows that GStreamer exists, but for who takes its memory on a GPU over
-//! ([`DeviceMap`], handed in).
+//! Nothing outside of `gst` and `still` knows that GStreamer exists, except the function that takes its memory on a GPU over
+//! ([`DeviceMap`], a parameter).
 
 mod arrivals;
 mod backlog;

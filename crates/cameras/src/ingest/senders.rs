@@ -1,9 +1,9 @@
-//! Whose packets are taken. Pure: takes `now`.
+//! Which packets belong to the stream: foreign ones are dropped. Pure: takes `now`.
 //!
 //! A stream has one sender at a time, named by the SSRC in its packets. Some cameras change their SSRC at every key frame;
 //! some go on sending a session that ended to the next client. The first kind is to be one stream still, and the
 //! second is foreign. A new name is followed at once, or its key frame would be lost; when the one before it goes on
-//! speaking, there are two senders, and one of them is foreign from then on.
+//! sending, there are two senders, and one of them is foreign from then on.
 //!
 //! What follows a change of names gets the first name and sequence numbers that go on, so that the reader of the packets
 //! sees one stream, with one jitter buffer and one decoder.
@@ -16,7 +16,7 @@ use spotter_core::Mono;
 const PROBATION: Duration = Duration::from_millis(500);
 /// Fewer packets of it are stragglers.
 const STRAGGLERS: u32 = 3;
-/// Packets of an ended session are there before those of the one that just begins: in this time the newer one is ours.
+/// Packets of an ended session come before those of the one that just begins: in this time the newer sender is the stream's.
 const BEGINNING: Duration = Duration::from_secs(1);
 /// A sender that is silent for so long may have been replaced by any other.
 const SILENT: Duration = Duration::from_secs(1);
@@ -25,9 +25,9 @@ const FOREIGN_KEPT: usize = 8;
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketDecision {
-    /// It is ours as it is.
+    /// It belongs to the stream.
     Pass,
-    /// It is ours, under another name.
+    /// It belongs to the stream, under another name.
     Rename {
         /// The name to show.
         ssrc: u32,
@@ -36,13 +36,13 @@ pub enum PacketDecision {
         /// Another sender begins with it.
         first: bool,
     },
-    /// It is not ours.
+    /// It is foreign.
     Drop,
 }
 
 #[derive(Debug, Default)]
 pub struct Senders {
-    /// The name that is shown, and when it was first heard.
+    /// The name that is shown, and when its first packet came.
     shown: Option<(u32, Mono)>,
     now: Option<FollowedSender>,
     before: Option<PreviousSender>,
@@ -88,7 +88,7 @@ impl Senders {
             }
             return self.named(seq, false);
         }
-        if self.is_ours(ssrc, now) {
+        if self.is_successor(ssrc, now) {
             return self.change(ssrc, seq, now);
         }
         self.dropped += 1;
@@ -103,13 +103,13 @@ impl Senders {
         }
     }
 
-    /// Packets that were not ours.
+    /// The number of foreign packets.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Another one than the followed speaks.
-    fn is_ours(&mut self, ssrc: u32, now: Mono) -> bool {
+    /// A packet of another sender than the followed one came. True when the stream changes to it.
+    fn is_successor(&mut self, ssrc: u32, now: Mono) -> bool {
         let silent = self
             .now
             .is_none_or(|followed| now.since(followed.heard) >= SILENT);
@@ -130,7 +130,7 @@ impl Senders {
         if before.heard < STRAGGLERS {
             return false;
         }
-        // Both are alive.
+        // Both are sending.
         let beginning = self
             .shown
             .is_some_and(|(_, since)| now.since(since) < BEGINNING);

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-/// Changes of sender that are under way at the same time, at most.
+/// The most changes of sender that are expected at the same time.
 const CHANGES_KEPT: usize = 8;
 
 /// What a packet shows.
@@ -38,7 +38,7 @@ pub struct PacketHeader {
     pub marked: bool,
 }
 
-/// Whether marks say where frames end.
+/// Whether marks show where frames end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum MarkerReliability {
     #[default]

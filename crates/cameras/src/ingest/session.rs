@@ -118,7 +118,7 @@ pub struct Session {
     /// Kept until frames come again.
     failure: Option<Failure>,
     attempts: u32,
-    /// Connections given up for want of pictures, although packets came, since the last good time.
+    /// Connections given up without pictures, although packets came, since the camera last streamed for [`GOOD_AFTER`].
     blind: u32,
     /// Of this connection; the distance of key frames stays known.
     seen: SourceActivity,
@@ -158,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Takes what happened and says what to do. `random` is uniform in 0..1 and spreads the pauses.
+    /// Takes an input and returns the actions. `random` is uniform in 0..1 and spreads the pauses.
     #[must_use]
     pub fn on(&mut self, input: SessionInput, now: Mono, random: f64) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -187,7 +187,7 @@ impl Session {
             }
             SessionInput::Stopped => self.pipeline = PipelineState::None,
             SessionInput::Tick(seen) => self.watch(seen, now, random, &mut actions),
-            // What is left comes from a pipeline: one that is being torn down has nothing to say any more.
+            // The rest comes from a pipeline. One that is being torn down is ignored.
             _ if self.pipeline != PipelineState::Running => {}
             SessionInput::FirstPacket => {
                 if let SessionState::Connecting { since } = self.state {
@@ -472,7 +472,7 @@ impl ConnectionLimit {
 }
 
 /// The pause after the `attempts`-th failure in a row (from 1): doubling from a first pause to a longest one, both by
-/// the kind of fault, spread by up to ±20 % so that cameras behind one switch do not come back in step.
+/// the kind of fault, spread by up to ±20 % so that cameras behind one switch do not reconnect at the same time.
 pub fn retry_after(fault: Fault, attempts: u32, random: f64) -> Duration {
     let (first_s, longest_s) = match fault {
         // Cameras lock accounts after repeated refusals.

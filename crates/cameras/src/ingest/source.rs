@@ -44,7 +44,7 @@ pub struct Progress {
     pub clock: ClockHealth,
 }
 
-/// What a source needs to deliver: one for each pipeline, so that an old one cannot speak for a new one.
+/// Where a source sends frames and events: one for each pipeline, so that an old one cannot send in the name of a new one.
 #[derive(Clone)]
 pub struct Outlet {
     /// Whose frames.

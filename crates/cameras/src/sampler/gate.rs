@@ -2,7 +2,7 @@
 
 use spotter_core::{Mono, config::MotionConfig};
 
-/// What the gate says about a frame.
+/// What the gate decides about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateDecision {
     /// The gate is switched off, every frame passes.

@@ -14,8 +14,12 @@
 //!
 //! Belongs here: cadence, choice between cameras, lateness, the motion gate, masks, the counters of frames. Does not
 //! belong here: pixels on their way into the model (`engine`), what an answer means (`track`), connecting (`ingest`).
-//! `cadence`, `gate`, `slot` and the rest are pure and take `now`; [`Sampler`] is the shell with the locks. It has all cameras;
-//! of each engine there is a [`CameraShare`] of them, so that engines can be exchanged while cameras go on.
+//! `cadence`, `gate`, `slot` and the rest are pure and take `now`; [`Sampler`] has all cameras, and each engine a
+//! [`CameraShare`] of them, so that engines can be replaced while cameras go on.
+//!
+//! Each camera has one slot for one frame behind one lock (`lane`): ingest's thread takes the lock to swap a frame in, the
+//! engine's task to take it out. The lists of cameras (`stage`, `share`) have locks of their own, because a reload and a lost
+//! engine change them. Nothing polls: a frame that is due wakes the engine's task.
 
 mod cadence;
 mod gate;

@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 use super::{lane::Lane, limits::TimeLimits, lock, policy::longest_overdue};
 use spotter_core::{Clock, Look};
 
-/// The cameras of one engine. A tokio task takes looks out with [`CameraShare::next`]; which cameras they are is for
-/// [`Sampler::assign`](super::Sampler::assign) to say.
+/// The cameras of one engine, as [`Sampler::assign`](super::Sampler::assign) set them. A tokio task takes looks out with
+/// [`CameraShare::next`].
 pub struct CameraShare {
-    /// Held for a copy of the list.
+    /// Held for a copy of the list or its replacement.
     lanes: Mutex<Arc<[Arc<Lane>]>>,
     arrived: Arc<Notify>,
     limits: TimeLimits,
@@ -30,7 +30,7 @@ impl CameraShare {
         }
     }
 
-    /// These are its cameras from now on.
+    /// Replaces its cameras.
     pub(super) fn assign(&self, lanes: Arc<[Arc<Lane>]>) {
         *lock(&self.lanes) = Arc::clone(&lanes);
         for lane in lanes.iter() {
@@ -39,8 +39,8 @@ impl CameraShare {
     }
 
     /// Waits for a frame that is due, fresh and worth a look. Call it while holding an engine permit: what it returns
-    /// is the newest frame of the camera that has waited longest. Several tasks may call it; dropping the future
-    /// loses nothing. [`Sampler::done`](super::Sampler::done) must follow once for every look.
+    /// is the newest frame of the camera that has waited longest. Several tasks may call it, the daemon has one; dropping the
+    /// future loses nothing. [`Sampler::done`](super::Sampler::done) must follow once for every look.
     pub async fn next(&self) -> Look {
         loop {
             // Queued before looking, so that each frame that arrives after the look wakes a caller of its own.

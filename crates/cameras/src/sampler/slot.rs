@@ -61,7 +61,7 @@ impl FrameSlot {
     }
 
     /// The camera has another pace or other prompts from now on. A prompt that stays as it was keeps its pace and its counts;
-    /// one with other words is due at once. Returns the frame that waited, when nothing is asked of it any more.
+    /// one with other words is due at once. Returns the frame that waited when no prompt is left for it.
     pub fn change(
         &mut self,
         camera_rate_hz: f64,

@@ -1,4 +1,4 @@
-//! `[camera.*]` with its zones and prompts, and `[defaults]`, which fills in what a camera does not say.
+//! `[camera.*]` with its zones and prompts, and `[defaults]`, which fills in the settings that a camera does not have.
 
 use super::{
     CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, Transport, WeeklySchedule,
@@ -70,7 +70,7 @@ impl Default for CameraDefaults {
 }
 
 impl CameraDefaults {
-    /// The settings of a table; `base` where it says nothing.
+    /// The settings of a table; those of `base` where it has none.
     fn read(table: &mut Reader<'_>, base: &Self) -> Self {
         let rate_hz = table.read(&settings::RATE);
         let width = table.read(&settings::WIDTH);

@@ -1,18 +1,18 @@
-//! What the configuration takes from the process's surroundings, so that tests can give it by hand.
+//! What the configuration reads from the environment of the process, so that tests can replace it.
 
 use std::path::PathBuf;
 
 /// Gives the value of a named variable.
 type LookUp = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Environment variables and the host name. It has no `Debug`: variables may hold secrets.
+/// Environment variables and the host name. It has no `Debug`: variables may be secrets.
 pub struct Environment {
     host_name: String,
     variable: LookUp,
 }
 
 impl Environment {
-    /// Surroundings of a test: a host name and a look-up of variables.
+    /// For tests: a host name and a look-up of variables.
     pub fn new(
         host_name: &str,
         variable: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
@@ -23,7 +23,7 @@ impl Environment {
         }
     }
 
-    /// The surroundings of this process.
+    /// That of this process.
     pub fn process() -> Self {
         let host_name = gethostname::gethostname();
         Self::new(&host_name.to_string_lossy(), |name| {

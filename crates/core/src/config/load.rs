@@ -20,7 +20,7 @@ use super::{
 /// No configuration is longer, in bytes.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A checked configuration with what is worth telling at each start.
+/// A checked configuration with the warnings of each start.
 #[derive(Debug)]
 pub struct Loaded {
     /// Only valid values.
@@ -41,7 +41,7 @@ pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, ConfigPro
     read(path, environment, ReadPurpose::Check)
 }
 
-/// Reads a configuration that a program wrote and no file holds, called `name` in messages; relative paths in it start at the
+/// Reads a configuration that a program wrote and that is in no file, called `name` in messages; relative paths in it start at the
 /// working directory.
 pub fn of_text(
     name: &str,

@@ -26,7 +26,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What is said about a duration that is a bare number, written `shown` in the file.
+/// The message about a duration that is a bare number, written `shown` in the file.
 pub(super) fn no_unit(shown: &str) -> String {
     format!("{shown} has no unit; write \"5s\", \"500ms\" or \"1m\"")
 }
@@ -75,7 +75,7 @@ pub(super) fn choice(text: &str) -> Result<String, String> {
     )
 }
 
-/// A plain line that says something, trimmed; `hint` helps who wrote nothing.
+/// A line of text that is not empty, trimmed; `hint` is for an empty one.
 fn line(text: &str, max_chars: usize, hint: &str) -> Result<String, String> {
     let text = text.trim();
     let count = text.chars().count();

@@ -19,7 +19,7 @@ pub struct FilePosition {
     pub column: usize,
 }
 
-/// One thing that is wrong. No field ever holds a secret or the login of a URL.
+/// One thing that is wrong. No field ever contains a secret or the login of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
     /// The file as it was named on the command line.

@@ -86,7 +86,7 @@ pub struct MqttConfig {
     pub commands: Commands,
     /// Whether run-time changes survive a restart; default keep.
     pub overrides: OverridePersistence,
-    /// The broker keeps the last picture of each prompt's events for who comes later; default false.
+    /// The broker keeps the last picture of each prompt's events for later subscribers; default false.
     pub retain_snapshots: bool,
     /// What is kept while the broker is away.
     pub spool: SpoolConfig,
@@ -234,11 +234,11 @@ pub enum GpuPrecision {
     Fp8,
 }
 
-/// One camera with everything filled in (from `[defaults]` where it says nothing).
+/// One camera with everything filled in (from `[defaults]` where it has no value).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CameraConfig {
     pub id: CameraId,
-    /// It is watched. The file cannot say otherwise (a camera that is not wanted is not in it); who runs Spotter can.
+    /// It is watched: always in the file; a command can change it.
     pub enabled: bool,
     /// Where its pictures come from.
     pub source: SourceConfig,
@@ -313,7 +313,7 @@ pub enum ZonePoint {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptConfig {
     pub id: PromptId,
-    /// It is asked. As with cameras, the file cannot say otherwise.
+    /// It is asked: always in the file; a command can change it.
     pub enabled: bool,
     /// Rises by one with each change of the words while Spotter runs; 1 in the file.
     pub revision: u32,

@@ -5,7 +5,7 @@
 use super::SenderReport;
 use spotter_core::{Mono, WallTime};
 
-/// Every video payload format counts so, and a report may not have said so yet.
+/// The clock rate of every video payload format, until a report gives it.
 const TICKS_PER_S: u32 = 90_000;
 /// A report dates frames for so long. RTP time may run half a percent off, which is 1.5 s then.
 const REPORT_HOLDS_S: f64 = 300.0;
@@ -53,7 +53,7 @@ impl RtpSegment {
         if jumped {
             self.restart(received);
         } else if step_s > 0.0 {
-            // One gap says little, and cameras of a frame in some seconds have nothing else.
+            // One gap proves little, and cameras with a frame in some seconds have nothing else.
             let longest_s = 2.0 * (self.interval_s + 1.0);
             self.interval_s += (step_s.min(longest_s) - self.interval_s) * NEWEST;
         }

@@ -63,21 +63,21 @@ impl DecodeQueue {
         self.decoding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives up the decoder if an error is its own; the text says what is done then.
-    pub fn blame(&self, of_decoder: bool, of_streaming: bool) -> Option<&'static str> {
+    /// Gives up the decoder if it caused the error; the text says what is done then.
+    pub fn give_up_decoder(&self, of_decoder: bool, of_streaming: bool) -> Option<&'static str> {
         let (decoding, now) = (self.decoding(), self.context.now().mono);
         let decoders = &self.context.memory().decoders;
-        let blamed = decoders.blame(&decoding, of_decoder, of_streaming, now);
-        if let Some(text) = blamed {
+        let given_up = decoders.give_up(&decoding, of_decoder, of_streaming, now);
+        if let Some(text) = given_up {
             info!(camera = %self.context.camera(), "{text}");
         }
-        blamed
+        given_up
     }
 
-    /// The decoder complained without failing.
-    pub fn complained(&self) {
+    /// The decoder warned of a broken picture.
+    pub fn warned(&self) {
         let now = self.context.now().mono;
-        self.context.statistics().complained(now);
+        self.context.statistics().warned(now);
         self.context.warn_of(FrameOmission::Broken, BROKEN);
     }
 
@@ -90,7 +90,7 @@ impl DecodeQueue {
             return;
         }
         let decoders = &self.context.memory().decoders;
-        if let Some(text) = decoders.blame_stuck(&self.decoding(), now) {
+        if let Some(text) = decoders.give_up_stuck(&self.decoding(), now) {
             info!(camera = %self.context.camera(), "{text}");
             self.context.fail(device(text.into()));
         }

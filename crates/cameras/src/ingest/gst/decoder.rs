@@ -165,7 +165,7 @@ pub struct DecoderStatus {
 }
 
 impl Decoders {
-    /// With candidates of one's own.
+    /// With other candidates.
     pub fn of(candidates: DecoderCandidates) -> Self {
         Self {
             candidates,
@@ -174,10 +174,10 @@ impl Decoders {
         }
     }
 
-    /// Gives up what a pipeline's error is to be blamed on, and says what; `None` when that is neither the decoder nor its way
-    /// to us. Pictures on a GPU are given up first: no element says that formats do not fit or that a scaler cannot be
+    /// Gives up what caused a pipeline's error, and says what; `None` when that is neither the decoder nor the way of its pictures
+    /// to the host. Pictures on a GPU are given up first: no element says that formats do not fit or that a scaler cannot be
     /// compiled, the stream just fails before the first picture.
-    pub fn blame(
+    pub fn give_up(
         &self,
         decoding: &DecoderStatus,
         of_decoder: bool,
@@ -196,8 +196,8 @@ impl Decoders {
         None
     }
 
-    /// The decoder of a pipeline takes frames and gives no pictures. What is done about it; `None` when there is no other.
-    pub fn blame_stuck(&self, decoding: &DecoderStatus, now: Mono) -> Option<&'static str> {
+    /// Gives up a decoder that takes frames and gives no pictures, and says so; `None` when there is no other.
+    pub fn give_up_stuck(&self, decoding: &DecoderStatus, now: Mono) -> Option<&'static str> {
         decoding.hardware.then(|| {
             self.give_up_hardware(now);
             "the hardware decoder takes frames and gives no pictures; software for the next 10 minutes"
@@ -318,9 +318,9 @@ mod tests {
         assert_eq!(chosen(Codec::H265, FAILED), Some("vah265dec"));
         assert_eq!(chosen(Codec::Jpeg, FAILED), None);
         let software = DecoderStatus::default();
-        assert_eq!(decoders.blame_stuck(&software, FAILED), None);
+        assert_eq!(decoders.give_up_stuck(&software, FAILED), None);
         let stuck = decoding(PictureMemory::Host, true);
-        let text = decoders.blame_stuck(&stuck, FAILED).unwrap();
+        let text = decoders.give_up_stuck(&stuck, FAILED).unwrap();
         assert!(text.contains("software"), "{text}");
         let again = FAILED.after(HARDWARE_AGAIN_AFTER);
         let before = again.before(Duration::from_nanos(1));
@@ -356,10 +356,10 @@ mod tests {
         assert_eq!(place(&decoders, true, &software), Some(avdec));
 
         let fresh = decoding(PictureMemory::Device, false);
-        let network = decoders.blame(&fresh, false, false, FAILED);
+        let network = decoders.give_up(&fresh, false, false, FAILED);
         assert_eq!(network, None, "the network's");
         assert_eq!(place(&decoders, true, &nvidia), Some(device));
-        let given_up = decoders.blame(&fresh, false, true, FAILED).unwrap();
+        let given_up = decoders.give_up(&fresh, false, true, FAILED).unwrap();
         assert!(given_up.contains("by way of the host"), "{given_up}");
         assert_eq!(place(&decoders, true, &nvidia), Some(host));
 
@@ -369,8 +369,8 @@ mod tests {
             decoding(PictureMemory::Host, false),
         ] {
             let decoders = Decoders::default();
-            assert_eq!(decoders.blame(&decoding, false, true, FAILED), None);
-            let given_up = decoders.blame(&decoding, true, true, FAILED).unwrap();
+            assert_eq!(decoders.give_up(&decoding, false, true, FAILED), None);
+            let given_up = decoders.give_up(&decoding, true, true, FAILED).unwrap();
             assert!(given_up.contains("software"), "{given_up}");
             assert_eq!(place(&decoders, true, &nvidia), None);
         }

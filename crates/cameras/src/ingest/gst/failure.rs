@@ -1,4 +1,4 @@
-//! From GStreamer's errors to ours. GStreamer's own texts are not repeated: they name elements, not remedies, and
+//! Makes a [`Failure`] of GStreamer's errors. GStreamer's own texts are not repeated: they name elements, not remedies, and
 //! their debug part may contain anything. It is read where nothing else gives the reason why an RTSP connection ended.
 
 use gstreamer as gst;

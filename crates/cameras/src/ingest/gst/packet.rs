@@ -1,4 +1,4 @@
-//! What the headers of RTP and RTCP packets say (RFC 3550 sections 5.1 and 6.4.1), and the names in them.
+//! Reads the headers of RTP and RTCP packets (RFC 3550 sections 5.1 and 6.4.1), and writes SSRCs into them.
 
 use gstreamer as gst;
 
@@ -11,7 +11,7 @@ const NTP_TO_UNIX_S: u64 = 2_208_988_800;
 /// Bytes of an RTP header that are always there.
 const HEADER: usize = 12;
 
-/// The sender and what its header says.
+/// The SSRC, and the rest of the header.
 pub fn rtp_header(packet: &gst::BufferRef) -> Option<(u32, PacketHeader)> {
     let bytes: [u8; HEADER] = start_of(packet)?;
     let word =

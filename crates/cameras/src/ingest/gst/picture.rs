@@ -100,7 +100,7 @@ pub fn picture_from_sample(sample: &gst::Sample) -> Result<Picture, String> {
 /// for the host.
 pub fn picture_on_device(sample: &gst::Sample, map: DeviceMap) -> Result<Picture, String> {
     let (buffer, info) = buffer_of(sample)?;
-    // Rows on a GPU are padded as it likes them, which the caps do not know.
+    // The driver pads rows on a GPU, which the caps do not show.
     let meta = buffer.meta::<video::VideoMeta>();
     let (begins, strides) = match &meta {
         Some(meta) => (meta.offset().to_vec(), meta.stride().to_vec()),

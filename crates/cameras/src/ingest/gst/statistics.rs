@@ -20,7 +20,7 @@ const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// A rate over less time says more about the first frames, which come in a burst, than about the camera.
 const RATE_AFTER: Duration = Duration::from_secs(1);
 
-/// No camera gives more frames a second; the time base of some streams says a thousand million.
+/// No camera gives more frames a second; the time base of some streams declares a thousand million.
 const FASTEST: f64 = 480.0;
 
 /// A decoder that gives nothing for so long, while it is fed, is stuck.
@@ -39,8 +39,8 @@ pub enum SourceKind {
     Local,
 }
 
-/// One connection: what its packets, encoded frames and pictures say of each other. One object, because each of its decisions
-/// needs the arrivals of the frame in question.
+/// The statistics of one connection: of its packets, encoded frames and pictures. One object, because each of its decisions
+/// needs the arrivals of a frame.
 #[derive(Debug)]
 pub struct StreamStatistics {
     kind: SourceKind,
@@ -90,7 +90,7 @@ impl StreamStatistics {
         }
     }
 
-    /// The stream says how many frames a second there are, as a fraction, or does not.
+    /// The stream declares its rate as a fraction, or none.
     pub fn declared(&mut self, rate: Option<(i32, i32)>) {
         let frames_a_second = |(frames, seconds)| f64::from(frames) / f64::from(seconds);
         let rate = rate.filter(|(_, seconds)| *seconds > 0);
@@ -124,7 +124,7 @@ impl StreamStatistics {
         self.clock.on_report(report);
     }
 
-    /// A packet comes in its turn, with a PTS. The PTS with which it goes on.
+    /// A packet leaves the jitter buffer with a PTS. Returns the PTS with which it goes on.
     pub fn in_turn(&mut self, header: PacketHeader, pts: Duration, now: ClockReading) -> Duration {
         let pts = self.arrivals.own_pts(header.rtp, pts);
         let damage = self.sequence.packet(header);
@@ -197,9 +197,9 @@ impl StreamStatistics {
         self.fed_since = self.fed_since.or(Some(now));
     }
 
-    /// The decoder complains, and does not say of which picture.
-    pub fn complained(&mut self, now: Mono) {
-        self.to_show.complain(now);
+    /// The decoder warns, and does not name the picture.
+    pub fn warned(&mut self, now: Mono) {
+        self.to_show.warn(now);
     }
 
     /// A picture came out of the decoder, which finds it `whole` or not. False when it is not to be shown.

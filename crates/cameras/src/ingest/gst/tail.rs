@@ -18,11 +18,11 @@ pub enum PictureMemory {
 
 /// Scales and converts, with NVIDIA's plugin, what its decoders leave on the GPU.
 pub const DEVICE_SCALER: &str = "cudaconvertscale";
-/// What caps say of such pictures.
+/// The feature of such pictures in caps.
 const DEVICE_MEMORY: &str = "memory:CUDAMemory";
 
 impl PictureMemory {
-    /// What the appsink takes, of that size when it is given.
+    /// What the appsink accepts, of that size when it is given.
     pub fn caps(self, size: Option<(u32, u32)>) -> gst::Caps {
         let formats: &[&str] = match self {
             Self::Host => &["NV12", "I420"],

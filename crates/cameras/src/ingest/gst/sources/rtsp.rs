@@ -270,7 +270,7 @@ pub fn decode_when_added(
         }
         if let Err(failure) = decode(&pipeline, pad, &probes) {
             // Elements that cannot even be linked are not linked again.
-            let _ = probes.decode.blame(true, true);
+            let _ = probes.decode.give_up_decoder(true, true);
             probes.context.fail(failure);
         }
     });
