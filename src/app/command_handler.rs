@@ -201,7 +201,7 @@ impl CommandHandler {
                 let active = context.require_active(camera);
                 if active.is_ok() {
                     context.answers.snapshot_next(camera);
-                    context.engines.sampler().hurry(camera);
+                    context.engines.sampler().make_due(camera);
                 }
                 self.reply(requester, active.map(|()| Value::Done));
             }
@@ -227,7 +227,7 @@ impl CommandHandler {
         let mut value = Value::Done;
         match &command {
             // Now that the sampler has the rate.
-            Command::Look { camera, .. } => context.engines.sampler().hurry(camera),
+            Command::Look { camera, .. } => context.engines.sampler().make_due(camera),
             Command::Set { camera, setting } => {
                 if let (Setting::Text(id, _), Ok(camera)) = (setting, context.config.camera(camera))
                 {

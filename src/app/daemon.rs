@@ -583,7 +583,7 @@ impl Daemon {
             }
         }
         let (sampler, messages) = (self.engines.sampler(), self.publisher.tally());
-        let (mut counters, removed) = (sampler.books(), sampler.books_of_gone());
+        let (mut counters, removed) = (sampler.counters(), sampler.removed_counters());
         if let (true, Ok(name)) = (removed.arrived > 0, CameraId::new("removed-cameras")) {
             counters.push((name, removed));
         }

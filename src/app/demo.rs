@@ -102,7 +102,7 @@ fn start_street(
         .cameras
         .iter()
         .filter_map(|camera| match &camera.source {
-            SourceConfig::Rtsp { url, .. } => Some(url),
+            SourceConfig::Rtsp(rtsp) => Some(&rtsp.url),
             _ => None,
         });
     let url = urls

@@ -11,7 +11,7 @@ use super::{
 };
 use spotter_cameras::{
     ingest::DeviceMap,
-    sampler::{Sampler, Share, TimeLimits},
+    sampler::{CameraShare, Sampler, TimeLimits},
 };
 use spotter_core::{
     CameraId, Clock, Outcome,
@@ -30,7 +30,7 @@ pub struct EngineSlot {
     look: Option<Duration>,
     device_map: Option<DeviceMap>,
     cameras: Vec<CameraId>,
-    share: Arc<Share>,
+    share: Arc<CameraShare>,
     /// `None` when the engine has ended.
     running: Option<RunningEngine>,
 }
@@ -108,7 +108,7 @@ impl EngineSlot {
         label: String,
         started: (EngineHandle, EngineEnd),
         cameras: Vec<CameraId>,
-        share: Arc<Share>,
+        share: Arc<CameraShare>,
     ) -> Self {
         let (handle, end) = started;
         let looks = LooksInFlight::new(handle.clone(), Arc::clone(&share));
@@ -137,7 +137,7 @@ impl EngineSlot {
 
     /// From now on the engine gets the frames of its cameras.
     pub fn seat(&self, sampler: &Sampler) {
-        sampler.seat(&self.share, &self.cameras);
+        sampler.assign(&self.share, &self.cameras);
     }
 
     /// Begins looks until outcomes are ready, as [`LooksInFlight::outcomes`] does. An error is the end of the engine; call

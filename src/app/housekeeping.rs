@@ -218,7 +218,7 @@ impl Housekeeping {
         if let Some(watchdog) = &mut self.systemd_watchdog {
             watchdog.tick(input.publisher.progress(), now);
         }
-        let counters = input.engines.sampler().books();
+        let counters = input.engines.sampler().counters();
         self.update(&input, &counters);
         if now.since(self.previous.at) >= STATS_EVERY {
             let stats = self.stats(&input, &counters);
@@ -292,7 +292,7 @@ impl Housekeeping {
         } = input;
         let now = self.clock.now();
         let seconds = now.since(self.previous.at).as_secs_f64();
-        let frames = sum(counters, engines.sampler().books_of_gone());
+        let frames = sum(counters, engines.sampler().removed_counters());
         let before = std::mem::replace(&mut self.previous.frames, frames);
         let per_second =
             |now: u64, before: u64| ((now - before) as f64 / seconds * 10.0).round() / 10.0;

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::in_order::{InOrder, LookTicket};
-use spotter_cameras::sampler::Share;
+use spotter_cameras::sampler::CameraShare;
 use spotter_core::{Look, Outcome};
 use spotter_engine::service::handle::{EngineHandle, EngineStopped, Permit};
 
@@ -25,7 +25,7 @@ type EndedLook = (LookTicket, Outcome);
 /// Requests looks from one engine and returns their outcomes in the order of each camera.
 pub struct LooksInFlight {
     engine: EngineHandle,
-    share: Arc<Share>,
+    share: Arc<CameraShare>,
     /// One at a time, so that the order of the looks is known.
     next: NextPermitAndLook,
     begun: JoinSet<EndedLook>,
@@ -34,7 +34,7 @@ pub struct LooksInFlight {
 
 impl LooksInFlight {
     /// Begins no look before [`LooksInFlight::outcomes`] is awaited.
-    pub fn new(engine: EngineHandle, share: Arc<Share>) -> Self {
+    pub fn new(engine: EngineHandle, share: Arc<CameraShare>) -> Self {
         Self {
             next: next_look(&engine, &share),
             engine,
@@ -117,7 +117,7 @@ async fn last_of(
 }
 
 /// Permit first, then the newest frame: the engine never gets an old one.
-fn next_look(engine: &EngineHandle, share: &Arc<Share>) -> NextPermitAndLook {
+fn next_look(engine: &EngineHandle, share: &Arc<CameraShare>) -> NextPermitAndLook {
     let (engine, share) = (engine.clone(), Arc::clone(share));
     Box::pin(async move {
         let permit = engine.permit().await;

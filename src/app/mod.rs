@@ -59,7 +59,7 @@ pub use snapshots::{
 use self::lines::Lines;
 use crate::ops::telemetry::{self, Levels, SecretList, Sink};
 use spotter_cameras::ingest;
-use spotter_core::config::{self, Config, Environment, Loaded, SourceConfig};
+use spotter_core::config::{self, Config, Environment, Loaded};
 
 /// The reader of our standard output has so long for the last lines.
 const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
@@ -113,15 +113,8 @@ pub fn start_logging(verbose: u8, config: &Config) -> anyhow::Result<Logging> {
 fn remember_secrets(secrets: &SecretList, config: &Config) {
     let mqtt = &config.mqtt;
     let client_key = mqtt.tls.as_ref().and_then(|tls| tls.client_key.as_ref());
-    let logins = config
-        .cameras
-        .iter()
-        .filter_map(|camera| match &camera.source {
-            SourceConfig::Rtsp { user, password, .. } => {
-                Some((user.as_deref(), password.as_ref()?))
-            }
-            _ => None,
-        });
+    let cameras = config.cameras.iter();
+    let logins = cameras.filter_map(|camera| camera.source.login());
     let of_broker = mqtt
         .password
         .as_ref()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Mono, WallTime};
 
 /// The machine's UTC time is read again after so long.
-pub const READ_AGAIN_AFTER: Duration = Duration::from_secs(60);
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// What the two clocks of a machine run apart within a minute is less: time services slew by 500 ppm, which is 30 ms.
 const STEP_S: f64 = 0.1;
 
@@ -33,7 +33,7 @@ impl WallClockAnchor {
         now.since(self.read_at) >= READ_AGAIN_AFTER
     }
 
-    /// Takes a new reading. The signed seconds that UTC was set by since the last one; `None` when nobody set it, or a
+    /// Takes a new reading. The signed seconds that UTC was set by since the last one; `None` when it was not set, or a
     /// little at a time.
     pub fn read_again(&mut self, read_at: Mono, wall: WallTime) -> Option<f64> {
         let step_s = wall.seconds_since(self.wall_at(read_at));
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_step_is_told_once_and_a_slew_never() {
         let mut anchor = WallClockAnchor::new(at(0), WallTime::from_unix_millis(START_MS));
-        let mut told = Vec::new();
+        let mut steps = Vec::new();
         for minute in 1..=60_u64 {
             let now = at(minute * 60_000);
             assert!(anchor.is_due(now) && !anchor.is_due(now.before(Duration::from_millis(1))));
@@ -65,14 +65,14 @@ mod tests {
             let slewed_ms = minute * 60_000 - minute * 30;
             let set_ms = if minute > 30 { -3_600_000 } else { 0 };
             let wall = WallTime::from_unix_millis(START_MS + slewed_ms as i64 + set_ms);
-            told.extend(
+            steps.extend(
                 anchor
                     .read_again(now, wall)
                     .map(|step_s| (minute, step_s.round())),
             );
             assert_eq!(anchor.wall_at(now), wall);
         }
-        assert_eq!(told, [(31, -3600.0)]);
+        assert_eq!(steps, [(31, -3600.0)]);
     }
 
     proptest! {

@@ -68,7 +68,7 @@ pub enum ScoreSource {
 }
 
 impl ScoreSource {
-    pub fn is_token_prob(&self) -> bool {
+    pub(crate) fn is_token_prob(&self) -> bool {
         *self == Self::TokenProb
     }
 }

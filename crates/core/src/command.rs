@@ -1,4 +1,4 @@
-//! What somebody asks of the running daemon, whoever carried the words here.
+//! Commands to the running daemon, from any transport.
 
 use std::time::Duration;
 
@@ -57,7 +57,6 @@ impl Setting {
 pub struct NewPrompt {
     /// Its name on the camera.
     pub id: PromptId,
-    /// What is asked.
     pub task: Task,
     /// Looks a second; `None` = the camera's.
     pub rate_hz: Option<f64>,
@@ -67,10 +66,8 @@ pub struct NewPrompt {
     pub zones: Vec<ZoneId>,
 }
 
-/// What [`Command::Get`] asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedInfo {
-    /// The birth message.
     Info,
     /// Every value that may be changed, as it is now.
     Settings,
@@ -85,64 +82,49 @@ pub enum LogLevel {
     Error,
     /// What an operator should look at.
     Warn,
-    /// Changes of state.
     Info,
     /// What a developer asks for.
     Debug,
-    /// All there is.
     Trace,
 }
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Change a value.
     Set {
-        /// Of which camera.
         camera: CameraId,
-        /// To what.
         setting: Setting,
     },
     /// Read the configuration again.
     Reload,
     /// Publish a picture of the next look.
     Snapshot {
-        /// Of which camera.
         camera: CameraId,
     },
     /// Close the connection and open it again.
     Reconnect {
-        /// Of which camera.
         camera: CameraId,
     },
     /// Look more often for a while, because something outside gave a reason to.
     Look {
-        /// At which camera.
         camera: CameraId,
-        /// For how long.
         lasting: Duration,
         /// Looks a second; `None` = the camera's own rate, which the motion gate does not hold back meanwhile.
         rate_hz: Option<f64>,
     },
     /// Answer a question once, about the next frame.
     Ask {
-        /// Of which camera.
         camera: CameraId,
-        /// In plain words.
         question: String,
     },
     /// Ask a further prompt until it is taken away.
     AddPrompt {
-        /// Of which camera.
         camera: CameraId,
-        /// What.
         prompt: NewPrompt,
     },
     /// Take a prompt away that was added.
     RemovePrompt {
-        /// From which camera.
         camera: CameraId,
-        /// Which.
         prompt: PromptId,
     },
     /// Take back what was changed at run time.
@@ -150,16 +132,12 @@ pub enum Command {
         /// Of which camera; `None` = of all.
         camera: Option<CameraId>,
     },
-    /// Tell something.
     Get {
-        /// What.
         what: RequestedInfo,
     },
     /// Log more or less for a while.
     LogLevel {
-        /// How much.
         level: LogLevel,
-        /// For how long.
         lasting: Duration,
     },
 }
@@ -208,11 +186,8 @@ pub enum RefusalCode {
     UnknownOp,
     /// `mqtt.commands` does not allow it.
     NotAllowed,
-    /// No such camera.
     UnknownCamera,
-    /// No such prompt.
     UnknownPrompt,
-    /// No such zone.
     UnknownZone,
     /// The value is not of the right kind or out of its range.
     BadValue,

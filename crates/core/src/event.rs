@@ -75,7 +75,7 @@ pub enum EndReason {
     /// The camera or the prompt was switched off.
     Disabled,
     Shutdown,
-    /// The daemon died while the event was open; published at the next start.
+    /// The daemon ended while the event was open; published at the next start.
     Restart,
 }
 

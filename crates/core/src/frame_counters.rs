@@ -11,7 +11,6 @@ pub enum FrameEnd {
     Gated,
     /// Older than the budget before the engine began, or the engine had not answered when its time was over.
     Late,
-    /// Answered.
     Looked,
     /// The engine could not answer, or the picture could not be read.
     Failed,
@@ -22,21 +21,15 @@ pub enum FrameEnd {
 pub struct FrameCounters {
     /// Handed over by ingest.
     pub arrived: u64,
-    /// Ended as [`FrameEnd::Skipped`].
     pub skipped: u64,
-    /// Ended as [`FrameEnd::Replaced`].
     pub replaced: u64,
-    /// Ended as [`FrameEnd::Gated`].
     pub gated: u64,
-    /// Ended as [`FrameEnd::Late`].
     pub late: u64,
-    /// Ended as [`FrameEnd::Looked`].
     pub looked: u64,
-    /// Ended as [`FrameEnd::Failed`].
     pub failed: u64,
     /// In the slot now: 0 or 1.
     pub waiting: u64,
-    /// Taken out of the slot and not ended: being judged or with the engine.
+    /// Taken out of the slot and not ended: being filtered or with the engine.
     pub in_flight: u64,
 }
 

@@ -64,7 +64,6 @@ impl NormBox {
         (self.x1 - self.x0) * (self.y1 - self.y0)
     }
 
-    /// The middle.
     pub fn centre(&self) -> NormPoint {
         NormPoint {
             x: (self.x0 + self.x1) / 2.0,
@@ -72,7 +71,7 @@ impl NormBox {
         }
     }
 
-    /// True when `point` lies inside or on the edge.
+    /// True when `point` is inside or on the edge.
     pub fn contains(&self, point: NormPoint) -> bool {
         (self.x0..=self.x1).contains(&point.x) && (self.y0..=self.y1).contains(&point.y)
     }

@@ -10,7 +10,7 @@ pub const STAGES: [&str; 8] = [
 ];
 
 /// Stage times in tenths of a millisecond. The moments are rounded and then subtracted, so the stages add up to the
-/// total exactly, whatever was rounded.
+/// total exactly, with any rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     /// In the order of [`STAGES`].

@@ -1,6 +1,7 @@
 //! The nouns of Spotter, shared by every stage: ids, time, frame, prompt, look, answer, event, command, geometry.
 //!
-//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O, wire formats (what
+//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O (but for the configuration and the
+//! one way to replace a file), wire formats (what
 //! goes over MQTT is known to `publish` alone; serde carries nouns between two processes of one version, `service::wire`) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
 
 mod anchor;
@@ -9,6 +10,7 @@ mod command;
 pub mod config;
 mod detection;
 mod event;
+mod file;
 mod frame;
 mod frame_counters;
 mod geometry;
@@ -28,13 +30,13 @@ mod stream_counters;
 pub mod testing;
 mod time;
 
-pub use anchor::WallClockAnchor;
 pub use answer::{
     Answer, AnswerBody, FoundObject, Look, Outcome, ScoreSource, StageTimes, yes_or_no,
 };
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
 pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
+pub use file::write_file_atomically;
 pub use frame::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
     PictureError, PictureLayout, PixelFormat, Planes,
@@ -43,7 +45,7 @@ pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
 pub use latency::{Latency, STAGES};
-pub use log_throttle::{LOG_REPEAT_INTERVAL, LogThrottle};
+pub use log_throttle::LogThrottle;
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
 pub use prompt_state::{Presence, PromptState};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Mono;
 
 /// A problem of one kind is logged at most once in this time.
-pub const LOG_REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+const LOG_REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Remembers when each kind of problem was last logged, for one camera or one component. Without a maximum, kinds are never
 /// forgotten, so that their number must be small and known.

@@ -2,7 +2,7 @@
 
 use super::NormPoint;
 
-/// Distance below which a point lies on an edge; a thousandth of a pixel in the largest picture.
+/// Distance below which a point is on an edge; a thousandth of a pixel in the largest picture.
 const ON_EDGE: f64 = 1e-7;
 
 /// A closed polygon in shares of the picture, even-odd rule. Fewer than three corners hold nothing.
@@ -19,7 +19,7 @@ impl Polygon {
         }
     }
 
-    /// True when `point` lies inside or on an edge. The edge counts, because a box that leaves the picture at the
+    /// True when `point` is inside or on an edge. The edge counts, because a box that leaves the picture at the
     /// bottom has its lower edge exactly at 1.0, where zones end too.
     pub fn contains(&self, point: NormPoint) -> bool {
         if self.corners.len() < 3 {

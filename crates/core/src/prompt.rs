@@ -29,18 +29,13 @@ pub enum Task {
         /// What to look for, in plain words.
         object: String,
     },
-    /// A question.
     Query {
-        /// The question.
         question: String,
         /// The texts that the answer must be one of, each trimmed and not empty; empty: the answer is free.
         choices: Vec<String>,
     },
     /// A description of the picture.
-    Caption {
-        /// How long.
-        length: CaptionLength,
-    },
+    Caption { length: CaptionLength },
 }
 
 impl Task {
@@ -72,7 +67,6 @@ pub struct Prompt {
     pub id: PromptId,
     /// Starts at 1; [`Prompt::ONCE`] for a question that is asked once.
     pub revision: u32,
-    /// What to do.
     pub task: Task,
 }
 

@@ -7,7 +7,6 @@ use super::ZoneId;
 pub enum Presence {
     /// Not enough looks yet, or no looks any more.
     Unknown,
-    /// Confirmed.
     On,
     /// Confirmed that there is none.
     Off,

@@ -5,7 +5,6 @@ use std::ops::{Add, AddAssign};
 
 use serde::Serialize;
 
-/// One declared counter.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamCounter {
     /// Its key in health.
@@ -16,7 +15,6 @@ pub struct StreamCounter {
     pub help: &'static str,
     /// What the status page calls it.
     pub label: &'static str,
-    /// Reads it.
     pub get: fn(&StreamCounters) -> u64,
 }
 

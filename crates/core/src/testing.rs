@@ -113,7 +113,7 @@ pub fn frame_at(camera: &CameraId, after: Duration) -> Frame {
     }
 }
 
-/// Planes that say that they lie on a device, one behind the other, and count how often they are copied to the host.
+/// Planes that claim to be on a device, one behind the other, and count how often they are copied to the host.
 pub struct FakeDevicePlanes {
     there: Vec<Vec<u8>>,
     here: OnceLock<Vec<Vec<u8>>>,
@@ -122,7 +122,6 @@ pub struct FakeDevicePlanes {
 }
 
 impl FakeDevicePlanes {
-    /// These planes.
     pub fn new(planes: Vec<Vec<u8>>) -> Self {
         Self {
             there: planes,

@@ -1,4 +1,4 @@
-//! Two clocks that are never mixed: [`Mono`] for ages and deadlines, [`WallTime`] for what the world is told.
+//! Two clocks that are never mixed: [`Mono`] for ages and deadlines, [`WallTime`] for what is published.
 //! Decisions take `now`; only shells hold a [`Clock`].
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::WallClockAnchor;
+use crate::anchor::WallClockAnchor;
 
 /// A point of the daemon's monotonic time, nanoseconds since its clock was made. It never jumps.
 #[derive(
@@ -60,17 +60,14 @@ const fn nanos(duration: Duration) -> u64 {
 pub struct WallTime(i64);
 
 impl WallTime {
-    /// From Unix nanoseconds.
     pub const fn from_unix_nanos(ns: i64) -> Self {
         Self(ns)
     }
 
-    /// From Unix milliseconds.
     pub const fn from_unix_millis(ms: i64) -> Self {
         Self(ms * 1_000_000)
     }
 
-    /// Unix nanoseconds.
     pub const fn unix_nanos(self) -> i64 {
         self.0
     }
@@ -114,7 +111,6 @@ pub enum CaptureSource {
 pub struct Capture {
     /// When, UTC.
     pub wall: WallTime,
-    /// How we know.
     pub source: CaptureSource,
     /// Estimated error, milliseconds; `None` when unknown.
     pub error_ms: Option<f64>,

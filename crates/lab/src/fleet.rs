@@ -210,7 +210,7 @@ impl Fleet {
 
     /// Measures, says goodbye to the cameras, and gives the row with the engine's name.
     async fn measure(mut self, seconds: u64, server: u32) -> anyhow::Result<(CamerasRow, String)> {
-        let books = self.sampler.books();
+        let books = self.sampler.counters();
         let (before, from) = (Reading::now(Some(server)), self.clock.now());
         self.watch.begin(from);
         let half = Duration::from_secs(seconds) / 2;
@@ -221,7 +221,7 @@ impl Fleet {
         self.watch.end();
         let took = to.since(from);
         let mut frames = FrameEnds::default();
-        for ((_, before), (_, after)) in books.iter().zip(&self.sampler.books()) {
+        for ((_, before), (_, after)) in books.iter().zip(&self.sampler.counters()) {
             frames.add(before, after);
         }
         let pct = |of: fn(&Reading) -> Duration| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::app::{camera_assignment::CameraAssignment, test_support};
-use spotter_cameras::sampler::{Share, TimeLimits};
+use spotter_cameras::sampler::{CameraShare, TimeLimits};
 use spotter_core::{
     AnswerBody, EventStep, FoundObject, Look, ManualClock, Mono, NormBox, ScoreSource, StageTimes,
     Task,
@@ -25,7 +25,7 @@ prompt.parcel = { detect = "parcel", snapshot = true, verify = "Is there a parce
 struct Site {
     clock: ManualClock,
     sampler: Arc<Sampler>,
-    share: Arc<Share>,
+    share: Arc<CameraShare>,
     router: AnswerRouter,
     gate: CameraId,
     frames: u64,
@@ -39,7 +39,7 @@ impl Site {
         let limits = TimeLimits::new(Duration::from_secs(3600), None);
         let sampler = Sampler::new(&config.cameras, Arc::clone(&shared));
         let share = sampler.share(limits);
-        sampler.seat(&share, &ids(&config.cameras));
+        sampler.assign(&share, &ids(&config.cameras));
         let identity = Identity::of_this_machine(config.node.name.clone());
         let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));
         let board = Board::new(
@@ -174,7 +174,7 @@ async fn verified_event_waits_for_question_at_next_frame() {
     let parcel = ("parcel", ScoreSource::Verify, true);
     assert_eq!(site.open(), [parcel, person]);
 
-    let [(_, books)] = &site.sampler.books()[..] else {
+    let [(_, books)] = &site.sampler.counters()[..] else {
         panic!("one camera")
     };
     assert!(books.balanced() && books.in_flight == 0, "{books:?}");

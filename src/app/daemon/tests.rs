@@ -114,7 +114,7 @@ async fn last_failed_engine_ends_the_daemon_earlier_ones_only_their_cameras() {
             "camera gate is off: engine on cuda 0: device: it fell off the bus; its engine is opened again automatically"
         )
     );
-    let books = daemon.engines.sampler().books();
+    let books = daemon.engines.sampler().counters();
     let [(_, gate), (_, yard)] = &books[..] else {
         panic!("two cameras: {books:?}");
     };
@@ -245,7 +245,7 @@ async fn lost_engine_is_opened_again_beside_the_others() {
     assert_eq!(boots.len(), 1);
     let numbers: Vec<u64> = all.iter().map(|(_, number)| *number).collect();
     assert!(numbers.is_sorted_by(|a, b| a < b) && all.len() > before.len());
-    let (_, books) = daemon.engines.sampler().books()[0];
+    let (_, books) = daemon.engines.sampler().counters()[0];
     assert!(books.balanced(), "{books:?}");
 }
 

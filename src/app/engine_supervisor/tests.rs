@@ -131,7 +131,7 @@ async fn each_engine_answers_its_own_cameras() {
     let assignment = site.engines.assignment();
     let labels: Vec<&str> = assignment.values().map(String::as_str).collect();
     assert_eq!(labels, ["cuda 0", "cuda 1", "cuda 0", "cuda 1", "cuda 0"]);
-    let books = site.engines.sampler().books();
+    let books = site.engines.sampler().counters();
     let order: Vec<String> = books.iter().map(|(camera, _)| camera.to_string()).collect();
     assert_eq!(order, ["c0", "c1", "c2", "c3", "c4"], "as configured");
 }
@@ -155,7 +155,7 @@ async fn failed_device_stops_its_own_cameras_only() {
     assert!(answered[1] + answered[3] < 20, "{answered:?}");
     let beats: Vec<bool> = site.engines.progress().map(|(_, b)| b.is_some()).collect();
     assert_eq!(beats, [true, false]);
-    for (camera, books) in site.engines.sampler().books() {
+    for (camera, books) in site.engines.sampler().counters() {
         assert!(
             books.balanced() && books.in_flight == 0,
             "{camera}: {books:?}"

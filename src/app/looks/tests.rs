@@ -66,7 +66,7 @@ impl Site {
         let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));
         let share = sampler.share(limits);
         let ids: Vec<_> = cameras.iter().map(|camera| camera.id.clone()).collect();
-        sampler.seat(&share, &ids);
+        sampler.assign(&share, &ids);
         let (gate, closed) = mpsc::channel();
         let engine_clock = Arc::new(clock.clone());
         let device = move || Gated {
@@ -101,7 +101,7 @@ impl Site {
 
     fn sum(&self, of: impl Fn(&FrameCounters) -> u64) -> u64 {
         self.sampler
-            .books()
+            .counters()
             .iter()
             .map(|(_, books)| of(books))
             .sum()
@@ -138,7 +138,7 @@ async fn looks_in_flight_equal_the_permits() {
         let of_camera = seen.iter().filter(|(of, _)| of == camera);
         assert_eq!(of_camera.map(|(_, n)| *n).collect::<Vec<_>>(), frames);
     }
-    let books = site.sampler.books();
+    let books = site.sampler.counters();
     assert!(books.iter().all(|(_, books)| books.balanced()), "{books:?}");
     assert!(books.iter().all(|(_, b)| b.in_flight == 0), "{books:?}");
 }
@@ -156,7 +156,7 @@ async fn finish_waits_for_begun_looks_and_begins_no_other() {
     let expected = [("gate", 1), ("gate", 3), ("yard", 2)];
     assert_eq!(seen, expected.map(|(camera, n)| (camera.to_owned(), n)));
     last.iter().for_each(|outcome| site.sampler.done(outcome));
-    let books = site.sampler.books();
+    let books = site.sampler.counters();
     assert!(books.iter().all(|(_, b)| b.balanced() && b.in_flight == 0));
     assert_eq!(books[0].1.waiting, 1);
 }

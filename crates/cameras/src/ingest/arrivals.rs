@@ -6,43 +6,41 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use super::clock::ClockReading;
 use spotter_core::{Mono, WallTime};
 
-/// Encoded frames under way at the same time, at most; older ones are forgotten.
+/// The most encoded frames between the network and the decoder's end; older ones are forgotten.
 const KEPT: usize = 128;
 /// A depacketizer, and the parser behind it, may hold a frame back until they see that the next one begins.
 const HELD_BACK: usize = 2;
 /// Depacketizers and parsers may move a PTS by less than this.
 const PTS_SLACK: Duration = Duration::from_millis(20);
-/// What lies between the PTS of frames that had the same: less than between any two frames of a camera, also a hundred times.
+/// The distance between the PTS of frames that had the same PTS: a hundred times it is less than between two frames of a camera.
 const APART: Duration = Duration::from_micros(50);
 
 /// A frame that was not decoded yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Arrival {
-    /// Its first packet came.
-    pub received: Mono,
-    /// The same moment, UTC.
-    pub received_wall: WallTime,
+pub struct FrameArrival {
+    /// When its first packet came.
+    pub received: ClockReading,
     /// Its RTP time stamp.
     pub rtp: Option<u32>,
     /// What the sender's clock showed at its capture.
     pub date: Option<WallTime>,
     /// It can be decoded alone.
     pub key: bool,
-    /// Something of it is missing, or something before it that nobody else stands for.
+    /// A packet of it is missing, or one before it that belongs to no other frame.
     pub hurt: bool,
     /// Another sender begins with it.
     pub begins: bool,
     pts: Option<Duration>,
 }
 
-impl Arrival {
+impl FrameArrival {
     /// Of which nothing is known but when it came.
-    pub fn at(now: (Mono, WallTime)) -> Self {
+    pub fn at(now: ClockReading) -> Self {
         Self {
-            received: now.0,
-            received_wall: now.1,
+            received: now,
             ..Self::default()
         }
     }
@@ -51,28 +49,34 @@ impl Arrival {
 /// Frames between the network and the decoder's end.
 #[derive(Debug, Default)]
 pub struct Arrivals {
-    packets: VecDeque<(u32, Mono, WallTime)>,
-    frames: VecDeque<Arrival>,
-    timed: Option<Timed>,
+    packets: VecDeque<ReceivedPacket>,
+    frames: VecDeque<FrameArrival>,
+    timed: Option<TimedPacket>,
+}
+
+/// The first packet of a frame, as it came from the network.
+#[derive(Clone, Copy, Debug)]
+struct ReceivedPacket {
+    rtp: u32,
+    received: ClockReading,
 }
 
 /// The last packet that left the jitter buffer.
 #[derive(Clone, Copy, Debug)]
-struct Timed {
+struct TimedPacket {
     rtp: u32,
     /// As it came.
     pts: Duration,
-    /// Its frame's alone.
     own_pts: Duration,
 }
 
 impl Arrivals {
     /// A packet with the RTP time `rtp` came from the network.
-    pub fn packet(&mut self, rtp: u32, now: Mono, wall: WallTime) {
-        if self.packets.back().is_none_or(|last| last.0 != rtp)
-            && !self.packets.iter().any(|packet| packet.0 == rtp)
-        {
-            push_bounded(&mut self.packets, (rtp, now, wall));
+    pub fn packet(&mut self, rtp: u32, now: ClockReading) {
+        // Most packets belong to the frame of the one before.
+        if !self.packets.iter().rev().any(|packet| packet.rtp == rtp) {
+            let packet = ReceivedPacket { rtp, received: now };
+            push_bounded(&mut self.packets, packet);
         }
     }
 
@@ -87,7 +91,7 @@ impl Arrivals {
             Some(last) if (last.pts..=last.own_pts).contains(&pts) => last.own_pts + APART,
             _ => pts,
         };
-        self.timed = Some(Timed { rtp, pts, own_pts });
+        self.timed = Some(TimedPacket { rtp, pts, own_pts });
         own_pts
     }
 
@@ -97,22 +101,20 @@ impl Arrivals {
         &mut self,
         rtp: u32,
         pts: Duration,
-        now: (Mono, WallTime),
-    ) -> Option<&mut Arrival> {
+        now: ClockReading,
+    ) -> Option<&mut FrameArrival> {
         if self.frames.back().is_some_and(|last| last.rtp == Some(rtp)) {
             return None;
         }
-        let seen = self.packets.iter().find(|packet| packet.0 == rtp);
+        let seen = self.packets.iter().find(|packet| packet.rtp == rtp);
         // What is not known any more came before all that is.
-        let is_before = |first: &&(u32, Mono, WallTime)| (first.0.wrapping_sub(rtp) as i32) > 0;
+        let is_before = |first: &&ReceivedPacket| (first.rtp.wrapping_sub(rtp) as i32) > 0;
         let seen = seen.or_else(|| self.packets.front().filter(is_before));
-        let (received, received_wall) = seen.map_or(now, |packet| (packet.1, packet.2));
-        let arrival = Arrival {
-            received,
-            received_wall,
+        let arrival = FrameArrival {
+            received: seen.map_or(now, |packet| packet.received),
             rtp: Some(rtp),
             pts: Some(pts),
-            ..Arrival::default()
+            ..FrameArrival::default()
         };
         push_bounded(&mut self.frames, arrival);
         self.frames.back_mut()
@@ -130,16 +132,16 @@ impl Arrivals {
     }
 
     /// A whole frame of a source without packets (a local camera) came with the PTS `pts`.
-    pub fn whole(&mut self, pts: Duration, now: (Mono, WallTime)) {
-        let arrival = Arrival {
+    pub fn whole(&mut self, pts: Duration, now: ClockReading) {
+        let arrival = FrameArrival {
             pts: Some(pts),
-            ..Arrival::at(now)
+            ..FrameArrival::at(now)
         };
         push_bounded(&mut self.frames, arrival);
     }
 
     /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not. What is known of it.
-    pub fn mark_key(&mut self, pts: Option<Duration>, key: bool) -> Option<Arrival> {
+    pub fn mark_key(&mut self, pts: Option<Duration>, key: bool) -> Option<FrameArrival> {
         let frame = self.near(pts).and_then(|at| self.frames.get_mut(at))?;
         frame.key = key;
         Some(*frame)
@@ -147,27 +149,30 @@ impl Arrivals {
 
     /// How long a frame has been waiting for us alone, at least: so long ago those behind it began to arrive. How long the frame
     /// itself took on its way, and how rare frames are, does not count.
-    pub fn waited(&self, arrival: &Arrival, now: Mono) -> Duration {
-        let own = |packet: &(u32, Mono, WallTime)| Some(packet.0) == arrival.rtp;
+    pub fn waited(&self, arrival: &FrameArrival, now: Mono) -> Duration {
+        let own = |packet: &ReceivedPacket| Some(packet.rtp) == arrival.rtp;
         // What is not known any more came before all that is.
         let next = self.packets.iter().position(own).map_or(0, |at| at + 1);
         let behind = self.packets.get(next + HELD_BACK - 1);
-        behind.map_or(Duration::ZERO, |packet| now.since(packet.1))
+        behind.map_or(Duration::ZERO, |packet| now.since(packet.received.mono))
     }
 
     /// The frame with the PTS `pts`, which stays.
-    pub fn find(&self, pts: Option<Duration>) -> Option<&Arrival> {
+    pub fn find(&self, pts: Option<Duration>) -> Option<&FrameArrival> {
         self.frames.get(self.near(pts)?)
     }
 
     /// The picture with the PTS `pts` came out of the decoder. `None` when nothing is known of it.
-    pub fn take(&mut self, pts: Option<Duration>) -> Option<Arrival> {
+    pub fn take(&mut self, pts: Option<Duration>) -> Option<FrameArrival> {
         let at = self.near(pts)?;
         let arrival = self.frames.get(at).copied();
         // Pictures come out in the order of their PTS, so everything before this one is over.
         self.frames.retain(|frame| frame.pts > pts);
-        let received = arrival.map(|arrival| arrival.received);
-        self.packets.retain(|packet| Some(packet.1) > received);
+        if let Some(arrival) = arrival {
+            let received = arrival.received.mono;
+            self.packets
+                .retain(|packet| packet.received.mono > received);
+        }
         arrival
     }
 
@@ -194,11 +199,11 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, item: T) {
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> (Mono, WallTime) {
-        (
-            Mono::from_nanos(ms * 1_000_000),
-            WallTime::from_unix_millis(1_790_000_000_000 + ms as i64),
-        )
+    fn at(ms: u64) -> ClockReading {
+        ClockReading {
+            mono: Mono::from_nanos(ms * 1_000_000),
+            wall: WallTime::from_unix_millis(1_790_000_000_000 + ms as i64),
+        }
     }
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -207,23 +212,23 @@ mod tests {
     fn a_frame_arrives_with_its_first_packet() {
         let mut arrivals = Arrivals::default();
         for ms in [10, 11, 15] {
-            arrivals.packet(900, at(ms).0, at(ms).1);
+            arrivals.packet(900, at(ms));
         }
-        arrivals.packet(1800, at(20).0, at(20).1);
+        arrivals.packet(1800, at(20));
         assert!(arrivals.timed(900, MS(100), at(16)).is_some());
         arrivals.hurt(900);
         assert!(arrivals.timed(900, MS(100), at(17)).is_none());
-        arrivals.timed(1800, MS(133), at(21)).unwrap().date = Some(at(5).1);
+        arrivals.timed(1800, MS(133), at(21)).unwrap().date = Some(at(5).wall);
         assert!(arrivals.mark_key(Some(MS(100)), true).unwrap().hurt);
         let first = arrivals.take(Some(MS(100))).unwrap();
         assert_eq!(
             (first.received, first.rtp, first.key),
-            (at(10).0, Some(900), true)
+            (at(10), Some(900), true)
         );
         let second = arrivals.take(Some(MS(134))).unwrap();
         assert_eq!(
-            (second.received_wall, second.date, second.hurt),
-            (at(20).1, Some(at(5).1), false)
+            (second.received, second.date, second.hurt),
+            (at(20), Some(at(5).wall), false)
         );
         assert_eq!(arrivals.take(Some(MS(134))), None);
     }
@@ -258,7 +263,7 @@ mod tests {
     fn what_never_comes_out_is_forgotten() {
         let mut arrivals = Arrivals::default();
         for n in 0..10_000_u32 {
-            arrivals.packet(n, at(u64::from(n)).0, at(u64::from(n)).1);
+            arrivals.packet(n, at(u64::from(n)));
             let _ = arrivals.timed(n, MS(u64::from(n) * 40), at(u64::from(n)));
         }
         assert_eq!(
@@ -267,14 +272,14 @@ mod tests {
         );
         assert_eq!(arrivals.take(Some(MS(0))), None);
         assert_eq!(arrivals.take(None), None);
-        // Its turn comes when nobody knows any more when it came: not now.
+        // When its time of arrival is forgotten, it is taken to be older than all known ones.
         let now = at(10_000);
         let old = *arrivals.timed(5000, MS(999_999), now).unwrap();
         let oldest = 10_000 - KEPT as u64;
-        assert_eq!(old.received, at(oldest).0);
-        assert_eq!(arrivals.waited(&old, now.0), MS(KEPT as u64 - 1));
+        assert_eq!(old.received, at(oldest));
+        assert_eq!(arrivals.waited(&old, now.mono), MS(KEPT as u64 - 1));
         // Of the newest nothing is known that would have been behind it.
         let newest = *arrivals.timed(9999, MS(0), now).unwrap();
-        assert_eq!(arrivals.waited(&newest, now.0), MS(0));
+        assert_eq!(arrivals.waited(&newest, now.mono), MS(0));
     }
 }

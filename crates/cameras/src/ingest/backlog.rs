@@ -1,8 +1,8 @@
 //! What waits for the decoder. Pure: takes `now`.
 //!
 //! Nothing between the network and the decoder throws frames away: when the machine is short of time they wait in the jitter
-//! buffer, more and more of them, and each picture is older than the one before. So who waited for too long is not decoded, and
-//! what builds on it is not either. That costs hardly any time, so the next key frame, or the one after it, is a new one.
+//! buffer, more and more of them, and each picture is older than the one before. So a frame that waited for too long is not decoded, nor is
+//! one that builds on it. That costs hardly any time, so the next key frame, or the one after it, is a new one.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use spotter_core::Mono;
 /// behind it at once; a decoder that is fast enough on the whole is to get through that, and through a large key frame.
 pub const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// Judges frames in the order of decoding.
+/// Finds late frames, in the order of decoding.
 #[derive(Debug, Default)]
 pub struct Backlog {
     /// No key frame came in time since.
@@ -51,13 +51,14 @@ mod tests {
     use super::*;
     use crate::ingest::{
         arrivals::Arrivals,
-        gate::{Frames, Gap},
+        clock::ClockReading,
+        gate::{FrameGate, Gap},
     };
     use spotter_core::WallTime;
 
-    /// A camera, what lies before the decoder, and a decoder that takes its time.
+    /// A camera, the elements before the decoder, and a slow decoder.
     #[derive(Clone, Copy, Debug)]
-    struct Line {
+    struct DecodeLine {
         interval: Duration,
         gop: u32,
         /// The elements hold so many frames back.
@@ -74,9 +75,9 @@ mod tests {
         behind: Duration,
     }
 
-    impl Line {
+    impl DecodeLine {
         fn run(&self, frames: u32) -> Vec<Decoded> {
-            let (mut arrivals, mut gate) = (Arrivals::default(), Frames::default());
+            let (mut arrivals, mut gate) = (Arrivals::default(), FrameGate::default());
             let mut backlog = Backlog::default();
             let (mut time, mut arrived, mut decoded) = (Duration::ZERO, 0, Vec::new());
             // Known from the second key frame on.
@@ -86,11 +87,11 @@ mod tests {
                 time = time.max(there);
                 while self.interval * arrived <= time {
                     let now = at(self.interval * arrived);
-                    arrivals.packet(arrived, now, WallTime::default());
+                    arrivals.packet(arrived, reading(now));
                     arrived += 1;
                 }
                 let (key, now, pts) = (n % self.gop == 0, at(time), self.interval * n);
-                arrivals.timed(n, pts, (now, WallTime::default()));
+                arrivals.timed(n, pts, reading(now));
                 let arrival = arrivals.mark_key(Some(pts), key).unwrap();
                 let waited = arrivals.waited(&arrival, now);
                 let late = backlog.is_late(key, waited, gop, now);
@@ -112,6 +113,11 @@ mod tests {
             }
             decoded
         }
+    }
+
+    fn reading(mono: Mono) -> ClockReading {
+        let wall = WallTime::default();
+        ClockReading { mono, wall }
     }
 
     fn at(time: Duration) -> Mono {
@@ -143,7 +149,7 @@ mod tests {
             let interval = MS(interval);
             let decoding = interval.mul_f64(slowness);
             let decoding_keys = decoding.mul_f64(keys);
-            let line = Line { interval, gop, held, decoding, decoding_keys };
+            let line = DecodeLine { interval, gop, held, decoding, decoding_keys };
             let frames = gop * 4 + 500;
             let decoded = line.run(frames);
             let limit = LONGEST_WAIT + interval * 3;
@@ -162,7 +168,7 @@ mod tests {
     /// Elements that hold more back than is known of any: each frame is late, and nobody can do anything about it.
     #[test]
     fn a_stream_that_is_always_late_shows_a_key_frame_now_and_then() {
-        let line = Line {
+        let line = DecodeLine {
             interval: MS(100),
             gop: 10,
             held: 12,
@@ -178,7 +184,7 @@ mod tests {
     /// A camera that refreshes its pictures bit by bit is watched again when they are new, as after a loss.
     #[test]
     fn a_stream_without_key_frames_comes_back() {
-        let line = Line {
+        let line = DecodeLine {
             interval: MS(50),
             gop: u32::MAX,
             held: 0,

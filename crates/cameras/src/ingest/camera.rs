@@ -18,36 +18,35 @@ use super::{
     clock::ClockHealth,
     gst::{DeviceMap, GstOpener},
     health::{Failure, Fault, Health, Phase},
-    session::{Action, Input, Policy, Seen, Session},
+    session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
 use spotter_core::{
-    Clock, LogThrottle, Mono, StreamCounters, WallTime,
-    config::{CameraConfig, SourceConfig as Origin},
+    CameraId, Clock, LogThrottle, Mono, StreamCounters, WallTime, config::CameraConfig,
 };
 
 /// A pipeline that did not end by then is left behind.
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(5);
 /// Health is reported at least so often.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// A source tells at most four events before somebody listens; orders are rare.
+/// A source sends at most four events before they are received; requests are rare.
 const CHANNEL: usize = 16;
 
-enum Order {
+enum CameraRequest {
     Enable(bool),
     Reconnect,
-    Change(Box<Stream>),
+    Change(Box<SourceSetup>),
 }
 
 /// What decides how a camera is connected to.
-struct Stream {
+struct SourceSetup {
     opener: Arc<dyn Opener>,
-    policy: Policy,
+    policy: SessionPolicy,
 }
 
-/// A camera that runs. Dropping the handle stops it too, but nobody waits for the goodbye then.
+/// A camera that runs. Dropping the handle stops it too, without waiting for the end of its session.
 pub struct CameraHandle {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<CameraRequest>,
     health: watch::Receiver<Health>,
     task: JoinHandle<()>,
 }
@@ -58,25 +57,27 @@ impl CameraHandle {
         self.health.clone()
     }
 
-    /// Stops or starts watching; also the connection ends.
+    /// Starts or stops watching the camera, with its connection.
     pub async fn set_enabled(&self, enabled: bool) {
-        let _ = self.orders.send(Order::Enable(enabled)).await;
+        let _ = self.orders.send(CameraRequest::Enable(enabled)).await;
     }
 
-    /// Asks for a new connection now.
     pub async fn reconnect(&self) {
-        let _ = self.orders.send(Order::Reconnect).await;
+        let _ = self.orders.send(CameraRequest::Reconnect).await;
     }
 
     /// The camera is to be reached and decoded as configured here from now on: the old connection is ended first. Its id and
     /// where its frames go stay.
     pub async fn change(&self, camera: &CameraConfig, device: Option<DeviceMap>) {
         let opener = Arc::new(GstOpener::new(camera.clone(), device));
-        let stream = Stream::new(opener, camera);
-        let _ = self.orders.send(Order::Change(Box::new(stream))).await;
+        let stream = SourceSetup::new(opener, camera);
+        let _ = self
+            .orders
+            .send(CameraRequest::Change(Box::new(stream)))
+            .await;
     }
 
-    /// Says goodbye to the camera and ends. False when that took longer than `limit`; it goes on behind our back then.
+    /// Ends the camera's session and the task. False when that took longer than `limit`; it then goes on in the background.
     pub async fn stop(self, limit: Duration) -> bool {
         // The end of orders is the order to end; sending one could wait for a source that is being opened.
         drop(self.orders);
@@ -96,26 +97,34 @@ pub fn spawn(
     spawn_with(opener, &camera, clock, sink)
 }
 
-/// As [`spawn`], with sources of one's own.
+/// As [`spawn`], with other sources.
 pub fn spawn_with(
     opener: Arc<dyn Opener>,
     camera: &CameraConfig,
     clock: Arc<dyn Clock>,
     sink: FrameSink,
 ) -> CameraHandle {
-    let stream = Stream::new(opener, camera);
+    start(SourceSetup::new(opener, camera), &camera.id, clock, sink)
+}
+
+fn start(
+    stream: SourceSetup,
+    camera: &CameraId,
+    clock: Arc<dyn Clock>,
+    sink: FrameSink,
+) -> CameraHandle {
     let session = Session::new(stream.policy);
     let since = clock.wall();
     let (events, _) = mpsc::channel(CHANNEL);
     let outlet = Outlet {
-        camera: camera.id.clone(),
+        camera: camera.clone(),
         clock,
         sink,
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
     let first = Health {
-        // Its first deed is to enable itself.
+        // The task begins by enabling the session.
         phase: Phase::Connecting,
         failure: None,
         since,
@@ -134,14 +143,14 @@ pub fn spawn_with(
     };
     let (reports, health) = watch::channel(first);
     let (orders, received) = mpsc::channel(CHANNEL);
-    let life = Life {
+    let task = CameraTask {
         session,
         stream,
         outlet,
         running: None,
         stopping: None,
         last: Progress::default(),
-        totals: Totals::default(),
+        totals: PipelineTotals::default(),
         since,
         failures: LogThrottle::default(),
         silent: true,
@@ -150,11 +159,11 @@ pub fn spawn_with(
     CameraHandle {
         orders,
         health,
-        task: tokio::spawn(life.run(received)),
+        task: tokio::spawn(task.run(received)),
     }
 }
 
-/// Ends a source in a thread of its own, because broken drivers may block for ever; the receiver hears when it is done.
+/// Ends a source in a thread of its own, because broken drivers may block for ever; the receiver gets a message when it is done.
 pub(super) fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
     let (done, receiver) = oneshot::channel();
     let work = move || {
@@ -170,7 +179,7 @@ pub(super) fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
 }
 
 /// Does what may block in a thread of its own, as a runtime waits for its threads at the end, for ever; `None` when it was not
-/// done within `limit`, and goes on behind our back.
+/// done within `limit`; it then goes on in the background.
 pub(super) async fn in_time<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
@@ -182,7 +191,7 @@ pub(super) async fn in_time<T: Send + 'static>(
         return failed(format!("no thread to open the source in: {e}"));
     }
     let done = timeout(limit, receiver).await.ok()?;
-    // Without a word only after a panic, which the log has.
+    // The sender is dropped only by a panic, which the log has.
     done.map_or_else(|_| failed("the source ended abnormally".to_owned()), Some)
 }
 
@@ -191,53 +200,54 @@ pub(super) fn stuck(what: &str) -> Failure {
     Failure::new(Fault::Device, format!("{what}; is its driver stuck?"))
 }
 
-impl Stream {
+impl SourceSetup {
     fn new(opener: Arc<dyn Opener>, camera: &CameraConfig) -> Self {
-        let policy = Policy {
+        let policy = SessionPolicy {
             first_frame: camera.first_frame,
             stall: camera.stall,
-            looped: matches!(camera.source, Origin::File { looped: true, .. }),
+            looped: camera.source.is_looped(),
+            pause_scale: 1.0,
         };
         Self { opener, policy }
     }
 }
 
-struct Running {
+struct RunningSource {
     source: Arc<dyn Source>,
     events: mpsc::Receiver<SourceEvent>,
 }
 
-struct Stopping {
+struct StoppingSource {
     done: oneshot::Receiver<()>,
     deadline: Mono,
 }
 
 /// Sums over the pipelines that are gone.
 #[derive(Default)]
-struct Totals {
+struct PipelineTotals {
     frames: u64,
     counters: StreamCounters,
     abandoned: u32,
 }
 
-struct Life {
+struct CameraTask {
     session: Session,
-    stream: Stream,
+    stream: SourceSetup,
     outlet: Outlet,
-    running: Option<Running>,
-    stopping: Option<Stopping>,
+    running: Option<RunningSource>,
+    stopping: Option<StoppingSource>,
     last: Progress,
-    totals: Totals,
+    totals: PipelineTotals,
     since: WallTime,
     failures: LogThrottle<Fault>,
-    /// The last log line did not say that it streams.
+    /// The last log line was about a failure, or there was none.
     silent: bool,
     reports: watch::Sender<Health>,
 }
 
-impl Life {
-    async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
-        self.feed(Input::Enable).await;
+impl CameraTask {
+    async fn run(mut self, mut orders: mpsc::Receiver<CameraRequest>) {
+        self.feed(SessionInput::Enable).await;
         loop {
             self.report();
             let now = self.outlet.clock.now();
@@ -245,30 +255,30 @@ impl Life {
             let pause = wake.unwrap_or(REPORT_EVERY).min(REPORT_EVERY);
             let input = tokio::select! {
                 order = orders.recv() => match order {
-                    Some(Order::Enable(true)) => Input::Enable,
-                    Some(Order::Enable(false)) => Input::Disable,
-                    Some(Order::Reconnect) => Input::Reconnect,
-                    Some(Order::Change(stream)) => {
+                    Some(CameraRequest::Enable(true)) => SessionInput::Enable,
+                    Some(CameraRequest::Enable(false)) => SessionInput::Disable,
+                    Some(CameraRequest::Reconnect) => SessionInput::Reconnect,
+                    Some(CameraRequest::Change(stream)) => {
                         self.stream = *stream;
-                        Input::Change(self.stream.policy)
+                        SessionInput::Change(self.stream.policy)
                     }
                     None => break,
                 },
                 event = next_event(&mut self.running) => match event {
-                    SourceEvent::FirstPacket => Input::FirstPacket,
-                    SourceEvent::FirstFrame => Input::FirstFrame,
-                    SourceEvent::Failed(failure) => Input::Failed(failure),
-                    SourceEvent::Ended => Input::Ended,
+                    SourceEvent::FirstPacket => SessionInput::FirstPacket,
+                    SourceEvent::FirstFrame => SessionInput::FirstFrame,
+                    SourceEvent::Failed(failure) => SessionInput::Failed(failure),
+                    SourceEvent::Ended => SessionInput::Ended,
                 },
                 ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()) => {
                     self.stopped(ended);
-                    Input::Stopped
+                    SessionInput::Stopped
                 }
-                () = sleep(pause) => Input::Tick(self.look()),
+                () = sleep(pause) => SessionInput::Tick(self.read_progress()),
             };
             self.feed(input).await;
         }
-        self.feed(Input::Disable).await;
+        self.feed(SessionInput::Disable).await;
         if self.stopping.is_some() {
             let ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()).await;
             self.stopped(ended);
@@ -276,21 +286,21 @@ impl Life {
         self.report();
     }
 
-    /// Gives an input to the session and does what it says. What the doing brings up is an input again.
-    async fn feed(&mut self, input: Input) {
+    /// Gives an input to the session and performs its actions. A failed action is an input again.
+    async fn feed(&mut self, input: SessionInput) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let (phase, attempts) = (self.session.phase(), self.session.attempts());
             let now = self.outlet.clock.now();
             for action in self.session.on(input, now, fastrand::f64()) {
                 let result = match action {
-                    Action::Start => self.start().await.map_err(Input::Failed),
+                    Action::Start => self.start().await.map_err(SessionInput::Failed),
                     Action::Stop => self.stop(now),
-                    Action::Rewind => self.rewind().await.map_err(Input::Failed),
+                    Action::Rewind => self.rewind().await.map_err(SessionInput::Failed),
                 };
                 inputs.extend(result.err());
             }
-            self.tell(phase, attempts);
+            self.log(phase, attempts);
         }
     }
 
@@ -308,28 +318,28 @@ impl Life {
         };
         let source = opened?;
         self.last = Progress::default();
-        self.running = Some(Running {
+        self.running = Some(RunningSource {
             source,
             events: received,
         });
         Ok(())
     }
 
-    /// Begins the end of the pipeline; `Err` is the input that says it is gone already.
-    fn stop(&mut self, now: Mono) -> Result<(), Input> {
+    /// Begins the end of the pipeline; `Err` is the input for a pipeline that is gone already.
+    fn stop(&mut self, now: Mono) -> Result<(), SessionInput> {
         let Some(running) = self.running.take() else {
-            return Err(Input::Stopped);
+            return Err(SessionInput::Stopped);
         };
         let progress = running.source.progress();
         self.totals.frames += progress.frames;
         self.totals.counters += progress.counters;
         self.last = Progress {
-            // Already in the totals; the rest stays to be seen while the camera is away.
+            // Already in the totals; the rest is shown while the camera is away.
             frames: 0,
             counters: StreamCounters::default(),
             ..progress
         };
-        self.stopping = Some(Stopping {
+        self.stopping = Some(StoppingSource {
             done: tear_down(running.source),
             deadline: now.after(TEARDOWN_LIMIT),
         });
@@ -355,32 +365,32 @@ impl Life {
     }
 
     /// Asks the source for its progress.
-    fn look(&mut self) -> Seen {
+    fn read_progress(&mut self) -> SourceActivity {
         let Some(running) = &self.running else {
-            return Seen::default();
+            return SourceActivity::default();
         };
         self.last = running.source.progress();
-        Seen {
+        SourceActivity {
             frame: self.last.last_frame,
             packet: self.last.last_packet,
             gop: self.last.stream.gop_s.map(Duration::from_secs_f64),
         }
     }
 
-    /// A log line when it streams or fails, none for frames. A camera that fails again and again says each reason once
-    /// a minute, and that it streams only after it said that it does not.
-    fn tell(&mut self, before: Phase, attempts_before: u32) {
+    /// A log line when it streams or fails, none for frames. Each reason of a camera is logged at most once a
+    /// minute, and that it streams only after a failure was logged.
+    fn log(&mut self, before: Phase, attempts_before: u32) {
         let (phase, camera) = (self.session.phase(), &self.outlet.camera);
         let now = self.outlet.clock.now();
         if let Some(failure) = self.session.failure()
             && self.session.attempts() > attempts_before
         {
-            if let Some(untold) = self.failures.admit(failure.fault, now) {
-                let untold = (untold > 0).then_some(untold);
+            if let Some(suppressed) = self.failures.admit(failure.fault, now) {
+                let suppressed = (suppressed > 0).then_some(suppressed);
                 let retry = self.session.next_retry();
                 let retry_s = retry.map_or(0.0, |due| tenths(due.since(now)));
                 let (reason, attempts) = (failure.fault.code(), self.session.attempts());
-                warn!(%camera, reason, attempts, untold, retry_s, "{failure}");
+                warn!(%camera, reason, attempts, suppressed, retry_s, "{failure}");
                 self.silent = true;
             }
         } else if phase == Phase::Streaming && before != phase && self.silent {
@@ -396,7 +406,7 @@ impl Life {
 
     fn report(&mut self) {
         if self.running.is_some() {
-            self.look();
+            self.read_progress();
         }
         let now = self.outlet.clock.now();
         let (reconnects_1h, stalls_1h) = self.session.last_hour(now);
@@ -426,7 +436,7 @@ fn tenths(time: Duration) -> f64 {
     (time.as_secs_f64() * 10.0).round() / 10.0
 }
 
-async fn next_event(running: &mut Option<Running>) -> SourceEvent {
+async fn next_event(running: &mut Option<RunningSource>) -> SourceEvent {
     match running {
         Some(running) => match running.events.recv().await {
             Some(event) => event,
@@ -437,7 +447,7 @@ async fn next_event(running: &mut Option<Running>) -> SourceEvent {
 }
 
 /// Waits for the end of a teardown; false when its time is over.
-async fn stopped(stopping: &mut Option<Stopping>, clock: &dyn Clock) -> bool {
+async fn stopped(stopping: &mut Option<StoppingSource>, clock: &dyn Clock) -> bool {
     match stopping {
         Some(stopping) => {
             let left = stopping.deadline.since(clock.now());

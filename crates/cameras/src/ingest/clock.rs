@@ -1,8 +1,8 @@
-//! When did light hit the sensor? A pure judge of the camera's own time (docs/mqtt.md section 2).
+//! The capture clock: maps RTP timestamps to capture time, using RTCP sender reports (docs/mqtt.md section 2). Pure.
 //!
-//! A sender report says which NTP time belongs to which RTP time. The camera's clock may be hours off, so its word is
-//! taken only when two reports agree, its RTP time runs as fast as its clock and has not jumped since the last report, and
-//! the capture time lies 0 to 10 s before the arrival; else the arrival counts, and [`ClockHealth::note`] says why. Frames
+//! A sender report says which NTP time belongs to which RTP time. The camera's clock may be hours off, so it is
+//! trusted only when two reports agree, its RTP time runs as fast as its clock and has not jumped since the last report, and
+//! the capture time is 0 to 10 s before the arrival; else the arrival counts, and [`ClockHealth::note`] says why. Frames
 //! never wait for a report.
 //!
 //! The camera's clock is compared with our monotonic one (`line`), so that a step of our own UTC is none of the camera's.
@@ -12,7 +12,7 @@ mod segment;
 
 use std::{collections::VecDeque, time::Duration};
 
-use self::{line::Line, segment::Segment};
+use self::{line::ClockLine, segment::RtpSegment};
 use spotter_core::{Capture, CaptureSource, Mono, WallTime};
 
 /// A capture time further back than this is not believed.
@@ -31,11 +31,18 @@ const STEP_S: f64 = 1.0;
 const OFF_LINE_MAX_S: f64 = 10.0;
 const WINDOW: Duration = Duration::from_secs(300);
 const REPORTS_KEPT: usize = 256;
-/// RTP time may run off the sender's own NTP time by so much.
+/// The share by which RTP time may run off the sender's own NTP time.
 const RTP_RATE_LIMIT: f64 = 0.005;
 /// Reports that rate is measured between are so far apart at least: a sender that is busy reads its two clocks some
 /// milliseconds apart, which is the limit itself within one second.
 const RTP_RATE_SPAN_S: f64 = 10.0;
+
+/// Both clocks of this machine at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockReading {
+    pub mono: Mono,
+    pub wall: WallTime,
+}
 
 /// Why the camera's time is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +53,7 @@ pub enum ClockNote {
     CameraBehind,
     /// The offset is near a multiple of 15 minutes: the camera runs on local time.
     LooksLikeTimeZone,
-    /// A clock was set, or RTP time jumped; waiting for what reports say.
+    /// A clock was set, or RTP time jumped; the next reports decide.
     Stepped,
     /// No two sender reports yet (for ever, on cameras that send none).
     NoReports,
@@ -68,7 +75,7 @@ impl ClockNote {
     }
 }
 
-/// The camera's clock as it is reported.
+/// The camera's clock in reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClockHealth {
     /// The last frame's capture time came from the camera.
@@ -79,22 +86,21 @@ pub struct ClockHealth {
     pub drift_ppm: Option<f64>,
     /// Age of the last report, seconds.
     pub report_age_s: Option<f64>,
-    /// Why not trusted.
     pub note: Option<ClockNote>,
 }
 
 /// One RTCP sender report.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Report {
-    /// The sender's time.
+pub struct SenderReport {
     pub ntp: WallTime,
-    /// The RTP time that belongs to it, and its ticks a second.
-    pub rtp: (u32, u32),
-    /// When it came.
+    /// The RTP time that belongs to it.
+    pub rtp: u32,
+    /// The rate of RTP time; 0 when it is not known.
+    pub ticks_per_s: u32,
     pub arrived: Mono,
 }
 
-impl Report {
+impl SenderReport {
     /// How far the sender's clocks of two reports are apart, less the time between their arrivals.
     fn apart_s(&self, other: &Self) -> f64 {
         let nanos = |mono: Mono| mono.as_nanos() as i64;
@@ -103,18 +109,18 @@ impl Report {
     }
 }
 
-/// Judges one connection's times.
+/// Dates the frames of one connection.
 #[derive(Debug, Default)]
 pub struct CaptureClock {
     /// Reports of one unstepped run of the sender's clock, oldest first.
-    reports: VecDeque<Report>,
-    line: Option<Line>,
-    /// A report far from the line: the next one tells whether the clock was set or this one was held up on its way.
-    odd: Option<Report>,
+    reports: VecDeque<SenderReport>,
+    line: Option<ClockLine>,
+    /// A report far from the line: the next one shows whether the clock was set or this one was held up on its way.
+    odd: Option<SenderReport>,
     /// Two of the reports agreed. It holds until a step: a report that was held up disproves nothing.
     agreed: bool,
     stepped: bool,
-    segment: Segment,
+    segment: RtpSegment,
     /// RTP time jumped, and no report has dated it since.
     jumped: bool,
     rate_wrong: bool,
@@ -126,12 +132,12 @@ pub struct CaptureClock {
 
 impl CaptureClock {
     /// Takes a sender report.
-    pub fn on_report(&mut self, report: Report) {
-        let off_s = |line: Line| report.ntp.seconds_since(line.sender_time(report.arrived));
+    pub fn on_report(&mut self, report: SenderReport) {
+        let off_s = |line: ClockLine| report.ntp.seconds_since(line.sender_time(report.arrived));
         if self.line.is_some_and(|line| off_s(line).abs() > STEP_S) {
             match self.odd.take() {
                 Some(odd) if report.apart_s(&odd).abs() <= STEP_S => {
-                    self.begin_anew();
+                    self.begin_again();
                     self.take(odd);
                 }
                 _ => {
@@ -158,15 +164,15 @@ impl CaptureClock {
         None
     }
 
-    /// RTP time starts anew, as with another sender.
+    /// RTP time starts again, as with another sender.
     pub fn new_segment(&mut self, now: Mono) {
         self.segment.restart(now);
         self.jumped = true;
     }
 
     /// The best capture time of a frame whose first packet came at `received` and that the sender dated `date`.
-    pub fn capture(&mut self, date: Option<WallTime>, received: (Mono, WallTime)) -> Capture {
-        let (at, wall) = received;
+    pub fn capture(&mut self, date: Option<WallTime>, received: ClockReading) -> Capture {
+        let ClockReading { mono: at, wall } = received;
         let believed = date.filter(|_| self.agreed && self.odd.is_none());
         self.verdict = match believed {
             Some(date) => {
@@ -198,7 +204,7 @@ impl CaptureClock {
     }
 
     /// The state to report.
-    pub fn health(&self, now: (Mono, WallTime)) -> ClockHealth {
+    pub fn health(&self, now: ClockReading) -> ClockHealth {
         let silent = self.reports.is_empty().then_some(ClockNote::NoReports);
         let slope = self.line.and_then(|line| line.slope());
         let last = self.odd.as_ref().or(self.reports.back());
@@ -206,22 +212,22 @@ impl CaptureClock {
             trusted: self.trusted,
             offset_ms: self.offset_s(now).map(|offset_s| offset_s * 1e3),
             drift_ppm: slope.map(|slope| slope * 1e6),
-            report_age_s: last.map(|last| now.0.since(last.arrived).as_secs_f64()),
+            report_age_s: last.map(|last| now.mono.since(last.arrived).as_secs_f64()),
             note: self.verdict.or(silent),
         }
     }
 
-    /// The sender's clock was set: two reports say so.
-    fn begin_anew(&mut self) {
+    /// The sender's clock was set, as two reports show.
+    fn begin_again(&mut self) {
         self.reports.clear();
         (self.stepped, self.agreed, self.doubt) = (true, false, None);
     }
 
-    fn take(&mut self, report: Report) {
+    fn take(&mut self, report: SenderReport) {
         if let Some(last) = self.reports.back() {
             self.agreed |= report.apart_s(last).abs() < AGREE_S;
         }
-        let far = |before: &&Report| {
+        let far = |before: &&SenderReport| {
             before.arrived >= self.segment.since()
                 && report.ntp.seconds_since(before.ntp) >= RTP_RATE_SPAN_S
         };
@@ -230,25 +236,25 @@ impl CaptureClock {
         }
         self.segment.on_report(report);
         self.reports.push_back(report);
-        let old = |first: &Report| report.arrived.since(first.arrived) > WINDOW;
+        let old = |first: &SenderReport| report.arrived.since(first.arrived) > WINDOW;
         while self.reports.len() > REPORTS_KEPT || self.reports.front().is_some_and(old) {
             self.reports.pop_front();
         }
-        self.line = Line::above(self.reports.iter().map(|r| (r.ntp, r.arrived)));
+        self.line = ClockLine::above(self.reports.iter().map(|r| (r.ntp, r.arrived)));
         self.stepped &= !self.agreed;
         self.jumped = false;
     }
 
     /// Camera minus us.
-    fn offset_s(&self, (now, wall): (Mono, WallTime)) -> Option<f64> {
+    fn offset_s(&self, now: ClockReading) -> Option<f64> {
         let line = self.line?;
-        Some(line.sender_time(now).seconds_since(wall))
+        Some(line.sender_time(now.mono).seconds_since(now.wall))
     }
 
-    /// If the clocks agreed, the offset would be the shortest network delay alone. Delay and disagreement cannot be told
-    /// apart from here, so half of it is the estimate, at least a millisecond.
+    /// If the clocks agreed, the offset would be the shortest network delay alone. Delay and disagreement cannot be
+    /// distinguished here, so half of it is the estimate, at least a millisecond.
     /// A frame that is `ahead_ms` of its arrival shows an error of at least that.
-    fn error_ms(&self, received: (Mono, WallTime), ahead_ms: f64) -> Option<f64> {
+    fn error_ms(&self, received: ClockReading, ahead_ms: f64) -> Option<f64> {
         self.offset_s(received)
             .map(|offset_s| (offset_s.abs() * 500.0).max(ahead_ms).max(1.0))
     }
@@ -273,13 +279,13 @@ fn distrust(ntp: WallTime, received: WallTime) -> Option<ClockNote> {
     )
 }
 
-fn rtp_rate_wrong(before: &Report, after: &Report) -> bool {
+fn rtp_rate_wrong(before: &SenderReport, after: &SenderReport) -> bool {
     let ntp_s = after.ntp.seconds_since(before.ntp);
     // Longer spans may have wrapped.
-    if !(RTP_RATE_SPAN_S..=600.0).contains(&ntp_s) || after.rtp.1 == 0 {
+    if !(RTP_RATE_SPAN_S..=600.0).contains(&ntp_s) || after.ticks_per_s == 0 {
         return false;
     }
-    let rtp_s = segment::seconds(after.rtp.0, before.rtp.0, after.rtp.1);
+    let rtp_s = segment::seconds(after.rtp, before.rtp, after.ticks_per_s);
     (rtp_s / ntp_s - 1.0).abs() > RTP_RATE_LIMIT
 }
 

@@ -1,9 +1,9 @@
-//! Which frames and pictures are whole, as far as can be told, and come in time. Pure: takes `now`.
+//! Which frames and pictures are whole, as far as can be known, and come in time. Pure: takes `now`.
 //!
-//! What builds on a frame that is not whole is smeared, until a key frame mends it. So there are two gates. The first is
-//! before the decoder and knows what was lost on the way; the second is behind it and knows what the decoder says of its
-//! pictures. Bytes that were changed on the way are known to the decoder at most, and FFmpeg's conceals most of them without a
-//! word: nothing is promised of those but that the checksums of TCP and UDP let hardly any through.
+//! What builds on a frame that is not whole is smeared until the next key frame. So there are two gates. The first is
+//! before the decoder and knows what was lost on the way; the second is behind it and knows the decoder's errors and
+//! warnings. Bytes that were changed on the way are known to the decoder at most, and FFmpeg's conceals most of them silently:
+//! the checksums of TCP and UDP are the only guard against those.
 
 use std::time::Duration;
 
@@ -28,15 +28,13 @@ pub enum Gap {
 
 /// Before the decoder: takes frames in the order of decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Frames {
-    /// Nothing came yet.
+pub enum FrameGate {
     #[default]
     New,
     /// Something is missing, and no key frame, whole or not, came since.
     Closed {
         /// When something was missing first, or the last key frame was not whole.
         since: Mono,
-        /// Why.
         gap: Gap,
     },
     /// All that the next frame may build on is there.
@@ -45,7 +43,7 @@ pub enum Frames {
     Refreshing,
 }
 
-impl Frames {
+impl FrameGate {
     /// A frame came, with or without a gap in it or before it.
     ///
     /// # Errors
@@ -91,29 +89,29 @@ impl Frames {
 
 /// Behind the decoder: takes pictures in the order of showing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pictures {
+pub struct PictureGate {
     broken_since: Option<Mono>,
 }
 
-impl Pictures {
+impl PictureGate {
     /// A picture came out that the decoder finds `whole` or not. False when it is not to be shown.
-    pub fn pass(&mut self, key: bool, whole: bool, frames: &Frames, now: Mono) -> bool {
+    pub fn pass(&mut self, key: bool, whole: bool, frames: &FrameGate, now: Mono) -> bool {
         if !whole {
             // Where there are no key frames, the decoder alone can tell when its pictures are refreshed.
-            if *frames != Frames::Refreshing {
-                self.complain(now);
+            if *frames != FrameGate::Refreshing {
+                self.warn(now);
             }
             return false;
         }
-        let over = |since| now.since(since) >= PATIENCE && *frames == Frames::Refreshing;
+        let over = |since| now.since(since) >= PATIENCE && *frames == FrameGate::Refreshing;
         if key || self.broken_since.is_some_and(over) {
             self.broken_since = None;
         }
         self.broken_since.is_none()
     }
 
-    /// The decoder found something wrong and did not say with which picture.
-    pub fn complain(&mut self, now: Mono) {
+    /// The decoder found a fault and did not name the picture.
+    pub fn warn(&mut self, now: Mono) {
         self.broken_since = Some(now);
     }
 }
@@ -123,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ingest::sequence::{Packet, Sequence};
+    use crate::ingest::sequence::{PacketHeader, PacketSequence};
 
     fn at(seconds: f64) -> Mono {
         Mono::from_nanos((seconds * 1e9) as u64)
@@ -132,7 +130,7 @@ mod tests {
     #[test]
     fn only_after_two_distances_without_any_key_frame_there_are_none() {
         // 30 frames a second and a key frame every ten seconds; the first one was missed.
-        let mut frames = Frames::default();
+        let mut frames = FrameGate::default();
         let gop = Some(Duration::from_secs(10));
         for n in 0..600 {
             let now = at(f64::from(n) / 30.0);
@@ -154,20 +152,20 @@ mod tests {
         assert_eq!(passes(false, Some(Gap::Lost), 61), Err(Gap::Lost));
         assert_eq!(passes(true, Some(Gap::Late), 62), Err(Gap::Late));
         assert_eq!(passes(true, None, 63), Ok(()));
-        assert_eq!(frames, Frames::Open);
+        assert_eq!(frames, FrameGate::Open);
     }
 
     #[test]
     fn behind_a_broken_picture_nothing_is_shown_until_a_key_frame() {
-        let (mut pictures, frames) = (Pictures::default(), Frames::Open);
+        let (mut pictures, frames) = (PictureGate::default(), FrameGate::Open);
         assert!(pictures.pass(false, true, &frames, at(0.0)));
         assert!(!pictures.pass(false, false, &frames, at(0.1)));
         assert!(!pictures.pass(false, true, &frames, at(30.0)));
         assert!(pictures.pass(true, true, &frames, at(30.1)));
-        pictures.complain(at(30.2));
+        pictures.warn(at(30.2));
         assert!(!pictures.pass(false, true, &frames, at(30.3)));
         // Without key frames, a good picture comes when the decoder has found no fault for long.
-        let frames = Frames::Refreshing;
+        let frames = FrameGate::Refreshing;
         assert!(!pictures.pass(false, true, &frames, at(40.1)));
         assert!(pictures.pass(false, true, &frames, at(40.3)));
     }
@@ -190,7 +188,7 @@ mod tests {
             gop in 3_usize..12, start: u16, one_of in 4_u32..60, marked: bool,
             seed: u64,
         ) {
-            let (mut sequence, mut frames) = (Sequence::default(), Frames::default());
+            let (mut sequence, mut frames) = (PacketSequence::default(), FrameGate::default());
             // Of each frame: does it begin a group, did all packets come, is it known to be hurt, did any come?
             let mut known: Vec<(bool, bool, bool, bool)> = Vec::new();
             let (mut seq, mut sent, mut joined) = (start, 0_u64, false);
@@ -205,7 +203,7 @@ mod tests {
                         continue;
                     }
                     let marked = marked && packet + 1 == *size;
-                    let damage = sequence.packet(Packet { seq, rtp: n as u32 * 3000, marked });
+                    let damage = sequence.packet(PacketHeader { seq, rtp: n as u32 * 3000, marked });
                     if let Some(before) = damage.before {
                         known[before as usize / 3000].2 = true;
                     }

@@ -29,12 +29,12 @@ use self::{
     picture_sink::PictureSink,
     sources::{SourceType, source_type},
     statistics::SourceKind,
-    tail::Place,
+    tail::PictureMemory,
 };
 use super::{
     health::{Failure, Fault},
     source::{Opener, Outlet, Progress, Source, SourceEvent},
-    template::{Value, fill},
+    template::{TemplateValue, fill},
 };
 use spotter_core::config::CameraConfig;
 
@@ -46,7 +46,7 @@ pub(super) use sources::file_pipeline;
 
 const DECODEBIN: &str = include_str!("../../../../pipelines/decodebin.launch");
 
-/// Starts GStreamer, with its log in ours; any number of times.
+/// Starts GStreamer and forwards its log; any number of times.
 pub fn init() -> Result<(), Failure> {
     log::forward();
     gst::init().map_err(|e| device(format!("GStreamer cannot start: {e}")))
@@ -68,8 +68,24 @@ impl GstOpener {
 
     /// With the decoders of a test.
     #[cfg(test)]
-    pub fn with_decoders(camera: CameraConfig, candidates: decoder::Candidates) -> Self {
+    pub fn with_decoders(camera: CameraConfig, candidates: decoder::DecoderCandidates) -> Self {
         Self::build(camera, None, Decoders::of(candidates))
+    }
+
+    /// With another interval of requests that keep an RTSP session alive.
+    #[cfg(test)]
+    pub fn with_keep_alive(camera: CameraConfig, every: std::time::Duration) -> Self {
+        let mut opener = Self::new(camera, None);
+        if let spotter_core::config::SourceConfig::Rtsp(settings) = &opener.camera.source {
+            let source = sources::rtsp::RtspSource::new(settings, &opener.camera, every);
+            opener.source = Arc::new(source);
+        }
+        opener
+    }
+
+    /// True when the sender may report its clock.
+    pub fn has_sender_reports(&self) -> bool {
+        self.source.kind() == SourceKind::Network
     }
 
     fn build(camera: CameraConfig, device: Option<DeviceMap>, decoders: Decoders) -> Self {
@@ -87,7 +103,8 @@ impl Opener for GstOpener {
     fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
         init()?;
         let memory = Arc::clone(&self.memory);
-        let context = PipelineContext::new(outlet, self.source.kind(), memory);
+        let name = self.camera.source.name();
+        let context = PipelineContext::new(outlet, name, self.source.kind(), memory);
         let probes = PipelineProbes::new(context, &self.camera, self.device);
         let pipeline = self.source.build(&probes)?;
         watch_bus(&pipeline, &probes, &self.source);
@@ -96,10 +113,9 @@ impl Opener for GstOpener {
             Ok(_) => Ok(Arc::new(source)),
             Err(_) => {
                 source.stop();
-                let text = format!(
-                    "{} cannot be started; check that it exists and is readable",
-                    self.source.name()
-                );
+                let name = self.camera.source.name();
+                let text =
+                    format!("{name} cannot be started; check that it exists and is readable");
                 Err(device(text))
             }
         }
@@ -116,12 +132,12 @@ pub struct PipelineProbes {
     packets: Arc<PacketProbe>,
     decode: Arc<DecodeQueue>,
     pictures: Arc<PictureSink>,
-    rejected: Mutex<Rejected>,
+    rejected: Mutex<Rejections>,
 }
 
-/// What was refused while connecting, because GStreamer's error that follows does not say.
+/// What was refused while connecting: GStreamer's error that follows does not contain it.
 #[derive(Clone, Debug, Default)]
-pub struct Rejected {
+pub struct Rejections {
     /// A video codec that cannot be decoded.
     pub codec: Option<String>,
     pub certificate: bool,
@@ -153,13 +169,13 @@ impl PipelineProbes {
     }
 
     /// What was refused so far. Held for a change.
-    fn rejected(&self) -> MutexGuard<'_, Rejected> {
+    fn rejected(&self) -> MutexGuard<'_, Rejections> {
         self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn progress(&self) -> Progress {
         let now = self.context.now();
-        self.decode.check_for_stuck_decoder(now.0);
+        self.decode.check_for_stuck_decoder(now.mono);
         let mut progress = self.context.statistics().progress(now);
         progress.counters.rtp_lost = self.packets.lost();
         progress
@@ -185,7 +201,7 @@ impl Source for GstSource {
 
     fn stop(&self) {
         self.probes.context.close();
-        sources::rtsp::hurry(&self.pipeline);
+        sources::rtsp::limit_teardown(&self.pipeline);
         if self.pipeline.set_state(gst::State::Null).is_err() {
             error!(camera = %self.probes.context.camera(), "a pipeline did not stop cleanly");
         }
@@ -209,7 +225,7 @@ fn device(text: String) -> Failure {
 }
 
 /// The tail that every pipeline ends with.
-fn frames_text(place: Place, sync: bool) -> Result<String, Failure> {
+fn frames_text(place: PictureMemory, sync: bool) -> Result<String, Failure> {
     let text = place.launch(sync);
     text.map_err(|e| device(format!("frames.launch: {e}")))
 }
@@ -218,19 +234,19 @@ fn frames_text(place: Place, sync: bool) -> Result<String, Failure> {
 fn launch(
     name: &str,
     template: &str,
-    values: &[(&str, Value<'_>)],
+    values: &[(&str, TemplateValue<'_>)],
     sync: bool,
 ) -> Result<gst::Pipeline, Failure> {
-    let frames = frames_text(Place::Host, sync)?;
+    let frames = frames_text(PictureMemory::Host, sync)?;
     let mut values = values.to_vec();
-    values.push(("frames", Value::Elements(&frames)));
+    values.push(("frames", TemplateValue::Elements(&frames)));
     let text = fill(template, &values).map_err(|e| device(format!("{name}: {e}")))?;
     parse(name, &text)
 }
 
 /// What the `source` element gives, decoded by decodebin. With `sync`, frames come at the speed of their times.
 fn decodebin(source: &str, sync: bool) -> Result<gst::Pipeline, Failure> {
-    let values = [("source", Value::Elements(source))];
+    let values = [("source", TemplateValue::Elements(source))];
     let pipeline = launch("decodebin.launch", DECODEBIN, &values, sync)?;
     link_decoded(&pipeline)?;
     Ok(pipeline)
@@ -257,7 +273,7 @@ fn named(bin: &impl IsA<gst::Bin>, name: &str) -> Result<gst::Element, Failure> 
         .ok_or_else(|| device(format!("the pipeline has no element named {name}")))
 }
 
-/// Links decodebin's first video pad to the tail when it appears. Sound is taken as it is and left unlinked, which
+/// Links decodebin's first video pad to the tail when it appears. Sound is not decoded and left unlinked, which
 /// costs nothing and ends nothing while the video is linked.
 fn link_decoded(pipeline: &gst::Pipeline) -> Result<(), Failure> {
     let scale = named(pipeline, "scale")?.downgrade();
@@ -296,29 +312,29 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
             gst::MessageView::Error(message) => {
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
-                let failure = match probes.decode.blame(of_decoder, of_streaming) {
-                    Some(text) => device(format!("{}: {text}", source.name())),
+                let failure = match probes.decode.give_up_decoder(of_decoder, of_streaming) {
+                    Some(text) => device(format!("{}: {text}", context.source())),
                     None => source.failure(message, &probes).unwrap_or_else(|| {
-                        failure::from_fault(&*source, source.fault(&message.error()))
+                        failure::from_fault(context.source(), source.fault(&message.error()))
                     }),
                 };
                 context.fail(failure);
             }
             gst::MessageView::Warning(message) if is_of_decoder(message.src()) => {
-                probes.decode.complained();
+                probes.decode.warned();
             }
             gst::MessageView::Eos(_) if context.kind() == SourceKind::File => {
                 context.send(SourceEvent::Ended);
             }
             // A live source has no end: the camera or a box on the way closed the connection.
-            gst::MessageView::Eos(_) => context.fail(failure::ended(&*source)),
+            gst::MessageView::Eos(_) => context.fail(failure::ended(context.source())),
             // The same before the first picture, when there is no stream that could report its end.
             gst::MessageView::Warning(message)
                 if message.error().matches(gst::ResourceError::Read)
                     && context.is_interleaved()
                     && !probes.decode.decoding().seen =>
             {
-                context.fail(failure::ended(&*source));
+                context.fail(failure::ended(context.source()));
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What is told about a camera: its phase, why it is not streaming, and what its stream is like (docs/mqtt.md section 2).
+//! What is reported about a camera: its phase, why it is not streaming, and what its stream is like (docs/mqtt.md section 2).
 
 use std::{fmt, time::Duration};
 
@@ -18,7 +18,7 @@ pub enum Fault {
     TooManySessions,
     /// No video in a codec that can be decoded here.
     Unsupported,
-    /// The file or device holds no video.
+    /// The file or device has no video.
     NotVideo,
     /// Connected, but no good picture came in time.
     NoFrame,
@@ -54,18 +54,16 @@ impl Fault {
     }
 }
 
-/// A fault in words an operator can act on. Never holds a login.
+/// A fault with a text that an operator can act on. Never contains a login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Failure {
-    /// Its kind.
     pub fault: Fault,
     /// What was tried, on what, what is wrong, what to do.
     pub text: String,
 }
 
 impl Failure {
-    /// A failure with its words.
     pub fn new(fault: Fault, text: impl Into<String>) -> Self {
         Self {
             fault,
@@ -74,14 +72,13 @@ impl Failure {
     }
 }
 
-/// Where a camera is in its life (`state` in docs/mqtt.md section 2).
+/// The state of a camera (`state` in docs/mqtt.md section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Trying, or pausing before the next try.
     Connecting,
     /// Packets come, no picture yet.
     WaitingKeyframe,
-    /// Pictures come.
     Streaming,
     /// Pictures stopped; being rebuilt.
     Stalled,
@@ -89,15 +86,13 @@ pub enum Phase {
     AuthFailed,
     /// Nothing decodable; tried again rarely.
     Unsupported,
-    /// Switched off.
     Disabled,
     /// A file that was to be played once is over.
     Ended,
 }
 
 impl Phase {
-    /// The word on the wire. docs/mqtt.md section 2 has no word for a file that is over: it is no longer watched, so `disabled`,
-    /// for a reason of its own.
+    /// The value of `state`. A file that is over is no longer watched and has no value of its own: `disabled`, with a reason.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
@@ -122,7 +117,7 @@ impl fmt::Display for Phase {
 pub struct StreamInfo {
     /// `h264`, `h265`, `jpeg` or `raw`.
     pub codec: Option<&'static str>,
-    /// Pixels the camera sends, before any scaling of ours.
+    /// Pixels the camera sends, before scaling.
     pub size: Option<(u32, u32)>,
     /// Frames a second the camera claims; `None` when it claims none (0/1).
     pub fps_declared: Option<f64>,
@@ -139,7 +134,6 @@ pub struct StreamInfo {
 /// A snapshot of a camera's health.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// Where it is in its life.
     pub phase: Phase,
     /// The last failure, until it streams again.
     pub failure: Option<Failure>,
@@ -149,14 +143,12 @@ pub struct Health {
     pub attempts: u32,
     /// Time until the next try, when one is planned.
     pub next_retry: Option<Duration>,
-    /// The stream.
     pub stream: StreamInfo,
     /// Good frames handed over since the process started.
     pub frames: u64,
     /// Losses since the process started.
     pub counters: StreamCounters,
-    /// Times it ceased to stream, for whatever reason, since the process started. Who looks now and then sees by it that
-    /// the camera was away in between.
+    /// Times it ceased to stream, for any reason, since the process started. It shows an outage between two reports.
     pub losses: u64,
     /// Times it came back since the process started.
     pub reconnects: u64,
@@ -168,6 +160,5 @@ pub struct Health {
     pub stalls_1h: u32,
     /// Pipelines that did not end in time and were left behind, since the process started.
     pub abandoned: u32,
-    /// The camera's clock.
     pub clock: ClockHealth,
 }

@@ -1,10 +1,10 @@
-//! One camera for ever: connect, decode, hand over, and come back by itself after every failure.
+//! One camera: connect, decode, hand frames over, and reconnect after every failure.
 //!
 //! Belongs here: how pictures get in. `session` decides (pure, takes `now`), `camera` acts, `gst` knows
-//! GStreamer, `clock` judges the camera's own time. Does not belong here: which frame is looked at (sampler), and
+//! GStreamer, `clock` maps RTP timestamps to capture time. Does not belong here: which frame is looked at (sampler), and
 //! any queue: a `FrameSink` gets every frame in GStreamer's thread, must not block, and keeps only the newest.
-//! Nothing outside of `gst` and `still` knows that GStreamer exists, but for who takes its memory on a GPU over
-//! ([`DeviceMap`], handed in).
+//! Nothing outside of `gst` and `still` knows that GStreamer exists, except the function that takes its memory on a GPU over
+//! ([`DeviceMap`], a parameter).
 
 mod arrivals;
 mod backlog;

@@ -18,10 +18,7 @@ use super::{
     health::{Failure, Fault, StreamInfo},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
-use spotter_core::{
-    Clock, StreamCounters,
-    config::{CameraConfig, SourceConfig as Origin},
-};
+use spotter_core::{Clock, StreamCounters, config::CameraConfig};
 
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
 const WATCH: Duration = Duration::from_secs(15);
@@ -30,7 +27,7 @@ const STEP: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_secs(1);
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
 
-/// What a camera is like.
+/// What a probe found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeReport {
     /// Codec, size, rates, key-frame distance, transport, decoder.
@@ -41,7 +38,6 @@ pub struct ProbeReport {
     pub first_frame_after: Duration,
     /// Good frames seen.
     pub frames: u64,
-    /// Losses seen.
     pub counters: StreamCounters,
 }
 
@@ -79,7 +75,7 @@ async fn probe_once(
         events,
     };
     let started = clock.now();
-    let opener = Arc::clone(opener);
+    let (opener, has_reports) = (Arc::clone(opener), opener.has_sender_reports());
     let source = in_time(camera.first_frame, move || opener.open(outlet))
         .await
         .unwrap_or_else(|| Err(stuck("the source did not open in time")))?;
@@ -89,10 +85,7 @@ async fn probe_once(
     let first = timeout(left, first_frame(&mut received)).await;
     let first_frame_after = clock.now().since(started);
     let seen = match first {
-        Ok(Ok(())) => {
-            let with_clock = matches!(camera.source, Origin::Rtsp { .. });
-            watch(source.as_ref(), &mut received, with_clock).await
-        }
+        Ok(Ok(())) => watch(source.as_ref(), &mut received, has_reports).await,
         Ok(Err(failure)) => Err(failure),
         Err(_) => {
             let limit_s = camera.first_frame.as_secs_f64();
@@ -128,7 +121,7 @@ async fn first_frame(events: &mut mpsc::Receiver<SourceEvent>) -> Result<(), Fai
 async fn watch(
     source: &dyn Source,
     events: &mut mpsc::Receiver<SourceEvent>,
-    with_clock: bool,
+    has_reports: bool,
 ) -> Result<Progress, Failure> {
     let steps = |time: Duration| time.as_millis() / STEP.as_millis();
     let mut left = steps(WATCH);
@@ -136,7 +129,7 @@ async fn watch(
     while left > 0 {
         left -= 1;
         let progress = source.progress();
-        let clock_known = !with_clock || progress.clock.trusted;
+        let clock_known = !has_reports || progress.clock.trusted;
         let rate_known = progress.frames > 10 && progress.stream.gop_s.is_some();
         if clock_known && rate_known && !known {
             known = true;

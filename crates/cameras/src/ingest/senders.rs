@@ -1,11 +1,11 @@
-//! Whose packets are taken. Pure: takes `now`.
+//! Which packets belong to the stream: foreign ones are dropped. Pure: takes `now`.
 //!
-//! A stream has one sender at a time, named by the SSRC in its packets. Some cameras name themselves anew at every key frame;
-//! some go on sending a session that ended to whoever is connected now. The first kind is to be one stream still, and the
-//! second is none of ours. A new name is followed at once, or its key frame would be lost; when the one before it goes on
-//! speaking, there are two senders, and one of them is foreign from then on.
+//! A stream has one sender at a time, named by the SSRC in its packets. Some cameras change their SSRC at every key frame;
+//! some go on sending a session that ended to the next client. The first kind is to be one stream still, and the
+//! second is foreign. A new name is followed at once, or its key frame would be lost; when the one before it goes on
+//! sending, there are two senders, and one of them is foreign from then on.
 //!
-//! What follows a change of names gets the first name and sequence numbers that go on, so that whoever reads the packets
+//! What follows a change of names gets the first name and sequence numbers that go on, so that the reader of the packets
 //! sees one stream, with one jitter buffer and one decoder.
 
 use std::{collections::VecDeque, time::Duration};
@@ -16,7 +16,7 @@ use spotter_core::Mono;
 const PROBATION: Duration = Duration::from_millis(500);
 /// Fewer packets of it are stragglers.
 const STRAGGLERS: u32 = 3;
-/// Packets of an ended session are there before those of the one that just begins: in this time the newer one is ours.
+/// Packets of an ended session come before those of the one that just begins: in this time the newer sender is the stream's.
 const BEGINNING: Duration = Duration::from_secs(1);
 /// A sender that is silent for so long may have been replaced by any other.
 const SILENT: Duration = Duration::from_secs(1);
@@ -24,10 +24,10 @@ const FOREIGN_KEPT: usize = 8;
 
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is ours as it is.
+pub enum PacketDecision {
+    /// It belongs to the stream.
     Pass,
-    /// It is ours, under another name.
+    /// It belongs to the stream, under another name.
     Rename {
         /// The name to show.
         ssrc: u32,
@@ -36,23 +36,22 @@ pub enum Verdict {
         /// Another sender begins with it.
         first: bool,
     },
-    /// It is not ours.
+    /// It is foreign.
     Drop,
 }
 
-/// Who sends.
 #[derive(Debug, Default)]
 pub struct Senders {
-    /// The name that is shown, and when it was first heard.
+    /// The name that is shown, and when its first packet came.
     shown: Option<(u32, Mono)>,
-    now: Option<Followed>,
-    before: Option<Before>,
+    now: Option<FollowedSender>,
+    before: Option<PreviousSender>,
     foreign: VecDeque<u32>,
     dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Followed {
+struct FollowedSender {
     ssrc: u32,
     /// Shown sequence numbers are later by this.
     shift: u16,
@@ -62,7 +61,7 @@ struct Followed {
 
 /// The one that was followed before.
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct PreviousSender {
     ssrc: u32,
     until: Mono,
     heard: u32,
@@ -70,16 +69,16 @@ struct Before {
 
 impl Senders {
     /// A packet came from the network.
-    pub fn packet(&mut self, ssrc: u32, seq: u16, now: Mono) -> Verdict {
+    pub fn packet(&mut self, ssrc: u32, seq: u16, now: Mono) -> PacketDecision {
         let Some(followed) = &mut self.now else {
             self.shown = Some((ssrc, now));
-            self.now = Some(Followed {
+            self.now = Some(FollowedSender {
                 ssrc,
                 shift: 0,
                 last_shown: seq,
                 heard: now,
             });
-            return Verdict::Pass;
+            return PacketDecision::Pass;
         };
         if followed.ssrc == ssrc {
             followed.heard = now;
@@ -89,11 +88,11 @@ impl Senders {
             }
             return self.named(seq, false);
         }
-        if self.is_ours(ssrc, now) {
+        if self.is_successor(ssrc, now) {
             return self.change(ssrc, seq, now);
         }
         self.dropped += 1;
-        Verdict::Drop
+        PacketDecision::Drop
     }
 
     /// The name to show in a control packet of `ssrc`; `None` when its sender is not followed.
@@ -104,13 +103,13 @@ impl Senders {
         }
     }
 
-    /// Packets that were not ours.
+    /// The number of foreign packets.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Another one than the followed speaks.
-    fn is_ours(&mut self, ssrc: u32, now: Mono) -> bool {
+    /// A packet of another sender than the followed one came. True when the stream changes to it.
+    fn is_successor(&mut self, ssrc: u32, now: Mono) -> bool {
         let silent = self
             .now
             .is_none_or(|followed| now.since(followed.heard) >= SILENT);
@@ -131,7 +130,7 @@ impl Senders {
         if before.heard < STRAGGLERS {
             return false;
         }
-        // Both are alive.
+        // Both are sending.
         let beginning = self
             .shown
             .is_some_and(|(_, since)| now.since(since) < BEGINNING);
@@ -144,17 +143,17 @@ impl Senders {
         !beginning
     }
 
-    fn change(&mut self, ssrc: u32, seq: u16, now: Mono) -> Verdict {
+    fn change(&mut self, ssrc: u32, seq: u16, now: Mono) -> PacketDecision {
         let Some(old) = self.now else {
-            return Verdict::Drop;
+            return PacketDecision::Drop;
         };
-        self.before = Some(Before {
+        self.before = Some(PreviousSender {
             ssrc: old.ssrc,
             until: now.after(PROBATION),
             heard: 0,
         });
         let last_shown = old.last_shown.wrapping_add(1);
-        self.now = Some(Followed {
+        self.now = Some(FollowedSender {
             ssrc,
             shift: last_shown.wrapping_sub(seq),
             last_shown,
@@ -163,14 +162,14 @@ impl Senders {
         self.named(seq, true)
     }
 
-    fn named(&self, seq: u16, first: bool) -> Verdict {
+    fn named(&self, seq: u16, first: bool) -> PacketDecision {
         let (Some(followed), Some((shown, _))) = (&self.now, self.shown) else {
-            return Verdict::Drop;
+            return PacketDecision::Drop;
         };
         if !first && followed.shift == 0 && followed.ssrc == shown {
-            return Verdict::Pass;
+            return PacketDecision::Pass;
         }
-        Verdict::Rename {
+        PacketDecision::Rename {
             ssrc: shown,
             seq: seq.wrapping_add(followed.shift),
             first,
@@ -191,12 +190,12 @@ mod tests {
     /// The sequence number that is shown; `None` of a packet that is dropped.
     fn shown(senders: &mut Senders, ssrc: u32, seq: u16, ms: u64) -> Option<u16> {
         match senders.packet(ssrc, seq, at(ms)) {
-            Verdict::Pass => Some(seq),
-            Verdict::Rename { seq, ssrc, .. } => {
+            PacketDecision::Pass => Some(seq),
+            PacketDecision::Rename { seq, ssrc, .. } => {
                 assert_eq!(Some(ssrc), senders.shown.map(|(shown, _)| shown));
                 Some(seq)
             }
-            Verdict::Drop => None,
+            PacketDecision::Drop => None,
         }
     }
 
@@ -210,7 +209,7 @@ mod tests {
             let mut senders = Senders::default();
             let (mut wanted, mut ms) = (first, 0);
             for (gop, (name, start)) in names.iter().enumerate() {
-                // Names that come again go on counting anew; the first name is the first sender's number itself.
+                // Names that come again start at another number; the first name is the first sender's number itself.
                 let start = if gop == 0 { first } else { *start };
                 if gop > 0 && names[gop - 1].0 == *name {
                     continue;

@@ -1,16 +1,16 @@
 //! Which encoded frames lost a packet, by the sequence numbers of the packets that are there. Pure.
 //!
 //! Packets come here in the order of sending, each at most once. A frame is all packets of one RTP time; the last of them is
-//! marked, with most cameras. What cannot be told from a gap is taken for the worst.
+//! marked, with most cameras. What a gap leaves open is taken for the worst.
 
 use std::collections::VecDeque;
 
-/// Changes of sender that are under way at the same time, at most.
+/// The most changes of sender that are expected at the same time.
 const CHANGES_KEPT: usize = 8;
 
 /// What a packet shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Damage {
+pub struct PacketGap {
     /// RTP time of the frame before that of this packet, when it is not whole.
     pub before: Option<u32>,
     /// The frame of this packet is not whole, or one between it and the frame before is missing.
@@ -21,15 +21,15 @@ pub struct Damage {
 
 /// Follows one stream of packets.
 #[derive(Debug, Default)]
-pub struct Sequence {
-    last: Option<Packet>,
-    marks: Marks,
+pub struct PacketSequence {
+    last: Option<PacketHeader>,
+    marks: MarkerReliability,
     changes: VecDeque<u16>,
 }
 
 /// What is read of a packet's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct PacketHeader {
     /// Counts packets, modulo 65536.
     pub seq: u16,
     /// RTP time, the same in all packets of a frame.
@@ -38,16 +38,16 @@ pub struct Packet {
     pub marked: bool,
 }
 
-/// Whether marks say where frames end.
+/// Whether marks show where frames end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Marks {
+enum MarkerReliability {
     #[default]
     Unseen,
     Right,
     Wrong,
 }
 
-impl Sequence {
+impl PacketSequence {
     /// Another sender begins with the packet `seq`, which is still to come.
     pub fn will_change(&mut self, seq: u16) {
         if self.changes.len() == CHANGES_KEPT {
@@ -56,27 +56,27 @@ impl Sequence {
         self.changes.push_back(seq);
     }
 
-    /// The next packet.
-    pub fn packet(&mut self, packet: Packet) -> Damage {
+    pub fn packet(&mut self, packet: PacketHeader) -> PacketGap {
         let begins = self.changes_at(packet.seq);
         let Some(last) = self.last else {
             self.last = Some(packet);
-            return Damage::default();
+            return PacketGap::default();
         };
         let step = packet.seq.wrapping_sub(last.seq) as i16;
         if step == 0 {
-            return Damage::default();
+            return PacketGap::default();
         }
         self.last = Some(packet);
         let same = packet.rtp == last.rtp;
-        let ended = self.marks == Marks::Right && last.marked && !same;
+        let ended = self.marks == MarkerReliability::Right && last.marked && !same;
         if step == 1 && !begins {
             self.learn(last.marked, same);
-            return Damage::default();
+            return PacketGap::default();
         }
         // Of a frame that is not marked as over at least one packet is missing; it is the one.
-        let of_last = step == 2 && self.marks == Marks::Right && !last.marked && !same && !begins;
-        Damage {
+        let of_last =
+            step == 2 && self.marks == MarkerReliability::Right && !last.marked && !same && !begins;
+        PacketGap {
             before: (!ended && !same).then_some(last.rtp),
             this: step != 1 && !of_last,
             begins,
@@ -93,10 +93,10 @@ impl Sequence {
     /// Marks are right when every frame ends with one and none is within a frame.
     fn learn(&mut self, marked: bool, same: bool) {
         self.marks = match self.marks {
-            Marks::Wrong => Marks::Wrong,
-            _ if marked == same => Marks::Wrong,
-            Marks::Unseen if same => Marks::Unseen,
-            Marks::Unseen | Marks::Right => Marks::Right,
+            MarkerReliability::Wrong => MarkerReliability::Wrong,
+            _ if marked == same => MarkerReliability::Wrong,
+            MarkerReliability::Unseen if same => MarkerReliability::Unseen,
+            MarkerReliability::Unseen | MarkerReliability::Right => MarkerReliability::Right,
         };
     }
 }
@@ -107,12 +107,12 @@ mod tests {
 
     /// What each of the packets shows, after two whole frames. Packets are `(number, frame, marked)`.
     fn shown(packets: &[(u16, u32, bool)]) -> Vec<(bool, bool)> {
-        let mut sequence = Sequence::default();
+        let mut sequence = PacketSequence::default();
         let start = 65_533_u16;
         let before = [(0, 0, false), (1, 0, true), (2, 1, true)];
         let damage = before.iter().chain(packets).map(|&(number, rtp, marked)| {
             let seq = start.wrapping_add(number);
-            let damage = sequence.packet(Packet { seq, rtp, marked });
+            let damage = sequence.packet(PacketHeader { seq, rtp, marked });
             (damage.before.is_some(), damage.this)
         });
         damage.skip(before.len()).collect()
@@ -138,16 +138,16 @@ mod tests {
 
     #[test]
     fn without_right_marks_a_gap_hurts_both() {
-        let mut unmarked = Sequence::default();
-        let mut by_slice = Sequence::default();
+        let mut unmarked = PacketSequence::default();
+        let mut by_slice = PacketSequence::default();
         let mut packet = |n: u16, rtp: u32| {
             let seq = n;
-            let none = unmarked.packet(Packet {
+            let none = unmarked.packet(PacketHeader {
                 seq,
                 rtp,
                 marked: false,
             });
-            let all = by_slice.packet(Packet {
+            let all = by_slice.packet(PacketHeader {
                 seq,
                 rtp,
                 marked: true,
@@ -163,16 +163,16 @@ mod tests {
 
     #[test]
     fn another_sender_begins_where_it_was_told_to() {
-        let mut sequence = Sequence::default();
+        let mut sequence = PacketSequence::default();
         sequence.will_change(12);
-        let mut packet = |seq, rtp, marked| sequence.packet(Packet { seq, rtp, marked });
-        assert_eq!(packet(10, 0, true), Damage::default());
-        assert_eq!(packet(11, 1, true), Damage::default());
-        let begins = Damage {
+        let mut packet = |seq, rtp, marked| sequence.packet(PacketHeader { seq, rtp, marked });
+        assert_eq!(packet(10, 0, true), PacketGap::default());
+        assert_eq!(packet(11, 1, true), PacketGap::default());
+        let begins = PacketGap {
             begins: true,
-            ..Damage::default()
+            ..PacketGap::default()
         };
         assert_eq!(packet(12, 77, false), begins);
-        assert_eq!(packet(13, 77, true), Damage::default());
+        assert_eq!(packet(13, 77, true), PacketGap::default());
     }
 }

@@ -1,4 +1,4 @@
-//! The life of one camera as a pure state machine: what happened and `now` go in, actions and a deadline come out.
+//! The session of one camera as a pure state machine: what happened and `now` go in, actions and a deadline come out.
 //!
 //! ```text
 //!              Enable            FirstPacket            FirstFrame
@@ -22,7 +22,7 @@ use super::{
 };
 use spotter_core::Mono;
 
-/// No two starts are closer than this, whatever happens.
+/// No two starts are closer than this.
 pub const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest pause after an ordinary failure.
 pub const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -32,28 +32,29 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// The longest wait for a picture while packets come, however far apart the key frames seem to be.
 const BLIND_MAX: Duration = Duration::from_secs(240);
 
-/// What the configuration says about one camera's life.
+/// What the configuration says about one camera's session.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Policy {
+pub struct SessionPolicy {
     /// Limit from the start of a connection to the first frame; with packets and no picture, longer with each try.
     pub first_frame: Duration,
     /// Limit without packets, or without frames from sources that have no packets.
     pub stall: Duration,
     /// At its end the source is played from the start again.
     pub looped: bool,
+    /// Factor of the pauses between attempts: 1, and less in tests. Two starts are [`RETRY_MIN`] apart all the same.
+    pub pause_scale: f64,
 }
 
-/// What happened.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Input {
+pub enum SessionInput {
     /// The camera is to be watched.
     Enable,
     /// The camera is not to be watched; also the connection ends.
     Disable,
-    /// An operator asks for a new connection now.
+    /// An operator requests a new connection now.
     Reconnect,
     /// The camera is another one, or is to be decoded in another way.
-    Change(Policy),
+    Change(SessionPolicy),
     /// The pipeline got data for the first time.
     FirstPacket,
     /// The pipeline gave its first good frame.
@@ -65,12 +66,12 @@ pub enum Input {
     /// The pipeline is gone (or was left behind because it did not end).
     Stopped,
     /// Time passed; what the source has done so far.
-    Tick(Seen),
+    Tick(SourceActivity),
 }
 
 /// What a source has done so far, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct SourceActivity {
     /// The last good frame came.
     pub frame: Option<Mono>,
     /// The last packet came.
@@ -84,7 +85,7 @@ pub struct Seen {
 pub enum Action {
     /// Build a pipeline and play it.
     Start,
-    /// Tear the pipeline down, then report [`Input::Stopped`], within a deadline.
+    /// Tear the pipeline down, then report [`SessionInput::Stopped`], within a deadline.
     Stop,
     /// Play from the start again in the same pipeline.
     Rewind,
@@ -92,7 +93,7 @@ pub enum Action {
 
 /// Where the camera is.
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+enum SessionState {
     Disabled,
     Connecting { since: Mono },
     WaitingKeyframe { since: Mono },
@@ -102,116 +103,115 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pipeline {
+enum PipelineState {
     None,
     Running,
     Stopping,
 }
 
-/// One camera's life.
+/// The state of one camera.
 #[derive(Debug)]
 pub struct Session {
-    policy: Policy,
-    state: State,
-    pipeline: Pipeline,
+    policy: SessionPolicy,
+    state: SessionState,
+    pipeline: PipelineState,
     /// Kept until frames come again.
     failure: Option<Failure>,
     attempts: u32,
-    /// Connections given up for want of pictures, although packets came, since the last good time.
+    /// Connections given up without pictures, although packets came, since the camera last streamed for [`GOOD_AFTER`].
     blind: u32,
     /// Of this connection; the distance of key frames stays known.
-    seen: Seen,
+    seen: SourceActivity,
     last_start: Option<Mono>,
     streamed_before: bool,
-    counts: Counts,
+    counts: SessionCounts,
     reconnects: VecDeque<Mono>,
     stalls: VecDeque<Mono>,
 }
 
 /// What happened to a camera since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Times it ceased to stream, for whatever reason.
+pub struct SessionCounts {
+    /// Times it ceased to stream, for any reason.
     pub losses: u64,
     /// Times it streamed again.
     pub reconnects: u64,
-    /// Times it stalled.
     pub stalls: u64,
 }
 
 impl Session {
-    /// A camera that waits for [`Input::Enable`].
-    pub fn new(policy: Policy) -> Self {
+    /// A camera that waits for [`SessionInput::Enable`].
+    pub fn new(policy: SessionPolicy) -> Self {
         Self {
             policy,
-            state: State::Disabled,
-            pipeline: Pipeline::None,
+            state: SessionState::Disabled,
+            pipeline: PipelineState::None,
             failure: None,
             attempts: 0,
             blind: 0,
-            seen: Seen::default(),
+            seen: SourceActivity::default(),
             last_start: None,
             streamed_before: false,
-            counts: Counts::default(),
+            counts: SessionCounts::default(),
             reconnects: VecDeque::new(),
             stalls: VecDeque::new(),
         }
     }
 
-    /// Takes what happened and says what to do. `random` is uniform in 0..1 and spreads the pauses.
+    /// Takes an input and returns the actions. `random` is uniform in 0..1 and spreads the pauses.
     #[must_use]
-    pub fn on(&mut self, input: Input, now: Mono, random: f64) -> Vec<Action> {
+    pub fn on(&mut self, input: SessionInput, now: Mono, random: f64) -> Vec<Action> {
         let mut actions = Vec::new();
         let streamed = self.phase() == Phase::Streaming;
         match input {
-            Input::Enable => {
-                if matches!(self.state, State::Disabled | State::Ended) {
-                    self.state = State::Waiting { until: now };
+            SessionInput::Enable => {
+                if matches!(self.state, SessionState::Disabled | SessionState::Ended) {
+                    self.state = SessionState::Waiting { until: now };
                 }
             }
-            Input::Disable => {
+            SessionInput::Disable => {
                 self.stop(&mut actions);
-                self.state = State::Disabled;
+                self.state = SessionState::Disabled;
                 (self.failure, self.attempts) = (None, 0);
             }
-            Input::Reconnect => {
-                if !matches!(self.state, State::Disabled | State::Ended) {
+            SessionInput::Reconnect => {
+                if !matches!(self.state, SessionState::Disabled | SessionState::Ended) {
                     self.again(now, &mut actions);
                 }
             }
-            Input::Change(policy) => {
+            SessionInput::Change(policy) => {
                 self.policy = policy;
-                if self.state != State::Disabled {
+                if self.state != SessionState::Disabled {
                     self.again(now, &mut actions);
                 }
             }
-            Input::Stopped => self.pipeline = Pipeline::None,
-            Input::Tick(seen) => self.watch(seen, now, random, &mut actions),
-            // What is left comes from a pipeline: one that is being torn down has nothing to say any more.
-            _ if self.pipeline != Pipeline::Running => {}
-            Input::FirstPacket => {
-                if let State::Connecting { since } = self.state {
-                    self.state = State::WaitingKeyframe { since };
+            SessionInput::Stopped => self.pipeline = PipelineState::None,
+            SessionInput::Tick(seen) => self.watch(seen, now, random, &mut actions),
+            // The rest comes from a pipeline. One that is being torn down is ignored.
+            _ if self.pipeline != PipelineState::Running => {}
+            SessionInput::FirstPacket => {
+                if let SessionState::Connecting { since } = self.state {
+                    self.state = SessionState::WaitingKeyframe { since };
                 }
             }
-            Input::FirstFrame => self.first_frame(now),
-            Input::Failed(failure) => self.fail(failure, now, random, &mut actions),
-            Input::Ended => self.ended(now, random, &mut actions),
+            SessionInput::FirstFrame => self.first_frame(now),
+            SessionInput::Failed(failure) => self.fail(failure, now, random, &mut actions),
+            SessionInput::Ended => self.ended(now, random, &mut actions),
         }
         self.counts.losses += u64::from(streamed && self.phase() != Phase::Streaming);
         self.start_when_due(now, &mut actions);
         actions
     }
 
-    /// When [`Input::Tick`] is needed next; `None` when only another input can change anything.
+    /// When [`SessionInput::Tick`] is needed next; `None` when only another input can change anything.
     pub fn next_deadline(&self) -> Option<Mono> {
         match self.state {
-            State::Disabled | State::Ended => None,
-            State::Connecting { .. } | State::WaitingKeyframe { .. } | State::Streaming { .. } => {
-                self.limit().map(|limit| limit.end())
-            }
-            State::Waiting { until } => {
-                (self.pipeline == Pipeline::None).then(|| self.not_too_soon(until))
+            SessionState::Disabled | SessionState::Ended => None,
+            SessionState::Connecting { .. }
+            | SessionState::WaitingKeyframe { .. }
+            | SessionState::Streaming { .. } => self.limit().map(|limit| limit.end()),
+            SessionState::Waiting { until } => {
+                (self.pipeline == PipelineState::None).then(|| self.not_too_soon(until))
             }
         }
     }
@@ -219,17 +219,19 @@ impl Session {
     /// The phase to report.
     pub fn phase(&self) -> Phase {
         match self.state {
-            State::Disabled => Phase::Disabled,
-            State::Connecting { .. } => Phase::Connecting,
-            State::WaitingKeyframe { .. } => Phase::WaitingKeyframe,
-            State::Streaming { .. } => Phase::Streaming,
-            State::Ended => Phase::Ended,
-            State::Waiting { .. } => match self.failure.as_ref().map(|failure| failure.fault) {
-                Some(Fault::Stalled) => Phase::Stalled,
-                Some(Fault::AuthFailed) => Phase::AuthFailed,
-                Some(Fault::Unsupported | Fault::NotVideo) => Phase::Unsupported,
-                _ => Phase::Connecting,
-            },
+            SessionState::Disabled => Phase::Disabled,
+            SessionState::Connecting { .. } => Phase::Connecting,
+            SessionState::WaitingKeyframe { .. } => Phase::WaitingKeyframe,
+            SessionState::Streaming { .. } => Phase::Streaming,
+            SessionState::Ended => Phase::Ended,
+            SessionState::Waiting { .. } => {
+                match self.failure.as_ref().map(|failure| failure.fault) {
+                    Some(Fault::Stalled) => Phase::Stalled,
+                    Some(Fault::AuthFailed) => Phase::AuthFailed,
+                    Some(Fault::Unsupported | Fault::NotVideo) => Phase::Unsupported,
+                    _ => Phase::Connecting,
+                }
+            }
         }
     }
 
@@ -244,14 +246,14 @@ impl Session {
     }
 
     /// What happened so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SessionCounts {
         self.counts
     }
 
     /// When the next try is planned.
     pub fn next_retry(&self) -> Option<Mono> {
         match self.state {
-            State::Waiting { until } => Some(self.not_too_soon(until)),
+            SessionState::Waiting { until } => Some(self.not_too_soon(until)),
             _ => None,
         }
     }
@@ -268,25 +270,31 @@ impl Session {
     }
 
     /// When the connection is given up if nothing more comes, and why.
-    fn limit(&self) -> Option<Limit> {
-        let Policy {
+    fn limit(&self) -> Option<ConnectionLimit> {
+        let SessionPolicy {
             first_frame, stall, ..
         } = self.policy;
-        let limit = |why, from, after| Limit { why, from, after };
+        let limit = |why, from, after| ConnectionLimit { why, from, after };
         match self.state {
-            State::Connecting { since } => Some(limit(Why::NoFrame, since, first_frame)),
-            State::WaitingKeyframe { since } => {
-                let silent = limit(Why::NoFrame, self.last_sign(since), first_frame);
-                let blind = limit(Why::Blind, since, first_frame.max(self.blind_limit()));
+            SessionState::Connecting { since } => {
+                Some(limit(LimitReason::NoFrame, since, first_frame))
+            }
+            SessionState::WaitingKeyframe { since } => {
+                let silent = limit(LimitReason::NoFrame, self.last_sign(since), first_frame);
+                let blind = limit(
+                    LimitReason::Blind,
+                    since,
+                    first_frame.max(self.blind_limit()),
+                );
                 Some(silent.or_sooner(blind))
             }
-            State::Streaming { since } => {
+            SessionState::Streaming { since } => {
                 let frame = self.seen.frame.map_or(since, |frame| frame.max(since));
-                let silent = limit(Why::Silent, self.last_sign(since), stall);
-                let blind = limit(Why::Blind, frame, stall.max(self.blind_limit()));
+                let silent = limit(LimitReason::Silent, self.last_sign(since), stall);
+                let blind = limit(LimitReason::Blind, frame, stall.max(self.blind_limit()));
                 Some(silent.or_sooner(blind))
             }
-            State::Disabled | State::Waiting { .. } | State::Ended => None,
+            SessionState::Disabled | SessionState::Waiting { .. } | SessionState::Ended => None,
         }
     }
 
@@ -306,17 +314,17 @@ impl Session {
         first.saturating_mul(1 << self.blind.min(8)).min(BLIND_MAX)
     }
 
-    fn watch(&mut self, seen: Seen, now: Mono, random: f64, actions: &mut Vec<Action>) {
-        if self.pipeline != Pipeline::Running {
+    fn watch(&mut self, seen: SourceActivity, now: Mono, random: f64, actions: &mut Vec<Action>) {
+        if self.pipeline != PipelineState::Running {
             return;
         }
-        self.seen = Seen {
+        self.seen = SourceActivity {
             frame: seen.frame.max(self.seen.frame),
             packet: seen.packet.max(self.seen.packet),
             gop: seen.gop.or(self.seen.gop),
         };
         let streaming = match self.state {
-            State::Streaming { since } => Some(since),
+            SessionState::Streaming { since } => Some(since),
             _ => None,
         };
         if let (Some(since), Some(frame)) = (streaming, self.seen.frame)
@@ -327,7 +335,7 @@ impl Session {
         let Some(limit) = self.limit().filter(|limit| now >= limit.end()) else {
             return;
         };
-        self.blind += u32::from(limit.why == Why::Blind);
+        self.blind += u32::from(limit.why == LimitReason::Blind);
         if streaming.is_some() {
             self.counts.stalls += 1;
             self.stalls.push_back(now);
@@ -342,18 +350,18 @@ impl Session {
             self.reconnects.push_back(now);
         }
         (self.streamed_before, self.failure) = (true, None);
-        self.state = State::Streaming { since: now };
+        self.state = SessionState::Streaming { since: now };
     }
 
     fn ended(&mut self, now: Mono, random: f64, actions: &mut Vec<Action>) {
         match self.state {
-            State::Streaming { .. } if self.policy.looped => {
+            SessionState::Streaming { .. } if self.policy.looped => {
                 self.seen.frame = Some(now);
                 actions.push(Action::Rewind);
             }
-            State::Streaming { .. } => {
+            SessionState::Streaming { .. } => {
                 self.stop(actions);
-                self.state = State::Ended;
+                self.state = SessionState::Ended;
             }
             _ => {
                 let text = "it ended before the first picture; is it a video that can be decoded?";
@@ -364,8 +372,9 @@ impl Session {
 
     fn fail(&mut self, failure: Failure, now: Mono, random: f64, actions: &mut Vec<Action>) {
         self.attempts = self.attempts.saturating_add(1);
-        self.state = State::Waiting {
-            until: now.after(retry_after(failure.fault, self.attempts, random)),
+        let pause = retry_after(failure.fault, self.attempts, random);
+        self.state = SessionState::Waiting {
+            until: now.after(pause.mul_f64(self.policy.pause_scale)),
         };
         self.failure = Some(failure);
         self.stop(actions);
@@ -375,12 +384,12 @@ impl Session {
     fn again(&mut self, now: Mono, actions: &mut Vec<Action>) {
         self.stop(actions);
         (self.failure, self.attempts) = (None, 0);
-        self.state = State::Waiting { until: now };
+        self.state = SessionState::Waiting { until: now };
     }
 
     fn stop(&mut self, actions: &mut Vec<Action>) {
-        if self.pipeline == Pipeline::Running {
-            self.pipeline = Pipeline::Stopping;
+        if self.pipeline == PipelineState::Running {
+            self.pipeline = PipelineState::Stopping;
             actions.push(Action::Stop);
         }
     }
@@ -391,15 +400,15 @@ impl Session {
     }
 
     fn start_when_due(&mut self, now: Mono, actions: &mut Vec<Action>) {
-        if let State::Waiting { until } = self.state
-            && self.pipeline == Pipeline::None
+        if let SessionState::Waiting { until } = self.state
+            && self.pipeline == PipelineState::None
             && now >= self.not_too_soon(until)
         {
-            self.state = State::Connecting { since: now };
-            self.pipeline = Pipeline::Running;
-            self.seen = Seen {
+            self.state = SessionState::Connecting { since: now };
+            self.pipeline = PipelineState::Running;
+            self.seen = SourceActivity {
                 gop: self.seen.gop,
-                ..Seen::default()
+                ..SourceActivity::default()
             };
             self.last_start = Some(now);
             actions.push(Action::Start);
@@ -409,15 +418,15 @@ impl Session {
 
 /// A connection is given up at a time.
 #[derive(Clone, Copy, Debug)]
-struct Limit {
-    why: Why,
+struct ConnectionLimit {
+    why: LimitReason,
     from: Mono,
     after: Duration,
 }
 
 /// Why a connection is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum LimitReason {
     /// Nothing came before the first picture.
     NoFrame,
     /// Nothing comes any more.
@@ -426,7 +435,7 @@ enum Why {
     Blind,
 }
 
-impl Limit {
+impl ConnectionLimit {
     fn end(&self) -> Mono {
         self.from.after(self.after)
     }
@@ -442,13 +451,13 @@ impl Limit {
     fn failure(&self, streaming: bool) -> Failure {
         let limit_s = self.after.as_secs_f64();
         let text = match self.why {
-            Why::NoFrame => format!(
+            LimitReason::NoFrame => format!(
                 "no picture within {limit_s:.0}s of connecting; check the stream and `first_frame`"
             ),
-            Why::Silent => format!(
+            LimitReason::Silent => format!(
                 "nothing came for {limit_s:.1}s; reconnecting. Check power and network of the camera"
             ),
-            Why::Blind => format!(
+            LimitReason::Blind => format!(
                 "packets came, and no picture that can be shown, for {limit_s:.0}s; reconnecting. Check the network for losses \
                  and how far apart the camera's key frames are"
             ),
@@ -463,14 +472,14 @@ impl Limit {
 }
 
 /// The pause after the `attempts`-th failure in a row (from 1): doubling from a first pause to a longest one, both by
-/// the kind of fault, spread by up to ±20 % so that cameras behind one switch do not come back in step.
+/// the kind of fault, spread by up to ±20 % so that cameras behind one switch do not reconnect at the same time.
 pub fn retry_after(fault: Fault, attempts: u32, random: f64) -> Duration {
     let (first_s, longest_s) = match fault {
         // Cameras lock accounts after repeated refusals.
         Fault::AuthFailed => (30.0, 300.0),
-        // Sessions of a dead client live on in a camera for about a minute.
+        // A camera keeps the session of a client that is gone for about a minute.
         Fault::TooManySessions => (10.0, 120.0),
-        // Somebody has to change something first.
+        // The operator has to change something first.
         Fault::Unsupported | Fault::NotVideo => (30.0, 60.0),
         _ => (RETRY_MIN.as_secs_f64(), RETRY_MAX.as_secs_f64()),
     };

@@ -1,4 +1,4 @@
-//! The seam between a camera's life and what makes the frames: GStreamer in the daemon, a script in tests.
+//! The interface between a camera's session and what makes the frames: GStreamer in the daemon, a script in tests.
 
 use std::sync::{
     Arc,
@@ -16,7 +16,7 @@ use spotter_core::{CameraId, Clock, Frame, Mono, StreamCounters};
 /// Takes every good frame, in the source's thread. Must not block; the newest frame wins.
 pub type FrameSink = Arc<dyn Fn(Frame) + Send + Sync>;
 
-/// What a running source tells, each at most once, [`SourceEvent::Ended`] once for each rewind.
+/// What a running source reports, each at most once, [`SourceEvent::Ended`] once for each rewind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceEvent {
     /// Data came for the first time.
@@ -34,7 +34,6 @@ pub enum SourceEvent {
 pub struct Progress {
     /// Good frames handed over.
     pub frames: u64,
-    /// Losses.
     pub counters: StreamCounters,
     /// When the last packet came; `None` for sources without packets.
     pub last_packet: Option<Mono>,
@@ -42,22 +41,18 @@ pub struct Progress {
     pub last_frame: Option<Mono>,
     /// The stream, as far as known.
     pub stream: StreamInfo,
-    /// The sender's clock.
     pub clock: ClockHealth,
 }
 
-/// What a source needs to deliver: one for each pipeline, so that an old one cannot speak for a new one.
+/// Where a source sends frames and events: one for each pipeline, so that an old one cannot send in the name of a new one.
 #[derive(Clone)]
 pub struct Outlet {
     /// Whose frames.
     pub camera: CameraId,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Where frames go.
     pub sink: FrameSink,
     /// Counts the camera's frames over all of its pipelines.
     pub numbers: Arc<AtomicU64>,
-    /// Where events go.
     pub events: mpsc::Sender<SourceEvent>,
 }
 
@@ -78,10 +73,10 @@ pub trait Source: Send + Sync {
     /// What it has done so far. Does not block.
     fn progress(&self) -> Progress;
 
-    /// Plays from the start again; only for sources that told [`SourceEvent::Ended`]. May block shortly.
+    /// Plays from the start again; only for sources that sent [`SourceEvent::Ended`]. May block shortly.
     fn rewind(&self) -> Result<(), Failure>;
 
-    /// Says goodbye to the camera and frees everything. May block for seconds, or for ever in a broken driver, so it is
+    /// Ends the session with the camera and frees everything. May block for seconds, or for ever in a broken driver, so it is
     /// called in a thread of its own. No frame is handed over after it has returned.
     fn stop(&self);
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use spotter_core::{CameraId, Capture, CaptureSource, Clock, Frame, FrameTimes};
 
-/// Decoding is looked at so often, and given up after so many looks without a frame: 10 s.
+/// The interval between checks for a frame. Decoding is given up after [`STEPS_MAX`] of them without one: 10 s.
 const STEP: gst::ClockTime = gst::ClockTime::from_mseconds(50);
 const STEPS_MAX: u32 = 200;
 
@@ -29,7 +29,7 @@ pub fn still_frames(path: &Path, max: usize, clock: &dyn Clock) -> Result<Vec<Fr
         .by_name("sink")
         .and_then(|sink| sink.downcast::<AppSink>().ok())
         .ok_or_else(|| not_video("the pipeline has no end"))?;
-    // Here every frame counts, and nobody is late.
+    // Every frame counts here, and none is late.
     sink.set_drop(false);
     let mut frames = Vec::new();
     let result = pipeline

@@ -2,16 +2,16 @@
 //!
 //! URLs, paths and logins never pass through here: they are set as properties of the element named `source`.
 
-/// What stands in for a placeholder.
+/// What replaces a placeholder.
 #[derive(Clone, Copy, Debug)]
-pub enum Value<'a> {
+pub enum TemplateValue<'a> {
     /// A property's value: quoted, so that no text can become an element.
     Text(&'a str),
-    /// Elements of ours, taken as they are.
+    /// Elements, inserted unchanged.
     Elements(&'a str),
 }
 
-/// Why a template cannot be filled. A mistake of ours, found by the tests of the templates.
+/// Why a template cannot be filled. The tests of the templates find it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The template has a placeholder for which there is no value.
@@ -24,7 +24,7 @@ pub enum TemplateError {
 
 /// Fills every `{name}` of `template`; lines that begin with `#` are comments. Braces around anything else than a
 /// lower-case name are left alone, because caps use them for lists.
-pub fn fill(template: &str, values: &[(&str, Value<'_>)]) -> Result<String, TemplateError> {
+pub fn fill(template: &str, values: &[(&str, TemplateValue<'_>)]) -> Result<String, TemplateError> {
     let text: Vec<&str> = template
         .lines()
         .map(str::trim)
@@ -46,8 +46,8 @@ pub fn fill(template: &str, values: &[(&str, Value<'_>)]) -> Result<String, Temp
             .find(|(key, _)| *key == name)
             .ok_or_else(|| TemplateError::Unfilled(name.to_owned()))?;
         match value {
-            Value::Text(text) => filled.push_str(&quoted(text)),
-            Value::Elements(elements) => filled.push_str(elements),
+            TemplateValue::Text(text) => filled.push_str(&quoted(text)),
+            TemplateValue::Elements(elements) => filled.push_str(elements),
         }
         used.push(name);
         rest = &rest[name.len() + 1..];
@@ -74,8 +74,11 @@ mod tests {
     #[test]
     fn fills_and_quotes() {
         let values = [
-            ("path", Value::Text("a \" ! fakesink \\")),
-            ("decoder", Value::Elements("avdec_h264 name=decoder")),
+            ("path", TemplateValue::Text("a \" ! fakesink \\")),
+            (
+                "decoder",
+                TemplateValue::Elements("avdec_h264 name=decoder"),
+            ),
         ];
         let template = "# a comment {x}\n filesrc location={path} !\n {decoder} ! f={ A, B }";
         assert_eq!(
@@ -86,7 +89,7 @@ mod tests {
 
     #[test]
     fn every_placeholder_and_every_value_counts() {
-        let value = [("a", Value::Text("1"))];
+        let value = [("a", TemplateValue::Text("1"))];
         assert_eq!(
             fill("x={a} y={b}", &value),
             Err(TemplateError::Unfilled("b".into()))

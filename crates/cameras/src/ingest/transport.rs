@@ -50,7 +50,6 @@ enum ConnectionReached {
     SetUp,
     /// The camera refused the transport.
     Refused,
-    /// Frames came.
     Frames,
 }
 
@@ -144,7 +143,7 @@ mod tests {
         assert_eq!(choice.connect(), Udp);
         choice.set_up();
         assert_eq!(choice.connect(), Udp);
-        // The camera was configured anew.
+        // The camera was configured differently.
         assert_eq!(choice.refuse(), (Udp, Some(Tcp)));
         assert_eq!(choice.connect(), Tcp);
         choice.set_up();

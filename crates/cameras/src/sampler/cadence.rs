@@ -37,7 +37,7 @@ impl Cadence {
     }
 
     /// The next look is due at once.
-    pub fn hurry(&mut self) {
+    pub fn make_due(&mut self) {
         self.due = Mono::default();
     }
 

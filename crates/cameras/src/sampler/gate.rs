@@ -2,9 +2,9 @@
 
 use spotter_core::{Mono, config::MotionConfig};
 
-/// What the gate says about a frame.
+/// What the gate decides about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum GateDecision {
     /// The gate is switched off, every frame passes.
     Ungated,
     /// Enough of the picture changed.
@@ -19,13 +19,13 @@ pub enum Verdict {
 
 /// Memory of one camera's gate.
 #[derive(Clone, Copy, Debug)]
-pub struct Gate {
+pub struct MotionGate {
     rules: MotionConfig,
     moved: Option<Mono>,
     looked: Option<Mono>,
 }
 
-impl Gate {
+impl MotionGate {
     /// A gate that has seen nothing: its first frame passes.
     pub fn new(rules: MotionConfig) -> Self {
         Self {
@@ -40,43 +40,43 @@ impl Gate {
         self.rules = rules;
     }
 
-    /// Does `judge` need a measured change? Measuring costs time, so a gate that is off asks for none.
+    /// Does `decide` need a measured change? Measuring costs time, so a gate that is off asks for none.
     pub fn is_on(&self) -> bool {
         self.rules.on
     }
 
-    /// Judges a frame in which `changed` (share of the picture, 0..1) differs from the last one looked at. A frame that
+    /// Decides about a frame in which `changed` (share of the picture, 0..1) differs from the last one looked at. A frame that
     /// passes counts as looked at.
-    pub fn judge(&mut self, changed: f64, now: Mono) -> Verdict {
-        let verdict = self.verdict(changed, now);
-        if verdict == Verdict::Moved {
+    pub fn decide(&mut self, changed: f64, now: Mono) -> GateDecision {
+        let decision = self.decision(changed, now);
+        if decision == GateDecision::Moved {
             self.moved = Some(now);
         }
-        if verdict != Verdict::Closed {
+        if decision != GateDecision::Closed {
             self.looked = Some(now);
         }
-        verdict
+        decision
     }
 
-    fn verdict(&self, changed: f64, now: Mono) -> Verdict {
+    fn decision(&self, changed: f64, now: Mono) -> GateDecision {
         let Some(looked) = self.looked.filter(|_| self.rules.on) else {
             return if self.rules.on {
-                Verdict::Overdue
+                GateDecision::Overdue
             } else {
-                Verdict::Ungated
+                GateDecision::Ungated
             };
         };
         if changed >= self.rules.threshold {
-            Verdict::Moved
+            GateDecision::Moved
         } else if self
             .moved
             .is_some_and(|moved| now.since(moved) < self.rules.hold)
         {
-            Verdict::Held
+            GateDecision::Held
         } else if now.since(looked) >= self.rules.at_least_every {
-            Verdict::Overdue
+            GateDecision::Overdue
         } else {
-            Verdict::Closed
+            GateDecision::Closed
         }
     }
 }
@@ -102,26 +102,30 @@ mod tests {
 
     #[test]
     fn opens_for_motion_holds_and_closes() {
-        let mut gate = Gate::new(rules(true));
-        assert_eq!(gate.judge(0.0, at(0)), Verdict::Overdue, "never looked");
-        assert_eq!(gate.judge(0.019, at(1)), Verdict::Closed);
-        assert_eq!(gate.judge(0.02, at(2)), Verdict::Moved);
-        assert_eq!(gate.judge(0.0, at(11)), Verdict::Held);
-        assert_eq!(gate.judge(0.0, at(12)), Verdict::Closed);
+        let mut gate = MotionGate::new(rules(true));
         assert_eq!(
-            gate.judge(0.0, at(40)),
-            Verdict::Closed,
+            gate.decide(0.0, at(0)),
+            GateDecision::Overdue,
+            "never looked"
+        );
+        assert_eq!(gate.decide(0.019, at(1)), GateDecision::Closed);
+        assert_eq!(gate.decide(0.02, at(2)), GateDecision::Moved);
+        assert_eq!(gate.decide(0.0, at(11)), GateDecision::Held);
+        assert_eq!(gate.decide(0.0, at(12)), GateDecision::Closed);
+        assert_eq!(
+            gate.decide(0.0, at(40)),
+            GateDecision::Closed,
             "29 s after the look"
         );
-        assert_eq!(gate.judge(0.0, at(41)), Verdict::Overdue);
-        assert_eq!(gate.judge(0.0, at(42)), Verdict::Closed);
+        assert_eq!(gate.decide(0.0, at(41)), GateDecision::Overdue);
+        assert_eq!(gate.decide(0.0, at(42)), GateDecision::Closed);
     }
 
     #[test]
     fn a_gate_that_is_off_lets_everything_pass() {
-        let mut gate = Gate::new(rules(false));
+        let mut gate = MotionGate::new(rules(false));
         for second in 0..3 {
-            assert_eq!(gate.judge(0.0, at(second)), Verdict::Ungated);
+            assert_eq!(gate.decide(0.0, at(second)), GateDecision::Ungated);
         }
     }
 }

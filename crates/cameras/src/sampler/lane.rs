@@ -1,4 +1,4 @@
-//! One camera between ingest and the engine: its slot, what judges its frames, and which engine a frame wakes.
+//! One camera between ingest and the engine: its slot, the filter of its frames, and which engine a frame wakes.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -8,12 +8,12 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    gate::{Gate, Verdict},
+    gate::{GateDecision, MotionGate},
     limits::TimeLimits,
     lock,
     mask::Mask,
-    motion::{Grid, MotionMeter},
-    slot::{Arrival, Slot, Taken},
+    motion::{BrightnessGrid, MotionMeter},
+    slot::{FrameSlot, PutResult, TakenFrame},
 };
 use spotter_core::{
     CameraId, Frame, FrameEnd, Look, Mono, Prompt,
@@ -29,30 +29,30 @@ pub struct Lane {
 
 /// What the lock of a camera guards.
 pub struct LaneState {
-    slot: Slot,
-    judge: JudgeState,
+    slot: FrameSlot,
+    filter: FilterState,
     /// The engine's signal; `None` while no engine has the camera.
     frame_arrived: Option<Arc<Notify>>,
 }
 
-/// Reading a picture takes milliseconds, so the judge is taken out of the lock meanwhile.
-enum JudgeState {
-    Idle(Box<Judge>),
+/// Reading a picture takes milliseconds, so the filter is taken out of the lock meanwhile.
+enum FilterState {
+    Idle(Box<FrameFilter>),
     /// With the camera's configuration, if it was changed meanwhile.
-    Judging(Option<Box<CameraConfig>>),
+    InUse(Option<Box<CameraConfig>>),
 }
 
-/// The judge while it is out of the lock. Dropping it puts it back.
-struct JudgeLoan<'a> {
+/// The filter while it is out of the lock. Dropping this puts it back.
+struct FilterLoan<'a> {
     lane: &'a Lane,
-    judge: Option<Box<Judge>>,
+    filter: Option<Box<FrameFilter>>,
 }
 
 /// What decides whether a camera's frame is worth a look, and what of it may be seen.
-struct Judge {
-    gate: Gate,
+struct FrameFilter {
+    gate: MotionGate,
     meter: MotionMeter,
-    looked_at: Option<Grid>,
+    looked_at: Option<BrightnessGrid>,
     mask: Mask,
 }
 
@@ -62,8 +62,8 @@ impl Lane {
         Self {
             camera: camera.id.clone(),
             state: Mutex::new(LaneState {
-                slot: Slot::new(camera.rate_hz, enabled_prompts(camera)),
-                judge: JudgeState::Idle(Box::new(Judge::new(camera))),
+                slot: FrameSlot::new(camera.rate_hz, enabled_prompts(camera)),
+                filter: FilterState::Idle(Box::new(FrameFilter::new(camera))),
                 frame_arrived: None,
             }),
         }
@@ -78,9 +78,9 @@ impl Lane {
     pub fn change(&self, camera: &CameraConfig) {
         let mut state = self.lock();
         let unneeded = state.change(camera.rate_hz, enabled_prompts(camera));
-        match &mut state.judge {
-            JudgeState::Idle(judge) => judge.change(camera),
-            JudgeState::Judging(changed) => *changed = Some(Box::new(camera.clone())),
+        match &mut state.filter {
+            FilterState::Idle(filter) => filter.change(camera),
+            FilterState::InUse(changed) => *changed = Some(Box::new(camera.clone())),
         }
         drop(state);
         drop(unneeded);
@@ -97,39 +97,39 @@ impl Lane {
     pub fn put(&self, frame: Frame, now: Mono) {
         let mut state = self.lock();
         let arrival = state.put(frame, now);
-        if matches!(arrival, Arrival::Waiting(_)) {
+        if matches!(arrival, PutResult::Waiting(_)) {
             state.wake_engine();
         }
         // A frame that is not needed goes back to its decoder outside of the lock.
         drop(state);
         match arrival {
-            Arrival::Skipped(unneeded) => drop(unneeded),
-            Arrival::Waiting(replaced) => drop(replaced),
+            PutResult::Skipped(unneeded) => drop(unneeded),
+            PutResult::Waiting(replaced) => drop(replaced),
         }
     }
 
     /// Takes the waiting frame; `None` when it was late, gated or unreadable, which is then counted.
     pub fn take(&self, limits: TimeLimits, now: Mono) -> Option<Look> {
         let mut state = self.lock();
-        let mut loan = state.lend_judge(self)?;
+        let mut loan = state.lend_filter(self)?;
         let taken = state.take(limits, now);
         drop(state);
         let mut frame = match taken? {
-            Taken::Fresh(frame) => frame,
-            Taken::Late(unneeded) => {
+            TakenFrame::Fresh(frame) => frame,
+            TakenFrame::Late(unneeded) => {
                 drop(unneeded);
                 return None;
             }
         };
-        let judge = loan.judge.as_mut()?;
+        let filter = loan.filter.as_mut()?;
         // What cannot be read is not shown to the model as a black picture.
-        if judge.reads() && !frame.picture.fetch() {
+        if filter.reads_pixels() && !frame.picture.fetch() {
             self.lock().let_go(FrameEnd::Failed, now);
             return None;
         }
-        let verdict = judge.judge(&frame, now);
+        let decision = filter.decide(&frame, now);
         let mut state = self.lock();
-        if verdict == Verdict::Closed && !state.is_urgent() {
+        if decision == GateDecision::Closed && !state.is_urgent() {
             state.let_go(FrameEnd::Gated, now);
             return None;
         }
@@ -139,7 +139,7 @@ impl Lane {
         if prompts.is_empty() {
             return None;
         }
-        frame.picture = judge.mask.paint(&frame.picture);
+        frame.picture = filter.mask.paint(&frame.picture);
         Some(Look {
             start_by: limits.start_by(frame.times.received),
             answer_by: limits.answer_by(frame.times.received),
@@ -150,12 +150,12 @@ impl Lane {
 }
 
 impl LaneState {
-    /// Since when the waiting frame's look has been due; `None` when no frame waits, and while another one is judged, so that
+    /// Since when the waiting frame's look has been due; `None` when no frame waits, and while the filter is in use, so that
     /// two frames of a camera are never taken for the same due time.
     pub fn due_since(&self) -> Option<Mono> {
-        match self.judge {
-            JudgeState::Idle(_) => self.slot.due_since(),
-            JudgeState::Judging(_) => None,
+        match self.filter {
+            FilterState::Idle(_) => self.slot.due_since(),
+            FilterState::InUse(_) => None,
         }
     }
 
@@ -167,14 +167,14 @@ impl LaneState {
         }
     }
 
-    fn lend_judge<'a>(&mut self, lane: &'a Lane) -> Option<JudgeLoan<'a>> {
-        match std::mem::replace(&mut self.judge, JudgeState::Judging(None)) {
-            JudgeState::Idle(judge) => Some(JudgeLoan {
+    fn lend_filter<'a>(&mut self, lane: &'a Lane) -> Option<FilterLoan<'a>> {
+        match std::mem::replace(&mut self.filter, FilterState::InUse(None)) {
+            FilterState::Idle(filter) => Some(FilterLoan {
                 lane,
-                judge: Some(judge),
+                filter: Some(filter),
             }),
-            judging @ JudgeState::Judging(_) => {
-                self.judge = judging;
+            in_use @ FilterState::InUse(_) => {
+                self.filter = in_use;
                 None
             }
         }
@@ -182,29 +182,29 @@ impl LaneState {
 }
 
 impl Deref for LaneState {
-    type Target = Slot;
+    type Target = FrameSlot;
 
-    fn deref(&self) -> &Slot {
+    fn deref(&self) -> &FrameSlot {
         &self.slot
     }
 }
 
 impl DerefMut for LaneState {
-    fn deref_mut(&mut self) -> &mut Slot {
+    fn deref_mut(&mut self) -> &mut FrameSlot {
         &mut self.slot
     }
 }
 
-impl Drop for JudgeLoan<'_> {
+impl Drop for FilterLoan<'_> {
     fn drop(&mut self) {
-        let Some(mut judge) = self.judge.take() else {
+        let Some(mut filter) = self.filter.take() else {
             return;
         };
         let mut state = self.lane.lock();
-        if let JudgeState::Judging(Some(camera)) = &state.judge {
-            judge.change(camera);
+        if let FilterState::InUse(Some(camera)) = &state.filter {
+            filter.change(camera);
         }
-        state.judge = JudgeState::Idle(judge);
+        state.filter = FilterState::Idle(filter);
         // A frame that arrived meanwhile has woken no engine.
         state.wake_engine();
     }
@@ -224,11 +224,11 @@ fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, f64)> {
     asked.collect()
 }
 
-impl Judge {
+impl FrameFilter {
     fn new(camera: &CameraConfig) -> Self {
         let mask = Mask::new(&camera.mask);
         Self {
-            gate: Gate::new(camera.motion),
+            gate: MotionGate::new(camera.motion),
             meter: MotionMeter::new(&mask),
             looked_at: None,
             mask,
@@ -245,22 +245,25 @@ impl Judge {
         }
     }
 
-    /// True when it looks at pixels.
-    fn reads(&self) -> bool {
+    /// True when it reads pixels.
+    fn reads_pixels(&self) -> bool {
         self.gate.is_on() || !self.mask.is_empty()
     }
 
-    fn judge(&mut self, frame: &Frame, now: Mono) -> Verdict {
-        let grid = self.gate.is_on().then(|| Grid::measure(&frame.picture));
+    fn decide(&mut self, frame: &Frame, now: Mono) -> GateDecision {
+        let grid = self
+            .gate
+            .is_on()
+            .then(|| BrightnessGrid::measure(&frame.picture));
         let changed = match (&self.looked_at, &grid) {
             (Some(before), Some(now)) => self.meter.changed(before, now),
             _ => 0.0,
         };
-        let verdict = self.gate.judge(changed, now);
-        if verdict != Verdict::Closed {
+        let decision = self.gate.decide(changed, now);
+        if decision != GateDecision::Closed {
             // Compared with the last look and not with the last frame, slow changes add up until they count.
             self.looked_at = grid;
         }
-        verdict
+        decision
     }
 }

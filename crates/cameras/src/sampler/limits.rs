@@ -23,7 +23,7 @@ pub struct TimeLimits {
 impl TimeLimits {
     /// `budget` is the age, counted from a frame's first packet, at which work on it must have begun; the work may then
     /// take as long again, or four times as long as `measured`, the time of one look on this machine: a slow processor with a
-    /// large model shall answer late rather than never. `None` when nobody could measure it.
+    /// large model shall answer late rather than never. `None` when it could not be measured.
     pub fn new(budget: Duration, measured: Option<Duration>) -> Self {
         let looks = measured.unwrap_or_default().saturating_mul(PATIENCE_LOOKS);
         Self {

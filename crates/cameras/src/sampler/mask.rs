@@ -29,7 +29,7 @@ impl Mask {
     }
 
     /// The picture with the areas painted black. It is a copy on the host (about 1.4 MB at 1280x720), because the decoder's
-    /// memory is not ours to write; without areas it is the same memory, wherever that is.
+    /// memory must not be written; without areas it is the same memory, wherever that is.
     pub fn paint(&self, picture: &Picture) -> Picture {
         if self.is_empty() {
             return picture.clone();

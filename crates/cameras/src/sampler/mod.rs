@@ -1,7 +1,7 @@
 //! From frames to looks: the newest frame of each camera wins, and only frames that are due, fresh and worth it reach
 //! the engine.
 //!
-//! The order is permit first, frame second: the app asks [`Share::next`] when it already holds an engine permit, so
+//! The order is permit first, frame second: the app asks [`CameraShare::next`] when it already holds an engine permit, so
 //! what it gets is the newest there is and no backlog can form. Whether a frame is due is decided when it arrives, so
 //! a frame never waits for its prompts; it waits for the engine alone. Every frame ends in [`FrameCounters`](spotter_core::FrameCounters) under one name.
 //!
@@ -12,10 +12,14 @@
 //!                                           └─ engine ─▶ looked, late, failed
 //! ```
 //!
-//! Belongs here: cadence, choice between cameras, lateness, the motion gate, masks, the books of frames. Does not
+//! Belongs here: cadence, choice between cameras, lateness, the motion gate, masks, the counters of frames. Does not
 //! belong here: pixels on their way into the model (`engine`), what an answer means (`track`), connecting (`ingest`).
-//! `cadence`, `gate`, `slot` and the rest are pure and take `now`; [`Sampler`] is the shell with the locks. It has all cameras;
-//! of each engine there is a [`Share`] of them, so that engines can be exchanged while cameras go on.
+//! `cadence`, `gate`, `slot` and the rest are pure and take `now`; [`Sampler`] has all cameras, and each engine a
+//! [`CameraShare`] of them, so that engines can be replaced while cameras go on.
+//!
+//! Each camera has one slot for one frame behind one lock (`lane`): ingest's thread takes the lock to swap a frame in, the
+//! engine's task to take it out. The lists of cameras (`stage`, `share`) have locks of their own, because a reload and a lost
+//! engine change them. Nothing polls: a frame that is due wakes the engine's task.
 
 mod cadence;
 mod gate;
@@ -31,7 +35,7 @@ mod stage;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use limits::TimeLimits;
-pub use share::Share;
+pub use share::CameraShare;
 pub use stage::Sampler;
 
 /// A poisoned lock means that a thread panicked; its counters are still the best there are.

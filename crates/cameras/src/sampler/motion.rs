@@ -20,10 +20,10 @@ const GAIN_MAX: f32 = 2.5;
 
 /// Mean brightness of each cell, 0..255, row by row.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Grid(Vec<f32>);
+pub struct BrightnessGrid(Vec<f32>);
 
-impl Grid {
-    /// Samples a picture: about 58,000 reads whatever its size, well below a millisecond.
+impl BrightnessGrid {
+    /// Samples a picture: about 58,000 reads at any size, well below a millisecond.
     pub fn measure(picture: &Picture) -> Self {
         let columns = sample_positions(COLUMNS, picture.width());
         let rows = sample_positions(ROWS, picture.height());
@@ -60,42 +60,47 @@ impl MotionMeter {
     }
 
     /// Share of the watched cells that changed beyond noise and light, 0..1.
-    pub fn changed(&self, before: &Grid, now: &Grid) -> f64 {
-        let pairs: Vec<(f32, f32)> = (before.0.iter().zip(&now.0).zip(&self.watched))
-            .filter_map(|((&b, &n), &watched)| watched.then_some((b, n)))
-            .collect();
-        if pairs.is_empty() {
+    pub fn changed(&self, before: &BrightnessGrid, now: &BrightnessGrid) -> f64 {
+        let brightness = before.0.iter().zip(&now.0);
+        let cells = brightness.map(|(&before, &now)| Cell { before, now });
+        let watched = cells.zip(&self.watched).filter(|(_, watched)| **watched);
+        let cells: Vec<Cell> = watched.map(|(cell, _)| cell).collect();
+        if cells.is_empty() {
             return 0.0;
         }
-        let fits = [Light::shifted(&pairs), Light::fitted(&pairs)];
+        let fits = [LightChange::shifted(&cells), LightChange::fitted(&cells)];
         // Things that moved pull a fit away; the cells that the better one explains give a fit without them.
-        let better = if fits[0].unexplained(&pairs) <= fits[1].unexplained(&pairs) {
+        let better = if fits[0].unexplained(&cells) <= fits[1].unexplained(&cells) {
             fits[0]
         } else {
             fits[1]
         };
-        let explained: Vec<_> = pairs
-            .iter()
-            .copied()
-            .filter(|&p| better.explains(p))
-            .collect();
-        let again = Light::fitted(&explained);
-        let unexplained = better.unexplained(&pairs).min(again.unexplained(&pairs));
-        unexplained as f64 / pairs.len() as f64
+        let explained = cells.iter().copied().filter(|cell| better.explains(*cell));
+        let explained: Vec<_> = explained.collect();
+        let again = LightChange::fitted(&explained);
+        let unexplained = better.unexplained(&cells).min(again.unexplained(&cells));
+        unexplained as f64 / cells.len() as f64
     }
+}
+
+/// The brightness of a cell in two grids.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    before: f32,
+    now: f32,
 }
 
 /// A change of light: `now = gain * before + offset`.
 #[derive(Clone, Copy, Debug)]
-struct Light {
+struct LightChange {
     gain: f32,
     offset: f32,
 }
 
-impl Light {
+impl LightChange {
     /// Offset alone, by the median, which up to half of the cells cannot mislead.
-    fn shifted(pairs: &[(f32, f32)]) -> Self {
-        let mut differences: Vec<f32> = pairs.iter().map(|&(before, now)| now - before).collect();
+    fn shifted(cells: &[Cell]) -> Self {
+        let mut differences: Vec<f32> = cells.iter().map(|cell| cell.now - cell.before).collect();
         let middle = differences.len() / 2;
         let (_, median, _) = differences.select_nth_unstable_by(middle, f32::total_cmp);
         Self {
@@ -105,14 +110,12 @@ impl Light {
     }
 
     /// Least squares; a flat picture says nothing about gain and gets 1.
-    fn fitted(pairs: &[(f32, f32)]) -> Self {
-        let count = pairs.len().max(1) as f32;
-        let (sum_before, sum_now) = pairs
-            .iter()
-            .fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
-        let (mean_before, mean_now) = (sum_before / count, sum_now / count);
+    fn fitted(cells: &[Cell]) -> Self {
+        let count = cells.len().max(1) as f32;
+        let mean_before = cells.iter().map(|cell| cell.before).sum::<f32>() / count;
+        let mean_now = cells.iter().map(|cell| cell.now).sum::<f32>() / count;
         let (mut covariance, mut variance) = (0.0, 0.0);
-        for &(before, now) in pairs {
+        for &Cell { before, now } in cells {
             covariance += (before - mean_before) * (now - mean_now);
             variance += (before - mean_before).powi(2);
         }
@@ -127,12 +130,13 @@ impl Light {
         }
     }
 
-    fn explains(self, (before, now): (f32, f32)) -> bool {
-        (self.gain * before + self.offset - now).abs() <= NOISE_LEVELS
+    fn explains(self, cell: Cell) -> bool {
+        (self.gain * cell.before + self.offset - cell.now).abs() <= NOISE_LEVELS
     }
 
-    fn unexplained(self, pairs: &[(f32, f32)]) -> usize {
-        pairs.iter().filter(|&&pair| !self.explains(pair)).count()
+    fn unexplained(self, cells: &[Cell]) -> usize {
+        let unexplained = cells.iter().filter(|cell| !self.explains(**cell));
+        unexplained.count()
     }
 }
 
@@ -162,7 +166,7 @@ mod tests {
     const SIZE: (usize, usize) = (640, 360);
 
     /// An RGB picture whose grey at each pixel is `level(x, y)`, with grain that differs from `seed` to `seed`.
-    fn picture(seed: u32, level: impl Fn(usize, usize) -> f32) -> Grid {
+    fn picture(seed: u32, level: impl Fn(usize, usize) -> f32) -> BrightnessGrid {
         let mut state = seed.wrapping_mul(2_654_435_761).max(1);
         let mut bytes = Vec::with_capacity(SIZE.0 * SIZE.1 * 3);
         for y in 0..SIZE.1 {
@@ -175,7 +179,7 @@ mod tests {
                 bytes.extend([byte; 3]);
             }
         }
-        Grid::measure(&Picture::from_rgb(SIZE.0, SIZE.1, bytes).unwrap())
+        BrightnessGrid::measure(&Picture::from_rgb(SIZE.0, SIZE.1, bytes).unwrap())
     }
 
     /// Houses and a road: some structure for the light to act on.
@@ -252,7 +256,7 @@ mod tests {
     #[test]
     fn a_picture_smaller_than_the_grid_is_measured() {
         let tiny = Picture::from_rgb(2, 1, vec![10, 10, 10, 200, 200, 200]).unwrap();
-        let grid = Grid::measure(&tiny);
+        let grid = BrightnessGrid::measure(&tiny);
         assert_eq!((grid.0[0], grid.0[COLUMNS - 1]), (10.0, 200.0));
     }
 }

@@ -41,9 +41,9 @@ impl Schedule {
     }
 
     /// A look with all prompts is due at once.
-    pub fn hurry(&mut self) {
-        self.camera.hurry();
-        self.prompts.iter_mut().for_each(Cadence::hurry);
+    pub fn make_due(&mut self) {
+        self.camera.make_due();
+        self.prompts.iter_mut().for_each(Cadence::make_due);
     }
 
     /// When the next look is due; `None` without prompts.

@@ -10,18 +10,17 @@ use tokio::sync::Notify;
 use super::{lane::Lane, limits::TimeLimits, lock, policy::longest_overdue};
 use spotter_core::{Clock, Look};
 
-/// The cameras of one engine. A tokio task takes looks out with [`Share::next`]; which cameras they are is for
-/// [`Sampler::seat`](super::Sampler::seat) to say.
-pub struct Share {
-    /// Held for a copy of the list.
+/// The cameras of one engine, as [`Sampler::assign`](super::Sampler::assign) set them. A tokio task takes looks out with
+/// [`CameraShare::next`].
+pub struct CameraShare {
+    /// Held for a copy of the list or its replacement.
     lanes: Mutex<Arc<[Arc<Lane>]>>,
     arrived: Arc<Notify>,
     limits: TimeLimits,
     clock: Arc<dyn Clock>,
 }
 
-impl Share {
-    /// Without cameras.
+impl CameraShare {
     pub(super) fn new(limits: TimeLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
             lanes: Mutex::default(),
@@ -31,8 +30,8 @@ impl Share {
         }
     }
 
-    /// These are its cameras from now on.
-    pub(super) fn seat(&self, lanes: Arc<[Arc<Lane>]>) {
+    /// Replaces its cameras.
+    pub(super) fn assign(&self, lanes: Arc<[Arc<Lane>]>) {
         *lock(&self.lanes) = Arc::clone(&lanes);
         for lane in lanes.iter() {
             lane.notifies(&self.arrived);
@@ -40,8 +39,8 @@ impl Share {
     }
 
     /// Waits for a frame that is due, fresh and worth a look. Call it while holding an engine permit: what it returns
-    /// is the newest frame of the camera that has waited longest. Several tasks may call it; dropping the future
-    /// loses nothing. [`Sampler::done`](super::Sampler::done) must follow once for every look.
+    /// is the newest frame of the camera that has waited longest. Several tasks may call it, the daemon has one; dropping the
+    /// future loses nothing. [`Sampler::done`](super::Sampler::done) must follow once for every look.
     pub async fn next(&self) -> Look {
         loop {
             // Queued before looking, so that each frame that arrives after the look wakes a caller of its own.
@@ -54,7 +53,7 @@ impl Share {
         }
     }
 
-    /// As [`Share::next`], without waiting.
+    /// As [`CameraShare::next`], without waiting.
     pub fn try_next(&self) -> Option<Look> {
         let lanes = Arc::clone(&lock(&self.lanes));
         loop {

@@ -1,4 +1,4 @@
-//! One camera's place for a frame, with its pace and its books, so that one lock makes all of them exact.
+//! One camera's newest frame, with its schedule and its counters: one lock keeps all of them consistent.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use spotter_core::{Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, Skipp
 /// What became of an arriving frame. Frames that are no longer needed are handed back, so that the caller frees the
 /// decoder's memory outside of the lock.
 #[derive(Debug)]
-pub enum Arrival {
+pub enum PutResult {
     /// Nothing was due; the frame itself.
     Skipped(Frame),
     /// It waits for the engine; with the older frame whose place it took.
@@ -17,8 +17,8 @@ pub enum Arrival {
 
 /// A frame taken out of its slot.
 #[derive(Debug)]
-pub enum Taken {
-    /// Within its budget. It must end by [`Slot::let_go`], or by [`Slot::look`] and then [`Slot::end`].
+pub enum TakenFrame {
+    /// Within its budget. It must end by [`FrameSlot::let_go`], or by [`FrameSlot::look`] and then [`FrameSlot::end`].
     Fresh(Frame),
     /// Older than its budget, and already counted.
     Late(Frame),
@@ -26,22 +26,22 @@ pub enum Taken {
 
 /// One camera. The newest frame wins.
 #[derive(Debug)]
-pub struct Slot {
+pub struct FrameSlot {
     waiting: Option<Frame>,
     schedule: Schedule,
-    prompts: Vec<Asked>,
+    prompts: Vec<PromptEntry>,
     /// Asked once, of the next frame.
     once: Vec<Arc<Prompt>>,
-    books: FrameCounters,
+    counters: FrameCounters,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct PromptEntry {
     prompt: Arc<Prompt>,
     since_last: SkippedSinceLast,
 }
 
-impl Slot {
+impl FrameSlot {
     /// A camera with its looks a second and its prompts with theirs.
     pub fn new(camera_rate_hz: f64, prompts: Vec<(Arc<Prompt>, f64)>) -> Self {
         let rates_hz = prompts.iter().map(|&(_, rate_hz)| rate_hz);
@@ -50,18 +50,18 @@ impl Slot {
             schedule: Schedule::new(camera_rate_hz, rates_hz),
             prompts: prompts
                 .into_iter()
-                .map(|(prompt, _)| Asked {
+                .map(|(prompt, _)| PromptEntry {
                     prompt,
                     since_last: SkippedSinceLast::default(),
                 })
                 .collect(),
             once: Vec::new(),
-            books: FrameCounters::default(),
+            counters: FrameCounters::default(),
         }
     }
 
     /// The camera has another pace or other prompts from now on. A prompt that stays as it was keeps its pace and its counts;
-    /// one with other words is due at once. Returns the frame that waited, when nothing is asked of it any more.
+    /// one with other words is due at once. Returns the frame that waited when no prompt is left for it.
     pub fn change(
         &mut self,
         camera_rate_hz: f64,
@@ -77,7 +77,7 @@ impl Slot {
             let old = before.iter().find(|old| old.prompt.id == prompt.id);
             old.map_or_else(SkippedSinceLast::default, |old| old.since_last)
         };
-        let asked = |(prompt, _): (Arc<Prompt>, f64)| Asked {
+        let asked = |(prompt, _): (Arc<Prompt>, f64)| PromptEntry {
             since_last: since_last(&prompt),
             prompt,
         };
@@ -88,17 +88,17 @@ impl Slot {
         None
     }
 
-    /// A prompt is to be asked once, of the next frame, whatever the pace.
+    /// A prompt is to be asked once, of the next frame, at any pace.
     pub fn ask_once(&mut self, prompt: Arc<Prompt>) {
         self.once.push(prompt);
     }
 
     /// Every prompt is due on the next frame.
-    pub fn hurry(&mut self) {
-        self.schedule.hurry();
+    pub fn make_due(&mut self) {
+        self.schedule.make_due();
     }
 
-    /// Somebody waits for the answer about the next frame, so it is looked at, motion or not.
+    /// A prompt is to be asked once of the next frame, so it is looked at with or without motion.
     pub fn is_urgent(&self) -> bool {
         !self.once.is_empty()
     }
@@ -108,26 +108,26 @@ impl Slot {
         at_once.or_else(|| self.schedule.due())
     }
 
-    /// Nobody asks anything of the frame that waits; it is counted as skipped and handed back.
+    /// No prompt is left for the frame that waits; it is counted as skipped and returned.
     pub fn close(&mut self) -> Option<Frame> {
         let unneeded = self.waiting.take()?;
-        self.books.end_waiting(FrameEnd::Skipped);
+        self.counters.end_waiting(FrameEnd::Skipped);
         Some(unneeded)
     }
 
     /// A frame came from ingest.
-    pub fn put(&mut self, frame: Frame, now: Mono) -> Arrival {
+    pub fn put(&mut self, frame: Frame, now: Mono) -> PutResult {
         if self.due().is_none_or(|due| now < due) {
-            self.books.arrive_and_end(FrameEnd::Skipped);
-            return Arrival::Skipped(frame);
+            self.counters.arrive_and_end(FrameEnd::Skipped);
+            return PutResult::Skipped(frame);
         }
         let replaced = self.waiting.replace(frame);
         if replaced.is_some() {
-            self.books.end_waiting(FrameEnd::Replaced);
+            self.counters.end_waiting(FrameEnd::Replaced);
             self.lost_on_due_prompts(FrameEnd::Replaced, now);
         }
-        self.books.arrive();
-        Arrival::Waiting(replaced)
+        self.counters.arrive();
+        PutResult::Waiting(replaced)
     }
 
     /// Since when the waiting frame's look has been due; `None` when no frame waits.
@@ -136,25 +136,25 @@ impl Slot {
     }
 
     /// Takes the waiting frame. It is late when work on it should have begun by now.
-    pub fn take(&mut self, limits: TimeLimits, now: Mono) -> Option<Taken> {
+    pub fn take(&mut self, limits: TimeLimits, now: Mono) -> Option<TakenFrame> {
         let frame = self.waiting.take()?;
-        self.books.take();
+        self.counters.take();
         if limits.start_by(frame.times.received) < now {
-            self.books.end(FrameEnd::Late);
+            self.counters.end(FrameEnd::Late);
             self.lost_on_due_prompts(FrameEnd::Late, now);
-            return Some(Taken::Late(frame));
+            return Some(TakenFrame::Late(frame));
         }
-        Some(Taken::Fresh(frame))
+        Some(TakenFrame::Fresh(frame))
     }
 
     /// The taken frame is not looked at: the motion gate held it back, or it could not be read. Its prompts stay due, so the
-    /// next frame is judged again and motion is noticed at the camera's own rate.
+    /// next frame is measured again and motion is noticed at the camera's own rate.
     pub fn let_go(&mut self, end: FrameEnd, now: Mono) {
-        self.books.end(end);
+        self.counters.end(end);
         self.lost_on_due_prompts(end, now);
     }
 
-    /// The taken frame goes to the engine, with the prompts returned here. A frame that arrived while the taken one was judged
+    /// The taken frame goes to the engine, with the prompts returned here. A frame that arrived while the taken one was filtered
     /// has nothing due on it any more, is counted as skipped and handed back. Without prompts, because they were changed
     /// meanwhile, the taken frame is let go as skipped.
     pub fn look(&mut self, now: Mono) -> (Vec<Arc<Prompt>>, Option<Frame>) {
@@ -163,7 +163,7 @@ impl Slot {
         let mut prompts: Vec<_> = due.iter().map(prompt).collect();
         prompts.append(&mut self.once);
         if prompts.is_empty() {
-            self.books.end(FrameEnd::Skipped);
+            self.counters.end(FrameEnd::Skipped);
             return (prompts, None);
         }
         // A look that was asked for once does not move the pace.
@@ -172,14 +172,14 @@ impl Slot {
         }
         let skipped = self.waiting.take();
         if skipped.is_some() {
-            self.books.end_waiting(FrameEnd::Skipped);
+            self.counters.end_waiting(FrameEnd::Skipped);
         }
         (prompts, skipped)
     }
 
     /// The engine is done with a frame; `prompts` are those of its look.
     pub fn end<'a>(&mut self, end: FrameEnd, prompts: impl IntoIterator<Item = &'a PromptId>) {
-        self.books.end(end);
+        self.counters.end(end);
         for id in prompts {
             if let Some(asked) = self.prompts.iter_mut().find(|a| a.prompt.id == *id) {
                 asked.since_last.count(end);
@@ -189,8 +189,8 @@ impl Slot {
 
     /// The engine is gone, and the looks that it had will not end.
     pub fn abandon(&mut self) {
-        for _ in 0..self.books.in_flight {
-            self.books.end(FrameEnd::Failed);
+        for _ in 0..self.counters.in_flight {
+            self.counters.end(FrameEnd::Failed);
         }
     }
 
@@ -203,8 +203,8 @@ impl Slot {
     }
 
     /// Where the camera's frames went.
-    pub fn books(&self) -> FrameCounters {
-        self.books
+    pub fn counters(&self) -> FrameCounters {
+        self.counters
     }
 
     fn lost_on_due_prompts(&mut self, end: FrameEnd, now: Mono) {

@@ -1,36 +1,38 @@
-//! The shell around all cameras: locks, and the clock.
+//! All cameras: what ingest, the engines and the daemon call. It has the clock and the lock of the list.
 
 use std::sync::{Arc, Mutex};
 
-use super::{lane::Lane, limits::TimeLimits, lock, share::Share};
+use super::{lane::Lane, limits::TimeLimits, lock, share::CameraShare};
 use spotter_core::{
     CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
     config::CameraConfig,
 };
 
-/// All cameras, whichever engine has them. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
-/// looks out of its [`Share`], and [`Sampler::done`] hears of their end. An engine comes and goes; a camera's books, pace and
-/// sink stay.
+/// All cameras of all engines. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
+/// looks out of its [`CameraShare`], and [`Sampler::done`] counts their end. When an engine is replaced, a camera's counters, pace
+/// and sink stay.
 pub struct Sampler {
-    /// Held for a copy of the list, or for a change of it.
+    /// Held for a copy of the list by most methods; by [`Sampler::change`], [`Sampler::abandon`], [`Sampler::removed_counters`]
+    /// and, for a removed camera, [`Sampler::done`] while they take the locks of cameras, each for a moment. A frame on its way
+    /// does not need it: ingest's sink and a [`CameraShare`] keep their cameras.
     cameras: Mutex<SampledCameras>,
     clock: Arc<dyn Clock>,
 }
 
-/// Which cameras there are. Its lock is taken before that of a camera, never after it.
+/// The cameras. The lock of this list is taken before that of a camera, never after it.
 struct SampledCameras {
     /// In the order of the configuration.
     lanes: Arc<[Arc<Lane>]>,
     removed: RemovedCameras,
 }
 
-/// Cameras that are not looked at any more.
+/// Cameras that are no longer configured.
 #[derive(Default)]
 struct RemovedCameras {
-    /// Those of which a look may be under way.
+    /// Those that may have looks in flight.
     lanes: Vec<Arc<Lane>>,
     /// All others together.
-    books: FrameCounters,
+    counters: FrameCounters,
 }
 
 impl Sampler {
@@ -46,21 +48,21 @@ impl Sampler {
         })
     }
 
-    /// What an engine takes looks from, with these limits. It has no camera before [`Sampler::seat`].
-    pub fn share(&self, limits: TimeLimits) -> Arc<Share> {
-        Arc::new(Share::new(limits, Arc::clone(&self.clock)))
+    /// What an engine takes looks from, with these limits. It has no camera before [`Sampler::assign`].
+    pub fn share(&self, limits: TimeLimits) -> Arc<CameraShare> {
+        Arc::new(CameraShare::new(limits, Arc::clone(&self.clock)))
     }
 
-    /// These are the cameras of a share from now on; those that are not ours are left out. A camera that another share had
-    /// is to be taken from that one by a call of its own: who has a camera last hears of its frames.
-    pub fn seat(&self, share: &Share, cameras: &[CameraId]) {
+    /// Replaces the cameras of a share; unknown ones are left out. A camera of another share must be removed from that one by a
+    /// call of its own: frames wake the engine to which their camera was assigned last.
+    pub fn assign(&self, share: &CameraShare, cameras: &[CameraId]) {
         let lanes = self.lanes();
         let its = lanes.iter().filter(|lane| cameras.contains(&lane.camera));
-        share.seat(its.cloned().collect());
+        share.assign(its.cloned().collect());
     }
 
-    /// These are the cameras from now on, as they are now. One that was there before keeps its books, its sink, its engine, and
-    /// the pace of what did not change. Looks under way at cameras that are gone still end in their books.
+    /// Replaces the cameras and their configuration. A camera that was there before keeps its counters, its sink, its engine, and
+    /// the pace of what did not change. The looks in flight of removed cameras are still counted.
     pub fn change(&self, cameras: &[CameraConfig]) {
         let mut current = lock(&self.cameras);
         let mut known: Vec<Arc<Lane>> = current.lanes.iter().cloned().collect();
@@ -83,7 +85,7 @@ impl Sampler {
         }
     }
 
-    /// Where ingest puts the frames of a camera, on any thread; it never waits. `None` for a camera that is not ours.
+    /// Where ingest puts the frames of a camera, on any thread; it never waits for the engine. `None` for an unknown camera.
     pub fn camera_sink(&self, camera: &CameraId) -> Option<impl Fn(Frame) + Send + Sync + use<>> {
         let lane = self.lane(camera)?;
         let clock = Arc::clone(&self.clock);
@@ -104,7 +106,7 @@ impl Sampler {
         }
     }
 
-    /// There is no engine any more, and the looks under way will not end: they have failed.
+    /// The engine is lost, and the looks in flight will not end: they count as failed.
     pub fn abandon(&self) {
         let cameras = lock(&self.cameras);
         for lane in cameras.lanes.iter().chain(&cameras.removed.lanes) {
@@ -112,8 +114,7 @@ impl Sampler {
         }
     }
 
-    /// A prompt is to be asked once, of the camera's next frame, whatever its pace and its gate. False when the camera is not
-    /// ours. Its look ends like every other.
+    /// Asks a prompt once, of the camera's next frame, without regard to pace and motion gate. False for an unknown camera.
     pub fn ask_once(&self, camera: &CameraId, prompt: Arc<Prompt>) -> bool {
         let lane = self.lane(camera);
         if let Some(lane) = &lane {
@@ -123,14 +124,13 @@ impl Sampler {
     }
 
     /// Every prompt of the camera is due on its next frame.
-    pub fn hurry(&self, camera: &CameraId) {
+    pub fn make_due(&self, camera: &CameraId) {
         if let Some(lane) = self.lane(camera) {
-            lane.lock().hurry();
+            lane.lock().make_due();
         }
     }
 
-    /// What a prompt lost since this was last asked. Ask when a message of the prompt is made, it counts from zero
-    /// again.
+    /// The frames that a prompt lost since the last call. Call it when a message of the prompt is made.
     pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SkippedSinceLast {
         let lane = self.lane(camera);
         lane.map_or_else(SkippedSinceLast::default, |l| {
@@ -138,19 +138,19 @@ impl Sampler {
         })
     }
 
-    /// The books of all cameras together that were taken away.
-    pub fn books_of_gone(&self) -> FrameCounters {
+    /// The counters of all removed cameras together.
+    pub fn removed_counters(&self) -> FrameCounters {
         let cameras = lock(&self.cameras);
-        let mut books = cameras.removed.books;
+        let mut counters = cameras.removed.counters;
         for lane in &cameras.removed.lanes {
-            books.add(&lane.lock().books());
+            counters.add(&lane.lock().counters());
         }
-        books
+        counters
     }
 
-    /// The books of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
-    pub fn books(&self) -> Vec<(CameraId, FrameCounters)> {
-        let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.lock().books());
+    /// The counters of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
+    pub fn counters(&self) -> Vec<(CameraId, FrameCounters)> {
+        let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.lock().counters());
         self.lanes().iter().map(entry).collect()
     }
 
@@ -165,15 +165,15 @@ impl Sampler {
 }
 
 impl RemovedCameras {
-    /// A camera is taken away; nothing is asked of its frames any more.
+    /// The camera has no prompts from now on.
     fn add(&mut self, lane: Arc<Lane>) {
-        let (unneeded, books) = {
+        let (unneeded, counters) = {
             let mut state = lane.lock();
-            (state.change(1.0, Vec::new()), state.books())
+            (state.change(1.0, Vec::new()), state.counters())
         };
         drop(unneeded);
-        match books.in_flight {
-            0 => self.books.add(&books),
+        match counters.in_flight {
+            0 => self.counters.add(&counters),
             _ => self.lanes.push(lane),
         }
     }

@@ -13,7 +13,7 @@ use std::{
 use proptest::prelude::*;
 
 use super::{
-    slot::{Arrival, Slot, Taken},
+    slot::{FrameSlot, PutResult, TakenFrame},
     *,
 };
 use spotter_core::{
@@ -56,7 +56,7 @@ struct Bench {
     cameras: Vec<CameraId>,
     put: Vec<u64>,
     sampler: Arc<Sampler>,
-    share: Arc<Share>,
+    share: Arc<CameraShare>,
 }
 
 impl Bench {
@@ -71,7 +71,7 @@ impl Bench {
             sampler,
             clock,
         };
-        bench.sampler.seat(&bench.share, &bench.cameras);
+        bench.sampler.assign(&bench.share, &bench.cameras);
         bench
     }
 
@@ -89,7 +89,7 @@ impl Bench {
     /// As when the app hears of other cameras.
     fn change(&self, cameras: &[CameraConfig]) {
         self.sampler.change(cameras);
-        self.sampler.seat(&self.share, &ids(cameras));
+        self.sampler.assign(&self.share, &ids(cameras));
     }
 
     /// A frame of one grey level, whose first packet came `age` ago.
@@ -139,8 +139,8 @@ impl Bench {
         self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
     }
 
-    fn books(&self, camera: usize) -> FrameCounters {
-        self.sampler.books()[camera].1
+    fn counters(&self, camera: usize) -> FrameCounters {
+        self.sampler.counters()[camera].1
     }
 
     fn since_last(&self, camera: usize, prompt: &str) -> SkippedSinceLast {
@@ -183,9 +183,12 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
         in_flight: 1,
         ..FrameCounters::default()
     };
-    assert_eq!(bench.books(0), expected);
+    assert_eq!(bench.counters(0), expected);
     bench.answer(look);
-    assert_eq!((bench.books(0).looked, bench.books(0).in_flight), (1, 0));
+    assert_eq!(
+        (bench.counters(0).looked, bench.counters(0).in_flight),
+        (1, 0)
+    );
     let busy = SkippedSinceLast {
         busy: 2,
         ..SkippedSinceLast::default()
@@ -201,7 +204,7 @@ fn a_frame_over_the_budget_is_late_and_the_next_one_is_taken_at_once() {
     bench.put_grey(0, ms(0), 100);
     bench.clock.advance(BUDGET + ms(1));
     assert!(bench.share.try_next().is_none());
-    assert_eq!(bench.books(0).late, 1);
+    assert_eq!(bench.counters(0).late, 1);
     bench.put(0);
     assert_eq!(bench.share.try_next().unwrap().frame.number, 2);
     assert_eq!(bench.since_last(0, "person").late, 1);
@@ -221,8 +224,11 @@ fn what_the_engine_could_not_do_is_counted_by_prompt() {
     bench.sampler.done(&Outcome::Late(look));
     let lost = bench.since_last(0, "person");
     assert_eq!((lost.error, lost.late), (1, 1));
-    let books = bench.books(0);
-    assert_eq!((books.failed, books.late, books.in_flight), (1, 1, 0));
+    let counters = bench.counters(0);
+    assert_eq!(
+        (counters.failed, counters.late, counters.in_flight),
+        (1, 1, 0)
+    );
 }
 
 #[test]
@@ -242,7 +248,7 @@ fn a_quiet_scene_is_gated_until_something_moves() {
     bench.clock.advance(Duration::from_secs(25));
     bench.put(0);
     assert!(bench.share.try_next().is_some(), "at least every 30 s");
-    assert_eq!(bench.books(0).gated, 5);
+    assert_eq!(bench.counters(0).gated, 5);
 }
 
 #[test]
@@ -296,8 +302,8 @@ fn a_picture_that_cannot_be_read_is_no_black_one_for_the_model() {
     };
     bench.put_picture(0, lost());
     assert!(bench.share.try_next().is_none());
-    let books = bench.books(0);
-    assert!(books.failed == 1 && books.balanced(), "{books:?}");
+    let counters = bench.counters(0);
+    assert!(counters.failed == 1 && counters.balanced(), "{counters:?}");
     assert_eq!(bench.since_last(0, "person").error, 1);
     // The prompt is still due.
     bench.put(0);
@@ -341,16 +347,19 @@ fn a_frame_that_comes_while_another_is_judged_is_not_looked_at_too() {
         revision: 1,
         task: configs[0].prompts[0].task.clone(),
     };
-    let mut slot = Slot::new(1.0, vec![(Arc::new(prompt), 1.0)]);
+    let mut slot = FrameSlot::new(1.0, vec![(Arc::new(prompt), 1.0)]);
     let (first, second) = (bench.frame(0, ms(20), 0), bench.frame(0, ms(20), 0));
     let now = bench.clock.now();
-    assert!(matches!(slot.put(first, now), Arrival::Waiting(None)));
-    assert!(matches!(slot.take(limits(), now), Some(Taken::Fresh(_))));
-    assert!(matches!(slot.put(second, now), Arrival::Waiting(None)));
+    assert!(matches!(slot.put(first, now), PutResult::Waiting(None)));
+    assert!(matches!(
+        slot.take(limits(), now),
+        Some(TakenFrame::Fresh(_))
+    ));
+    assert!(matches!(slot.put(second, now), PutResult::Waiting(None)));
     let (prompts, skipped) = slot.look(now);
     assert_eq!((prompts.len(), skipped.unwrap().number), (1, 2));
     assert_eq!(slot.due_since(), None);
-    assert!(slot.books().balanced());
+    assert!(slot.counters().balanced());
 }
 
 #[test]
@@ -378,9 +387,9 @@ fn threads_lose_no_frame() {
             bench.answer(look);
         }
     }
-    for (_, books) in bench.sampler.books() {
-        assert!(books.balanced());
-        assert_eq!((books.arrived, books.in_flight), (2000, 0));
+    for (_, counters) in bench.sampler.counters() {
+        assert!(counters.balanced());
+        assert_eq!((counters.arrived, counters.in_flight), (2000, 0));
     }
 }
 
@@ -413,10 +422,10 @@ fn simulate(cameras: &[(u64, f64)], service_ms: u64, seconds: u64) -> Vec<Vec<Mo
             looks[index].push(now);
             engine = Some((look, now.after(ms(service_ms))));
         }
-        assert!(bench.sampler.books().iter().all(|(_, b)| b.balanced()));
+        assert!(bench.sampler.counters().iter().all(|(_, b)| b.balanced()));
     }
     for (index, &put) in bench.put.iter().enumerate() {
-        assert_eq!(bench.books(index).arrived, put);
+        assert_eq!(bench.counters(index).arrived, put);
     }
     looks
 }
@@ -480,9 +489,9 @@ proptest! {
                     });
                 },
             }
-            let books = bench.sampler.books();
-            prop_assert!(books.iter().all(|(_, b)| b.balanced() && b.waiting <= 1));
-            let in_flight: u64 = books.iter().map(|(_, b)| b.in_flight).sum();
+            let counters = bench.sampler.counters();
+            prop_assert!(counters.iter().all(|(_, b)| b.balanced() && b.waiting <= 1));
+            let in_flight: u64 = counters.iter().map(|(_, b)| b.in_flight).sum();
             prop_assert_eq!(in_flight, engine.len() as u64);
         }
     }

@@ -1,9 +1,9 @@
 //! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
 
-use super::{CameraConfig, CameraTls, Config, DevicePreference, FramePlace, SourceConfig};
+use super::{CameraConfig, Config, DevicePreference, FramePlace};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
-pub fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
+pub(super) fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
     let prompts = cameras.iter().flat_map(|camera| &camera.prompts);
     prompts.map(|prompt| prompt.rate_hz).sum()
 }
@@ -29,7 +29,7 @@ pub fn impossible_load(
     })
 }
 
-/// A warning when a camera whose key frames alone are decoded sends them more seldom than looks are asked for.
+/// A warning when a camera whose key frames alone are decoded sends them less often than looks are due.
 pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<String> {
     let needed_s = 1.0 / rate_hz;
     // Cameras keep their distance only roughly.
@@ -41,12 +41,12 @@ pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<St
     })
 }
 
-/// What `info.features` tells about certificates that are not checked: `insecure_tls:mqtt`, `insecure_tls:cam/gate`.
+/// What `info.features` reports about certificates that are not checked: `insecure_tls:mqtt`, `insecure_tls:cam/gate`.
 pub fn insecure_features(config: &Config) -> Vec<String> {
     let broker = config.mqtt.tls.as_ref().is_some_and(|tls| tls.insecure);
     let broker = broker.then(|| "insecure_tls:mqtt".to_owned());
-    let is_insecure = |camera: &&CameraConfig| matches!(&camera.source, SourceConfig::Rtsp { tls, .. } if *tls == CameraTls::Insecure);
-    let cameras = config.cameras.iter().filter(is_insecure);
+    let cameras = config.cameras.iter();
+    let cameras = cameras.filter(|camera| camera.source.is_insecure());
     let cameras = cameras.map(|camera| format!("insecure_tls:cam/{}", camera.id));
     broker.into_iter().chain(cameras).collect()
 }

@@ -1,16 +1,14 @@
-//! `[camera.*]` with its zones and prompts, and `[defaults]`, which fills in what a camera does not say.
+//! `[camera.*]` with its zones and prompts, and `[defaults]`, which fills in the settings that a camera does not have.
 
 use super::{
-    CameraConfig, CameraTls, Decode, EventConfig, MotionConfig, PromptConfig, SourceConfig,
-    Transport, WeeklySchedule, ZoneConfig,
-    address::{self, CameraUrl},
-    choices, defaults as d,
+    CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, Transport, WeeklySchedule,
+    ZoneConfig, choices, defaults as d,
     keys::{self, Key, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
     reader::{ConfigValue, Reader},
     schedule::schedule,
-    sections::{INSECURE, login},
+    source::source,
 };
 use crate::{CameraId, PromptId, Task, ZoneId};
 
@@ -72,7 +70,7 @@ impl Default for CameraDefaults {
 }
 
 impl CameraDefaults {
-    /// The settings of a table; `base` where it says nothing.
+    /// The settings of a table; those of `base` where it has none.
     fn read(table: &mut Reader<'_>, base: &Self) -> Self {
         let rate_hz = table.read(&settings::RATE);
         let width = table.read(&settings::WIDTH);
@@ -141,69 +139,6 @@ fn camera(
     })
 }
 
-/// `url` with what belongs to it: user, password, tls, transport.
-fn source(scope: &Scope<'_>, table: &mut Reader<'_>, transport: Transport) -> Option<SourceConfig> {
-    let url = table.get(&keys::camera::URL);
-    if url.is_none() {
-        table.missing(&["url"], "no url; add url = \"rtsp://HOST/PATH\"");
-    }
-    let of_rtsp = [
-        table.get(&keys::camera::USER),
-        table.get(&keys::camera::PASSWORD),
-        table.get(&keys::camera::TLS),
-        table.get(&settings::TRANSPORT),
-    ];
-    let (user, password) = login(scope, table, &keys::camera::USER, &keys::camera::PASSWORD);
-    let address = url.as_ref()?.parsed(address::camera)?;
-    if !matches!(address, CameraUrl::Rtsp { .. }) {
-        for value in of_rtsp.iter().flatten() {
-            value.error("is only for rtsp and rtsps cameras");
-        }
-    }
-    let [_, _, tls, _] = of_rtsp;
-    Some(match address {
-        CameraUrl::Rtsp { url: text, secure } => {
-            if let (false, Some(_), Some(url)) = (secure, &tls, &url) {
-                url.error("rtsp:// together with tls; did you mean rtsps://?");
-            }
-            SourceConfig::Rtsp {
-                url: text,
-                user,
-                password,
-                transport,
-                tls: tls
-                    .and_then(|value| camera_tls(&value))
-                    .unwrap_or(CameraTls::Verify),
-            }
-        }
-        CameraUrl::File { path, looped } => SourceConfig::File { path, looped },
-        CameraUrl::Usb { device } => SourceConfig::Usb { device },
-        CameraUrl::Test => SourceConfig::Test,
-    })
-}
-
-/// `{ fingerprint = "sha256:…" }` or `{ insecure = true }`.
-fn camera_tls(value: &ConfigValue<'_>) -> Option<CameraTls> {
-    let mut table = value.table()?;
-    let fingerprint = table.get(&keys::camera_tls::FINGERPRINT);
-    let insecure = table.read(&keys::camera_tls::INSECURE) == Some(true);
-    table.finish();
-    match (fingerprint, insecure) {
-        (Some(_), true) => {
-            value.error("use either fingerprint or insecure");
-            None
-        }
-        (Some(fingerprint), false) => fingerprint
-            .parsed(parse::fingerprint)
-            .map(CameraTls::Fingerprint),
-        (None, true) => {
-            value.warning(INSECURE);
-            Some(CameraTls::Insecure)
-        }
-        (None, false) => None,
-    }
-}
-
 fn motion(table: Option<Reader<'_>>, base: MotionConfig) -> MotionConfig {
     let Some(mut table) = table else {
         return base;
@@ -266,7 +201,7 @@ fn corners(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
             ));
             return None;
         };
-        // The range is polygon::check's to judge: its message counts the points.
+        // polygon::check checks the range: its message counts the points.
         let any = f64::NEG_INFINITY..=f64::INFINITY;
         corners.push((x.number(any.clone())?, y.number(any)?));
     }

@@ -55,7 +55,7 @@ fn another(text: &str, others: &[String]) -> Result<String, String> {
 /// The value of the key, or `None` after noting what is wrong.
 pub(super) fn read(value: &ConfigValue<'_>) -> Option<Vec<String>> {
     let elements = value.list()?;
-    // Every element is read before the first problem ends it, so that all of them are told.
+    // Every element is read before the first problem ends it, so that all of them are reported.
     let texts: Vec<_> = elements.iter().map(ConfigValue::text).collect();
     let texts: Vec<_> = texts.into_iter().collect::<Option<_>>()?;
     let note = |wrong: WrongChoice| {

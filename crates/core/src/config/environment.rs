@@ -1,18 +1,18 @@
-//! What the configuration takes from the process's surroundings, so that tests can give it by hand.
+//! What the configuration reads from the environment of the process, so that tests can replace it.
 
 use std::path::PathBuf;
 
 /// Gives the value of a named variable.
 type LookUp = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Environment variables and the host name. It has no `Debug`: variables may hold secrets.
+/// Environment variables and the host name. It has no `Debug`: variables may be secrets.
 pub struct Environment {
     host_name: String,
     variable: LookUp,
 }
 
 impl Environment {
-    /// Surroundings of a test: a host name and a look-up of variables.
+    /// For tests: a host name and a look-up of variables.
     pub fn new(
         host_name: &str,
         variable: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
@@ -23,7 +23,7 @@ impl Environment {
         }
     }
 
-    /// The surroundings of this process.
+    /// That of this process.
     pub fn process() -> Self {
         let host_name = gethostname::gethostname();
         Self::new(&host_name.to_string_lossy(), |name| {
@@ -37,17 +37,17 @@ impl Environment {
     }
 
     /// A variable that is set and not empty.
-    pub fn variable(&self, name: &str) -> Option<String> {
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
         (self.variable)(name).filter(|value| !value.is_empty())
     }
 
     /// Where systemd put the unit's credentials.
-    pub fn credentials_dir(&self) -> Option<PathBuf> {
+    pub(super) fn credentials_dir(&self) -> Option<PathBuf> {
         self.variable("CREDENTIALS_DIRECTORY").map(PathBuf::from)
     }
 
     /// Where state is kept: systemd's `StateDirectory` (the first, when there are several), else the user's.
-    pub fn state_dir(&self) -> Option<PathBuf> {
+    pub(super) fn state_dir(&self) -> Option<PathBuf> {
         if let Some(given) = self.variable("STATE_DIRECTORY") {
             return given.split(':').next().map(PathBuf::from);
         }

@@ -6,7 +6,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use super::{
     Commands, Decode, DevicePreference, Discovery, FramePlace, GpuPrecision, OverridePersistence,
-    Transport, ZonePoint, defaults as d, parse, reader::ConfigValue,
+    Transport, ZonePoint, defaults as d, parse, reader::ConfigValue, source::URL_FORMS,
 };
 
 /// How a key's value is written, and how it is read.
@@ -414,7 +414,7 @@ sections! {
     }
     camera "`[camera.NAME]`" "One camera. It also accepts every key of `[defaults]`."
         "[camera.gate]\nurl = \"rtsp://192.0.2.11/stream2\"\nuser = \"viewer\"\npassword = { env = \"GATE_PASSWORD\" }" {
-        URL: CustomForm = "url", CustomForm("`rtsp://`, `rtsps://`, `file:///PATH` (with `?loop` to repeat), `usb:///dev/videoN` or `test://`"),
+        URL: CustomForm = "url", CustomForm(URL_FORMS),
             Required, "url = \"rtsp://192.0.2.11/stream2\"", "The video source. The URL has no user name and no password.";
         USER: CustomForm = "user", CustomForm("text"), Rule("no login"), "user = \"viewer\"", "User name of an RTSP camera.";
         PASSWORD: CustomForm = "password", CustomForm("secret"), Rule("none"), "password = { env = \"GATE_PASSWORD\" }",

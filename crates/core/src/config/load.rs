@@ -20,7 +20,7 @@ use super::{
 /// No configuration is longer, in bytes.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A checked configuration with what is worth telling at each start.
+/// A checked configuration with the warnings of each start.
 #[derive(Debug)]
 pub struct Loaded {
     /// Only valid values.
@@ -35,13 +35,13 @@ pub fn load(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProb
     read(path, environment, ReadPurpose::Run)
 }
 
-/// Reads the file to judge it, perhaps on another machine than the one it is for: a secret, certificate or model
+/// Reads the file to check it, perhaps on another machine than the one it is for: a secret, certificate or model
 /// that is not here is a warning, and the secret is left out of the result. Blocks on the disk.
 pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
     read(path, environment, ReadPurpose::Check)
 }
 
-/// Reads a configuration that a program wrote and no file holds, called `name` in messages; relative paths in it start at the
+/// Reads a configuration that a program wrote and that is in no file, called `name` in messages; relative paths in it start at the
 /// working directory.
 pub fn of_text(
     name: &str,
@@ -142,7 +142,9 @@ pub(super) fn read_text(
         read_root(root, scope, hash(bytes))
     });
     match (config, notes) {
-        (Some(config), notes) => notes.judge().map(|warnings| Loaded { config, warnings }),
+        (Some(config), notes) => notes
+            .into_result()
+            .map(|warnings| Loaded { config, warnings }),
         (None, notes) => Err(judged_wrong(notes, file)),
     }
 }
@@ -151,7 +153,7 @@ pub(super) fn read_text(
 /// ever not, the empty list still stops the start.
 fn judged_wrong(notes: Notes, file: &str) -> ConfigProblems {
     notes
-        .judge()
+        .into_result()
         .err()
         .unwrap_or_else(|| ConfigProblems::new(file, Vec::new()))
 }

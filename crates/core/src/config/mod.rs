@@ -4,7 +4,7 @@
 //! diff of a reload. The program sees [`Config`] alone.
 //!
 //! One mechanism does it all: a `Reader` goes through a table of the parsed file, typed getters note every problem
-//! with its place, and the keys that nobody asked for are unknown ones. So each key is named once, in the code that
+//! with its place, and the keys that were not read are unknown ones. So each key is named once, in the code that
 //! gives it a meaning (`sections`, `camera`), and [`load`] reports all problems of a file together.
 //!
 //! Secrets are named, not written: `{ env = ".." }`, `{ cred = ".." }` (systemd; `cred_file` for PEM keys) or
@@ -29,6 +29,7 @@ mod reference;
 mod schedule;
 mod secret;
 mod sections;
+mod source;
 mod syntax;
 mod types;
 
@@ -41,4 +42,5 @@ pub use load::{Loaded, check, load, of_text};
 pub use parse::prompt_text;
 pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};
 pub use reference::reference;
+pub use source::{CameraTls, RtspConfig, SourceConfig, Transport};
 pub use types::*;

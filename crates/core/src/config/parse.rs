@@ -26,7 +26,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What is said about a duration that is a bare number, written `shown` in the file.
+/// The message about a duration that is a bare number, written `shown` in the file.
 pub(super) fn no_unit(shown: &str) -> String {
     format!("{shown} has no unit; write \"5s\", \"500ms\" or \"1m\"")
 }
@@ -39,7 +39,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
     format!("{}{unit}", ms / unit_ms)
 }
 
-/// `2 of 3`: so many of the last so many looks.
+/// `2 of 3`: the number of looks with the object, and of the last looks that count.
 pub(super) fn confirm(text: &str) -> Result<(u32, u32), String> {
     let mut words = text.split(' ');
     let parts = (words.next(), words.next(), words.next(), words.next());
@@ -75,7 +75,7 @@ pub(super) fn choice(text: &str) -> Result<String, String> {
     )
 }
 
-/// A plain line that says something, trimmed; `hint` helps who wrote nothing.
+/// A line of text that is not empty, trimmed; `hint` is for an empty one.
 fn line(text: &str, max_chars: usize, hint: &str) -> Result<String, String> {
     let text = text.trim();
     let count = text.chars().count();

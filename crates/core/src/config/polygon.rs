@@ -16,7 +16,10 @@ pub(super) fn check(corners: &[Point]) -> Result<(), String> {
     if count < 3 {
         return Err(format!("needs at least 3 points, has {count}"));
     }
-    let edge = |index: usize| (corners[index], corners[(index + 1) % count]);
+    let edge = |index: usize| Edge {
+        from: corners[index],
+        to: corners[(index + 1) % count],
+    };
     for first in 0..count {
         for second in first + 1..count {
             let neighbours = second == first + 1 || (first == 0 && second == count - 1);
@@ -45,30 +48,39 @@ fn doubled_area(corners: &[Point]) -> f64 {
 }
 
 /// True when two edges share a point.
-fn touch((a, b): (Point, Point), (c, d): (Point, Point)) -> bool {
-    let [abc, abd, cda, cdb] = [side(a, b, c), side(a, b, d), side(c, d, a), side(c, d, b)];
-    let crossing = abc * abd < 0.0 && cda * cdb < 0.0;
-    let ends = [
-        (abc, (a, b), c),
-        (abd, (a, b), d),
-        (cda, (c, d), a),
-        (cdb, (c, d), b),
-    ];
-    crossing
-        || ends
+fn touch(one: Edge, other: Edge) -> bool {
+    let sides = |edge: Edge, ends: Edge| [edge.side(ends.from), edge.side(ends.to)];
+    let (of_one, of_other) = (sides(one, other), sides(other, one));
+    let is_crossed = |[from, to]: [f64; 2]| from * to < 0.0;
+    (is_crossed(of_one) && is_crossed(of_other)) || one.has_end_of(other) || other.has_end_of(one)
+}
+
+/// From one corner to the next.
+#[derive(Clone, Copy)]
+struct Edge {
+    from: Point,
+    to: Point,
+}
+
+impl Edge {
+    /// Positive, zero or negative: `point` is left of, on, or right of the line through the edge.
+    fn side(self, point: Point) -> f64 {
+        let Self { from, to } = self;
+        (to.0 - from.0) * (point.1 - from.1) - (to.1 - from.1) * (point.0 - from.0)
+    }
+
+    /// True when an end of `other` is on this edge.
+    fn has_end_of(self, other: Self) -> bool {
+        [other.from, other.to]
             .into_iter()
-            .any(|(side, edge, point)| side == 0.0 && between(edge, point))
-}
+            .any(|point| self.side(point) == 0.0 && self.spans(point))
+    }
 
-/// Positive, zero or negative: `point` is left of, on, or right of the line from `a` to `b`.
-fn side(a: Point, b: Point, point: Point) -> f64 {
-    (b.0 - a.0) * (point.1 - a.1) - (b.1 - a.1) * (point.0 - a.0)
-}
-
-/// True when `point`, which is on the line through `a` and `b`, lies between them.
-fn between((a, b): (Point, Point), point: Point) -> bool {
-    let within = |p: f64, q: f64, value: f64| (p.min(q)..=p.max(q)).contains(&value);
-    within(a.0, b.0, point.0) && within(a.1, b.1, point.1)
+    /// True when `point`, which is on the line through the edge, is between its ends.
+    fn spans(self, point: Point) -> bool {
+        let within = |p: f64, q: f64, value: f64| (p.min(q)..=p.max(q)).contains(&value);
+        within(self.from.0, self.to.0, point.0) && within(self.from.1, self.to.1, point.1)
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, in words an operator can act on, and where it stands in the file.
+//! What is wrong with a configuration, in words an operator can act on, and its place in the file.
 
 use std::{cell::RefCell, fmt, ops::Range};
 
@@ -14,13 +14,12 @@ pub enum Severity {
 /// A place in the file, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilePosition {
-    /// Line.
     pub line: usize,
     /// Column, in characters.
     pub column: usize,
 }
 
-/// One thing that is wrong. No field ever holds a secret or the login of a URL.
+/// One thing that is wrong. No field ever contains a secret or the login of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
     /// The file as it was named on the command line.
@@ -31,7 +30,6 @@ pub struct ConfigProblem {
     pub key: String,
     /// What is wrong and what to do.
     pub text: String,
-    /// Error or warning.
     pub severity: Severity,
 }
 
@@ -150,7 +148,7 @@ impl Notes {
     }
 
     /// The warnings when nothing forbids the start, else everything; sorted by place.
-    pub(super) fn judge(self) -> Result<Vec<ConfigProblem>, ConfigProblems> {
+    pub(super) fn into_result(self) -> Result<Vec<ConfigProblem>, ConfigProblems> {
         let mut list = self.list.into_inner();
         list.sort_by_key(|problem| problem.place);
         if list.iter().any(|p| p.severity == Severity::Error) {
@@ -181,7 +179,7 @@ mod tests {
         for offset in [0, 6, 13] {
             notes.error(&(offset..offset), "key", "wrong");
         }
-        let shown = notes.judge().unwrap_err().to_string();
+        let shown = notes.into_result().unwrap_err().to_string();
         assert_eq!(
             shown,
             "a.toml:1:1 key: wrong\na.toml:2:1 key: wrong\na.toml:2:7 key: wrong\n\
@@ -193,7 +191,7 @@ mod tests {
     fn warnings_alone_do_not_forbid_the_start() {
         let notes = Notes::new("a.toml", "x = 1");
         notes.warning(&(4..5), "x", "odd");
-        let warnings = notes.judge().unwrap();
+        let warnings = notes.into_result().unwrap();
         assert_eq!(warnings[0].to_string(), "a.toml:1:5 x: warning: odd");
     }
 }

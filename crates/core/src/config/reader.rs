@@ -28,7 +28,7 @@ pub(super) struct ConfigValue<'a> {
 }
 
 impl<'a> ConfigValue<'a> {
-    /// Where the value stands, in bytes.
+    /// The position of the value in the file, in bytes.
     pub(super) fn span(&self) -> Range<usize> {
         self.item.span()
     }
@@ -54,7 +54,7 @@ impl<'a> ConfigValue<'a> {
         self.item.get_ref().is_str()
     }
 
-    /// Text as it stands.
+    /// The text, unchanged.
     pub(super) fn text(&self) -> Option<&'a str> {
         self.expect(self.item.get_ref().as_str(), "text in quotes")
     }
@@ -107,7 +107,6 @@ impl<'a> ConfigValue<'a> {
         })
     }
 
-    /// A whole number.
     pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let whole = self.item.get_ref().as_integer();
         let whole = whole.and_then(|w| i128::from_str_radix(w.as_str(), w.radix()).ok());
@@ -143,7 +142,6 @@ impl<'a> ConfigValue<'a> {
         Some(array.iter().map(element).collect())
     }
 
-    /// A table.
     pub(super) fn table(&self) -> Option<Reader<'a>> {
         let table = self.expect(self.item.get_ref().as_table(), "a table")?;
         Some(Reader::new(self.notes, &self.key, self.span(), table))
@@ -190,7 +188,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Of a table that stands at `span` (its header), with its full key; the whole file has an empty one.
+    /// Of the table whose header is at `span`, with its full key; the key of the whole file is empty.
     pub(super) fn new(
         notes: &'a Notes,
         path: &str,

@@ -152,11 +152,11 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelSettin
     model
 }
 
-/// What is said at each start about tiles that are only similar.
+/// The warning at each start about tiles that are only similar.
 const INEXACT: &str =
     "a tile that changed by less is not encoded again, which can change answers; 0 is exact";
 
-/// What is said about similar tiles of frames that nobody compares.
+/// The warning about similar tiles of frames that are not compared.
 const NOT_COMPARED: &str = "has no effect with model.frames = \"gpu\", which encodes every tile";
 
 /// `user` and `password` of a table; a password without a user is an error.
@@ -177,7 +177,7 @@ pub(super) fn login(
     )
 }
 
-/// The TLS settings, with the first key that asks for TLS; `None` when there is no such key.
+/// The TLS settings, with the first key that requires TLS; `None` when there is no such key.
 fn mqtt_tls(scope: &Scope<'_>, table: &mut Reader<'_>) -> Option<(&'static str, MqttTls)> {
     let keys = [
         &keys::mqtt::CA,
@@ -221,7 +221,7 @@ fn insecure(value: &ConfigValue<'_>) -> bool {
     on
 }
 
-/// What is said at each start about a certificate that is not checked.
+/// The warning at each start about a certificate that is not checked.
 pub(super) const INSECURE: &str =
     "the certificate is not checked; an attacker on the network can read and change everything";
 

@@ -24,7 +24,7 @@ pub(super) fn parse<'i>(notes: &Notes, text: &'i str) -> Option<Spanned<DeTable<
     usable.then_some(table)
 }
 
-/// The full key of what stands at `span` for the second time, and the words for it. `None` for keys that are double
+/// The full key of what is at `span` for the second time, and the words for it. `None` for keys that are double
 /// only because their whole table is, which is reported at the table.
 fn duplicate(notes: &Notes, text: &str, span: std::ops::Range<usize>) -> Option<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();

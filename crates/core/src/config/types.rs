@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::defaults;
+use super::{SourceConfig, defaults};
 use crate::{CameraId, NodeId, PromptId, Task, ZoneId};
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
@@ -29,7 +29,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The whole file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `[node]`
@@ -56,7 +55,6 @@ impl Config {
     }
 }
 
-/// This box.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeConfig {
     /// Level of the topics; the host name by default.
@@ -65,7 +63,6 @@ pub struct NodeConfig {
     pub state_dir: PathBuf,
 }
 
-/// Metrics and health.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpConfig {
     /// Address to listen on; `None` = off. Default `127.0.0.1:9464`.
@@ -83,19 +80,16 @@ pub struct MqttConfig {
     pub tls: Option<MqttTls>,
     /// First level of all topics; default `spotter`.
     pub base: String,
-    /// Login.
     pub user: Option<String>,
-    /// Login.
     pub password: Option<Secret>,
     /// Which commands are obeyed; default basic.
     pub commands: Commands,
     /// Whether run-time changes survive a restart; default keep.
     pub overrides: OverridePersistence,
-    /// The broker keeps the last picture of each prompt's events for who comes later; default false.
+    /// The broker keeps the last picture of each prompt's events for later subscribers; default false.
     pub retain_snapshots: bool,
     /// What is kept while the broker is away.
     pub spool: SpoolConfig,
-    /// Home Assistant.
     pub ha: HomeAssistantConfig,
 }
 
@@ -115,7 +109,6 @@ pub struct MqttTls {
 /// Which commands are obeyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commands {
-    /// None.
     Off,
     /// The `/set` topics.
     Basic,
@@ -135,7 +128,6 @@ pub enum OverridePersistence {
 /// Bounds of what is kept for the broker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpoolConfig {
-    /// Number of events.
     pub events: usize,
     /// Oldest event kept.
     pub max_age: Duration,
@@ -159,7 +151,6 @@ pub enum Discovery {
     Device,
     /// One message an entity.
     Single,
-    /// None.
     Off,
 }
 
@@ -230,7 +221,6 @@ pub enum ModelSource {
 pub enum DevicePreference {
     /// The GPU when it works, else the CPU.
     Auto,
-    /// The CPU.
     Cpu,
     /// The GPU or nothing.
     Cuda,
@@ -239,18 +229,16 @@ pub enum DevicePreference {
 /// Arithmetic on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GpuPrecision {
-    /// bfloat16.
     Bf16,
     /// 8-bit products of many rows (compute capability 8.9 and newer).
     Fp8,
 }
 
-/// One camera with everything filled in (from `[defaults]` where it says nothing).
+/// One camera with everything filled in (from `[defaults]` where it has no value).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CameraConfig {
-    /// Its id.
     pub id: CameraId,
-    /// It is watched. The file cannot say otherwise (a camera that is not wanted is not in it); who runs Spotter can.
+    /// It is watched: always in the file; a command can change it.
     pub enabled: bool,
     /// Where its pictures come from.
     pub source: SourceConfig,
@@ -262,13 +250,10 @@ pub struct CameraConfig {
     pub stall: Duration,
     /// Time from connecting to the first frame; default 15 s.
     pub first_frame: Duration,
-    /// What is decoded.
     pub decode: Decode,
-    /// Motion gate.
     pub motion: MotionConfig,
     /// Areas blacked out before the model, polygons in shares of the picture.
     pub mask: Vec<Vec<(f64, f64)>>,
-    /// Named areas.
     pub zones: Vec<ZoneConfig>,
     /// When the camera is looked at; `None` = always. Checked text such as `Mon-Fri 18:00-06:00 Europe/Berlin`.
     pub schedule: Option<WeeklySchedule>,
@@ -277,7 +262,7 @@ pub struct CameraConfig {
 }
 
 impl CameraConfig {
-    /// The zones in which the things of a prompt are counted: those that it asks for, or all.
+    /// The zones in which the objects of a prompt are counted: those that it names, or all.
     pub fn zones_counted(&self, prompt: &PromptConfig) -> Vec<ZoneId> {
         let all = self.zones.iter().map(|zone| &zone.id);
         all.filter(|zone| prompt.zones.is_empty() || prompt.zones.contains(zone))
@@ -286,64 +271,8 @@ impl CameraConfig {
     }
 }
 
-/// Where pictures come from.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SourceConfig {
-    /// `rtsp://` and `rtsps://`.
-    Rtsp {
-        /// URL without login.
-        url: String,
-        /// Login.
-        user: Option<String>,
-        /// Login.
-        password: Option<Secret>,
-        /// How RTP travels.
-        transport: Transport,
-        /// Checks of an `rtsps` server.
-        tls: CameraTls,
-    },
-    /// `file:///path/to/video.mp4`; `?loop` plays for ever.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// From the start again at its end.
-        looped: bool,
-    },
-    /// `usb:///dev/video0` (v4l2).
-    Usb {
-        /// The device node.
-        device: PathBuf,
-    },
-    /// `test://` GStreamer's test picture.
-    Test,
-}
-
-/// How RTP travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// Inside of the RTSP connection.
-    Tcp,
-    /// Own sockets; pictures break when packets are lost.
-    Udp,
-    /// TCP first.
-    Auto,
-}
-
-/// How the certificate of an `rtsps` camera is checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CameraTls {
-    /// By the machine's authorities.
-    Verify,
-    /// Its SHA-256, 32 bytes.
-    Fingerprint([u8; 32]),
-    /// Not at all. Warned at each start.
-    Insecure,
-}
-
-/// What is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decode {
-    /// Every frame.
     All,
     /// Key frames only: cheapest.
     KeyFrames,
@@ -365,7 +294,6 @@ pub struct MotionConfig {
 /// A named area of a camera's picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZoneConfig {
-    /// Its id.
     pub id: ZoneId,
     /// Corners in shares of the picture, at least three, edges do not cross.
     pub polygon: Vec<(f64, f64)>,
@@ -376,22 +304,19 @@ pub struct ZoneConfig {
 /// Which point of a box decides whether it is in a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZonePoint {
-    /// Middle of the lower edge: where it stands.
+    /// Middle of the lower edge, where an object touches the ground.
     Bottom,
-    /// The centre.
     Centre,
 }
 
 /// A prompt with its filters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptConfig {
-    /// Its id.
     pub id: PromptId,
-    /// It is asked. As with cameras, the file cannot say otherwise.
+    /// It is asked: always in the file; a command can change it.
     pub enabled: bool,
     /// Rises by one with each change of the words while Spotter runs; 1 in the file.
     pub revision: u32,
-    /// What is asked.
     pub task: Task,
     /// Looks a second; at most the camera's.
     pub rate_hz: f64,

@@ -10,7 +10,7 @@ use super::{
 use crate::Off;
 use spotter_core::{
     CameraId, Setting, Task,
-    config::{CameraConfig, Commands, Config, PromptConfig, SourceConfig, defaults},
+    config::{CameraConfig, Commands, Config, PromptConfig, defaults},
 };
 
 /// The longest state that Home Assistant takes, in characters.
@@ -33,14 +33,8 @@ const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value
 pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> Device {
     let (node, id) = (node::id(config), &camera.id);
     let availability = [topics.status(), topics.camera_status(id)];
-    let made_by = match camera.source {
-        SourceConfig::Rtsp { .. } => "RTSP camera",
-        SourceConfig::Usb { .. } => "USB camera",
-        SourceConfig::File { .. } => "Video file",
-        SourceConfig::Test => "Test picture",
-    };
-    let name = title(id.as_str());
-    let mut device = Device::new(&format!("{node}_{id}"), &name, made_by, &availability).via(&node);
+    let (name, model) = (title(id.as_str()), camera.source.model_name());
+    let mut device = Device::new(&format!("{node}_{id}"), &name, model, &availability).via(&node);
     add_health(&mut device, topics, id);
     let settable = config.mqtt.commands != Commands::Off;
     if settable {

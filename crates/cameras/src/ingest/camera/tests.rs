@@ -12,7 +12,7 @@ use super::*;
 use crate::ingest::probe;
 use spotter_core::{
     CaptureSource, Frame, PixelFormat, SystemClock,
-    config::{CameraTls, Decode, Secret, SourceConfig as Origin, Transport},
+    config::{CameraTls, Decode, RtspConfig, Secret, SourceConfig, Transport},
 };
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
@@ -25,7 +25,7 @@ mod wire;
 const LIMIT: Duration = Duration::from_secs(60);
 const CANARY: &str = "canary-7f3a91";
 
-fn camera(source: Origin) -> CameraConfig {
+fn camera(source: SourceConfig) -> CameraConfig {
     CameraConfig {
         source,
         stall: LIMIT,
@@ -35,13 +35,13 @@ fn camera(source: Origin) -> CameraConfig {
 }
 
 fn rtsp(url: String, transport: Transport) -> CameraConfig {
-    camera(Origin::Rtsp {
+    camera(SourceConfig::Rtsp(RtspConfig {
         url,
         user: Some("viewer".into()),
         password: Some(Secret::new(CANARY.into())),
         transport,
         tls: CameraTls::Verify,
-    })
+    }))
 }
 
 fn any_port() -> SocketAddr {
@@ -325,8 +325,8 @@ async fn each_refusal_has_its_own_reason_and_never_shows_the_login() {
         watched.stop().await;
     }
     let mut right = rtsp(guarded.url(), Transport::Tcp);
-    if let Origin::Rtsp { password, .. } = &mut right.source {
-        *password = Some(Secret::new("another".into()));
+    if let SourceConfig::Rtsp(rtsp) = &mut right.source {
+        rtsp.password = Some(Secret::new("another".into()));
     }
     let mut watched = Watched::start(right);
     watched.frame().await;

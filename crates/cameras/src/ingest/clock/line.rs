@@ -1,6 +1,6 @@
 //! The line of the quickest reports: how far a camera's clock leads our monotonic one, and how fast that changes. Pure.
 //!
-//! A report that travelled longer seems to lead less, so the truth lies above all points. Of all lines with no point above
+//! A report that travelled longer seems to lead less, so the true line is above all points. Of all lines with no point above
 //! them, this is the one that the points are nearest to in the sum: the edge of their upper hull over their mean time.
 //! Reports that were held up on their way are below and change nothing.
 
@@ -13,13 +13,13 @@ const SLOPE_AFTER_S: f64 = 60.0;
 
 /// The camera's time against ours.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct ClockLine {
     origin: Mono,
     lead_ns: i64,
     slope: Option<f64>,
 }
 
-impl Line {
+impl ClockLine {
     /// Through the quickest of the reports, each with its sender's time and its arrival, oldest first; `None` of none.
     pub fn above(reports: impl Iterator<Item = (WallTime, Mono)>) -> Option<Self> {
         let mut reports = reports.peekable();
@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     fn a_single_report_is_a_level_line() {
-        let line = Line::above([(ntp(7.0), mono(5.0))].into_iter()).unwrap();
+        let line = ClockLine::above([(ntp(7.0), mono(5.0))].into_iter()).unwrap();
         assert_eq!(
             (line.sender_time(mono(9.0)), line.slope()),
             (ntp(11.0), None)
         );
-        assert_eq!(Line::above(std::iter::empty()), None);
+        assert_eq!(ClockLine::above(std::iter::empty()), None);
     }
 
     proptest! {
@@ -136,7 +136,7 @@ mod tests {
                 let delay_ms = if n == 10 || n == 50 { 0.0 } else { *delay_ms };
                 (ntp(at_camera_s), mono(sent_s + delay_ms * 1e-3))
             }).collect();
-            let line = Line::above(reports.iter().copied()).unwrap();
+            let line = ClockLine::above(reports.iter().copied()).unwrap();
             for (ntp, arrived) in &reports {
                 prop_assert!(ntp.seconds_since(line.sender_time(*arrived)) < 1e-6, "a point is above the line");
             }

@@ -13,8 +13,15 @@ fn mono(seconds: f64) -> Mono {
     Mono::from_nanos((seconds * 1e9) as u64)
 }
 
-fn both(seconds: f64) -> (Mono, WallTime) {
-    (mono(seconds), wall(seconds))
+fn both(seconds: f64) -> ClockReading {
+    reading(seconds, seconds)
+}
+
+fn reading(mono_s: f64, wall_s: f64) -> ClockReading {
+    ClockReading {
+        mono: mono(mono_s),
+        wall: wall(wall_s),
+    }
 }
 
 /// RTP time that wraps after ten seconds.
@@ -23,17 +30,17 @@ fn rtp(seconds: f64) -> u32 {
 }
 
 /// A report at `now_s` of a camera whose clock is `ahead_s` ahead.
-fn report(now_s: f64, ahead_s: f64) -> Report {
-    Report {
+fn report(now_s: f64, ahead_s: f64) -> SenderReport {
+    SenderReport {
         ntp: wall(now_s + ahead_s),
-        rtp: (rtp(now_s), 90_000),
+        rtp: rtp(now_s),
+        ticks_per_s: 90_000,
         arrived: mono(now_s),
     }
 }
 
-/// The report, late.
-fn held_up(report: Report, late_s: f64) -> Report {
-    Report {
+fn held_up(report: SenderReport, late_s: f64) -> SenderReport {
+    SenderReport {
         arrived: report.arrived.after(Duration::from_secs_f64(late_s)),
         ..report
     }
@@ -146,7 +153,7 @@ fn rtp_time_that_jumps_dates_nothing_until_the_next_report() {
         let seen = clock.health(both(14.0)).note;
         assert_eq!(seen, Some(ClockNote::Stepped), "{jump_s}");
         let mut next = report(15.0, 0.0);
-        next.rtp.0 = rtp(15.0 + jump_s);
+        next.rtp = rtp(15.0 + jump_s);
         clock.on_report(next);
         let date = clock.date(rtp(14.9 + jump_s), mono(15.0));
         let capture = clock.capture(date, both(15.0));
@@ -223,7 +230,7 @@ fn drift_and_offset_are_measured() {
     assert!((health.offset_ms.unwrap() + 25.4).abs() < 0.1, "{health:?}");
     assert_eq!(health.report_age_s, Some(1.0));
     // Our own clock is set: the camera leads by another time, and drifts no more than before.
-    let set = clock.health((mono(146.0), wall(146.0 + 3600.0)));
+    let set = clock.health(reading(146.0, 146.0 + 3600.0));
     assert!(
         (set.offset_ms.unwrap() + 3_600_025.4).abs() < 0.1,
         "{set:?}"
@@ -235,7 +242,7 @@ fn drift_and_offset_are_measured() {
 fn our_own_clock_that_is_set_is_no_step_of_the_camera() {
     let mut clock = clock(0.0, 3);
     let date = clock.date(rtp(12.9), mono(13.0));
-    let set = clock.capture(date, (mono(13.0), wall(13.0 + 3600.0)));
+    let set = clock.capture(date, reading(13.0, 13.0 + 3600.0));
     assert_eq!(set.source, CaptureSource::Arrival);
     clock.on_report(report(15.0, 0.0));
     // Set right again: believed after the time of doubt, without any new agreement.
@@ -247,7 +254,7 @@ fn a_wrong_rtp_rate_is_not_trusted_and_wraps_are_none() {
     let mut fast = CaptureClock::default();
     for at_s in [0.0, 5.0, 10.0] {
         let mut report = report(at_s, 0.0);
-        report.rtp.0 = rtp(at_s * 1.19);
+        report.rtp = rtp(at_s * 1.19);
         fast.on_report(report);
     }
     let capture = fast.capture(Some(wall(10.0)), both(10.1));
@@ -267,7 +274,7 @@ fn a_busy_sender_s_clocks_are_not_called_wrong() {
     for second in 0..30_u32 {
         let mut report = report(f64::from(second), 0.0);
         // Every other report was stamped 10 ms after its RTP time was read.
-        report.rtp.0 = report.rtp.0.wrapping_add(second % 2 * 900);
+        report.rtp = report.rtp.wrapping_add(second % 2 * 900);
         clock.on_report(report);
     }
     let _ = clock.capture(Some(wall(29.9)), both(30.0));
@@ -353,14 +360,15 @@ proptest! {
             last_arrival_s = arrival_s;
             let shown_rtp = rtp(sent_s + after(fate.jump));
             if n % 50 == 0 {
-                clock.on_report(Report {
+                clock.on_report(SenderReport {
                     ntp: wall(sent_s + lead_s),
-                    rtp: (shown_rtp, 90_000),
+                    rtp: shown_rtp,
+                    ticks_per_s: 90_000,
                     arrived: mono(arrival_s),
                 });
             }
             let our_step_s = if set_right { 0.0 } else { after(fate.our_step) };
-            let received = (mono(arrival_s), wall(arrival_s + our_step_s));
+            let received = reading(arrival_s, arrival_s + our_step_s);
             let date = clock.date(shown_rtp, mono(arrival_s));
             let capture = clock.capture(date, received);
             if capture.source == CaptureSource::Rtcp {
@@ -369,16 +377,16 @@ proptest! {
                 let hidden_s = if fate.hides_its_jump() { after(fate.jump) } else { 0.0 };
                 let truths = [lead_s, lead_before_s, lead_before_s + fate.step.1];
                 let off_s = |lead_s: f64| {
-                    let truth = wall(sent_s + lead_s).min(received.1);
+                    let truth = wall(sent_s + lead_s).min(received.wall);
                     capture.wall.seconds_since(truth).abs()
                 };
                 let off_s = truths.map(|lead_s| off_s(lead_s).min(off_s(lead_s + hidden_s)));
                 prop_assert!(off_s.iter().any(|off_s| *off_s < 0.01), "{sent_s}: {off_s:?}");
-                prop_assert!(capture.wall <= received.1);
+                prop_assert!(capture.wall <= received.wall);
             }
         }
         prop_assert!(believed > 900, "{believed} of 2000");
-        let health = clock.health((mono(200.0), wall(200.0)));
+        let health = clock.health(both(200.0));
         prop_assert!(health.trusted && health.note.is_none(), "{health:?}");
         let lead_ms = (fate.lead_s + 200.0 * fate.drift_ppm * 1e-6) * 1e3;
         let off_ms = health.offset_ms.unwrap() - lead_ms;

@@ -13,12 +13,13 @@ use super::{
     statistics::{SourceKind, StreamStatistics},
 };
 use crate::ingest::{
+    clock::ClockReading,
     gate::Gap,
     health::Failure,
     source::{Outlet, SourceEvent},
     transport::{RtpTransport, TransportChoice},
 };
-use spotter_core::{CameraId, Frame, LogThrottle, Mono, WallTime};
+use spotter_core::{CameraId, Frame, LogThrottle};
 
 /// Why frames are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,7 @@ impl CameraMemory {
 /// One pipeline's events and statistics.
 pub struct PipelineContext {
     outlet: Outlet,
+    source: String,
     kind: SourceKind,
     memory: Arc<CameraMemory>,
     open: AtomicBool,
@@ -69,10 +71,16 @@ pub struct PipelineContext {
 }
 
 impl PipelineContext {
-    /// Of a pipeline that does not play yet.
-    pub fn new(outlet: Outlet, kind: SourceKind, memory: Arc<CameraMemory>) -> Self {
+    /// Of a pipeline that does not play yet. `source` is its source in messages, without a login.
+    pub fn new(
+        outlet: Outlet,
+        source: String,
+        kind: SourceKind,
+        memory: Arc<CameraMemory>,
+    ) -> Self {
         Self {
             outlet,
+            source,
             kind,
             memory,
             open: AtomicBool::new(true),
@@ -86,6 +94,10 @@ impl PipelineContext {
         &self.outlet.camera
     }
 
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     pub fn kind(&self) -> SourceKind {
         self.kind
     }
@@ -94,8 +106,11 @@ impl PipelineContext {
         &self.memory
     }
 
-    pub fn now(&self) -> (Mono, WallTime) {
-        (self.outlet.clock.now(), self.outlet.clock.wall())
+    pub fn now(&self) -> ClockReading {
+        ClockReading {
+            mono: self.outlet.clock.now(),
+            wall: self.outlet.clock.wall(),
+        }
     }
 
     /// Held for some additions by GStreamer's threads, so never across a call into GStreamer.
@@ -154,7 +169,7 @@ impl PipelineContext {
     pub fn warn_of(&self, omission: FrameOmission, why: &str) {
         let omissions = &self.memory.omissions;
         let mut omissions = omissions.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(suppressed) = omissions.admit(omission, self.now().0) else {
+        let Some(suppressed) = omissions.admit(omission, self.now().mono) else {
             return;
         };
         drop(omissions);

@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::{
     context::{FrameOmission, PipelineContext},
-    decoder::{Choice, Codec, Decoding, bound_threads},
+    decoder::{Codec, DecoderChoice, DecoderStatus, bound_threads},
     device,
     packet_probe::sift,
     statistics::StreamStatistics,
@@ -28,7 +28,7 @@ pub const BROKEN: &str = "the decoder reports an error, and no key frame came si
 pub struct DecodeQueue {
     context: Arc<PipelineContext>,
     keyframes_only: bool,
-    decoding: Mutex<Decoding>,
+    decoding: Mutex<DecoderStatus>,
 }
 
 impl DecodeQueue {
@@ -41,7 +41,7 @@ impl DecodeQueue {
     }
 
     /// Notes which decoder works.
-    pub fn decode_with(&self, codec: Codec, choice: &Choice) {
+    pub fn decode_with(&self, codec: Codec, choice: &DecoderChoice) {
         let mut decoding = self.lock();
         (decoding.hardware, decoding.place) = (choice.hardware, choice.place);
         drop(decoding);
@@ -51,33 +51,33 @@ impl DecodeQueue {
     }
 
     /// How pictures are decoded, and whether any came.
-    pub fn decoding(&self) -> Decoding {
+    pub fn decoding(&self) -> DecoderStatus {
         let seen = self.context.statistics().frames > 0;
-        Decoding {
+        DecoderStatus {
             seen,
             ..*self.lock()
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Decoding> {
+    fn lock(&self) -> MutexGuard<'_, DecoderStatus> {
         self.decoding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives up the decoder if an error is its own; the text says what is done then.
-    pub fn blame(&self, of_decoder: bool, of_streaming: bool) -> Option<&'static str> {
-        let (decoding, now) = (self.decoding(), self.context.now().0);
+    /// Gives up the decoder if it caused the error; the text says what is done then.
+    pub fn give_up_decoder(&self, of_decoder: bool, of_streaming: bool) -> Option<&'static str> {
+        let (decoding, now) = (self.decoding(), self.context.now().mono);
         let decoders = &self.context.memory().decoders;
-        let blamed = decoders.blame(&decoding, of_decoder, of_streaming, now);
-        if let Some(text) = blamed {
+        let given_up = decoders.give_up(&decoding, of_decoder, of_streaming, now);
+        if let Some(text) = given_up {
             info!(camera = %self.context.camera(), "{text}");
         }
-        blamed
+        given_up
     }
 
-    /// The decoder complained without failing.
-    pub fn complained(&self) {
-        let now = self.context.now().0;
-        self.context.statistics().complained(now);
+    /// The decoder warned of a broken picture.
+    pub fn warned(&self) {
+        let now = self.context.now().mono;
+        self.context.statistics().warned(now);
         self.context.warn_of(FrameOmission::Broken, BROKEN);
     }
 
@@ -90,7 +90,7 @@ impl DecodeQueue {
             return;
         }
         let decoders = &self.context.memory().decoders;
-        if let Some(text) = decoders.blame_stuck(&self.decoding(), now) {
+        if let Some(text) = decoders.give_up_stuck(&self.decoding(), now) {
             info!(camera = %self.context.camera(), "{text}");
             self.context.fail(device(text.into()));
         }
@@ -164,7 +164,7 @@ impl DecodeQueue {
         self.context.packet_came();
         let key = !buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
         let lost = buffer.flags().contains(gst::BufferFlags::DISCONT);
-        let (pts, now) = (buffer.pts().map(Duration::from), self.context.now().0);
+        let (pts, now) = (buffer.pts().map(Duration::from), self.context.now().mono);
         let mut statistics = self.context.statistics();
         let omitted = |statistics: &StreamStatistics| {
             statistics.counters.frames_corrupt + statistics.counters.frames_late

@@ -11,7 +11,7 @@ use std::{
 
 use gstreamer::{self as gst, prelude::*};
 
-use super::tail::{DEVICE_SCALER, Place};
+use super::tail::{DEVICE_SCALER, PictureMemory};
 use spotter_core::Mono;
 
 /// Hardware that failed is not chosen for so long: a driver may come to itself, and each try costs some seconds of
@@ -59,7 +59,6 @@ impl Codec {
         }
     }
 
-    /// The depacketizer.
     pub fn depay(self) -> &'static str {
         match self {
             Self::H264 => "rtph264depay",
@@ -68,7 +67,6 @@ impl Codec {
         }
     }
 
-    /// The parser.
     pub fn parse(self) -> &'static str {
         match self {
             Self::H264 => "h264parse",
@@ -80,47 +78,47 @@ impl Codec {
 
 /// Elements that decode, in their order; the first one is the decoder.
 #[derive(Clone, Copy, Debug)]
-pub struct Chain {
+pub struct DecoderChain {
     /// Launch texts of each element.
     pub elements: &'static [&'static str],
     /// Pictures are decoded outside of the CPU.
     pub hardware: bool,
 }
 
-const fn hardware(elements: &'static [&'static str]) -> Chain {
-    Chain {
+const fn hardware(elements: &'static [&'static str]) -> DecoderChain {
+    DecoderChain {
         elements,
         hardware: true,
     }
 }
 
-const fn software(elements: &'static [&'static str]) -> Chain {
-    Chain {
+const fn software(elements: &'static [&'static str]) -> DecoderChain {
+    DecoderChain {
         elements,
         hardware: false,
     }
 }
 
 /// Chains for a codec in order of preference.
-pub type Candidates = fn(Codec) -> &'static [Chain];
+pub type DecoderCandidates = fn(Codec) -> &'static [DecoderChain];
 
 /// Those that are known. Jetson's decoder leaves pictures in memory of its own, so a converter follows.
-fn candidates(codec: Codec) -> &'static [Chain] {
-    const H264: &[Chain] = &[
+fn candidates(codec: Codec) -> &'static [DecoderChain] {
+    const H264: &[DecoderChain] = &[
         hardware(&["nvh264dec"]),
         hardware(&["nvv4l2decoder", "nvvidconv"]),
         hardware(&["nvv4l2decoder", "nvvideoconvert"]),
         hardware(&["vah264dec"]),
         software(&["avdec_h264"]),
     ];
-    const H265: &[Chain] = &[
+    const H265: &[DecoderChain] = &[
         hardware(&["nvh265dec"]),
         hardware(&["nvv4l2decoder", "nvvidconv"]),
         hardware(&["nvv4l2decoder", "nvvideoconvert"]),
         hardware(&["vah265dec"]),
         software(&["avdec_h265"]),
     ];
-    const JPEG: &[Chain] = &[software(&["jpegdec"]), software(&["avdec_mjpeg"])];
+    const JPEG: &[DecoderChain] = &[software(&["jpegdec"]), software(&["avdec_mjpeg"])];
     match codec {
         Codec::H264 => H264,
         Codec::H265 => H265,
@@ -128,25 +126,22 @@ fn candidates(codec: Codec) -> &'static [Chain] {
     }
 }
 
-/// A chosen decoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// The decoding element.
+pub struct DecoderChoice {
     pub element: &'static str,
     /// Launch text, with the decoder named `decoder`.
     pub launch: String,
     /// Pictures are decoded outside of the CPU.
     pub hardware: bool,
     /// Where it is to leave them.
-    pub place: Place,
-    /// Why this one.
+    pub place: PictureMemory,
     pub reason: &'static str,
 }
 
 /// The decoders of one camera: which there are, and which of them failed.
 #[derive(Debug)]
 pub struct Decoders {
-    candidates: Candidates,
+    candidates: DecoderCandidates,
     /// Not to be chosen before.
     hardware_again: Mutex<Option<Mono>>,
     device_broken: AtomicBool,
@@ -160,18 +155,18 @@ impl Default for Decoders {
 
 /// A pipeline that failed, as far as its decoder is concerned.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Decoding {
+pub struct DecoderStatus {
     /// Pictures are decoded outside of the CPU.
     pub hardware: bool,
     /// Where they are left.
-    pub place: Place,
+    pub place: PictureMemory,
     /// At least one came.
     pub seen: bool,
 }
 
 impl Decoders {
-    /// With candidates of one's own.
-    pub fn of(candidates: Candidates) -> Self {
+    /// With other candidates.
+    pub fn of(candidates: DecoderCandidates) -> Self {
         Self {
             candidates,
             hardware_again: Mutex::default(),
@@ -179,17 +174,17 @@ impl Decoders {
         }
     }
 
-    /// Gives up what a pipeline's error is to be blamed on, and says what; `None` when that is neither the decoder nor its way
-    /// to us. Pictures on a GPU are given up first: no element says that formats do not fit or that a scaler cannot be
+    /// Gives up what caused a pipeline's error, and says what; `None` when that is neither the decoder nor the way of its pictures
+    /// to the host. Pictures on a GPU are given up first: no element says that formats do not fit or that a scaler cannot be
     /// compiled, the stream just fails before the first picture.
-    pub fn blame(
+    pub fn give_up(
         &self,
-        decoding: &Decoding,
+        decoding: &DecoderStatus,
         of_decoder: bool,
         of_streaming: bool,
         now: Mono,
     ) -> Option<&'static str> {
-        let on_device = decoding.place == Place::Device && !decoding.seen;
+        let on_device = decoding.place == PictureMemory::Device && !decoding.seen;
         if on_device && (of_decoder || of_streaming) {
             self.device_broken.store(true, Ordering::Relaxed);
             return Some("pictures cannot stay on the GPU; by way of the host from now on");
@@ -201,8 +196,8 @@ impl Decoders {
         None
     }
 
-    /// The decoder of a pipeline takes frames and gives no pictures. What is done about it; `None` when there is no other.
-    pub fn blame_stuck(&self, decoding: &Decoding, now: Mono) -> Option<&'static str> {
+    /// Gives up a decoder that takes frames and gives no pictures, and says so; `None` when there is no other.
+    pub fn give_up_stuck(&self, decoding: &DecoderStatus, now: Mono) -> Option<&'static str> {
         decoding.hardware.then(|| {
             self.give_up_hardware(now);
             "the hardware decoder takes frames and gives no pictures; software for the next 10 minutes"
@@ -227,20 +222,21 @@ impl Decoders {
         on_device: bool,
         now: Mono,
         exists: impl Fn(&str) -> bool,
-    ) -> Option<Choice> {
+    ) -> Option<DecoderChoice> {
         let hardware_failed = self.again().is_some_and(|again| now < again);
         let device_broken = self.device_broken.load(Ordering::Relaxed);
         let on_device = on_device && !device_broken && exists(DEVICE_SCALER);
-        let place = |chain: &Chain| match chain.elements {
-            ["nvh264dec" | "nvh265dec"] if on_device => Place::Device,
-            _ => Place::Host,
+        let place = |chain: &DecoderChain| match chain.elements {
+            ["nvh264dec" | "nvh265dec"] if on_device => PictureMemory::Device,
+            _ => PictureMemory::Host,
         };
-        let there = |chain: &&Chain| chain.elements.iter().all(|element| exists(name(element)));
+        let there =
+            |chain: &&DecoderChain| chain.elements.iter().all(|element| exists(name(element)));
         (self.candidates)(codec)
             .iter()
             .filter(|chain| !(hardware_failed && chain.hardware))
             .find(there)
-            .map(|chain| Choice {
+            .map(|chain| DecoderChoice {
                 element: name(chain.elements[0]),
                 launch: launch(chain),
                 hardware: chain.hardware,
@@ -260,7 +256,7 @@ fn name(element: &'static str) -> &'static str {
 }
 
 /// The first element is named `decoder`.
-fn launch(chain: &Chain) -> String {
+fn launch(chain: &DecoderChain) -> String {
     let mut launch = format!("{} name=decoder", chain.elements[0]);
     for element in &chain.elements[1..] {
         launch.push_str(" ! ");
@@ -296,8 +292,8 @@ mod tests {
 
     const FAILED: Mono = Mono::from_nanos(5_000_000_000);
 
-    fn decoding(place: Place, seen: bool) -> Decoding {
-        Decoding {
+    fn decoding(place: PictureMemory, seen: bool) -> DecoderStatus {
+        DecoderStatus {
             hardware: true,
             place,
             seen,
@@ -321,10 +317,10 @@ mod tests {
         assert_eq!(chosen(Codec::H264, FAILED), Some("nvh264dec"));
         assert_eq!(chosen(Codec::H265, FAILED), Some("vah265dec"));
         assert_eq!(chosen(Codec::Jpeg, FAILED), None);
-        let software = Decoding::default();
-        assert_eq!(decoders.blame_stuck(&software, FAILED), None);
-        let stuck = decoding(Place::Host, true);
-        let text = decoders.blame_stuck(&stuck, FAILED).unwrap();
+        let software = DecoderStatus::default();
+        assert_eq!(decoders.give_up_stuck(&software, FAILED), None);
+        let stuck = decoding(PictureMemory::Host, true);
+        let text = decoders.give_up_stuck(&stuck, FAILED).unwrap();
         assert!(text.contains("software"), "{text}");
         let again = FAILED.after(HARDWARE_AGAIN_AFTER);
         let before = again.before(Duration::from_nanos(1));
@@ -336,7 +332,7 @@ mod tests {
         let jetson = Decoders::default().choose(Codec::H265, true, FAILED, nvv);
         let jetson = jetson.unwrap();
         assert_eq!(jetson.launch, "nvv4l2decoder name=decoder ! nvvidconv");
-        assert_eq!(jetson.place, Place::Host);
+        assert_eq!(jetson.place, PictureMemory::Host);
     }
 
     #[test]
@@ -348,27 +344,33 @@ mod tests {
             let choice = decoders.choose(Codec::H264, wanted, FAILED, exists);
             choice.map(|choice| (choice.element, choice.place))
         };
-        let (device, host) = (("nvh264dec", Place::Device), ("nvh264dec", Place::Host));
+        let (device, host) = (
+            ("nvh264dec", PictureMemory::Device),
+            ("nvh264dec", PictureMemory::Host),
+        );
         assert_eq!(place(&decoders, true, &nvidia), Some(device));
         assert_eq!(place(&decoders, false, &nvidia), Some(host));
         assert_eq!(place(&decoders, true, &nvidia[..2]), Some(host));
         let software = ["avdec_h264", "cudaconvertscale"];
-        let avdec = ("avdec_h264", Place::Host);
+        let avdec = ("avdec_h264", PictureMemory::Host);
         assert_eq!(place(&decoders, true, &software), Some(avdec));
 
-        let fresh = decoding(Place::Device, false);
-        let network = decoders.blame(&fresh, false, false, FAILED);
+        let fresh = decoding(PictureMemory::Device, false);
+        let network = decoders.give_up(&fresh, false, false, FAILED);
         assert_eq!(network, None, "the network's");
         assert_eq!(place(&decoders, true, &nvidia), Some(device));
-        let given_up = decoders.blame(&fresh, false, true, FAILED).unwrap();
+        let given_up = decoders.give_up(&fresh, false, true, FAILED).unwrap();
         assert!(given_up.contains("by way of the host"), "{given_up}");
         assert_eq!(place(&decoders, true, &nvidia), Some(host));
 
         // With pictures seen, or by way of the host, it is the decoder alone that can be given up.
-        for decoding in [decoding(Place::Device, true), decoding(Place::Host, false)] {
+        for decoding in [
+            decoding(PictureMemory::Device, true),
+            decoding(PictureMemory::Host, false),
+        ] {
             let decoders = Decoders::default();
-            assert_eq!(decoders.blame(&decoding, false, true, FAILED), None);
-            let given_up = decoders.blame(&decoding, true, true, FAILED).unwrap();
+            assert_eq!(decoders.give_up(&decoding, false, true, FAILED), None);
+            let given_up = decoders.give_up(&decoding, true, true, FAILED).unwrap();
             assert!(given_up.contains("software"), "{given_up}");
             assert_eq!(place(&decoders, true, &nvidia), None);
         }

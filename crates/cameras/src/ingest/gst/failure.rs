@@ -1,31 +1,27 @@
-//! From GStreamer's errors to ours. GStreamer's own texts are not repeated: they name elements, not remedies, and
+//! Makes a [`Failure`] of GStreamer's errors. GStreamer's own texts are not repeated: they name elements, not remedies, and
 //! their debug part may contain anything. It is read where nothing else gives the reason why an RTSP connection ended.
 
 use gstreamer as gst;
 
-use super::{Rejected, sources::SourceType};
+use super::Rejections;
 use crate::ingest::{
     health::{Failure, Fault},
     transport::RtpTransport,
 };
 
-/// The camera closed the connection.
-pub fn ended(source: &dyn SourceType) -> Failure {
-    let text = format!("{} ended the stream", source.name());
+/// The camera closed the connection. `source` is its name in messages, here and below.
+pub fn ended(source: &str) -> Failure {
+    let text = format!("{source} ended the stream");
     Failure::new(Fault::Disconnected, text)
 }
 
 /// Reads an error message of a pipeline whose source has nothing to add to the fault.
-pub fn from_fault(source: &dyn SourceType, fault: Fault) -> Failure {
-    Failure::new(fault, format!("{}: {}", source.name(), words(fault, None)))
+pub fn from_fault(source: &str, fault: Fault) -> Failure {
+    Failure::new(fault, format!("{source}: {}", words(fault, None)))
 }
 
 /// Reads an error message of an RTSP pipeline.
-pub fn from_rtsp(
-    source: &dyn SourceType,
-    message: &gst::message::Error,
-    rejected: &Rejected,
-) -> Failure {
+pub fn from_rtsp(source: &str, message: &gst::message::Error, rejected: &Rejections) -> Failure {
     let status = status(message);
     let fault = match rejected.certificate {
         true => Fault::Tls,
@@ -37,13 +33,13 @@ pub fn from_rtsp(
     };
     let words = words(fault, rejected.codec.as_deref());
     let status = status.map(|code| format!(" (RTSP {code})"));
-    let text = format!("{}: {words}{}", source.name(), status.unwrap_or_default());
+    let text = format!("{source}: {words}{}", status.unwrap_or_default());
     Failure::new(fault, text)
 }
 
 /// The camera refused a transport; `next` is tried now.
 pub fn transport_refused(
-    source: &dyn SourceType,
+    source: &str,
     refused: RtpTransport,
     next: Option<RtpTransport>,
 ) -> Failure {
@@ -51,16 +47,13 @@ pub fn transport_refused(
         Some(next) => (Fault::Protocol, format!("retrying over {next}")),
         None => (Fault::Unsupported, "set transport = \"auto\"".to_owned()),
     };
-    let text = format!(
-        "{}: camera refused RTP over {refused} (RTSP 461); {remedy}",
-        source.name()
-    );
+    let text = format!("{source}: camera refused RTP over {refused} (RTSP 461); {remedy}");
     Failure::new(fault, text)
 }
 
 /// The camera answered 461, or its video stream was chosen and could not be set up: with no other transport left to ask for
 /// after a 461, rtspsrc reports that no stream was found, without a status.
-pub fn is_transport_refused(message: &gst::message::Error, rejected: &Rejected) -> bool {
+pub fn is_transport_refused(message: &gst::message::Error, rejected: &Rejections) -> bool {
     let kind = message.error().kind::<gst::StreamError>();
     let nothing_set_up = kind == Some(gst::StreamError::CodecNotFound);
     !rejected.certificate && (status(message) == Some(461) || (rejected.chosen && nothing_set_up))

@@ -1,7 +1,7 @@
-//! GStreamer's and GLib's own log lines go through ours, so that they are masked and stand where all lines stand.
+//! GStreamer's and GLib's own log lines go through ours, so that they are masked and written where all lines are.
 //!
-//! They know no camera and repeat themselves, so an operator is told by the bus and the watchdogs instead, and they are
-//! shown to those who ask: warnings and errors with `-v`, and whatever `GST_DEBUG` names, as it is asked for.
+//! They know no camera and repeat themselves, so the bus and the watchdogs inform the operator. These lines are
+//! shown on request: warnings and errors with `-v`, and with `GST_DEBUG` what it names.
 
 use std::sync::Once;
 

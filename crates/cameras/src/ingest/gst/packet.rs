@@ -1,8 +1,8 @@
-//! What the headers of RTP and RTCP packets say (RFC 3550 sections 5.1 and 6.4.1), and the names in them.
+//! Reads the headers of RTP and RTCP packets (RFC 3550 sections 5.1 and 6.4.1), and writes SSRCs into them.
 
 use gstreamer as gst;
 
-use crate::ingest::{clock::Report, sequence::Packet};
+use crate::ingest::{clock::SenderReport, sequence::PacketHeader};
 use spotter_core::{Mono, WallTime};
 
 /// Seconds from 1900 (NTP) to 1970 (Unix).
@@ -11,12 +11,12 @@ const NTP_TO_UNIX_S: u64 = 2_208_988_800;
 /// Bytes of an RTP header that are always there.
 const HEADER: usize = 12;
 
-/// The sender and what its header says.
-pub fn rtp_header(packet: &gst::BufferRef) -> Option<(u32, Packet)> {
+/// The SSRC, and the rest of the header.
+pub fn rtp_header(packet: &gst::BufferRef) -> Option<(u32, PacketHeader)> {
     let bytes: [u8; HEADER] = start_of(packet)?;
     let word =
         |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let header = Packet {
+    let header = PacketHeader {
         seq: u16::from_be_bytes([bytes[2], bytes[3]]),
         rtp: word(4),
         marked: bytes[1] & 0x80 != 0,
@@ -60,7 +60,7 @@ fn start_of<const N: usize>(packet: &gst::BufferRef) -> Option<[u8; N]> {
 }
 
 /// Reads the sender report in the jitter buffer's `handle-sync` signal (RFC 3550 section 6.4.1).
-pub fn sender_report(sync: &gst::Structure, now: Mono) -> Option<Report> {
+pub fn sender_report(sync: &gst::Structure, now: Mono) -> Option<SenderReport> {
     let buffer = sync.get::<gst::Buffer>("sr-buffer").ok()?;
     let packet: [u8; 20] = start_of(&buffer)?;
     let word = |at: usize| {
@@ -68,9 +68,10 @@ pub fn sender_report(sync: &gst::Structure, now: Mono) -> Option<Report> {
     };
     let seconds = u64::from(word(8)).checked_sub(NTP_TO_UNIX_S)?;
     let fraction_ns = (u64::from(word(12)) * 1_000_000_000) >> 32;
-    Some(Report {
+    Some(SenderReport {
         ntp: WallTime::from_unix_nanos((seconds * 1_000_000_000 + fraction_ns) as i64),
-        rtp: (word(16), sync.get::<u32>("clock-rate").unwrap_or(0)),
+        rtp: word(16),
+        ticks_per_s: sync.get::<u32>("clock-rate").unwrap_or(0),
         arrived: now,
     })
 }
@@ -93,7 +94,8 @@ mod tests {
             .build();
         let report = sender_report(&sync, now).unwrap();
         assert_eq!(report.ntp, WallTime::from_unix_millis(1_790_000_000_500));
-        assert_eq!((report.rtp, report.arrived), ((90_000, 90_000), now));
+        assert_eq!((report.rtp, report.ticks_per_s), (90_000, 90_000));
+        assert_eq!(report.arrived, now);
     }
 
     #[test]
@@ -106,7 +108,7 @@ mod tests {
         );
         let bytes = [0x80, 0x80 | 96, 1, 2, 0, 0, 1, 2, 0, 0, 0, 7, 99];
         let mut packet = gst::Buffer::from_slice(bytes);
-        let mut header = Packet {
+        let mut header = PacketHeader {
             seq: 258,
             rtp: 258,
             marked: true,

@@ -11,7 +11,7 @@ use super::{
     context::PipelineContext,
     packet::{control_sender, rename, rename_control, rtp_header, sender_report},
 };
-use crate::ingest::senders::Verdict;
+use crate::ingest::senders::PacketDecision;
 
 /// The packets of one pipeline, from the network to the depayloader.
 pub struct PacketProbe {
@@ -54,7 +54,7 @@ impl PacketProbe {
         element.connect("handle-sync", false, move |values| {
             let structure = values.get(1)?.get::<gst::Structure>().ok()?;
             let context = Arc::clone(&probe.upgrade()?.context);
-            let report = sender_report(&structure, context.now().0)?;
+            let report = sender_report(&structure, context.now().mono)?;
             context.statistics().reported(report);
             None
         });
@@ -91,9 +91,9 @@ impl PacketProbe {
         };
         let now = self.context.now();
         match self.context.statistics().packet(ssrc, header, now) {
-            Verdict::Pass => {}
-            Verdict::Rename { ssrc, seq, .. } => rename(packet.make_mut(), ssrc, seq),
-            Verdict::Drop => return false,
+            PacketDecision::Pass => {}
+            PacketDecision::Rename { ssrc, seq, .. } => rename(packet.make_mut(), ssrc, seq),
+            PacketDecision::Drop => return false,
         }
         true
     }

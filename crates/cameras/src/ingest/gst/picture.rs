@@ -1,7 +1,7 @@
-//! From GStreamer's sample to our picture.
+//! Makes a [`Picture`] of GStreamer's sample.
 //!
 //! Pixels are mapped, never copied: the frame keeps GStreamer's buffer alive, and the decoder's pool gets it back when
-//! the last clone of the frame is gone. A picture on a GPU stays there; only who reads its rows has GStreamer fetch it.
+//! the last clone of the frame is gone. A picture on a GPU stays there; GStreamer copies it to the host when a row is read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,60 +15,60 @@ use spotter_core::{
 };
 
 /// Takes over a buffer in a GPU's memory for the engine's device, in GStreamer's thread; the error says why not. Handed in,
-/// because only that device's room can read such memory.
+/// because only that device's backend can read such memory.
 pub type DeviceMap = fn(gst::Buffer) -> Result<DeviceMemory, String>;
 
-struct Mapped(video::VideoFrame<video::video_frame::Readable>);
+struct MappedPlanes(video::VideoFrame<video::video_frame::Readable>);
 
-impl Planes for Mapped {
+impl Planes for MappedPlanes {
     fn plane(&self, index: usize) -> &[u8] {
         self.0.plane_data(index as u32).unwrap_or(&[])
     }
 }
 
-/// On a GPU, and on the host when somebody has asked for bytes.
-struct OnDevice {
+/// On a GPU, and on the host once a byte was read.
+struct GpuPlanes {
     memory: DeviceMemory,
     offsets: [usize; 3],
     bytes: usize,
     buffer: gst::Buffer,
     info: video::VideoInfo,
-    host: OnceLock<OnHost>,
+    host: OnceLock<HostPlanes>,
 }
 
-/// What became of a picture on a GPU when its bytes were asked for.
-enum OnHost {
-    Fetched(Box<Mapped>),
+/// The host's copy of a picture on a GPU.
+enum HostPlanes {
+    Fetched(Box<MappedPlanes>),
     /// Zeros.
     Lost(Vec<Vec<u8>>),
 }
 
-impl OnDevice {
-    /// GStreamer copies memory of a GPU when it is mapped without further words.
-    fn on_host(&self) -> &OnHost {
+impl GpuPlanes {
+    /// GStreamer copies memory of a GPU to the host when it is mapped without flags.
+    fn on_host(&self) -> &HostPlanes {
         self.host.get_or_init(|| {
             let mapped = video::VideoFrame::from_buffer_readable(self.buffer.clone(), &self.info);
             mapped.map_or_else(
                 |_| {
                     warn!("a picture cannot be fetched from the GPU");
-                    OnHost::Lost((0..3).map(|plane| vec![0; self.plane_len(plane)]).collect())
+                    HostPlanes::Lost((0..3).map(|plane| vec![0; self.plane_len(plane)]).collect())
                 },
-                |mapped| OnHost::Fetched(Box::new(Mapped(mapped))),
+                |mapped| HostPlanes::Fetched(Box::new(MappedPlanes(mapped))),
             )
         })
     }
 }
 
-impl Planes for OnDevice {
+impl Planes for GpuPlanes {
     fn plane(&self, index: usize) -> &[u8] {
         match self.on_host() {
-            OnHost::Fetched(mapped) => mapped.plane(index),
-            OnHost::Lost(zeros) => &zeros[index],
+            HostPlanes::Fetched(mapped) => mapped.plane(index),
+            HostPlanes::Lost(zeros) => &zeros[index],
         }
     }
 
     fn fetch(&self) -> bool {
-        matches!(self.on_host(), OnHost::Fetched(_))
+        matches!(self.on_host(), HostPlanes::Fetched(_))
     }
 
     fn plane_len(&self, index: usize) -> usize {
@@ -83,24 +83,24 @@ impl Planes for OnDevice {
     }
 
     fn is_on_host(&self) -> bool {
-        matches!(self.host.get(), Some(OnHost::Fetched(_)))
+        matches!(self.host.get(), Some(HostPlanes::Fetched(_)))
     }
 }
 
-/// The sample's picture on the host, without a copy where it lies there. Errors say what is wrong with it.
+/// The sample's picture on the host, without a copy when it is there. Errors say what is wrong with it.
 pub fn picture_from_sample(sample: &gst::Sample) -> Result<Picture, String> {
     let (buffer, info) = buffer_of(sample)?;
     let mapped = video::VideoFrame::from_buffer_readable(buffer, &info)
         .map_err(|_| "its memory cannot be mapped".to_owned())?;
     let strides = mapped.plane_stride().to_vec();
-    picture(&info, &strides, Arc::new(Mapped(mapped)))
+    picture(&info, &strides, Arc::new(MappedPlanes(mapped)))
 }
 
 /// The sample's picture on a GPU, with its memory taken over by `map`. Errors say what is wrong with it; it may still be one
 /// for the host.
 pub fn picture_on_device(sample: &gst::Sample, map: DeviceMap) -> Result<Picture, String> {
     let (buffer, info) = buffer_of(sample)?;
-    // Rows on a GPU are padded as it likes them, which the caps do not know.
+    // The driver pads rows on a GPU, which the caps do not show.
     let meta = buffer.meta::<video::VideoMeta>();
     let (begins, strides) = match &meta {
         Some(meta) => (meta.offset().to_vec(), meta.stride().to_vec()),
@@ -110,7 +110,7 @@ pub fn picture_on_device(sample: &gst::Sample, map: DeviceMap) -> Result<Picture
     for (offset, begin) in offsets.iter_mut().zip(begins) {
         *offset = begin;
     }
-    let planes = OnDevice {
+    let planes = GpuPlanes {
         memory: map(buffer.clone())?,
         offsets,
         bytes: buffer.size(),
@@ -171,7 +171,7 @@ fn colour(colorimetry: &video::VideoColorimetry, height: u32) -> (ColourMatrix, 
 }
 
 /// The even size with the wanted width and the camera's aspect; `None` when the camera is not wider.
-pub fn scaled_size((width, height): (u32, u32), wanted_width: u32) -> Option<(u32, u32)> {
+pub fn scaled_size(width: u32, height: u32, wanted_width: u32) -> Option<(u32, u32)> {
     if width <= wanted_width || width == 0 {
         return None;
     }
@@ -217,10 +217,10 @@ mod tests {
 
     #[test]
     fn pictures_are_only_made_smaller_and_even() {
-        assert_eq!(scaled_size((640, 360), 1280), None);
-        assert_eq!(scaled_size((1280, 720), 1280), None);
-        assert_eq!(scaled_size((1920, 1080), 1280), Some((1280, 720)));
-        assert_eq!(scaled_size((2560, 1440), 755), Some((754, 424)));
-        assert_eq!(scaled_size((4000, 10), 100), Some((100, 2)));
+        assert_eq!(scaled_size(640, 360, 1280), None);
+        assert_eq!(scaled_size(1280, 720, 1280), None);
+        assert_eq!(scaled_size(1920, 1080, 1280), Some((1280, 720)));
+        assert_eq!(scaled_size(2560, 1440, 755), Some((754, 424)));
+        assert_eq!(scaled_size(4000, 10, 100), Some((100, 2)));
     }
 }

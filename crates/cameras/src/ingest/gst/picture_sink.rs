@@ -18,7 +18,7 @@ use super::{
     decode_queue::{BROKEN, DecodeQueue},
     device, named,
     picture::{DeviceMap, picture_from_sample, picture_on_device, scaled_size},
-    tail::Place,
+    tail::PictureMemory,
 };
 use crate::ingest::{health::Failure, source::SourceEvent};
 use spotter_core::{Frame, Picture};
@@ -27,7 +27,7 @@ use spotter_core::{Frame, Picture};
 pub struct PictureSink {
     context: Arc<PipelineContext>,
     decode: Arc<DecodeQueue>,
-    /// Wider pictures are scaled down to so many pixels.
+    /// Wider pictures are scaled down to this width, in pixels.
     width: u32,
     device: Option<DeviceMap>,
     /// The memory of a picture on the GPU could not be taken over.
@@ -84,15 +84,15 @@ impl PictureSink {
         Ok(())
     }
 
-    /// The camera's size is known: asks for a smaller one when it is wider than wanted.
+    /// The camera's size is known: sets a smaller one at the scaler when the camera's is wider than wanted.
     fn on_decoded_caps(&self, caps: &gst::CapsRef, size: &gst::Element) {
         let Ok(info) = video::VideoInfo::from_caps(caps) else {
             return;
         };
-        let camera_size = (info.width(), info.height());
-        self.context.statistics().stream.size = Some(camera_size);
+        let (width, height) = (info.width(), info.height());
+        self.context.statistics().stream.size = Some((width, height));
         let place = self.decode.decoding().place;
-        let wanted = place.caps(scaled_size(camera_size, self.width));
+        let wanted = place.caps(scaled_size(width, height, self.width));
         size.set_property("caps", wanted);
     }
 
@@ -105,7 +105,7 @@ impl PictureSink {
         };
         let pts = buffer.pts().map(Duration::from);
         let whole = !buffer.flags().contains(gst::BufferFlags::CORRUPTED);
-        let now = self.context.now().0;
+        let now = self.context.now().mono;
         if !self.context.statistics().pictured(pts, whole, now) {
             return self.context.warn_of(FrameOmission::Broken, BROKEN);
         }
@@ -140,7 +140,7 @@ impl PictureSink {
 
     /// The sample's picture in the memory that has it, or copied to the host when its memory on the GPU cannot be taken over.
     fn picture(&self, sample: &gst::Sample) -> Result<Picture, String> {
-        let on_device = self.decode.decoding().place == Place::Device;
+        let on_device = self.decode.decoding().place == PictureMemory::Device;
         if let (true, Some(device)) = (on_device, self.device)
             && !self.refused.load(Ordering::Relaxed)
         {

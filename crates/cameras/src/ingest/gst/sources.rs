@@ -14,7 +14,7 @@ use crate::ingest::{
     health::{Failure, Fault},
     transport::TransportChoice,
 };
-use spotter_core::config::{CameraConfig, SourceConfig as Origin, Transport};
+use spotter_core::config::{CameraConfig, SourceConfig, Transport};
 
 pub use file::pipeline as file_pipeline;
 
@@ -22,9 +22,6 @@ pub use file::pipeline as file_pipeline;
 pub trait SourceType: Send + Sync {
     /// What the times of its frames can be known from.
     fn kind(&self) -> SourceKind;
-
-    /// What it is in messages. Never contains a login.
-    fn name(&self) -> String;
 
     /// Builds a pipeline that does not play yet.
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure>;
@@ -46,9 +43,13 @@ pub trait SourceType: Send + Sync {
 /// The registry: the source type of a camera.
 pub fn source_type(camera: &CameraConfig) -> Box<dyn SourceType> {
     match &camera.source {
-        Origin::Rtsp { .. } => Box::new(rtsp::RtspSource::new(camera)),
-        Origin::File { path, .. } => Box::new(file::FileSource(path.clone())),
-        Origin::Usb { device } => Box::new(usb::UsbSource(device.clone())),
-        Origin::Test => Box::new(test::TestSource),
+        SourceConfig::Rtsp(settings) => Box::new(rtsp::RtspSource::new(
+            settings,
+            camera,
+            rtsp::KEEP_ALIVE_EVERY,
+        )),
+        SourceConfig::File { path, .. } => Box::new(file::FileSource(path.clone())),
+        SourceConfig::Usb { device } => Box::new(usb::UsbSource(device.clone())),
+        SourceConfig::Test => Box::new(test::TestSource),
     }
 }

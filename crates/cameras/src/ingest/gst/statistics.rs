@@ -1,26 +1,26 @@
-//! The statistics of one connection: times of each frame, measured rate, key-frame distance, losses. Pure: takes `now`.
+//! Stream statistics: times of each frame, measured rate, key-frame distance, losses. Pure: takes `now`.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::ingest::{
-    arrivals::{Arrival, Arrivals},
+    arrivals::{Arrivals, FrameArrival},
     backlog::Backlog,
-    clock::{CaptureClock, Report},
-    gate::{Frames, Gap, Pictures},
+    clock::{CaptureClock, ClockReading, SenderReport},
+    gate::{FrameGate, Gap, PictureGate},
     health::StreamInfo,
-    senders::{Senders, Verdict},
-    sequence::{Packet, Sequence},
+    senders::{PacketDecision, Senders},
+    sequence::{PacketHeader, PacketSequence},
     source::Progress,
 };
-use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, StreamCounters, WallTime};
+use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, StreamCounters};
 
-/// The measured rate is the mean over the last so many frames.
+/// The measured rate is the mean over this many frames, the last ones.
 const RATE_FRAMES: usize = 100;
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// A rate over less time says more about the first frames, which come in a burst, than about the camera.
 const RATE_AFTER: Duration = Duration::from_secs(1);
 
-/// No camera gives more frames a second; the time base of some streams says a thousand million.
+/// No camera gives more frames a second; the time base of some streams declares a thousand million.
 const FASTEST: f64 = 480.0;
 
 /// A decoder that gives nothing for so long, while it is fed, is stuck.
@@ -39,8 +39,8 @@ pub enum SourceKind {
     Local,
 }
 
-/// One connection: what its packets, encoded frames and pictures say of each other. One object, because each of its decisions
-/// needs the arrivals of the frame in question.
+/// The statistics of one connection: of its packets, encoded frames and pictures. One object, because each of its decisions
+/// needs the arrivals of a frame.
 #[derive(Debug)]
 pub struct StreamStatistics {
     kind: SourceKind,
@@ -54,10 +54,10 @@ pub struct StreamStatistics {
     /// Broken frames, and whole ones that were not decoded, to catch up. Packets are counted elsewhere.
     pub counters: StreamCounters,
     senders: Senders,
-    sequence: Sequence,
+    sequence: PacketSequence,
     backlog: Backlog,
-    to_decode: Frames,
-    to_show: Pictures,
+    to_decode: FrameGate,
+    to_show: PictureGate,
     recent: VecDeque<Mono>,
     last_packet: Option<Mono>,
     last_frame: Option<Mono>,
@@ -68,7 +68,6 @@ pub struct StreamStatistics {
 }
 
 impl StreamStatistics {
-    /// Nothing seen yet.
     pub fn new(kind: SourceKind) -> Self {
         Self {
             kind,
@@ -78,10 +77,10 @@ impl StreamStatistics {
             frames: 0,
             counters: StreamCounters::default(),
             senders: Senders::default(),
-            sequence: Sequence::default(),
+            sequence: PacketSequence::default(),
             backlog: Backlog::default(),
-            to_decode: Frames::default(),
-            to_show: Pictures::default(),
+            to_decode: FrameGate::default(),
+            to_show: PictureGate::default(),
             recent: VecDeque::new(),
             last_packet: None,
             last_frame: None,
@@ -91,7 +90,7 @@ impl StreamStatistics {
         }
     }
 
-    /// The stream says how many frames a second there are, as a fraction, or does not.
+    /// The stream declares its rate as a fraction, or none.
     pub fn declared(&mut self, rate: Option<(i32, i32)>) {
         let frames_a_second = |(frames, seconds)| f64::from(frames) / f64::from(seconds);
         let rate = rate.filter(|(_, seconds)| *seconds > 0);
@@ -100,13 +99,13 @@ impl StreamStatistics {
     }
 
     /// A packet came from the network.
-    pub fn packet(&mut self, ssrc: u32, header: Packet, now: (Mono, WallTime)) -> Verdict {
-        let verdict = self.senders.packet(ssrc, header.seq, now.0);
-        if verdict != Verdict::Drop {
-            self.last_packet = Some(now.0);
-            self.arrivals.packet(header.rtp, now.0, now.1);
+    pub fn packet(&mut self, ssrc: u32, header: PacketHeader, now: ClockReading) -> PacketDecision {
+        let verdict = self.senders.packet(ssrc, header.seq, now.mono);
+        if verdict != PacketDecision::Drop {
+            self.last_packet = Some(now.mono);
+            self.arrivals.packet(header.rtp, now);
         }
-        if let Verdict::Rename {
+        if let PacketDecision::Rename {
             seq, first: true, ..
         } = verdict
         {
@@ -121,22 +120,22 @@ impl StreamStatistics {
     }
 
     /// A sender report came.
-    pub fn reported(&mut self, report: Report) {
+    pub fn reported(&mut self, report: SenderReport) {
         self.clock.on_report(report);
     }
 
-    /// A packet comes in its turn, with a PTS. The PTS with which it goes on.
-    pub fn in_turn(&mut self, header: Packet, pts: Duration, now: (Mono, WallTime)) -> Duration {
+    /// A packet leaves the jitter buffer with a PTS. Returns the PTS with which it goes on.
+    pub fn in_turn(&mut self, header: PacketHeader, pts: Duration, now: ClockReading) -> Duration {
         let pts = self.arrivals.own_pts(header.rtp, pts);
         let damage = self.sequence.packet(header);
         if let Some(before) = damage.before {
             self.arrivals.hurt(before);
         }
         if damage.begins {
-            self.clock.new_segment(now.0);
+            self.clock.new_segment(now.mono);
         }
         if let Some(frame) = self.arrivals.timed(header.rtp, pts, now) {
-            frame.date = self.clock.date(header.rtp, frame.received);
+            frame.date = self.clock.date(header.rtp, frame.received.mono);
             frame.begins = damage.begins;
         }
         if damage.this {
@@ -198,9 +197,9 @@ impl StreamStatistics {
         self.fed_since = self.fed_since.or(Some(now));
     }
 
-    /// The decoder complains, and does not say of which picture.
-    pub fn complained(&mut self, now: Mono) {
-        self.to_show.complain(now);
+    /// The decoder warns, and does not name the picture.
+    pub fn warned(&mut self, now: Mono) {
+        self.to_show.warn(now);
     }
 
     /// A picture came out of the decoder, which finds it `whole` or not. False when it is not to be shown.
@@ -235,22 +234,19 @@ impl StreamStatistics {
     }
 
     /// A picture came out of the decoder and is good: its times, and whether it is a key frame.
-    pub fn decoded(&mut self, pts: Option<Duration>, now: (Mono, WallTime)) -> (FrameTimes, bool) {
+    pub fn decoded(&mut self, pts: Option<Duration>, now: ClockReading) -> (FrameTimes, bool) {
         self.frames += 1;
-        self.last_frame = Some(now.0);
-        self.measure_rate(now.0);
+        self.last_frame = Some(now.mono);
+        self.measure_rate(now.mono);
         let found = self.arrivals.take(pts);
         let key = found.is_some_and(|arrival| arrival.key) || self.is_raw();
-        // What cannot be found (a PTS that a decoder made up) arrived now, as far as anybody knows.
+        // What cannot be found (a PTS that a decoder made up) counts as arrived now.
         let arrival = found
             .filter(|_| self.kind != SourceKind::File)
-            .unwrap_or_else(|| Arrival::at(now));
-        let received_wall = arrival.received_wall;
+            .unwrap_or_else(|| FrameArrival::at(now));
+        let received_wall = arrival.received.wall;
         let capture = match self.kind {
-            SourceKind::Network => {
-                let received = (arrival.received, received_wall);
-                self.clock.capture(arrival.date, received)
-            }
+            SourceKind::Network => self.clock.capture(arrival.date, arrival.received),
             SourceKind::File => Capture {
                 wall: received_wall,
                 source: CaptureSource::File,
@@ -263,9 +259,9 @@ impl StreamStatistics {
             },
         };
         let times = FrameTimes {
-            received: arrival.received,
+            received: arrival.received.mono,
             received_wall,
-            decoded: now.0,
+            decoded: now.mono,
             capture: Some(capture),
             rtp: arrival.rtp,
         };
@@ -273,7 +269,7 @@ impl StreamStatistics {
     }
 
     /// The figures so far, without `rtp_lost`, which the jitter buffers count.
-    pub fn progress(&self, now: (Mono, WallTime)) -> Progress {
+    pub fn progress(&self, now: ClockReading) -> Progress {
         Progress {
             frames: self.frames,
             counters: StreamCounters {
@@ -307,22 +303,26 @@ impl StreamStatistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spotter_core::WallTime;
 
-    fn at(ms: u64) -> (Mono, WallTime) {
-        (Mono::from_nanos(ms * 1_000_000), WallTime::default())
+    fn at(ms: u64) -> ClockReading {
+        ClockReading {
+            mono: Mono::from_nanos(ms * 1_000_000),
+            wall: WallTime::default(),
+        }
     }
 
     /// Frame `n` of 20 a second comes whole, as one packet. Whether it goes into the decoder.
     fn take(statistics: &mut StreamStatistics, n: u64, key: bool, seq: u16) -> bool {
         let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
-        let header = Packet {
+        let header = PacketHeader {
             seq,
             rtp: n as u32 * 4500,
             marked: true,
         };
         statistics.packet(7, header, now);
         statistics.in_turn(header, pts, now);
-        statistics.encoded(Some(pts), key, false, now.0).is_ok()
+        statistics.encoded(Some(pts), key, false, now.mono).is_ok()
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
         for n in 0..43_u64 {
             let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
             assert!(take(&mut statistics, n, n % 40 == 0, n as u16));
-            assert!(statistics.pictured(Some(pts), true, now.0));
+            assert!(statistics.pictured(Some(pts), true, now.mono));
             let (times, key) = statistics.decoded(Some(pts), now);
             assert_eq!((times.rtp, key), (Some(n as u32 * 4500), n % 40 == 0));
         }
@@ -340,7 +340,7 @@ mod tests {
         assert!((progress.stream.fps_measured.unwrap() - 20.0).abs() < 0.01);
         assert_eq!(progress.stream.gop_s, Some(2.0));
         assert_eq!((progress.frames, progress.counters.frames_corrupt), (43, 0));
-        assert_eq!(progress.last_packet, Some(at(42 * 50).0));
+        assert_eq!(progress.last_packet, Some(at(42 * 50).mono));
     }
 
     #[test]
@@ -363,8 +363,8 @@ mod tests {
     #[test]
     fn after_a_loss_nothing_is_decoded_until_the_next_key_frame() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
-        let unknown = statistics.encoded(Some(Duration::from_secs(99)), true, true, at(0).0);
-        assert_eq!(unknown, Err(Gap::Lost), "a key frame of no packet of ours");
+        let unknown = statistics.encoded(Some(Duration::from_secs(99)), true, true, at(0).mono);
+        assert_eq!(unknown, Err(Gap::Lost), "a key frame of no known packet");
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         assert!(!take(&mut statistics, 0, false, 0), "joined in the middle");
         assert!(take(&mut statistics, 1, true, 1));
@@ -379,7 +379,7 @@ mod tests {
         assert!(take(&mut statistics, 7, true, 9));
         assert!(take(&mut statistics, 8, false, 10));
         // Another sender goes on from where the one before was; the key frame mends it.
-        let header = |n: u64, seq| Packet {
+        let header = |n: u64, seq| PacketHeader {
             seq,
             rtp: n as u32 * 4500,
             marked: true,
@@ -387,12 +387,12 @@ mod tests {
         for (n, key, passes) in [(9_u64, false, false), (10, true, true), (11, false, true)] {
             let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
             let verdict = statistics.packet(8, header(n, n as u16 + 500), now);
-            let Verdict::Rename { ssrc: 7, seq, .. } = verdict else {
+            let PacketDecision::Rename { ssrc: 7, seq, .. } = verdict else {
                 panic!("{verdict:?}");
             };
             assert_eq!(u64::from(seq), n + 2);
             statistics.in_turn(header(n, seq), pts, now);
-            let passed = statistics.encoded(Some(pts), key, false, now.0).is_ok();
+            let passed = statistics.encoded(Some(pts), key, false, now.mono).is_ok();
             assert_eq!(passed, passes, "frame {n}");
         }
         assert_eq!(statistics.counters.frames_corrupt, 5);
@@ -405,7 +405,7 @@ mod tests {
             .map(|n| {
                 take(&mut statistics, n, n % 5 == 0, n as u16);
                 let pts = Some(Duration::from_millis(n * 50));
-                let shown = statistics.pictured(pts, n != 7, at(n * 50).0);
+                let shown = statistics.pictured(pts, n != 7, at(n * 50).mono);
                 if shown {
                     let _ = statistics.decoded(pts, at(n * 50));
                 }
@@ -425,32 +425,38 @@ mod tests {
         let mut stuck_at = None;
         for n in 0..400_u64 {
             take(&mut statistics, n, n % 200 == 0, n as u16);
-            statistics.fed(at(n * 50).0);
+            statistics.fed(at(n * 50).mono);
             if n < 100 {
-                statistics.pictured(None, true, at(n * 50).0);
+                statistics.pictured(None, true, at(n * 50).mono);
             }
-            if stuck_at.is_none() && statistics.is_decoder_stuck(false, at(n * 50).0) {
+            if stuck_at.is_none() && statistics.is_decoder_stuck(false, at(n * 50).mono) {
                 stuck_at = Some(n);
             }
         }
         assert_eq!(stuck_at, Some(200));
-        assert!(!statistics.is_decoder_stuck(true, at(399 * 50).0));
+        assert!(!statistics.is_decoder_stuck(true, at(399 * 50).mono));
         // The network is what delivers nothing.
         let mut silent = StreamStatistics::new(SourceKind::Network);
         take(&mut silent, 0, true, 0);
-        silent.fed(at(0).0);
-        assert!(!silent.is_decoder_stuck(false, at(60_000).0));
+        silent.fed(at(0).mono);
+        assert!(!silent.is_decoder_stuck(false, at(60_000).mono));
     }
 
     #[test]
     fn a_file_frame_is_received_when_it_is_due() {
         let mut statistics = StreamStatistics::new(SourceKind::File);
-        let now = (Mono::from_nanos(7), WallTime::from_unix_millis(9));
-        let passed = statistics.encoded(Some(Duration::ZERO), true, true, now.0);
+        let now = ClockReading {
+            mono: Mono::from_nanos(7),
+            wall: WallTime::from_unix_millis(9),
+        };
+        let passed = statistics.encoded(Some(Duration::ZERO), true, true, now.mono);
         assert_eq!(passed, Ok(()));
-        assert!(statistics.pictured(Some(Duration::ZERO), true, now.0));
+        assert!(statistics.pictured(Some(Duration::ZERO), true, now.mono));
         let (times, key) = statistics.decoded(Some(Duration::ZERO), now);
-        assert_eq!((times.received, times.decoded, key), (now.0, now.0, true));
+        assert_eq!(
+            (times.received, times.decoded, key),
+            (now.mono, now.mono, true)
+        );
         assert_eq!(times.capture.unwrap().source, CaptureSource::File);
     }
 }

@@ -2,13 +2,13 @@
 
 use gstreamer as gst;
 
-use crate::ingest::template::{TemplateError, Value, fill};
+use crate::ingest::template::{TemplateError, TemplateValue, fill};
 
 const FRAMES: &str = include_str!("../../../../../pipelines/frames.launch");
 
 /// Where the pictures of a pipeline lie at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum PictureMemory {
     /// In the host's memory.
     #[default]
     Host,
@@ -18,11 +18,11 @@ pub enum Place {
 
 /// Scales and converts, with NVIDIA's plugin, what its decoders leave on the GPU.
 pub const DEVICE_SCALER: &str = "cudaconvertscale";
-/// What caps say of such pictures.
+/// The feature of such pictures in caps.
 const DEVICE_MEMORY: &str = "memory:CUDAMemory";
 
-impl Place {
-    /// What the appsink takes, of that size when it is given.
+impl PictureMemory {
+    /// What the appsink accepts, of that size when it is given.
     pub fn caps(self, size: Option<(u32, u32)>) -> gst::Caps {
         let formats: &[&str] = match self {
             Self::Host => &["NV12", "I420"],
@@ -49,9 +49,12 @@ impl Place {
         };
         let caps = self.caps(None).to_string();
         let values = [
-            ("scale", Value::Elements(scale)),
-            ("caps", Value::Text(&caps)),
-            ("sync", Value::Text(if sync { "true" } else { "false" })),
+            ("scale", TemplateValue::Elements(scale)),
+            ("caps", TemplateValue::Text(&caps)),
+            (
+                "sync",
+                TemplateValue::Text(if sync { "true" } else { "false" }),
+            ),
         ];
         fill(FRAMES, &values)
     }
@@ -64,21 +67,21 @@ mod tests {
     #[test]
     fn pictures_are_asked_for_and_scaled_where_they_lie() {
         gst::init().unwrap();
-        let host = Place::Host.launch(false).unwrap();
+        let host = PictureMemory::Host.launch(false).unwrap();
         let end = "! appsink name=sink sync=\"false\" max-buffers=1 drop=true qos=false";
         let caps = "video/x-raw, format=(string){ NV12, I420 }";
         let scale = "videoconvertscale name=scale ! capsfilter name=size";
         assert_eq!(host, format!("{scale} caps=\"{caps}\" {end}"));
         gst::parse::bin_from_description(&host, true).unwrap();
 
-        let device = Place::Device.launch(false).unwrap();
+        let device = PictureMemory::Device.launch(false).unwrap();
         let caps = "video/x-raw(memory:CUDAMemory), format=(string){ NV12 }";
         let scale = "cudaconvertscale name=scale ! capsfilter name=size";
         assert_eq!(device, format!("{scale} caps=\"{caps}\" {end}"));
 
-        let caps = Place::Device.caps(Some((1280, 720)));
-        assert!(caps.can_intersect(&Place::Device.caps(None)));
-        assert!(!caps.can_intersect(&Place::Host.caps(None)));
+        let caps = PictureMemory::Device.caps(Some((1280, 720)));
+        assert!(caps.can_intersect(&PictureMemory::Device.caps(None)));
+        assert!(!caps.can_intersect(&PictureMemory::Host.caps(None)));
         let first = caps.structure(0).unwrap();
         assert_eq!(
             (first.get("width"), first.get("height")),

@@ -13,7 +13,7 @@ use gstreamer_app::{AppSink, AppSrc};
 use tokio::sync::mpsc;
 
 use super::{
-    decoder::{Chain, Codec},
+    decoder::{Codec, DecoderChain},
     packet::rename,
     sources::rtsp,
     *,
@@ -21,7 +21,7 @@ use super::{
 use crate::ingest::{CameraHandle, Health, Phase, spawn_with};
 use spotter_core::{
     Clock as _, Frame, ManualClock, PixelFormat, SystemClock,
-    config::{CameraTls, SourceConfig as Origin, Transport},
+    config::{CameraTls, RtspConfig, SourceConfig, Transport},
 };
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
@@ -68,7 +68,7 @@ fn encode(frames: u32) -> Vec<Sent> {
 }
 
 /// What came of packets: the pictures by their frame, and what was counted.
-struct Seen {
+struct ReceivedStream {
     pictures: BTreeMap<u32, u64>,
     progress: Progress,
     decoders: usize,
@@ -77,7 +77,10 @@ struct Seen {
 }
 
 /// Sends the packets at their pace; `change` gives what arrives of each, in its turn.
-fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffer>) -> Seen {
+fn receive(
+    sent: &[Sent],
+    mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffer>,
+) -> ReceivedStream {
     let (frames, shown) = std::sync::mpsc::channel::<Frame>();
     let (events, mut told) = mpsc::channel(16);
     let camera = spotter_core::testing::camera("gate", Vec::new());
@@ -89,12 +92,14 @@ fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffe
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
-    let source_type: Arc<dyn SourceType> = Arc::new(rtsp::RtspSource::new(&camera));
+    let settings = rtsp_settings("rtsp://gate".into());
+    let source = rtsp::RtspSource::new(&settings, &camera, rtsp::KEEP_ALIVE_EVERY);
+    let source_type: Arc<dyn SourceType> = Arc::new(source);
     let memory = Arc::new(CameraMemory::new(
         Decoders::default(),
         source_type.transport(),
     ));
-    let context = PipelineContext::new(outlet, SourceKind::Network, memory);
+    let context = PipelineContext::new(outlet, settings.url, SourceKind::Network, memory);
     let probes = PipelineProbes::new(context, &camera, None);
     let pipeline = gst::Pipeline::new();
     let manager = gst::ElementFactory::make("rtpbin")
@@ -162,7 +167,7 @@ fn receive(sent: &[Sent], mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffe
     let threads = named(&pipeline, "decoder").unwrap().property("max-threads");
     let progress = probes.progress();
     GstSource { pipeline, probes }.stop();
-    Seen {
+    ReceivedStream {
         pictures,
         progress,
         decoders,
@@ -239,13 +244,14 @@ fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
 
 #[test]
 fn frames_that_were_held_up_and_come_at_once_are_not_taken_for_one_another() {
-    let sent = encode(5 * FRAMES);
+    let sent = encode(3 * FRAMES);
     let whole = receive(&sent, as_sent);
-    assert_eq!(whole.pictures.len(), 5 * FRAMES as usize);
+    assert_eq!(whole.pictures.len(), 3 * FRAMES as usize);
     let mut waiting = Vec::new();
     let held_up = receive(&sent, |at, one| {
         waiting.extend(as_sent(at, one));
-        match (FRAMES..3 * FRAMES).contains(&one.frame) {
+        // At 10 ms a frame, for more than the second from which on the jitter buffer gives one PTS to several frames.
+        match (FRAMES / 2..2 * FRAMES).contains(&one.frame) {
             true => Vec::new(),
             false => std::mem::take(&mut waiting),
         }
@@ -313,16 +319,23 @@ fn street() -> RtspStreet {
     RtspStreet::start(options, Arc::new(SystemClock::new()), grey).unwrap()
 }
 
+fn rtsp_settings(url: String) -> RtspConfig {
+    RtspConfig {
+        url,
+        user: None,
+        password: None,
+        transport: Transport::Tcp,
+        tls: CameraTls::Verify,
+    }
+}
+
 /// Watches a street with decoders of one's own; its handle and its frames.
-fn watch(url: String, candidates: decoder::Candidates) -> (CameraHandle, mpsc::Receiver<Frame>) {
+fn watch(
+    url: String,
+    candidates: decoder::DecoderCandidates,
+) -> (CameraHandle, mpsc::Receiver<Frame>) {
     let camera = CameraConfig {
-        source: Origin::Rtsp {
-            url,
-            user: None,
-            password: None,
-            transport: Transport::Tcp,
-            tls: CameraTls::Verify,
-        },
+        source: SourceConfig::Rtsp(rtsp_settings(url)),
         stall: LIMIT,
         first_frame: LIMIT,
         ..spotter_core::testing::camera("gate", Vec::new())
@@ -347,7 +360,7 @@ async fn until(handle: &CameraHandle, wanted: impl FnMut(&Health) -> bool) -> He
 }
 
 /// The first decoder fails in the way that `why` tells; then pictures come from the other.
-async fn falls_back(url: String, candidates: decoder::Candidates, why: &str) {
+async fn falls_back(url: String, candidates: decoder::DecoderCandidates, why: &str) {
     let (handle, mut frames) = watch(url, candidates);
     until(&handle, |health| {
         let failure = health.failure.as_ref();
@@ -363,7 +376,7 @@ async fn falls_back(url: String, candidates: decoder::Candidates, why: &str) {
 }
 
 /// With a decoder that is too slow, pictures are left out instead of waiting for their turn.
-async fn stays_in_time(url: String, slow: decoder::Candidates) {
+async fn stays_in_time(url: String, slow: decoder::DecoderCandidates) {
     let (handle, mut frames) = watch(url, slow);
     let (mut first, mut shown) = (None, 0);
     // Six seconds of the camera's time, in which it sends sixty frames.
@@ -384,27 +397,27 @@ async fn stays_in_time(url: String, slow: decoder::Candidates) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_decoder_that_fails_or_swallows_is_replaced_and_one_that_is_too_slow_gets_less() {
-    const SOFTWARE: Chain = Chain {
+    const SOFTWARE: DecoderChain = DecoderChain {
         elements: &["avdec_h264"],
         hardware: false,
     };
-    fn swallows(_: Codec) -> &'static [Chain] {
-        const SWALLOWS: Chain = Chain {
+    fn swallows(_: Codec) -> &'static [DecoderChain] {
+        const SWALLOWS: DecoderChain = DecoderChain {
             elements: &["identity drop-probability=1.0", "avdec_h264"],
             hardware: true,
         };
         &[SWALLOWS, SOFTWARE]
     }
-    fn fails(_: Codec) -> &'static [Chain] {
-        const FAILS: Chain = Chain {
+    fn fails(_: Codec) -> &'static [DecoderChain] {
+        const FAILS: DecoderChain = DecoderChain {
             elements: &["identity error-after=3", "avdec_h264"],
             hardware: true,
         };
         &[FAILS, SOFTWARE]
     }
-    fn slow(_: Codec) -> &'static [Chain] {
+    fn slow(_: Codec) -> &'static [DecoderChain] {
         // Four frames a second, of ten that come.
-        const SLOW: Chain = Chain {
+        const SLOW: DecoderChain = DecoderChain {
             elements: &["identity sleep-time=250000", "avdec_h264"],
             hardware: false,
         };

@@ -2,31 +2,32 @@ use proptest::prelude::*;
 
 use super::*;
 
-const POLICY: Policy = Policy {
+const POLICY: SessionPolicy = SessionPolicy {
     first_frame: Duration::from_secs(15),
     stall: Duration::from_secs(5),
     looped: false,
+    pause_scale: 1.0,
 };
 
 fn at(seconds: f64) -> Mono {
     Mono::from_nanos((seconds * 1e9) as u64)
 }
 
-fn failed(fault: Fault) -> Input {
-    Input::Failed(Failure::new(fault, "test"))
+fn failed(fault: Fault) -> SessionInput {
+    SessionInput::Failed(Failure::new(fault, "test"))
 }
 
 /// A tick of a source without packets.
-fn frame_at(at: Mono) -> Input {
-    Input::Tick(Seen {
+fn frame_at(at: Mono) -> SessionInput {
+    SessionInput::Tick(SourceActivity {
         frame: Some(at),
-        ..Seen::default()
+        ..SourceActivity::default()
     })
 }
 
 /// A tick of a source whose packets come without an end.
-fn packets(now_s: f64, frame_s: Option<f64>, gop_s: Option<f64>) -> Input {
-    Input::Tick(Seen {
+fn packets(now_s: f64, frame_s: Option<f64>, gop_s: Option<f64>) -> SessionInput {
+    SessionInput::Tick(SourceActivity {
         packet: Some(at(now_s)),
         frame: frame_s.map(at),
         gop: gop_s.map(Duration::from_secs_f64),
@@ -37,7 +38,7 @@ fn packets(now_s: f64, frame_s: Option<f64>, gop_s: Option<f64>) -> Input {
 fn given_up(
     session: &mut Session,
     from_s: f64,
-    mut tick: impl FnMut(f64) -> Input,
+    mut tick: impl FnMut(f64) -> SessionInput,
 ) -> Option<(f64, Fault)> {
     (0..2000)
         .map(|n| from_s + f64::from(n) * 0.5)
@@ -49,13 +50,21 @@ fn given_up(
 }
 
 /// A session that streams since `seconds`.
-fn streaming(policy: Policy, seconds: f64) -> Session {
+fn streaming(policy: SessionPolicy, seconds: f64) -> Session {
     let mut session = Session::new(policy);
-    let actions = session.on(Input::Enable, at(seconds), 0.5);
+    let actions = session.on(SessionInput::Enable, at(seconds), 0.5);
     assert_eq!(actions, [Action::Start]);
-    assert!(session.on(Input::FirstPacket, at(seconds), 0.5).is_empty());
+    assert!(
+        session
+            .on(SessionInput::FirstPacket, at(seconds), 0.5)
+            .is_empty()
+    );
     assert_eq!(session.phase(), Phase::WaitingKeyframe);
-    assert!(session.on(Input::FirstFrame, at(seconds), 0.5).is_empty());
+    assert!(
+        session
+            .on(SessionInput::FirstFrame, at(seconds), 0.5)
+            .is_empty()
+    );
     assert_eq!(session.phase(), Phase::Streaming);
     session
 }
@@ -64,7 +73,7 @@ fn streaming(policy: Policy, seconds: f64) -> Session {
 fn a_camera_that_is_absent_at_the_start_is_tried_for_ever_with_growing_pauses() {
     let mut session = Session::new(POLICY);
     let mut now = at(0.0);
-    let mut actions = session.on(Input::Enable, now, 0.5);
+    let mut actions = session.on(SessionInput::Enable, now, 0.5);
     let mut pauses_s = Vec::new();
     for _ in 0..200 {
         assert_eq!(actions, [Action::Start]);
@@ -72,11 +81,11 @@ fn a_camera_that_is_absent_at_the_start_is_tried_for_ever_with_growing_pauses() 
             session.on(failed(Fault::Unreachable), now, 0.5),
             [Action::Stop]
         );
-        assert!(session.on(Input::Stopped, now, 0.5).is_empty());
+        assert!(session.on(SessionInput::Stopped, now, 0.5).is_empty());
         let due = session.next_deadline().unwrap();
         pauses_s.push(due.since(now).as_secs_f64());
         now = due;
-        actions = session.on(Input::Tick(Seen::default()), now, 0.5);
+        actions = session.on(SessionInput::Tick(SourceActivity::default()), now, 0.5);
     }
     assert_eq!(pauses_s[..7], [1.1, 2.0, 4.0, 8.0, 16.0, 32.0, 54.0]);
     assert!(pauses_s[7..].iter().all(|pause_s| *pause_s == 54.0));
@@ -91,8 +100,8 @@ fn a_frozen_camera_is_rebuilt_and_counted() {
     assert_eq!(actions, [Action::Stop]);
     assert_eq!(session.phase(), Phase::Stalled);
     assert_eq!(session.failure().unwrap().fault, Fault::Stalled);
-    assert_eq!(session.on(Input::Stopped, at(9.0), 0.5).len(), 1);
-    let _ = session.on(Input::FirstFrame, at(9.1), 0.5);
+    assert_eq!(session.on(SessionInput::Stopped, at(9.0), 0.5).len(), 1);
+    let _ = session.on(SessionInput::FirstFrame, at(9.1), 0.5);
     assert!(session.failure().is_none());
     assert_eq!(session.last_hour(at(10.0)), (1, 1));
     assert_eq!(session.last_hour(at(3700.0)), (0, 0));
@@ -120,7 +129,7 @@ fn packets_without_pictures_are_given_up_after_two_key_frame_distances_or_ten_se
     let seen = given_up(&mut session, 3.5, |_| packets(3.0, Some(2.0), Some(10.0)));
     assert_eq!(seen, Some((8.0, Fault::Stalled)));
     // What was configured longer stays longer.
-    let slow = Policy {
+    let slow = SessionPolicy {
         stall: Duration::from_secs(30),
         ..POLICY
     };
@@ -136,10 +145,10 @@ fn a_camera_whose_key_frames_are_far_apart_streams_in_the_end() {
     // The camera sends a key frame a minute, and none on demand.
     let mut session = Session::new(POLICY);
     let (mut now_s, mut waits_s) = (0.0, Vec::new());
-    let _ = session.on(Input::Enable, at(0.0), 0.5);
+    let _ = session.on(SessionInput::Enable, at(0.0), 0.5);
     loop {
         let start_s = now_s;
-        let _ = session.on(Input::FirstPacket, at(now_s), 0.5);
+        let _ = session.on(SessionInput::FirstPacket, at(now_s), 0.5);
         let key_s = (start_s / 60.0_f64).floor() * 60.0 + 60.0;
         let seen = given_up(&mut session, start_s, |now_s| {
             packets(now_s.min(key_s), None, None)
@@ -150,9 +159,13 @@ fn a_camera_whose_key_frames_are_far_apart_streams_in_the_end() {
         }
         waits_s.push(end_s - start_s);
         assert_eq!(fault, Fault::NoFrame);
-        let _ = session.on(Input::Stopped, at(end_s), 0.5);
+        let _ = session.on(SessionInput::Stopped, at(end_s), 0.5);
         now_s = session.next_deadline().unwrap().as_nanos() as f64 * 1e-9;
-        let actions = session.on(Input::Tick(Seen::default()), at(now_s), 0.5);
+        let actions = session.on(
+            SessionInput::Tick(SourceActivity::default()),
+            at(now_s),
+            0.5,
+        );
         assert!(matches!(actions[..], [Action::Start]), "{actions:?}");
     }
     assert!(waits_s.len() <= 2, "{waits_s:?}");
@@ -165,12 +178,12 @@ fn a_source_that_was_good_is_judged_as_at_the_beginning() {
     let blind = |now_s: f64| packets(now_s, None, Some(1.0));
     let first = given_up(&mut session, 0.0, blind);
     assert_eq!(first, Some((10.0, Fault::Stalled)));
-    let _ = session.on(Input::Stopped, at(12.0), 0.5);
-    let _ = session.on(Input::FirstFrame, at(12.0), 0.5);
+    let _ = session.on(SessionInput::Stopped, at(12.0), 0.5);
+    let _ = session.on(SessionInput::FirstFrame, at(12.0), 0.5);
     let second = given_up(&mut session, 12.0, blind);
     assert_eq!(second, Some((32.0, Fault::Stalled)), "twice as long");
-    let _ = session.on(Input::Stopped, at(40.0), 0.5);
-    let _ = session.on(Input::FirstFrame, at(40.0), 0.5);
+    let _ = session.on(SessionInput::Stopped, at(40.0), 0.5);
+    let _ = session.on(SessionInput::FirstFrame, at(40.0), 0.5);
     for now_s in [41.0, 50.0, 60.0, 71.0] {
         let good = packets(now_s, Some(now_s), Some(1.0));
         assert!(session.on(good, at(now_s), 0.5).is_empty());
@@ -182,15 +195,15 @@ fn a_source_that_was_good_is_judged_as_at_the_beginning() {
 #[test]
 fn no_first_picture_is_a_failure_of_its_own() {
     let mut session = Session::new(POLICY);
-    let _ = session.on(Input::Enable, at(0.0), 0.5);
-    let _ = session.on(Input::FirstPacket, at(1.0), 0.5);
+    let _ = session.on(SessionInput::Enable, at(0.0), 0.5);
+    let _ = session.on(SessionInput::FirstPacket, at(1.0), 0.5);
     assert!(
         session
-            .on(Input::Tick(Seen::default()), at(14.9), 0.5)
+            .on(SessionInput::Tick(SourceActivity::default()), at(14.9), 0.5)
             .is_empty()
     );
     assert_eq!(
-        session.on(Input::Tick(Seen::default()), at(15.0), 0.5),
+        session.on(SessionInput::Tick(SourceActivity::default()), at(15.0), 0.5),
         [Action::Stop]
     );
     assert_eq!(session.failure().unwrap().fault, Fault::NoFrame);
@@ -200,8 +213,8 @@ fn no_first_picture_is_a_failure_of_its_own() {
 fn attempts_are_forgotten_after_a_good_time_only() {
     let mut session = streaming(POLICY, 0.0);
     let _ = session.on(failed(Fault::Disconnected), at(10.0), 0.0);
-    let _ = session.on(Input::Stopped, at(11.0), 0.5);
-    let _ = session.on(Input::FirstFrame, at(12.0), 0.5);
+    let _ = session.on(SessionInput::Stopped, at(11.0), 0.5);
+    let _ = session.on(SessionInput::FirstFrame, at(12.0), 0.5);
     assert_eq!(session.attempts(), 1);
     let _ = session.on(frame_at(at(41.0)), at(41.0), 0.5);
     assert_eq!(session.attempts(), 1);
@@ -212,9 +225,9 @@ fn attempts_are_forgotten_after_a_good_time_only() {
 #[test]
 fn a_refused_login_is_tried_rarely() {
     let mut session = Session::new(POLICY);
-    let _ = session.on(Input::Enable, at(0.0), 0.5);
+    let _ = session.on(SessionInput::Enable, at(0.0), 0.5);
     let _ = session.on(failed(Fault::AuthFailed), at(0.0), 0.0);
-    let _ = session.on(Input::Stopped, at(0.0), 0.5);
+    let _ = session.on(SessionInput::Stopped, at(0.0), 0.5);
     assert_eq!(session.phase(), Phase::AuthFailed);
     assert_eq!(session.next_deadline(), Some(at(30.0)));
 }
@@ -222,28 +235,34 @@ fn a_refused_login_is_tried_rarely() {
 #[test]
 fn files_end_once_or_are_rewound() {
     let mut once = streaming(POLICY, 0.0);
-    assert_eq!(once.on(Input::Ended, at(9.0), 0.5), [Action::Stop]);
+    assert_eq!(once.on(SessionInput::Ended, at(9.0), 0.5), [Action::Stop]);
     assert_eq!((once.phase(), once.next_deadline()), (Phase::Ended, None));
 
-    let looped = Policy {
+    let looped = SessionPolicy {
         looped: true,
         ..POLICY
     };
     let mut session = streaming(looped, 0.0);
-    assert_eq!(session.on(Input::Ended, at(9.0), 0.5), [Action::Rewind]);
+    assert_eq!(
+        session.on(SessionInput::Ended, at(9.0), 0.5),
+        [Action::Rewind]
+    );
     assert_eq!(session.phase(), Phase::Streaming);
 
     let mut empty = Session::new(looped);
-    let _ = empty.on(Input::Enable, at(0.0), 0.5);
-    let _ = empty.on(Input::Ended, at(0.1), 0.5);
+    let _ = empty.on(SessionInput::Enable, at(0.0), 0.5);
+    let _ = empty.on(SessionInput::Ended, at(0.1), 0.5);
     assert_eq!(empty.phase(), Phase::Unsupported);
 }
 
 #[test]
 fn an_operator_cannot_make_it_spin() {
     let mut session = streaming(POLICY, 0.0);
-    assert_eq!(session.on(Input::Reconnect, at(0.1), 0.5), [Action::Stop]);
-    assert!(session.on(Input::Stopped, at(0.2), 0.5).is_empty());
+    assert_eq!(
+        session.on(SessionInput::Reconnect, at(0.1), 0.5),
+        [Action::Stop]
+    );
+    assert!(session.on(SessionInput::Stopped, at(0.2), 0.5).is_empty());
     assert_eq!(session.next_deadline(), Some(at(1.0)));
 }
 
@@ -255,29 +274,29 @@ fn every_end_of_streaming_is_counted_once() {
     // Lost, and back before anybody looked: the phase is the same, the count is not.
     let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
     let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
-    let _ = session.on(Input::Stopped, at(3.5), 0.5);
-    let _ = session.on(Input::FirstFrame, at(3.6), 0.5);
+    let _ = session.on(SessionInput::Stopped, at(3.5), 0.5);
+    let _ = session.on(SessionInput::FirstFrame, at(3.6), 0.5);
     assert_eq!(
         (session.phase(), session.counts().losses),
         (Phase::Streaming, 1)
     );
     // Switched off is an end too.
-    let _ = session.on(Input::Disable, at(4.0), 0.5);
+    let _ = session.on(SessionInput::Disable, at(4.0), 0.5);
     assert_eq!(session.counts().losses, 2);
-    let _ = session.on(Input::Disable, at(5.0), 0.5);
+    let _ = session.on(SessionInput::Disable, at(5.0), 0.5);
     assert_eq!(session.counts().losses, 2);
 }
 
-fn any_input() -> impl Strategy<Value = Input> {
+fn any_input() -> impl Strategy<Value = SessionInput> {
     prop_oneof![
-        Just(Input::Enable),
-        Just(Input::Disable),
-        Just(Input::Reconnect),
-        Just(Input::FirstPacket),
-        Just(Input::FirstFrame),
-        Just(Input::Ended),
-        Just(Input::Stopped),
-        Just(Input::Tick(Seen::default())),
+        Just(SessionInput::Enable),
+        Just(SessionInput::Disable),
+        Just(SessionInput::Reconnect),
+        Just(SessionInput::FirstPacket),
+        Just(SessionInput::FirstFrame),
+        Just(SessionInput::Ended),
+        Just(SessionInput::Stopped),
+        Just(SessionInput::Tick(SourceActivity::default())),
         Just(failed(Fault::Unreachable)),
         Just(failed(Fault::AuthFailed)),
         Just(failed(Fault::TooManySessions)),
@@ -290,7 +309,7 @@ proptest! {
         steps in prop::collection::vec((any_input(), 0.0..20.0, 0.0..1.0), 1..200),
         looped: bool,
     ) {
-        let mut session = Session::new(Policy { looped, ..POLICY });
+        let mut session = Session::new(SessionPolicy { looped, ..POLICY });
         let (mut running, mut stopping, mut enabled) = (false, false, false);
         let mut now_s = 0.0;
         let mut last_start_s = f64::NEG_INFINITY;
@@ -298,10 +317,10 @@ proptest! {
             now_s += pause_s;
             match input {
                 // A shell reports the end of a pipeline only after it was told to stop it.
-                Input::Stopped if !stopping => continue,
-                Input::Stopped => stopping = false,
-                Input::Enable => enabled = true,
-                Input::Disable => enabled = false,
+                SessionInput::Stopped if !stopping => continue,
+                SessionInput::Stopped => stopping = false,
+                SessionInput::Enable => enabled = true,
+                SessionInput::Disable => enabled = false,
                 _ => {}
             }
             for action in session.on(input, at(now_s), random) {

@@ -45,10 +45,10 @@ fn a_prompt_that_is_off_is_not_asked_and_a_camera_without_prompts_not_looked_at(
     bench.put(0);
     cameras[0].prompts[1].enabled = false;
     bench.change(&cameras);
-    assert_eq!(bench.books(0).waiting, 0, "nobody asks anything of it");
+    assert_eq!(bench.counters(0).waiting, 0, "nobody asks anything of it");
     bench.put(0);
     assert!(bench.share.try_next().is_none());
-    assert!(bench.books(0).balanced());
+    assert!(bench.counters(0).balanced());
 }
 
 #[test]
@@ -60,14 +60,17 @@ fn a_camera_that_is_taken_away_ends_in_the_books_and_may_come_back() {
     let look = bench.share.try_next().unwrap();
     bench.change(&cameras[1..]);
     assert!(bench.sampler.camera_sink(&cameras[0].id).is_none());
-    assert_eq!(bench.sampler.books_of_gone().in_flight, 1);
+    assert_eq!(bench.sampler.removed_counters().in_flight, 1);
     // It comes back, for one frame, before its look has ended.
     bench.change(&cameras);
     sink(bench.frame(0, ms(20), 100));
     bench.answer(look);
-    assert_eq!((bench.books(0).looked, bench.books(0).in_flight), (1, 0));
+    assert_eq!(
+        (bench.counters(0).looked, bench.counters(0).in_flight),
+        (1, 0)
+    );
     bench.change(&cameras[1..]);
-    let gone = bench.sampler.books_of_gone();
+    let gone = bench.sampler.removed_counters();
     assert_eq!((gone.arrived, gone.looked, gone.in_flight), (2, 1, 0));
     assert!(gone.balanced());
     // What its sink still gets goes nowhere.
@@ -104,12 +107,12 @@ fn what_is_asked_once_is_asked_of_the_next_frame_and_moves_no_pace() {
 
     cameras[0].motion.on = false;
     bench.change(&cameras);
-    bench.sampler.hurry(&cameras[0].id);
+    bench.sampler.make_due(&cameras[0].id);
     bench.put(0);
     let look = bench.share.try_next().unwrap();
     assert_eq!(asked(&look), [("person", 1), ("dog", 1)]);
     bench.answer(look);
-    assert!(bench.books(0).balanced());
+    assert!(bench.counters(0).balanced());
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn a_camera_that_moves_to_another_engine_takes_its_frame_its_pace_and_its_books_
     bench.put(0);
     bench.answer(bench.share.try_next().unwrap());
     // Its engine is gone; frames go on to come, and the newest waits.
-    bench.sampler.seat(&bench.share, &[]);
+    bench.sampler.assign(&bench.share, &[]);
     bench.clock.advance(ms(1000));
     for _ in 0..2 {
         sink(bench.frame(0, ms(20), 100));
@@ -130,7 +133,7 @@ fn a_camera_that_moves_to_another_engine_takes_its_frame_its_pace_and_its_books_
     let mut context = Context::from_waker(Waker::noop());
     let mut next = pin!(other.next());
     assert!(next.as_mut().poll(&mut context).is_pending());
-    bench.sampler.seat(&other, &ids(&cameras));
+    bench.sampler.assign(&other, &ids(&cameras));
     let Poll::Ready(look) = next.poll(&mut context) else {
         panic!("a frame that waits wakes who has its camera now");
     };
@@ -145,7 +148,7 @@ fn a_camera_that_moves_to_another_engine_takes_its_frame_its_pace_and_its_books_
         skipped: 1,
         ..FrameCounters::default()
     };
-    assert_eq!(bench.books(0), expected);
+    assert_eq!(bench.counters(0), expected);
 }
 
 #[test]
@@ -158,10 +161,10 @@ fn looks_that_went_with_their_engine_have_failed() {
     }
     bench.change(&cameras[1..]);
     bench.sampler.abandon();
-    let gone = bench.sampler.books_of_gone();
+    let gone = bench.sampler.removed_counters();
     assert_eq!((gone.failed, gone.in_flight), (1, 0));
-    let (_, books) = bench.sampler.books()[0];
-    assert_eq!((books.failed, books.in_flight), (1, 0));
+    let (_, counters) = bench.sampler.counters()[0];
+    assert_eq!((counters.failed, counters.in_flight), (1, 0));
 }
 
 proptest! {
@@ -191,7 +194,7 @@ proptest! {
                     engine.clear();
                     bench.share = bench.sampler.share(limits());
                 }
-                6 => bench.sampler.seat(&bench.share, &ids(&here)),
+                6 => bench.sampler.assign(&bench.share, &ids(&here)),
                 _ => {
                     match here.iter().position(|camera| camera.id == configs[index].id) {
                         Some(at) if number % 2 == 0 => drop(here.remove(at)),
@@ -206,10 +209,10 @@ proptest! {
                     bench.sampler.change(&here);
                 }
             }
-            let mut all = bench.sampler.books_of_gone();
-            for (_, books) in bench.sampler.books() {
-                prop_assert!(books.balanced() && books.waiting <= 1);
-                all.add(&books);
+            let mut all = bench.sampler.removed_counters();
+            for (_, counters) in bench.sampler.counters() {
+                prop_assert!(counters.balanced() && counters.waiting <= 1);
+                all.add(&counters);
             }
             prop_assert!(all.balanced());
             prop_assert_eq!((all.arrived, all.in_flight), (put, engine.len() as u64));

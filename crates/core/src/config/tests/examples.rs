@@ -84,10 +84,10 @@ fn a_minimal_file_gets_every_default() {
     );
     assert!(matches!(
         front.source,
-        SourceConfig::Rtsp {
+        SourceConfig::Rtsp(RtspConfig {
             transport: Transport::Auto,
             ..
-        }
+        })
     ));
     assert!(!front.motion.on && front.zones.is_empty() && front.schedule.is_none());
     let prompt = &front.prompts[0];
@@ -186,13 +186,13 @@ fn the_three_camera_example_means_what_it_says() {
 }
 
 fn assert_gate(gate: &CameraConfig) {
-    let SourceConfig::Rtsp {
+    let SourceConfig::Rtsp(RtspConfig {
         url,
         user,
         password,
         transport,
         tls,
-    } = &gate.source
+    }) = &gate.source
     else {
         panic!("{:?}", gate.source)
     };

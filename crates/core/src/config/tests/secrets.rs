@@ -23,10 +23,8 @@ fn texts(password: &str, environment: &Environment) -> Vec<String> {
 }
 
 fn camera_password(config: &Config) -> Option<&str> {
-    match &config.cameras[0].source {
-        SourceConfig::Rtsp { password, .. } => password.as_ref().map(Secret::reveal),
-        _ => None,
-    }
+    let (_, password) = config.cameras[0].source.login()?;
+    Some(password.reveal())
 }
 
 #[test]

@@ -130,8 +130,8 @@ async fn a_certificate_is_checked_pinned_or_ignored() {
     let url = serve(&launch, Some(&certificate));
     let with = |checked: CameraTls| {
         let mut camera = rtsp(url.clone(), Transport::Tcp);
-        if let Origin::Rtsp { tls, .. } = &mut camera.source {
-            *tls = checked;
+        if let SourceConfig::Rtsp(rtsp) = &mut camera.source {
+            rtsp.tls = checked;
         }
         camera
     };

@@ -97,7 +97,7 @@ impl Opener for Stuck {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pipeline_that_does_not_end_is_left_behind_and_counted() {
     let opener = Arc::new(Stuck::default());
-    let camera = camera(Origin::Test);
+    let camera = camera(SourceConfig::Test);
     let handle = spawn_with(
         opener.clone(),
         &camera,
@@ -138,7 +138,7 @@ fn a_source_that_never_opens_does_not_hold_up_the_end() {
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let handle = runtime.block_on(async {
         let clock = Arc::new(SystemClock::new());
-        spawn_with(opener, &camera(Origin::Test), clock, Arc::new(|_| {}))
+        spawn_with(opener, &camera(SourceConfig::Test), clock, Arc::new(|_| {}))
     });
     opens.recv_timeout(LIMIT).unwrap();
     drop(handle);

@@ -36,7 +36,7 @@ async fn files_end_once_or_play_for_ever_and_the_rest_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = video_file(&folder);
     let file = |path: &PathBuf, looped| {
-        camera(Origin::File {
+        camera(SourceConfig::File {
             path: path.clone(),
             looped,
         })
@@ -82,7 +82,7 @@ async fn files_end_once_or_play_for_ever_and_the_rest_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_test_source_runs_and_reconnects_on_request() {
-    let mut watched = Watched::start(camera(Origin::Test));
+    let mut watched = Watched::start(camera(SourceConfig::Test));
     let first = watched.frame().await;
     assert_eq!((first.camera_size, first.key), ((640, 360), true));
     watched
@@ -97,7 +97,7 @@ async fn the_test_source_runs_and_reconnects_on_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_absent_device_is_named_and_tried_again() {
     let device = PathBuf::from("/dev/video-that-is-not-there");
-    let watched = Watched::start(camera(Origin::Usb { device }));
+    let watched = Watched::start(camera(SourceConfig::Usb { device }));
     let health = watched.failure().await;
     let failure = health.failure.unwrap();
     assert_eq!(failure.fault, Fault::Device, "{failure}");

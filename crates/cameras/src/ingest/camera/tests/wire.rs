@@ -31,6 +31,8 @@ mod zoo;
 /// Of cameras that are to be given up: short, but long enough for a busy machine to connect again in.
 const FIRST_FRAME: Duration = Duration::from_secs(5);
 const STALL: Duration = Duration::from_secs(3);
+/// Of the pauses between attempts: the longest of them, 36 s, are 9 s then.
+const PAUSE_SCALE: f64 = 0.25;
 /// What is promised may take so much longer on a machine that does a lot besides.
 const SLACK: Duration = Duration::from_secs(20);
 
@@ -80,10 +82,16 @@ struct Judged {
 impl Judged {
     /// Watches a camera that plays as the script says.
     fn start(camera: CameraConfig, script: &Script) -> Self {
+        let opener = Arc::new(GstOpener::new(camera.clone(), None));
+        Self::start_with(SourceSetup::new(opener, &camera), script)
+    }
+
+    fn start_with(stream: SourceSetup, script: &Script) -> Self {
         let tally = Arc::<Mutex<Tally>>::default();
         let (judge, script) = (Arc::clone(&tally), script.clone());
         let sink: FrameSink = Arc::new(move |frame| judge.lock().unwrap().take(&frame, &script));
-        let handle = spawn(camera, Arc::new(SystemClock::new()), sink, None);
+        let camera = CameraId::new("gate").unwrap();
+        let handle = start(stream, &camera, Arc::new(SystemClock::new()), sink);
         Self { handle, tally }
     }
 
@@ -221,10 +229,11 @@ impl Case {
                 Fault::Stalled => STALL,
                 _ => Duration::ZERO,
             },
+            // Less what has passed until it is read.
             retry_s: match fault {
-                // Less what has passed until it is read.
-                Fault::TooManySessions => 5.0..12.1,
-                Fault::AuthFailed | Fault::Unsupported => 20.0..36.1,
+                // 10 to 12 s, and 30 to 36 s, by `PAUSE_SCALE`.
+                Fault::TooManySessions => 1.3..3.1,
+                Fault::AuthFailed | Fault::Unsupported => 4.0..9.1,
                 _ => 0.0..1.3,
             },
         }
@@ -254,7 +263,9 @@ impl Case {
             _ => {}
         }
         let began = clock.now();
-        let watched = Judged::start(camera, &self.script);
+        let mut stream = SourceSetup::new(Arc::new(GstOpener::new(camera.clone(), None)), &camera);
+        stream.policy.pause_scale = PAUSE_SCALE;
+        let watched = Judged::start_with(stream, &self.script);
         let name = &self.name;
         let health = watched.within(self.noticed + SLACK, name, failed).await;
         mended.store(true, Ordering::SeqCst);

@@ -13,16 +13,11 @@ use crate::ingest::{
     health::{Failure, Fault},
 };
 
-/// The file.
 pub struct FileSource(pub PathBuf);
 
 impl SourceType for FileSource {
     fn kind(&self) -> SourceKind {
         SourceKind::File
-    }
-
-    fn name(&self) -> String {
-        self.0.display().to_string()
     }
 
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -19,13 +19,16 @@ use crate::ingest::{
         decoder::{Codec, exists},
         device, failure, frames_text, named, parse,
         statistics::SourceKind,
-        tail::Place,
+        tail::PictureMemory,
     },
     health::{Failure, Fault},
-    template::{Value, fill},
+    template::{TemplateValue, fill},
     transport::TransportChoice,
 };
-use spotter_core::config::{CameraConfig, CameraTls, Secret, SourceConfig as Origin, Transport};
+use spotter_core::{
+    Mono,
+    config::{CameraConfig, CameraTls, RtspConfig, Secret},
+};
 
 const RTSP: &str = include_str!("../../../../../../pipelines/rtsp.launch");
 const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");
@@ -33,19 +36,63 @@ const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");
 /// How long a missing packet is awaited. Packets in order do not wait.
 const LATENCY_MS: &str = "200";
 /// Cameras announce after how long a silence they end a session; a minute is usual, and rtspsrc does not tell us.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
 /// As `teardown-timeout` in rtsp.launch.
-const GOODBYE_US: u64 = 500_000;
+const TEARDOWN_WAIT_US: u64 = 500_000;
 /// From GStreamer 1.24 on, a decoder may hand out the surfaces that it decodes to, and waits when all are taken: more than
 /// frames of a camera are ever waiting or looked at.
 const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
 
 /// A camera that is read over RTSP.
-pub struct RtspSource(CameraConfig);
+pub struct RtspSource {
+    settings: RtspConfig,
+    first_frame: Duration,
+    stall: Duration,
+    keep_alive_every: Duration,
+}
 
 impl RtspSource {
-    pub fn new(camera: &CameraConfig) -> Self {
-        Self(camera.clone())
+    pub fn new(settings: &RtspConfig, camera: &CameraConfig, keep_alive_every: Duration) -> Self {
+        Self {
+            settings: settings.clone(),
+            first_frame: camera.first_frame,
+            stall: camera.stall,
+            keep_alive_every,
+        }
+    }
+
+    /// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first packet on, none is awaited for
+    /// longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the pipeline waits for
+    /// it. What a camera was asked before may take longer.
+    fn watch_manager(&self, source: &gst::Element, probes: &Arc<PipelineProbes>) {
+        let limit = self.stall.min(self.first_frame);
+        let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        let keep_alive_every = self.keep_alive_every;
+        let (probes, rtspsrc) = (Arc::downgrade(probes), source.downgrade());
+        source.connect("new-manager", false, move |values| {
+            let manager = values.get(1)?.get::<gst::Element>().ok()?;
+            let upgraded = probes.upgrade()?;
+            upgraded.packets.watch_manager(&manager);
+            // rtspsrc makes its manager when the camera has agreed to a transport.
+            upgraded.context.memory().transport().set_up();
+            let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
+            manager.connect("new-jitterbuffer", false, move |values| {
+                let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
+                let (probes, rtspsrc) = (probes.upgrade()?, rtspsrc.upgrade()?);
+                if probes.context.is_interleaved() {
+                    rtspsrc.set_property("tcp-timeout", limit_us);
+                    let alive = KeepAlive {
+                        source: rtspsrc.downgrade(),
+                        probes: Arc::downgrade(&probes),
+                        every: keep_alive_every,
+                        last: Mutex::new(None),
+                    };
+                    alive.watch(&jitter_buffer);
+                }
+                None
+            });
+            None
+        });
     }
 }
 
@@ -54,44 +101,22 @@ impl SourceType for RtspSource {
         SourceKind::Network
     }
 
-    /// The configuration rejects a URL with a login.
-    fn name(&self) -> String {
-        match &self.0.source {
-            Origin::Rtsp { url, .. } => url.clone(),
-            _ => String::new(),
-        }
-    }
-
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
-        let camera = &self.0;
-        let Origin::Rtsp {
-            url,
-            user,
-            password,
-            tls,
-            ..
-        } = &camera.source
-        else {
-            return Err(device("not an RTSP camera".into()));
-        };
         let transport = probes.context.memory().transport().connect().as_str();
         probes.context.statistics().stream.transport = Some(transport);
-        let timeout_us = camera.first_frame.as_micros().to_string();
+        let timeout_us = self.first_frame.as_micros().to_string();
         let values = [
-            ("protocols", Value::Text(transport)),
-            ("latency_ms", Value::Text(LATENCY_MS)),
-            ("timeout_us", Value::Text(&timeout_us)),
+            ("protocols", TemplateValue::Text(transport)),
+            ("latency_ms", TemplateValue::Text(LATENCY_MS)),
+            ("timeout_us", TemplateValue::Text(&timeout_us)),
         ];
         let text = fill(RTSP, &values).map_err(|e| device(format!("rtsp.launch: {e}")))?;
         let pipeline = parse("rtsp.launch", &text)?;
         let source = named(&pipeline, "source")?;
-        source.set_property(
-            "location",
-            with_login(url, user.as_deref(), password.as_ref()),
-        );
-        check_certificate(&source, tls, probes);
+        source.set_property("location", with_login(&self.settings));
+        check_certificate(&source, &self.settings.tls, probes);
         select_video(&source, probes);
-        watch_manager(&source, probes, camera.stall.min(camera.first_frame));
+        self.watch_manager(&source, probes);
         decode_when_added(&pipeline, &source, probes);
         Ok(pipeline)
     }
@@ -101,39 +126,36 @@ impl SourceType for RtspSource {
     }
 
     fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Option<Failure> {
-        let rejected = probes.rejected().clone();
+        let (name, rejected) = (probes.context.source(), probes.rejected().clone());
         if failure::is_transport_refused(message, &rejected) {
             let (refused, next) = probes.context.memory().transport().refuse();
-            return Some(failure::transport_refused(self, refused, next));
+            return Some(failure::transport_refused(name, refused, next));
         }
-        Some(failure::from_rtsp(self, message, &rejected))
+        Some(failure::from_rtsp(name, message, &rejected))
     }
 
     fn transport(&self) -> TransportChoice {
-        TransportChoice::new(match self.0.source {
-            Origin::Rtsp { transport, .. } => transport,
-            _ => Transport::Tcp,
-        })
+        TransportChoice::new(self.settings.transport)
     }
 }
 
 /// A login in the URL is tried once, and again when the camera calls its nonce stale. One in rtspsrc's own properties is
 /// tried eight times in a row, which is enough for many cameras to lock the account. The camera never sees this URL.
-fn with_login(url: &str, user: Option<&str>, password: Option<&Secret>) -> String {
-    let (Some(user), Some((scheme, rest))) = (user, url.split_once("://")) else {
-        return url.to_owned();
+fn with_login(camera: &RtspConfig) -> String {
+    let (Some(user), Some((scheme, rest))) = (&camera.user, camera.url.split_once("://")) else {
+        return camera.url.clone();
     };
     let escaped = |text: &str| glib::uri_escape_string(text, None::<&str>, false);
-    let password = password.map_or("", Secret::reveal);
+    let password = camera.password.as_ref().map_or("", Secret::reveal);
     format!("{scheme}://{}:{}@{rest}", escaped(user), escaped(password))
 }
 
-/// Before the end of a pipeline: a camera that is silent is not waited for at its goodbye, for which rtspsrc may take as long
-/// as for any answer.
-pub fn hurry(pipeline: &gst::Pipeline) {
+/// Call it before the end of a pipeline: rtspsrc then waits for the answer to TEARDOWN for [`TEARDOWN_WAIT_US`] and not as long as for
+/// any other answer.
+pub fn limit_teardown(pipeline: &gst::Pipeline) {
     let source = pipeline.by_name("source");
     if let Some(source) = source.filter(|source| source.has_property("tcp-timeout")) {
-        source.set_property("tcp-timeout", GOODBYE_US);
+        source.set_property("tcp-timeout", TEARDOWN_WAIT_US);
     }
 }
 
@@ -177,7 +199,7 @@ fn select_video(source: &gst::Element, probes: &Arc<PipelineProbes>) {
     });
 }
 
-fn is_decodable(stream: &gst::StructureRef, probes: &std::sync::Weak<PipelineProbes>) -> bool {
+fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bool {
     if stream.get::<&str>("media") != Ok("video") {
         return false;
     }
@@ -189,55 +211,42 @@ fn is_decodable(stream: &gst::StructureRef, probes: &std::sync::Weak<PipelinePro
     decodable
 }
 
-/// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first one on none
-/// is awaited for longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the
-/// pipeline waits for it. What a camera was asked before may take longer.
-fn watch_manager(source: &gst::Element, probes: &Arc<PipelineProbes>, limit: Duration) {
-    let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-    let (probes, rtspsrc) = (Arc::downgrade(probes), source.downgrade());
-    source.connect("new-manager", false, move |values| {
-        let manager = values.get(1)?.get::<gst::Element>().ok()?;
-        let upgraded = probes.upgrade()?;
-        upgraded.packets.watch_manager(&manager);
-        // rtspsrc makes its manager when the camera has agreed to a transport.
-        upgraded.context.memory().transport().set_up();
-        let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
-        manager.connect("new-jitterbuffer", false, move |values| {
-            let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
-            let probes = probes.upgrade()?;
-            if let (true, Some(rtspsrc)) = (probes.context.is_interleaved(), rtspsrc.upgrade()) {
-                rtspsrc.set_property("tcp-timeout", limit_us);
-                keep_alive(&rtspsrc, &jitter_buffer, &probes);
-            }
-            None
-        });
-        None
-    });
+/// Sends the camera a request now and then while its packets come. rtspsrc of GStreamer 1.22 does so only when nothing comes,
+/// and a camera that receives nothing ends the session. The camera's answer does not matter.
+struct KeepAlive {
+    source: glib::WeakRef<gst::Element>,
+    probes: Weak<PipelineProbes>,
+    every: Duration,
+    /// When the last request was sent; at first, when the first packet came.
+    last: Mutex<Option<Mono>>,
 }
 
-/// Asks the camera something now and then while its packets flow. rtspsrc of GStreamer 1.22 does so only when nothing
-/// comes, and a camera that hears nothing ends the session. What it answers does not matter.
-fn keep_alive(source: &gst::Element, jitter_buffer: &gst::Element, probes: &Arc<PipelineProbes>) {
-    let Some(pad) = jitter_buffer.static_pad("sink") else {
-        return;
-    };
-    let (source, probes) = (source.downgrade(), Arc::downgrade(probes));
-    let last = Mutex::new(None);
-    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
-    pad.add_probe(kinds, move |_, _| {
-        if let (Some(source), Some(probes)) = (source.upgrade(), probes.upgrade()) {
-            let now = probes.context.now().0;
-            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            let asked = *last.get_or_insert(now);
-            if now.since(asked) >= KEEP_ALIVE_EVERY {
-                *last = Some(now);
-                let unused = gst::Promise::new();
-                let content: Option<&str> = None;
-                source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
-            }
+impl KeepAlive {
+    fn watch(self, jitter_buffer: &gst::Element) {
+        let Some(pad) = jitter_buffer.static_pad("sink") else {
+            return;
+        };
+        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
+        pad.add_probe(kinds, move |_, _| {
+            self.request_when_due();
+            gst::PadProbeReturn::Ok
+        });
+    }
+
+    fn request_when_due(&self) {
+        let (Some(source), Some(probes)) = (self.source.upgrade(), self.probes.upgrade()) else {
+            return;
+        };
+        let now = probes.context.now().mono;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.since(*last.get_or_insert(now)) < self.every {
+            return;
         }
-        gst::PadProbeReturn::Ok
-    });
+        *last = Some(now);
+        let unused = gst::Promise::new();
+        let content: Option<&str> = None;
+        source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
+    }
 }
 
 /// One pipeline has one decoder. Another sender of the same stream does not come up here; another pad is another stream.
@@ -261,7 +270,7 @@ pub fn decode_when_added(
         }
         if let Err(failure) = decode(&pipeline, pad, &probes) {
             // Elements that cannot even be linked are not linked again.
-            let _ = probes.decode.blame(true, true);
+            let _ = probes.decode.give_up_decoder(true, true);
             probes.context.fail(failure);
         }
     });
@@ -281,7 +290,7 @@ fn decode(
         .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
     let (on_device, now) = (
         probes.pictures.accepts_device_memory(),
-        probes.context.now().0,
+        probes.context.now().mono,
     );
     let choice = probes
         .context
@@ -299,16 +308,16 @@ fn decode(
         codec = codec.as_str(),
         decoder = choice.element,
         reason = choice.reason,
-        on_gpu = choice.place == Place::Device,
+        on_gpu = choice.place == PictureMemory::Device,
         "decoder chosen"
     );
     probes.decode.decode_with(codec, &choice);
     let frames = frames_text(choice.place, false)?;
     let values = [
-        ("depay", Value::Elements(codec.depay())),
-        ("parse", Value::Elements(codec.parse())),
-        ("decoder", Value::Elements(&choice.launch)),
-        ("frames", Value::Elements(&frames)),
+        ("depay", TemplateValue::Elements(codec.depay())),
+        ("parse", TemplateValue::Elements(codec.parse())),
+        ("decoder", TemplateValue::Elements(&choice.launch)),
+        ("frames", TemplateValue::Elements(&frames)),
     ];
     let text = fill(RTP, &values).map_err(|e| device(format!("rtp.launch: {e}")))?;
     let branch = gst::parse::bin_from_description(&text, true)
@@ -316,7 +325,7 @@ fn decode(
     probes.pictures.attach(&branch)?;
     probes.packets.watch_depayloader(&named(&branch, "depay")?);
     let decoder = named(&branch, "decoder")?;
-    if choice.place == Place::Device && decoder.has_property(SURFACES.0) {
+    if choice.place == PictureMemory::Device && decoder.has_property(SURFACES.0) {
         decoder.set_property_from_str(SURFACES.0, SURFACES.1);
     }
     probes.decode.watch_decoder(&decoder);

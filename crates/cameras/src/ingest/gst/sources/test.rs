@@ -19,10 +19,6 @@ impl SourceType for TestSource {
         SourceKind::Local
     }
 
-    fn name(&self) -> String {
-        "the test source".into()
-    }
-
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
         let pipeline = launch("test.launch", TEST, &[], false)?;
         probes.decode.watch_local(&named(&pipeline, "source")?);

@@ -10,16 +10,11 @@ use crate::ingest::{
     health::{Failure, Fault},
 };
 
-/// The device node.
 pub struct UsbSource(pub PathBuf);
 
 impl SourceType for UsbSource {
     fn kind(&self) -> SourceKind {
         SourceKind::Local
-    }
-
-    fn name(&self) -> String {
-        self.0.display().to_string()
     }
 
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {

@@ -2,10 +2,10 @@
 
 use super::*;
 
-const CAMERAS: usize = 20;
+const CAMERAS: usize = 40;
 /// Of each camera: the first fill pools (tokio's, the decoders', malloc's), the others are to leave nothing.
-const FIRST_ROUNDS: usize = 20;
-const MORE_ROUNDS: usize = 30;
+const FIRST_ROUNDS: usize = 10;
+const MORE_ROUNDS: usize = 15;
 /// Memory may grow by so much a rebuilt pipeline: what malloc keeps goes up and down by less, and a pipeline that leaves 32 KiB
 /// behind is found.
 const KEPT_KIB: u64 = 16;

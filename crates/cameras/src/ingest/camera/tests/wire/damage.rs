@@ -72,7 +72,7 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
         reel: [Arc::new(Tape::record(&recording))].into(),
         ..damaged(Damage::LoseOneOf(20))
     };
-    // A key picture every ten seconds: what is lost behind it darkens the camera for longer than it may be silent.
+    // A key picture every five seconds: what is lost behind it darkens the camera for longer than it may be silent.
     let recording = Recording {
         pictures: 200,
         gop: 200,
@@ -80,10 +80,9 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
     };
     let rare = Script {
         reel: [Arc::new(Tape::record(&recording))].into(),
-        damage: Damage::LosePicture(40),
-        ..good()
+        ..damaged(Damage::LosePicture(40))
     };
-    let rare = watched_within(FIRST_FRAME, "rare key pictures", rare, 50, hurt);
+    let rare = watched_within(STALL, "rare key pictures", rare, 50, hurt);
     let none_foreign = |health: &Health| whole(health) && health.counters.rtp_foreign == 0;
     let renamed = watched("renamed", damaged(Damage::Renamed), 100, none_foreign);
     let sliced = watched("loss in slices", slices, 200, hurt);

@@ -70,10 +70,10 @@ async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
     // The camera ends sessions of clients that say nothing; packets that flow past it are no words.
     let kept = async {
         let script = Script {
-            timeout: Duration::from_secs(15),
+            timeout: Duration::from_secs(10),
             ..by_udp(Damage::None)
         };
-        let longer = |health: &Health| shows(health, 20 * 18);
+        let longer = |health: &Health| shows(health, 20 * 13);
         let (health, _, server) = watched("udp, kept alive", script, Transport::Udp, longer).await;
         assert_eq!((health.losses, server.memory().connections), (0, 1));
     };

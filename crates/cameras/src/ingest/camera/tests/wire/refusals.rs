@@ -55,6 +55,7 @@ async fn each_refusal_has_its_reason_and_its_pause_and_ends_by_itself() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
     const ODD: &str = "p@ss/w:rd%41 #?ü";
+    let mut running = JoinSet::new();
     for scheme in [
         Scheme::Basic,
         Scheme::Digest,
@@ -62,39 +63,10 @@ async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
         Scheme::DigestFor(3),
     ] {
         for password in [CANARY, ODD] {
-            let script = login(scheme, password);
-            let play = script.clone();
-            let server = Server::start(move |_| play.clone()).await;
-            let mut camera = camera_of(&server);
-            if let Origin::Rtsp {
-                password: given, ..
-            } = &mut camera.source
-            {
-                *given = Some(Secret::new(password.into()));
-            }
-            let watched = Judged::start(camera, &script);
-            watched.frames(5).await;
-            watched.stop().await;
-            eventually("goodbye", || server.memory().torn_down == 1).await;
-            let memory = server.memory();
-            assert_eq!(
-                (memory.connections, memory.wrong_logins),
-                (1, 0),
-                "{scheme:?} {memory:?}"
-            );
-            assert_eq!(
-                (memory.sessions, memory.torn_down),
-                (1, 1),
-                "{scheme:?} {memory:?}"
-            );
-            assert!(
-                memory
-                    .requests
-                    .iter()
-                    .all(|(_, _, url)| !url.contains("viewer"))
-            );
+            running.spawn(is_accepted_at_once(scheme, password));
         }
     }
+    running.join_all().await;
     // An operator who asks again and again is what it takes to try again sooner than after half a minute.
     let server = Server::start(|_| login(Scheme::Digest, "another")).await;
     let watched = Judged::start(camera_of(&server), &good());
@@ -108,6 +80,27 @@ async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
         watched.handle.reconnect().await;
     }
     watched.stop().await;
+}
+
+async fn is_accepted_at_once(scheme: Scheme, password: &'static str) {
+    let script = login(scheme, password);
+    let play = script.clone();
+    let server = Server::start(move |_| play.clone()).await;
+    let mut camera = camera_of(&server);
+    if let SourceConfig::Rtsp(rtsp) = &mut camera.source {
+        rtsp.password = Some(Secret::new(password.into()));
+    }
+    let watched = Judged::start(camera, &script);
+    watched.frames(5).await;
+    watched.stop().await;
+    eventually("goodbye", || server.memory().torn_down == 1).await;
+    let memory = server.memory();
+    let logins = (memory.connections, memory.wrong_logins);
+    assert_eq!(logins, (1, 0), "{scheme:?} {memory:?}");
+    let sessions = (memory.sessions, memory.torn_down);
+    assert_eq!(sessions, (1, 1), "{scheme:?} {memory:?}");
+    let mut urls = memory.requests.iter().map(|(_, _, url)| url);
+    assert!(urls.all(|url| !url.contains("viewer")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
