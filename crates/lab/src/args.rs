@@ -24,8 +24,6 @@ pub struct LabArguments {
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Measure looks on this machine: time of each stage, cost of further prompts
-    Looks(LooksArgs),
     /// Measure the pipelined engine: what it gains over a blocking one, what it saves, what it costs (two minutes)
     Engine(EngineBenchArgs),
     /// Measure the engine under load, beside what the device sustains: requests by size, clients and objects, several
@@ -45,20 +43,6 @@ pub enum LabCommand {
     Soak(SoakArgs),
     /// Measure the accuracy of a model on drawn street scenes with known truth
     Eval(EvalArgs),
-}
-
-/// `spotter-lab looks`
-#[derive(Clone, Debug, Args)]
-pub struct LooksArgs {
-    /// Looks to measure for each row of the table
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    pub looks: usize,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Which model
-    #[command(flatten)]
-    pub model: ModelArgs,
 }
 
 /// `spotter-lab cameras`

@@ -16,15 +16,12 @@ use serde::Serialize;
 use spotter::cli::out::{remark, say};
 
 use crate::bench::{
-    self, Ceiling, EvalOptions, Load, LoadOptions, LoadPart, LooksOptions, MachineCeilings,
-    ProgressLine, SoakOptions, Soaked, Steps, StepsReport, TrackOptions,
+    self, Ceiling, EvalOptions, Load, LoadOptions, LoadPart, MachineCeilings, ProgressLine,
+    SoakOptions, Soaked, Steps, StepsReport, TrackOptions,
     engine::{EngineOptions, EnginePart, chrome_trace},
 };
 use crate::{
-    args::{
-        CamerasArgs, EngineBenchArgs, EvalArgs, FleetEngine, LoadArgs, LooksArgs, SoakArgs,
-        StepsArgs,
-    },
+    args::{CamerasArgs, EngineBenchArgs, EvalArgs, FleetEngine, LoadArgs, SoakArgs, StepsArgs},
     fleet,
 };
 use spotter::ops::machine::Machine;
@@ -49,20 +46,6 @@ fn build_engine(
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(Engine, ModelCard)> {
     Engine::open(&settings, open_options(), Arc::clone(clock)).map_err(anyhow::Error::msg)
-}
-
-/// `spotter-lab looks`
-pub fn looks(args: &LooksArgs) -> anyhow::Result<()> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (mut engine, card) = build_engine(args.model.settings(), &clock)?;
-    let options = LooksOptions {
-        looks: args.looks,
-        model: card.name.to_string(),
-        ceiling_gflop_per_s: Some(cpu::product_gflop_per_s(clock.as_ref())),
-    };
-    let mut progress = ProgressLine::on_stderr("looks", options.steps());
-    let report = bench::looks(&mut engine, &options, clock.as_ref(), &mut progress)?;
-    print(&report, args.json)
 }
 
 /// `spotter-lab steps`

@@ -52,8 +52,7 @@ fn failed(ended: Ended) -> Ended {
 
 #[test]
 fn every_command_explains_its_options() {
-    let commands: [(&str, &[&str]); 7] = [
-        ("looks", &["--looks", "--json", "--model"]),
+    let commands: [(&str, &[&str]); 6] = [
         ("engine", &["--part", "--looks", "--trace", "--json"]),
         ("load", &["--size", "--clients", "--trace", "--json"]),
         ("steps", &["--shape", "--seconds", "--json"]),

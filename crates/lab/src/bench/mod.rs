@@ -3,7 +3,6 @@
 //! ```text
 //!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      how right, over scenes of unseen seeds
 //!   track   street ─▶ engine ─▶ tracker ─▶ stays ─▶ its report   how well things are followed
-//!   looks   draw ─▶ ask ─▶ stages, work   ─▶ table       how fast, on one picture
 //!   engine  sim, the street ─▶ engine      ─▶ its tables     what the pipeline gains, saves and costs
 //!   load    clients ─▶ engine             ─▶ tables      requests a second, beside what the device could do
 //!   steps   backend alone ─▶ periods      ─▶ table        how fast a device is, step by step
@@ -22,15 +21,13 @@ mod clip;
 pub mod engine;
 mod eval;
 mod load;
-mod looks;
 mod progress;
 mod report;
 mod scores;
 mod soak;
-mod stages;
+mod spread;
 mod stays;
 mod steps;
-mod table;
 mod tracks;
 mod work;
 
@@ -40,15 +37,13 @@ pub use load::{
     Ceiling, Load, LoadCounters, LoadOptions, LoadPart, LoadReport, LoadRow, MachineCeilings,
     PromptsRow, SteadyRow, TextRow, TextRun,
 };
-pub use looks::{LooksOptions, looks};
 pub use progress::ProgressLine;
 pub use report::{EvalFigure, EvalReport, PartFigures, Target};
 pub use scores::{Aspect, EvalSetting, Origin, Scores};
 pub use soak::{SoakError, SoakMemory, SoakOptions, SoakReport, SoakTally, Soaked, soak};
-pub use stages::Spread;
+pub use spread::Spread;
 pub use stays::{StayTally, Stays};
 pub use steps::{Steps, StepsReport, StepsRow};
-pub use table::{LooksReport, LooksRow};
 pub use tracks::{ClassStays, TrackOptions, TrackReport, track};
 pub use work::{DetectWork, LookWork, look_work};
 

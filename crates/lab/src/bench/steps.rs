@@ -8,7 +8,7 @@ use std::{fmt, time::Duration};
 use serde::Serialize;
 
 use super::{
-    stages::Spread,
+    spread::Spread,
     work::{decoder_mb, kv_mb, look_work, vision_mb},
 };
 use spotter::ops::machine::Machine;

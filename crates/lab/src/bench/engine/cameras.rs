@@ -10,7 +10,7 @@ use super::{
     street::prompts,
     watch::{Asking, Build, StreetWatch, WatchedLook, drive, share},
 };
-use crate::bench::{ask::MeasureError, progress::ProgressLine, stages::Spread};
+use crate::bench::{ask::MeasureError, progress::ProgressLine, spread::Spread};
 use spotter_core::{Clock, Picture, Task};
 use spotter_engine::{
     scheduler::{Options, timeline::Timeline},

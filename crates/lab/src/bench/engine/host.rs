@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use serde::Serialize;
 
 use super::simulated_ids;
-use crate::bench::{ask::MeasureError, stages::Spread};
+use crate::bench::{ask::MeasureError, spread::Spread};
 use spotter_core::{Clock, ManualClock, Mono, Picture, WallTime};
 use spotter_engine::{
     scheduler::{

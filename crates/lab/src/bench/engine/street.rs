@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::watch::{Asking, Build, StreetWatch, WatchedLook, drive};
-use crate::bench::{ask::MeasureError, progress::ProgressLine, stages::Spread};
+use crate::bench::{ask::MeasureError, progress::ProgressLine, spread::Spread};
 use spotter_core::{Clock, Task};
 use spotter_engine::scheduler::{Options, request::Work};
 

@@ -9,7 +9,7 @@ use super::{
 use crate::bench::{
     ask::MeasureError,
     engine::tasks,
-    stages::Spread,
+    spread::Spread,
     work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work},
 };
 use spotter_core::{CameraId, Look, Picture, Task};

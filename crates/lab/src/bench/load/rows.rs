@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::bench::stages::Spread;
+use crate::bench::spread::Spread;
 use spotter_engine::gpu_stats::Strain;
 
 /// What became of the requests of a load.
