@@ -143,7 +143,7 @@ fn floor(tape: &Tape) -> anyhow::Result<DecodeFloor> {
 struct Fleet {
     cameras: Vec<CameraHandle>,
     sampler: Arc<Sampler>,
-    station: EngineSlot,
+    slot: EngineSlot,
     engine: String,
     watch: Arc<DelayRecorder>,
     clock: Arc<dyn Clock>,
@@ -159,7 +159,7 @@ impl Fleet {
     ) -> anyhow::Result<Self> {
         let cameras = configured(urls)?;
         let sampler = Sampler::new(&cameras, Arc::clone(clock));
-        let (station, engine) = station(&cameras, model, (&sampler, clock)).await?;
+        let (slot, engine) = start_engine(&cameras, model, &sampler, clock).await?;
         let watch = Arc::new(DelayRecorder::new(seconds as usize, urls.len()));
         let mut handles = Vec::with_capacity(cameras.len());
         for camera in &cameras {
@@ -172,7 +172,7 @@ impl Fleet {
         let mut fleet = Self {
             cameras: handles,
             sampler,
-            station,
+            slot,
             engine,
             watch,
             clock: Arc::clone(clock),
@@ -199,7 +199,7 @@ impl Fleet {
         loop {
             tokio::select! {
                 ended = &mut end => return Ok(ended),
-                outcomes = self.station.next() => {
+                outcomes = self.slot.next() => {
                     for outcome in outcomes? {
                         self.sampler.done(&outcome);
                     }
@@ -259,10 +259,10 @@ impl Fleet {
             );
         }
         let until = Instant::now() + STOP_LIMIT;
-        for outcome in self.station.finish(until).await {
+        for outcome in self.slot.finish(until).await {
             self.sampler.done(&outcome);
         }
-        self.station.close(until).await;
+        self.slot.close(until).await;
         Ok((row, self.engine))
     }
 }
@@ -285,10 +285,11 @@ fn configured(urls: &[String]) -> anyhow::Result<Vec<CameraConfig>> {
 }
 
 /// The engine on its thread, which has all cameras, and its name.
-async fn station(
+async fn start_engine(
     cameras: &[CameraConfig],
     model: Option<config::ModelSettings>,
-    (sampler, clock): (&Sampler, &Arc<dyn Clock>),
+    sampler: &Sampler,
+    clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(EngineSlot, String)> {
     let own = Arc::clone(clock);
     let budget = model
@@ -309,9 +310,9 @@ async fn station(
     let (engine, end, name) = handle::start_and_tell(build).await?;
     let share = sampler.share(TimeLimits::new(budget, None));
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
-    let station = EngineSlot::new("bench".into(), (engine, end), ids, share);
-    station.seat(sampler);
-    Ok((station, name))
+    let slot = EngineSlot::new("bench".into(), (engine, end), ids, share);
+    slot.seat(sampler);
+    Ok((slot, name))
 }
 
 /// The embedded model's shape on a device whose steps cost nothing.

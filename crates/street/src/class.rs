@@ -93,7 +93,7 @@ impl Class {
         matches!(self, Person | Car | Truck | Bus | Bicycle | Ball | Bird)
     }
 
-    /// How many shapes it is drawn in; `Object::variant` is below this.
+    /// How many shapes it is drawn in; `SceneObject::variant` is below this.
     pub fn variants(self) -> u8 {
         match self {
             Self::Person | Self::Car | Self::Truck => 4,

@@ -1,40 +1,34 @@
-//! How right a whole run was: published boxes against the street's truth at the moment each frame was taken.
+//! Score of a whole run: published boxes against the street's truth at the moment each frame was captured.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::score::{Tally, Thing, match_boxes};
+use super::score::{MatchTally, Thing, match_boxes};
 use crate::{
     Truth,
     scene::{Class, Colour},
-    truth::Standing,
+    truth::Visibility,
 };
 use spotter_core::NormBox;
 
 /// Boxes of a run, added up frame by frame.
 ///
-/// The caller takes the truth from `demo::truth(&street.at(captured))`, with the capture time that was published beside
-/// the boxes. What the truth says to ignore is neither required nor false.
+/// The truth is `truth(&street.at(captured))`, with the capture time that was published beside the boxes. What the truth says to ignore is neither required nor false.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LiveScore {
     /// Messages that were scored.
     pub messages: u64,
     /// All boxes.
-    pub total: Tally,
+    pub total: MatchTally,
     /// Boxes by class.
-    pub by_class: BTreeMap<&'static str, Tally>,
+    pub by_class: BTreeMap<&'static str, MatchTally>,
 }
 
 impl LiveScore {
     /// Adds the boxes published for one prompt on one frame: everything of `class`, or with a colour only what has that
     /// colour.
-    pub fn add(
-        &mut self,
-        (class, colour): (Class, Option<Colour>),
-        boxes: &[NormBox],
-        truth: &Truth,
-    ) {
+    pub fn add(&mut self, class: Class, colour: Option<Colour>, boxes: &[NormBox], truth: &Truth) {
         let tally = match_boxes(boxes, &things(truth, class, colour)).tally();
         self.messages += 1;
         self.total.add(tally);
@@ -71,7 +65,7 @@ fn things(truth: &Truth, class: Class, colour: Option<Colour>) -> Vec<Thing> {
     wanted
         .map(|seen| Thing {
             bounds: seen.box_in_frame,
-            ignored: seen.standing == Standing::Ignored,
+            ignored: seen.visibility == Visibility::Ignored,
         })
         .collect()
 }
@@ -80,8 +74,8 @@ fn things(truth: &Truth, class: Class, colour: Option<Colour>) -> Vec<Thing> {
 mod tests {
     use super::*;
     use crate::{
-        scene::{Identity, Layout, Light, Weather},
-        truth::Seen,
+        scene::{Daylight, ObjectIdentity, SceneLayout, Weather},
+        truth::SeenObject,
     };
 
     const LEFT: NormBox = NormBox {
@@ -96,23 +90,22 @@ mod tests {
         x1: 0.8,
         y1: 0.6,
     };
-    const CARS: (Class, Option<Colour>) = (Class::Car, None);
 
-    fn car(colour: Colour, box_in_frame: NormBox, standing: Standing) -> Seen {
-        Seen {
-            identity: Identity::Nobody,
+    fn car(colour: Colour, box_in_frame: NormBox, visibility: Visibility) -> SeenObject {
+        SeenObject {
+            identity: ObjectIdentity::Anonymous,
             class: Class::Car,
             colour: Some(colour),
             box_in_frame,
             visible: 0.5,
-            standing,
+            visibility,
         }
     }
 
-    fn street(seen: Vec<Seen>) -> Truth {
+    fn street(seen: Vec<SeenObject>) -> Truth {
         Truth {
-            layout: Layout::Street,
-            light: Light::Day,
+            layout: SceneLayout::Street,
+            light: Daylight::Day,
             weather: Weather::Clear,
             seen,
         }
@@ -121,14 +114,14 @@ mod tests {
     #[test]
     fn a_run_adds_up() {
         let truth = street(vec![
-            car(Colour::Red, LEFT, Standing::Present),
-            car(Colour::Blue, RIGHT, Standing::Present),
+            car(Colour::Red, LEFT, Visibility::Present),
+            car(Colour::Blue, RIGHT, Visibility::Present),
         ]);
         let mut score = LiveScore::default();
-        score.add(CARS, &[LEFT, RIGHT], &truth);
-        score.add(CARS, &[LEFT], &truth);
-        score.add((Class::Dog, None), &[RIGHT], &truth);
-        score.add((Class::Car, Some(Colour::Red)), &[LEFT], &truth);
+        score.add(Class::Car, None, &[LEFT, RIGHT], &truth);
+        score.add(Class::Car, None, &[LEFT], &truth);
+        score.add(Class::Dog, None, &[RIGHT], &truth);
+        score.add(Class::Car, Some(Colour::Red), &[LEFT], &truth);
         // Found 2 + 1 + 0 + 1, missed one car, one dog that is a car.
         assert_eq!(score.messages, 4);
         assert_eq!(score.f1(), Some(8.0 / 10.0));
@@ -139,12 +132,12 @@ mod tests {
     #[test]
     fn what_is_ignored_neither_helps_nor_harms() {
         let truth = street(vec![
-            car(Colour::Red, LEFT, Standing::Present),
-            car(Colour::Blue, RIGHT, Standing::Ignored),
+            car(Colour::Red, LEFT, Visibility::Present),
+            car(Colour::Blue, RIGHT, Visibility::Ignored),
         ]);
         let mut score = LiveScore::default();
-        score.add(CARS, &[LEFT, RIGHT], &truth);
-        score.add(CARS, &[LEFT], &truth);
+        score.add(Class::Car, None, &[LEFT, RIGHT], &truth);
+        score.add(Class::Car, None, &[LEFT], &truth);
         assert_eq!(score.f1(), Some(1.0));
         assert_eq!(score.total.found, 2);
     }
@@ -164,7 +157,7 @@ mod tests {
     #[test]
     fn an_empty_street_has_no_score() {
         let mut score = LiveScore::default();
-        score.add(CARS, &[], &street(Vec::new()));
+        score.add(Class::Car, None, &[], &street(Vec::new()));
         assert_eq!((score.messages, score.f1()), (1, None));
     }
 }

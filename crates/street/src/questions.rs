@@ -6,7 +6,7 @@ use rand::RngExt;
 use super::{
     chance,
     scene::{Class, Colour},
-    truth::{Seen, Truth},
+    truth::{SeenObject, Truth},
 };
 use spotter_core::{NormBox, Task};
 
@@ -35,7 +35,7 @@ pub enum Expected {
 
 /// What a question tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum QuestionKind {
     /// Boxes.
     Detect,
     /// Points.
@@ -52,7 +52,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     /// What it tests.
-    pub kind: Kind,
+    pub kind: QuestionKind,
     /// What it is about.
     pub class: Class,
     /// What to ask.
@@ -106,9 +106,9 @@ pub fn questions(truth: &Truth, seed: u64) -> Vec<Question> {
 }
 
 fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec<Question>) {
-    let seen: Vec<&Seen> = truth.present(class).collect();
+    let seen: Vec<&SeenObject> = truth.present(class).collect();
     let boxes = |colour: Option<Colour>| -> Vec<NormBox> {
-        let fits = |one: &&&Seen| colour.is_none() || one.colour == colour;
+        let fits = |one: &&&SeenObject| colour.is_none() || one.colour == colour;
         seen.iter()
             .filter(fits)
             .map(|one| one.box_in_frame)
@@ -117,9 +117,14 @@ fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec
     all.push(detect(THING, class, None, boxes(None)));
     all.push(detect(THINGS, class, None, boxes(None)));
     all.push(point(class, boxes(None)));
-    all.push(query(Kind::YesNo, YES_NO, class, YES));
+    all.push(query(QuestionKind::YesNo, YES_NO, class, YES));
     if seen.len() <= COUNT_MAX {
-        all.push(query(Kind::Count, COUNT, class, &seen.len().to_string()));
+        all.push(query(
+            QuestionKind::Count,
+            COUNT,
+            class,
+            &seen.len().to_string(),
+        ));
     }
     if !class.coloured() {
         return;
@@ -134,20 +139,20 @@ fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec
     if let ([only], false) = (seen.as_slice(), class == Class::Person)
         && let Some(colour) = only.colour
     {
-        all.push(query(Kind::Colour, COLOUR, class, colour.name()));
+        all.push(query(QuestionKind::Colour, COLOUR, class, colour.name()));
     }
 }
 
 fn about_absent(class: Class, all: &mut Vec<Question>) {
     all.push(detect(THING, class, None, Vec::new()));
     all.push(point(class, Vec::new()));
-    all.push(query(Kind::YesNo, YES_NO, class, NO));
-    all.push(query(Kind::Count, COUNT, class, "0"));
+    all.push(query(QuestionKind::YesNo, YES_NO, class, NO));
+    all.push(query(QuestionKind::Count, COUNT, class, "0"));
 }
 
 fn detect(form: &str, class: Class, colour: Option<Colour>, boxes: Vec<NormBox>) -> Question {
     Question {
-        kind: Kind::Detect,
+        kind: QuestionKind::Detect,
         class,
         task: Task::Detect {
             object: filled(form, class, colour),
@@ -158,7 +163,7 @@ fn detect(form: &str, class: Class, colour: Option<Colour>, boxes: Vec<NormBox>)
 
 fn point(class: Class, boxes: Vec<NormBox>) -> Question {
     Question {
-        kind: Kind::Point,
+        kind: QuestionKind::Point,
         class,
         task: Task::Point {
             object: filled(THING, class, None),
@@ -167,7 +172,7 @@ fn point(class: Class, boxes: Vec<NormBox>) -> Question {
     }
 }
 
-fn query(kind: Kind, form: &str, class: Class, answer: &str) -> Question {
+fn query(kind: QuestionKind, form: &str, class: Class, answer: &str) -> Question {
     Question {
         kind,
         class,

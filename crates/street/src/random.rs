@@ -9,8 +9,8 @@ use super::{
     paint::{bounds, item_of_object, item_of_prop},
     routes::any_colour,
     scene::{
-        Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Class, Facing, Identity, Layout, Lens, Object, Prop,
-        PropKind, RIDER, Scene, View, Weather,
+        Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Class, Facing, Lens, ObjectIdentity, Prop, PropKind,
+        RIDER, Scene, SceneLayout, SceneObject, View, Weather,
     },
 };
 
@@ -46,18 +46,18 @@ pub fn random(seed: u64) -> Scene {
 
 fn empty(seed: u64, rng: &mut Pcg32) -> Scene {
     let layout = match rng.random_range(0..10) {
-        0..=3 => Layout::Street,
-        4 | 5 => Layout::Avenue,
-        6 | 7 => Layout::Park,
-        8 => Layout::CarPark,
-        _ => Layout::Square,
+        0..=3 => SceneLayout::Street,
+        4 | 5 => SceneLayout::Avenue,
+        6 | 7 => SceneLayout::Park,
+        8 => SceneLayout::CarPark,
+        _ => SceneLayout::Square,
     };
     let horizon_y: f32 = rng.random_range(70.0..150.0);
     let ground_y = horizon_y + rng.random_range(22.0..50.0);
     let top = ground_y + rng.random_range(8.0..36.0);
     let road_y = match layout {
-        Layout::Avenue => (ground_y + 15.0, CANVAS_HEIGHT),
-        Layout::CarPark => (top, 350.0),
+        SceneLayout::Avenue => (ground_y + 15.0, CANVAS_HEIGHT),
+        SceneLayout::CarPark => (top, 350.0),
         _ => (top, (top + rng.random_range(80.0..130.0)).min(350.0)),
     };
     let darkness = match rng.random_range(0..10) {
@@ -151,7 +151,7 @@ fn add_object(scene: &mut Scene, class: Class, taken: &mut Vec<(f32, Rect)>, rng
         taken.push((object.foot_y, extents));
         scene.objects.push(object);
         if class == Class::Bicycle && rng.random_bool(0.35) {
-            let rider = Object {
+            let rider = SceneObject {
                 class: Class::Person,
                 colour: Some(any_colour(rng)),
                 variant: RIDER,
@@ -169,7 +169,7 @@ fn add_object(scene: &mut Scene, class: Class, taken: &mut Vec<(f32, Rect)>, rng
 }
 
 /// An object without its place.
-fn any_object(class: Class, rng: &mut Pcg32) -> Object {
+fn any_object(class: Class, rng: &mut Pcg32) -> SceneObject {
     let variants = if class == Class::Person {
         RIDER
     } else {
@@ -181,8 +181,8 @@ fn any_object(class: Class, rng: &mut Pcg32) -> Object {
         Class::Ball if rng.random_bool(0.4) => rng.random_range(0.1..1.6),
         _ => 0.0,
     };
-    Object {
-        identity: Identity::Nobody,
+    SceneObject {
+        identity: ObjectIdentity::Anonymous,
         class,
         colour: class.coloured().then(|| any_colour(rng)),
         x: 0.0,
@@ -200,7 +200,7 @@ fn any_object(class: Class, rng: &mut Pcg32) -> Object {
     }
 }
 
-fn place(scene: &Scene, model: Object, rng: &mut Pcg32) -> Object {
+fn place(scene: &Scene, model: SceneObject, rng: &mut Pcg32) -> SceneObject {
     let place = &scene.backdrop;
     // Feet below this line make the class large enough to be told apart.
     let height_m = match model.class {
@@ -218,7 +218,7 @@ fn place(scene: &Scene, model: Object, rng: &mut Pcg32) -> Object {
         (place.ground_y + 6.0, CANVAS_HEIGHT - 3.0)
     };
     let from = from.max(clear_y).min(to - 4.0);
-    Object {
+    SceneObject {
         x: rng.random_range(-10.0..CANVAS_WIDTH + 10.0),
         foot_y: rng.random_range(from..to),
         ..model

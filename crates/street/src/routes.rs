@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_pcg::Pcg32;
 
-use super::scene::{CANVAS_WIDTH, Class, Colour, Facing, Identity, Object, RIDER, View};
+use super::scene::{CANVAS_WIDTH, Class, Colour, Facing, ObjectIdentity, RIDER, SceneObject, View};
 
 /// How a thing uses its time on a route.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -202,12 +202,12 @@ pub(super) struct Moment {
     pub since_s: f64,
     pub view: View,
     /// Whose passage.
-    pub identity: Identity,
+    pub identity: ObjectIdentity,
 }
 
 impl Route {
     /// The thing at `moment`. `rng` is at the same state for every moment of one passage.
-    pub fn object(&self, rng: &mut Pcg32, moment: &Moment) -> Object {
+    pub fn object(&self, rng: &mut Pcg32, moment: &Moment) -> SceneObject {
         let class = self.classes[rng.random_range(0..self.classes.len())];
         let variant = self
             .variant
@@ -240,7 +240,7 @@ impl Route {
             Class::Ball => lift_m * 4.0 * beats.fract() * (1.0 - beats.fract()),
             _ => lift_m,
         };
-        Object {
+        SceneObject {
             identity: moment.identity,
             class,
             colour: class.coloured().then(|| any_colour(rng)),

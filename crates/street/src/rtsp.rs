@@ -55,7 +55,7 @@ pub enum StreetError {
 
 /// What the source is given.
 #[derive(Clone, Copy)]
-enum Content {
+enum RtspContent {
     /// Pictures, to be encoded.
     Pictures(PixelFormat),
     /// Access units of H.264.
@@ -78,7 +78,7 @@ impl RtspStreet {
         clock: Arc<dyn Clock>,
         draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
     ) -> Result<Self, StreetError> {
-        let content = Content::Pictures(options.format);
+        let content = RtspContent::Pictures(options.format);
         Self::serve(options, content, clock, draw)
     }
 
@@ -89,12 +89,12 @@ impl RtspStreet {
         clock: Arc<dyn Clock>,
         next: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
     ) -> Result<Self, StreetError> {
-        Self::serve(options, Content::Units, clock, next)
+        Self::serve(options, RtspContent::Units, clock, next)
     }
 
     fn serve(
         options: StreetOptions,
-        content: Content,
+        content: RtspContent,
         clock: Arc<dyn Clock>,
         draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
     ) -> Result<Self, StreetError> {
@@ -184,7 +184,7 @@ fn serve(
 
 fn factory(
     options: &StreetOptions,
-    content: Content,
+    content: RtspContent,
     clock: Arc<dyn Clock>,
     draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
 ) -> rtsp_server::RTSPMediaFactory {
@@ -192,7 +192,7 @@ fn factory(
     let fps = options.fps.max(1);
     let size = format!("width={width},height={height},framerate={fps}/1");
     let made = match content {
-        Content::Pictures(format) => {
+        RtspContent::Pictures(format) => {
             let (format, convert) = match format {
                 PixelFormat::Rgb => ("RGB", "! videoconvert "),
                 PixelFormat::I420 => ("I420", ""),
@@ -205,7 +205,7 @@ fn factory(
                  ! video/x-h264,profile=main"
             )
         }
-        Content::Units => {
+        RtspContent::Units => {
             format!("caps=video/x-h264,stream-format=byte-stream,alignment=au,{size}")
         }
     };

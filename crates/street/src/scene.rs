@@ -8,7 +8,7 @@ pub const CANVAS_WIDTH: f32 = 640.0;
 /// Canvas units down.
 pub const CANVAS_HEIGHT: f32 = 360.0;
 
-/// [`Object::variant`] of a person on a bicycle: drawn to fit a bicycle of the same place and size.
+/// [`SceneObject::variant`] of a person on a bicycle: drawn to fit a bicycle of the same place and size.
 pub const RIDER: u8 = 3;
 
 /// Which way a thing looks or moves.
@@ -22,9 +22,9 @@ pub enum Facing {
 
 /// Who a thing is: the same at every moment of one stay in a live street, and nobody else's ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Identity {
+pub enum ObjectIdentity {
     /// Somebody in a picture that has no other moments.
-    Nobody,
+    Anonymous,
     /// What never leaves, by its place among the fixtures.
     Fixture(u8),
     /// What passes in a slot of time of a route.
@@ -40,9 +40,9 @@ pub enum Identity {
 
 /// One thing that counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Object {
+pub struct SceneObject {
     /// Who it is.
-    pub identity: Identity,
+    pub identity: ObjectIdentity,
     /// What it is.
     pub class: Class,
     /// Its colour, for classes that have one.
@@ -126,7 +126,7 @@ pub struct Prop {
 
 /// What kind of place it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum SceneLayout {
     /// Houses behind a road that runs across the picture.
     Street,
     /// A road that runs away from the camera between houses.
@@ -139,7 +139,7 @@ pub enum Layout {
     Square,
 }
 
-impl Layout {
+impl SceneLayout {
     /// Every layout.
     pub const ALL: [Self; 5] = [
         Self::Street,
@@ -165,7 +165,7 @@ impl Layout {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backdrop {
     /// What kind of place.
-    pub layout: Layout,
+    pub layout: SceneLayout,
     /// Where houses or trees meet the ground, canvas units.
     pub ground_y: f32,
     /// Upper and lower edge of the road or path, canvas units.
@@ -193,7 +193,7 @@ impl View {
 
 /// Time of the day in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Light {
+pub enum Daylight {
     /// Full light.
     Day,
     /// Low, warm light.
@@ -202,7 +202,7 @@ pub enum Light {
     Night,
 }
 
-impl Light {
+impl Daylight {
     /// From [`Scene::darkness`].
     pub fn from_darkness(darkness: f32) -> Self {
         if darkness < 0.35 {
@@ -280,12 +280,12 @@ pub struct Scene {
     /// Scenery, in no order.
     pub props: Vec<Prop>,
     /// What counts, in no order, at most [`super::records::MAX_OBJECTS`].
-    pub objects: Vec<Object>,
+    pub objects: Vec<SceneObject>,
 }
 
 impl Scene {
     /// Time of the day in words.
-    pub fn light(&self) -> Light {
-        Light::from_darkness(self.darkness)
+    pub fn light(&self) -> Daylight {
+        Daylight::from_darkness(self.darkness)
     }
 }

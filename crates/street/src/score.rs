@@ -25,7 +25,7 @@ pub struct Thing {
 
 /// Counts of right and wrong, to be added up over many answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Tally {
+pub struct MatchTally {
     /// Required things that were found.
     pub found: u64,
     /// Required things that were not.
@@ -36,7 +36,7 @@ pub struct Tally {
     pub quality_sum: f64,
 }
 
-impl Tally {
+impl MatchTally {
     /// Adds another tally.
     pub fn add(&mut self, other: Self) {
         self.found += other.found;
@@ -70,14 +70,14 @@ impl Tally {
 
 /// So many of so many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Share {
+pub struct HitShare {
     /// How many were so.
     pub hits: u64,
     /// Of how many.
     pub asked: u64,
 }
 
-impl Share {
+impl HitShare {
     /// One more.
     pub fn count(&mut self, hit: bool) {
         self.hits += u64::from(hit);
@@ -104,8 +104,8 @@ pub struct Matches {
 
 impl Matches {
     /// How many of each.
-    pub fn tally(&self) -> Tally {
-        Tally {
+    pub fn tally(&self) -> MatchTally {
+        MatchTally {
             found: self.found.len() as u64,
             missed: self.missed.len() as u64,
             wrong: self.wrong.len() as u64,

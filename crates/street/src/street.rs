@@ -11,8 +11,8 @@ use super::{
     chance,
     routes::{self, ROUTES, Route},
     scene::{
-        Backdrop, Class, Colour, Facing, Identity, Layout, Lens, Object, Prop, PropKind, RIDER,
-        Scene, View, Weather,
+        Backdrop, Class, Colour, Facing, Lens, ObjectIdentity, Prop, PropKind, RIDER, Scene,
+        SceneLayout, SceneObject, View, Weather,
     },
 };
 use spotter_core::WallTime;
@@ -62,7 +62,7 @@ impl Street {
             camera_m: 3.6,
         };
         let backdrop = Backdrop {
-            layout: Layout::Street,
+            layout: SceneLayout::Street,
             ground_y: 150.0,
             road_y: (172.0, 290.0),
             seed: chance::mix(self.seed),
@@ -106,7 +106,7 @@ impl Street {
         route: &Route,
         seconds: f64,
         view: &View,
-        objects: &mut Vec<Object>,
+        objects: &mut Vec<SceneObject>,
     ) {
         // Every route has its own phase, so that not all slots begin together.
         let phase: f64 = self.chance(index as u64, i64::MIN).random();
@@ -120,7 +120,7 @@ impl Street {
         let starts_s = rng.random_range(0.0..=(route.slot_s - duration_s).max(0.0));
         let done = (into_s - starts_s) / duration_s;
         if (0.0..1.0).contains(&done) {
-            let passing = |rider| Identity::Passing {
+            let passing = |rider| ObjectIdentity::Passing {
                 route: index as u8,
                 slot,
                 rider,
@@ -161,8 +161,8 @@ fn darkness(seconds: f64, seed: u64) -> f32 {
     (0.45 - 0.8 * turn.cos()).clamp(0.0, 1.0) as f32
 }
 
-fn rider(identity: Identity, bicycle: &Object, rng: &mut Pcg32) -> Object {
-    Object {
+fn rider(identity: ObjectIdentity, bicycle: &SceneObject, rng: &mut Pcg32) -> SceneObject {
+    SceneObject {
         identity,
         class: Class::Person,
         colour: Some(routes::any_colour(rng)),
@@ -173,9 +173,9 @@ fn rider(identity: Identity, bicycle: &Object, rng: &mut Pcg32) -> Object {
 }
 
 /// What never leaves: a traffic light, which switches, and a stop sign.
-fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<Object> {
-    let stands = |number, class, x: f32, foot_y: f32, phase: f64| Object {
-        identity: Identity::Fixture(number),
+fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<SceneObject> {
+    let stands = |number, class, x: f32, foot_y: f32, phase: f64| SceneObject {
+        identity: ObjectIdentity::Fixture(number),
         class,
         colour: None::<Colour>,
         x,

@@ -3,8 +3,11 @@
 use tiny_skia::{Color, FillRule, Paint, Pixmap, Rect, Shader, Transform};
 
 use super::{
-    paint::{Item, Part, bounds, items},
-    scene::{CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Identity, Layout, Light, Scene, Weather},
+    paint::{Item, ShapePart, bounds, items},
+    scene::{
+        CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Daylight, ObjectIdentity, Scene, SceneLayout,
+        Weather,
+    },
 };
 use spotter_core::NormBox;
 
@@ -20,7 +23,7 @@ pub const HEIGHT_MIN: f32 = 0.02;
 
 /// Whether an object has to be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Visibility {
     /// It has to be found.
     Present,
     /// Too little of it can be seen, or it is too small: finding it is neither right nor wrong.
@@ -29,9 +32,9 @@ pub enum Standing {
 
 /// One object as the picture shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub struct SeenObject {
     /// Who it is.
-    pub identity: Identity,
+    pub identity: ObjectIdentity,
     /// What it is.
     pub class: Class,
     /// Its colour, for classes that have one.
@@ -41,35 +44,35 @@ pub struct Seen {
     /// Share of the whole thing that can be seen, 0..1: not covered by others and inside of the picture.
     pub visible: f32,
     /// Whether it has to be found.
-    pub standing: Standing,
+    pub visibility: Visibility,
 }
 
 /// Everything that is true of a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truth {
     /// What kind of place.
-    pub layout: Layout,
+    pub layout: SceneLayout,
     /// Time of the day.
-    pub light: Light,
+    pub light: Daylight,
     /// What the sky does; `Clear` when there is too little of anything else to see.
     pub weather: Weather,
     /// Far ones first; those that do not exist ([`IGNORE_BELOW`]) are left out.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenObject>,
 }
 
 impl Truth {
     /// The objects of `class` that have to be found.
-    pub fn present(&self, class: Class) -> impl Iterator<Item = &Seen> {
+    pub fn present(&self, class: Class) -> impl Iterator<Item = &SeenObject> {
         self.seen
             .iter()
-            .filter(move |seen| seen.class == class && seen.standing == Standing::Present)
+            .filter(move |seen| seen.class == class && seen.visibility == Visibility::Present)
     }
 
     /// True when an object of `class` is ignored, so that counting the class has no sure answer.
     pub fn unsure(&self, class: Class) -> bool {
         self.seen
             .iter()
-            .any(|seen| seen.class == class && seen.standing == Standing::Ignored)
+            .any(|seen| seen.class == class && seen.visibility == Visibility::Ignored)
     }
 }
 
@@ -100,18 +103,18 @@ pub fn truth(scene: &Scene) -> Truth {
         let large = inside.width() >= WIDTH_MIN * CANVAS_WIDTH
             && inside.height() >= HEIGHT_MIN * CANVAS_HEIGHT;
         let found = visible >= VISIBLE_MIN && large;
-        let standing = if found {
-            Standing::Present
+        let visibility = if found {
+            Visibility::Present
         } else {
-            Standing::Ignored
+            Visibility::Ignored
         };
-        seen.push(Seen {
+        seen.push(SeenObject {
             identity: object.identity,
             class: object.class,
             colour: object.colour,
             box_in_frame,
             visible,
-            standing,
+            visibility,
         });
     }
     Truth {
@@ -155,9 +158,13 @@ fn stamp(mask: &mut Pixmap, item: &Item, mark: u8) {
     for shape in item
         .shapes
         .iter()
-        .filter(|shape| shape.part != Part::Air && shape.alpha == 255)
+        .filter(|shape| shape.part != ShapePart::Air && shape.alpha == 255)
     {
-        let red = if shape.part == Part::Body { mark } else { 0 };
+        let red = if shape.part == ShapePart::Body {
+            mark
+        } else {
+            0
+        };
         let shader = Shader::SolidColor(Color::from_rgba8(red, 0, 0, 255));
         let paint = Paint {
             shader,

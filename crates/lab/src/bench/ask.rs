@@ -60,8 +60,12 @@ pub(super) fn ask(
     picture: Picture,
     tasks: impl IntoIterator<Item = Task>,
 ) -> Result<Vec<Answer>, MeasureError> {
-    let look = Look::still(picture, tasks)?;
-    match engine.look(look)? {
+    answers_of(engine.look(Look::still(picture, tasks)?)?)
+}
+
+/// The answers of a look, or why it has none.
+pub(super) fn answers_of(outcome: Outcome) -> Result<Vec<Answer>, MeasureError> {
+    match outcome {
         Outcome::Answered { answers, .. } => Ok(answers),
         Outcome::Late(_) => Err(MeasureError::Unanswered("the look came too late".into())),
         Outcome::Failed(_, reason) => Err(MeasureError::Unanswered(reason)),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use spotter_street::score::{Share, Tally};
+use spotter_street::score::{HitShare, MatchTally};
 
 use super::{
     calibration::{Calibration, CalibrationBin},
@@ -108,8 +108,8 @@ impl EvalReport {
 pub(super) fn figures(scores: &Scores) -> Vec<EvalFigure> {
     use required::*;
     let (detect, point) = (&scores.detect, &scores.point);
-    let things = |tally: &Tally| tally.found + tally.missed;
-    let answers = |tally: &Tally| tally.found + tally.wrong;
+    let things = |tally: &MatchTally| tally.found + tally.missed;
+    let answers = |tally: &MatchTally| tally.found + tally.wrong;
     vec![
         EvalFigure::new("detect F1 at IoU 0.5", detect.f1(), things(detect)).at_least(DETECT_F1),
         EvalFigure::new("detect precision", detect.precision(), answers(detect)),
@@ -168,7 +168,7 @@ impl EvalFigure {
         }
     }
 
-    fn share(name: &'static str, share: Share) -> Self {
+    fn share(name: &'static str, share: HitShare) -> Self {
         Self::new(name, share.value(), share.asked)
     }
 
@@ -182,7 +182,7 @@ impl EvalFigure {
         self.with_target(Target::AtMost(most), over_by)
     }
 
-    pub(super) fn within(self, (least, most): (f64, f64)) -> Self {
+    pub(super) fn within(self, least: f64, most: f64) -> Self {
         let off_by = self.value.map(|value| (least - value).max(value - most));
         self.with_target(Target::Within(least, most), off_by)
     }

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use spotter_street::score::{Matches, Share, Tally, Thing, match_boxes, match_points, same_answer};
+use spotter_street::score::{
+    HitShare, MatchTally, Matches, Thing, match_boxes, match_points, same_answer,
+};
 
 use super::calibration::Calibration;
 use spotter_core::{AnswerBody, FoundObject, NormBox, NormPoint};
 use spotter_street::{
-    questions::{Expected, Kind, Question},
-    scene::Light,
+    questions::{Expected, Question, QuestionKind},
+    scene::Daylight,
 };
 
 /// Sides of the squares, in pixels of a 640x360 picture, whose areas divide small from medium and medium from large:
@@ -32,7 +34,7 @@ pub struct EvalSetting {
     /// Where the scene comes from.
     pub origin: Origin,
     /// Time of the day.
-    pub light: Light,
+    pub light: Daylight,
 }
 
 /// By what boxes are divided.
@@ -55,23 +57,23 @@ pub struct Scores {
     /// Pictures that were looked at.
     pub scenes: u64,
     /// Boxes of all detect prompts for known classes; a box for something absent is wrong.
-    pub detect: Tally,
+    pub detect: MatchTally,
     /// The same, divided.
-    pub detect_by: BTreeMap<(Aspect, &'static str), Tally>,
+    pub detect_by: BTreeMap<(Aspect, &'static str), MatchTally>,
     /// Points of all point prompts; a point on something absent is wrong.
-    pub point: Tally,
+    pub point: MatchTally,
     /// Detect prompts for a class of which there is nothing; a hit is one with a box.
-    pub absent_class: Share,
+    pub absent_class: HitShare,
     /// Detect prompts for a class that is there, in a colour that is not; a hit is one with a box.
-    pub absent_colour: Share,
+    pub absent_colour: HitShare,
     /// Detect prompts in words that no training contained; a hit is one with a box.
-    pub unknown: Share,
+    pub unknown: HitShare,
     /// Yes/no questions; a hit is right.
-    pub yes_no: Share,
+    pub yes_no: HitShare,
     /// Questions for a number; a hit is exactly right.
-    pub count: Share,
+    pub count: HitShare,
     /// Questions for a colour; a hit is right.
-    pub colour: Share,
+    pub colour: HitShare,
     /// Scores of boxes.
     pub sure_of_boxes: Calibration,
     /// Scores of answers in words.
@@ -102,10 +104,10 @@ impl Scores {
                     self.sure_of_words.add(*score, right);
                 }
                 match question.kind {
-                    Kind::YesNo => self.yes_no.count(right),
-                    Kind::Count => self.count.count(right),
-                    Kind::Colour => self.colour.count(right),
-                    Kind::Detect | Kind::Point => {}
+                    QuestionKind::YesNo => self.yes_no.count(right),
+                    QuestionKind::Count => self.count.count(right),
+                    QuestionKind::Colour => self.colour.count(right),
+                    QuestionKind::Detect | QuestionKind::Point => {}
                 }
             }
         }
@@ -117,8 +119,8 @@ impl Scores {
     }
 
     /// Prompts for something absent, class or colour.
-    pub fn absent(&self) -> Share {
-        Share {
+    pub fn absent(&self) -> HitShare {
+        HitShare {
             hits: self.absent_class.hits + self.absent_colour.hits,
             asked: self.absent_class.asked + self.absent_colour.asked,
         }
@@ -168,7 +170,7 @@ impl Scores {
         }
     }
 
-    fn divided(&mut self, aspect: Aspect, name: &'static str) -> &mut Tally {
+    fn divided(&mut self, aspect: Aspect, name: &'static str) -> &mut MatchTally {
         self.detect_by.entry((aspect, name)).or_default()
     }
 }
@@ -212,11 +214,11 @@ fn size_name(bounds: &NormBox) -> &'static str {
     }
 }
 
-fn light_name(light: Light) -> &'static str {
+fn light_name(light: Daylight) -> &'static str {
     match light {
-        Light::Day => "day",
-        Light::Dusk => "dusk",
-        Light::Night => "night",
+        Daylight::Day => "day",
+        Daylight::Dusk => "dusk",
+        Daylight::Night => "night",
     }
 }
 

@@ -1,7 +1,7 @@
 //! What steps cost on a device: images by size and number, rows by number, one step after the other and two in flight.
 //!
 //! The backend is driven as the engine drives it, but every step is the same, so that its time is that of one kind of work.
-//! Beside each figure stands the arithmetic or the memory traffic that it needs at least.
+//! Each figure has the arithmetic or the memory traffic that it needs at least beside it.
 
 use std::{fmt, time::Duration};
 
@@ -21,18 +21,66 @@ use spotter_engine::{
     },
 };
 
-/// Sizes and numbers of images in a step.
-const IMAGES: [(usize, (usize, usize)); 7] = [
-    (1, (378, 378)),
-    (4, (378, 378)),
-    (8, (378, 378)),
-    (1, (1280, 720)),
-    (4, (1280, 720)),
-    (8, (1280, 720)),
-    (1, (1920, 1080)),
+/// A step of images, each with one prompt.
+#[derive(Clone, Copy)]
+struct ImageStep {
+    images: usize,
+    width: usize,
+    height: usize,
+}
+
+const fn images(images: usize, width: usize, height: usize) -> ImageStep {
+    ImageStep {
+        images,
+        width,
+        height,
+    }
+}
+
+const IMAGE_STEPS: [ImageStep; 7] = [
+    images(1, 378, 378),
+    images(4, 378, 378),
+    images(8, 378, 378),
+    images(1, 1280, 720),
+    images(4, 1280, 720),
+    images(8, 1280, 720),
+    images(1, 1920, 1080),
 ];
-/// Rows of a decode step, and the images that they are behind.
-const ROWS: [(usize, usize); 6] = [(1, 1), (4, 4), (8, 8), (16, 8), (32, 8), (32, 32)];
+
+/// A step of decoding rows, and the images whose prefixes they share.
+#[derive(Clone, Copy)]
+struct DecodeStep {
+    rows: usize,
+    images: usize,
+}
+
+const fn decode(rows: usize, images: usize) -> DecodeStep {
+    DecodeStep { rows, images }
+}
+
+const DECODE_STEPS: [DecodeStep; 6] = [
+    decode(1, 1),
+    decode(4, 4),
+    decode(8, 8),
+    decode(16, 8),
+    decode(32, 8),
+    decode(32, 32),
+];
+
+/// A row of a step.
+struct StepRow {
+    /// Number of the row.
+    row: usize,
+    /// Number of the image whose prefix it has.
+    image: usize,
+    /// Images of the step, whose prefixes are in the first pages.
+    images: usize,
+    /// First position behind the prefix that it computes.
+    from: usize,
+    /// Positions that it computes.
+    tokens: usize,
+}
+
 /// Positions of a prompt.
 const PROMPT: usize = 10;
 /// Steps that are not measured, and steps that are at least.
@@ -103,25 +151,33 @@ impl Steps<'_> {
     pub fn run(&mut self, mut done: impl FnMut()) -> Result<Vec<StepsRow>, StepsError> {
         let limits = self.backend.limits();
         let mut rows = Vec::new();
-        for (images, size) in IMAGES
+        for ImageStep {
+            images,
+            width,
+            height,
+        } in IMAGE_STEPS
             .into_iter()
-            .filter(|(images, _)| *images <= limits.images)
+            .filter(|step| step.images <= limits.images)
         {
-            let bytes = (0..size.0 * size.1 * 3)
+            let bytes = (0..width * height * 3)
                 .map(|i| (i * 31 % 255) as u8)
                 .collect();
-            let picture = Picture::from_rgb(size.0, size.1, bytes)?;
-            let step = self.images(images, &picture);
-            let work = look_work(self.config, size, &[]).total() * images as f64;
-            let what = format!("{images} x {}x{}", size.0, size.1);
+            let picture = Picture::from_rgb(width, height, bytes)?;
+            let step = self.image_step(images, &picture);
+            let work = look_work(self.config, width, height, &[]).total() * images as f64;
+            let what = format!("{images} x {width}x{height}");
             let read_mb = decoder_mb(self.config) + vision_mb(self.config);
             rows.push(self.measure(what, &step, work, read_mb)?);
             done();
         }
-        for (count, images) in ROWS {
-            let Some(step) = self.decode(count, images) else {
+        for decode in DECODE_STEPS {
+            let Some(step) = self.decode_step(decode) else {
                 continue;
             };
+            let DecodeStep {
+                rows: count,
+                images,
+            } = decode;
             let what = format!("decode {count}, {images} images");
             let text = &self.config.text;
             let per_row = 2.0
@@ -138,12 +194,13 @@ impl Steps<'_> {
     /// Kinds of steps on this device.
     pub fn kinds(&self) -> usize {
         let limits = self.backend.limits();
-        let images = IMAGES.iter().filter(|(images, _)| *images <= limits.images);
-        images.count()
-            + ROWS
-                .iter()
-                .filter(|(count, images)| self.decode(*count, *images).is_some())
-                .count()
+        let images = IMAGE_STEPS
+            .iter()
+            .filter(|step| step.images <= limits.images);
+        let decodes = DECODE_STEPS
+            .iter()
+            .filter(|step| self.decode_step(**step).is_some());
+        images.count() + decodes.count()
     }
 
     fn prefix(&self, image: usize) -> Vec<PageId> {
@@ -154,28 +211,28 @@ impl Steps<'_> {
             .collect()
     }
 
-    fn row(&self, image: usize, images: usize, row: usize, (from, fed): (usize, usize)) -> Row {
+    fn row(&self, plan: StepRow) -> Row {
         let limits = self.backend.limits();
         let first = self
-            .prefix(images)
+            .prefix(plan.images)
             .first()
             .map_or(0, |page| page.0 as usize);
         let own = (PROMPT + 1).div_ceil(limits.page_tokens);
         Row {
-            inputs: Feed::Host(vec![Input::Token(7); fed]),
-            position: limits.prefix_positions + from,
+            inputs: Feed::Host(vec![Input::Token(7); plan.tokens]),
+            position: limits.prefix_positions + plan.from,
             kv: KvTable {
-                prefix: self.prefix(image),
+                prefix: self.prefix(plan.image),
                 prefix_positions: limits.prefix_positions,
                 own: (0..own)
-                    .map(|page| PageId((first + row * own + page) as u32))
+                    .map(|page| PageId((first + plan.row * own + page) as u32))
                     .collect(),
             },
             picks: vec![Pick::CoordOrEnd],
         }
     }
 
-    fn images(&self, images: usize, picture: &Picture) -> Step {
+    fn image_step(&self, images: usize, picture: &Picture) -> Step {
         let job = |image| ImageJob {
             picture: picture.clone(),
             pages: self.prefix(image),
@@ -184,21 +241,37 @@ impl Steps<'_> {
         Step {
             images: (0..images).map(job).collect(),
             rows: (0..images)
-                .map(|i| self.row(i, images, i, (0, PROMPT)))
+                .map(|i| {
+                    self.row(StepRow {
+                        row: i,
+                        image: i,
+                        images,
+                        from: 0,
+                        tokens: PROMPT,
+                    })
+                })
                 .collect(),
         }
     }
 
-    /// `None` when it does not fit. The prefixes were written by the steps before, or hold zeros.
-    fn decode(&self, count: usize, images: usize) -> Option<Step> {
+    /// `None` when it does not fit. The prefixes are those of the steps before, or zeros.
+    fn decode_step(&self, DecodeStep { rows, images }: DecodeStep) -> Option<Step> {
         let limits = self.backend.limits();
-        let rows: Vec<Row> = (0..count)
-            .map(|i| self.row(i % images, images, i, (PROMPT, 1)))
+        let rows: Vec<Row> = (0..rows)
+            .map(|i| {
+                self.row(StepRow {
+                    row: i,
+                    image: i % images,
+                    images,
+                    from: PROMPT,
+                    tokens: 1,
+                })
+            })
             .collect();
         let pages = rows
             .iter()
             .flat_map(|row| row.kv.prefix.iter().chain(&row.kv.own));
-        let fits = count <= limits.rows
+        let fits = rows.len() <= limits.rows
             && pages
                 .max()
                 .is_some_and(|page| (page.0 as usize) < limits.pages);

@@ -42,7 +42,8 @@ pub struct DetectWork {
 /// The work of one look at a picture of `width` x `height` pixels.
 pub fn look_work(
     config: &ModelConfig,
-    (width, height): (usize, usize),
+    width: usize,
+    height: usize,
     prompts: &[DetectWork],
 ) -> LookWork {
     let crops = tiling(width, height, &config.vision).crops();
@@ -189,14 +190,14 @@ mod tests {
     #[test]
     fn one_tile_is_encoded_once_and_more_beside_the_whole() {
         let released = ModelConfig::default();
-        let vision = |size| look_work(&released, size, &[]).vision;
+        let vision = |width, height| look_work(&released, width, height, &[]).vision;
         let (crop, projection) = (
             crop_flop(&released) / GIGA,
             projection_flop(&released) / GIGA,
         );
-        close(vision((378, 378)), crop + projection);
+        close(vision(378, 378), crop + projection);
         // 1920x1080 is two by four tiles, and the whole picture.
-        close(vision((1920, 1080)), 9.0 * crop + projection);
+        close(vision(1920, 1080), 9.0 * crop + projection);
     }
 
     #[test]
@@ -217,11 +218,11 @@ mod tests {
             tokens: 5,
             boxes: 3,
         };
-        let one = look_work(&released, (640, 360), &[prompt]);
-        let two = look_work(&released, (640, 360), &[prompt, prompt]);
+        let one = look_work(&released, 640, 360, &[prompt]);
+        let two = look_work(&released, 640, 360, &[prompt, prompt]);
         assert_eq!((one.vision, one.prefix), (two.vision, two.prefix));
         close(two.total() - one.total(), one.prompts + one.generate);
         let nothing = DetectWork { boxes: 0, ..prompt };
-        assert_eq!(look_work(&released, (640, 360), &[nothing]).generate, 0.0);
+        assert_eq!(look_work(&released, 640, 360, &[nothing]).generate, 0.0);
     }
 }

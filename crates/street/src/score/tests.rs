@@ -112,7 +112,7 @@ fn nothing_to_find_has_no_score() {
         ),
         (None, None, None, None)
     );
-    assert_eq!(Share::default().value(), None);
+    assert_eq!(HitShare::default().value(), None);
 }
 
 #[test]

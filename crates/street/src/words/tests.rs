@@ -1,25 +1,25 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{scene::Identity, truth::Standing};
+use crate::{scene::ObjectIdentity, truth::Visibility};
 use spotter_core::NormBox;
 
-fn seen(class: Class, colour: Option<Colour>) -> Seen {
+fn seen(class: Class, colour: Option<Colour>) -> SeenObject {
     let box_in_frame = NormBox::from_corners(0.1, 0.1, 0.2, 0.2);
-    Seen {
-        identity: Identity::Nobody,
+    SeenObject {
+        identity: ObjectIdentity::Anonymous,
         class,
         colour,
         box_in_frame,
         visible: 1.0,
-        standing: Standing::Present,
+        visibility: Visibility::Present,
     }
 }
 
-fn night_street(seen: Vec<Seen>) -> Truth {
+fn night_street(seen: Vec<SeenObject>) -> Truth {
     Truth {
-        layout: Layout::Street,
-        light: Light::Night,
+        layout: SceneLayout::Street,
+        light: Daylight::Night,
         weather: Weather::Rain,
         seen,
     }
@@ -49,8 +49,8 @@ fn captions_say_what_is_there() {
 
 #[test]
 fn ignored_things_are_not_named() {
-    let hidden = Seen {
-        standing: Standing::Ignored,
+    let hidden = SeenObject {
+        visibility: Visibility::Ignored,
         ..seen(Class::Bus, Some(Colour::Red))
     };
     assert_eq!(
@@ -66,10 +66,14 @@ fn any_truth() -> impl Strategy<Value = Truth> {
             Class::ALL[c].coloured().then_some(Colour::ALL[k]),
         )
     });
-    let place = (0..Layout::ALL.len(), 0..Weather::ALL.len(), 0.0_f32..1.0);
+    let place = (
+        0..SceneLayout::ALL.len(),
+        0..Weather::ALL.len(),
+        0.0_f32..1.0,
+    );
     (prop::collection::vec(one, 0..32), place).prop_map(|(seen, (layout, weather, dark))| Truth {
-        layout: Layout::ALL[layout],
-        light: Light::from_darkness(dark),
+        layout: SceneLayout::ALL[layout],
+        light: Daylight::from_darkness(dark),
         weather: Weather::ALL[weather],
         seen,
     })

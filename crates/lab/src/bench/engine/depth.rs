@@ -68,13 +68,13 @@ impl fmt::Display for DepthCost {
 
 /// What the stretches of a measurement add up to.
 #[derive(Clone, Debug, Default)]
-pub(in crate::bench) struct Sums {
+pub(in crate::bench) struct StepSums {
     costs: Vec<Costs>,
     rows: u64,
     zombies: u64,
 }
 
-impl Sums {
+impl StepSums {
     /// A stretch with its costs, and the engine's work before and after it.
     pub fn add(&mut self, costs: Costs, before: &Work, after: &Work) {
         let rows = |work: &Work| work.prefills + work.decodes;

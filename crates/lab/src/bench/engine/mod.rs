@@ -7,7 +7,7 @@
 //!   cameras     many of them         ─▶ the model, depth 1 and 2       ─▶ looks a second, where the time went
 //! ```
 //!
-//! Each part is a file, with a report that prints itself; `watch` has the cameras of the last two, `depth` the costs of steps
+//! Each part is a file, with a report that prints itself; `street_camera` has the cameras of the last two, `depth` the costs of steps
 //! with the gain they predict, `trace` draws a timeline. Not here: how an engine
 //! is built (the caller brings that).
 
@@ -18,19 +18,19 @@ mod pipeline;
 mod published;
 mod report;
 mod street;
+mod street_camera;
 mod trace;
-mod watch;
 
 pub(super) use cameras::tasks;
 pub use cameras::{DepthRun, EngineCamerasReport, EngineCamerasRow};
 pub use depth::DepthCost;
-pub(super) use depth::{COLUMNS, Sums, percent};
+pub(super) use depth::{COLUMNS, StepSums, percent};
 pub use host::{HostReport, HostRow};
 pub use pipeline::{PipelineReport, PipelineRow, pipeline};
 pub use report::{EngineOptions, EnginePart, EngineReport, engine};
 pub use street::{StreetReport, StreetRow};
+pub use street_camera::EngineBuilder;
 pub use trace::chrome_trace;
-pub use watch::Build;
 
 /// Ids for models that exist only as costs: any will do that differ.
 fn simulated_ids() -> spotter_engine::model::TokenIds {

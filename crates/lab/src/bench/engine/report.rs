@@ -9,7 +9,7 @@ use super::{
     host::{self, HostReport},
     pipeline::{PipelineReport, pipeline},
     street::{self, StreetReport},
-    watch::Build,
+    street_camera::EngineBuilder,
 };
 use crate::bench::{ask::MeasureError, progress::ProgressLine};
 use spotter::ops::machine::Machine;
@@ -84,7 +84,7 @@ pub struct EngineReport {
 
 /// Measures the parts in their order. Blocks for all of it.
 pub fn engine(
-    build: &mut Build,
+    build: &mut EngineBuilder,
     options: &EngineOptions,
     clock: &Arc<dyn Clock>,
     progress: &mut ProgressLine,

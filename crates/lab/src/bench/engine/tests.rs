@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     EngineOptions, EnginePart, EngineReport, StreetRow, chrome_trace, engine,
     street::prompts,
-    watch::{Asking, StreetWatch, WatchedLook, drive},
+    street_camera::{PromptGrouping, StreetCamera, StreetDriver, StreetMotion},
 };
 use crate::bench::{ProgressLine, tests::micro_engine_with};
 use spotter_core::{Clock, SystemClock};
@@ -55,13 +55,17 @@ fn what_is_shared_and_reused_is_not_done_again() {
 fn a_drive_leaves_nothing_in_flight() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut engine = micro_engine_with(Options::default(), &clock);
-    let frames = WatchedLook::Frozen.frames(2).expect("frames");
-    let asked = (prompts().collect(), Asking::Together);
-    let mut watches = [StreetWatch::new((0, 0), asked, frames).expect("a camera")];
-    let mut silent = ProgressLine::silent();
-    let shell = (clock.as_ref(), &mut silent);
-    let driven = drive(&mut engine, &mut watches, 3, shell).expect("answers");
-    assert_eq!(driven.frame_ms.len(), 3);
+    let frames = StreetMotion::Frozen.frames(2).expect("frames");
+    let tasks = prompts().collect();
+    let camera = StreetCamera::new(0, tasks, PromptGrouping::Together, frames);
+    let mut driver = StreetDriver {
+        clock: clock.as_ref(),
+        progress: &mut ProgressLine::silent(),
+    };
+    let times = driver
+        .drive(&mut engine, &mut [camera.expect("a camera")], 3)
+        .expect("answers");
+    assert_eq!(times.frame_ms.len(), 3);
     assert!(engine.is_idle());
     assert!(
         engine.worker().work().zombies > 0,

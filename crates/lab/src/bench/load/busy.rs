@@ -8,8 +8,8 @@ use spotter_engine::scheduler::{
     cost::{Span, working},
 };
 
-/// Time between `from` and `to` in which at least one of the steps worked ([`working`]).
-pub(super) fn busy(steps: &[(SlotId, StepTimes)], (from, to): (Mono, Mono)) -> Duration {
+/// Time between `from` and `to` in which the device worked ([`working`]) on at least one of the steps.
+pub(super) fn busy(steps: &[(SlotId, StepTimes)], from: Mono, to: Mono) -> Duration {
     let mut spans: Vec<Span> = steps.iter().flat_map(|(_, times)| working(times)).collect();
     spans.sort_by_key(|span| span.began);
     let mut sum = Duration::ZERO;
@@ -52,9 +52,9 @@ mod tests {
             step(24, 1),
             step(40, 10),
         ];
-        assert_eq!(busy(&steps, (at(0), at(100))), ms(15 + 5 + 10));
-        assert_eq!(busy(&steps, (at(8), at(45))), ms(7 + 5 + 5));
-        assert_eq!(busy(&steps, (at(60), at(70))), ms(0));
+        assert_eq!(busy(&steps, at(0), at(100)), ms(15 + 5 + 10));
+        assert_eq!(busy(&steps, at(8), at(45)), ms(7 + 5 + 5));
+        assert_eq!(busy(&steps, at(60), at(70)), ms(0));
     }
 
     #[test]
@@ -65,6 +65,6 @@ mod tests {
             sampling: ms(1),
             ..times
         };
-        assert_eq!(busy(&[(slot, masked)], (at(0), at(100))), ms(11));
+        assert_eq!(busy(&[(slot, masked)], at(0), at(100)), ms(11));
     }
 }

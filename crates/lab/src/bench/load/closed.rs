@@ -51,7 +51,7 @@ impl CountWindow {
     }
 
     pub fn busy(&self) -> Duration {
-        busy(&self.timeline.steps, (self.from, self.to))
+        busy(&self.timeline.steps, self.from, self.to)
     }
 
     /// What happened in it, by any of the engine's counts.

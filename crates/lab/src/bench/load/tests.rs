@@ -72,7 +72,7 @@ fn every_request_is_answered_or_left_and_has_all_its_objects() {
             max_tokens: 1,
         };
         engine.restart(bounds, Options::default());
-        let frames = noise(SIZES[0]).expect("frames");
+        let frames = noise(SIZES[0].0, SIZES[0].1).expect("frames");
         let mut asked = 0;
         let mut next = |_| {
             asked += 1;
@@ -104,7 +104,7 @@ fn every_request_is_answered_or_left_and_has_all_its_objects() {
 fn a_model_that_ends_its_answers_is_refused() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut engine = micro_engine_with(Options::default(), &clock);
-    let frames = noise(SIZES[0]).expect("frames");
+    let frames = noise(SIZES[0].0, SIZES[0].1).expect("frames");
     let mut next = |_| Ok::<_, MeasureError>(Look::still(frames[0].clone(), tasks(1))?);
     let clients = Clients {
         count: 1,

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{LoadBench, frames::noise};
 use crate::bench::{
     ask::MeasureError,
-    engine::{DepthCost, Sums, percent},
+    engine::{DepthCost, StepSums, percent},
     work::{decoder_mb, kv_mb, token_gflop, vocabulary_mb},
 };
 use spotter_core::{CameraId, Look, Picture, Task};
@@ -28,7 +28,7 @@ use spotter_engine::{
 };
 
 /// Pixels across and down: one crop, so that streams begin soon after each other.
-const SIZE: (usize, usize) = (378, 378);
+const SIDE: usize = 378;
 const QUESTION: &str = "What is happening here?";
 /// Turns until the steps that carried prompts are settled.
 const SETTLE: usize = 4;
@@ -72,7 +72,7 @@ pub struct TextRun {
 /// What the rounds of one depth add up to.
 #[derive(Default)]
 struct Rounds {
-    sums: Sums,
+    sums: StepSums,
     took: Duration,
 }
 
@@ -94,7 +94,7 @@ impl Rounds {
 impl LoadBench<'_> {
     /// Every number of streams that the device has rows for.
     pub(super) fn text(&mut self) -> Result<Vec<TextRow>, MeasureError> {
-        let frames = noise(SIZE)?;
+        let frames = noise(SIDE, SIDE)?;
         let rows = self.engine.worker().limits().rows;
         let fitting = self.options.fitting(rows);
         fitting
@@ -110,9 +110,9 @@ impl LoadBench<'_> {
         let mut from = began;
         loop {
             for (depth, rounds) in (1..).zip(&mut rounds) {
-                let mut unheard = Rounds::default();
-                let heard = if counts { rounds } else { &mut unheard };
-                self.round(depth, (streams, frames), heard)?;
+                let mut warm_up = Rounds::default();
+                let counted = if counts { rounds } else { &mut warm_up };
+                self.round(depth, streams, frames, counted)?;
             }
             let past = self.clock.now().since(began);
             if counts && past >= 2 * load {
@@ -144,7 +144,8 @@ impl LoadBench<'_> {
     fn round(
         &mut self,
         depth: usize,
-        (streams, frames): (usize, &[Picture]),
+        streams: usize,
+        frames: &[Picture],
         rounds: &mut Rounds,
     ) -> Result<(), MeasureError> {
         let bounds = Bounds {

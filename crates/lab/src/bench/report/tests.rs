@@ -1,7 +1,7 @@
 use super::*;
 
-fn tally(found: u64, missed: u64, wrong: u64, quality_sum: f64) -> Tally {
-    Tally {
+fn tally(found: u64, missed: u64, wrong: u64, quality_sum: f64) -> MatchTally {
+    MatchTally {
         found,
         missed,
         wrong,
