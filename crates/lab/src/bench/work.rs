@@ -1,7 +1,7 @@
-//! How much arithmetic a look needs, from the model's dimensions: the floor under its time.
+//! Arithmetic of a look, from the model's dimensions: a lower bound of its time.
 //!
 //! Matrix products and attention only, a multiply-add counted as two operations; norms, activations and copies are left
-//! out, so the floor is never too high. `moondream-model.md` section 10 has the same account for the released model.
+//! out, so the floor is never too high. `docs/moondream.md` has the layers.
 //! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too, as bf16.
 
 use serde::Serialize;
@@ -24,7 +24,6 @@ pub struct LookWork {
 }
 
 impl LookWork {
-    /// All stages.
     pub fn total(&self) -> f64 {
         self.vision + self.prefix + self.prompts + self.generate
     }
@@ -54,7 +53,7 @@ pub fn look_work(
         prefix: prefix_flop(&config.text, start) / GIGA,
         prompts: sum(&|p| rows_flop(&config.text, start, p.tokens) + x_or_end_flop(config)),
         generate: sum(&|p| {
-            // Each box is three positions: its x, its y, its size. After them stands the next x, or the end.
+            // Each box is three positions: its x, its y, its size. The next x or the end follows.
             let positions = rows_flop(&config.text, start + p.tokens, 3 * p.boxes);
             positions + p.boxes as f64 * box_flop(config)
         }),
@@ -167,7 +166,7 @@ mod tests {
         assert!(off < 0.005, "{found} is not {expected}");
     }
 
-    /// The default configuration is the released Moondream 2; figures of moondream-model.md section 10.
+    /// The default configuration is that of the released Moondream 2.
     #[test]
     fn the_released_model_as_published() {
         let released = ModelConfig::default();
