@@ -95,7 +95,6 @@ impl Broker {
         ))
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -5,23 +5,16 @@
 pub enum Class {
     /// On foot or riding.
     Person,
-    /// A passenger car.
     Car,
-    /// A lorry.
     Truck,
-    /// A city bus.
     Bus,
     /// With or without a rider.
     Bicycle,
-    /// A dog.
     Dog,
-    /// A cat.
     Cat,
     /// Flying or standing.
     Bird,
-    /// A toy ball.
     Ball,
-    /// A cardboard box.
     Parcel,
     /// The head with its three lamps; its pole does not count.
     TrafficLight,
@@ -46,7 +39,6 @@ impl Class {
         Self::StopSign,
     ];
 
-    /// Place in [`Class::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }
@@ -69,7 +61,6 @@ impl Class {
         }
     }
 
-    /// Several of them.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Person => "people",
@@ -116,21 +107,13 @@ impl Class {
 /// Colours that the truth names, well apart from each other also at night.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Colour {
-    /// Red.
     Red,
-    /// Orange.
     Orange,
-    /// Yellow.
     Yellow,
-    /// Green.
     Green,
-    /// Blue.
     Blue,
-    /// Purple.
     Purple,
-    /// White.
     White,
-    /// Black.
     Black,
 }
 
@@ -147,7 +130,6 @@ impl Colour {
         Self::Black,
     ];
 
-    /// Place in [`Colour::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }

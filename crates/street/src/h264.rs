@@ -16,7 +16,6 @@ pub enum CodecError {
         "building the H.264 round trip: {0}; install gstreamer1.0-plugins-ugly and gstreamer1.0-libav"
     )]
     Build(String),
-    /// The pipeline failed.
     #[error("H.264 round trip: {0}")]
     Broken(String),
 }
@@ -28,7 +27,6 @@ pub struct Encoding {
     pub width: usize,
     /// Pixels, even.
     pub height: usize,
-    /// Frames a second.
     pub fps: u32,
     /// Rate of the stream.
     pub kbit_per_s: u32,

@@ -19,9 +19,7 @@ use spotter_core::NormBox;
 pub struct LiveScore {
     /// Messages that were scored.
     pub messages: u64,
-    /// All boxes.
     pub total: MatchTally,
-    /// Boxes by class.
     pub by_class: BTreeMap<&'static str, MatchTally>,
 }
 

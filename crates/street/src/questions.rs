@@ -29,16 +29,13 @@ pub enum Expected {
     Boxes(Vec<NormBox>),
     /// One point in each of these boxes, and no other point.
     PointsIn(Vec<NormBox>),
-    /// This text.
     Text(String),
 }
 
 /// What a question tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionKind {
-    /// Boxes.
     Detect,
-    /// Points.
     Point,
     /// "Is there ...?"
     YesNo,
@@ -51,13 +48,10 @@ pub enum QuestionKind {
 /// A task with its true answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// What it tests.
     pub kind: QuestionKind,
     /// What it is about.
     pub class: Class,
-    /// What to ask.
     pub task: Task,
-    /// What to hear.
     pub expected: Expected,
 }
 

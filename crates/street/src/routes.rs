@@ -201,7 +201,6 @@ pub(super) struct Moment {
     /// The same in seconds.
     pub since_s: f64,
     pub view: View,
-    /// Whose passage.
     pub identity: ObjectIdentity,
 }
 

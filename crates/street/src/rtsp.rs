@@ -26,7 +26,6 @@ pub struct StreetOptions {
     pub mount: String,
     /// Pixels across and down, even.
     pub size: (u32, u32),
-    /// Frames a second.
     pub fps: u32,
     /// Bits of the encoded video, thousands a second.
     pub bitrate_kbps: u32,
@@ -48,7 +47,6 @@ pub enum StreetError {
     /// Something in GStreamer's RTSP server refused.
     #[error("the RTSP camera cannot be set up: {0}")]
     SetUp(#[from] glib::BoolError),
-    /// No thread.
     #[error("the RTSP camera has no thread: {0}")]
     Thread(#[from] std::io::Error),
 }
@@ -137,7 +135,6 @@ impl RtspStreet {
         format!("rtsp://{}{}", self.address, self.mount)
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -41,9 +41,7 @@ pub enum ObjectIdentity {
 /// One thing that counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SceneObject {
-    /// Who it is.
     pub identity: ObjectIdentity,
-    /// What it is.
     pub class: Class,
     /// Its colour, for classes that have one.
     pub colour: Option<Colour>,
@@ -68,15 +66,10 @@ pub struct SceneObject {
 /// Scenery that stands on the ground and is none of the classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropKind {
-    /// A round tree.
     Tree,
-    /// A fir.
     Fir,
-    /// A bush.
     Bush,
-    /// A park bench.
     Bench,
-    /// A litter bin.
     Bin,
     /// A street lamp, lit when it is dark.
     Lamp,
@@ -84,16 +77,13 @@ pub enum PropKind {
     Sign,
     /// A piece of fence.
     Fence,
-    /// A fire hydrant.
     Hydrant,
-    /// A traffic cone.
     Cone,
     /// Water on the ground.
     Puddle,
 }
 
 impl PropKind {
-    /// Every kind.
     pub const ALL: [Self; 11] = [
         Self::Tree,
         Self::Fir,
@@ -112,7 +102,6 @@ impl PropKind {
 /// One piece of scenery.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prop {
-    /// What it is.
     pub kind: PropKind,
     /// Middle, canvas units.
     pub x: f32,
@@ -135,12 +124,10 @@ pub enum SceneLayout {
     Park,
     /// Marked bays on asphalt.
     CarPark,
-    /// A paved square.
     Square,
 }
 
 impl SceneLayout {
-    /// Every layout.
     pub const ALL: [Self; 5] = [
         Self::Street,
         Self::Avenue,
@@ -170,7 +157,6 @@ pub struct Backdrop {
     pub ground_y: f32,
     /// Upper and lower edge of the road or path, canvas units.
     pub road_y: (f32, f32),
-    /// Decides the details.
     pub seed: u64,
 }
 
@@ -194,7 +180,6 @@ impl View {
 /// Time of the day in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Daylight {
-    /// Full light.
     Day,
     /// Low, warm light.
     Dusk,
@@ -229,7 +214,6 @@ pub enum Weather {
 }
 
 impl Weather {
-    /// Every weather.
     pub const ALL: [Self; 4] = [Self::Clear, Self::Overcast, Self::Rain, Self::Fog];
 }
 
@@ -246,12 +230,10 @@ pub struct Lens {
     pub soft: bool,
     /// Loss of light in the corners, 0..1.
     pub vignette: f32,
-    /// Decides the grain.
     pub seed: u64,
 }
 
 impl Lens {
-    /// A perfect camera.
     pub const IDEAL: Self = Self {
         brightness: 0.0,
         contrast: 1.0,
@@ -267,7 +249,6 @@ impl Lens {
 pub struct Scene {
     /// Where the camera is.
     pub view: View,
-    /// Where it looks.
     pub backdrop: Backdrop,
     /// 0 noon .. 1 midnight.
     pub darkness: f32,

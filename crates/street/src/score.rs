@@ -17,7 +17,6 @@ const EXCUSED_SHARE: f64 = 0.5;
 /// A thing that is really there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thing {
-    /// Its extents.
     pub bounds: NormBox,
     /// Neither required nor false.
     pub ignored: bool,
@@ -37,7 +36,6 @@ pub struct MatchTally {
 }
 
 impl MatchTally {
-    /// Adds another tally.
     pub fn add(&mut self, other: Self) {
         self.found += other.found;
         self.missed += other.missed;
@@ -73,12 +71,10 @@ impl MatchTally {
 pub struct HitShare {
     /// How many were so.
     pub hits: u64,
-    /// Of how many.
     pub asked: u64,
 }
 
 impl HitShare {
-    /// One more.
     pub fn count(&mut self, hit: bool) {
         self.hits += u64::from(hit);
         self.asked += 1;
@@ -114,12 +110,9 @@ impl Matches {
     }
 }
 
-/// One found thing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Match {
-    /// What found it.
     pub answer: usize,
-    /// What was found.
     pub thing: usize,
     /// Overlap of two boxes, or nearness of a point.
     pub quality: f64,

@@ -33,9 +33,7 @@ pub enum Visibility {
 /// One object as the picture shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeenObject {
-    /// Who it is.
     pub identity: ObjectIdentity,
-    /// What it is.
     pub class: Class,
     /// Its colour, for classes that have one.
     pub colour: Option<Colour>,

@@ -1,4 +1,4 @@
-//! Many answers added up, whole and by what they were about.
+//! Scores of many answers, in total and by class, size, light and scene.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,13 @@ const PICTURE_PX: f64 = 640.0 * 360.0;
 /// Where a scene comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// `demo::random`: any place, standing still.
+    /// [`spotter_street::random`]: any place, without motion.
     Random,
-    /// `demo::Street`: the live street, moving.
+    /// [`spotter_street::Street`]: the moving street.
     Street,
 }
 
-/// What all questions about a picture share.
+/// Where and when the scene of a picture is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalSetting {
     /// Where the scene comes from.
@@ -37,13 +37,13 @@ pub struct EvalSetting {
     pub light: Daylight,
 }
 
-/// By what boxes are divided.
+/// What boxes are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aspect {
-    /// The class that was asked for.
+    /// The class in the prompt.
     Class,
-    /// Size of the thing, or of the box when it is on nothing.
+    /// Size of the thing, or of a box on nothing.
     Size,
     /// Time of the day.
     Light,
@@ -51,20 +51,18 @@ pub enum Aspect {
     Scene,
 }
 
-/// Everything that was asked and how it was answered. Empty by default.
+/// Counts of right and wrong answers. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Pictures that were looked at.
     pub scenes: u64,
-    /// Boxes of all detect prompts for known classes; a box for something absent is wrong.
+    /// Boxes of all detect prompts for known classes; a box for an absent thing is wrong.
     pub detect: MatchTally,
-    /// The same, divided.
     pub detect_by: BTreeMap<(Aspect, &'static str), MatchTally>,
     /// Points of all point prompts; a point on something absent is wrong.
     pub point: MatchTally,
-    /// Detect prompts for a class of which there is nothing; a hit is one with a box.
+    /// Detect prompts for a class that is absent; a hit is one with a box.
     pub absent_class: HitShare,
-    /// Detect prompts for a class that is there, in a colour that is not; a hit is one with a box.
+    /// Detect prompts for a class that is present in other colours only; a hit is one with a box.
     pub absent_colour: HitShare,
     /// Detect prompts in words that no training contained; a hit is one with a box.
     pub unknown: HitShare,
@@ -74,14 +72,13 @@ pub struct Scores {
     pub count: HitShare,
     /// Questions for a colour; a hit is right.
     pub colour: HitShare,
-    /// Scores of boxes.
     pub sure_of_boxes: Calibration,
     /// Scores of answers in words.
     pub sure_of_words: Calibration,
 }
 
 impl Scores {
-    /// Adds the answer to one question. An answer of another kind than the question counts as none.
+    /// Adds the answer to one question. An answer of another kind than the question counts as no answer.
     pub fn add(&mut self, setting: EvalSetting, question: &Question, answer: &AnswerBody) {
         match (&question.expected, answer) {
             (Expected::Boxes(truth), answer) => {
@@ -175,7 +172,7 @@ impl Scores {
     }
 }
 
-/// Nothing is asked about a class of which a thing is ignored, so everything in an expected answer is required.
+/// There are no questions about a class with an ignored thing, so everything in an expected answer is required.
 fn required(truth: &[NormBox]) -> Vec<Thing> {
     let thing = |&bounds| Thing {
         bounds,

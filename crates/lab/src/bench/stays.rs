@@ -112,7 +112,6 @@ impl Stays {
         self.objects.get(&identity)?.stay.track.as_ref()
     }
 
-    /// By class.
     pub fn tallies(&self) -> &BTreeMap<Class, StayTally> {
         &self.tallies
     }

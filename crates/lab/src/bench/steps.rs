@@ -1,6 +1,6 @@
-//! What steps cost on a device: images by size and number, rows by number, one step after the other and two in flight.
+//! Costs of steps on a device: images by size and number, rows by number, one step after the other and two in flight.
 //!
-//! The backend is driven as the engine drives it, but every step is the same, so that its time is that of one kind of work.
+//! The backend is called as by the engine, but every step is the same, so that its time is that of one kind of work.
 //! Each figure has the arithmetic or the memory traffic that it needs at least beside it.
 
 use std::{fmt, time::Duration};
@@ -87,10 +87,8 @@ const PROMPT: usize = 10;
 const WARM_UP: usize = 3;
 const LEAST: usize = 10;
 
-/// Why nothing could be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum StepsError {
-    /// The device.
     #[error("device: {0}")]
     Backend(#[from] BackendError),
     /// A mistake in this program.
@@ -98,18 +96,14 @@ pub enum StepsError {
     Picture(#[from] PictureError),
 }
 
-/// One kind of step, milliseconds of the device.
+/// One kind of step; parts are milliseconds of the device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepsRow {
-    /// What is in the step.
     pub what: String,
-    /// Scaling and cutting.
     pub prepare_ms: f64,
-    /// Vision encoder.
     pub encode_ms: f64,
     /// Forward pass of prefixes and rows.
     pub forward_ms: f64,
-    /// Decisions.
     pub decide_ms: f64,
     /// From one step to the next when each is read before the next is launched.
     pub blocking: Spread,
@@ -121,26 +115,19 @@ pub struct StepsRow {
     pub read_mb: f64,
 }
 
-/// All of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepsReport {
-    /// Where it ran.
     pub machine: Machine,
-    /// On what.
     pub device: String,
-    /// Which model.
     pub model: String,
-    /// Kinds of steps.
     pub rows: Vec<StepsRow>,
 }
 
-/// What is measured.
 pub struct Steps<'a> {
-    /// The device.
     pub backend: &'a mut dyn Backend,
     /// Dimensions of the model on it.
     pub config: &'a ModelConfig,
-    /// Load for each figure, of which the last half counts: a card that is hot is slower.
+    /// Load for each figure, of which the last half counts: a hot GPU is slower.
     pub load: Duration,
     /// Real time.
     pub clock: &'a dyn Clock,
@@ -191,7 +178,7 @@ impl Steps<'_> {
         Ok(rows)
     }
 
-    /// Kinds of steps on this device.
+    /// Number of kinds of steps that fit the device.
     pub fn kinds(&self) -> usize {
         let limits = self.backend.limits();
         let images = IMAGE_STEPS
@@ -402,7 +389,7 @@ mod tests {
         };
         let (kinds, mut done) = (steps.kinds(), 0);
         let rows = steps.run(|| done += 1).unwrap();
-        // Eight rows and four images are what the small backend takes.
+        // The small backend accepts eight rows and four images.
         assert_eq!((rows.len(), kinds, done), (8, 8, 8));
         assert!(rows.iter().all(|row| row.gflop > 0.0 && row.read_mb > 0.0));
         let encoded = rows.iter().filter(|row| !row.what.starts_with("decode"));

@@ -37,7 +37,6 @@ const FPS: u32 = 15;
 /// The first look: 2026-01-01, noon of a street whose seed is a multiple of 8, so that ten minutes contain day, dusk and night.
 const START_NS: i64 = 1_767_225_600_000_000_000;
 
-/// What is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackOptions {
     /// Name of the model, for the report.
@@ -46,7 +45,6 @@ pub struct TrackOptions {
     pub minutes: u32,
     /// Looks a second, 1..=15.
     pub looks_per_s: u32,
-    /// Which street.
     pub seed: u64,
     /// Rate of the H.264 that the street passes through; `None` for clean drawings.
     pub kbit_per_s: Option<u32>,
@@ -235,8 +233,8 @@ fn answers(
     camera: &CameraConfig,
     frame: Frame,
 ) -> Result<Vec<Answer>, MeasureError> {
-    let prompts = camera.prompts.iter().map(|asked| {
-        let (id, task) = (asked.id.clone(), asked.task.clone());
+    let prompts = camera.prompts.iter().map(|prompt| {
+        let (id, task) = (prompt.id.clone(), prompt.task.clone());
         Prompt {
             id,
             revision: 1,

@@ -212,7 +212,6 @@ impl Broker {
             .collect()
     }
 
-    /// Connections so far.
     pub fn connections(&self) -> usize {
         self.inner.memory().connections
     }

@@ -17,14 +17,11 @@ pub enum Scheme {
     DigestFor(u32),
 }
 
-/// Who may watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
     /// How it is asked for.
     pub scheme: Scheme,
-    /// The name.
     pub user: &'static str,
-    /// The password.
     pub password: &'static str,
 }
 
@@ -40,11 +37,9 @@ pub enum Way {
 /// What a camera can do of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Both.
     Both,
     /// Inside of the connection alone.
     Tcp,
-    /// Datagrams alone.
     Udp,
 }
 
@@ -63,7 +58,6 @@ pub enum Outcome {
     TornDown,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub struct Conversation {
     login: Option<Login>,
@@ -99,7 +93,6 @@ impl Conversation {
         self
     }
 
-    /// Takes a request.
     pub fn on(&mut self, request: &Request) -> (Response, Outcome) {
         if let Some(refused) = self.refused(request) {
             return refused;

@@ -3,7 +3,6 @@
 /// What a client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// It asks.
     Request(Request),
     /// A packet inside of the connection: its receiver reports.
     Packet,
@@ -64,10 +63,8 @@ pub fn take(received: &mut Vec<u8>) -> Option<Incoming> {
     })
 }
 
-/// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The status.
     pub status: u16,
     /// Name and value.
     pub headers: Vec<(&'static str, String)>,
@@ -76,7 +73,6 @@ pub struct Response {
 }
 
 impl Response {
-    /// A status alone.
     pub fn new(status: u16) -> Self {
         Self {
             status,

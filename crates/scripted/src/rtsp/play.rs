@@ -23,7 +23,6 @@ pub struct Stamps {
 /// What happens to packets between the camera and us; by numbers, so that it is the same each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Nothing.
     None,
     /// Of so many packets one is lost.
     LoseOneOf(u64),
@@ -42,7 +41,6 @@ pub enum Damage {
 /// What a camera says of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reports {
-    /// Nothing.
     Missing,
     /// Its clock is off by so many seconds.
     Off(i64),
@@ -50,7 +48,6 @@ pub enum Reports {
     Stepping(i64),
 }
 
-/// One connection's packets.
 #[derive(Clone, Debug)]
 pub struct Player {
     reel: Arc<[Arc<Tape>]>,

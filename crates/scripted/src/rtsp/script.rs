@@ -32,11 +32,9 @@ pub struct Ending {
     pub pictures: usize,
     /// In the middle of the next packet.
     pub torn: bool,
-    /// What happens then.
     pub deed: Deed,
 }
 
-/// One connection.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// Tapes that are played one after the other, in a loop; the first is what the SDP describes.
@@ -45,7 +43,6 @@ pub struct Script {
     pub before: &'static str,
     /// Sections of the SDP after the video.
     pub after: &'static str,
-    /// Who may watch.
     pub login: Option<Login>,
     /// The ways in which it sends packets.
     pub takes: Takes,

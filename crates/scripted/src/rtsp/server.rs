@@ -28,7 +28,6 @@ const LINGER: Duration = Duration::from_secs(5);
 /// What a server remembers of its clients.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// Connections so far.
     pub connections: usize,
     /// Connections that are open.
     pub open: usize,
@@ -86,7 +85,6 @@ impl Server {
         format!("rtsp://{}/x", self.address)
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -10,18 +10,14 @@ use super::paint;
 /// How pictures are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// By x264.
     H264,
-    /// By x265.
     H265,
-    /// Motion JPEG.
     Jpeg,
 }
 
 /// What a tape holds.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// How.
     pub codec: Codec,
     /// Pixels across and down.
     pub size: (usize, usize),
@@ -89,7 +85,6 @@ impl Recording {
     }
 }
 
-/// One encoded picture.
 #[derive(Clone, Debug)]
 pub struct Picture {
     /// It can be decoded alone.
@@ -103,9 +98,7 @@ pub struct Picture {
 pub struct Tape {
     /// How they are encoded.
     pub codec: Codec,
-    /// In order.
     pub pictures: Vec<Picture>,
-    /// RTP payload type.
     pub payload_type: u8,
     /// `H264/90000` and the format parameters of the SDP.
     pub rtpmap: String,

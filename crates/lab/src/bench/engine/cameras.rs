@@ -1,5 +1,5 @@
-//! Speed with the model on this machine: depth 2 against depth 1, by prompts on a frame and by cameras, with the cost
-//! model's figures beside what was observed.
+//! Speed with the model on this machine: depth 2 against depth 1, by prompts on a frame and by cameras, with predicted and
+//! observed gain.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ const LOADS: [CameraLoad; 6] = [
 ];
 /// The load whose timeline is kept, at depth 2.
 const TRACED: CameraLoad = load(4, 4);
-/// Depths take turns, so that a machine that slows down slows both.
+/// Turns of each depth; both alternate, so that a machine that slows down slows both.
 const TURNS: usize = 2;
 /// Frames between the first frames of two cameras, so that they do not all show the same.
 const APART: usize = 5;
@@ -56,10 +56,10 @@ pub struct EngineCamerasRow {
     pub blocking: DepthRun,
     /// Depth 2.
     pub pipelined: DepthRun,
-    /// Gain that the cost model predicts from the costs at depth 1 and the zombies at depth 2, each of which it takes
-    /// to cost what a row costs.
+    /// Gain that the cost model predicts from the costs at depth 1 and the zombies at depth 2, if a zombie costs what a row
+    /// costs.
     pub predicted_percent: f64,
-    /// The same on a device where zombies cost nothing, as on this one.
+    /// The same if zombies cost nothing, as on this device.
     pub predicted_free_zombies_percent: f64,
     /// Gain in looks a second.
     pub observed_percent: f64,
@@ -74,19 +74,15 @@ pub struct DepthRun {
     pub looks_per_s: f64,
     /// From a frame to its last answer.
     pub look: Spread,
-    /// Of its steps.
     #[serde(flatten)]
     pub cost: DepthCost,
 }
 
-/// What is printed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineCamerasReport {
-    /// Which model answered.
     pub model: String,
     /// Looks of each row and depth.
     pub looks: usize,
-    /// By load.
     pub rows: Vec<EngineCamerasRow>,
 }
 

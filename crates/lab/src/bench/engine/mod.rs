@@ -1,15 +1,14 @@
-//! `spotter bench engine`: what the pipelined engine gains, what it saves, and what it costs.
+//! `spotter-lab engine`: gain, savings and costs of the pipelined engine.
 //!
 //! ```text
 //!   published   published step costs ─▶ simulated device, virtual time ─▶ depth 2 against depth 1
 //!   step        32 rows              ─▶ simulated device, real time    ─▶ the host's work for a step
-//!   street      the demo's camera    ─▶ the model, each feature off and on ─▶ work that was saved
-//!   cameras     many of them         ─▶ the model, depth 1 and 2       ─▶ looks a second, where the time went
+//!   street      the demo's camera    ─▶ the model, each feature off and on ─▶ saved work
+//!   cameras     many of them         ─▶ the model, depth 1 and 2       ─▶ looks a second, time by stage
 //! ```
 //!
-//! Each part is a file, with a report that prints itself; `street_camera` has the cameras of the last two, `depth` the costs of steps
-//! with the gain they predict, `trace` draws a timeline. Not here: how an engine
-//! is built (the caller brings that).
+//! Each part is a file with its report; `street_camera` has the cameras of the last two, `depth` the costs of steps with the
+//! gain they predict, `trace` writes a timeline. The caller builds the engines.
 
 mod cameras;
 mod depth;
@@ -32,7 +31,7 @@ pub use street::{StreetReport, StreetRow};
 pub use street_camera::EngineBuilder;
 pub use trace::chrome_trace;
 
-/// Ids for models that exist only as costs: any will do that differ.
+/// Ids of simulated models; they only have to differ.
 fn simulated_ids() -> spotter_engine::model::TokenIds {
     spotter_engine::model::TokenIds {
         eos: 0,

@@ -12,7 +12,6 @@ use spotter_engine::scheduler::worker::DeviceError;
 /// second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PipelineRow {
-    /// Device.
     pub device: &'static str,
     /// Requests at a time.
     pub streams: usize,
@@ -30,7 +29,6 @@ pub struct PipelineRow {
     pub whole_percent: (f64, f64),
 }
 
-/// All published configurations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PipelineReport(pub Vec<PipelineRow>);
 

@@ -1,5 +1,5 @@
 //! The check of the pipeline's structure without a GPU: the simulated device gets published step costs, the host gets the
-//! published blocking period less these, and the engine runs at depth 1 and 2. Nothing else is set, and nothing is tuned.
+//! rest of the published blocking period, and the engine runs at depth 1 and 2. Nothing else is set, and nothing is tuned.
 //!
 //! Source: Moondream's article on its engine Photon: forward and sampling of a decode step at 1, 8 and 32 streams, the
 //! period of the blocking loop, and the gain of the pipelined one, predicted and measured.

@@ -1,4 +1,4 @@
-//! Work that the engine saves on the demo's street, counted: four prompts on every frame, each feature off and on. Every
+//! Counts of the work that the engine saves on the demo's street: four prompts on every frame, each feature off and on. Every
 //! case gives the same answers.
 
 use std::fmt;
@@ -17,14 +17,13 @@ const OBJECTS: [&str; 4] = ["person", "car", "red car", "dog"];
 /// Cameras that share steps in the case of several looks.
 const CAMERAS: usize = 4;
 
-/// The four prompts of the demo's camera that look for things.
+/// The four detect prompts of the demo's camera.
 pub(super) fn prompts() -> impl Iterator<Item = Task> + Clone {
     OBJECTS.into_iter().map(|object| Task::Detect {
         object: object.into(),
     })
 }
 
-/// What one case changes.
 #[derive(Clone, Copy, Debug)]
 struct StreetCase {
     name: &'static str,
@@ -78,15 +77,13 @@ const CASES: [StreetCase; 6] = [
 pub struct StreetRow {
     /// `moving`, `still` or `frozen`.
     pub street: &'static str,
-    /// What is on.
     pub case: &'static str,
-    /// Frames looked at.
     pub frames: usize,
     /// Boxes found in all of them.
     pub boxes: u64,
     /// Crops through the vision encoder.
     pub crops_encoded: f64,
-    /// Crops that did not have to.
+    /// Crops that were reused.
     pub crops_reused: f64,
     /// Positions prefilled: image prefixes, prompts and drafts.
     pub prefill_positions: f64,
@@ -98,16 +95,14 @@ pub struct StreetRow {
     pub decode_rows_per_box: Option<f64>,
     /// Decisions offered as drafts, all frames.
     pub drafted: u64,
-    /// Of these, made by the model.
+    /// Of these, confirmed by the model.
     pub accepted: u64,
     /// From the frame to its last answer.
     pub frame_ms: Spread,
 }
 
-/// What is printed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StreetReport {
-    /// Which model answered.
     pub model: String,
     /// By street and case.
     pub rows: Vec<StreetRow>,

@@ -154,12 +154,10 @@ impl StreetCamera {
     }
 }
 
-/// What [`StreetDriver::drive`] measured.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DriveTimes {
     /// From the start of a frame's looks to its last answer, milliseconds.
     pub frame_ms: Vec<f64>,
-    /// All frames.
     pub took: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! How long a device worked in a stretch of time.
+//! Time in which a device worked.
 
 use std::time::Duration;
 

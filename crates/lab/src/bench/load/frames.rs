@@ -1,4 +1,4 @@
-//! Frames as a decoder hands them over: NV12 in host memory.
+//! Frames as a decoder outputs them: NV12 in host memory.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) fn noise(width: usize, height: usize) -> Result<Vec<Picture>, Picture
     (0..POOL).map(|_| frame()).collect()
 }
 
-/// The drawn street, standing still: one picture.
+/// One picture of the drawn street.
 pub(super) fn still_street(width: usize, height: usize) -> Result<Picture, PictureError> {
     let scene = Street::still(STREET, MOMENT).at(MOMENT);
     let drawn = draw_i420(&scene, width as u32, height as u32);
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_frames_of_noise_are_alike() {
+    fn frames_of_noise_differ() {
         let frames = noise(64, 48).unwrap();
         for (i, frame) in frames.iter().enumerate() {
             assert_eq!(frame.format(), PixelFormat::Nv12);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_street_keeps_its_colours_on_the_way_to_nv12() {
+    fn the_street_in_nv12_keeps_its_colours() {
         let (width, height) = (64, 36);
         let scene = Street::still(STREET, MOMENT).at(MOMENT);
         let i420 = draw_i420(&scene, width as u32, height as u32);

@@ -23,7 +23,7 @@ pub(super) const PROMPTS: [usize; 4] = [1, 2, 4, 8];
 /// Prompts of the steady scene: those of the demo's camera.
 const STEADY_PROMPTS: usize = 4;
 
-/// Fresh frames: nothing is known of the picture before.
+/// Without reuse of earlier answers or pictures.
 const FRESH: Options = Options {
     depth: 2,
     decide: Decide::Device,
@@ -83,7 +83,7 @@ impl LoadBench<'_> {
         Ok(rows)
     }
 
-    /// The street standing still, without and with reuse.
+    /// The still street, without and with reuse.
     pub(super) fn steady(&mut self) -> Result<Vec<SteadyRow>, MeasureError> {
         let options = self.options;
         let size = options.scene_size();
@@ -151,7 +151,7 @@ impl LoadBench<'_> {
             clients: case.clients,
             prompts: case.prompts,
             objects: case.objects,
-            books: window.books,
+            counters: window.counters,
             requests,
             requests_per_s: per_s,
             latency: Spread::of(window.request_ms.iter().copied()),
@@ -184,7 +184,7 @@ impl LoadBench<'_> {
     fn floor_alone_ms(&self, objects: usize, work: &LookWork) -> Option<f64> {
         let (config, _) = self.engine.model();
         let read_mb = decoder_mb(config) + kv_mb(config, config.prefix_positions());
-        // The first x comes with the prompt.
+        // The prompt's prefill decides the first x.
         let steps = (3 * objects - 1) as f64;
         let first = work.vision + work.prefix + work.prompts;
         Some(self.ceilings.product_ms(first)? + self.ceilings.read_ms(steps * read_mb)?)
@@ -203,8 +203,8 @@ fn steady_row(reuse: bool, load: LoadRow, window: &CountWindow) -> SteadyRow {
     }
 }
 
-/// A camera for each client. They show frames of one pool, one after the other, so that no two requests in a row are of the
-/// same frame where there are several.
+/// A camera for each client. They share one pool of frames, so that no two requests in a row have the same frame unless the
+/// pool has only one.
 struct LoadCameras<'a> {
     looks: Vec<Look>,
     frames: &'a [Picture],

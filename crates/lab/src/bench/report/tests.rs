@@ -37,14 +37,14 @@ fn report() -> EvalReport {
         kbit_per_s: Some(1000),
         figures: figures(&scores),
         detect_by: parts(&scores),
-        scores: worth(&scores),
+        scores: score_figures(&scores),
     }
 }
 
 #[test]
-fn what_is_missed_says_by_how_much() {
+fn a_missed_figure_has_its_distance() {
     let report = report();
-    // 100 found, 6 missed, 4 wrong: F1 = 200/210, which holds.
+    // 100 found, 6 missed, 4 wrong: F1 = 200/210, which is enough.
     let f1 = &report.figures[0];
     assert!((f1.value.unwrap() - 200.0 / 210.0).abs() < 1e-12);
     assert_eq!((f1.of, f1.missed_by), (106, None));
@@ -114,7 +114,7 @@ fn the_table_lines_up() {
 }
 
 #[test]
-fn json_says_null_for_what_was_not_measured() {
+fn json_has_null_for_what_was_not_measured() {
     let json = serde_json::to_value(report()).unwrap();
     assert_eq!(json["figures"][4]["value"], serde_json::Value::Null);
     assert_eq!(json["figures"][6]["target"]["at_most"], 0.01);

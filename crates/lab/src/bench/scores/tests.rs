@@ -64,7 +64,7 @@ fn right_answer(question: &Question) -> AnswerBody {
 }
 
 #[test]
-fn right_answers_hold_every_target() {
+fn right_answers_meet_every_target() {
     let mut scores = Scores::default();
     for seed in 0..40 {
         let truth = truth(&random(seed));
@@ -75,7 +75,7 @@ fn right_answers_hold_every_target() {
     for figure in figures(&scores) {
         assert!(
             figure.of > 0 || figure.name.contains("unknown"),
-            "{} was never asked",
+            "{} has no questions",
             figure.name
         );
         assert_eq!(figure.missed_by, None, "{}", figure.name);
@@ -131,7 +131,7 @@ fn boxes_are_divided_by_class_light_scene_and_size() {
 }
 
 #[test]
-fn what_is_absent_is_told_apart_by_class_colour_and_word() {
+fn absent_things_are_counted_by_class_colour_and_word() {
     let mut scores = Scores::default();
     scores.add(BY_NIGHT, &detect("car", &[]), &boxed(&[CAR]));
     scores.add(BY_NIGHT, &detect("cars", &[]), &boxed(&[]));

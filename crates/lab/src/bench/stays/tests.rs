@@ -142,14 +142,14 @@ fn play(street: &[Vec<SeenObject>], looks_per_s: usize, model: SimulatedModel) -
             at: frame.times.received,
             seen: all,
         };
-        for (class, asked) in Class::ALL.into_iter().zip(&site.prompts) {
+        for (class, prompt) in Class::ALL.into_iter().zip(&site.prompts) {
             let found = found(
                 all.iter().filter(|seen| seen.class == class),
                 model,
                 &mut rng,
             );
             let boxes = found.iter().map(|(_, found)| *found).collect();
-            let tracked = tracker.update(&frame, &answer(asked, boxes)).unwrap();
+            let tracked = tracker.update(&frame, &answer(prompt, boxes)).unwrap();
             stays.add(look, class, &tracked, |object| {
                 let mut all = found.iter();
                 let of = all.find(|(_, found)| Location::Box(found.place) == object.location);
@@ -160,8 +160,8 @@ fn play(street: &[Vec<SeenObject>], looks_per_s: usize, model: SimulatedModel) -
     stays
 }
 
-fn answer(asked: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
-    let (id, task) = (asked.id.clone(), asked.task.clone());
+fn answer(prompt: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
+    let (id, task) = (prompt.id.clone(), prompt.task.clone());
     let revision = 1;
     Answer {
         prompt: Arc::new(Prompt { id, revision, task }),

@@ -117,15 +117,15 @@ fn the_embedded_model_keeps_track_ids_for_a_minute() {
 
 /// Answers to the camera's prompts when only the one for people finds a box, at `left`.
 fn people(watched: &WatchedStreet, left: f64) -> Vec<Answer> {
-    let answer = |asked: &config::PromptConfig| {
-        let bounds = bounds(&object(0, left)).filter(|_| asked.id.as_str() == "person");
+    let answer = |prompt: &config::PromptConfig| {
+        let bounds = bounds(&object(0, left)).filter(|_| prompt.id.as_str() == "person");
         let found = |place| FoundObject {
             place,
             score: 0.9,
             source: ScoreSource::TokenProb,
             sharpness: 0.9,
         };
-        let (id, task) = (asked.id.clone(), asked.task.clone());
+        let (id, task) = (prompt.id.clone(), prompt.task.clone());
         Answer {
             prompt: Arc::new(Prompt {
                 id,

@@ -9,11 +9,11 @@ use super::{
 use spotter_core::{ManualClock, WallTime};
 use spotter_engine::scheduler::cost::Costs;
 
-/// Of the published figures; a published period holds some microseconds of launch that no published cost names.
+/// Allowed difference, percent: a published period contains some microseconds of launch that no published cost names.
 const POINTS: f64 = 2.0;
 
 #[test]
-fn periods_and_gains_are_the_published_ones() {
+fn periods_and_gains_match_the_published_ones() {
     for published in CONFIGURATIONS {
         let [block, pipe] = [1, 2].map(|depth| run(&published, depth).expect("a sound device"));
         let near = |what: &str, got: f64, want: f64| {
