@@ -1,4 +1,4 @@
-//! Seeded chance: every use has a stream of its own, so that a new draw in one place changes no other.
+//! Seeded random generators: every use has a stream of its own, so that a new draw in one place changes no other.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg32;

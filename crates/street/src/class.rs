@@ -78,13 +78,13 @@ impl Class {
         }
     }
 
-    /// True when the truth names a [`Colour`] for it (of a person: the clothes).
-    pub fn coloured(self) -> bool {
+    /// The truth names a [`Colour`] for it (of a person: the clothes).
+    pub fn is_coloured(self) -> bool {
         use Class::*;
         matches!(self, Person | Car | Truck | Bus | Bicycle | Ball | Bird)
     }
 
-    /// How many shapes it is drawn in; `SceneObject::variant` is below this.
+    /// Number of shapes in which it is drawn; `SceneObject::variant` is below this.
     pub fn variants(self) -> u8 {
         match self {
             Self::Person | Self::Car | Self::Truck => 4,
@@ -93,12 +93,12 @@ impl Class {
         }
     }
 
-    /// True for what stands on a pole.
+    /// It has a pole.
     pub fn is_sign(self) -> bool {
         matches!(self, Self::TrafficLight | Self::StopSign)
     }
 
-    /// True for what drives on a road.
+    /// It drives on a road.
     pub fn is_vehicle(self) -> bool {
         matches!(self, Self::Car | Self::Truck | Self::Bus)
     }

@@ -75,8 +75,7 @@ pub fn encoded(
     pipeline.map(unit).collect()
 }
 
-/// Decodes units of [`encoded`] as fast as one thread of libav does, and says how many pictures they gave. Blocks for all of
-/// it.
+/// Decodes units of [`encoded`] with one thread of libav, at full speed; returns the number of pictures. Blocks for all of it.
 pub fn decode(
     encoding: Encoding,
     units: impl Iterator<Item = Vec<u8>> + Send + 'static,

@@ -14,7 +14,7 @@ use spotter_core::NormBox;
 
 /// Boxes of a run, added up frame by frame.
 ///
-/// The truth is `truth(&street.at(captured))`, with the capture time that was published beside the boxes. What the truth says to ignore is neither required nor false.
+/// The truth is `truth(&street.at(captured))`, with the capture time that was published beside the boxes. Ignored objects are neither required nor false.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LiveScore {
     /// Messages that were scored.

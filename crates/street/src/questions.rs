@@ -1,5 +1,5 @@
-//! Questions about a picture with their answers, for evaluation. The forms of the questions stand here alone; the
-//! trainer of the embedded model gets them from [`phrases`] through the header of the record stream.
+//! Questions about a picture with their answers, for evaluation. The forms of the questions are defined here only;
+//! the trainer of the embedded model gets them from [`phrases`] through the header of the record stream.
 
 use rand::RngExt;
 
@@ -69,13 +69,12 @@ pub fn phrases() -> serde_json::Value {
     })
 }
 
-/// Questions whose answers are certain: a class of which an object is ignored is not asked about. `seed` chooses which
-/// absent things are asked for.
+/// Questions whose answers are certain: none is about a class with an ignored object. `seed` chooses the absent things.
 pub fn questions(truth: &Truth, seed: u64) -> Vec<Question> {
     let mut rng = chance::rng(seed, chance::QUESTIONS);
     let sure: Vec<Class> = Class::ALL
         .into_iter()
-        .filter(|&class| !truth.unsure(class))
+        .filter(|&class| !truth.is_unsure(class))
         .collect();
     let (there, absent): (Vec<Class>, Vec<Class>) = sure
         .into_iter()
@@ -120,12 +119,12 @@ fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec
             &seen.len().to_string(),
         ));
     }
-    if !class.coloured() {
+    if !class.is_coloured() {
         return;
     }
     for colour in Colour::ALL {
         let matching = boxes(Some(colour));
-        // Colours that are there, and one more that may not be.
+        // The colours that are present, and one more.
         if !matching.is_empty() || colour.index() == other_colour {
             all.push(detect(COLOURED_THING, class, Some(colour), matching));
         }

@@ -1,4 +1,4 @@
-//! A scene of pure chance, for training and evaluation: any place, any light, up to fifteen objects.
+//! A random scene, for training and evaluation: any place, any light, up to fifteen objects.
 
 use rand::RngExt;
 use rand_pcg::Pcg32;
@@ -14,9 +14,9 @@ use super::{
     },
 };
 
-/// Nothing more is put into a scene that has so many objects; the last one may be a bicycle with its rider.
+/// Objects of a scene, with one more if the last one is a bicycle with its rider.
 const OBJECTS_MAX: usize = 14;
-/// How often a place is drawn anew for an object that would cover or be covered too much.
+/// Attempts to place an object that would cover or be covered too much.
 const TRIES: usize = 12;
 
 /// The scene number `seed`: always the same for the same seed.
@@ -184,7 +184,7 @@ fn any_object(class: Class, rng: &mut Pcg32) -> SceneObject {
     SceneObject {
         identity: ObjectIdentity::Anonymous,
         class,
-        colour: class.coloured().then(|| any_colour(rng)),
+        colour: class.is_coloured().then(|| any_colour(rng)),
         x: 0.0,
         foot_y: 0.0,
         lift_m,
@@ -202,7 +202,7 @@ fn any_object(class: Class, rng: &mut Pcg32) -> SceneObject {
 
 fn place(scene: &Scene, model: SceneObject, rng: &mut Pcg32) -> SceneObject {
     let place = &scene.backdrop;
-    // Feet below this line make the class large enough to be told apart.
+    // A foot below this line makes the thing large enough to recognise its class.
     let height_m = match model.class {
         Class::Ball | Class::Cat | Class::Parcel => 0.65,
         Class::Bird | Class::Dog => 0.85,

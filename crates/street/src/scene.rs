@@ -1,5 +1,5 @@
-//! What is in the street: plain data, no drawing and no chance. Places are in **canvas units**: a canvas of
-//! [`CANVAS_WIDTH`] x [`CANVAS_HEIGHT`], origin top left, whatever the size of the picture that is drawn from it.
+//! What is in the street: plain data, without drawing and randomness. Places are in **canvas units**: a canvas of
+//! [`CANVAS_WIDTH`] x [`CANVAS_HEIGHT`], origin top left, for every size of the drawn picture.
 
 pub use super::class::{Class, Colour};
 
@@ -20,34 +20,33 @@ pub enum Facing {
     Right,
 }
 
-/// Who a thing is: the same at every moment of one stay in a live street, and nobody else's ever.
+/// Identifies a thing in a live street: unique, and constant during one stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectIdentity {
-    /// Somebody in a picture that has no other moments.
+    /// In a scene of one moment.
     Anonymous,
-    /// What never leaves, by its place among the fixtures.
+    /// A permanent object, by its place among the fixtures.
     Fixture(u8),
-    /// What passes in a slot of time of a route.
+    /// A thing that passes in a time slot of a route.
     Passing {
         /// Place among the routes.
         route: u8,
-        /// Which slot of the route.
         slot: i64,
-        /// The person on it, and not the thing itself.
+        /// The person on the thing, not the thing itself.
         rider: bool,
     },
 }
 
-/// One thing that counts.
+/// A thing of one of the classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SceneObject {
     pub identity: ObjectIdentity,
     pub class: Class,
     /// Its colour, for classes that have one.
     pub colour: Option<Colour>,
-    /// Middle of the thing, canvas units; may lie outside of the canvas.
+    /// Middle of the thing, canvas units; may be outside of the canvas.
     pub x: f32,
-    /// Where it touches the ground (or would, were it not lifted), canvas units. Larger is nearer.
+    /// Where it touches the ground, or would without its lift, canvas units. Larger is nearer.
     pub foot_y: f32,
     /// Height above the ground, metres: a flying bird, a bouncing ball.
     pub lift_m: f32,
@@ -63,7 +62,7 @@ pub struct SceneObject {
     pub look: u32,
 }
 
-/// Scenery that stands on the ground and is none of the classes.
+/// Scenery on the ground that is none of the classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropKind {
     Tree,
@@ -105,7 +104,7 @@ pub struct Prop {
     pub kind: PropKind,
     /// Middle, canvas units.
     pub x: f32,
-    /// Where it stands, canvas units.
+    /// Where it touches the ground, canvas units.
     pub foot_y: f32,
     /// Factor of its usual size.
     pub size: f32,
@@ -113,7 +112,7 @@ pub struct Prop {
     pub look: u32,
 }
 
-/// What kind of place it is.
+/// Kind of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SceneLayout {
     /// Houses behind a road that runs across the picture.
@@ -148,10 +147,9 @@ impl SceneLayout {
     }
 }
 
-/// The ground and what stands at its far end. Details (windows, roofs) follow from `seed` when it is drawn.
+/// The ground and what is at its far end. Details (windows, roofs) follow from `seed` when it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backdrop {
-    /// What kind of place.
     pub layout: SceneLayout,
     /// Where houses or trees meet the ground, canvas units.
     pub ground_y: f32,
@@ -170,7 +168,7 @@ pub struct View {
 }
 
 impl View {
-    /// Canvas units per metre for a thing that stands at `foot_y`: a pinhole camera that looks level over flat ground
+    /// Canvas units per metre for a thing at `foot_y`: a pinhole camera that looks level over flat ground
     /// sees a point that far below the horizon at a depth where its own height spans that distance.
     pub fn units_per_m(&self, foot_y: f32) -> f32 {
         ((foot_y - self.horizon_y) / self.camera_m).max(3.0)
@@ -200,7 +198,6 @@ impl Daylight {
     }
 }
 
-/// What the sky does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weather {
     /// Sun or stars.
@@ -217,7 +214,7 @@ impl Weather {
     pub const ALL: [Self; 4] = [Self::Clear, Self::Overcast, Self::Rain, Self::Fog];
 }
 
-/// What the camera does to the picture.
+/// How the camera changes the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lens {
     /// Added to every sample, levels of 255.
@@ -252,15 +249,13 @@ pub struct Scene {
     pub backdrop: Backdrop,
     /// 0 noon .. 1 midnight.
     pub darkness: f32,
-    /// What the sky does.
     pub weather: Weather,
-    /// How much of that, 0..1.
+    /// Strength of the weather, 0..1.
     pub weather_strength: f32,
-    /// What the camera does.
     pub lens: Lens,
     /// Scenery, in no order.
     pub props: Vec<Prop>,
-    /// What counts, in no order, at most [`super::records::MAX_OBJECTS`].
+    /// Things of the classes, in no order, at most [`super::records::MAX_OBJECTS`].
     pub objects: Vec<SceneObject>,
 }
 

@@ -1,8 +1,8 @@
 //! The live street of the demo camera. What is there at a given time is a pure function of seed and UTC time: nothing is
-//! simulated step by step, so any process can tell the truth of any moment, and a frame's capture time is enough.
+//! simulated step by step, so any process can compute the truth of a frame from its capture time.
 //!
-//! Each [`Route`] cuts time into slots. Chance, seeded by street, route and slot, decides whether something passes in
-//! a slot, what, when and how fast; its place follows from the time alone. No passage reaches into the next slot.
+//! Each [`Route`] divides time into slots. A random generator, seeded by street, route and slot, decides whether something
+//! passes in a slot, what, when and how fast; its place follows from the time alone. No passage reaches into the next slot.
 
 use rand::RngExt;
 use rand_pcg::Pcg32;
@@ -19,7 +19,7 @@ use spotter_core::WallTime;
 
 /// One day of the street, from noon to noon, seconds.
 const DAY_S: f64 = 24.0 * 60.0;
-/// How long one kind of weather lasts, and how long it takes to come and to go, seconds.
+/// How long one kind of weather lasts, and how long it needs to begin and to end, seconds.
 const WEATHER_S: f64 = 5.0 * 60.0;
 const WEATHER_RAMP_S: f64 = 40.0;
 /// Green, amber and red once, seconds.
@@ -28,7 +28,7 @@ const LIGHTS_S: f64 = 24.0;
 const SCENERY: u64 = 100;
 const SKY: u64 = 101;
 
-/// A street that lives by UTC time.
+/// A street as a function of UTC time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Street {
     seed: u64,
@@ -44,7 +44,7 @@ impl Street {
         }
     }
 
-    /// The same street standing still as it is at `moment`: every picture of it is the same, grain included.
+    /// The same street, but always as it is at `moment`: every picture of it is the same, grain included.
     pub fn still(seed: u64, moment: WallTime) -> Self {
         Self {
             seed,
@@ -99,7 +99,7 @@ impl Street {
         chance::rng(self.seed ^ stream, chance::STREET)
     }
 
-    /// Adds what is on its way along `route`.
+    /// Adds what passes along `route`.
     fn pass(
         &self,
         index: usize,
@@ -172,9 +172,9 @@ fn rider(identity: ObjectIdentity, bicycle: &SceneObject, rng: &mut Pcg32) -> Sc
     }
 }
 
-/// What never leaves: a traffic light, which switches, and a stop sign.
+/// Permanent objects: a traffic light, which switches, and a stop sign.
 fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<SceneObject> {
-    let stands = |number, class, x: f32, foot_y: f32, phase: f64| SceneObject {
+    let fixture = |number, class, x: f32, foot_y: f32, phase: f64| SceneObject {
         identity: ObjectIdentity::Fixture(number),
         class,
         colour: None::<Colour>,
@@ -192,19 +192,19 @@ fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<SceneObject> {
         rng.random_range(500.0..590.0),
     );
     vec![
-        stands(
+        fixture(
             0,
             Class::TrafficLight,
             left,
             298.0,
             (seconds / LIGHTS_S).rem_euclid(1.0),
         ),
-        stands(1, Class::StopSign, right, 301.0, 0.0),
+        fixture(1, Class::StopSign, right, 301.0, 0.0),
     ]
 }
 
 fn scenery(rng: &mut Pcg32) -> Vec<Prop> {
-    let mut stands = |kind, x: (f32, f32), foot_y: f32| Prop {
+    let mut prop = |kind, x: (f32, f32), foot_y: f32| Prop {
         kind,
         x: rng.random_range(x.0..x.1),
         foot_y,
@@ -212,11 +212,11 @@ fn scenery(rng: &mut Pcg32) -> Vec<Prop> {
         look: rng.random(),
     };
     vec![
-        stands(PropKind::Tree, (20.0, 180.0), 166.0),
-        stands(PropKind::Lamp, (220.0, 300.0), 170.0),
-        stands(PropKind::Fir, (440.0, 620.0), 164.0),
-        stands(PropKind::Bin, (400.0, 470.0), 297.0),
-        stands(PropKind::Hydrant, (250.0, 330.0), 296.0),
+        prop(PropKind::Tree, (20.0, 180.0), 166.0),
+        prop(PropKind::Lamp, (220.0, 300.0), 170.0),
+        prop(PropKind::Fir, (440.0, 620.0), 164.0),
+        prop(PropKind::Bin, (400.0, 470.0), 297.0),
+        prop(PropKind::Hydrant, (250.0, 330.0), 296.0),
     ]
 }
 

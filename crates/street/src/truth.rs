@@ -1,4 +1,4 @@
-//! What a picture of a scene shows: boxes, classes, colours and how much of each thing can be seen.
+//! What a picture of a scene shows: boxes, classes, colours and the visible share of each thing.
 
 use tiny_skia::{Color, FillRule, Paint, Pixmap, Rect, Shader, Transform};
 
@@ -26,7 +26,7 @@ pub const HEIGHT_MIN: f32 = 0.02;
 pub enum Visibility {
     /// It has to be found.
     Present,
-    /// Too little of it can be seen, or it is too small: finding it is neither right nor wrong.
+    /// Too little of it is visible, or it is too small: finding it is neither right nor wrong.
     Ignored,
 }
 
@@ -39,7 +39,7 @@ pub struct SeenObject {
     pub colour: Option<Colour>,
     /// Its extents, hidden parts included, clipped to the picture.
     pub box_in_frame: NormBox,
-    /// Share of the whole thing that can be seen, 0..1: not covered by others and inside of the picture.
+    /// Visible share of the whole thing, 0..1: not covered by others and inside of the picture.
     pub visible: f32,
     /// Whether it has to be found.
     pub visibility: Visibility,
@@ -48,7 +48,6 @@ pub struct SeenObject {
 /// Everything that is true of a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truth {
-    /// What kind of place.
     pub layout: SceneLayout,
     /// Time of the day.
     pub light: Daylight,
@@ -67,7 +66,7 @@ impl Truth {
     }
 
     /// True when an object of `class` is ignored, so that counting the class has no sure answer.
-    pub fn unsure(&self, class: Class) -> bool {
+    pub fn is_unsure(&self, class: Class) -> bool {
         self.seen
             .iter()
             .any(|seen| seen.class == class && seen.visibility == Visibility::Ignored)
@@ -123,13 +122,13 @@ pub fn truth(scene: &Scene) -> Truth {
     }
 }
 
-/// One object on the mask.
+/// An object painted on the mask.
 struct Silhouette {
     object: usize,
     bounds: Rect,
 }
 
-/// Each object of which something lies in the picture, far ones first, with the share of that which nothing covers.
+/// Each object that is at least partly in the picture, far ones first, with the uncovered share of that part.
 fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
     let Some(mut mask) = Pixmap::new(CANVAS_WIDTH as u32, CANVAS_HEIGHT as u32) else {
         return Vec::new();
@@ -139,7 +138,7 @@ fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
         let mark = item.object.map_or(0, |i| i as u8 + 1);
         stamp(&mut mask, &item, mark);
         if let (Some(object), Some(bounds)) = (item.object, bounds(&item.shapes)) {
-            // Just painted, nothing covers it yet.
+            // Just painted, so nothing covers it yet.
             let whole = count(&mask, mark, bounds);
             painted.push((Silhouette { object, bounds }, whole));
         }
@@ -151,7 +150,7 @@ fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
     painted.into_iter().filter_map(share).collect()
 }
 
-/// Paints the outlines of `item` with `mark` in the red channel; what only carries it covers, but with no mark.
+/// Paints the outlines of `item` with `mark` in the red channel, and its fixtures without a mark.
 fn stamp(mask: &mut Pixmap, item: &Item, mark: u8) {
     for shape in item
         .shapes

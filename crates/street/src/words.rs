@@ -101,7 +101,7 @@ fn noun(class: Class, all: &[&SeenObject], detail: Detail) -> String {
     }
 }
 
-/// Puts the colour before the noun of `phrase`; people are said to be in it.
+/// Puts the colour before the noun of `phrase`; people wear it ("a person in red").
 fn with_colour(phrase: &str, noun: &str, colour: Colour) -> String {
     if noun == Class::Person.name() || noun == Class::Person.plural() {
         return format!("{phrase} in {}", colour.name());

@@ -1,4 +1,4 @@
-//! Sky, ground and what stands at the far end. Everything follows from the scene and its backdrop's seed.
+//! Sky, ground and what is at the far end. Everything follows from the scene and its backdrop's seed.
 
 use rand::RngExt;
 use rand_pcg::Pcg32;
@@ -19,7 +19,7 @@ pub(super) struct Band {
     pub bottom: Rgb,
 }
 
-/// What lies behind all items: bands first, then shapes.
+/// What is behind all items: bands first, then shapes.
 pub(super) fn backdrop(scene: &Scene) -> (Vec<Band>, Vec<FigureShape>) {
     let place = &scene.backdrop;
     let mut rng = chance::rng(place.seed, chance::HOUSES);

@@ -35,7 +35,7 @@ pub(crate) fn items(scene: &Scene) -> Vec<Item> {
     all.into_iter().map(|(_, item)| item).collect()
 }
 
-/// A puddle lies flat: it covers nothing that stands.
+/// A puddle is flat: it covers no upright thing.
 fn depth_of(prop: &Prop) -> f32 {
     if prop.kind == PropKind::Puddle {
         0.0

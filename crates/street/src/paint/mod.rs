@@ -1,7 +1,6 @@
 //! Drawing: from a [`Scene`] to pixels. One file for each kind of thing, all built from the outlines of `figure`.
 //!
-//! Belongs here: shapes, colours, light, camera effects. Does not belong here: what is where (`random`, `street`) and
-//! what counts as seen (`truth`).
+//! `random` and `street` decide what is where, `truth` what counts as visible.
 //!
 //! [`Scene`]: crate::scene::Scene
 

@@ -59,7 +59,7 @@ fn answers_follow_from_the_truth() {
 }
 
 #[test]
-fn nothing_is_asked_about_a_class_with_an_ignored_object() {
+fn a_class_with_an_ignored_object_has_no_questions() {
     let bus = |visibility| seen(Class::Bus, Some(Colour::Red), visibility);
     let both = || vec![bus(Visibility::Present), bus(Visibility::Ignored)];
     for text in [

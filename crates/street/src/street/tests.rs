@@ -114,9 +114,9 @@ fn no_passage_is_longer_than_its_slot() {
     }
 }
 
-/// Whoever scores something that follows things needs to know who is who.
+/// The score of a tracker needs it.
 #[test]
-fn everybody_has_a_name_through_one_stay_and_nobody_else_has_it() {
+fn an_identity_is_constant_during_a_stay_and_unique() {
     let street = Street::new(5);
     let mut known: BTreeMap<ObjectIdentity, SceneObject> = BTreeMap::new();
     let mut passed = BTreeSet::new();
@@ -128,7 +128,7 @@ fn everybody_has_a_name_through_one_stay_and_nobody_else_has_it() {
         }
         for (identity, object) in &now {
             let Some(before) = known.get(identity) else {
-                assert!(passed.insert(*identity), "{identity:?} came back");
+                assert!(passed.insert(*identity), "{identity:?} appeared again");
                 continue;
             };
             assert_eq!((before.class, before.look), (object.class, object.look));

@@ -31,7 +31,7 @@ fn object(class: Class, x: f32, foot_y: f32) -> SceneObject {
     SceneObject {
         identity: ObjectIdentity::Anonymous,
         class,
-        colour: class.coloured().then_some(Colour::Purple),
+        colour: class.is_coloured().then_some(Colour::Purple),
         x,
         foot_y,
         lift_m: 0.0,
@@ -106,7 +106,7 @@ fn boxes_are_the_extents_of_the_drawn_pixels() {
 }
 
 #[test]
-fn what_stands_alone_is_wholly_visible() {
+fn an_uncovered_thing_is_fully_visible() {
     let truth = truth(&with(vec![object(Class::Car, 320.0, 300.0)]));
     assert_eq!(only(&truth).visible, 1.0);
     assert_eq!(only(&truth).visibility, Visibility::Present);
@@ -153,7 +153,7 @@ fn depth_decides_and_not_the_order_of_the_list() {
 }
 
 #[test]
-fn what_leaves_the_picture_is_first_ignored_and_then_gone() {
+fn a_leaving_thing_is_first_ignored_and_then_absent() {
     let visibility = |x| {
         truth(&with(vec![object(Class::Bus, x, 300.0)]))
             .seen
@@ -186,7 +186,7 @@ fn random_scenes_are_reproducible_and_mostly_clear() {
         assert!(scene.objects.len() <= MAX_OBJECTS);
         for seen in truth(&scene).seen {
             assert!((IGNORE_BELOW..=1.0).contains(&seen.visible));
-            assert_eq!(seen.colour.is_some(), seen.class.coloured());
+            assert_eq!(seen.colour.is_some(), seen.class.is_coloured());
             present += i32::from(seen.visibility == Visibility::Present);
             clear += i32::from(seen.visible >= 0.6);
             classes[seen.class.index()] += 1;

@@ -26,7 +26,7 @@ fn night_street(seen: Vec<SeenObject>) -> Truth {
 }
 
 #[test]
-fn captions_say_what_is_there() {
+fn captions_name_what_is_visible() {
     let car = |colour| seen(Class::Car, Some(colour));
     let [short, usual, long] = captions(&night_street(vec![
         seen(Class::Dog, None),
@@ -63,7 +63,7 @@ fn any_truth() -> impl Strategy<Value = Truth> {
     let one = (0..Class::ALL.len(), 0..Colour::ALL.len()).prop_map(|(c, k)| {
         seen(
             Class::ALL[c],
-            Class::ALL[c].coloured().then_some(Colour::ALL[k]),
+            Class::ALL[c].is_coloured().then_some(Colour::ALL[k]),
         )
     });
     let place = (
