@@ -17,7 +17,7 @@ use spotter::cli::out::{remark, say};
 
 use crate::bench::{
     self, Ceiling, EvalOptions, Load, LoadOptions, LoadPart, MachineCeilings, ProgressLine,
-    SoakOptions, SoakSubject, Steps, StepsReport, TrackOptions,
+    STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, TrackOptions,
     engine::{EngineOptions, EnginePart, chrome_trace},
 };
 use crate::{
@@ -64,6 +64,7 @@ pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
         backend: bare.placed.backend.as_mut(),
         config: &bare.config,
         load,
+        steps_min: STEPS_MIN,
         clock: clock.as_ref(),
     };
     let mut progress = ProgressLine::on_stderr("kinds of steps", steps.kinds() as u64);

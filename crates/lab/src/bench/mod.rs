@@ -42,7 +42,7 @@ pub use scores::{Aspect, EvalSetting, Origin, Scores};
 pub use soak::{SoakError, SoakMemory, SoakOptions, SoakReport, SoakSubject, SoakTally, soak};
 pub use spread::Spread;
 pub use stays::{StayTally, Stays};
-pub use steps::{Steps, StepsReport, StepsRow};
+pub use steps::{STEPS_MIN, Steps, StepsReport, StepsRow};
 pub use tracks::{ClassStays, TrackOptions, TrackReport, track};
 pub use work::{DetectWork, LookWork, look_work};
 

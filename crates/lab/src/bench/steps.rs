@@ -83,9 +83,10 @@ struct StepRow {
 
 /// Positions of a prompt.
 const PROMPT: usize = 10;
-/// Steps that are not measured, and steps that are at least.
+/// Steps before the measured ones.
 const WARM_UP: usize = 3;
-const LEAST: usize = 10;
+/// Measured steps, at least, for a figure that is compared with others.
+pub const STEPS_MIN: usize = 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StepsError {
@@ -129,6 +130,8 @@ pub struct Steps<'a> {
     pub config: &'a ModelConfig,
     /// Load for each figure, of which the last half counts: a hot GPU is slower.
     pub load: Duration,
+    /// Measured steps for each figure, at least.
+    pub steps_min: usize,
     /// Real time.
     pub clock: &'a dyn Clock,
 }
@@ -306,7 +309,7 @@ impl Steps<'_> {
         let mut launched = 0;
         loop {
             let long = self.clock.now().since(began) >= self.load;
-            let enough = long && commits.len() >= WARM_UP + LEAST;
+            let enough = long && commits.len() >= WARM_UP + self.steps_min;
             if enough && commits.len() == launched {
                 break;
             }
@@ -385,6 +388,7 @@ mod tests {
             backend: backend.as_mut(),
             config: &config,
             load: Duration::ZERO,
+            steps_min: 2,
             clock: &clock,
         };
         let (kinds, mut done) = (steps.kinds(), 0);

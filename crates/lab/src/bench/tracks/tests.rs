@@ -81,7 +81,7 @@ fn a_track_keeps_its_object_while_the_box_fits() {
     assert!(shown_objects(&[object(9, 0.0)], &[&far, &two], unknown).is_empty());
 }
 
-/// The embedded model looks at a minute of compressed street. A minute has about 25 stays, so one of them is already 4 %:
+/// The embedded model looks at a minute of the street, uncompressed because encoding 900 frames takes a third of the time. A minute has about 25 stays, so one of them is already 4 %:
 /// one switch and one event too many are allowed here. Ten minutes (`spotter-lab eval --track`) meet the requirements.
 #[test]
 fn the_embedded_model_keeps_track_ids_for_a_minute() {
@@ -96,11 +96,7 @@ fn the_embedded_model_keeps_track_ids_for_a_minute() {
         clock,
     )
     .expect("the embedded model");
-    let options = TrackOptions {
-        kbit_per_s: Some(1000),
-        ..options(1)
-    };
-    let report = track(&mut engine, &options, &mut ProgressLine::silent()).expect("a report");
+    let report = track(&mut engine, &options(1), &mut ProgressLine::silent()).expect("a report");
     println!("{report}");
     let stays: usize = report.classes.iter().map(|class| class.stays).sum();
     let events: usize = report.classes.iter().map(|class| class.events).sum();
@@ -113,6 +109,25 @@ fn the_embedded_model_keeps_track_ids_for_a_minute() {
     };
     assert!(value("event by the second look") >= 0.9, "{report}");
     assert!(value("detect F1 at IoU 0.5") >= 0.9, "{report}");
+}
+
+#[test]
+fn compressed_pictures_show_the_moments_of_the_looks() {
+    let plain = options(1);
+    let compressed = TrackOptions {
+        kbit_per_s: Some(1000),
+        ..plain.clone()
+    };
+    let plain = pictures(&plain).expect("pictures");
+    let compressed = pictures(&compressed).expect("an encoder");
+    for (plain, compressed) in plain.zip(compressed).take(3) {
+        let [plain, compressed] =
+            [plain, compressed].map(|picture| picture.expect("a picture").row(0, 200).to_vec());
+        let differences = plain.iter().zip(&compressed).map(|(a, b)| a.abs_diff(*b));
+        let mean = differences.map(f64::from).sum::<f64>() / f64::from(WIDTH);
+        assert!(mean > 0.0, "compression loses something");
+        assert!(mean < 12.0, "another moment: {mean}");
+    }
 }
 
 /// Answers to the camera's prompts when only the one for people finds a box, at `left`.
