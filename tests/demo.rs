@@ -30,7 +30,7 @@ use spotter_street::score::{self, MatchTally};
 use spotter_street::{
     Street,
     scene::{Class, Colour},
-    truth::{self, Visibility, truth},
+    truth::{self, truth},
 };
 
 /// The street, and its moment at which the run begins: 12:50:35 UTC on 1 June 2026. It was chosen by the truth alone,
@@ -127,13 +127,7 @@ impl Truth {
 
     /// The boxes that a prompt has to give.
     fn of(&self, wall: WallTime, class: Class, colour: Option<Colour>) -> Vec<score::Thing> {
-        let seen = self.at(wall).seen.into_iter();
-        seen.filter(|seen| seen.class == class && (colour.is_none() || seen.colour == colour))
-            .map(|seen| score::Thing {
-                bounds: seen.box_in_frame,
-                ignored: seen.visibility == Visibility::Ignored,
-            })
-            .collect()
+        self.at(wall).things(class, colour)
     }
 
     /// How many there were all the time; `None` when that changed or is unsure.

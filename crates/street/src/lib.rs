@@ -13,7 +13,6 @@ mod calibration;
 mod chance;
 mod class;
 pub mod h264;
-pub mod live;
 mod paint;
 pub mod questions;
 mod random;

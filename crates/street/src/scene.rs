@@ -230,17 +230,6 @@ pub struct Lens {
     pub seed: u64,
 }
 
-impl Lens {
-    pub const IDEAL: Self = Self {
-        brightness: 0.0,
-        contrast: 1.0,
-        grain: 0.0,
-        soft: false,
-        vignette: 0.0,
-        seed: 0,
-    };
-}
-
 /// Everything that a picture is drawn from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scene {

@@ -8,6 +8,7 @@ use super::{
         CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Daylight, ObjectIdentity, Scene, SceneLayout,
         Weather,
     },
+    score::Thing,
 };
 use spotter_core::NormBox;
 
@@ -63,6 +64,18 @@ impl Truth {
         self.seen
             .iter()
             .filter(move |seen| seen.class == class && seen.visibility == Visibility::Present)
+    }
+
+    /// The things that a prompt for `class` should find, those that it may find included; with a colour, only those of that
+    /// colour.
+    pub fn things(&self, class: Class, colour: Option<Colour>) -> Vec<Thing> {
+        let of_class = self.seen.iter().filter(|seen| seen.class == class);
+        let wanted = of_class.filter(|seen| colour.is_none() || seen.colour == colour);
+        let thing = |seen: &SeenObject| Thing {
+            bounds: seen.box_in_frame,
+            ignored: seen.visibility == Visibility::Ignored,
+        };
+        wanted.map(thing).collect()
     }
 
     /// True when an object of `class` is ignored, so that counting the class has no sure answer.

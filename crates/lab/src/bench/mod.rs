@@ -30,21 +30,13 @@ mod steps;
 mod tracks;
 mod work;
 
-pub use ask::MeasureError;
 pub use eval::{EvalOptions, eval};
-pub use load::{
-    Ceiling, Load, LoadCounters, LoadOptions, LoadPart, LoadReport, LoadRow, MachineCeilings,
-    PromptsRow, SteadyRow, TextRow, TextRun,
-};
+pub use load::{Ceiling, Load, LoadOptions, LoadPart, MachineCeilings};
 pub use progress::ProgressLine;
-pub use report::{EvalFigure, EvalReport, PartFigures, Target};
-pub use scores::{Aspect, EvalSetting, Origin, Scores};
-pub use soak::{SoakError, SoakMemory, SoakOptions, SoakReport, SoakSubject, SoakTally, soak};
+pub use soak::{SoakOptions, SoakSubject, soak};
 pub use spread::Spread;
-pub use stays::{StayTally, Stays};
-pub use steps::{STEPS_MIN, Steps, StepsReport, StepsRow};
-pub use tracks::{ClassStays, TrackOptions, TrackReport, track};
-pub use work::{DetectWork, LookWork, look_work};
+pub use steps::{STEPS_MIN, Steps, StepsReport};
+pub use tracks::{TrackOptions, track};
 
 #[cfg(test)]
 mod tests;

@@ -86,13 +86,6 @@ pub struct ScoreFigures {
     pub bins: Vec<CalibrationBin>,
 }
 
-impl EvalReport {
-    /// The figures that miss their targets.
-    pub fn missed(&self) -> impl Iterator<Item = &EvalFigure> {
-        self.figures.iter().filter(|f| f.missed_by.is_some())
-    }
-}
-
 /// The figures of `scores`, with what is required.
 pub(super) fn figures(scores: &Scores) -> Vec<EvalFigure> {
     use required::*;

@@ -23,7 +23,7 @@ use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
-pub use self::report::{SoakMemory, SoakReport, SoakTally};
+pub use self::report::{SoakMemory, SoakReport};
 use self::{
     compare::{AnswerPromise, Likeness, compare, is_sure},
     pool::{PoolRequest, pool_requests, short_of_pages},

@@ -19,8 +19,7 @@ use spotter_core::{
 };
 use spotter_engine::service::Engine;
 use spotter_events::track::Tracker;
-use spotter_street::live::LiveScore;
-use spotter_street::score::{MATCH_IOU, Thing, match_boxes};
+use spotter_street::score::{MATCH_IOU, MatchTally, Thing, match_boxes};
 use spotter_street::{
     Scene, Street, Truth, draw_i420,
     h264::{Encoding, through_h264},
@@ -30,7 +29,7 @@ use spotter_street::{
 
 mod report;
 
-pub use report::{ClassStays, TrackReport};
+pub use report::TrackReport;
 
 /// Most frames a second of the stream; it has the largest multiple of the look rate that is not above this.
 const FPS: u32 = 15;
@@ -88,7 +87,7 @@ struct WatchedStreet<'a> {
     camera: CameraConfig,
     tracker: Tracker,
     stays: Stays,
-    boxes: LiveScore,
+    boxes: MatchTally,
 }
 
 impl<'a> WatchedStreet<'a> {
@@ -100,7 +99,7 @@ impl<'a> WatchedStreet<'a> {
             camera,
             tracker,
             stays: Stays::default(),
-            boxes: LiveScore::default(),
+            boxes: MatchTally::default(),
         })
     }
 
@@ -136,7 +135,8 @@ impl<'a> WatchedStreet<'a> {
             let missing = || MeasureError::Unanswered(format!("{}: no detection", class.name()));
             let answer = self.tracker.update(frame, answer).ok_or_else(missing)?;
             let boxes: Vec<NormBox> = answer.body.objects().iter().filter_map(bounds).collect();
-            self.boxes.add(class, None, &boxes, truth);
+            let things = truth.things(class, None);
+            self.boxes.add(match_boxes(&boxes, &things).tally());
             let seen: Vec<&SeenObject> = truth.seen.iter().filter(|s| s.class == class).collect();
             let shown = shown_objects(answer.body.objects(), &seen, |identity| {
                 self.stays.track(identity).cloned()

@@ -21,7 +21,14 @@ fn empty_square() -> Scene {
         darkness: 0.0,
         weather: Weather::Overcast,
         weather_strength: 1.0,
-        lens: Lens::IDEAL,
+        lens: Lens {
+            brightness: 0.0,
+            contrast: 1.0,
+            grain: 0.0,
+            soft: false,
+            vignette: 0.0,
+            seed: 0,
+        },
         props: Vec::new(),
         objects: Vec::new(),
     }
@@ -212,4 +219,31 @@ fn drawing_is_reproducible_at_any_size() {
         assert_eq!(rgb, draw(&scene, width, height));
     }
     assert!(draw(&scene, 0, 10).is_empty());
+}
+
+#[test]
+fn things_are_those_of_the_class_and_colour() {
+    let car = |colour, x0, visibility| SeenObject {
+        identity: ObjectIdentity::Anonymous,
+        class: Class::Car,
+        colour: Some(colour),
+        box_in_frame: NormBox::from_corners(x0, 0.4, x0 + 0.2, 0.6),
+        visible: 0.5,
+        visibility,
+    };
+    let red = car(Colour::Red, 0.1, Visibility::Present);
+    let blue = car(Colour::Blue, 0.6, Visibility::Ignored);
+    let truth = Truth {
+        seen: vec![red, blue],
+        ..truth(&empty_square())
+    };
+    let ignored = |class, colour| -> Vec<bool> {
+        let things = truth.things(class, colour);
+        things.iter().map(|thing| thing.ignored).collect()
+    };
+    assert_eq!(ignored(Class::Car, None), [false, true]);
+    assert_eq!(ignored(Class::Car, Some(Colour::Red)), [false]);
+    assert_eq!(ignored(Class::Car, Some(Colour::Blue)), [true]);
+    assert!(ignored(Class::Dog, None).is_empty());
+    assert_eq!(truth.things(Class::Car, None)[0].bounds, red.box_in_frame);
 }

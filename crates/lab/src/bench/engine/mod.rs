@@ -21,14 +21,8 @@ mod street_camera;
 mod trace;
 
 pub(super) use cameras::tasks;
-pub use cameras::{DepthRun, EngineCamerasReport, EngineCamerasRow};
-pub use depth::DepthCost;
-pub(super) use depth::{COLUMNS, StepSums, percent};
-pub use host::{HostReport, HostRow};
-pub use pipeline::{PipelineReport, PipelineRow, pipeline};
-pub use report::{EngineOptions, EnginePart, EngineReport, engine};
-pub use street::{StreetReport, StreetRow};
-pub use street_camera::EngineBuilder;
+pub(super) use depth::{COLUMNS, DepthCost, StepSums, percent};
+pub use report::{EngineOptions, EnginePart, engine};
 pub use trace::chrome_trace;
 
 /// Ids of simulated models; they only have to differ.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::{
-    EngineOptions, EnginePart, EngineReport, StreetRow, chrome_trace, engine,
-    street::prompts,
+    EngineOptions, EnginePart, chrome_trace, engine,
+    report::EngineReport,
+    street::{StreetRow, prompts},
     street_camera::{PromptGrouping, StreetCamera, StreetDriver, StreetMotion},
 };
 use crate::bench::{ProgressLine, tests::micro_engine_with};

@@ -23,9 +23,7 @@ mod text;
 use std::time::Duration;
 
 pub use report::LoadReport;
-pub use rows::{LoadCounters, LoadRow, PromptsRow, SteadyRow};
 use serde::Serialize;
-pub use text::{TextRow, TextRun};
 
 use super::{ask::MeasureError, progress::ProgressLine};
 use spotter::ops::machine::Machine;

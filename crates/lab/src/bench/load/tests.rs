@@ -8,7 +8,8 @@ use super::{
     frames::noise,
 };
 use crate::bench::{
-    MeasureError, ProgressLine,
+    ProgressLine,
+    ask::MeasureError,
     engine::{chrome_trace, tasks},
     tests::{micro_endless_engine, micro_engine_with},
 };

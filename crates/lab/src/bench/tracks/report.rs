@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use spotter_street::live::LiveScore;
+use spotter_street::score::MatchTally;
 
 use super::TrackOptions;
 use crate::bench::{
@@ -50,7 +50,7 @@ pub struct ClassStays {
 }
 
 impl TrackReport {
-    pub(super) fn new(options: &TrackOptions, stays: &Stays, boxes: &LiveScore) -> Self {
+    pub(super) fn new(options: &TrackOptions, stays: &Stays, boxes: &MatchTally) -> Self {
         let classes = stays
             .tallies()
             .iter()
@@ -72,17 +72,12 @@ impl TrackReport {
             classes: classes.collect(),
         }
     }
-
-    /// The figures that miss what is required.
-    pub fn missed(&self) -> impl Iterator<Item = &EvalFigure> {
-        self.figures.iter().filter(|f| f.missed_by.is_some())
-    }
 }
 
-fn figures(all: StayTally, boxes: &LiveScore) -> Vec<EvalFigure> {
+fn figures(all: StayTally, boxes: &MatchTally) -> Vec<EvalFigure> {
     let share = |name, part| EvalFigure::new(name, all.share(part), all.stays as u64);
     let [first, second, third] = all.reported_by;
-    let things = boxes.total.found + boxes.total.missed;
+    let things = boxes.found + boxes.missed;
     vec![
         share("names that switched", all.switches).at_most(required::SWITCHES_MAX),
         share("events a stay", all.events).within(required::EVENTS_MIN, required::EVENTS_MAX),
