@@ -23,7 +23,7 @@ use spotter_core::{NormBox, NormPoint, WallTime};
 use spotter_street::{
     Scene, Street, Truth, draw,
     scene::{Class, Colour},
-    truth::Seen,
+    truth::SeenObject,
 };
 
 #[test]
@@ -174,7 +174,7 @@ impl Moment {
 }
 
 /// The only one of its kind, when nothing hides it and it is the only thing of its class that may be taken for it.
-fn only(truth: &Truth, class: Class, which: impl Fn(&Seen) -> bool) -> Option<NormBox> {
+fn only(truth: &Truth, class: Class, which: impl Fn(&SeenObject) -> bool) -> Option<NormBox> {
     let all: Vec<_> = truth
         .seen
         .iter()

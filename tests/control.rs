@@ -28,7 +28,7 @@ struct Site {
     directory: tempfile::TempDir,
     address: std::net::SocketAddr,
     page: std::net::SocketAddr,
-    _broker: spotter_street::broker::Broker,
+    _broker: spotter_street::broker::Mosquitto,
     consumer: Consumer,
 }
 

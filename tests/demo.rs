@@ -26,11 +26,11 @@ use support::{
 };
 
 use spotter_core::{Clock as _, NormBox, SystemClock, WallTime};
-use spotter_street::score::{self, Tally};
+use spotter_street::score::{self, MatchTally};
 use spotter_street::{
     Street,
     scene::{Class, Colour},
-    truth::{self, Standing, truth},
+    truth::{self, truth},
 };
 
 /// The street, and its moment at which the run begins: 12:50:35 UTC on 1 June 2026. It was chosen by the truth alone,
@@ -127,13 +127,7 @@ impl Truth {
 
     /// The boxes that a prompt has to give.
     fn of(&self, wall: WallTime, class: Class, colour: Option<Colour>) -> Vec<score::Thing> {
-        let seen = self.at(wall).seen.into_iter();
-        seen.filter(|seen| seen.class == class && (colour.is_none() || seen.colour == colour))
-            .map(|seen| score::Thing {
-                bounds: seen.box_in_frame,
-                ignored: seen.standing == Standing::Ignored,
-            })
-            .collect()
+        self.at(wall).things(class, colour)
     }
 
     /// How many there were all the time; `None` when that changed or is unsure.
@@ -264,10 +258,10 @@ fn the_boxes_are_true(detections: &[Detection], truth: &Truth) {
             answers.insert(&detection.prompt, &detection.boxes);
         }
     }
-    let mut all = Tally::default();
+    let mut all = MatchTally::default();
     let mut report = String::new();
     for (id, _, class, colour) in PROMPTS {
-        let mut tally = Tally::default();
+        let mut tally = MatchTally::default();
         for (captured, answers) in frames.values() {
             // No message about a frame of which there are other messages means that nothing was found.
             let boxes = answers.get(id).copied().unwrap_or_default();

@@ -131,7 +131,7 @@ fn start_street(
     let draw = move |wall: WallTime| {
         let shown = WallTime::from_unix_nanos(wall.unix_nanos().saturating_add(ahead_ns));
         let mut picture = draw_i420(&street.at(shown), width, height);
-        timecode::burn(wall, &mut picture, STREET_SIZE);
+        timecode::burn(wall, &mut picture, width, height);
         picture
     };
     Ok(rtsp::RtspStreet::start(options, clock, draw)?)

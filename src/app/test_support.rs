@@ -1,53 +1,10 @@
-//! A configuration, a model, a device that breaks, and frames, for the tests of `app`.
+//! A configuration, a model and frames, for the tests of `app`.
 
 use spotter_core::{
     CameraId, Frame, FrameTimes, Mono, Picture, WallTime,
     config::{self, Config, Environment},
 };
-use spotter_engine::{
-    open::ModelCard,
-    scheduler::backend::{
-        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
-    },
-    sim::SimBackend,
-    testing::simulated,
-};
-
-/// A device that breaks after a number of steps.
-pub struct FragileDevice {
-    device: SimBackend,
-    steps_left: usize,
-}
-
-impl FragileDevice {
-    /// Breaks at the commit after `steps`.
-    pub fn after(steps: usize) -> Self {
-        Self {
-            device: simulated::device(1),
-            steps_left: steps,
-        }
-    }
-}
-
-impl Backend for FragileDevice {
-    fn limits(&self) -> BackendLimits {
-        self.device.limits()
-    }
-    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
-        self.device.launch(slot, step)
-    }
-    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
-        self.device.finalize(slot, masks)
-    }
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
-        let left = self.steps_left.checked_sub(1);
-        self.steps_left = left.ok_or_else(|| BackendError("it fell off the bus".into()))?;
-        self.device.commit(slot)
-    }
-    fn release(&mut self, pages: &[PageId]) {
-        self.device.release(pages);
-    }
-}
+use spotter_engine::open::ModelCard;
 
 /// Parses `text`; the state directory does not exist, so nothing of an earlier run is found.
 pub fn config(text: &str) -> Config {

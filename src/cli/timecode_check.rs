@@ -73,7 +73,7 @@ mod tests {
         let (width, height) = (640_usize, 360_usize);
         let mut bytes = vec![100; width * height * 3 / 2];
         if burnt {
-            timecode::burn(DRAWN, &mut bytes, (width as u32, height as u32));
+            timecode::burn(DRAWN, &mut bytes, width as u32, height as u32);
         }
         let chroma = bytes.split_off(width * height);
         let planes = Arc::new(vec![bytes, chroma]);

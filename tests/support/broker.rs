@@ -7,15 +7,15 @@ use std::{
 };
 
 use super::lines::Lines;
-use spotter_street::broker::Broker;
+use spotter_street::broker::Mosquitto;
 
 /// A consumer's subscription is complete when it receives the retained message of this topic.
 const READY: &str = "test/ready";
 
 /// Starts mosquitto at `address`; `more` is added to its configuration.
-pub fn broker(address: SocketAddr, more: &str) -> Broker {
+pub fn broker(address: SocketAddr, more: &str) -> Mosquitto {
     // Tests may run as root, and then mosquitto would become another user.
-    Broker::start(address, &format!("user root\n{more}")).expect("mosquitto starts")
+    Mosquitto::start(address, &format!("user root\n{more}")).expect("mosquitto starts")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

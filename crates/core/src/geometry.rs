@@ -49,7 +49,7 @@ impl NormBox {
         }
     }
 
-    /// From centre and size, clamped to the picture (moondream-model.md section 8.4).
+    /// From centre and size, clamped to the picture (docs/moondream.md, section 8).
     pub fn from_centre(x: f64, y: f64, width: f64, height: f64) -> Self {
         Self::from_corners(
             x - width / 2.0,

@@ -21,50 +21,33 @@ pub struct LabArguments {
     pub command: LabCommand,
 }
 
-/// What can be measured.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Measure looks on this machine: time of each stage, cost of further prompts
-    Looks(LooksArgs),
-    /// Measure the pipelined engine: what it gains over a blocking one, what it saves, what it costs (two minutes)
+    /// Measure the pipelined engine: its gain over a blocking one, the work it saves, the host's work (two minutes)
     Engine(EngineBenchArgs),
-    /// Measure the engine under load, beside what the device sustains: requests by size, clients and objects, several
-    /// prompts, a still scene, text (five minutes)
+    /// Measure the engine under load, compared with what the device sustains: requests by size, clients and objects,
+    /// several prompts, a still scene, text (five minutes)
     Load(LoadArgs),
     /// Measure the device alone: images by size, rows by number, one step after the other and two in flight
     Steps(StepsArgs),
-    /// Measure what cameras cost: processor time, memory, and whether their frames stay in time (two minutes)
+    /// Measure what cameras cost: processor time, memory and delay (two minutes)
     Cameras(CamerasArgs),
-    /// The cameras of `cameras`, which starts this
+    /// The cameras of `cameras`, which starts this process
     #[command(hide = true)]
     ServeCameras {
         /// How many
         cameras: usize,
     },
-    /// Test that the engine stays right and alive under everything at once: chance, cancels, deadlines, too little memory
+    /// Test that answers stay right under random load, cancellation, deadlines and too little memory
     Soak(SoakArgs),
     /// Measure the accuracy of a model on drawn street scenes with known truth
     Eval(EvalArgs),
 }
 
-/// `spotter-lab looks`
-#[derive(Clone, Debug, Args)]
-pub struct LooksArgs {
-    /// Looks to measure for each row of the table
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    pub looks: usize,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Which model
-    #[command(flatten)]
-    pub model: ModelArgs,
-}
-
 /// `spotter-lab cameras`
 #[derive(Clone, Debug, Args)]
 pub struct CamerasArgs {
-    /// How many cameras, one number after the other
+    /// How many cameras; each number is measured in turn
     #[arg(
         long,
         value_name = "N,…",
@@ -86,7 +69,6 @@ pub struct CamerasArgs {
     pub model: ModelArgs,
 }
 
-/// What answers the looks of `spotter-lab cameras`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FleetEngine {
     /// A simulated device, which costs next to nothing: the figures are those of the cameras
@@ -104,7 +86,7 @@ pub struct SoakArgs {
     /// Seed of all chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Noise in the shape of a model instead of a model: tests load and memory, but hardly the answers
+    /// Random weights in the shape of a model instead of a model: tests load and memory, but hardly the answers
     #[arg(long, value_enum, conflicts_with = "model")]
     pub shape: Option<NoiseShape>,
     /// Print JSON
@@ -118,10 +100,10 @@ pub struct SoakArgs {
 /// `spotter-lab steps`
 #[derive(Clone, Debug, Args)]
 pub struct StepsArgs {
-    /// Noise in the shape of a model instead of a model: speed does not depend on what weights say
+    /// Random weights in the shape of a model instead of a model: speed does not depend on the weights
     #[arg(long, value_enum, conflicts_with = "model")]
     pub shape: Option<NoiseShape>,
-    /// Seconds of load for each figure; a card that gets hot is slower after some
+    /// Seconds of load for each figure; a GPU that gets hot is slower after some
     #[arg(long, value_name = "N", default_value_t = 5.0)]
     pub seconds: f64,
     /// Print JSON
@@ -145,7 +127,7 @@ pub struct LoadArgs {
     /// Measure this part only; may be given several times
     #[arg(long, value_enum, value_name = "PART")]
     pub part: Vec<BenchLoadPart>,
-    /// Noise in the shape of a model instead of a model: speed does not depend on what weights say
+    /// Random weights in the shape of a model instead of a model: speed does not depend on the weights
     #[arg(long, value_enum, conflicts_with = "model")]
     pub shape: Option<NoiseShape>,
     /// Frames, pixels across and down
@@ -174,7 +156,7 @@ pub struct LoadArgs {
     /// Tokens of each answer in text
     #[arg(long, value_name = "N", default_value = "110")]
     pub tokens: NonZeroUsize,
-    /// Seconds of load for each figure, of which the last half counts; a card that gets hot is slower after some
+    /// Seconds of load for each figure, of which the last half counts; a GPU that gets hot is slower after some
     #[arg(long, value_name = "N", default_value_t = 5.0)]
     pub seconds: f64,
     /// Write a timeline of host and device of the last figure for ui.perfetto.dev
@@ -183,7 +165,7 @@ pub struct LoadArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Which model; its answers end at their bounds alone
+    /// Which model; its answers end only at their bounds
     #[command(flatten)]
     pub model: ModelArgs,
 }
@@ -278,10 +260,10 @@ pub struct EvalArgs {
         conflicts_with = "track"
     )]
     pub scenes: u64,
-    /// Follow what moves on one street instead, and score names and events
+    /// Follow what moves on one street instead, and score track ids and events
     #[arg(long)]
     pub track: bool,
-    /// How long the street is watched, in its own time
+    /// Minutes of street time
     #[arg(long, value_name = "N", default_value_t = 10, requires = "track", value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub minutes: u32,
     /// Looks a second at the street
@@ -316,8 +298,8 @@ mod tests {
     fn sizes_as_they_are_written() {
         assert_eq!(size("1280x720"), Ok((1280, 720)));
         for wrong in ["1280", "0x720", "1280x", "-1x5", "1280x720x3"] {
-            let told = size(wrong).unwrap_err();
-            assert!(told.contains("like 1280x720"), "{told}");
+            let error = size(wrong).unwrap_err();
+            assert!(error.contains("like 1280x720"), "{error}");
         }
     }
 }

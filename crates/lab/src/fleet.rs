@@ -1,14 +1,13 @@
-//! `spotter-lab cameras`: many cameras at once on this machine, and what they cost.
+//! `spotter-lab cameras`: runs many cameras on this machine and measures what they cost.
 //!
 //! ```text
 //!   spotter-lab serve-cameras ──RTSP──▶ ingest ─▶ sampler ─▶ engine        all but the broker, in this process
 //!   another process: one tape, sent to        │        │
-//!   every camera from a key frame of its own  └────────┴─▶ Delays, books; /proc for the rest ─▶ CamerasReport
+//!   every camera from a key frame of its own  └────────┴─▶ Delays, counters; /proc for the rest ─▶ CamerasReport
 //! ```
 //!
-//! Each camera has a server, a phase and a place on the tape of its own: neither pictures nor key frames come all at once.
-//!
-//! Belongs here: setting up and reading. Does not belong here: what the figures mean (`bench::cameras`).
+//! Each camera has a server, a phase and a place on the tape of its own: neither pictures nor key frames arrive all at once.
+//! `bench::cameras` has the statistics.
 
 mod meter;
 mod server;
@@ -59,43 +58,42 @@ const TAPE_PAIRS: u32 = 2;
 /// The street at a moment by day with people and cars.
 const TAPE_STREET: (u64, WallTime) = (7, WallTime::from_unix_millis(1_780_318_235_000));
 const LOOKS_HZ: f64 = 1.0;
-/// Fewer cameras than the most are only for the slope of memory.
+/// For all but the largest number of cameras: they only serve the slope of memory.
 const SHORT_S: u64 = 15;
-/// Until all cameras deliver. Busy machines draw the first picture late.
+/// Until all cameras stream. A busy machine draws the first picture late.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// From then on until the measurement: sender reports come every second, and two have to agree.
+/// From then on until the measurement: sender reports arrive every second, and two have to agree.
 const SETTLE: Duration = Duration::from_secs(5);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Processor time is counted in steps of 10 ms, so the floor is measured over some seconds of it.
 const FLOOR_TAPES: usize = 12;
-/// Frames a second and camera that are told apart; a stream that catches up sends more than its rate.
+/// Most frames of a camera per second whose delays are kept; a stream that catches up sends more than its rate.
 const FRAMES_A_SECOND: usize = 30;
 
-/// What is measured.
 #[derive(Clone, Debug)]
 pub struct FleetOptions {
     /// Numbers of cameras, fewest first; the last is measured for all of the time.
     pub cameras: Vec<usize>,
     /// How long the last is measured.
     pub seconds: u64,
-    /// Which model answers; a simulated device, which costs next to nothing, when absent.
+    /// `None`: a simulated device, which costs next to nothing.
     pub model: Option<config::ModelSettings>,
 }
 
-/// Measures. Blocks for all of it; `tell` says what is going on.
+/// Blocks for the whole measurement; `report_progress` gets its steps in words.
 pub fn measure(
     options: &FleetOptions,
     clock: &Arc<dyn Clock>,
-    mut tell: impl FnMut(&str),
+    mut report_progress: impl FnMut(&str),
 ) -> anyhow::Result<CamerasReport> {
     ingest::start_gstreamer()?;
-    tell("recording the tape");
+    report_progress("recording the tape");
     let (seed, start) = TAPE_STREET;
     let tape = Tape::record(Street::new(seed), start, STREAM, TAPE_PAIRS)?;
-    tell("measuring the decoder alone");
+    report_progress("measuring the decoder alone");
     let floor = floor(&tape)?;
     let most = options.cameras.iter().copied().max().unwrap_or_default();
-    let served = CameraServer::start(&tape, most)?;
+    let server = CameraServer::start(&tape, most)?;
     let runtime = app::runtime()?;
     let mut report = CamerasReport {
         machine: Machine::default(),
@@ -112,11 +110,11 @@ pub fn measure(
             true => options.seconds,
             false => options.seconds.min(SHORT_S),
         };
-        tell(&format!("{number} cameras for {seconds} s"));
+        report_progress(&format!("{number} cameras for {seconds} s"));
         let run = async {
             let model = options.model.clone();
-            let fleet = Fleet::start(&served.urls[..number], model, seconds, clock).await?;
-            fleet.measure(seconds, served.pid()).await
+            let fleet = Fleet::start(&server.urls[..number], model, seconds, clock).await?;
+            fleet.measure(seconds, server.pid()).await
         };
         let (row, engine) = runtime.block_on(run)?;
         report.rows.push(row);
@@ -139,18 +137,18 @@ fn floor(tape: &Tape) -> anyhow::Result<DecodeFloor> {
     })
 }
 
-/// The cameras of a run, with all that looks at them.
+/// The cameras of a run with sampler and engine.
 struct Fleet {
     cameras: Vec<CameraHandle>,
     sampler: Arc<Sampler>,
-    station: EngineSlot,
+    slot: EngineSlot,
     engine: String,
-    watch: Arc<DelayRecorder>,
+    recorder: Arc<DelayRecorder>,
     clock: Arc<dyn Clock>,
 }
 
 impl Fleet {
-    /// Starts the cameras and waits until all of them deliver, and their clocks are known.
+    /// Starts the cameras and waits until all of them stream and their clocks are known.
     async fn start(
         urls: &[String],
         model: Option<config::ModelSettings>,
@@ -159,22 +157,22 @@ impl Fleet {
     ) -> anyhow::Result<Self> {
         let cameras = configured(urls)?;
         let sampler = Sampler::new(&cameras, Arc::clone(clock));
-        let (station, engine) = station(&cameras, model, (&sampler, clock)).await?;
-        let watch = Arc::new(DelayRecorder::new(seconds as usize, urls.len()));
+        let (slot, engine) = start_engine(&cameras, model, &sampler, clock).await?;
+        let recorder = Arc::new(DelayRecorder::new(seconds as usize, urls.len()));
         let mut handles = Vec::with_capacity(cameras.len());
         for camera in &cameras {
             let sampled = sampler.camera_sink(&camera.id);
             let sampled = sampled.context("a camera that the sampler does not know")?;
-            let sink = watched(sampled, Arc::clone(&watch), Arc::clone(clock));
+            let sink = recording_sink(sampled, Arc::clone(&recorder), Arc::clone(clock));
             let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, None);
             handles.push(handle);
         }
         let mut fleet = Self {
             cameras: handles,
             sampler,
-            station,
+            slot,
             engine,
-            watch,
+            recorder,
             clock: Arc::clone(clock),
         };
         fleet.settle().await?;
@@ -186,20 +184,20 @@ impl Fleet {
             let mut health = self.cameras[index].health();
             let streams = |health: &Health| health.phase == Phase::Streaming;
             let streaming = timeout(START_LIMIT, health.wait_for(streams));
-            let waited = self.looking(streaming).await?;
+            let waited = self.look_until(streaming).await?;
             waited
-                .context("a camera did not deliver within a minute; is the machine too busy?")??;
+                .context("a camera did not stream within a minute; is the machine too busy?")??;
         }
-        self.looking(sleep(SETTLE)).await
+        self.look_until(sleep(SETTLE)).await
     }
 
-    /// Looks go on until `end`.
-    async fn looking<T>(&mut self, end: impl Future<Output = T>) -> anyhow::Result<T> {
+    /// Answers looks until `end`.
+    async fn look_until<T>(&mut self, end: impl Future<Output = T>) -> anyhow::Result<T> {
         let mut end = std::pin::pin!(end);
         loop {
             tokio::select! {
                 ended = &mut end => return Ok(ended),
-                outcomes = self.station.next() => {
+                outcomes = self.slot.next() => {
                     for outcome in outcomes? {
                         self.sampler.done(&outcome);
                     }
@@ -208,20 +206,20 @@ impl Fleet {
         }
     }
 
-    /// Measures, says goodbye to the cameras, and gives the row with the engine's name.
+    /// Measures, then stops the cameras; returns the row with the engine's name.
     async fn measure(mut self, seconds: u64, server: u32) -> anyhow::Result<(CamerasRow, String)> {
-        let books = self.sampler.counters();
+        let counters = self.sampler.books();
         let (before, from) = (Reading::now(Some(server)), self.clock.now());
-        self.watch.begin(from);
+        self.recorder.begin(from);
         let half = Duration::from_secs(seconds) / 2;
-        self.looking(sleep(half)).await?;
+        self.look_until(sleep(half)).await?;
         let (middle, then) = (Reading::now(Some(server)), self.clock.now());
-        self.looking(sleep(half)).await?;
+        self.look_until(sleep(half)).await?;
         let (after, to) = (Reading::now(Some(server)), self.clock.now());
-        self.watch.end();
+        self.recorder.end();
         let took = to.since(from);
         let mut frames = FrameEnds::default();
-        for ((_, before), (_, after)) in books.iter().zip(&self.sampler.counters()) {
+        for ((_, before), (_, after)) in counters.iter().zip(&self.sampler.books()) {
             frames.add(before, after);
         }
         let pct = |of: fn(&Reading) -> Duration| {
@@ -233,7 +231,7 @@ impl Fleet {
             .all
             .is_some()
             .then(|| pct(|r| r.all.unwrap_or_default()));
-        let (decode, behind) = self.watch.delays();
+        let (decode, behind) = self.recorder.delays();
         let row = CamerasRow {
             cameras: self.cameras.len(),
             seconds: took.as_secs_f64(),
@@ -259,10 +257,10 @@ impl Fleet {
             );
         }
         let until = Instant::now() + STOP_LIMIT;
-        for outcome in self.station.finish(until).await {
+        for outcome in self.slot.finish(until).await {
             self.sampler.done(&outcome);
         }
-        self.station.close(until).await;
+        self.slot.close(until).await;
         Ok((row, self.engine))
     }
 }
@@ -272,7 +270,7 @@ fn own_pct(before: &Reading, after: &Reading, took: Duration) -> f64 {
     after.own.saturating_sub(before.own).as_secs_f64() / took.as_secs_f64() * 100.0
 }
 
-/// A camera for each URL, as a file would have it.
+/// A camera for each URL, as a file configures it.
 fn configured(urls: &[String]) -> anyhow::Result<Vec<CameraConfig>> {
     let mut text = String::from("mqtt.url = \"mqtt://127.0.0.1\"\n");
     for (number, url) in urls.iter().enumerate() {
@@ -284,11 +282,12 @@ fn configured(urls: &[String]) -> anyhow::Result<Vec<CameraConfig>> {
     Ok(loaded.config.cameras)
 }
 
-/// The engine on its thread, which has all cameras, and its name.
-async fn station(
+/// Starts the engine on its thread, with all cameras; returns its name too.
+async fn start_engine(
     cameras: &[CameraConfig],
     model: Option<config::ModelSettings>,
-    (sampler, clock): (&Sampler, &Arc<dyn Clock>),
+    sampler: &Sampler,
+    clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(EngineSlot, String)> {
     let own = Arc::clone(clock);
     let budget = model
@@ -309,9 +308,9 @@ async fn station(
     let (engine, end, name) = handle::start_and_report(build).await?;
     let share = sampler.share(TimeLimits::new(budget, None));
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
-    let station = EngineSlot::new("bench".into(), (engine, end), ids, share);
-    station.seat(sampler);
-    Ok((station, name))
+    let slot = EngineSlot::new("bench".into(), (engine, end), ids, share);
+    slot.seat(sampler);
+    Ok((slot, name))
 }
 
 /// The embedded model's shape on a device whose steps cost nothing.
@@ -353,10 +352,10 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
     Ok(Engine::new(Box::new(device), model, settings, clock))
 }
 
-/// The sampler's sink, with its frames' delays noted.
-fn watched(
+/// The sampler's sink, which also records the delays of frames.
+fn recording_sink(
     sampled: impl Fn(Frame) + Send + Sync + 'static,
-    watch: Arc<DelayRecorder>,
+    recorder: Arc<DelayRecorder>,
     clock: Arc<dyn Clock>,
 ) -> FrameSink {
     Arc::new(move |frame: Frame| {
@@ -366,7 +365,7 @@ fn watched(
         let decode_ms = now.since(times.received).as_secs_f64() * 1e3;
         let capture = times.capture.filter(|c| c.source == CaptureSource::Rtcp);
         let camera_ms = capture.map(|c| times.received_wall.seconds_since(c.wall) * 1e3);
-        watch.add(now, decode_ms, camera_ms);
+        recorder.add(now, decode_ms, camera_ms);
     })
 }
 
@@ -398,18 +397,18 @@ impl DelayRecorder {
     }
 
     fn add(&self, now: Mono, decode_ms: f64, camera_ms: Option<f64>) {
-        let mut watching = self.lock();
-        let Some(since) = watching.since else { return };
+        let mut delays = self.lock();
+        let Some(since) = delays.since else { return };
         let at_s = now.since(since).as_secs_f64();
-        watching.decode.add(at_s, decode_ms);
+        delays.decode.add(at_s, decode_ms);
         if let Some(camera_ms) = camera_ms {
-            watching.behind.add(at_s, camera_ms + decode_ms);
+            delays.behind.add(at_s, camera_ms + decode_ms);
         }
     }
 
     fn delays(&self) -> (Delays, Delays) {
-        let watching = self.lock();
-        (watching.decode.clone(), watching.behind.clone())
+        let delays = self.lock();
+        (delays.decode.clone(), delays.behind.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, RecordedDelays> {

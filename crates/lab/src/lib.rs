@@ -1,7 +1,7 @@
 //! Measures Spotter: how right the answers are and how fast they come.
 
 pub mod args;
-pub mod bench;
+mod bench;
 mod fleet;
 pub mod measure;
 

@@ -15,7 +15,6 @@ fn main() -> ExitCode {
         Err(help) => return cli::explain(&help),
     };
     cli::end(match arguments.command {
-        LabCommand::Looks(args) => measure::looks(&args),
         LabCommand::Engine(args) => measure::engine(&args),
         LabCommand::Load(args) => measure::load(&args),
         LabCommand::Steps(args) => measure::steps(&args),

@@ -1,4 +1,4 @@
-//! The commands: builds the engine and prints what the measuring room found.
+//! The commands: they build an engine, measure it and print the report.
 
 use std::{
     fmt,
@@ -16,15 +16,12 @@ use serde::Serialize;
 use spotter::cli::out::{remark, say};
 
 use crate::bench::{
-    self, Ceiling, EvalOptions, Load, LoadOptions, LoadPart, LooksOptions, MachineCeilings,
-    ProgressLine, SoakOptions, Soaked, Steps, StepsReport, TrackOptions,
+    self, Ceiling, EvalOptions, Load, LoadOptions, LoadPart, MachineCeilings, ProgressLine,
+    STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, TrackOptions,
     engine::{EngineOptions, EnginePart, chrome_trace},
 };
 use crate::{
-    args::{
-        CamerasArgs, EngineBenchArgs, EvalArgs, FleetEngine, LoadArgs, LooksArgs, SoakArgs,
-        StepsArgs,
-    },
+    args::{CamerasArgs, EngineBenchArgs, EvalArgs, FleetEngine, LoadArgs, SoakArgs, StepsArgs},
     fleet,
 };
 use spotter::ops::machine::Machine;
@@ -37,7 +34,7 @@ use spotter_engine::{
     service::Engine,
 };
 
-/// How often a GPU is read while it is measured.
+/// Between two readings of a GPU's power and clock.
 const GAUGED_EVERY: Duration = Duration::from_millis(200);
 
 fn open_options() -> OpenOptions {
@@ -49,20 +46,6 @@ fn build_engine(
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(Engine, ModelCard)> {
     Engine::open(&settings, open_options(), Arc::clone(clock)).map_err(anyhow::Error::msg)
-}
-
-/// `spotter-lab looks`
-pub fn looks(args: &LooksArgs) -> anyhow::Result<()> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (mut engine, card) = build_engine(args.model.settings(), &clock)?;
-    let options = LooksOptions {
-        looks: args.looks,
-        model: card.name.to_string(),
-        ceiling_gflop_per_s: Some(cpu::product_gflop_per_s(clock.as_ref())),
-    };
-    let mut progress = ProgressLine::on_stderr("looks", options.steps());
-    let report = bench::looks(&mut engine, &options, clock.as_ref(), &mut progress)?;
-    print(&report, args.json)
 }
 
 /// `spotter-lab steps`
@@ -81,6 +64,7 @@ pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
         backend: bare.placed.backend.as_mut(),
         config: &bare.config,
         load,
+        steps_min: STEPS_MIN,
         clock: clock.as_ref(),
     };
     let mut progress = ProgressLine::on_stderr("kinds of steps", steps.kinds() as u64);
@@ -149,7 +133,7 @@ fn load_options(args: &LoadArgs) -> anyhow::Result<LoadOptions> {
     })
 }
 
-/// What the engine's device sustains, and a gauge of it if it is a GPU. Blocks for the loads of the figures.
+/// What the engine's device sustains, and its gauge if it is a GPU. Blocks for one load per figure.
 fn ceilings(
     settings: &config::ModelSettings,
     card: &ModelCard,
@@ -195,11 +179,11 @@ pub fn cameras(args: &CamerasArgs) -> anyhow::Result<()> {
         model: (args.engine == FleetEngine::Model).then(|| args.model.settings()),
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let report = fleet::measure(&options, &clock, |now| remark(now))?;
+    let report = fleet::measure(&options, &clock, |step| remark(step))?;
     print(&report, args.json)
 }
 
-/// `spotter-lab soak`. What is not sound is an error.
+/// `spotter-lab soak`. A problem is an error.
 pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = args.model.settings();
@@ -214,7 +198,7 @@ pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
     let gpu = settings.gpus.first().filter(|_| on_gpu);
     let gpu = gpu.map(|&index| cuda::open(index)).transpose()?;
     let free_mib = || Some(gpu.as_ref()?.free_bytes().ok()? as f64 / f64::from(1 << 20));
-    let soaked = Soaked {
+    let subject = SoakSubject {
         backend: bare.placed.backend,
         config: bare.config,
         tokenizer: bare.tokenizer,
@@ -227,7 +211,7 @@ pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
         looks: u64::MAX,
         seed: args.seed,
     };
-    let report = bench::soak(soaked, &options, &clock, free_mib, |so_far| {
+    let report = bench::soak(subject, &options, &clock, free_mib, |so_far| {
         remark(so_far.line());
     })?;
     print(&report, args.json)?;
@@ -248,7 +232,7 @@ pub fn engine(args: &EngineBenchArgs) -> anyhow::Result<()> {
     if args.trace.is_some() && !parts.contains(&EnginePart::Cameras) {
         bail!("--trace shows a run of the part `cameras`; add `--part cameras`");
     }
-    // Opened now: who waited for the measurement should not learn at its end that the path is wrong.
+    // Opened now, so that a wrong path is reported before the measurement and not after it.
     let trace = args.trace.as_deref().map(Trace::create).transpose()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = args.model.settings();

@@ -1,9 +1,6 @@
 //! `spotter-lab` as a user runs it.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
+#![expect(clippy::expect_used, reason = "a failed setup ends the test")]
 
 use std::{
     ffi::OsStr,
@@ -14,7 +11,6 @@ use std::{
 
 use serde_json::Value;
 
-/// What is left of a run.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -52,8 +48,7 @@ fn failed(ended: Ended) -> Ended {
 
 #[test]
 fn every_command_explains_its_options() {
-    let commands: [(&str, &[&str]); 7] = [
-        ("looks", &["--looks", "--json", "--model"]),
+    let commands: [(&str, &[&str]); 6] = [
         ("engine", &["--part", "--looks", "--trace", "--json"]),
         ("load", &["--size", "--clients", "--trace", "--json"]),
         ("steps", &["--shape", "--seconds", "--json"]),
@@ -85,8 +80,8 @@ fn every_command_explains_its_options() {
 fn a_trace_that_cannot_be_written_stops_the_measurement_before_it_begins() {
     let engine = ["engine", "--trace", "/nowhere/trace.json"];
     let ended = failed(lab(engine));
-    let told = "--trace /nowhere/trace.json: cannot write: No such file";
-    assert!(ended.stderr.contains(told), "{ended:#?}");
+    let error = "--trace /nowhere/trace.json: cannot write: No such file";
+    assert!(ended.stderr.contains(error), "{ended:#?}");
     let other_part = engine.into_iter().chain(["--part", "step"]);
     let ended = failed(lab(other_part));
     assert!(ended.stderr.contains("--part cameras"), "{ended:#?}");
@@ -108,13 +103,13 @@ fn the_engine_s_load_is_printed_as_json() {
     let trace = trace.to_str().expect("a path in UTF-8");
     let load = ["load", "--device", "cpu", "--part", "looks"];
     let least = ["--size", "84x84", "--clients", "2", "--objects", "1"];
-    let told = ["--seconds", "0", "--json", "--trace", trace];
-    let ended = done(lab(load.into_iter().chain(least).chain(told)));
+    let short = ["--seconds", "0", "--json", "--trace", trace];
+    let ended = done(lab(load.into_iter().chain(least).chain(short)));
     let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
     let row = &report["looks"][0];
     assert_eq!(row["clients"], 2, "{ended:#?}");
-    let books = ["asked", "answered", "left"].map(|part| row["books"][part].as_u64());
-    let [Some(asked), Some(answered), Some(left)] = books else {
+    let counters = ["asked", "answered", "left"].map(|part| row["books"][part].as_u64());
+    let [Some(asked), Some(answered), Some(left)] = counters else {
         panic!("{ended:#?}")
     };
     assert_eq!(asked, answered + left);
@@ -130,7 +125,7 @@ fn the_engine_s_load_is_printed_as_json() {
 
 #[test]
 fn cameras_are_measured_and_their_server_ends() {
-    let arguments = ["cameras", "--cameras=1,2", "--seconds=10", "--json"];
+    let arguments = ["cameras", "--cameras=1,2", "--seconds=4", "--json"];
     let ended = done(lab(arguments));
     let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
     assert!(
@@ -163,7 +158,7 @@ fn cameras_are_measured_and_their_server_ends() {
 
 /// `spotter-lab … | head -0`.
 #[test]
-fn closed_stdout_is_no_failure() {
+fn a_closed_stdout_is_no_error() {
     for arguments in [
         &["engine", "--part", "published"][..],
         &["eval", "--scenes", "1", "--json"],

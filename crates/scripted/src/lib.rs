@@ -1,4 +1,4 @@
-//! Test doubles: an RTSP camera and an MQTT broker that misbehave as a script says.
+//! Test doubles: an RTSP camera and an MQTT broker whose faults a script defines.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A mosquitto of our own, for the demo on a machine where no broker answers, and for tests.
+//! Starts mosquitto for tests, and for the demo on a machine without a broker.
 
 use std::{
     io::{self, Write as _},
@@ -11,43 +11,39 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-/// Why there is no broker.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
-    /// Nothing answers there and it is not this machine, where we could start one.
+    /// No broker answers, and the host is not this machine.
     #[error("no MQTT broker answers at {0}; start one there, or use mqtt://127.0.0.1")]
     Elsewhere(String),
-    /// The configuration file could not be written.
     #[error("writing mosquitto's configuration into {dir}: {0}", dir = std::env::temp_dir().display())]
     Config(io::Error),
-    /// The program is not there.
     #[error(
         "starting mosquitto for the demo: {0}; install it (apt-get install mosquitto) or start a broker yourself"
     )]
     Start(io::Error),
-    /// It ended, or never listened.
     #[error("mosquitto does not answer on {0}: {1}; is the port in use?")]
     Silent(SocketAddr, String),
 }
 
-/// A mosquitto child process on loopback. It is ended when this value is dropped.
+/// A mosquitto child process on loopback; dropping it ends the process.
 #[derive(Debug)]
-pub struct Broker {
+pub struct Mosquitto {
     child: Child,
     address: SocketAddr,
     /// Removed with this value; mosquitto reads it at its start and on SIGHUP.
     _config: NamedTempFile,
 }
 
-/// How long a fresh mosquitto may take until it listens.
+/// Attempts to connect to a new mosquitto until it listens.
 const START_TRIES: u32 = 600;
 const START_PAUSE: Duration = Duration::from_millis(50);
-/// How long a broker that is there may take until it accepts a connection.
+/// How long a running broker may need to accept a connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Starts mosquitto when nothing answers at `host:port` and that is this machine; `None` when a broker is there.
+/// Starts mosquitto if no broker answers at `host:port` and that is this machine; `None` if a broker answers.
 /// Blocks for up to thirty seconds, and for two more for each address of the host that does not answer.
-pub fn ensure(host: &str, port: u16) -> Result<Option<Broker>, BrokerError> {
+pub fn ensure(host: &str, port: u16) -> Result<Option<Mosquitto>, BrokerError> {
     let addresses: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
         .map(Iterator::collect)
@@ -58,7 +54,7 @@ pub fn ensure(host: &str, port: u16) -> Result<Option<Broker>, BrokerError> {
     // IPv4 first, where most clients look.
     let own = addresses.into_iter().filter(|a| a.ip().is_loopback());
     match own.min_by_key(SocketAddr::is_ipv6) {
-        Some(address) => Broker::start(address, "").map(Some),
+        Some(address) => Mosquitto::start(address, "").map(Some),
         None => Err(BrokerError::Elsewhere(format!("{host}:{port}"))),
     }
 }
@@ -67,8 +63,8 @@ fn answers(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, ANSWER_LIMIT).is_ok()
 }
 
-impl Broker {
-    /// Starts mosquitto on a loopback address, with further lines of its configuration. Blocks until it answers.
+impl Mosquitto {
+    /// Starts mosquitto on a loopback address, with more lines of configuration. Blocks until it answers.
     pub fn start(address: SocketAddr, more: &str) -> Result<Self, BrokerError> {
         let config = write_config(address, more).map_err(BrokerError::Config)?;
         let child = spawn(config.path()).map_err(BrokerError::Start)?;
@@ -95,7 +91,6 @@ impl Broker {
         ))
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -116,12 +111,12 @@ fn write_config(address: SocketAddr, more: &str) -> io::Result<NamedTempFile> {
 }
 
 fn spawn(config: &Path) -> io::Result<Child> {
-    // Debian keeps it in sbin, which is not on every user's PATH.
+    // Debian installs it in sbin, which is not on every user's PATH.
     for program in ["mosquitto", "/usr/sbin/mosquitto"] {
         let started = Command::new(program)
             .arg("-c")
             .arg(config)
-            // A terminal's Ctrl-C goes to the whole group, and the last messages still need the broker.
+            // A terminal sends Ctrl-C to the whole group, and the last messages still need the broker.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -135,9 +130,9 @@ fn spawn(config: &Path) -> io::Result<Child> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-impl Drop for Broker {
+impl Drop for Mosquitto {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nothing else to do about a child that cannot be ended.
+        // It may have ended already; if it cannot be killed, there is nothing else to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -150,23 +145,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_started_where_none_answers_and_ends_with_its_value() {
+    fn ensure_starts_one_if_none_answers_and_drop_ends_it() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let there = ensure("127.0.0.1", address.port()).unwrap();
-        assert!(there.is_none(), "something answers already");
+        assert!(there.is_none(), "a broker answers already");
         drop(taken);
         let own = ensure("localhost", address.port()).unwrap();
         assert_eq!(own.map(|broker| broker.address()), Some(address));
-        assert!(!answers(address), "it ended with its value");
+        assert!(!answers(address), "it ended when it was dropped");
     }
 
     #[test]
-    fn a_configuration_that_it_refuses_is_told_at_once() {
+    fn a_rejected_configuration_is_an_error_at_once() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         drop(taken);
-        let refused = Broker::start(address, "no_such_option 1");
-        assert!(matches!(refused, Err(BrokerError::Silent(..))));
+        let rejected = Mosquitto::start(address, "no_such_option 1");
+        assert!(matches!(rejected, Err(BrokerError::Silent(..))));
     }
 }

@@ -3,7 +3,7 @@
 use super::{draw, random};
 use spotter_core::Picture;
 
-/// As many tiles as most cameras' pictures.
+/// As many tiles as the pictures of most cameras.
 const SIZE: (u32, u32) = (1280, 720);
 const SCENES: u64 = 8;
 

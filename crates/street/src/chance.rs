@@ -1,4 +1,4 @@
-//! Seeded chance: every use has a stream of its own, so that a new draw in one place changes no other.
+//! Seeded random generators: every use has a stream of its own, so that a new draw in one place changes no other.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg32;
@@ -12,9 +12,7 @@ pub(super) const SKY: u64 = 5;
 pub(super) const HOUSES: u64 = 6;
 /// Marks and stains on the ground.
 pub(super) const MARKS: u64 = 7;
-/// The camera's grain.
 pub(super) const LENS: u64 = 8;
-/// A random scene.
 pub(super) const SCENE: u64 = 2;
 /// What passes through the live street.
 pub(super) const STREET: u64 = 3;

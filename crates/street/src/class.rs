@@ -5,23 +5,16 @@
 pub enum Class {
     /// On foot or riding.
     Person,
-    /// A passenger car.
     Car,
-    /// A lorry.
     Truck,
-    /// A city bus.
     Bus,
     /// With or without a rider.
     Bicycle,
-    /// A dog.
     Dog,
-    /// A cat.
     Cat,
     /// Flying or standing.
     Bird,
-    /// A toy ball.
     Ball,
-    /// A cardboard box.
     Parcel,
     /// The head with its three lamps; its pole does not count.
     TrafficLight,
@@ -46,7 +39,6 @@ impl Class {
         Self::StopSign,
     ];
 
-    /// Place in [`Class::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }
@@ -69,7 +61,6 @@ impl Class {
         }
     }
 
-    /// Several of them.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Person => "people",
@@ -87,13 +78,13 @@ impl Class {
         }
     }
 
-    /// True when the truth names a [`Colour`] for it (of a person: the clothes).
-    pub fn coloured(self) -> bool {
+    /// The truth names a [`Colour`] for it (of a person: the clothes).
+    pub fn is_coloured(self) -> bool {
         use Class::*;
         matches!(self, Person | Car | Truck | Bus | Bicycle | Ball | Bird)
     }
 
-    /// How many shapes it is drawn in; `Object::variant` is below this.
+    /// Number of shapes in which it is drawn; `SceneObject::variant` is below this.
     pub fn variants(self) -> u8 {
         match self {
             Self::Person | Self::Car | Self::Truck => 4,
@@ -102,12 +93,12 @@ impl Class {
         }
     }
 
-    /// True for what stands on a pole.
+    /// It has a pole.
     pub fn is_sign(self) -> bool {
         matches!(self, Self::TrafficLight | Self::StopSign)
     }
 
-    /// True for what drives on a road.
+    /// It drives on a road.
     pub fn is_vehicle(self) -> bool {
         matches!(self, Self::Car | Self::Truck | Self::Bus)
     }
@@ -116,21 +107,13 @@ impl Class {
 /// Colours that the truth names, well apart from each other also at night.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Colour {
-    /// Red.
     Red,
-    /// Orange.
     Orange,
-    /// Yellow.
     Yellow,
-    /// Green.
     Green,
-    /// Blue.
     Blue,
-    /// Purple.
     Purple,
-    /// White.
     White,
-    /// Black.
     Black,
 }
 
@@ -147,7 +130,6 @@ impl Colour {
         Self::Black,
     ];
 
-    /// Place in [`Colour::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }

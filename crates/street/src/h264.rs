@@ -1,6 +1,5 @@
-//! Pictures as a camera delivers them: through an H.264 encoder and back.
-//!
-//! Evaluation looks at what comes out here, because no camera sends clean drawings.
+//! Pictures through an H.264 encoder and decoder, as a camera sends them. Evaluation uses these, because no camera sends clean
+//! drawings.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use gstreamer_app::{AppSink, AppSrc};
 
 use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat};
 
-/// Why pictures did not come back.
+/// Why pictures were not encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// GStreamer or one of its plugins is missing.
@@ -17,19 +16,17 @@ pub enum CodecError {
         "building the H.264 round trip: {0}; install gstreamer1.0-plugins-ugly and gstreamer1.0-libav"
     )]
     Build(String),
-    /// It broke on the way.
     #[error("H.264 round trip: {0}")]
     Broken(String),
 }
 
-/// What the encoder is told.
+/// Settings of the encoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoding {
     /// Pixels, a multiple of 8, so that the decoder's rows have no padding.
     pub width: usize,
     /// Pixels, even.
     pub height: usize,
-    /// Frames a second.
     pub fps: u32,
     /// Rate of the stream.
     pub kbit_per_s: u32,
@@ -42,20 +39,20 @@ impl Encoding {
     }
 }
 
-/// Sends packed I420 frames (BT.601, limited range) through x264 and libav; iterates over what comes back, in order, one
+/// Sends packed I420 frames (BT.601, limited range) through x264 and libav; iterates over the decoded pictures in order, one
 /// for each frame sent. Each `next` blocks until the next picture is decoded.
 pub fn through_h264(
     encoding: Encoding,
     frames: impl Iterator<Item = Vec<u8>> + Send + 'static,
-) -> Result<Decoded, CodecError> {
-    let back = "h264parse ! avdec_h264 max-threads=1 ! video/x-raw,format=I420";
-    let running = Running::start(
+) -> Result<DecodedPictures, CodecError> {
+    let decoder = "h264parse ! avdec_h264 max-threads=1 ! video/x-raw,format=I420";
+    let pipeline = CodecPipeline::start(
         RAW,
-        &format!("{} ! {back}", x264(&encoding)),
+        &format!("{} ! {decoder}", x264(&encoding)),
         encoding,
         frames,
     )?;
-    Ok(Decoded { running, encoding })
+    Ok(DecodedPictures { pipeline, encoding })
 }
 
 /// The same frames as x264 sends them: an access unit with start codes for each, a key frame every two seconds. Blocks for
@@ -66,7 +63,7 @@ pub fn encoded(
 ) -> Result<Vec<Vec<u8>>, CodecError> {
     let profile = "video/x-h264,profile=main,stream-format=byte-stream,alignment=au";
     let launch = format!("{} ! {profile}", x264(&encoding));
-    let running = Running::start(RAW, &launch, encoding, frames)?;
+    let pipeline = CodecPipeline::start(RAW, &launch, encoding, frames)?;
     let unit = |sample: Result<gstreamer::Sample, CodecError>| {
         let sample = sample?;
         let unit = sample
@@ -75,33 +72,36 @@ pub fn encoded(
         let unreadable = || CodecError::Broken("a unit cannot be read".into());
         Ok(unit.ok_or_else(unreadable)?.to_vec())
     };
-    running.map(unit).collect()
+    pipeline.map(unit).collect()
 }
 
-/// Decodes units of [`encoded`] as fast as one thread of libav does, and says how many pictures they gave. Blocks for all of
-/// it.
+/// Decodes units of [`encoded`] with one thread of libav, at full speed; returns the number of pictures. Blocks for all of it.
 pub fn decode(
     encoding: Encoding,
     units: impl Iterator<Item = Vec<u8>> + Send + 'static,
 ) -> Result<usize, CodecError> {
     let mut pictures = 0;
-    for sample in Running::start(UNITS, "avdec_h264 max-threads=1", encoding, units)? {
+    for sample in CodecPipeline::start(UNITS, "avdec_h264 max-threads=1", encoding, units)? {
         sample?;
         pictures += 1;
     }
     Ok(pictures)
 }
 
-/// What goes in: a media type and more of its caps.
-type Kind = (&'static str, [(&'static str, &'static str); 2]);
-const RAW: Kind = (
-    "video/x-raw",
-    [("format", "I420"), ("colorimetry", "bt601")],
-);
-const UNITS: Kind = (
-    "video/x-h264",
-    [("stream-format", "byte-stream"), ("alignment", "au")],
-);
+/// Caps of what is pushed, without size and rate.
+struct InputCaps {
+    media_type: &'static str,
+    fields: [(&'static str, &'static str); 2],
+}
+
+const RAW: InputCaps = InputCaps {
+    media_type: "video/x-raw",
+    fields: [("format", "I420"), ("colorimetry", "bt601")],
+};
+const UNITS: InputCaps = InputCaps {
+    media_type: "video/x-h264",
+    fields: [("stream-format", "byte-stream"), ("alignment", "au")],
+};
 
 /// One encoder thread: with more, the picture is cut into as many slices as the machine has cores, and evaluation must see
 /// the same pictures everywhere.
@@ -113,15 +113,15 @@ fn x264(encoding: &Encoding) -> String {
     )
 }
 
-/// A pipeline that is fed; iterates over what comes out. It ends with the value.
-struct Running {
+/// A pipeline and the thread that pushes buffers into it; iterates over its samples. It stops when it is dropped.
+struct CodecPipeline {
     pipeline: gstreamer::Pipeline,
     sink: AppSink,
 }
 
-impl Running {
+impl CodecPipeline {
     fn start(
-        (media, more): Kind,
+        input: InputCaps,
         elements: &str,
         encoding: Encoding,
         buffers: impl Iterator<Item = Vec<u8>> + Send + 'static,
@@ -145,19 +145,19 @@ impl Running {
         let (Some(source), Some(sink)) = (source, sink) else {
             return Err(build(&"appsrc or appsink is missing"));
         };
-        let mut caps = gstreamer::Caps::builder(media)
+        let mut caps = gstreamer::Caps::builder(input.media_type)
             .field("width", encoding.width as i32)
             .field("height", encoding.height as i32)
             .field(
                 "framerate",
                 gstreamer::Fraction::new(encoding.fps as i32, 1),
             );
-        for (name, value) in more {
+        for (name, value) in input.fields {
             caps = caps.field(name, value);
         }
         source.set_caps(Some(&caps.build()));
-        let running = Self { pipeline, sink };
-        running
+        let codec = Self { pipeline, sink };
+        codec
             .pipeline
             .set_state(gstreamer::State::Playing)
             .map_err(|e| build(&e))?;
@@ -166,7 +166,7 @@ impl Running {
             .name("h264-feed".into())
             .spawn(feed)
             .map_err(|e| build(&e))?;
-        Ok(running)
+        Ok(codec)
     }
 
     fn failure(&self) -> Option<CodecError> {
@@ -179,7 +179,7 @@ impl Running {
     }
 }
 
-impl Iterator for Running {
+impl Iterator for CodecPipeline {
     type Item = Result<gstreamer::Sample, CodecError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -191,14 +191,14 @@ impl Iterator for Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for CodecPipeline {
     fn drop(&mut self) {
-        // Without it a running pipeline keeps its threads; there is nothing to do about a pipeline that does not stop.
+        // A pipeline that is not set to NULL keeps its threads. If it does not stop, there is nothing to do about it.
         let _ = self.pipeline.set_state(gstreamer::State::Null);
     }
 }
 
-/// Pushes every frame, then the end. A push fails when the reader has gone; then there is nothing left to do.
+/// Pushes every frame, then the end of stream. A push fails when the reader was dropped; then there is nothing left to do.
 fn feed(source: &AppSrc, encoding: Encoding, frames: impl Iterator<Item = Vec<u8>>) {
     for (number, frame) in frames.enumerate() {
         let mut buffer = gstreamer::Buffer::from_mut_slice(frame);
@@ -214,13 +214,13 @@ fn feed(source: &AppSrc, encoding: Encoding, frames: impl Iterator<Item = Vec<u8
     let _ = source.end_of_stream();
 }
 
-/// The pictures that come back. The pipeline ends with it.
-pub struct Decoded {
-    running: Running,
+/// The decoded pictures. The pipeline stops when this is dropped.
+pub struct DecodedPictures {
+    pipeline: CodecPipeline,
     encoding: Encoding,
 }
 
-impl Decoded {
+impl DecodedPictures {
     fn picture(&self, sample: &gstreamer::Sample) -> Result<Picture, CodecError> {
         let broken = |text: &str| CodecError::Broken(text.to_owned());
         let map = sample
@@ -251,11 +251,11 @@ impl Decoded {
     }
 }
 
-impl Iterator for Decoded {
+impl Iterator for DecodedPictures {
     type Item = Result<Picture, CodecError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let sample = self.running.next()?;
+        let sample = self.pipeline.next()?;
         Some(sample.and_then(|sample| self.picture(&sample)))
     }
 }
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_frame_comes_back_in_order_and_looks_alike() {
+    fn every_frame_is_decoded_in_order_and_looks_alike() {
         let encoding = Encoding {
             width: 64,
             height: 48,
@@ -290,6 +290,7 @@ mod tests {
             );
         }
     }
+
     #[test]
     fn what_is_encoded_decodes_with_key_frames_every_two_seconds() {
         let encoding = Encoding {

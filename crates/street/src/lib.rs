@@ -1,21 +1,18 @@
 //! The drawn street: a camera whose every picture comes with its truth.
 //!
-//! A [`Scene`] says what is where, in plain data. It comes from [`random`] (any place, for training and evaluation) or
-//! from a [`Street`] (a live street: what is there is a pure function of seed and UTC time, so whoever knows when a
-//! frame was taken knows what it shows). [`draw`] turns it into pixels, [`truth()`] into boxes, and [`words`] and
+//! A [`Scene`] describes what is where, in plain data. It is made by [`random`] (any place, for training and evaluation) or by
+//! a [`Street`] (a live street: its content is a pure function of seed and UTC time, so the capture time of a frame gives its
+//! truth). [`draw`] turns it into pixels, [`truth()`] into boxes, and [`words`] and
 //! [`questions`] turn the truth into captions and questions with their answers. [`records`] is the stream that the
-//! trainer of the embedded model reads, [`rtsp`] the camera, [`tape`] what many cameras show, [`timecode`] the time burnt
-//! into their pictures, [`h264`] what a camera does to them, and [`broker`] a mosquitto where there is none.
-//!
-//! Belongs here: the street, and what else a demonstration needs on one machine. Does not belong here: anything that
-//! looks for things in pictures.
+//! trainer of the embedded model reads, [`rtsp`] the camera, [`tape`] a recording for many cameras, [`timecode`] the time burnt
+//! into pictures, [`h264`] their encoding, [`score`] compares answers with the truth, and [`broker`] starts a mosquitto if no
+//! broker runs.
 
 pub mod broker;
 mod calibration;
 mod chance;
 mod class;
 pub mod h264;
-pub mod live;
 mod paint;
 pub mod questions;
 mod random;

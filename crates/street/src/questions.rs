@@ -1,12 +1,12 @@
-//! Questions about a picture with their answers, for evaluation. The forms of the questions stand here alone; the
-//! trainer of the embedded model gets them from [`phrases`] through the header of the record stream.
+//! Questions about a picture with their answers, for evaluation. The forms of the questions are defined here only;
+//! the trainer of the embedded model gets them from [`phrases`] through the header of the record stream.
 
 use rand::RngExt;
 
 use super::{
     chance,
     scene::{Class, Colour},
-    truth::{Seen, Truth},
+    truth::{SeenObject, Truth},
 };
 use spotter_core::{NormBox, Task};
 
@@ -29,16 +29,13 @@ pub enum Expected {
     Boxes(Vec<NormBox>),
     /// One point in each of these boxes, and no other point.
     PointsIn(Vec<NormBox>),
-    /// This text.
     Text(String),
 }
 
 /// What a question tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Boxes.
+pub enum QuestionKind {
     Detect,
-    /// Points.
     Point,
     /// "Is there ...?"
     YesNo,
@@ -51,13 +48,10 @@ pub enum Kind {
 /// A task with its true answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// What it tests.
-    pub kind: Kind,
+    pub kind: QuestionKind,
     /// What it is about.
     pub class: Class,
-    /// What to ask.
     pub task: Task,
-    /// What to hear.
     pub expected: Expected,
 }
 
@@ -75,13 +69,12 @@ pub fn phrases() -> serde_json::Value {
     })
 }
 
-/// Questions whose answers are certain: a class of which an object is ignored is not asked about. `seed` chooses which
-/// absent things are asked for.
+/// Questions whose answers are certain: none is about a class with an ignored object. `seed` chooses the absent things.
 pub fn questions(truth: &Truth, seed: u64) -> Vec<Question> {
     let mut rng = chance::rng(seed, chance::QUESTIONS);
     let sure: Vec<Class> = Class::ALL
         .into_iter()
-        .filter(|&class| !truth.unsure(class))
+        .filter(|&class| !truth.is_unsure(class))
         .collect();
     let (there, absent): (Vec<Class>, Vec<Class>) = sure
         .into_iter()
@@ -106,9 +99,9 @@ pub fn questions(truth: &Truth, seed: u64) -> Vec<Question> {
 }
 
 fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec<Question>) {
-    let seen: Vec<&Seen> = truth.present(class).collect();
+    let seen: Vec<&SeenObject> = truth.present(class).collect();
     let boxes = |colour: Option<Colour>| -> Vec<NormBox> {
-        let fits = |one: &&&Seen| colour.is_none() || one.colour == colour;
+        let fits = |one: &&&SeenObject| colour.is_none() || one.colour == colour;
         seen.iter()
             .filter(fits)
             .map(|one| one.box_in_frame)
@@ -117,16 +110,21 @@ fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec
     all.push(detect(THING, class, None, boxes(None)));
     all.push(detect(THINGS, class, None, boxes(None)));
     all.push(point(class, boxes(None)));
-    all.push(query(Kind::YesNo, YES_NO, class, YES));
+    all.push(query(QuestionKind::YesNo, YES_NO, class, YES));
     if seen.len() <= COUNT_MAX {
-        all.push(query(Kind::Count, COUNT, class, &seen.len().to_string()));
+        all.push(query(
+            QuestionKind::Count,
+            COUNT,
+            class,
+            &seen.len().to_string(),
+        ));
     }
-    if !class.coloured() {
+    if !class.is_coloured() {
         return;
     }
     for colour in Colour::ALL {
         let matching = boxes(Some(colour));
-        // Colours that are there, and one more that may not be.
+        // The colours that are present, and one more.
         if !matching.is_empty() || colour.index() == other_colour {
             all.push(detect(COLOURED_THING, class, Some(colour), matching));
         }
@@ -134,20 +132,20 @@ fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec
     if let ([only], false) = (seen.as_slice(), class == Class::Person)
         && let Some(colour) = only.colour
     {
-        all.push(query(Kind::Colour, COLOUR, class, colour.name()));
+        all.push(query(QuestionKind::Colour, COLOUR, class, colour.name()));
     }
 }
 
 fn about_absent(class: Class, all: &mut Vec<Question>) {
     all.push(detect(THING, class, None, Vec::new()));
     all.push(point(class, Vec::new()));
-    all.push(query(Kind::YesNo, YES_NO, class, NO));
-    all.push(query(Kind::Count, COUNT, class, "0"));
+    all.push(query(QuestionKind::YesNo, YES_NO, class, NO));
+    all.push(query(QuestionKind::Count, COUNT, class, "0"));
 }
 
 fn detect(form: &str, class: Class, colour: Option<Colour>, boxes: Vec<NormBox>) -> Question {
     Question {
-        kind: Kind::Detect,
+        kind: QuestionKind::Detect,
         class,
         task: Task::Detect {
             object: filled(form, class, colour),
@@ -158,7 +156,7 @@ fn detect(form: &str, class: Class, colour: Option<Colour>, boxes: Vec<NormBox>)
 
 fn point(class: Class, boxes: Vec<NormBox>) -> Question {
     Question {
-        kind: Kind::Point,
+        kind: QuestionKind::Point,
         class,
         task: Task::Point {
             object: filled(THING, class, None),
@@ -167,7 +165,7 @@ fn point(class: Class, boxes: Vec<NormBox>) -> Question {
     }
 }
 
-fn query(kind: Kind, form: &str, class: Class, answer: &str) -> Question {
+fn query(kind: QuestionKind, form: &str, class: Class, answer: &str) -> Question {
     Question {
         kind,
         class,

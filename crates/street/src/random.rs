@@ -1,4 +1,4 @@
-//! A scene of pure chance, for training and evaluation: any place, any light, up to fifteen objects.
+//! A random scene, for training and evaluation: any place, any light, up to fifteen objects.
 
 use rand::RngExt;
 use rand_pcg::Pcg32;
@@ -9,14 +9,14 @@ use super::{
     paint::{bounds, item_of_object, item_of_prop},
     routes::any_colour,
     scene::{
-        Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Class, Facing, Identity, Layout, Lens, Object, Prop,
-        PropKind, RIDER, Scene, View, Weather,
+        Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Class, Facing, Lens, ObjectIdentity, Prop, PropKind,
+        RIDER, Scene, SceneLayout, SceneObject, View, Weather,
     },
 };
 
-/// Nothing more is put into a scene that has so many objects; the last one may be a bicycle with its rider.
+/// Objects of a scene, with one more if the last one is a bicycle with its rider.
 const OBJECTS_MAX: usize = 14;
-/// How often a place is drawn anew for an object that would cover or be covered too much.
+/// Attempts to place an object that would cover or be covered too much.
 const TRIES: usize = 12;
 
 /// The scene number `seed`: always the same for the same seed.
@@ -46,18 +46,18 @@ pub fn random(seed: u64) -> Scene {
 
 fn empty(seed: u64, rng: &mut Pcg32) -> Scene {
     let layout = match rng.random_range(0..10) {
-        0..=3 => Layout::Street,
-        4 | 5 => Layout::Avenue,
-        6 | 7 => Layout::Park,
-        8 => Layout::CarPark,
-        _ => Layout::Square,
+        0..=3 => SceneLayout::Street,
+        4 | 5 => SceneLayout::Avenue,
+        6 | 7 => SceneLayout::Park,
+        8 => SceneLayout::CarPark,
+        _ => SceneLayout::Square,
     };
     let horizon_y: f32 = rng.random_range(70.0..150.0);
     let ground_y = horizon_y + rng.random_range(22.0..50.0);
     let top = ground_y + rng.random_range(8.0..36.0);
     let road_y = match layout {
-        Layout::Avenue => (ground_y + 15.0, CANVAS_HEIGHT),
-        Layout::CarPark => (top, 350.0),
+        SceneLayout::Avenue => (ground_y + 15.0, CANVAS_HEIGHT),
+        SceneLayout::CarPark => (top, 350.0),
         _ => (top, (top + rng.random_range(80.0..130.0)).min(350.0)),
     };
     let darkness = match rng.random_range(0..10) {
@@ -151,7 +151,7 @@ fn add_object(scene: &mut Scene, class: Class, taken: &mut Vec<(f32, Rect)>, rng
         taken.push((object.foot_y, extents));
         scene.objects.push(object);
         if class == Class::Bicycle && rng.random_bool(0.35) {
-            let rider = Object {
+            let rider = SceneObject {
                 class: Class::Person,
                 colour: Some(any_colour(rng)),
                 variant: RIDER,
@@ -169,7 +169,7 @@ fn add_object(scene: &mut Scene, class: Class, taken: &mut Vec<(f32, Rect)>, rng
 }
 
 /// An object without its place.
-fn any_object(class: Class, rng: &mut Pcg32) -> Object {
+fn any_object(class: Class, rng: &mut Pcg32) -> SceneObject {
     let variants = if class == Class::Person {
         RIDER
     } else {
@@ -181,10 +181,10 @@ fn any_object(class: Class, rng: &mut Pcg32) -> Object {
         Class::Ball if rng.random_bool(0.4) => rng.random_range(0.1..1.6),
         _ => 0.0,
     };
-    Object {
-        identity: Identity::Nobody,
+    SceneObject {
+        identity: ObjectIdentity::Anonymous,
         class,
-        colour: class.coloured().then(|| any_colour(rng)),
+        colour: class.is_coloured().then(|| any_colour(rng)),
         x: 0.0,
         foot_y: 0.0,
         lift_m,
@@ -200,9 +200,9 @@ fn any_object(class: Class, rng: &mut Pcg32) -> Object {
     }
 }
 
-fn place(scene: &Scene, model: Object, rng: &mut Pcg32) -> Object {
+fn place(scene: &Scene, model: SceneObject, rng: &mut Pcg32) -> SceneObject {
     let place = &scene.backdrop;
-    // Feet below this line make the class large enough to be told apart.
+    // A foot below this line makes the thing large enough to recognise its class.
     let height_m = match model.class {
         Class::Ball | Class::Cat | Class::Parcel => 0.65,
         Class::Bird | Class::Dog => 0.85,
@@ -218,7 +218,7 @@ fn place(scene: &Scene, model: Object, rng: &mut Pcg32) -> Object {
         (place.ground_y + 6.0, CANVAS_HEIGHT - 3.0)
     };
     let from = from.max(clear_y).min(to - 4.0);
-    Object {
+    SceneObject {
         x: rng.random_range(-10.0..CANVAS_WIDTH + 10.0),
         foot_y: rng.random_range(from..to),
         ..model

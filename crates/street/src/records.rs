@@ -18,7 +18,7 @@ pub const MAX_OBJECTS: usize = 32;
 pub const CAPTION_BYTES: usize = words::CAPTION_BYTES_MAX + 1;
 /// Bytes of one object: class, colour, two zeros, box of four `f32`, visible share.
 pub const OBJECT_BYTES: usize = 24;
-/// Stands for "no colour".
+/// Means "no colour".
 pub const NO_COLOUR: u8 = 255;
 
 /// Bytes of one record: seed, number of objects, objects, three captions, the picture as I420.
@@ -33,7 +33,7 @@ pub const fn record_bytes(width: u32, height: u32) -> usize {
 /// Writes the first line: sizes, names, rules and the exact forms of the questions.
 pub fn write_header(out: &mut impl Write, width: u32, height: u32) -> io::Result<()> {
     let class =
-        |c: &Class| json!({ "name": c.name(), "plural": c.plural(), "coloured": c.coloured() });
+        |c: &Class| json!({ "name": c.name(), "plural": c.plural(), "coloured": c.is_coloured() });
     let header = json!({
         "v": 1,
         "width": width,

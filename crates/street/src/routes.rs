@@ -1,30 +1,29 @@
-//! The routes through the live street: who passes where, how often and how fast.
+//! The routes through the live street: what passes where, how often and how fast.
 
 use rand::RngExt;
 use rand_pcg::Pcg32;
 
-use super::scene::{CANVAS_WIDTH, Class, Colour, Facing, Identity, Object, RIDER, View};
+use super::scene::{CANVAS_WIDTH, Class, Colour, Facing, ObjectIdentity, RIDER, SceneObject, View};
 
-/// How a thing uses its time on a route.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Motion {
     /// From one side of the picture to the other.
     Across(Facing),
-    /// It appears between these two places (x, canvas units), stays and is gone.
+    /// It appears between these two places (x, canvas units), stays and disappears.
     Stay(f32, f32),
 }
 
-/// Something that happens again and again.
+/// A repeated passage.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// What may come, each as likely as the others.
+    /// What may pass, each with the same probability.
     pub classes: &'static [Class],
     /// The shape, or any of the class's (of a person: any but the rider).
     pub variant: Option<u8>,
     pub motion: Motion,
-    /// At most one thing comes in this time, seconds.
+    /// At most one thing passes in this time, seconds.
     pub slot_s: f64,
-    /// Probability that one comes.
+    /// Probability that one passes.
     pub chance: f64,
     /// How long it is there, seconds; below `slot_s`.
     pub takes_s: (f64, f64),
@@ -60,7 +59,7 @@ const fn across(classes: &'static [Class], facing: Facing, foot_y: (f32, f32)) -
     }
 }
 
-/// Each stays in a strip of its own, so that they do not stand in each other.
+/// Each stays in a strip of its own, so that they do not overlap.
 const fn stay(classes: &'static [Class], variant: u8, x: (f32, f32), foot_y: (f32, f32)) -> Route {
     Route {
         classes,
@@ -194,20 +193,19 @@ pub(super) const ROUTES: &[Route] = &[
     },
 ];
 
-/// Where in its passage a thing is.
+/// A moment of a passage.
 pub(super) struct Moment {
     /// Share of the passage, 0..1.
     pub done: f64,
     /// The same in seconds.
     pub since_s: f64,
     pub view: View,
-    /// Whose passage.
-    pub identity: Identity,
+    pub identity: ObjectIdentity,
 }
 
 impl Route {
     /// The thing at `moment`. `rng` is at the same state for every moment of one passage.
-    pub fn object(&self, rng: &mut Pcg32, moment: &Moment) -> Object {
+    pub fn object(&self, rng: &mut Pcg32, moment: &Moment) -> SceneObject {
         let class = self.classes[rng.random_range(0..self.classes.len())];
         let variant = self
             .variant
@@ -240,10 +238,10 @@ impl Route {
             Class::Ball => lift_m * 4.0 * beats.fract() * (1.0 - beats.fract()),
             _ => lift_m,
         };
-        Object {
+        SceneObject {
             identity: moment.identity,
             class,
-            colour: class.coloured().then(|| any_colour(rng)),
+            colour: class.is_coloured().then(|| any_colour(rng)),
             x,
             foot_y,
             lift_m,

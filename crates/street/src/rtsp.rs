@@ -17,7 +17,7 @@ use tracing::error;
 
 use spotter_core::{Clock, PixelFormat, WallTime};
 
-/// What the camera is like. Not printable, because it holds a password.
+/// Settings of the camera. Not printable, because it contains a password.
 #[derive(Clone)]
 pub struct StreetOptions {
     /// Where it listens; port 0 lets the system choose.
@@ -26,43 +26,38 @@ pub struct StreetOptions {
     pub mount: String,
     /// Pixels across and down, even.
     pub size: (u32, u32),
-    /// Frames a second.
     pub fps: u32,
     /// Bits of the encoded video, thousands a second.
     pub bitrate_kbps: u32,
-    /// What the drawing gives, packed without padding: RGB is width * height * 3 bytes, I420 and NV12 half of that.
+    /// Format of the drawn pictures, packed without padding: RGB is width * height * 3 bytes, I420 and NV12 half of that.
     pub format: PixelFormat,
-    /// User and password that a viewer must give.
+    /// User and password that a viewer needs.
     pub login: Option<(String, String)>,
 }
 
 /// Why the camera cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StreetError {
-    /// GStreamer is not usable.
     #[error("GStreamer cannot start: {0}; install its base, good and ugly plugins")]
     GStreamer(#[from] glib::Error),
-    /// The address is taken or not ours.
     #[error("the RTSP camera cannot listen on {0}: {1}; choose another address")]
     Listen(SocketAddr, glib::BoolError),
-    /// Something in GStreamer's RTSP server refused.
     #[error("the RTSP camera cannot be set up: {0}")]
     SetUp(#[from] glib::BoolError),
-    /// No thread.
     #[error("the RTSP camera has no thread: {0}")]
     Thread(#[from] std::io::Error),
 }
 
-/// What the source is given.
+/// What is pushed into the pipeline.
 #[derive(Clone, Copy)]
-enum Content {
-    /// Pictures, to be encoded.
+enum RtspContent {
+    /// Pictures, which the pipeline encodes.
     Pictures(PixelFormat),
     /// Access units of H.264.
     Units,
 }
 
-/// The camera while it runs; dropping it hangs up on all viewers.
+/// The running camera; dropping it disconnects all viewers.
 pub struct RtspStreet {
     main_loop: glib::MainLoop,
     thread: Option<JoinHandle<()>>,
@@ -71,30 +66,30 @@ pub struct RtspStreet {
 }
 
 impl RtspStreet {
-    /// Starts listening. `draw` is called in a GStreamer thread when a picture is due, while anybody watches, with the
-    /// time to draw; it gives the bytes of one picture in the format of the options.
+    /// Starts listening. `draw` is called in a GStreamer thread when a picture is due, while a viewer is connected, with the
+    /// time to draw; it returns the bytes of one picture in the format of the options.
     pub fn start(
         options: StreetOptions,
         clock: Arc<dyn Clock>,
         draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
     ) -> Result<Self, StreetError> {
-        let content = Content::Pictures(options.format);
+        let content = RtspContent::Pictures(options.format);
         Self::serve(options, content, clock, draw)
     }
 
-    /// The same with access units of H.264 instead of pictures, which are sent as they are: `next` gives one with start
-    /// codes whenever a picture is due. Format and bit rate of the options mean nothing then.
+    /// The same with access units of H.264 instead of pictures, which are sent unchanged: `next` returns one with start
+    /// codes whenever a picture is due. Format and bit rate of the options are ignored.
     pub fn play(
         options: StreetOptions,
         clock: Arc<dyn Clock>,
         next: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
     ) -> Result<Self, StreetError> {
-        Self::serve(options, Content::Units, clock, next)
+        Self::serve(options, RtspContent::Units, clock, next)
     }
 
     fn serve(
         options: StreetOptions,
-        content: Content,
+        content: RtspContent,
         clock: Arc<dyn Clock>,
         draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
     ) -> Result<Self, StreetError> {
@@ -132,12 +127,11 @@ impl RtspStreet {
         })
     }
 
-    /// `rtsp://` with the address it really listens on.
+    /// `rtsp://` with the address on which it listens.
     pub fn url(&self) -> String {
         format!("rtsp://{}{}", self.address, self.mount)
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -148,7 +142,7 @@ impl Drop for RtspStreet {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // The loop can only be ended once it runs, so the end is asked for inside of it. (`invoke` could run right here.)
+        // Only a running loop can be quit, so a source inside of it does that. (`invoke` could run in this thread.)
         let main_loop = self.main_loop.clone();
         let quit = move || {
             main_loop.quit();
@@ -170,7 +164,7 @@ fn serve(
 ) {
     let served = context.with_thread_default(|| {
         main_loop.run();
-        // Stop listening, hang up, and let what this sets off be done.
+        // Stop listening, disconnect, and process the events that follow.
         if let Some(source) = context.find_source_by_id(&source) {
             source.destroy();
         }
@@ -184,7 +178,7 @@ fn serve(
 
 fn factory(
     options: &StreetOptions,
-    content: Content,
+    content: RtspContent,
     clock: Arc<dyn Clock>,
     draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
 ) -> rtsp_server::RTSPMediaFactory {
@@ -192,7 +186,7 @@ fn factory(
     let fps = options.fps.max(1);
     let size = format!("width={width},height={height},framerate={fps}/1");
     let made = match content {
-        Content::Pictures(format) => {
+        RtspContent::Pictures(format) => {
             let (format, convert) = match format {
                 PixelFormat::Rgb => ("RGB", "! videoconvert "),
                 PixelFormat::I420 => ("I420", ""),
@@ -205,7 +199,7 @@ fn factory(
                  ! video/x-h264,profile=main"
             )
         }
-        Content::Units => {
+        RtspContent::Units => {
             format!("caps=video/x-h264,stream-format=byte-stream,alignment=au,{size}")
         }
     };
@@ -215,7 +209,7 @@ fn factory(
         "( appsrc name=pictures is-live=true format=time block=false max-buffers=2 leaky-type=downstream \
          {made} ! h264parse ! rtph264pay name=pay0 pt=96 config-interval=-1 )"
     ));
-    // Shared, because every first viewer makes a new pipeline of the same camera.
+    // Shared, because the first viewer after a pause gets a new pipeline of the same camera.
     let draw = Arc::new(Mutex::new(draw));
     factory.connect_media_configure(move |_, media| {
         let element = media.element();
@@ -241,15 +235,15 @@ fn factory(
     factory
 }
 
-/// Waits for the next multiple of the interval, draws and pushes. Runs in the appsrc's own thread; when the pipeline
-/// ends meanwhile, it comes back within one interval.
+/// Waits for the next multiple of the interval, draws and pushes. Runs in the appsrc's own thread; if the pipeline ends
+/// meanwhile, it returns within one interval.
 fn push_when_due(
     source: &AppSrc,
     interval: Duration,
     clock: &dyn Clock,
     draw: impl FnOnce(WallTime) -> Vec<u8>,
 ) {
-    // A live source is asked while it plays, so this is there; without it, any pace will do.
+    // A live source needs data only while it plays, so it has a running time.
     let running = source.current_running_time().unwrap_or_default();
     let late_ns = u128::from(running.nseconds()) % interval.as_nanos();
     std::thread::sleep(interval - Duration::from_nanos(late_ns as u64));
@@ -259,12 +253,12 @@ fn push_when_due(
         buffer.set_pts(running);
         buffer.set_duration(gst::ClockTime::try_from(interval).ok());
     }
-    // Refused only when the pipeline is ending.
+    // It fails only when the pipeline ends.
     let _ = source.push_buffer(buffer);
 }
 
-/// The pipeline's time and the wall clock's at one moment. A thread that was held up between the two readings reads
-/// again: a picture would else show another time than the one it claims.
+/// The pipeline's time and the wall clock's at one moment. A thread that was interrupted between the two readings reads
+/// again; otherwise a picture would show another time than its PTS.
 fn both_clocks(source: &AppSrc, clock: &dyn Clock) -> (Option<gst::ClockTime>, WallTime) {
     const TRIES: usize = 10;
     const APART_MAX: gst::ClockTime = gst::ClockTime::from_mseconds(1);
@@ -280,8 +274,8 @@ fn both_clocks(source: &AppSrc, clock: &dyn Clock) -> (Option<gst::ClockTime>, W
     found
 }
 
-/// Sender reports map to the time of drawing; by default to that of sending, encoder delay included. They come every
-/// second instead of every five, so that a viewer soon knows.
+/// Sender reports map to the time of drawing; by default they map to that of sending, with the encoder's delay. They are sent
+/// every second instead of every five, so that a viewer soon knows the capture time.
 fn report_capture_times(media: &rtsp_server::RTSPMedia) {
     let pipeline = media
         .element()
@@ -330,7 +324,7 @@ mod tests {
     use spotter_core::SystemClock;
 
     #[test]
-    fn it_ends_even_before_it_has_begun_and_frees_its_port() {
+    fn an_immediate_drop_frees_the_port() {
         let mut listen = SocketAddr::from(([127, 0, 0, 1], 0));
         for _ in 0..20 {
             let options = StreetOptions {

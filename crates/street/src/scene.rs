@@ -1,5 +1,5 @@
-//! What is in the street: plain data, no drawing and no chance. Places are in **canvas units**: a canvas of
-//! [`CANVAS_WIDTH`] x [`CANVAS_HEIGHT`], origin top left, whatever the size of the picture that is drawn from it.
+//! What is in the street: plain data, without drawing and randomness. Places are in **canvas units**: a canvas of
+//! [`CANVAS_WIDTH`] x [`CANVAS_HEIGHT`], origin top left, for every size of the drawn picture.
 
 pub use super::class::{Class, Colour};
 
@@ -8,7 +8,7 @@ pub const CANVAS_WIDTH: f32 = 640.0;
 /// Canvas units down.
 pub const CANVAS_HEIGHT: f32 = 360.0;
 
-/// [`Object::variant`] of a person on a bicycle: drawn to fit a bicycle of the same place and size.
+/// [`SceneObject::variant`] of a person on a bicycle: drawn to fit a bicycle of the same place and size.
 pub const RIDER: u8 = 3;
 
 /// Which way a thing looks or moves.
@@ -20,36 +20,33 @@ pub enum Facing {
     Right,
 }
 
-/// Who a thing is: the same at every moment of one stay in a live street, and nobody else's ever.
+/// Identifies a thing in a live street: unique, and constant during one stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Identity {
-    /// Somebody in a picture that has no other moments.
-    Nobody,
-    /// What never leaves, by its place among the fixtures.
+pub enum ObjectIdentity {
+    /// In a scene of one moment.
+    Anonymous,
+    /// A permanent object, by its place among the fixtures.
     Fixture(u8),
-    /// What passes in a slot of time of a route.
+    /// A thing that passes in a time slot of a route.
     Passing {
         /// Place among the routes.
         route: u8,
-        /// Which slot of the route.
         slot: i64,
-        /// The person on it, and not the thing itself.
+        /// The person on the thing, not the thing itself.
         rider: bool,
     },
 }
 
-/// One thing that counts.
+/// A thing of one of the classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Object {
-    /// Who it is.
-    pub identity: Identity,
-    /// What it is.
+pub struct SceneObject {
+    pub identity: ObjectIdentity,
     pub class: Class,
     /// Its colour, for classes that have one.
     pub colour: Option<Colour>,
-    /// Middle of the thing, canvas units; may lie outside of the canvas.
+    /// Middle of the thing, canvas units; may be outside of the canvas.
     pub x: f32,
-    /// Where it touches the ground (or would, were it not lifted), canvas units. Larger is nearer.
+    /// Where it touches the ground, or would without its lift, canvas units. Larger is nearer.
     pub foot_y: f32,
     /// Height above the ground, metres: a flying bird, a bouncing ball.
     pub lift_m: f32,
@@ -65,18 +62,13 @@ pub struct Object {
     pub look: u32,
 }
 
-/// Scenery that stands on the ground and is none of the classes.
+/// Scenery on the ground that is none of the classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropKind {
-    /// A round tree.
     Tree,
-    /// A fir.
     Fir,
-    /// A bush.
     Bush,
-    /// A park bench.
     Bench,
-    /// A litter bin.
     Bin,
     /// A street lamp, lit when it is dark.
     Lamp,
@@ -84,16 +76,13 @@ pub enum PropKind {
     Sign,
     /// A piece of fence.
     Fence,
-    /// A fire hydrant.
     Hydrant,
-    /// A traffic cone.
     Cone,
     /// Water on the ground.
     Puddle,
 }
 
 impl PropKind {
-    /// Every kind.
     pub const ALL: [Self; 11] = [
         Self::Tree,
         Self::Fir,
@@ -112,11 +101,10 @@ impl PropKind {
 /// One piece of scenery.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prop {
-    /// What it is.
     pub kind: PropKind,
     /// Middle, canvas units.
     pub x: f32,
-    /// Where it stands, canvas units.
+    /// Where it touches the ground, canvas units.
     pub foot_y: f32,
     /// Factor of its usual size.
     pub size: f32,
@@ -124,9 +112,9 @@ pub struct Prop {
     pub look: u32,
 }
 
-/// What kind of place it is.
+/// Kind of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum SceneLayout {
     /// Houses behind a road that runs across the picture.
     Street,
     /// A road that runs away from the camera between houses.
@@ -135,12 +123,10 @@ pub enum Layout {
     Park,
     /// Marked bays on asphalt.
     CarPark,
-    /// A paved square.
     Square,
 }
 
-impl Layout {
-    /// Every layout.
+impl SceneLayout {
     pub const ALL: [Self; 5] = [
         Self::Street,
         Self::Avenue,
@@ -161,16 +147,14 @@ impl Layout {
     }
 }
 
-/// The ground and what stands at its far end. Details (windows, roofs) follow from `seed` when it is drawn.
+/// The ground and what is at its far end. Details (windows, roofs) follow from `seed` when it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backdrop {
-    /// What kind of place.
-    pub layout: Layout,
+    pub layout: SceneLayout,
     /// Where houses or trees meet the ground, canvas units.
     pub ground_y: f32,
     /// Upper and lower edge of the road or path, canvas units.
     pub road_y: (f32, f32),
-    /// Decides the details.
     pub seed: u64,
 }
 
@@ -184,7 +168,7 @@ pub struct View {
 }
 
 impl View {
-    /// Canvas units per metre for a thing that stands at `foot_y`: a pinhole camera that looks level over flat ground
+    /// Canvas units per metre for a thing at `foot_y`: a pinhole camera that looks level over flat ground
     /// sees a point that far below the horizon at a depth where its own height spans that distance.
     pub fn units_per_m(&self, foot_y: f32) -> f32 {
         ((foot_y - self.horizon_y) / self.camera_m).max(3.0)
@@ -193,8 +177,7 @@ impl View {
 
 /// Time of the day in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Light {
-    /// Full light.
+pub enum Daylight {
     Day,
     /// Low, warm light.
     Dusk,
@@ -202,7 +185,7 @@ pub enum Light {
     Night,
 }
 
-impl Light {
+impl Daylight {
     /// From [`Scene::darkness`].
     pub fn from_darkness(darkness: f32) -> Self {
         if darkness < 0.35 {
@@ -215,7 +198,6 @@ impl Light {
     }
 }
 
-/// What the sky does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weather {
     /// Sun or stars.
@@ -229,11 +211,10 @@ pub enum Weather {
 }
 
 impl Weather {
-    /// Every weather.
     pub const ALL: [Self; 4] = [Self::Clear, Self::Overcast, Self::Rain, Self::Fog];
 }
 
-/// What the camera does to the picture.
+/// How the camera changes the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lens {
     /// Added to every sample, levels of 255.
@@ -246,20 +227,7 @@ pub struct Lens {
     pub soft: bool,
     /// Loss of light in the corners, 0..1.
     pub vignette: f32,
-    /// Decides the grain.
     pub seed: u64,
-}
-
-impl Lens {
-    /// A perfect camera.
-    pub const IDEAL: Self = Self {
-        brightness: 0.0,
-        contrast: 1.0,
-        grain: 0.0,
-        soft: false,
-        vignette: 0.0,
-        seed: 0,
-    };
 }
 
 /// Everything that a picture is drawn from.
@@ -267,25 +235,22 @@ impl Lens {
 pub struct Scene {
     /// Where the camera is.
     pub view: View,
-    /// Where it looks.
     pub backdrop: Backdrop,
     /// 0 noon .. 1 midnight.
     pub darkness: f32,
-    /// What the sky does.
     pub weather: Weather,
-    /// How much of that, 0..1.
+    /// Strength of the weather, 0..1.
     pub weather_strength: f32,
-    /// What the camera does.
     pub lens: Lens,
     /// Scenery, in no order.
     pub props: Vec<Prop>,
-    /// What counts, in no order, at most [`super::records::MAX_OBJECTS`].
-    pub objects: Vec<Object>,
+    /// Things of the classes, in no order, at most [`super::records::MAX_OBJECTS`].
+    pub objects: Vec<SceneObject>,
 }
 
 impl Scene {
     /// Time of the day in words.
-    pub fn light(&self) -> Light {
-        Light::from_darkness(self.darkness)
+    pub fn light(&self) -> Daylight {
+        Daylight::from_darkness(self.darkness)
     }
 }

@@ -1,8 +1,8 @@
 //! One answer against the truth.
 //!
 //! Boxes are matched greedily, the best overlap first, one to one, from an intersection over union of 0.5 on, which is
-//! the usual rule of detection benchmarks (PASCAL VOC, COCO at IoU 0.5). Things that are too small or too hidden to
-//! demand are *ignored*: finding them is not false, missing them is no miss.
+//! the usual rule of detection benchmarks (PASCAL VOC, COCO at IoU 0.5). Things that are too small or too hidden
+//! are *ignored*: finding them is not false, missing them is no miss.
 
 use serde::Serialize;
 
@@ -10,14 +10,13 @@ use spotter_core::{NormBox, NormPoint};
 
 /// Overlap from which a box is right.
 pub const MATCH_IOU: f64 = 0.5;
-/// A box is excused by an ignored thing when this share of the box lies on it. Measured against the box alone, because
-/// of a hidden thing the model may show the visible part only.
+/// An ignored thing excuses a box when this share of the box is on it. The share is that of the box, because the model may
+/// show only the visible part of a hidden thing.
 const EXCUSED_SHARE: f64 = 0.5;
 
-/// A thing that is really there.
+/// A thing of the truth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thing {
-    /// Its extents.
     pub bounds: NormBox,
     /// Neither required nor false.
     pub ignored: bool,
@@ -25,7 +24,7 @@ pub struct Thing {
 
 /// Counts of right and wrong, to be added up over many answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Tally {
+pub struct MatchTally {
     /// Required things that were found.
     pub found: u64,
     /// Required things that were not.
@@ -36,8 +35,7 @@ pub struct Tally {
     pub quality_sum: f64,
 }
 
-impl Tally {
-    /// Adds another tally.
+impl MatchTally {
     pub fn add(&mut self, other: Self) {
         self.found += other.found;
         self.missed += other.missed;
@@ -68,23 +66,20 @@ impl Tally {
     }
 }
 
-/// So many of so many.
+/// A share as two counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Share {
-    /// How many were so.
+pub struct HitShare {
     pub hits: u64,
-    /// Of how many.
     pub asked: u64,
 }
 
-impl Share {
-    /// One more.
+impl HitShare {
     pub fn count(&mut self, hit: bool) {
         self.hits += u64::from(hit);
         self.asked += 1;
     }
 
-    /// 0..1; `None` when nothing was asked.
+    /// 0..1; `None` without questions.
     pub fn value(&self) -> Option<f64> {
         ratio(self.hits as f64, self.asked as f64)
     }
@@ -104,8 +99,8 @@ pub struct Matches {
 
 impl Matches {
     /// How many of each.
-    pub fn tally(&self) -> Tally {
-        Tally {
+    pub fn tally(&self) -> MatchTally {
+        MatchTally {
             found: self.found.len() as u64,
             missed: self.missed.len() as u64,
             wrong: self.wrong.len() as u64,
@@ -114,25 +109,22 @@ impl Matches {
     }
 }
 
-/// One found thing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Match {
-    /// What found it.
     pub answer: usize,
-    /// What was found.
     pub thing: usize,
     /// Overlap of two boxes, or nearness of a point.
     pub quality: f64,
 }
 
-/// Compares the boxes of one answer with what is there.
+/// Compares the boxes of one answer with the truth.
 pub fn match_boxes(boxes: &[NormBox], truth: &[Thing]) -> Matches {
     let overlap = |b: &NormBox, t: &Thing| Some(b.iou(&t.bounds)).filter(|&iou| iou >= MATCH_IOU);
     let excused = |b: &NormBox, t: &Thing| share_on(b, &t.bounds) >= EXCUSED_SHARE;
     match_best_first(boxes, truth, overlap, excused)
 }
 
-/// Compares the points of one answer with what is there: a point is right inside of a thing that no other point has,
+/// Compares the points of one answer with the truth: a point is right inside of a thing that no other point has,
 /// and the one nearest to a thing's centre (in units of its size) has it.
 pub fn match_points(points: &[NormPoint], truth: &[Thing]) -> Matches {
     let nearness = |p: &NormPoint, t: &Thing| {
@@ -145,7 +137,7 @@ pub fn match_points(points: &[NormPoint], truth: &[Thing]) -> Matches {
     match_best_first(points, truth, nearness, excused)
 }
 
-/// Is the answer to a question what was expected? Case, outer blanks and a final full stop do not matter; nothing is
+/// Whether the answer to a question is the expected one. Case, outer blanks and a final full stop do not matter; nothing is
 /// searched for inside of the answer.
 pub fn same_answer(expected: &str, given: &str) -> bool {
     let bare = |text: &str| text.trim().trim_end_matches('.').to_lowercase();
@@ -197,7 +189,7 @@ fn match_best_first<T>(
     }
 }
 
-/// Share of `inner`'s area that lies on `outer`, 0..1.
+/// Share of `inner`'s area that is on `outer`, 0..1.
 fn share_on(inner: &NormBox, outer: &NormBox) -> f64 {
     let width = (inner.x1.min(outer.x1) - inner.x0.max(outer.x0)).max(0.0);
     let height = (inner.y1.min(outer.y1) - inner.y0.max(outer.y0)).max(0.0);

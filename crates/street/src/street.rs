@@ -1,8 +1,8 @@
 //! The live street of the demo camera. What is there at a given time is a pure function of seed and UTC time: nothing is
-//! simulated step by step, so any process can tell the truth of any moment, and a frame's capture time is enough.
+//! simulated step by step, so any process can compute the truth of a frame from its capture time.
 //!
-//! Each [`Route`] cuts time into slots. Chance, seeded by street, route and slot, decides whether something passes in
-//! a slot, what, when and how fast; its place follows from the time alone. No passage reaches into the next slot.
+//! Each [`Route`] divides time into slots. A random generator, seeded by street, route and slot, decides whether something
+//! passes in a slot, what, when and how fast; its place follows from the time alone. No passage reaches into the next slot.
 
 use rand::RngExt;
 use rand_pcg::Pcg32;
@@ -11,15 +11,15 @@ use super::{
     chance,
     routes::{self, ROUTES, Route},
     scene::{
-        Backdrop, Class, Colour, Facing, Identity, Layout, Lens, Object, Prop, PropKind, RIDER,
-        Scene, View, Weather,
+        Backdrop, Class, Colour, Facing, Lens, ObjectIdentity, Prop, PropKind, RIDER, Scene,
+        SceneLayout, SceneObject, View, Weather,
     },
 };
 use spotter_core::WallTime;
 
 /// One day of the street, from noon to noon, seconds.
 const DAY_S: f64 = 24.0 * 60.0;
-/// How long one kind of weather lasts, and how long it takes to come and to go, seconds.
+/// How long one kind of weather lasts, and how long it needs to begin and to end, seconds.
 const WEATHER_S: f64 = 5.0 * 60.0;
 const WEATHER_RAMP_S: f64 = 40.0;
 /// Green, amber and red once, seconds.
@@ -28,7 +28,7 @@ const LIGHTS_S: f64 = 24.0;
 const SCENERY: u64 = 100;
 const SKY: u64 = 101;
 
-/// A street that lives by UTC time.
+/// A street as a function of UTC time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Street {
     seed: u64,
@@ -44,7 +44,7 @@ impl Street {
         }
     }
 
-    /// The same street standing still as it is at `moment`: every picture of it is the same, grain included.
+    /// The same street, but always as it is at `moment`: every picture of it is the same, grain included.
     pub fn still(seed: u64, moment: WallTime) -> Self {
         Self {
             seed,
@@ -62,7 +62,7 @@ impl Street {
             camera_m: 3.6,
         };
         let backdrop = Backdrop {
-            layout: Layout::Street,
+            layout: SceneLayout::Street,
             ground_y: 150.0,
             road_y: (172.0, 290.0),
             seed: chance::mix(self.seed),
@@ -99,14 +99,14 @@ impl Street {
         chance::rng(self.seed ^ stream, chance::STREET)
     }
 
-    /// Adds what is on its way along `route`.
+    /// Adds what passes along `route`.
     fn pass(
         &self,
         index: usize,
         route: &Route,
         seconds: f64,
         view: &View,
-        objects: &mut Vec<Object>,
+        objects: &mut Vec<SceneObject>,
     ) {
         // Every route has its own phase, so that not all slots begin together.
         let phase: f64 = self.chance(index as u64, i64::MIN).random();
@@ -120,7 +120,7 @@ impl Street {
         let starts_s = rng.random_range(0.0..=(route.slot_s - duration_s).max(0.0));
         let done = (into_s - starts_s) / duration_s;
         if (0.0..1.0).contains(&done) {
-            let passing = |rider| Identity::Passing {
+            let passing = |rider| ObjectIdentity::Passing {
                 route: index as u8,
                 slot,
                 rider,
@@ -161,8 +161,8 @@ fn darkness(seconds: f64, seed: u64) -> f32 {
     (0.45 - 0.8 * turn.cos()).clamp(0.0, 1.0) as f32
 }
 
-fn rider(identity: Identity, bicycle: &Object, rng: &mut Pcg32) -> Object {
-    Object {
+fn rider(identity: ObjectIdentity, bicycle: &SceneObject, rng: &mut Pcg32) -> SceneObject {
+    SceneObject {
         identity,
         class: Class::Person,
         colour: Some(routes::any_colour(rng)),
@@ -172,10 +172,10 @@ fn rider(identity: Identity, bicycle: &Object, rng: &mut Pcg32) -> Object {
     }
 }
 
-/// What never leaves: a traffic light, which switches, and a stop sign.
-fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<Object> {
-    let stands = |number, class, x: f32, foot_y: f32, phase: f64| Object {
-        identity: Identity::Fixture(number),
+/// Permanent objects: a traffic light, which switches, and a stop sign.
+fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<SceneObject> {
+    let fixture = |number, class, x: f32, foot_y: f32, phase: f64| SceneObject {
+        identity: ObjectIdentity::Fixture(number),
         class,
         colour: None::<Colour>,
         x,
@@ -192,19 +192,19 @@ fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<Object> {
         rng.random_range(500.0..590.0),
     );
     vec![
-        stands(
+        fixture(
             0,
             Class::TrafficLight,
             left,
             298.0,
             (seconds / LIGHTS_S).rem_euclid(1.0),
         ),
-        stands(1, Class::StopSign, right, 301.0, 0.0),
+        fixture(1, Class::StopSign, right, 301.0, 0.0),
     ]
 }
 
 fn scenery(rng: &mut Pcg32) -> Vec<Prop> {
-    let mut stands = |kind, x: (f32, f32), foot_y: f32| Prop {
+    let mut prop = |kind, x: (f32, f32), foot_y: f32| Prop {
         kind,
         x: rng.random_range(x.0..x.1),
         foot_y,
@@ -212,11 +212,11 @@ fn scenery(rng: &mut Pcg32) -> Vec<Prop> {
         look: rng.random(),
     };
     vec![
-        stands(PropKind::Tree, (20.0, 180.0), 166.0),
-        stands(PropKind::Lamp, (220.0, 300.0), 170.0),
-        stands(PropKind::Fir, (440.0, 620.0), 164.0),
-        stands(PropKind::Bin, (400.0, 470.0), 297.0),
-        stands(PropKind::Hydrant, (250.0, 330.0), 296.0),
+        prop(PropKind::Tree, (20.0, 180.0), 166.0),
+        prop(PropKind::Lamp, (220.0, 300.0), 170.0),
+        prop(PropKind::Fir, (440.0, 620.0), 164.0),
+        prop(PropKind::Bin, (400.0, 470.0), 297.0),
+        prop(PropKind::Hydrant, (250.0, 330.0), 296.0),
     ]
 }
 

@@ -1,12 +1,9 @@
-//! A street recorded once as H.264, so that many cameras can show it for next to nothing.
-//!
-//! Belongs here: recording, and the form in which a tape goes to another process. Does not belong here: how it is sent
-//! ([`rtsp`](super::rtsp)).
+//! A street recorded once as H.264, so that many cameras can show it at almost no cost. A tape can be written to another
+//! process; [`rtsp`](super::rtsp) sends it.
 
 use std::{
     io::{self, Read, Write},
     sync::Arc,
-    time::Duration,
 };
 
 use super::{
@@ -15,7 +12,7 @@ use super::{
 };
 use spotter_core::WallTime;
 
-/// Nobody sends a unit of so many bytes; whoever says so does not send a tape.
+/// Input with a larger unit is no tape.
 const UNIT_BYTES_MAX: u32 = 1 << 24;
 const UNITS_MAX: u32 = 1 << 16;
 
@@ -27,7 +24,7 @@ pub struct Tape {
 }
 
 impl Tape {
-    /// Records a street from `start` on for so many pairs of seconds: a key frame begins each. Blocks: tens of milliseconds
+    /// Records a street from `start` on for `pairs` times two seconds; each pair begins with a key frame. Blocks: tens of milliseconds
     /// a picture of 1280x720.
     pub fn record(
         street: Street,
@@ -51,11 +48,6 @@ impl Tape {
         self.encoding
     }
 
-    /// How long it is.
-    pub fn length(&self) -> Duration {
-        Duration::from_secs(1) * self.units.len() as u32 / self.encoding.fps
-    }
-
     /// The units one after the other, from the `pair`-th key frame on, for ever.
     pub fn player(&self, pair: usize) -> impl FnMut() -> Vec<u8> + Send + use<> {
         let units = Arc::clone(&self.units);
@@ -67,7 +59,7 @@ impl Tape {
         }
     }
 
-    /// Decodes the tape so many times, as fast as one thread of libav does, and says how many pictures that gave. Blocks.
+    /// Decodes the tape `times` times with one thread of libav, at full speed; returns the number of pictures. Blocks.
     pub fn decode(&self, times: usize) -> Result<usize, CodecError> {
         let units = Arc::clone(&self.units);
         let all = (0..times).flat_map(move |_| {
@@ -96,7 +88,7 @@ impl Tape {
         to.flush()
     }
 
-    /// Reads what [`Tape::write`] wrote, and not a byte more.
+    /// Reads exactly what [`Tape::write`] wrote.
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let width = number(from)? as usize;
@@ -148,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn a_tape_goes_round_from_any_key_frame_and_decodes() {
+    fn a_tape_repeats_from_any_key_frame_and_decodes() {
         let tape = tape();
-        assert_eq!(tape.length(), Duration::from_secs(4));
+        assert_eq!(tape.units.len(), 20, "four seconds");
         let mut first = tape.player(0);
         let round: Vec<_> = (0..20).map(|_| first()).collect();
         assert_eq!(first(), round[0], "from the start again");
@@ -160,15 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_as_it_was_written_and_nothing_else_is_believed() {
+    fn a_tape_is_read_as_written_and_other_input_is_rejected() {
         let tape = tape();
         let mut bytes = Vec::new();
         tape.write(&mut bytes).unwrap();
         bytes.push(99);
         let mut from = bytes.as_slice();
-        let again = Tape::read(&mut from).unwrap();
-        assert_eq!(from, [99], "not a byte more");
-        assert_eq!((&again.units, again.length()), (&tape.units, tape.length()));
+        let copy = Tape::read(&mut from).unwrap();
+        assert_eq!(from, [99], "the rest stays");
+        assert_eq!(copy.units, tape.units);
         assert!(Tape::read(&mut &bytes[..bytes.len() / 2]).is_err());
         assert!(Tape::read(&mut [0xff; 100].as_slice()).is_err());
     }

@@ -1,4 +1,4 @@
-//! The time burnt into a picture, so that anybody can know how right a published capture time is.
+//! The time burnt into a picture, so that the error of a published capture time can be measured.
 //!
 //! ```text
 //!   ┌ 48 blocks: Unix milliseconds, highest bit first ┬ 16 blocks: their checksum ┐   a strip along the upper edge,
@@ -6,10 +6,8 @@
 //!   └─────────────────────────────────────────────────┴───────────────────────────┘
 //! ```
 //!
-//! Blocks are as wide as a 64th of the picture, so they live through H.264 and through scaling down to two pixels a block.
-//! What cannot be read for sure is not read: a grey block or a wrong checksum is no time.
-//!
-//! Belongs here: writing and reading of the strip. Does not belong here: what is made of the difference.
+//! Blocks are as wide as a 64th of the picture, so they survive H.264 and scaling down to two pixels a block.
+//! A grey block or a wrong checksum is no time.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -18,20 +16,20 @@ use spotter_core::{Picture, PixelFormat, WallTime};
 /// Blocks side by side: a bit each.
 const BLOCKS: usize = 64;
 const CHECKSUM_BITS: u32 = 16;
-/// The strip's share of the picture's height. In the sky, and thin: the model answers as without it.
+/// The strip's share of the picture's height. It is thin and in the sky: the model answers as without it.
 const HEIGHT_SHARE: usize = 45;
-/// As video writes them.
+/// Video levels.
 const BLACK: u8 = 16;
 const WHITE: u8 = 235;
 /// No colour, in a plane of U or V.
 const GREY: u8 = 128;
-/// What a decoder may make of them.
+/// Limits after decoding.
 const BLACK_MAX: u32 = 80;
 const WHITE_MIN: u32 = 170;
 
 /// Writes `wall`, rounded down to a millisecond, into a packed I420 picture of `width` x `height` pixels. A picture that is
-/// too small for the blocks, or shorter than its size says, is left alone.
-pub fn burn(wall: WallTime, i420: &mut [u8], (width, height): (u32, u32)) {
+/// too small for the blocks, or has another length than its size, is not changed.
+pub fn burn(wall: WallTime, i420: &mut [u8], width: u32, height: u32) {
     let (width, height) = (width as usize, height as usize);
     let half = (width.div_ceil(2), height.div_ceil(2));
     let whole = width * height + 2 * half.0 * half.1;
@@ -51,12 +49,12 @@ pub fn burn(wall: WallTime, i420: &mut [u8], (width, height): (u32, u32)) {
     }
 }
 
-/// The time that was burnt into a picture; `None` when there is none or it cannot be read for sure. Brings a picture that
-/// lies on a device to the host.
+/// The time that was burnt into a picture; `None` without a readable one. Copies a picture on a
+/// device to the host.
 pub fn read(picture: &Picture) -> Option<WallTime> {
     let (width, height) = (picture.width(), picture.height());
     let rows = rows(width, height)?;
-    // The middle of the strip and of each block, where neighbours shine in least.
+    // The middle of the strip and of each block, where neighbours disturb least.
     let lines: Vec<&[u8]> = (rows / 4..rows - rows / 4)
         .map(|y| picture.row(0, y))
         .collect();
@@ -159,11 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn every_size_carries_the_time_and_nothing_else_of_the_picture_changes() {
+    fn every_size_carries_the_time_and_only_the_strip_changes() {
         for (width, height) in [(128, 72), (320, 180), (641, 361), (640, 360), (1920, 1080)] {
             let plain = draw_i420(&Street::new(7).at(NOW), width, height);
             let mut burnt = plain.clone();
-            burn(NOW, &mut burnt, (width, height));
+            burn(NOW, &mut burnt, width, height);
             let (w, h) = (width as usize, height as usize);
             assert_eq!(read(&i420(plain.clone(), w, h)), None);
             assert_eq!(read(&i420(burnt.clone(), w, h)), Some(NOW), "{w}x{h}");
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lives_through_h264_and_scaling() {
+    fn it_survives_h264_and_scaling() {
         let (width, height) = (640, 360);
         let encoding = Encoding {
             width,
@@ -189,7 +187,7 @@ mod tests {
         let sent = moments.clone();
         let frames = sent.into_iter().map(move |moment| {
             let mut frame = draw_i420(&street.at(moment), width as u32, height as u32);
-            burn(moment, &mut frame, (width as u32, height as u32));
+            burn(moment, &mut frame, width as u32, height as u32);
             frame
         });
         let back = through_h264(encoding, frames).expect("x264 and libav");
@@ -203,10 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sure_is_no_time() {
+    fn an_unreadable_strip_is_no_time() {
         let (width, height) = (640, 360);
         let mut burnt = vec![100; width * height * 3 / 2];
-        burn(NOW, &mut burnt, (640, 360));
+        burn(NOW, &mut burnt, 640, 360);
         let with = |block: usize, luma: u8| {
             let mut bytes = burnt.clone();
             for row in bytes.chunks_exact_mut(width).take(8) {
@@ -223,11 +221,11 @@ mod tests {
             let picture = i420(vec![flat; width * height * 3 / 2], width, height);
             assert_eq!(read(&picture), None, "{flat}");
         }
-        // Too small, or not of the size that it is said to have.
+        // Too small, or of another size than given.
         let mut tiny = vec![7; 100 * 60 * 3 / 2];
-        burn(NOW, &mut tiny, (100, 60));
+        burn(NOW, &mut tiny, 100, 60);
         assert!(tiny.iter().all(|&byte| byte == 7));
-        burn(NOW, &mut tiny, (640, 360));
+        burn(NOW, &mut tiny, 640, 360);
         assert_eq!(read(&i420(tiny, 100, 60)), None);
     }
 }

@@ -1,10 +1,14 @@
-//! What a picture of a scene shows: boxes, classes, colours and how much of each thing can be seen.
+//! What a picture of a scene shows: boxes, classes, colours and the visible share of each thing.
 
 use tiny_skia::{Color, FillRule, Paint, Pixmap, Rect, Shader, Transform};
 
 use super::{
-    paint::{Item, Part, bounds, items},
-    scene::{CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Identity, Layout, Light, Scene, Weather},
+    paint::{Item, ShapePart, bounds, items},
+    scene::{
+        CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Daylight, ObjectIdentity, Scene, SceneLayout,
+        Weather,
+    },
+    score::Thing,
 };
 use spotter_core::NormBox;
 
@@ -20,56 +24,65 @@ pub const HEIGHT_MIN: f32 = 0.02;
 
 /// Whether an object has to be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Visibility {
     /// It has to be found.
     Present,
-    /// Too little of it can be seen, or it is too small: finding it is neither right nor wrong.
+    /// Too little of it is visible, or it is too small: finding it is neither right nor wrong.
     Ignored,
 }
 
 /// One object as the picture shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
-    /// Who it is.
-    pub identity: Identity,
-    /// What it is.
+pub struct SeenObject {
+    pub identity: ObjectIdentity,
     pub class: Class,
     /// Its colour, for classes that have one.
     pub colour: Option<Colour>,
     /// Its extents, hidden parts included, clipped to the picture.
     pub box_in_frame: NormBox,
-    /// Share of the whole thing that can be seen, 0..1: not covered by others and inside of the picture.
+    /// Visible share of the whole thing, 0..1: not covered by others and inside of the picture.
     pub visible: f32,
     /// Whether it has to be found.
-    pub standing: Standing,
+    pub visibility: Visibility,
 }
 
 /// Everything that is true of a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truth {
-    /// What kind of place.
-    pub layout: Layout,
+    pub layout: SceneLayout,
     /// Time of the day.
-    pub light: Light,
+    pub light: Daylight,
     /// What the sky does; `Clear` when there is too little of anything else to see.
     pub weather: Weather,
     /// Far ones first; those that do not exist ([`IGNORE_BELOW`]) are left out.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenObject>,
 }
 
 impl Truth {
     /// The objects of `class` that have to be found.
-    pub fn present(&self, class: Class) -> impl Iterator<Item = &Seen> {
+    pub fn present(&self, class: Class) -> impl Iterator<Item = &SeenObject> {
         self.seen
             .iter()
-            .filter(move |seen| seen.class == class && seen.standing == Standing::Present)
+            .filter(move |seen| seen.class == class && seen.visibility == Visibility::Present)
+    }
+
+    /// The things that a prompt for `class` should find, those that it may find included; with a colour, only those of that
+    /// colour.
+    pub fn things(&self, class: Class, colour: Option<Colour>) -> Vec<Thing> {
+        let of_class = self.seen.iter().filter(|seen| seen.class == class);
+        let wanted = of_class.filter(|seen| colour.is_none() || seen.colour == colour);
+        let thing = |seen: &SeenObject| Thing {
+            bounds: seen.box_in_frame,
+            ignored: seen.visibility == Visibility::Ignored,
+        };
+        wanted.map(thing).collect()
     }
 
     /// True when an object of `class` is ignored, so that counting the class has no sure answer.
-    pub fn unsure(&self, class: Class) -> bool {
+    pub fn is_unsure(&self, class: Class) -> bool {
         self.seen
             .iter()
-            .any(|seen| seen.class == class && seen.standing == Standing::Ignored)
+            .any(|seen| seen.class == class && seen.visibility == Visibility::Ignored)
     }
 }
 
@@ -100,18 +113,18 @@ pub fn truth(scene: &Scene) -> Truth {
         let large = inside.width() >= WIDTH_MIN * CANVAS_WIDTH
             && inside.height() >= HEIGHT_MIN * CANVAS_HEIGHT;
         let found = visible >= VISIBLE_MIN && large;
-        let standing = if found {
-            Standing::Present
+        let visibility = if found {
+            Visibility::Present
         } else {
-            Standing::Ignored
+            Visibility::Ignored
         };
-        seen.push(Seen {
+        seen.push(SeenObject {
             identity: object.identity,
             class: object.class,
             colour: object.colour,
             box_in_frame,
             visible,
-            standing,
+            visibility,
         });
     }
     Truth {
@@ -122,13 +135,13 @@ pub fn truth(scene: &Scene) -> Truth {
     }
 }
 
-/// One object on the mask.
+/// An object painted on the mask.
 struct Silhouette {
     object: usize,
     bounds: Rect,
 }
 
-/// Each object of which something lies in the picture, far ones first, with the share of that which nothing covers.
+/// Each object that is at least partly in the picture, far ones first, with the uncovered share of that part.
 fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
     let Some(mut mask) = Pixmap::new(CANVAS_WIDTH as u32, CANVAS_HEIGHT as u32) else {
         return Vec::new();
@@ -138,7 +151,7 @@ fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
         let mark = item.object.map_or(0, |i| i as u8 + 1);
         stamp(&mut mask, &item, mark);
         if let (Some(object), Some(bounds)) = (item.object, bounds(&item.shapes)) {
-            // Just painted, nothing covers it yet.
+            // Just painted, so nothing covers it yet.
             let whole = count(&mask, mark, bounds);
             painted.push((Silhouette { object, bounds }, whole));
         }
@@ -150,14 +163,18 @@ fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
     painted.into_iter().filter_map(share).collect()
 }
 
-/// Paints the outlines of `item` with `mark` in the red channel; what only carries it covers, but with no mark.
+/// Paints the outlines of `item` with `mark` in the red channel, and its fixtures without a mark.
 fn stamp(mask: &mut Pixmap, item: &Item, mark: u8) {
     for shape in item
         .shapes
         .iter()
-        .filter(|shape| shape.part != Part::Air && shape.alpha == 255)
+        .filter(|shape| shape.part != ShapePart::Air && shape.alpha == 255)
     {
-        let red = if shape.part == Part::Body { mark } else { 0 };
+        let red = if shape.part == ShapePart::Body {
+            mark
+        } else {
+            0
+        };
         let shader = Shader::SolidColor(Color::from_rgba8(red, 0, 0, 255));
         let paint = Paint {
             shader,

@@ -1,8 +1,8 @@
 //! The truth in words: captions.
 
 use super::{
-    scene::{Class, Colour, Layout, Light, Weather},
-    truth::{Seen, Truth},
+    scene::{Class, Colour, Daylight, SceneLayout, Weather},
+    truth::{SeenObject, Truth},
 };
 
 /// The longest caption, bytes.
@@ -64,7 +64,7 @@ enum Detail {
 /// "two cars and a dog": the first `most` classes that are there, and a hint at the rest; empty when nothing is there.
 fn list(truth: &Truth, detail: Detail, most: usize) -> String {
     let there = |class: &Class| {
-        let all: Vec<&Seen> = truth.present(*class).collect();
+        let all: Vec<&SeenObject> = truth.present(*class).collect();
         (!all.is_empty()).then(|| noun(*class, &all, detail))
     };
     let mut parts: Vec<String> = Class::ALL.iter().filter_map(there).collect();
@@ -83,7 +83,7 @@ fn joined(parts: &[String]) -> String {
     }
 }
 
-fn noun(class: Class, all: &[&Seen], detail: Detail) -> String {
+fn noun(class: Class, all: &[&SeenObject], detail: Detail) -> String {
     let colours: Vec<Colour> = all.iter().filter_map(|seen| seen.colour).collect();
     let one_colour = colours
         .first()
@@ -101,7 +101,7 @@ fn noun(class: Class, all: &[&Seen], detail: Detail) -> String {
     }
 }
 
-/// Puts the colour before the noun of `phrase`; people are said to be in it.
+/// Puts the colour before the noun of `phrase`; people wear it ("a person in red").
 fn with_colour(phrase: &str, noun: &str, colour: Colour) -> String {
     if noun == Class::Person.name() || noun == Class::Person.plural() {
         return format!("{phrase} in {}", colour.name());
@@ -129,27 +129,33 @@ fn starts_plural(truth: &Truth) -> bool {
     first.is_some_and(|n| n > 1)
 }
 
-fn at_place(layout: Layout) -> String {
+fn at_place(layout: SceneLayout) -> String {
     let preposition = match layout {
-        Layout::Street | Layout::Avenue | Layout::Square => "on",
-        Layout::Park | Layout::CarPark => "in",
+        SceneLayout::Street | SceneLayout::Avenue | SceneLayout::Square => "on",
+        SceneLayout::Park | SceneLayout::CarPark => "in",
     };
-    let article = if layout == Layout::Avenue { "an" } else { "a" };
+    let article = if layout == SceneLayout::Avenue {
+        "an"
+    } else {
+        "a"
+    };
     format!("{preposition} {article} {}", layout.place())
 }
 
-fn at_the_place(layout: Layout) -> String {
+fn at_the_place(layout: SceneLayout) -> String {
     match layout {
-        Layout::Street | Layout::Avenue | Layout::Square => format!("On the {}", layout.place()),
-        Layout::Park | Layout::CarPark => format!("In the {}", layout.place()),
+        SceneLayout::Street | SceneLayout::Avenue | SceneLayout::Square => {
+            format!("On the {}", layout.place())
+        }
+        SceneLayout::Park | SceneLayout::CarPark => format!("In the {}", layout.place()),
     }
 }
 
 fn place_and_light(truth: &Truth) -> String {
     let light = match truth.light {
-        Light::Day => "by day",
-        Light::Dusk => "at dusk",
-        Light::Night => "at night",
+        Daylight::Day => "by day",
+        Daylight::Dusk => "at dusk",
+        Daylight::Night => "at night",
     };
     format!("{} {light}", at_place(truth.layout))
 }
@@ -167,9 +173,9 @@ fn weather_and_time(truth: &Truth) -> String {
         Weather::Fog => "foggy",
     };
     let light = match truth.light {
-        Light::Day => "day",
-        Light::Dusk => "evening",
-        Light::Night => "night",
+        Daylight::Day => "day",
+        Daylight::Dusk => "evening",
+        Daylight::Night => "night",
     };
     format!("a {weather} {light}")
 }

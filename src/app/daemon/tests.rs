@@ -11,7 +11,11 @@ use crate::{
 };
 use spotter_cameras::{ingest, sampler::TimeLimits};
 use spotter_core::{CameraId, RefusalCode, config::Environment};
-use spotter_engine::{open::ModelDevice, service::handle, testing::simulated};
+use spotter_engine::{
+    open::ModelDevice,
+    service::handle,
+    testing::simulated::{self, FragileDevice},
+};
 use spotter_mqtt::BrokerState;
 use spotter_scripted::{
     broker::{Broker, Script},
@@ -47,7 +51,7 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
     let mut slots = Vec::new();
     for (index, (label, &steps)) in labels.into_iter().zip(steps).enumerate() {
         let engine_clock = Arc::clone(&clock);
-        let device = test_support::FragileDevice::after(steps);
+        let device = FragileDevice::new(simulated::device(1), steps);
         let build = move || Ok((simulated::engine(device, engine_clock), 2));
         let started = handle::start(build).await.unwrap();
         let its = ids.iter().zip(&assigned).filter(|(_, of)| **of == index);
@@ -199,7 +203,7 @@ fn engines_when(allowed: watch::Receiver<bool>) -> Arc<OpenEngines> {
         let mut allowed = allowed.clone();
         Box::pin(async move {
             allowed.wait_for(|allowed| *allowed).await?;
-            let device = test_support::FragileDevice::after(usize::MAX);
+            let device = FragileDevice::new(simulated::device(1), usize::MAX);
             let build = move || Ok((simulated::engine(device, plan.clock), 2));
             let started = handle::start(build).await?;
             let cameras = plan.config.cameras.iter();

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use tokio::time::timeout;
 
 use super::*;
-use crate::app::test_support::{FragileDevice, frame};
+use crate::app::test_support::frame;
 use spotter_cameras::sampler::TimeLimits;
 use spotter_core::ManualClock;
-use spotter_engine::{service::handle, testing::simulated};
+use spotter_engine::{
+    service::handle,
+    testing::simulated::{self, FragileDevice},
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
@@ -45,10 +48,8 @@ impl Site {
         for (i, (label, &steps)) in labels.iter().zip(steps).enumerate() {
             let engine_clock = Arc::clone(&shared);
             let build = move || {
-                Ok((
-                    simulated::engine(FragileDevice::after(steps), engine_clock),
-                    2,
-                ))
+                let device = FragileDevice::new(simulated::device(1), steps);
+                Ok((simulated::engine(device, engine_clock), 2))
             };
             let started = handle::start(build).await.unwrap();
             let its = camera_ids(&cameras_of(i, &cameras, &assigned));

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     scheduler::{
         Options,
-        backend::{Backend, BackendLimits},
+        backend::{Backend, BackendError, Committed, BackendLimits, PageId, RowMask, SlotId, Step},
         sequence::Bounds,
     },
     service::{Engine, EngineSettings},
@@ -36,6 +36,42 @@ pub fn device(objects: u64) -> SimBackend {
     };
     let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
     SimBackend::new(limits, model, costs, ManualClock::default())
+}
+
+/// A device that fails after a number of steps.
+pub struct FragileDevice {
+    device: SimBackend,
+    steps_left: usize,
+}
+
+impl FragileDevice {
+    /// Fails at the commit after `steps`.
+    pub fn new(device: SimBackend, steps: usize) -> Self {
+        Self {
+            device,
+            steps_left: steps,
+        }
+    }
+}
+
+impl Backend for FragileDevice {
+    fn limits(&self) -> BackendLimits {
+        self.device.limits()
+    }
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        self.device.launch(slot, step)
+    }
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        self.device.finalize(slot, masks)
+    }
+    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+        let left = self.steps_left.checked_sub(1);
+        self.steps_left = left.ok_or_else(|| BackendError("it fell off the bus".into()))?;
+        self.device.commit(slot)
+    }
+    fn release(&mut self, pages: &[PageId]) {
+        self.device.release(pages);
+    }
 }
 
 /// An engine on a device.

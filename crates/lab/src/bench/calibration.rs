@@ -1,6 +1,6 @@
-//! How often an answer with some score is right. Pure.
+//! Share of right answers by score. Pure.
 //!
-//! A score is calibrated when of the answers with 0.8 eight in ten are right. The gap between both is summed up as the expected
+//! A score is calibrated if eight in ten of the answers with a score of 0.8 are right. The mean gap between both is the expected
 //! calibration error, as in Guo et al., "On Calibration of Modern Neural Networks" (2017).
 
 use serde::Serialize;
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Lower bounds of the bins: finer above, where nearly all scores are.
 const FROM: [f64; 7] = [0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99];
 
-/// Scores beside what became of them.
+/// Scores and whether their answers were right.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
     bins: [Bin; FROM.len()],
@@ -26,7 +26,6 @@ struct Bin {
 pub struct CalibrationBin {
     /// The lower bound, which is inside.
     pub from: f64,
-    /// How many.
     pub answers: u64,
     /// Their mean score.
     pub score: f64,
@@ -44,7 +43,7 @@ impl Calibration {
         bin.score_sum += score;
     }
 
-    /// The bins that hold answers, lowest scores first.
+    /// The bins with answers, lowest scores first.
     pub fn bins(&self) -> Vec<CalibrationBin> {
         let bins = FROM.iter().zip(&self.bins);
         let held = bins.filter(|(_, bin)| bin.answers > 0);
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_eight_in_ten_with_a_score_of_0_8_nothing_is_off() {
+    fn eight_of_ten_right_with_score_0_8_has_no_error() {
         let mut calibration = Calibration::default();
         assert_eq!(calibration.error(), None);
         (0..10).for_each(|i| calibration.add(0.8, i < 8));

@@ -1,11 +1,11 @@
-//! What cameras cost and whether they stay in time: `spotter bench cameras`, as far as it is pure.
+//! Statistics of `spotter-lab cameras`: costs and delays of cameras. Pure.
 //!
 //! ```text
 //!   every frame's delays ─▶ Delays ─▶ median, p95, and the trend over the run ─┐
-//!   processor time, memory, threads, books (read by the caller) ───────────────┴─▶ CamerasReport
+//!   processor time, memory, threads, counters (read by the caller) ────────────┴─▶ CamerasReport
 //! ```
 //!
-//! [`Delays`] takes the same memory however long the run is: a run of an hour measures memory, too.
+//! [`Delays`] has a constant size, because a long run measures memory too.
 
 use std::fmt;
 
@@ -15,26 +15,26 @@ use super::Spread;
 use spotter::ops::machine::Machine;
 use spotter_core::FrameCounters;
 
-/// Delays are told apart by so much, and above the last step not at all.
+/// Resolution of the delays; all delays above the last step are one.
 const STEP_MS: f64 = 0.1;
 const STEPS: usize = 20_000;
-/// Parts of a run, of which each has its middle: a trend is that of parts, not of seconds, which hang together.
+/// Parts of a run, each with its median: the trend is that of parts, because the seconds depend on each other.
 const PARTS: usize = 60;
-/// Deviations of a normal distribution that hold 95 of 100.
+/// Standard deviations of a normal distribution around 95 of 100 values.
 const SIGMAS: f64 = 1.96;
 
 /// Delays of a run, second by second.
 #[derive(Clone, Debug)]
 pub struct Delays {
     counts: Vec<u32>,
-    /// Of the second that runs.
+    /// The current second.
     second: usize,
     recent_ms: Vec<f32>,
     medians_ms: Vec<(f64, f64)>,
 }
 
 impl Delays {
-    /// For a run of so many seconds and at most so many delays in each.
+    /// For a run of `seconds` with at most `per_second` delays in each.
     pub fn new(seconds: usize, per_second: usize) -> Self {
         Self {
             counts: vec![0; STEPS],
@@ -44,7 +44,7 @@ impl Delays {
         }
     }
 
-    /// Adds a delay, so many seconds after the start of the run.
+    /// `at_s` is counted from the start of the run.
     pub fn add(&mut self, at_s: f64, delay_ms: f64) {
         let step = (delay_ms / STEP_MS).clamp(0.0, (STEPS - 1) as f64) as usize;
         self.counts[step] += 1;
@@ -58,7 +58,6 @@ impl Delays {
         }
     }
 
-    /// The middle and the tail.
     pub fn spread(&self) -> Spread {
         Spread {
             median_ms: self.percentile(50),
@@ -66,12 +65,12 @@ impl Delays {
         }
     }
 
-    /// How the middle changes over the run; `None` with less than ten seconds of it.
+    /// Trend of the medians; `None` for a run of less than ten seconds.
     pub fn trend(&self) -> Option<Trend> {
         Trend::of(&self.course())
     }
 
-    /// Seconds and middle of each sixtieth of the run, or of each second of one that is shorter than a minute.
+    /// Time and median of each sixtieth of the run, or of each second if it is shorter than a minute.
     pub fn course(&self) -> Vec<(f64, f64)> {
         let seconds = self.medians_ms.len().div_ceil(PARTS).max(1);
         let part = |part: &[(f64, f64)]| {
@@ -83,7 +82,7 @@ impl Delays {
         self.medians_ms.chunks(seconds).map(part).collect()
     }
 
-    /// The middle, not the mean: one busy moment of the machine is no trend.
+    /// Keeps the median, not the mean: one busy moment of the machine is no trend.
     fn end_second(&mut self) {
         let at = self.recent_ms.len() / 2;
         if at > 0 && self.medians_ms.len() < self.medians_ms.capacity() {
@@ -112,16 +111,15 @@ impl Delays {
 /// A straight line through the delays of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Trend {
-    /// Its slope.
     pub ms_per_hour: f64,
-    /// Half of the interval around the slope that holds the true one in 95 of 100 runs, when what disturbs it lasts no longer
-    /// than some points. A machine that gets slower for an hour is not told from a delay that grows.
+    /// Half of the interval around the slope that contains the true one in 95 of 100 runs, if a disturbance lasts no longer
+    /// than some points. A machine that gets slower for an hour looks like a delay that grows.
     pub ci95_ms_per_hour: f64,
 }
 
 impl Trend {
-    /// Least squares through points of seconds and milliseconds; `None` for fewer than ten. Points that follow each other are
-    /// alike, so they count for fewer: `n (1 - r) / (1 + r)`, with the autocorrelation `r` of what the line leaves over
+    /// Least squares through points of seconds and milliseconds; `None` for fewer than ten. Neighbouring points are
+    /// correlated, so they count for fewer: `n (1 - r) / (1 + r)`, with the autocorrelation `r` of the residuals
     /// (Santer et al., Journal of Geophysical Research 105, 2000).
     pub fn of(points: &[(f64, f64)]) -> Option<Self> {
         if points.len() < 10 {
@@ -136,13 +134,13 @@ impl Trend {
             return None;
         }
         let slope = together / spread_s;
-        let left = |p: &(f64, f64)| p.1 - mid_ms - slope * (p.0 - mid_s);
-        let left: Vec<f64> = points.iter().map(left).collect();
-        let squares: f64 = left.iter().map(|ms| ms * ms).sum();
-        let alike: f64 = left.windows(2).map(|pair| pair[0] * pair[1]).sum();
-        // Less than nothing would make points count for more.
-        let alike = (alike / squares.max(f64::MIN_POSITIVE)).clamp(0.0, 0.99);
-        let count = (count * (1.0 - alike) / (1.0 + alike)).max(3.0);
+        let residual = |p: &(f64, f64)| p.1 - mid_ms - slope * (p.0 - mid_s);
+        let residuals: Vec<f64> = points.iter().map(residual).collect();
+        let squares: f64 = residuals.iter().map(|ms| ms * ms).sum();
+        let products: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
+        // A negative correlation would make points count for more.
+        let correlation = (products / squares.max(f64::MIN_POSITIVE)).clamp(0.0, 0.99);
+        let count = (count * (1.0 - correlation) / (1.0 + correlation)).max(3.0);
         let error = (squares / (count - 2.0) / spread_s).sqrt();
         Some(Self {
             ms_per_hour: slope * 3600.0,
@@ -150,7 +148,7 @@ impl Trend {
         })
     }
 
-    /// True when the delay grows for sure; when it does not, the run may have been too short to see it.
+    /// The slope is significant; a growth that is not may need a longer run.
     pub fn grows(&self) -> bool {
         self.ms_per_hour > self.ci95_ms_per_hour
     }
@@ -183,27 +181,22 @@ pub struct ThreadUse {
     pub cpu_pct: f64,
 }
 
-/// What became of the frames of a run ([`FrameCounters`]).
+/// Frames of a run by their ends ([`FrameCounters`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FrameEnds {
-    /// Came from ingest.
     pub arrived: u64,
-    /// Not needed for the asked rate.
+    /// No prompt was due.
     pub skipped: u64,
-    /// A newer one came while it waited.
+    /// A newer one took its place.
     pub replaced: u64,
-    /// Nothing had moved.
     pub gated: u64,
-    /// Too old.
     pub late: u64,
-    /// Answered.
     pub looked: u64,
-    /// Not answered.
     pub failed: u64,
 }
 
 impl FrameEnds {
-    /// Adds a camera's frames between two readings of its books.
+    /// Adds a camera's frames between two readings of its counters.
     pub fn add(&mut self, before: &FrameCounters, after: &FrameCounters) {
         self.arrived += after.arrived - before.arrived;
         self.skipped += after.skipped - before.skipped;
@@ -215,27 +208,25 @@ impl FrameEnds {
     }
 }
 
-/// Least that decoding costs here: libav alone, one thread, as fast as it can.
+/// Least cost of decoding on this machine: libav alone, one thread, at full speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct DecodeFloor {
     /// Processor time of a picture.
     pub ms_per_picture: f64,
-    /// Of one core, for a camera.
+    /// Percent of one core, for a camera.
     pub cpu_pct: f64,
 }
 
-/// Cameras of one number, for some time.
+/// The run of one number of cameras.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CamerasRow {
-    /// How many.
     pub cameras: usize,
-    /// How long they were measured.
     pub seconds: f64,
     /// This process, percent of one core.
     pub cpu_pct: f64,
-    /// What serves the cameras, which is another process.
+    /// The process that serves the cameras, percent of one core.
     pub server_cpu_pct: f64,
-    /// Everything else on the machine meanwhile, percent of one core; `None` when it does not tell.
+    /// Everything else on the machine, percent of one core; `None` if unknown.
     pub others_cpu_pct: Option<f64>,
     /// This process's memory at the end.
     pub rss_mib: Option<f64>,
@@ -243,20 +234,18 @@ pub struct CamerasRow {
     pub threads: Vec<ThreadUse>,
     /// From a frame's first packet to its place in the sampler.
     pub decode: Spread,
-    /// From a frame's capture, by the camera's own time, to its place in the sampler.
+    /// From a frame's capture, in the camera's own time, to its place in the sampler.
     pub behind: Spread,
-    /// How the latter changed.
+    /// Of `behind`.
     pub trend: Option<Trend>,
-    /// The middle of the latter in each sixtieth of the run.
+    /// Median of `behind` in each sixtieth of the run.
     pub course_ms: Vec<f64>,
-    /// This process in the first half and in the second, percent of one core: what costs more and more shows here.
+    /// This process in the first half and in the second, percent of one core: a cost that grows shows here.
     pub halves_cpu_pct: [f64; 2],
-    /// What became of the frames.
     pub frames: FrameEnds,
 }
 
 impl CamerasRow {
-    /// Of one core, for a camera.
     pub fn cpu_pct_per_camera(&self) -> f64 {
         self.cpu_pct / self.cameras.max(1) as f64
     }
@@ -269,7 +258,6 @@ impl CamerasRow {
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CamerasReport {
-    /// Where it ran.
     pub machine: Machine,
     /// What answers the looks.
     pub engine: String,
@@ -277,11 +265,10 @@ pub struct CamerasReport {
     pub stream: (usize, usize, u32, u32),
     /// Looks a second at each camera.
     pub looks_hz: f64,
-    /// What decoding costs at least.
     pub floor: DecodeFloor,
-    /// The same, measured again when all is over: a machine does not always go at one pace.
+    /// The same, measured again after the runs: the speed of a machine changes.
     pub floor_after: DecodeFloor,
-    /// What a camera more costs in memory.
+    /// Memory of one more camera.
     pub mib_per_camera: Option<f64>,
     /// By number of cameras.
     pub rows: Vec<CamerasRow>,
@@ -367,7 +354,7 @@ impl CamerasReport {
         } = row.frames;
         writeln!(
             f,
-            "frames: {arrived} came ({:.2} of {} a second and camera), {skipped} skipped, {replaced} replaced, \
+            "frames: {arrived} arrived ({:.2} of {} a second and camera), {skipped} skipped, {replaced} replaced, \
              {gated} gated, {late} late, {failed} failed, {looked} looked at",
             arrived as f64 / row.seconds.max(1e-9) / row.cameras.max(1) as f64,
             self.stream.2,

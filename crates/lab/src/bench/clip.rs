@@ -1,4 +1,4 @@
-//! A scene as a short clip: what a camera would have sent up to the moment that is looked at.
+//! A scene as a short clip: what a camera sends up to the moment of the look.
 //!
 //! A single picture would be a key frame with all bits to itself. In a clip the last picture is predicted from the ones
 //! before, with the share of the bit rate that is left for it, as in a camera's stream.
@@ -22,9 +22,8 @@ pub(super) const WIDTH: u32 = 640;
 pub(super) const HEIGHT: u32 = 360;
 /// Frames of a clip; the last is looked at.
 const FRAMES: u32 = 12;
-/// Frames a second.
 const FPS: u32 = 15;
-/// Live streets are visited at any second of the year that begins here: 2026-01-01.
+/// A live street is shown at a second of the year that begins here: 2026-01-01.
 const YEAR_START_MS: i64 = 1_767_225_600_000;
 const YEAR_S: i64 = 365 * 24 * 3600;
 
@@ -35,7 +34,7 @@ pub(super) struct Clip {
 }
 
 impl Clip {
-    /// Even seeds give random scenes that stand still but for the grain, odd ones live streets where things move.
+    /// Even seeds give random scenes, which do not move except for the grain; odd seeds give moving streets.
     pub fn new(seed: u64) -> Self {
         let frames = match Self::origin(seed) {
             Origin::Random => standing(random(seed)),
@@ -89,7 +88,7 @@ impl Clip {
     }
 }
 
-/// The picture of a scene without any compression.
+/// The uncompressed picture of a scene.
 pub(super) fn drawn(scene: &Scene, seed: u64) -> Result<Picture, MeasureError> {
     let (width, height) = (WIDTH as usize, HEIGHT as usize);
     let mut pixels = draw_i420(scene, WIDTH, HEIGHT);
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_picture_comes_back_compressed() {
+    fn the_last_picture_is_compressed() {
         let seed = (1 << 41) + 1;
         let plain = Clip::new(seed).picture(None).unwrap();
         let coded = Clip::new(seed).picture(Some(1000)).unwrap();

@@ -1,17 +1,17 @@
-//! How right a model is on scenes that no training has seen.
+//! Accuracy of a model on scenes that no training has seen.
 
 use super::{
     ask::{MeasureError, ask},
     clip::Clip,
     progress::ProgressLine,
-    report::{EvalReport, figures, parts, worth},
+    report::{EvalReport, figures, parts, score_figures},
     scores::{EvalSetting, Scores},
 };
 use spotter_core::Task;
 use spotter_engine::service::Engine;
 use spotter_street::{questions::questions, truth};
 
-/// Words for things that the street does not have and that the trainer of the embedded model holds back
+/// Words for things that the street does not have, and that the trainer of the embedded model does not train on
 /// (`models/embedded/words_unknown.py`).
 const UNKNOWN: [&str; 12] = [
     "penguin",
@@ -27,15 +27,13 @@ const UNKNOWN: [&str; 12] = [
     "fire engine",
     "vending machine",
 ];
-/// Unknown words asked for in each scene.
+/// Prompts with unknown words for each scene.
 const UNKNOWN_PER_SCENE: usize = 2;
 
-/// What is evaluated on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalOptions {
     /// Name of the model, for the report.
     pub model: String,
-    /// How many scenes.
     pub scenes: u64,
     /// Seed of the first; the others follow. Even ones are random scenes, odd ones live streets.
     pub first_seed: u64,
@@ -43,7 +41,7 @@ pub struct EvalOptions {
     pub kbit_per_s: Option<u32>,
 }
 
-/// Asks everything that is certain about each scene and scores the answers. The same options and model give the same
+/// Asks every question with a certain answer about each scene and scores the answers. The same options and model give the same
 /// report; one scene is in memory at a time. Blocks for all of it: seconds a scene on a slow machine.
 pub fn eval(
     engine: &mut Engine,
@@ -63,7 +61,7 @@ pub fn eval(
         kbit_per_s: options.kbit_per_s,
         figures: figures(&scores),
         detect_by: parts(&scores),
-        scores: worth(&scores),
+        scores: score_figures(&scores),
     })
 }
 
@@ -98,7 +96,7 @@ fn eval_scene(
     Ok(())
 }
 
-/// Neighbours in the list, going round it with every second scene, so that both origins of scenes see all words.
+/// Neighbours in the list; every second scene takes the next ones, so that both origins of scenes see all words.
 fn unknown_words(seed: u64) -> [&'static str; UNKNOWN_PER_SCENE] {
     let first = (seed / 2 % UNKNOWN.len() as u64) as usize;
     std::array::from_fn(|i| UNKNOWN[(first + i) % UNKNOWN.len()])

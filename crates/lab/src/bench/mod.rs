@@ -1,19 +1,17 @@
-//! Measuring: how right the answers are (`spotter eval`, the demo's test) and how fast they come (`spotter bench`).
+//! Measuring: how right the answers are and how fast they are given.
 //!
 //! ```text
-//!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      how right, over scenes of unseen seeds
-//!   track   street ─▶ engine ─▶ tracker ─▶ stays ─▶ its report   how well things are followed
-//!   looks   draw ─▶ ask ─▶ stages, work   ─▶ table       how fast, on one picture
-//!   engine  sim, the street ─▶ engine      ─▶ its tables     what the pipeline gains, saves and costs
-//!   load    clients ─▶ engine             ─▶ tables      requests a second, beside what the device could do
-//!   steps   backend alone ─▶ periods      ─▶ table        how fast a device is, step by step
-//!   cameras (delays, and figures of the caller) ─▶ its table    what cameras cost, and whether they stay in time
-//!   soak    chance ─▶ engine              ─▶ verdict      whether it stays right and alive, for ten minutes and more
-//!   live    published boxes and the street's truth ─▶ F1 over a run
+//!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      accuracy, over scenes of unseen seeds
+//!   track   street ─▶ engine ─▶ tracker ─▶ stays ─▶ its report   track ids and events
+//!   engine  sim, the street ─▶ engine      ─▶ its tables     gain and costs of the pipeline
+//!   load    clients ─▶ engine             ─▶ tables      requests a second, compared with what the device sustains
+//!   steps   backend alone ─▶ periods      ─▶ table        speed of a device, step by step
+//!   cameras (delays, and figures of the caller) ─▶ its table    costs and delays of cameras
+//!   soak    chance ─▶ engine              ─▶ verdict      correctness and memory over ten minutes and more
 //! ```
 //!
-//! `score`, `scores`, `stays`, `report`, `live`, `work` and `cameras` are pure. Belongs here: what is asked, how it is scored, what is
-//! printed. Not here: which model runs on which device (the caller builds the engine) and the scenes themselves (`demo`).
+//! `scores`, `stays`, `report`, `work` and `cameras` are pure. The caller builds the engine; `spotter_street` has the scenes and
+//! scores single answers.
 
 mod ask;
 mod calibration;
@@ -22,35 +20,23 @@ mod clip;
 pub mod engine;
 mod eval;
 mod load;
-mod looks;
 mod progress;
 mod report;
 mod scores;
 mod soak;
-mod stages;
+mod spread;
 mod stays;
 mod steps;
-mod table;
 mod tracks;
 mod work;
 
-pub use ask::MeasureError;
 pub use eval::{EvalOptions, eval};
-pub use load::{
-    Ceiling, Load, LoadCounters, LoadOptions, LoadPart, LoadReport, LoadRow, MachineCeilings,
-    PromptsRow, SteadyRow, TextRow, TextRun,
-};
-pub use looks::{LooksOptions, looks};
+pub use load::{Ceiling, Load, LoadOptions, LoadPart, MachineCeilings};
 pub use progress::ProgressLine;
-pub use report::{EvalFigure, EvalReport, PartFigures, Target};
-pub use scores::{Aspect, EvalSetting, Origin, Scores};
-pub use soak::{SoakError, SoakMemory, SoakOptions, SoakReport, SoakTally, Soaked, soak};
-pub use stages::Spread;
-pub use stays::{StayTally, Stays};
-pub use steps::{Steps, StepsReport, StepsRow};
-pub use table::{LooksReport, LooksRow};
-pub use tracks::{ClassStays, TrackOptions, TrackReport, track};
-pub use work::{DetectWork, LookWork, look_work};
+pub use soak::{SoakOptions, SoakSubject, soak};
+pub use spread::Spread;
+pub use steps::{STEPS_MIN, Steps, StepsReport};
+pub use tracks::{TrackOptions, track};
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
-//! How far long work is, on stderr: one line that is rewritten on a terminal, a line for every tenth elsewhere.
+//! Progress of long work on stderr: one line that is rewritten on a terminal, a line for every tenth elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 
-/// Says how far the work is.
+/// Reports progress.
 #[derive(Debug)]
 pub struct ProgressLine {
     what: &'static str,
@@ -17,7 +17,6 @@ enum ProgressStyle {
     Rewritten,
     /// Every tenth, line by line.
     Tenths,
-    /// Not at all.
     Never,
 }
 
@@ -32,7 +31,7 @@ impl ProgressLine {
         Self::new(what, total, shown)
     }
 
-    /// Says nothing.
+    /// Writes nothing.
     pub fn silent() -> Self {
         Self::new("", 0, ProgressStyle::Never)
     }
@@ -50,7 +49,7 @@ impl ProgressLine {
     pub fn step(&mut self) {
         self.done += 1;
         if let Some(text) = self.text() {
-            // ProgressLine that cannot be shown must not stop the work.
+            // The work continues if its progress cannot be written.
             let _ = io::stderr().write_all(text.as_bytes());
         }
     }

@@ -1,16 +1,16 @@
-//! Scores as they are shown: a table for people, JSON for programs, each required figure beside what is required.
+//! Scores as a table and as JSON, each figure beside what is required of it.
 
 use std::fmt;
 
 use serde::Serialize;
-use spotter_street::score::{Share, Tally};
+use spotter_street::score::{HitShare, MatchTally};
 
 use super::{
     calibration::{Calibration, CalibrationBin},
     scores::{Aspect, Scores},
 };
 
-/// The accuracy that the embedded model must hold on unseen scenes.
+/// Accuracy that the embedded model must have on unseen scenes.
 mod required {
     pub const DETECT_F1: f64 = 0.95;
     pub const DETECT_MEAN_IOU: f64 = 0.85;
@@ -24,9 +24,7 @@ mod required {
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EvalReport {
-    /// Which model answered.
     pub model: String,
-    /// How many scenes it looked at.
     pub scenes: u64,
     /// Seed of the first; the others follow.
     pub first_seed: u64,
@@ -34,34 +32,29 @@ pub struct EvalReport {
     pub kbit_per_s: Option<u32>,
     /// Over everything.
     pub figures: Vec<EvalFigure>,
-    /// Boxes by what they were about.
+    /// Boxes by class, size, light and scene.
     pub detect_by: Vec<PartFigures>,
-    /// How often boxes and answers in words are right, by their scores.
+    /// Share of right boxes and texts, by their scores.
     pub scores: Vec<ScoreFigures>,
 }
 
-/// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EvalFigure {
-    /// What it is.
     pub name: &'static str,
-    /// A share; `None` when nothing was asked.
+    /// A share; `None` without questions.
     pub value: Option<f64>,
-    /// On how many things or questions it rests.
+    /// Number of things or questions that it is a share of.
     pub of: u64,
-    /// What it must be.
     pub target: Option<Target>,
-    /// How far the value is from its target; `None` when it holds it, or has no value or no target.
+    /// Distance of the value from its target; `None` if it meets it, or has no value or no target.
     pub missed_by: Option<f64>,
 }
 
-/// What a figure must be.
+/// Required value of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
-    /// This or more.
     AtLeast(f64),
-    /// This or less.
     AtMost(f64),
     /// From the first to the second.
     Within(f64, f64),
@@ -70,11 +63,8 @@ pub enum Target {
 /// Boxes of one part: one class, one size and so on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartFigures {
-    /// By what it was divided.
     pub by: Aspect,
-    /// Which part.
     pub name: &'static str,
-    /// Required things.
     pub things: u64,
     /// Harmonic mean of precision and recall.
     pub f1: Option<f64>,
@@ -86,10 +76,9 @@ pub struct PartFigures {
     pub mean_iou: Option<f64>,
 }
 
-/// What the scores of one kind of answer are worth.
+/// Calibration of the scores of one kind of answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScoreFigures {
-    /// Which answers.
     pub of: &'static str,
     /// Mean distance between score and share that is right; `None` without answers.
     pub error: Option<f64>,
@@ -97,19 +86,12 @@ pub struct ScoreFigures {
     pub bins: Vec<CalibrationBin>,
 }
 
-impl EvalReport {
-    /// The figures that miss their targets. One that was not measured misses nothing.
-    pub fn missed(&self) -> impl Iterator<Item = &EvalFigure> {
-        self.figures.iter().filter(|f| f.missed_by.is_some())
-    }
-}
-
 /// The figures of `scores`, with what is required.
 pub(super) fn figures(scores: &Scores) -> Vec<EvalFigure> {
     use required::*;
     let (detect, point) = (&scores.detect, &scores.point);
-    let things = |tally: &Tally| tally.found + tally.missed;
-    let answers = |tally: &Tally| tally.found + tally.wrong;
+    let things = |tally: &MatchTally| tally.found + tally.missed;
+    let answers = |tally: &MatchTally| tally.found + tally.wrong;
     vec![
         EvalFigure::new("detect F1 at IoU 0.5", detect.f1(), things(detect)).at_least(DETECT_F1),
         EvalFigure::new("detect precision", detect.precision(), answers(detect)),
@@ -128,8 +110,7 @@ pub(super) fn figures(scores: &Scores) -> Vec<EvalFigure> {
     ]
 }
 
-/// What the scores are worth.
-pub(super) fn worth(scores: &Scores) -> Vec<ScoreFigures> {
+pub(super) fn score_figures(scores: &Scores) -> Vec<ScoreFigures> {
     let figures = |of, calibration: &Calibration| ScoreFigures {
         of,
         error: calibration.error(),
@@ -168,7 +149,7 @@ impl EvalFigure {
         }
     }
 
-    fn share(name: &'static str, share: Share) -> Self {
+    fn share(name: &'static str, share: HitShare) -> Self {
         Self::new(name, share.value(), share.asked)
     }
 
@@ -182,7 +163,7 @@ impl EvalFigure {
         self.with_target(Target::AtMost(most), over_by)
     }
 
-    pub(super) fn within(self, (least, most): (f64, f64)) -> Self {
+    pub(super) fn within(self, least: f64, most: f64) -> Self {
         let off_by = self.value.map(|value| (least - value).max(value - most));
         self.with_target(Target::Within(least, most), off_by)
     }
@@ -283,7 +264,7 @@ impl EvalReport {
     }
 }
 
-/// A line for each, beside what it must be.
+/// A line for each, beside what is required of it.
 pub(super) fn write_figures(f: &mut fmt::Formatter<'_>, figures: &[EvalFigure]) -> fmt::Result {
     let header = ["", "value", "of", "required", ""];
     write_line(f, header.map(str::to_owned))?;

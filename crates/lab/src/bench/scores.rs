@@ -1,15 +1,17 @@
-//! Many answers added up, whole and by what they were about.
+//! Scores of many answers, in total and by class, size, light and scene.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use spotter_street::score::{Matches, Share, Tally, Thing, match_boxes, match_points, same_answer};
+use spotter_street::score::{
+    HitShare, MatchTally, Matches, Thing, match_boxes, match_points, same_answer,
+};
 
 use super::calibration::Calibration;
 use spotter_core::{AnswerBody, FoundObject, NormBox, NormPoint};
 use spotter_street::{
-    questions::{Expected, Kind, Question},
-    scene::Light,
+    questions::{Expected, Question, QuestionKind},
+    scene::Daylight,
 };
 
 /// Sides of the squares, in pixels of a 640x360 picture, whose areas divide small from medium and medium from large:
@@ -20,28 +22,28 @@ const PICTURE_PX: f64 = 640.0 * 360.0;
 /// Where a scene comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// `demo::random`: any place, standing still.
+    /// [`spotter_street::random`]: any place, without motion.
     Random,
-    /// `demo::Street`: the live street, moving.
+    /// [`spotter_street::Street`]: the moving street.
     Street,
 }
 
-/// What all questions about a picture share.
+/// Where and when the scene of a picture is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalSetting {
     /// Where the scene comes from.
     pub origin: Origin,
     /// Time of the day.
-    pub light: Light,
+    pub light: Daylight,
 }
 
-/// By what boxes are divided.
+/// What boxes are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aspect {
-    /// The class that was asked for.
+    /// The class in the prompt.
     Class,
-    /// Size of the thing, or of the box when it is on nothing.
+    /// Size of the thing, or of a box on nothing.
     Size,
     /// Time of the day.
     Light,
@@ -49,37 +51,34 @@ pub enum Aspect {
     Scene,
 }
 
-/// Everything that was asked and how it was answered. Empty by default.
+/// Counts of right and wrong answers. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Pictures that were looked at.
     pub scenes: u64,
-    /// Boxes of all detect prompts for known classes; a box for something absent is wrong.
-    pub detect: Tally,
-    /// The same, divided.
-    pub detect_by: BTreeMap<(Aspect, &'static str), Tally>,
+    /// Boxes of all detect prompts for known classes; a box for an absent thing is wrong.
+    pub detect: MatchTally,
+    pub detect_by: BTreeMap<(Aspect, &'static str), MatchTally>,
     /// Points of all point prompts; a point on something absent is wrong.
-    pub point: Tally,
-    /// Detect prompts for a class of which there is nothing; a hit is one with a box.
-    pub absent_class: Share,
-    /// Detect prompts for a class that is there, in a colour that is not; a hit is one with a box.
-    pub absent_colour: Share,
+    pub point: MatchTally,
+    /// Detect prompts for a class that is absent; a hit is one with a box.
+    pub absent_class: HitShare,
+    /// Detect prompts for a class that is present in other colours only; a hit is one with a box.
+    pub absent_colour: HitShare,
     /// Detect prompts in words that no training contained; a hit is one with a box.
-    pub unknown: Share,
+    pub unknown: HitShare,
     /// Yes/no questions; a hit is right.
-    pub yes_no: Share,
+    pub yes_no: HitShare,
     /// Questions for a number; a hit is exactly right.
-    pub count: Share,
+    pub count: HitShare,
     /// Questions for a colour; a hit is right.
-    pub colour: Share,
-    /// Scores of boxes.
+    pub colour: HitShare,
     pub sure_of_boxes: Calibration,
     /// Scores of answers in words.
     pub sure_of_words: Calibration,
 }
 
 impl Scores {
-    /// Adds the answer to one question. An answer of another kind than the question counts as none.
+    /// Adds the answer to one question. An answer of another kind than the question counts as no answer.
     pub fn add(&mut self, setting: EvalSetting, question: &Question, answer: &AnswerBody) {
         match (&question.expected, answer) {
             (Expected::Boxes(truth), answer) => {
@@ -102,10 +101,10 @@ impl Scores {
                     self.sure_of_words.add(*score, right);
                 }
                 match question.kind {
-                    Kind::YesNo => self.yes_no.count(right),
-                    Kind::Count => self.count.count(right),
-                    Kind::Colour => self.colour.count(right),
-                    Kind::Detect | Kind::Point => {}
+                    QuestionKind::YesNo => self.yes_no.count(right),
+                    QuestionKind::Count => self.count.count(right),
+                    QuestionKind::Colour => self.colour.count(right),
+                    QuestionKind::Detect | QuestionKind::Point => {}
                 }
             }
         }
@@ -117,8 +116,8 @@ impl Scores {
     }
 
     /// Prompts for something absent, class or colour.
-    pub fn absent(&self) -> Share {
-        Share {
+    pub fn absent(&self) -> HitShare {
+        HitShare {
             hits: self.absent_class.hits + self.absent_colour.hits,
             asked: self.absent_class.asked + self.absent_colour.asked,
         }
@@ -168,12 +167,12 @@ impl Scores {
         }
     }
 
-    fn divided(&mut self, aspect: Aspect, name: &'static str) -> &mut Tally {
+    fn divided(&mut self, aspect: Aspect, name: &'static str) -> &mut MatchTally {
         self.detect_by.entry((aspect, name)).or_default()
     }
 }
 
-/// Nothing is asked about a class of which a thing is ignored, so everything in an expected answer is required.
+/// There are no questions about a class with an ignored thing, so everything in an expected answer is required.
 fn required(truth: &[NormBox]) -> Vec<Thing> {
     let thing = |&bounds| Thing {
         bounds,
@@ -212,11 +211,11 @@ fn size_name(bounds: &NormBox) -> &'static str {
     }
 }
 
-fn light_name(light: Light) -> &'static str {
+fn light_name(light: Daylight) -> &'static str {
     match light {
-        Light::Day => "day",
-        Light::Dusk => "dusk",
-        Light::Night => "night",
+        Daylight::Day => "day",
+        Daylight::Dusk => "dusk",
+        Daylight::Night => "night",
     }
 }
 

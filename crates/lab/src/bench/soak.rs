@@ -1,17 +1,18 @@
-//! `spotter bench soak`: everything at once, for a long time, on any device.
+//! `spotter-lab soak`: random load for a long time, on any device.
 //!
 //! ```text
 //!   each request alone ─▶ its answer ─┐
-//!                                     ├─▶ compared (compare)      memory, books, pages ─▶ verdict (report)
-//!   the same by chance, many at once ─┘
+//!                                     ├─▶ compared (compare)      memory, counters, pages ─▶ verdict (report)
+//!   the same in random order, many ───┘
+//!   at once
 //! ```
 //!
-//! The engine is driven below its words, turn by turn: requests of a small pool (`pool`) arrive by chance, some with a
-//! deadline that they may miss, some cancelled on the way, now one at a time and now more than the device has rows for.
-//! Cameras, drafts and the reuse of tiles are in it too. Every answer must be the one that the request got alone.
+//! The worker is called turn by turn: requests of a small pool (`pool`) arrive at random, some with a deadline that they may
+//! miss, some cancelled before their answer, sometimes one at a time and sometimes more than the device has rows for. Cameras,
+//! drafts and the reuse of tiles are included. Every answer must be the one that the request got alone.
 //!
-//! A soak is many shifts on one device. Each has an engine of its own, which ends with some looks answered and some
-//! cancelled, idle and without a page in use. In every second shift the device offers so few pages that rows are sent back.
+//! A soak is a sequence of shifts on one device. Each has an engine of its own, which ends with some looks answered and some
+//! cancelled, idle and without a page in use. In every second shift the device offers so few pages that rows are evicted.
 
 mod compare;
 mod pool;
@@ -22,10 +23,10 @@ use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
-pub use self::report::{SoakMemory, SoakReport, SoakTally};
+pub use self::report::{SoakMemory, SoakReport};
 use self::{
     compare::{AnswerPromise, Likeness, compare, is_sure},
-    pool::{Card, cards, short_of_pages},
+    pool::{PoolRequest, pool_requests, short_of_pages},
 };
 use spotter::ops::machine::{Machine, rss_mib};
 use spotter_core::{CameraId, Clock, Mono, PictureError};
@@ -39,99 +40,90 @@ use spotter_engine::{
     },
 };
 
-/// A look that has not ended after so many turns never will.
+/// A look that has not ended after this number of turns counts as lost.
 const TURNS_MAX: u64 = 50_000;
-/// SoakMemory is measured, and progress told, so often.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Between two measurements of memory and reports of progress.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// Looks of a shift.
 const SHIFT_LOOKS: u64 = 64;
-/// Looks inside at once; changes every some turns.
+/// Looks inside at once; the number changes after some turns.
 const WAVES: [usize; 5] = [1, 3, 8, 16, 24];
 const CAMERAS: usize = 6;
 
-/// Why a soak ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum SoakError {
-    /// The device.
     #[error("after {0} looks: {1}")]
     Device(u64, DeviceError),
     /// A mistake in this program.
     #[error("drawing a picture: {0}")]
     Picture(#[from] PictureError),
-    /// The model cannot read the words.
     #[error("a prompt: {0}")]
     Prompt(String),
-    /// A request that must fit does not.
     #[error("request {0} cannot be answered alone: {1}")]
     Alone(usize, String),
 }
 
-/// What is soaked.
-pub struct Soaked {
-    /// The device, alone.
+pub struct SoakSubject {
     pub backend: Box<dyn Backend>,
     /// Dimensions of the model on it.
     pub config: ModelConfig,
-    /// Its words; `None` asks with ids that mean nothing.
+    /// `None`: prompts are random ids.
     pub tokenizer: Option<Tokenizer>,
-    /// It computes in f32, and a request's answer is the same to the bit whatever is beside it.
+    /// It computes in f32: a request's answer is the same to the bit in every step.
     pub exact: bool,
-    /// For the report.
     pub device: String,
-    /// For the report.
     pub model: String,
 }
 
-/// How long.
 #[derive(Clone, Copy, Debug)]
 pub struct SoakOptions {
-    /// Until so much time has passed,
+    /// Ends the soak,
     pub time: Duration,
-    /// or so many looks were asked.
+    /// as does this number of looks.
     pub looks: u64,
-    /// Of all chance.
     pub seed: u64,
 }
 
-/// Blocks for all of it. `gpu_free_mib` measures the GPU's free memory, `tell` gets the report so far from time to time.
+/// Blocks for all of it. `gpu_free_mib` measures the GPU's free memory, `report_progress` gets the report so far from time to
+/// time.
 pub fn soak(
-    soaked: Soaked,
+    subject: SoakSubject,
     options: &SoakOptions,
     clock: &Arc<dyn Clock>,
     gpu_free_mib: impl Fn() -> Option<f64>,
-    mut tell: impl FnMut(&SoakReport),
+    mut report_progress: impl FnMut(&SoakReport),
 ) -> Result<SoakReport, SoakError> {
-    let cards = cards(&soaked.config, soaked.tokenizer.as_ref())?;
-    let mut storm = Storm::new(soaked, cards, options.seed, clock)?;
-    storm.measure(gpu_free_mib());
-    let mut told = clock.now();
-    while storm.elapsed() < options.time && storm.report.tally.asked < options.looks {
-        if storm.report.tally.asked >= storm.shift_ends {
-            storm.end_shift()?;
+    let requests = pool_requests(&subject.config, subject.tokenizer.as_ref())?;
+    let mut run = SoakRun::new(subject, requests, options.seed, clock)?;
+    run.measure(gpu_free_mib());
+    let mut reported = clock.now();
+    while run.elapsed() < options.time && run.report.tally.asked < options.looks {
+        if run.report.tally.asked >= run.shift_ends {
+            run.end_shift()?;
         }
-        storm.admit();
-        storm.turn()?;
-        if clock.now().since(told) >= TELL_EVERY {
-            told = clock.now();
-            storm.measure(gpu_free_mib());
-            tell(&storm.report);
+        run.admit();
+        run.turn()?;
+        if clock.now().since(reported) >= REPORT_EVERY {
+            reported = clock.now();
+            run.measure(gpu_free_mib());
+            report_progress(&run.report);
         }
     }
-    storm.end_shift()?;
-    storm.measure(gpu_free_mib());
-    Ok(storm.report)
+    run.end_shift()?;
+    run.measure(gpu_free_mib());
+    Ok(run.report)
 }
 
-/// A look inside.
-struct LooksInside {
-    card: usize,
-    /// Turn at which it came.
+struct LookInside {
+    /// Index in the pool.
+    request: usize,
+    /// Turn at which it was admitted.
     since: u64,
     /// Turn at which it is cancelled.
     cancel: Option<u64>,
 }
 
-struct Storm {
+struct SoakRun {
     device: SharedBackend,
     vocab: usize,
     worker: Worker,
@@ -139,14 +131,14 @@ struct Storm {
     shift_ends: u64,
     is_short: bool,
     clock: Arc<dyn Clock>,
-    cards: Vec<Card>,
-    /// For each card its answers alone.
-    alone: Vec<Vec<SequenceOutput>>,
-    /// Time of a look alone, on average.
+    requests: Vec<PoolRequest>,
+    /// For each request its answers alone.
+    alone: Vec<Vec<Found>>,
+    /// Mean time of a look alone.
     look: Duration,
     promise: AnswerPromise,
     cameras: Vec<CameraId>,
-    inside: HashMap<LookId, LooksInside>,
+    inside: HashMap<LookId, LookInside>,
     random: Pcg64,
     began: Mono,
     turns: u64,
@@ -155,28 +147,28 @@ struct Storm {
     report: SoakReport,
 }
 
-impl Storm {
-    /// Asks every card alone first.
+impl SoakRun {
+    /// Answers every request of the pool alone first.
     fn new(
-        soaked: Soaked,
-        cards: Vec<Card>,
+        subject: SoakSubject,
+        requests: Vec<PoolRequest>,
         seed: u64,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, SoakError> {
-        let device: SharedBackend = Rc::new(RefCell::new(soaked.backend));
-        let vocab = soaked.config.text.vocab_size;
+        let device: SharedBackend = Rc::new(RefCell::new(subject.backend));
+        let vocab = subject.config.text.vocab_size;
         let camera = |i| CameraId::new(&format!("c{i}")).ok();
-        let mut storm = Self {
+        let mut run = Self {
             worker: worker(&device, vocab, false, clock),
             device,
             vocab,
             shift_ends: SHIFT_LOOKS,
             is_short: false,
             clock: Arc::clone(clock),
-            cards,
+            requests,
             alone: Vec::new(),
             look: Duration::ZERO,
-            promise: if soaked.exact {
+            promise: if subject.exact {
                 AnswerPromise::Exact
             } else {
                 AnswerPromise::Rounded
@@ -189,22 +181,22 @@ impl Storm {
             wave: (1, 0),
             report: SoakReport {
                 machine: Machine::now(),
-                device: soaked.device,
-                model: soaked.model,
+                device: subject.device,
+                model: subject.model,
                 ..SoakReport::default()
             },
         };
-        for card in 0..storm.cards.len() {
-            let answers = storm.ask_alone(card)?;
-            storm.alone.push(answers);
+        for request in 0..run.requests.len() {
+            let answers = run.answer_alone(request)?;
+            run.alone.push(answers);
         }
-        storm.look = storm.elapsed() / storm.cards.len().max(1) as u32;
-        storm.began = storm.clock.now();
-        Ok(storm)
+        run.look = run.elapsed() / run.requests.len().max(1) as u32;
+        run.began = run.clock.now();
+        Ok(run)
     }
 
-    fn ask_alone(&mut self, card: usize) -> Result<Vec<SequenceOutput>, SoakError> {
-        self.worker.admit(self.cards[card].alone());
+    fn answer_alone(&mut self, request: usize) -> Result<Vec<Found>, SoakError> {
+        self.worker.admit(self.requests[request].alone());
         for _ in 0..TURNS_MAX {
             let events = self.worker.turn().map_err(|e| SoakError::Device(0, e))?;
             for event in events {
@@ -212,15 +204,15 @@ impl Storm {
                     LookEvent::Answered { findings, .. } => {
                         return Ok(findings.into_iter().map(|f| f.found).collect());
                     }
-                    LookEvent::Failed { why, .. } => {
-                        return Err(SoakError::Alone(card, why.to_string()));
+                    Event::Failed { why, .. } => {
+                        return Err(SoakError::Alone(request, why.to_string()));
                     }
                     LookEvent::Late { .. } | LookEvent::Object(..) => {}
                 }
             }
         }
         Err(SoakError::Alone(
-            card,
+            request,
             format!("no answer after {TURNS_MAX} turns"),
         ))
     }
@@ -229,7 +221,7 @@ impl Storm {
         self.clock.now().since(self.began)
     }
 
-    /// Looks that arrive now: as many as the wave has room for, mostly.
+    /// Admits random looks, at most as many as the wave allows.
     fn admit(&mut self) {
         if self.turns >= self.wave.1 {
             let most = WAVES[self.random.random_range(0..WAVES.len())];
@@ -238,18 +230,18 @@ impl Storm {
         while self.inside.len() < self.wave.0
             && (self.inside.is_empty() || self.random.random_bool(0.5))
         {
-            let card = self.random.random_range(0..self.cards.len());
+            let index = self.random.random_range(0..self.requests.len());
             let camera = self.random.random_range(0..self.cameras.len());
             let limits = self.limits();
-            let request = self.cards[card].request(self.cameras.get(camera), limits);
+            let request = self.requests[index].request(self.cameras.get(camera), limits);
             let cancel = self.random.random_bool(0.1);
             let cancel = cancel.then(|| self.turns + self.random.random_range(0..60));
             let id = self.worker.admit(request);
             let since = self.turns;
             self.inside.insert(
                 id,
-                LooksInside {
-                    card,
+                LookInside {
+                    request: index,
                     since,
                     cancel,
                 },
@@ -258,7 +250,7 @@ impl Storm {
         }
     }
 
-    /// Mostly none; else times that a busy device misses now and then.
+    /// Mostly none; else times that a busy device misses sometimes.
     fn limits(&mut self) -> [Mono; 2] {
         let now = self.clock.now();
         let mut limit = |looks: f64| match self.random.random_bool(0.15) {
@@ -268,7 +260,7 @@ impl Storm {
         [limit(6.0), limit(20.0)]
     }
 
-    /// Cancels what is to be cancelled, and turns the engine.
+    /// Cancels the looks whose turn has come, and turns the engine.
     fn turn(&mut self) -> Result<(), SoakError> {
         self.turns += 1;
         let turns = self.turns;
@@ -286,7 +278,7 @@ impl Storm {
         for event in events {
             self.event(event);
         }
-        // Told once, and not waited for.
+        // Counted once, and forgotten.
         let before = self.inside.len();
         self.inside.retain(|_, look| turns - look.since < TURNS_MAX);
         self.report.never_ended += (before - self.inside.len()) as u64;
@@ -299,9 +291,8 @@ impl Storm {
             LookEvent::Answered { look, findings, .. } => {
                 if let Some(look) = self.inside.remove(&look) {
                     tally.answered += 1;
-                    let found: Vec<SequenceOutput> =
-                        findings.into_iter().map(|f| f.found).collect();
-                    self.compare(look.card, &found);
+                    let found: Vec<Found> = findings.into_iter().map(|f| f.found).collect();
+                    self.compare(look.request, &found);
                 }
             }
             LookEvent::Late { look } => {
@@ -314,8 +305,8 @@ impl Storm {
         }
     }
 
-    fn compare(&mut self, card: usize, found: &[SequenceOutput]) {
-        for (index, (alone, beside)) in self.alone[card].iter().zip(found).enumerate() {
+    fn compare(&mut self, request: usize, found: &[Found]) {
+        for (index, (alone, beside)) in self.alone[request].iter().zip(found).enumerate() {
             let tally = &mut self.report.tally;
             tally.sure += u64::from(is_sure(alone));
             match compare(alone, beside, self.promise) {
@@ -326,7 +317,7 @@ impl Storm {
                     tally.wrong += 1;
                     let what = || {
                         format!(
-                            "request {card}, prompt {index}: alone {alone:?}, beside others {beside:?}"
+                            "request {request}, prompt {index}: alone {alone:?}, beside others {beside:?}"
                         )
                     };
                     self.report.first_wrong.get_or_insert_with(what);
@@ -345,7 +336,7 @@ impl Storm {
         });
     }
 
-    /// Half of those inside are waited for, the others are cancelled; then another engine takes the device.
+    /// Cancels half of the looks inside and waits for the others; then another engine gets the device.
     fn end_shift(&mut self) -> Result<(), SoakError> {
         let now = self.turns;
         for (index, look) in self.inside.values_mut().enumerate() {
@@ -368,7 +359,7 @@ impl Storm {
     }
 }
 
-/// The device, that one engine after the other drives.
+/// The device, used by one engine after the other.
 type SharedBackend = Rc<RefCell<Box<dyn Backend>>>;
 
 fn worker(device: &SharedBackend, vocab: usize, is_short: bool, clock: &Arc<dyn Clock>) -> Worker {
@@ -377,7 +368,7 @@ fn worker(device: &SharedBackend, vocab: usize, is_short: bool, clock: &Arc<dyn 
         true => short_of_pages(&limits),
         false => limits.pages,
     };
-    let device = Box::new(Short {
+    let device = Box::new(FewPagesBackend {
         device: Rc::clone(device),
         pages,
     });
@@ -385,14 +376,14 @@ fn worker(device: &SharedBackend, vocab: usize, is_short: bool, clock: &Arc<dyn 
 }
 
 /// A device that offers fewer pages than it has.
-struct Short {
+struct FewPagesBackend {
     device: SharedBackend,
     pages: usize,
 }
 
-impl Backend for Short {
-    fn limits(&self) -> BackendLimits {
-        BackendLimits {
+impl Backend for FewPagesBackend {
+    fn limits(&self) -> Limits {
+        Limits {
             pages: self.pages,
             ..self.device.borrow().limits()
         }

@@ -1,9 +1,8 @@
-//! Who was who, and what was told of whom: a tracker against a truth that knows everybody by name.
+//! How a tracker names objects and reports their events, compared with a truth that knows each object.
 //!
-//! A *stay* is what a tracker would tell that knew everybody by name: it begins when 2 of 3 looks show somebody
-//! ([`Standing::Present`]: a third or more of it can be seen, and it is not tiny) and ends when for 3 s none did. *Entering*
-//! is the first look of a stay that shows it. So of every stay there should be one event, and one name from its beginning
-//! to its end.
+//! A *stay* begins when 2 of 3 looks show an object ([`Visibility::Present`]: at least a third of it is visible and it is not
+//! tiny) and ends when no look has shown it for 3 s. An object *enters* with the first look of a stay that shows it. A perfect
+//! tracker reports one event for each stay, and gives the object one track id from its beginning to its end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,29 +12,28 @@ use std::{
 use spotter_core::{EventStep, Mono, Presence, TrackId, TrackedObject};
 use spotter_events::track::{Hysteresis, HysteresisRules, TrackedAnswer};
 use spotter_street::{
-    scene::{Class, Identity},
-    truth::{Seen, Standing},
+    scene::{Class, ObjectIdentity},
+    truth::{SeenObject, Visibility},
 };
 
-/// What became of the things of a class, or of all.
+/// Counts for the objects of a class, or for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StayTally {
-    /// How often somebody was there.
     pub stays: usize,
-    /// Events that were told.
+    /// Events that were started.
     pub events: usize,
-    /// Of all events.
+    /// Event messages: starts, changes and ends.
     pub messages: usize,
-    /// Times that somebody got another name within a stay.
+    /// Times that an object got another track id within a stay.
     pub switches: usize,
-    /// Stays that were told by the first, second and third look from entering.
-    pub told_by: [usize; 3],
-    /// ... no later than by a tracker that knows everybody by name.
+    /// Stays whose event was started by the first, second and third look from entering.
+    pub reported_by: [usize; 3],
+    /// Stays whose event was started no later than a perfect tracker starts it.
     pub in_time: usize,
 }
 
 impl StayTally {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -43,165 +41,182 @@ impl StayTally {
             events: self.events + other.events,
             messages: self.messages + other.messages,
             switches: self.switches + other.switches,
-            told_by: std::array::from_fn(|look| self.told_by[look] + other.told_by[look]),
+            reported_by: std::array::from_fn(|look| {
+                self.reported_by[look] + other.reported_by[look]
+            }),
             in_time: self.in_time + other.in_time,
         }
     }
 
-    /// `part` for each stay; `None` without any.
+    /// `part` per stay; `None` without stays.
     pub fn share(self, part: usize) -> Option<f64> {
         (self.stays > 0).then(|| part as f64 / self.stays as f64)
     }
 }
 
-/// Keeps the score over the looks of one camera, which asks for each class in a prompt of its own.
+/// A look at the street and what it shows.
+#[derive(Clone, Copy, Debug)]
+pub struct StreetLook<'a> {
+    pub number: usize,
+    pub at: Mono,
+    /// Objects of all classes.
+    pub seen: &'a [SeenObject],
+}
+
+/// Scores the looks of one camera, which has one prompt for each class.
 #[derive(Clone, Debug, Default)]
 pub struct Stays {
-    everybody: BTreeMap<Identity, Somebody>,
-    /// Tracks of which there was an event.
-    told: BTreeSet<TrackId>,
+    objects: BTreeMap<ObjectIdentity, ScoredObject>,
+    /// Tracks with an event.
+    reported: BTreeSet<TrackId>,
     tallies: BTreeMap<Class, StayTally>,
 }
 
 impl Stays {
-    /// Look number `look`, at `now`, with the prompt for `class`: what it shows of everything, what the tracker made of
-    /// it, and whom one of its objects shows. Every class is told of every look, in their order.
-    pub fn look(
+    /// Adds the tracker's answer to the prompt for `class`; `shows` gives the object that a box shows. Every look is added
+    /// once for every class, looks in their order.
+    pub fn add(
         &mut self,
-        (look, now): (usize, Mono),
+        look: StreetLook,
         class: Class,
-        seen: &[Seen],
         answer: &TrackedAnswer,
-        who: impl Fn(&TrackedObject) -> Option<Identity>,
+        shows: impl Fn(&TrackedObject) -> Option<ObjectIdentity>,
     ) {
         let tally = self.tallies.entry(class).or_default();
-        let of_class = || seen.iter().filter(|seen| seen.class == class);
+        let of_class = || look.seen.iter().filter(|seen| seen.class == class);
         for seen in of_class() {
-            let new = || Somebody::new(class);
-            self.everybody.entry(seen.identity).or_insert_with(new);
+            let new = || ScoredObject::new(class);
+            self.objects.entry(seen.identity).or_insert_with(new);
         }
         for event in &answer.change.events {
             tally.messages += 1;
             if event.step == EventStep::New {
                 tally.events += 1;
-                self.told.insert(event.track.clone());
+                self.reported.insert(event.track.clone());
             }
         }
-        let everybody = self.everybody.iter_mut();
-        for (identity, somebody) in everybody.filter(|(_, somebody)| somebody.class == class) {
-            let objects = answer.body.objects().iter();
-            let own = objects.filter(|object| who(object) == Some(*identity));
-            let tracks: Vec<TrackId> = own.map(|object| object.track.clone()).collect();
-            let present = of_class()
-                .any(|seen| seen.identity == *identity && seen.standing == Standing::Present);
-            somebody.look((look, now), present, &tracks, &self.told, tally);
+        let objects = self.objects.iter_mut();
+        for (identity, object) in objects.filter(|(_, object)| object.class == class) {
+            let boxes = answer.body.objects().iter();
+            let own = boxes.filter(|place| shows(place) == Some(*identity));
+            let tracks: Vec<TrackId> = own.map(|place| place.track.clone()).collect();
+            let is_present = of_class()
+                .any(|seen| seen.identity == *identity && seen.visibility == Visibility::Present);
+            let shown = ShownObject { is_present, tracks };
+            object.add(look, &shown, &self.reported, tally);
         }
     }
 
-    /// The name that somebody had last in this stay.
-    pub fn name(&self, identity: Identity) -> Option<&TrackId> {
-        self.everybody.get(&identity)?.track.as_ref()
+    /// The track id that an object had last in its current stay.
+    pub fn track(&self, identity: ObjectIdentity) -> Option<&TrackId> {
+        self.objects.get(&identity)?.stay.track.as_ref()
     }
 
-    /// What became of each class that was asked for.
     pub fn tallies(&self) -> &BTreeMap<Class, StayTally> {
         &self.tallies
     }
 
-    /// What became of all.
+    /// The sum over the classes.
     pub fn all(&self) -> StayTally {
         let tallies = self.tallies.values().copied();
         tallies.fold(StayTally::default(), StayTally::and)
     }
 }
 
-/// One person or thing over the whole time.
+/// An object over the whole run.
 #[derive(Clone, Debug)]
-struct Somebody {
+struct ScoredObject {
     class: Class,
-    oracle: Hysteresis,
-    /// The look at which it entered, at which it had to be told, and at which it was.
+    /// Whether a perfect tracker reports it.
+    truth: Hysteresis,
+    stay: Stay,
+}
+
+/// The current stay of an object. Looks are given by their numbers.
+#[derive(Clone, Debug, Default)]
+struct Stay {
     entered: Option<usize>,
+    /// The look at which a perfect tracker starts the event.
     due: Option<usize>,
-    told: Option<usize>,
-    counted: bool,
+    /// The look by which the tracker has started it.
+    reported: Option<usize>,
+    is_counted: bool,
     track: Option<TrackId>,
 }
 
-impl Somebody {
+/// What one look shows of an object.
+struct ShownObject {
+    is_present: bool,
+    /// Of the boxes that show it.
+    tracks: Vec<TrackId>,
+}
+
+impl ScoredObject {
     fn new(class: Class) -> Self {
-        let oracle = Hysteresis::new(HysteresisRules {
+        let truth = Hysteresis::new(HysteresisRules {
             confirm: (2, 3),
             end_after: Duration::from_secs(3),
             stale_after: Duration::from_secs(60),
         });
         Self {
             class,
-            oracle,
-            entered: None,
-            due: None,
-            told: None,
-            counted: false,
-            track: None,
+            truth,
+            stay: Stay::default(),
         }
     }
 
-    /// One look: whether it is present, the tracks that its boxes got, and which tracks have been told.
-    fn look(
+    fn add(
         &mut self,
-        (look, now): (usize, Mono),
-        present: bool,
-        tracks: &[TrackId],
-        told: &BTreeSet<TrackId>,
+        look: StreetLook,
+        shown: &ShownObject,
+        reported: &BTreeSet<TrackId>,
         tally: &mut StayTally,
     ) {
-        if present {
-            self.entered.get_or_insert(look);
+        if shown.is_present {
+            self.stay.entered.get_or_insert(look.number);
         }
-        self.oracle.look(u32::from(present), now);
-        self.call_by(tracks, tally);
-        match self.oracle.presence() {
-            Presence::On if self.due.is_none() => {
-                self.due = Some(look);
+        self.truth.look(u32::from(shown.is_present), look.at);
+        self.stay.follow(&shown.tracks, tally);
+        match self.truth.presence() {
+            Presence::On if self.stay.due.is_none() => {
+                self.stay.due = Some(look.number);
                 tally.stays += 1;
             }
             Presence::Off => {
-                let (class, oracle) = (self.class, self.oracle.clone());
-                *self = Self {
-                    oracle,
-                    ..Self::new(class)
-                };
+                self.stay = Stay::default();
                 return;
             }
             _ => {}
         }
-        let is_told = |track: &TrackId| told.contains(track);
-        if self.told.is_none() && self.track.as_ref().is_some_and(is_told) {
-            self.told = Some(look);
+        let is_reported = |track: &TrackId| reported.contains(track);
+        if self.stay.reported.is_none() && self.stay.track.as_ref().is_some_and(is_reported) {
+            self.stay.reported = Some(look.number);
         }
-        self.count(tally);
+        self.stay.count(tally);
     }
+}
 
-    /// Another name than before is a switch, once the stay is one.
-    fn call_by(&mut self, tracks: &[TrackId], tally: &mut StayTally) {
+impl Stay {
+    /// Another track id than before is a switch, once the stay has begun.
+    fn follow(&mut self, tracks: &[TrackId], tally: &mut StayTally) {
         let [first, ..] = tracks else { return };
-        let as_before = |track: &TrackId| tracks.contains(track);
-        if !self.track.as_ref().is_some_and(as_before) {
+        let is_same = |track: &TrackId| tracks.contains(track);
+        if !self.track.as_ref().is_some_and(is_same) {
             tally.switches += usize::from(self.track.is_some() && self.due.is_some());
             self.track = Some(first.clone());
         }
     }
 
-    /// Once for each stay, when both it and its event are there.
+    /// Counts the stay once, when both it and its event have begun.
     fn count(&mut self, tally: &mut StayTally) {
-        if let (Some(entered), Some(due), Some(told), false) =
-            (self.entered, self.due, self.told, self.counted)
+        if let (Some(entered), Some(due), Some(reported), false) =
+            (self.entered, self.due, self.reported, self.is_counted)
         {
-            self.counted = true;
-            for (looks, told_by) in tally.told_by.iter_mut().enumerate() {
-                *told_by += usize::from(told <= entered + looks);
+            self.is_counted = true;
+            for (looks, reported_by) in tally.reported_by.iter_mut().enumerate() {
+                *reported_by += usize::from(reported <= entered + looks);
             }
-            tally.in_time += usize::from(told <= due);
+            tally.in_time += usize::from(reported <= due);
         }
     }
 }

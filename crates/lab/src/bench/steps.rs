@@ -1,14 +1,14 @@
-//! What steps cost on a device: images by size and number, rows by number, one step after the other and two in flight.
+//! Costs of steps on a device: images by size and number, rows by number, one step after the other and two in flight.
 //!
-//! The backend is driven as the engine drives it, but every step is the same, so that its time is that of one kind of work.
-//! Beside each figure stands the arithmetic or the memory traffic that it needs at least.
+//! The backend is called as by the engine, but every step is the same, so that its time is that of one kind of work.
+//! Each figure has the arithmetic or the memory traffic that it needs at least beside it.
 
 use std::{fmt, time::Duration};
 
 use serde::Serialize;
 
 use super::{
-    stages::Spread,
+    spread::Spread,
     work::{decoder_mb, kv_mb, look_work, vision_mb},
 };
 use spotter::ops::machine::Machine;
@@ -21,28 +21,75 @@ use spotter_engine::{
     },
 };
 
-/// Sizes and numbers of images in a step.
-const IMAGES: [(usize, (usize, usize)); 7] = [
-    (1, (378, 378)),
-    (4, (378, 378)),
-    (8, (378, 378)),
-    (1, (1280, 720)),
-    (4, (1280, 720)),
-    (8, (1280, 720)),
-    (1, (1920, 1080)),
+/// A step of images, each with one prompt.
+#[derive(Clone, Copy)]
+struct ImageStep {
+    images: usize,
+    width: usize,
+    height: usize,
+}
+
+const fn images(images: usize, width: usize, height: usize) -> ImageStep {
+    ImageStep {
+        images,
+        width,
+        height,
+    }
+}
+
+const IMAGE_STEPS: [ImageStep; 7] = [
+    images(1, 378, 378),
+    images(4, 378, 378),
+    images(8, 378, 378),
+    images(1, 1280, 720),
+    images(4, 1280, 720),
+    images(8, 1280, 720),
+    images(1, 1920, 1080),
 ];
-/// Rows of a decode step, and the images that they are behind.
-const ROWS: [(usize, usize); 6] = [(1, 1), (4, 4), (8, 8), (16, 8), (32, 8), (32, 32)];
+
+/// A step of decoding rows, and the images whose prefixes they share.
+#[derive(Clone, Copy)]
+struct DecodeStep {
+    rows: usize,
+    images: usize,
+}
+
+const fn decode(rows: usize, images: usize) -> DecodeStep {
+    DecodeStep { rows, images }
+}
+
+const DECODE_STEPS: [DecodeStep; 6] = [
+    decode(1, 1),
+    decode(4, 4),
+    decode(8, 8),
+    decode(16, 8),
+    decode(32, 8),
+    decode(32, 32),
+];
+
+/// A row of a step.
+struct StepRow {
+    /// Number of the row.
+    row: usize,
+    /// Number of the image whose prefix it has.
+    image: usize,
+    /// Images of the step, whose prefixes are in the first pages.
+    images: usize,
+    /// First position behind the prefix that it computes.
+    from: usize,
+    /// Positions that it computes.
+    tokens: usize,
+}
+
 /// Positions of a prompt.
 const PROMPT: usize = 10;
-/// Steps that are not measured, and steps that are at least.
+/// Steps before the measured ones.
 const WARM_UP: usize = 3;
-const LEAST: usize = 10;
+/// Measured steps, at least, for a figure that is compared with others.
+pub const STEPS_MIN: usize = 10;
 
-/// Why nothing could be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum StepsError {
-    /// The device.
     #[error("device: {0}")]
     Backend(#[from] BackendError),
     /// A mistake in this program.
@@ -50,18 +97,14 @@ pub enum StepsError {
     Picture(#[from] PictureError),
 }
 
-/// One kind of step, milliseconds of the device.
+/// One kind of step; parts are milliseconds of the device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepsRow {
-    /// What is in the step.
     pub what: String,
-    /// Scaling and cutting.
     pub prepare_ms: f64,
-    /// Vision encoder.
     pub encode_ms: f64,
     /// Forward pass of prefixes and rows.
     pub forward_ms: f64,
-    /// Decisions.
     pub decide_ms: f64,
     /// From one step to the next when each is read before the next is launched.
     pub blocking: Spread,
@@ -73,27 +116,22 @@ pub struct StepsRow {
     pub read_mb: f64,
 }
 
-/// All of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepsReport {
-    /// Where it ran.
     pub machine: Machine,
-    /// On what.
     pub device: String,
-    /// Which model.
     pub model: String,
-    /// Kinds of steps.
     pub rows: Vec<StepsRow>,
 }
 
-/// What is measured.
 pub struct Steps<'a> {
-    /// The device.
     pub backend: &'a mut dyn Backend,
     /// Dimensions of the model on it.
     pub config: &'a ModelConfig,
-    /// Load for each figure, of which the last half counts: a card that is hot is slower.
+    /// Load for each figure, of which the last half counts: a hot GPU is slower.
     pub load: Duration,
+    /// Measured steps for each figure, at least.
+    pub steps_min: usize,
     /// Real time.
     pub clock: &'a dyn Clock,
 }
@@ -103,25 +141,33 @@ impl Steps<'_> {
     pub fn run(&mut self, mut done: impl FnMut()) -> Result<Vec<StepsRow>, StepsError> {
         let limits = self.backend.limits();
         let mut rows = Vec::new();
-        for (images, size) in IMAGES
+        for ImageStep {
+            images,
+            width,
+            height,
+        } in IMAGE_STEPS
             .into_iter()
-            .filter(|(images, _)| *images <= limits.images)
+            .filter(|step| step.images <= limits.images)
         {
-            let bytes = (0..size.0 * size.1 * 3)
+            let bytes = (0..width * height * 3)
                 .map(|i| (i * 31 % 255) as u8)
                 .collect();
-            let picture = Picture::from_rgb(size.0, size.1, bytes)?;
-            let step = self.images(images, &picture);
-            let work = look_work(self.config, size, &[]).total() * images as f64;
-            let what = format!("{images} x {}x{}", size.0, size.1);
+            let picture = Picture::from_rgb(width, height, bytes)?;
+            let step = self.image_step(images, &picture);
+            let work = look_work(self.config, width, height, &[]).total() * images as f64;
+            let what = format!("{images} x {width}x{height}");
             let read_mb = decoder_mb(self.config) + vision_mb(self.config);
             rows.push(self.measure(what, &step, work, read_mb)?);
             done();
         }
-        for (count, images) in ROWS {
-            let Some(step) = self.decode(count, images) else {
+        for decode in DECODE_STEPS {
+            let Some(step) = self.decode_step(decode) else {
                 continue;
             };
+            let DecodeStep {
+                rows: count,
+                images,
+            } = decode;
             let what = format!("decode {count}, {images} images");
             let text = &self.config.text;
             let per_row = 2.0
@@ -135,15 +181,16 @@ impl Steps<'_> {
         Ok(rows)
     }
 
-    /// Kinds of steps on this device.
+    /// Number of kinds of steps that fit the device.
     pub fn kinds(&self) -> usize {
         let limits = self.backend.limits();
-        let images = IMAGES.iter().filter(|(images, _)| *images <= limits.images);
-        images.count()
-            + ROWS
-                .iter()
-                .filter(|(count, images)| self.decode(*count, *images).is_some())
-                .count()
+        let images = IMAGE_STEPS
+            .iter()
+            .filter(|step| step.images <= limits.images);
+        let decodes = DECODE_STEPS
+            .iter()
+            .filter(|step| self.decode_step(**step).is_some());
+        images.count() + decodes.count()
     }
 
     fn prefix(&self, image: usize) -> Vec<PageId> {
@@ -154,28 +201,28 @@ impl Steps<'_> {
             .collect()
     }
 
-    fn row(&self, image: usize, images: usize, row: usize, (from, fed): (usize, usize)) -> Row {
+    fn row(&self, plan: StepRow) -> Row {
         let limits = self.backend.limits();
         let first = self
-            .prefix(images)
+            .prefix(plan.images)
             .first()
             .map_or(0, |page| page.0 as usize);
         let own = (PROMPT + 1).div_ceil(limits.page_tokens);
         Row {
-            inputs: Feed::Host(vec![DecoderInput::Token(7); fed]),
-            position: limits.prefix_positions + from,
+            inputs: Feed::Host(vec![Input::Token(7); plan.tokens]),
+            position: limits.prefix_positions + plan.from,
             kv: KvTable {
-                prefix: self.prefix(image),
+                prefix: self.prefix(plan.image),
                 prefix_positions: limits.prefix_positions,
                 own: (0..own)
-                    .map(|page| PageId((first + row * own + page) as u32))
+                    .map(|page| PageId((first + plan.row * own + page) as u32))
                     .collect(),
             },
             picks: vec![Pick::CoordOrEnd],
         }
     }
 
-    fn images(&self, images: usize, picture: &Picture) -> Step {
+    fn image_step(&self, images: usize, picture: &Picture) -> Step {
         let job = |image| ImageJob {
             picture: picture.clone(),
             pages: self.prefix(image),
@@ -184,21 +231,37 @@ impl Steps<'_> {
         Step {
             images: (0..images).map(job).collect(),
             rows: (0..images)
-                .map(|i| self.row(i, images, i, (0, PROMPT)))
+                .map(|i| {
+                    self.row(StepRow {
+                        row: i,
+                        image: i,
+                        images,
+                        from: 0,
+                        tokens: PROMPT,
+                    })
+                })
                 .collect(),
         }
     }
 
-    /// `None` when it does not fit. The prefixes were written by the steps before, or hold zeros.
-    fn decode(&self, count: usize, images: usize) -> Option<Step> {
+    /// `None` when it does not fit. The prefixes are those of the steps before, or zeros.
+    fn decode_step(&self, DecodeStep { rows, images }: DecodeStep) -> Option<Step> {
         let limits = self.backend.limits();
-        let rows: Vec<Row> = (0..count)
-            .map(|i| self.row(i % images, images, i, (PROMPT, 1)))
+        let rows: Vec<Row> = (0..rows)
+            .map(|i| {
+                self.row(StepRow {
+                    row: i,
+                    image: i % images,
+                    images,
+                    from: PROMPT,
+                    tokens: 1,
+                })
+            })
             .collect();
         let pages = rows
             .iter()
             .flat_map(|row| row.kv.prefix.iter().chain(&row.kv.own));
-        let fits = count <= limits.rows
+        let fits = rows.len() <= limits.rows
             && pages
                 .max()
                 .is_some_and(|page| (page.0 as usize) < limits.pages);
@@ -246,7 +309,7 @@ impl Steps<'_> {
         let mut launched = 0;
         loop {
             let long = self.clock.now().since(began) >= self.load;
-            let enough = long && commits.len() >= WARM_UP + LEAST;
+            let enough = long && commits.len() >= WARM_UP + self.steps_min;
             if enough && commits.len() == launched {
                 break;
             }
@@ -325,11 +388,12 @@ mod tests {
             backend: backend.as_mut(),
             config: &config,
             load: Duration::ZERO,
+            steps_min: 2,
             clock: &clock,
         };
         let (kinds, mut done) = (steps.kinds(), 0);
         let rows = steps.run(|| done += 1).unwrap();
-        // Eight rows and four images are what the small backend takes.
+        // The small backend accepts eight rows and four images.
         assert_eq!((rows.len(), kinds, done), (8, 8, 8));
         assert!(rows.iter().all(|row| row.gflop > 0.0 && row.read_mb > 0.0));
         let encoded = rows.iter().filter(|row| !row.what.starts_with("decode"));

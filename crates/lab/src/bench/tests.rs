@@ -1,4 +1,4 @@
-//! An engine with the smallest golden model, for the tests of this room.
+//! An engine with the smallest golden model.
 
 use std::{path::Path, sync::Arc};
 
@@ -27,7 +27,7 @@ fn micro_model() -> LoadedModel {
     load_model(&ModelSource::Directory(set)).expect("the golden model")
 }
 
-/// The same with its words.
+/// The same with its tokenizer.
 pub(super) fn micro_parts(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
     placed(micro_model(), clock)
 }

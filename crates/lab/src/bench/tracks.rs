@@ -1,44 +1,41 @@
-//! How well things are followed with a real model: a street that moves, looked at so often, its answers through the
-//! tracker, what the tracker tells against what was there (`stays`).
+//! How well objects are followed with a real model: looks at a moving street, their answers through the tracker, the
+//! tracker's events against the truth (`stays`).
 //!
-//! Time is the street's: a look takes what it takes, and the next is at the next moment of the street. So a slow machine
-//! measures the same as a fast one.
+//! Time is the street's time: the next look is at the next moment of the street, however long the last one took. So a slow
+//! machine measures the same as a fast one.
 
 use std::time::Duration;
 
 use super::{
-    ask::MeasureError,
+    ask::{MeasureError, answers_of},
     clip::{HEIGHT, WIDTH, drawn},
     progress::ProgressLine,
-    stays::Stays,
+    stays::{Stays, StreetLook},
 };
 use spotter_core::{
-    Answer, Frame, FrameTimes, Location, Look, Mono, NormBox, Outcome, Picture, Prompt, TrackId,
+    Answer, Frame, FrameTimes, Location, Look, Mono, NormBox, Picture, Prompt, TrackId,
     TrackedObject, WallTime,
     config::{self, CameraConfig, Environment},
 };
 use spotter_engine::service::Engine;
 use spotter_events::track::Tracker;
-use spotter_street::live::LiveScore;
-use spotter_street::score::{MATCH_IOU, Thing, match_boxes};
+use spotter_street::score::{MATCH_IOU, MatchTally, Thing, match_boxes};
 use spotter_street::{
     Scene, Street, Truth, draw_i420,
     h264::{Encoding, through_h264},
-    scene::{Class, Identity},
-    truth::{Seen, truth},
+    scene::{Class, ObjectIdentity},
+    truth::{SeenObject, truth},
 };
 
 mod report;
 
-pub use report::{ClassStays, TrackReport};
+pub use report::TrackReport;
 
-/// Frames a second of a stream that is looked at so often are the next whole multiple of that below this.
+/// Most frames a second of the stream; it has the largest multiple of the look rate that is not above this.
 const FPS: u32 = 15;
-/// The street is entered at this moment, noon of a street whose seed divides by 8: 2026-01-01. So ten minutes see day, dusk
-/// and night.
+/// The first look: 2026-01-01, noon of a street whose seed is a multiple of 8, so that ten minutes contain day, dusk and night.
 const START_NS: i64 = 1_767_225_600_000_000_000;
 
-/// What is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackOptions {
     /// Name of the model, for the report.
@@ -47,14 +44,12 @@ pub struct TrackOptions {
     pub minutes: u32,
     /// Looks a second, 1..=15.
     pub looks_per_s: u32,
-    /// Which street.
     pub seed: u64,
     /// Rate of the H.264 that the street passes through; `None` for clean drawings.
     pub kbit_per_s: Option<u32>,
 }
 
 impl TrackOptions {
-    /// How many.
     pub fn looks(&self) -> u32 {
         self.minutes * 60 * self.looks_per_s
     }
@@ -64,7 +59,7 @@ impl TrackOptions {
     }
 }
 
-/// Follows every class over the street's minutes, each asked for in a prompt of its own at every look. The same options and
+/// Follows every class over the street's minutes, with one prompt for each class at every look. The same options and
 /// model give the same report. Blocks for all of it: a part of a second for each look on a CPU.
 pub fn track(
     engine: &mut Engine,
@@ -86,13 +81,13 @@ pub fn track(
     Ok(TrackReport::new(options, &watched.stays, &watched.boxes))
 }
 
-/// A camera on the street, with what is told and what is true of it.
+/// A camera on the street with its tracker and score.
 struct WatchedStreet<'a> {
     options: &'a TrackOptions,
     camera: CameraConfig,
     tracker: Tracker,
     stays: Stays,
-    boxes: LiveScore,
+    boxes: MatchTally,
 }
 
 impl<'a> WatchedStreet<'a> {
@@ -104,7 +99,7 @@ impl<'a> WatchedStreet<'a> {
             camera,
             tracker,
             stays: Stays::default(),
-            boxes: LiveScore::default(),
+            boxes: MatchTally::default(),
         })
     }
 
@@ -120,29 +115,35 @@ impl<'a> WatchedStreet<'a> {
             self.options.seed,
             self.options.since_start(look),
         ));
-        self.answered((look, &frame), &answers, &truth)
+        self.score(look, &frame, &answers, &truth)
     }
 
-    /// Look number `look`, at this frame, was answered in the order of the classes.
-    fn answered(
+    /// Adds the answers to look number `look` at this frame, in the order of the classes.
+    fn score(
         &mut self,
-        (look, frame): (u32, &Frame),
+        look: u32,
+        frame: &Frame,
         answers: &[Answer],
         truth: &Truth,
     ) -> Result<(), MeasureError> {
-        let at = (look as usize, frame.times.received);
+        let look = StreetLook {
+            number: look as usize,
+            at: frame.times.received,
+            seen: &truth.seen,
+        };
         for (class, answer) in Class::ALL.into_iter().zip(answers) {
-            let strange = || MeasureError::Unanswered(format!("{}: no sighting", class.name()));
-            let answer = self.tracker.update(frame, answer).ok_or_else(strange)?;
+            let missing = || MeasureError::Unanswered(format!("{}: no detection", class.name()));
+            let answer = self.tracker.update(frame, answer).ok_or_else(missing)?;
             let boxes: Vec<NormBox> = answer.body.objects().iter().filter_map(bounds).collect();
-            self.boxes.add((class, None), &boxes, truth);
-            let seen: Vec<&Seen> = truth.seen.iter().filter(|s| s.class == class).collect();
-            let whom = whom(answer.body.objects(), &seen, |who| {
-                self.stays.name(who).cloned()
+            let things = truth.things(class, None);
+            self.boxes.add(match_boxes(&boxes, &things).tally());
+            let seen: Vec<&SeenObject> = truth.seen.iter().filter(|s| s.class == class).collect();
+            let shown = shown_objects(answer.body.objects(), &seen, |identity| {
+                self.stays.track(identity).cloned()
             });
-            self.stays.look(at, class, &truth.seen, &answer, |object| {
-                let mut named = whom.iter();
-                let found = named.find(|(track, _)| *track == object.track);
+            self.stays.add(look, class, &answer, |object| {
+                let mut shown = shown.iter();
+                let found = shown.find(|(track, _)| *track == object.track);
                 found.map(|&(_, identity)| identity)
             });
         }
@@ -169,39 +170,39 @@ impl<'a> WatchedStreet<'a> {
     }
 }
 
-/// Whom each object shows. Who bore an object's name at the last look has it first, if its box still fits him: that is
-/// the rule of CLEAR MOT, without which two who cross would change their names only because one box fits both. The others
-/// are shared out by overlap.
-fn whom(
+/// Which object of the truth each box shows. A track first keeps the object that it had at the last look if its box still
+/// fits. That is the rule of CLEAR MOT: without it, two objects that cross would switch only because one box fits both. The
+/// others are matched by overlap.
+fn shown_objects(
     objects: &[TrackedObject],
-    seen: &[&Seen],
-    name: impl Fn(Identity) -> Option<TrackId>,
-) -> Vec<(TrackId, Identity)> {
-    let named = |object: &TrackedObject| Some((object.track.clone(), bounds(object)?));
-    let mut objects: Vec<(TrackId, NormBox)> = objects.iter().filter_map(named).collect();
+    seen: &[&SeenObject],
+    track_of: impl Fn(ObjectIdentity) -> Option<TrackId>,
+) -> Vec<(TrackId, ObjectIdentity)> {
+    let with_bounds = |object: &TrackedObject| Some((object.track.clone(), bounds(object)?));
+    let mut objects: Vec<(TrackId, NormBox)> = objects.iter().filter_map(with_bounds).collect();
     let mut seen = seen.to_vec();
-    let mut whom = Vec::new();
+    let mut shown = Vec::new();
     seen.retain(|seen| {
         let same = |(track, bounds): &(TrackId, NormBox)| {
-            name(seen.identity).as_ref() == Some(track)
+            track_of(seen.identity).as_ref() == Some(track)
                 && bounds.iou(&seen.box_in_frame) >= MATCH_IOU
         };
         let Some(index) = objects.iter().position(same) else {
             return true;
         };
-        whom.push((objects.swap_remove(index).0, seen.identity));
+        shown.push((objects.swap_remove(index).0, seen.identity));
         false
     });
     let boxes: Vec<NormBox> = objects.iter().map(|&(_, bounds)| bounds).collect();
-    // What is neither there nor not can be found too, and then it has a name.
-    let thing = |seen: &&Seen| Thing {
+    // Ignored objects can be found too, and then they have a track id.
+    let thing = |seen: &&SeenObject| Thing {
         bounds: seen.box_in_frame,
         ignored: false,
     };
     let things: Vec<Thing> = seen.iter().map(thing).collect();
     let matches = match_boxes(&boxes, &things).found.into_iter();
-    whom.extend(matches.map(|m| (objects[m.answer].0.clone(), seen[m.thing].identity)));
-    whom
+    shown.extend(matches.map(|m| (objects[m.answer].0.clone(), seen[m.thing].identity)));
+    shown
 }
 
 fn bounds(object: &TrackedObject) -> Option<NormBox> {
@@ -211,7 +212,7 @@ fn bounds(object: &TrackedObject) -> Option<NormBox> {
     }
 }
 
-/// The camera as a file would have it, with a prompt for each class in their order.
+/// The camera as configured by a file, with a prompt for each class in their order.
 fn camera(looks_per_s: u32) -> Result<CameraConfig, MeasureError> {
     let mut text = format!(
         "mqtt.url = \"mqtt://127.0.0.1\"\n[camera.street]\nurl = \"test://\"\nrate = {looks_per_s}\n"
@@ -232,8 +233,8 @@ fn answers(
     camera: &CameraConfig,
     frame: Frame,
 ) -> Result<Vec<Answer>, MeasureError> {
-    let prompts = camera.prompts.iter().map(|asked| {
-        let (id, task) = (asked.id.clone(), asked.task.clone());
+    let prompts = camera.prompts.iter().map(|prompt| {
+        let (id, task) = (prompt.id.clone(), prompt.task.clone());
         Prompt {
             id,
             revision: 1,
@@ -246,16 +247,12 @@ fn answers(
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
     };
-    match engine.look(look)? {
-        Outcome::Answered { answers, .. } => Ok(answers),
-        Outcome::Late(_) => Err(MeasureError::Unanswered("the look came too late".into())),
-        Outcome::Failed(_, reason) => Err(MeasureError::Unanswered(reason)),
-    }
+    answers_of(engine.look(look)?)
 }
 
 type StreetPictures = Box<dyn Iterator<Item = Result<Picture, MeasureError>>>;
 
-/// What every look sees, in order. Each `next` blocks until its picture is drawn, or encoded and decoded with all frames
+/// The pictures of the looks, in order. Each `next` blocks until its picture is drawn, or encoded and decoded with all frames
 /// since the look before.
 fn pictures(options: &TrackOptions) -> Result<StreetPictures, MeasureError> {
     let (seed, looks) = (options.seed, options.looks());

@@ -1,7 +1,7 @@
-//! How much arithmetic a look needs, from the model's dimensions: the floor under its time.
+//! Arithmetic of a look, from the model's dimensions: a lower bound of its time.
 //!
 //! Matrix products and attention only, a multiply-add counted as two operations; norms, activations and copies are left
-//! out, so the floor is never too high. `moondream-model.md` section 10 has the same account for the released model.
+//! out, so the floor is never too high. `docs/moondream.md` has the layers.
 //! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too, as bf16.
 
 use serde::Serialize;
@@ -24,7 +24,6 @@ pub struct LookWork {
 }
 
 impl LookWork {
-    /// All stages.
     pub fn total(&self) -> f64 {
         self.vision + self.prefix + self.prompts + self.generate
     }
@@ -42,7 +41,8 @@ pub struct DetectWork {
 /// The work of one look at a picture of `width` x `height` pixels.
 pub fn look_work(
     config: &ModelConfig,
-    (width, height): (usize, usize),
+    width: usize,
+    height: usize,
     prompts: &[DetectWork],
 ) -> LookWork {
     let crops = tiling(width, height, &config.vision).crops();
@@ -53,7 +53,7 @@ pub fn look_work(
         prefix: prefix_flop(&config.text, start) / GIGA,
         prompts: sum(&|p| rows_flop(&config.text, start, p.tokens) + x_or_end_flop(config)),
         generate: sum(&|p| {
-            // Each box is three positions: its x, its y, its size. After them stands the next x, or the end.
+            // Each box is three positions: its x, its y, its size. The next x or the end follows.
             let positions = rows_flop(&config.text, start + p.tokens, 3 * p.boxes);
             positions + p.boxes as f64 * box_flop(config)
         }),
@@ -166,7 +166,7 @@ mod tests {
         assert!(off < 0.005, "{found} is not {expected}");
     }
 
-    /// The default configuration is the released Moondream 2; figures of moondream-model.md section 10.
+    /// The default configuration is that of the released Moondream 2.
     #[test]
     fn the_released_model_as_published() {
         let released = ModelConfig::default();
@@ -189,14 +189,14 @@ mod tests {
     #[test]
     fn one_tile_is_encoded_once_and_more_beside_the_whole() {
         let released = ModelConfig::default();
-        let vision = |size| look_work(&released, size, &[]).vision;
+        let vision = |width, height| look_work(&released, width, height, &[]).vision;
         let (crop, projection) = (
             crop_flop(&released) / GIGA,
             projection_flop(&released) / GIGA,
         );
-        close(vision((378, 378)), crop + projection);
+        close(vision(378, 378), crop + projection);
         // 1920x1080 is two by four tiles, and the whole picture.
-        close(vision((1920, 1080)), 9.0 * crop + projection);
+        close(vision(1920, 1080), 9.0 * crop + projection);
     }
 
     #[test]
@@ -217,11 +217,11 @@ mod tests {
             tokens: 5,
             boxes: 3,
         };
-        let one = look_work(&released, (640, 360), &[prompt]);
-        let two = look_work(&released, (640, 360), &[prompt, prompt]);
+        let one = look_work(&released, 640, 360, &[prompt]);
+        let two = look_work(&released, 640, 360, &[prompt, prompt]);
         assert_eq!((one.vision, one.prefix), (two.vision, two.prefix));
         close(two.total() - one.total(), one.prompts + one.generate);
         let nothing = DetectWork { boxes: 0, ..prompt };
-        assert_eq!(look_work(&released, (640, 360), &[nothing]).generate, 0.0);
+        assert_eq!(look_work(&released, 640, 360, &[nothing]).generate, 0.0);
     }
 }

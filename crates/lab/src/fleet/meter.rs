@@ -1,4 +1,4 @@
-//! What processes and threads have used so far, from `/proc` (proc(5)). What cannot be read is zero or unknown.
+//! Processor time and memory of processes and threads, from `/proc` (proc(5)). What cannot be read is zero or `None`.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -17,14 +17,13 @@ pub struct Reading {
     pub server: Duration,
     /// Of everything on the machine.
     pub all: Option<Duration>,
-    /// This process's memory.
     pub rss_mib: Option<f64>,
     /// Of each thread, by its id.
     threads: BTreeMap<u32, (String, Duration)>,
 }
 
 impl Reading {
-    /// Reads all of it, with that of a `server` where there is one.
+    /// Reads this process, the machine and the process `server`.
     pub fn now(server: Option<u32>) -> Self {
         let used = |path: String| cpu_time(Path::new(&path));
         Self {
@@ -44,7 +43,7 @@ impl Reading {
     }
 }
 
-/// Threads by name, those that used most first. One that ended meanwhile is left out.
+/// Threads by name, the largest users first. A thread that ended meanwhile is left out.
 pub fn threads_between(before: &Reading, after: &Reading, took: Duration) -> Vec<ThreadUse> {
     let mut by_name: BTreeMap<&str, (usize, Duration)> = BTreeMap::new();
     for (id, (name, used)) in &after.threads {
@@ -63,7 +62,7 @@ pub fn threads_between(before: &Reading, after: &Reading, took: Duration) -> Vec
     uses
 }
 
-/// GStreamer numbers its elements, and so its threads: `rtpjitterbuffer12:src`.
+/// The name without the number that GStreamer gives to elements: `rtpjitterbuffer12:src`.
 fn family(name: &str) -> &str {
     let element = name.split(':').next().unwrap_or(name);
     element.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-')

@@ -1,6 +1,7 @@
 //! The cameras of the benchmark, in a process of their own, so that what they cost is not counted.
 //!
-//! The tape comes by standard input, the cameras' URLs go to standard output, a line each. The end of the input is the end.
+//! It reads the tape from standard input and writes the cameras' URLs to standard output, a line each. It ends when its input
+//! ends.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -17,10 +18,10 @@ use spotter_street::{
     tape::Tape,
 };
 
-/// The process, as long as it is wanted.
+/// The process; it ends when this is dropped.
 pub struct CameraServer {
     child: Child,
-    /// Closed, it ends the process.
+    /// Closing it ends the process.
     input: Option<ChildStdin>,
     /// Of each camera.
     pub urls: Vec<String>,
@@ -36,27 +37,26 @@ impl CameraServer {
             .spawn()
             .context("starting the process that serves the cameras")?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        let mut served = Self {
+        let mut server = Self {
             child,
             input,
             urls: Vec::new(),
         };
-        if let Some(input) = &mut served.input {
+        if let Some(input) = &mut server.input {
             tape.write(input).context("handing over the tape")?;
         }
         let lines = output
             .into_iter()
             .flat_map(|out| BufReader::new(out).lines());
-        served.urls = lines.take(cameras).collect::<io::Result<_>>()?;
-        let listening = served.urls.len();
+        server.urls = lines.take(cameras).collect::<io::Result<_>>()?;
+        let listening = server.urls.len();
         anyhow::ensure!(
             listening == cameras,
             "the process that serves the cameras ended after {listening} of {cameras}"
         );
-        Ok(served)
+        Ok(server)
     }
 
-    /// Its id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -65,7 +65,7 @@ impl CameraServer {
 impl Drop for CameraServer {
     fn drop(&mut self) {
         drop(self.input.take());
-        // It ends by itself; there is nothing else to do about one that does not.
+        // If it does not end now that its input is closed, there is nothing else to do.
         let _ = self.child.wait();
     }
 }
@@ -77,7 +77,7 @@ pub fn serve_cameras(cameras: usize) -> anyhow::Result<()> {
         "reading the tape from standard input; `spotter-lab cameras` starts this process",
     )?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let mut serving = Vec::with_capacity(cameras);
+    let mut streets = Vec::with_capacity(cameras);
     for number in 0..cameras {
         let encoding = tape.encoding();
         let options = StreetOptions {
@@ -92,7 +92,7 @@ pub fn serve_cameras(cameras: usize) -> anyhow::Result<()> {
         let mut next = tape.player(number);
         let street = RtspStreet::play(options, Arc::clone(&clock), move |_| next())?;
         writeln!(io::stdout(), "{}", street.url())?;
-        serving.push(street);
+        streets.push(street);
     }
     io::stdout().flush()?;
     while input.read(&mut [0; 64])? > 0 {}

@@ -1,16 +1,24 @@
-//! As much of MQTT 3.1.1 and 5 as a broker needs towards one client. Own code, so that a test does not read with the
-//! eyes of the library that wrote: the whole of it fits on two screens. Panics on what a client must not send.
+//! The part of MQTT 3.1.1 and 5 that a broker needs for one client. It is written here so that a test does not decode with the
+//! library that encoded. Panics on packets that a client must not send.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What a client sent.
+/// A packet of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
     Connect(Connect),
     Publish(Publish),
-    PubAck { id: u16 },
-    Subscribe { id: u16, filters: Vec<Filter> },
-    Unsubscribe { id: u16, filters: Vec<String> },
+    PubAck {
+        id: u16,
+    },
+    Subscribe {
+        id: u16,
+        filters: Vec<SubscribeFilter>,
+    },
+    Unsubscribe {
+        id: u16,
+        filters: Vec<String>,
+    },
     Ping,
     Disconnect,
 }
@@ -41,14 +49,14 @@ pub struct Publish {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
+pub struct SubscribeFilter {
     pub name: String,
     pub qos: u8,
     /// 2 = no retained messages (MQTT 5).
     pub retain_handling: u8,
 }
 
-/// What a broker says of itself in CONNACK (MQTT 5).
+/// A property of CONNACK (MQTT 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Term {
     PacketMax(u32),
@@ -58,7 +66,7 @@ pub enum Term {
     KeepsNothing,
 }
 
-/// One packet and its size on the wire. `v5` is what the connection speaks; CONNECT says it itself.
+/// One packet and its size on the wire. `v5` is the version of the connection; CONNECT contains its own.
 pub async fn read(
     from: &mut (impl AsyncRead + Unpin),
     v5: bool,
@@ -79,7 +87,7 @@ pub async fn read(
 }
 
 fn decode(head: u8, body: &[u8], v5: bool) -> Packet {
-    let mut body = Bytes(body);
+    let mut body = BodyBytes(body);
     match head >> 4 {
         1 => Packet::Connect(connect(&mut body)),
         3 => Packet::Publish(publish(head, &mut body, v5)),
@@ -91,7 +99,7 @@ fn decode(head: u8, body: &[u8], v5: bool) -> Packet {
             while !body.0.is_empty() {
                 let name = body.text();
                 let options = body.u8();
-                filters.push(Filter {
+                filters.push(SubscribeFilter {
                     name,
                     qos: options & 3,
                     retain_handling: options >> 4,
@@ -114,7 +122,7 @@ fn decode(head: u8, body: &[u8], v5: bool) -> Packet {
     }
 }
 
-fn connect(body: &mut Bytes<'_>) -> Connect {
+fn connect(body: &mut BodyBytes<'_>) -> Connect {
     assert_eq!(body.text(), "MQTT");
     let level = body.u8();
     let flags = body.u8();
@@ -139,7 +147,7 @@ fn connect(body: &mut Bytes<'_>) -> Connect {
     }
 }
 
-fn publish(head: u8, body: &mut Bytes<'_>, v5: bool) -> Publish {
+fn publish(head: u8, body: &mut BodyBytes<'_>, v5: bool) -> Publish {
     let qos = head >> 1 & 3;
     let mut message = Publish {
         topic: body.text(),
@@ -149,19 +157,19 @@ fn publish(head: u8, body: &mut Bytes<'_>, v5: bool) -> Publish {
         ..Publish::default()
     };
     body.properties(v5, |kind, value| match kind {
-        0x02 => message.expiry_s = Some(Bytes(value).u32()),
-        0x03 => message.content_type = Some(Bytes(value).text()),
-        0x08 => message.response_topic = Some(Bytes(value).text()),
-        0x09 => message.correlation = Some(Bytes(value).data().to_vec()),
+        0x02 => message.expiry_s = Some(BodyBytes(value).u32()),
+        0x03 => message.content_type = Some(BodyBytes(value).text()),
+        0x08 => message.response_topic = Some(BodyBytes(value).text()),
+        0x09 => message.correlation = Some(BodyBytes(value).data().to_vec()),
         _ => {}
     });
     message.payload = body.0.to_vec();
     message
 }
 
-struct Bytes<'a>(&'a [u8]);
+struct BodyBytes<'a>(&'a [u8]);
 
-impl<'a> Bytes<'a> {
+impl<'a> BodyBytes<'a> {
     fn take(&mut self, bytes: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(bytes);
         self.0 = rest;
@@ -201,13 +209,13 @@ impl<'a> Bytes<'a> {
         length
     }
 
-    /// Calls `each` with the kind and the bytes of every property. There are none in MQTT 3.1.1.
+    /// Calls `each` with the kind and the bytes of every property. MQTT 3.1.1 has none.
     fn properties(&mut self, v5: bool, mut each: impl FnMut(u8, &'a [u8])) {
         if !v5 {
             return;
         }
         let bytes = self.length();
-        let mut left = Bytes(self.take(bytes));
+        let mut left = BodyBytes(self.take(bytes));
         while !left.0.is_empty() {
             let kind = left.u8();
             let length = match kind {
@@ -215,7 +223,7 @@ impl<'a> Bytes<'a> {
                 0x13 | 0x21..=0x23 => 2,
                 0x02 | 0x11 | 0x18 | 0x27 => 4,
                 0x03 | 0x08 | 0x09 | 0x12 | 0x15 | 0x16 | 0x1a | 0x1c | 0x1f => {
-                    2 + usize::from(Bytes(left.0).u16())
+                    2 + usize::from(BodyBytes(left.0).u16())
                 }
                 other => panic!("property {other:#x} is not known here"),
             };

@@ -1,6 +1,6 @@
-//! A broker that does what a test tells it to: MQTT 5 and 3.1.1 on loopback, honest until a [`Script`] says otherwise.
+//! A scripted broker for tests: MQTT 5 and 3.1.1 on loopback, correct except where its [`Script`] differs.
 //!
-//! It remembers what it got and what it would retain. It routes nothing: what a client is to hear, the test says.
+//! It remembers the packets it received and the retained messages. It routes nothing: the test sends messages to the client.
 
 pub mod codec;
 mod script;
@@ -23,10 +23,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How long anything may take before a test gives up.
+/// How long a test waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What it got, in order. Connections are numbered from 1.
+/// A received packet. Connections are numbered from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Got {
     pub connection: usize,
@@ -34,12 +34,12 @@ pub struct Got {
 }
 
 #[derive(Default)]
-struct Memory {
+struct BrokerMemory {
     script: Script,
     connections: usize,
     open: usize,
     got: Vec<Got>,
-    /// What a consumer has got of what was accepted; `None` without one.
+    /// Accepted messages for the consumer; `None` without one.
     routed: Option<Vec<Publish>>,
     retained: BTreeMap<String, Vec<u8>>,
     /// Most messages that waited for an acknowledgement at one time.
@@ -48,21 +48,24 @@ struct Memory {
 }
 
 #[derive(Clone, Debug)]
-enum Order {
-    /// Bytes for every client.
-    Say(Vec<u8>, Vec<u8>),
+enum BrokerOrder {
+    /// The same for every client, by its protocol version.
+    Send {
+        v3: Vec<u8>,
+        v5: Vec<u8>,
+    },
     Close,
 }
 
 struct Inner {
-    memory: Mutex<Memory>,
+    memory: Mutex<BrokerMemory>,
     changed: Notify,
-    orders: broadcast::Sender<Order>,
+    orders: broadcast::Sender<BrokerOrder>,
 }
 
 impl Inner {
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().expect("no test panics with it")
+    fn memory(&self) -> MutexGuard<'_, BrokerMemory> {
+        self.memory.lock().expect("no panic while it is locked")
     }
 
     fn script(&self) -> Script {
@@ -72,7 +75,7 @@ impl Inner {
     fn remember(&self, connection: usize, packet: Packet, script: &Script) {
         let mut memory = self.memory();
         let refuses = matches!(script.acknowledges, Acknowledges::With(_));
-        let (Memory { routed, got, .. }, mut is_kept) = (&mut *memory, true);
+        let (BrokerMemory { routed, got, .. }, mut is_kept) = (&mut *memory, true);
         match (routed, &packet) {
             (Some(routed), Packet::Publish(message)) => {
                 is_kept = message.qos == 0 || !refuses;
@@ -94,18 +97,18 @@ impl Inner {
     }
 }
 
-/// See the module's documentation. Ends when dropped.
+/// See the module's documentation. Dropping it closes all connections.
 pub struct Broker {
     pub port: u16,
     inner: Arc<Inner>,
-    /// Takes connections; `None` while nobody listens.
+    /// Accepts connections; `None` while it does not listen.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
         self.stop_listening();
-        _ = self.inner.orders.send(Order::Close);
+        _ = self.inner.orders.send(BrokerOrder::Close);
     }
 }
 
@@ -126,7 +129,7 @@ impl Broker {
     }
 
     fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.task.lock().expect("no test panics with it")
+        self.task.lock().expect("no panic while it is locked")
     }
 
     fn stop_listening(&self) {
@@ -135,7 +138,7 @@ impl Broker {
         }
     }
 
-    /// Closes every connection, and nobody listens any more.
+    /// Closes every connection and stops listening.
     pub fn leave(&self) {
         self.stop_listening();
         self.cut();
@@ -144,7 +147,7 @@ impl Broker {
     /// Listens again after [`leave`](Self::leave).
     pub async fn come_back(&self) {
         let listener = loop {
-            // The system may take a moment to give the port free.
+            // The system may free the port a moment later.
             match TcpListener::bind(("127.0.0.1", self.port)).await {
                 Ok(listener) => break listener,
                 Err(_) => sleep(Duration::from_millis(20)).await,
@@ -153,45 +156,46 @@ impl Broker {
         *self.task() = Some(tokio::spawn(accept(listener, Arc::clone(&self.inner))));
     }
 
-    /// Whether it left and is not back.
+    /// Whether it does not listen.
     pub fn is_gone(&self) -> bool {
         self.task().is_none()
     }
 
-    /// Changes what it does from now on.
+    /// Changes the script from now on.
     pub fn script(&self, change: impl FnOnce(&mut Script)) {
         change(&mut self.inner.memory().script);
         self.inner.changed.notify_waiters();
     }
 
-    /// Closes every connection, as a broker does that is killed.
+    /// Closes every connection, as a killed broker does.
     pub fn cut(&self) {
-        _ = self.inner.orders.send(Order::Close);
+        _ = self.inner.orders.send(BrokerOrder::Close);
     }
 
-    /// Loses all that it retained.
+    /// Removes all retained messages.
     pub fn forget(&self) {
         self.inner.memory().retained.clear();
     }
 
     /// Sends a message to every client.
     pub fn say(&self, message: &Publish) {
-        let [old, new] = [false, true].map(|v5| codec::message(v5, message));
-        _ = self.inner.orders.send(Order::Say(old, new));
+        let [v3, v5] = [false, true].map(|v5| codec::message(v5, message));
+        _ = self.inner.orders.send(BrokerOrder::Send { v3, v5 });
     }
 
     /// Sends bytes to every client.
     pub fn say_raw(&self, bytes: Vec<u8>) {
-        _ = self.inner.orders.send(Order::Say(bytes.clone(), bytes));
+        let (v3, v5) = (bytes.clone(), bytes);
+        _ = self.inner.orders.send(BrokerOrder::Send { v3, v5 });
     }
 
-    /// From now on a consumer of all topics gets what is accepted: not what a script refuses. Nothing else is remembered
-    /// from now on but what is retained, so it may run for hours.
+    /// Collects accepted messages for a consumer of all topics from now on. Apart from these, only retained messages are
+    /// remembered, so the broker may run for hours.
     pub fn consume(&self) {
         self.inner.memory().routed = Some(Vec::new());
     }
 
-    /// What came for the consumer since the last time.
+    /// Messages for the consumer since the last call.
     pub fn consumed(&self) -> Vec<Publish> {
         let mut memory = self.inner.memory();
         memory
@@ -201,7 +205,7 @@ impl Broker {
             .unwrap_or_default()
     }
 
-    /// All it retains; empty messages clear.
+    /// Retained messages, without those cleared by an empty message.
     pub fn all_retained(&self) -> BTreeMap<String, String> {
         let memory = self.inner.memory();
         let kept = memory
@@ -212,17 +216,16 @@ impl Broker {
             .collect()
     }
 
-    /// Connections so far.
     pub fn connections(&self) -> usize {
         self.inner.memory().connections
     }
 
-    /// All it got so far.
+    /// All packets so far.
     pub fn got(&self) -> Vec<Got> {
         self.inner.memory().got.clone()
     }
 
-    /// All messages it got so far.
+    /// All messages so far.
     pub fn messages(&self) -> Vec<Publish> {
         let got = self.got().into_iter();
         got.filter_map(|got| match got.packet {
@@ -241,7 +244,7 @@ impl Broker {
         .collect()
     }
 
-    /// What it retains on a topic, as text.
+    /// The retained message of a topic, as text.
     pub fn retained(&self, topic: &str) -> Option<String> {
         let memory = self.inner.memory();
         let kept = memory.retained.get(topic);
@@ -253,7 +256,7 @@ impl Broker {
         self.inner.memory().unanswered_max
     }
 
-    /// Waits until what it knows satisfies `wanted`; panics with `what` when that takes too long.
+    /// Waits until `wanted` holds for the broker; panics with `what` when that takes too long.
     pub async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
         let reached = timeout(PATIENCE, async {
             loop {
@@ -271,7 +274,7 @@ impl Broker {
         }
     }
 
-    /// Waits until it retains this text on a topic.
+    /// Waits until this text is retained on a topic.
     pub async fn until_retained(&self, topic: &str, text: &str) {
         let what = format!("{topic} = {text}");
         self.until(&what, |broker| {

@@ -1,77 +1,70 @@
-//! What a camera answers: its side of one RTSP connection. Pure: a request goes in, an answer comes out.
+//! The camera's side of one RTSP connection: requests to answers. Pure.
 
 use gstreamer::glib::{ChecksumType, base64_encode, compute_checksum_for_string};
 
-use super::message::{Request, Response};
+use super::message::{RtspRequest, RtspResponse};
 
 const REALM: &str = "a camera";
 
-/// How a login is asked for.
+/// Authentication scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// RFC 7617.
     Basic,
-    /// RFC 2069 with MD5, as cameras do.
+    /// RFC 2069 with MD5, as cameras use it.
     Digest,
-    /// As Digest, and a nonce is good for so many requests; then it is stale.
+    /// As Digest, but a nonce is stale after this number of requests.
     DigestFor(u32),
 }
 
-/// Who may watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// How it is asked for.
     pub scheme: Scheme,
-    /// The name.
     pub user: &'static str,
-    /// The password.
     pub password: &'static str,
 }
 
-/// How packets come to the client.
+/// Transport of the packets to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Inside of the connection, on this channel; reports on the next one.
+pub enum PacketWay {
+    /// Interleaved in the connection, on this channel; reports on the next one.
     Channel(u8),
-    /// In datagrams to this port; reports to that one.
+    /// In datagrams to the first port; reports to the second.
     Ports(u16, u16),
 }
 
-/// What a camera can do of that.
+/// Transports that a camera supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Both.
     Both,
-    /// Inside of the connection alone.
+    /// Interleaved only.
     Tcp,
-    /// Datagrams alone.
     Udp,
 }
 
-/// What a request came to.
+/// Effect of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing but the answer.
-    Told,
-    /// A login was given and was wrong.
+pub enum RequestEffect {
+    /// Only the answer.
+    None,
+    /// The request had a wrong login.
     WrongLogin,
-    /// A session was made; packets go this way.
-    SetUp(Way),
-    /// Packets are to flow.
+    /// A session was created with this transport.
+    SetUp(PacketWay),
+    /// The stream starts.
     Play,
-    /// The session is over.
+    /// The session ends.
     TornDown,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub struct Conversation {
     login: Option<Login>,
     sdp: String,
     takes: Takes,
-    /// Where our own datagrams come from.
+    /// Source of the datagrams: packets and reports.
     ports: (u16, u16),
-    /// Told to the client, which is to be heard from within it.
+    /// Session timeout that the client gets.
     timeout_s: u64,
     session: String,
     nonces: u32,
@@ -79,7 +72,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// The connection with the number `number`, which makes its session and nonces its own.
+    /// `number` makes the session id and the nonces of this connection unique.
     pub fn new(number: usize, login: Option<Login>, sdp: String, timeout_s: u64) -> Self {
         Self {
             login,
@@ -93,61 +86,62 @@ impl Conversation {
         }
     }
 
-    /// The same, of a camera that sends packets in these ways, and datagrams from these ports.
+    /// The same with these transports, and datagrams from these ports.
     pub fn sending(mut self, takes: Takes, ports: (u16, u16)) -> Self {
         (self.takes, self.ports) = (takes, ports);
         self
     }
 
-    /// Takes a request.
-    pub fn on(&mut self, request: &Request) -> (Response, Outcome) {
+    pub fn on(&mut self, request: &RtspRequest) -> (RtspResponse, RequestEffect) {
         if let Some(refused) = self.refused(request) {
             return refused;
         }
         let session = format!("{};timeout={}", self.session, self.timeout_s);
-        let good = Response::new(200);
+        let good = RtspResponse::new(200);
         match &*request.method {
             "OPTIONS" => {
                 let methods = "OPTIONS, DESCRIBE, SETUP, PLAY, TEARDOWN, GET_PARAMETER";
-                (good.with("Public", methods), Outcome::Told)
+                (good.with("Public", methods), RequestEffect::None)
             }
             "DESCRIBE" => {
                 let base = format!("{}/", request.url.trim_end_matches('/'));
                 let mut answer = good.with("Content-Base", base);
                 answer.body.clone_from(&self.sdp);
-                (answer, Outcome::Told)
+                (answer, RequestEffect::None)
             }
             "SETUP" => match self.way(request.header("transport").unwrap_or_default()) {
                 Some(way) => {
                     let transport = self.transport(way);
                     let answer = good.with("Transport", transport).with("Session", session);
-                    (answer, Outcome::SetUp(way))
+                    (answer, RequestEffect::SetUp(way))
                 }
-                None => (Response::new(461), Outcome::Told),
+                None => (RtspResponse::new(461), RequestEffect::None),
             },
-            "PLAY" => (good.with("Session", session), Outcome::Play),
-            "GET_PARAMETER" | "SET_PARAMETER" => (good.with("Session", session), Outcome::Told),
-            "TEARDOWN" => (good, Outcome::TornDown),
-            _ => (Response::new(501), Outcome::Told),
+            "PLAY" => (good.with("Session", session), RequestEffect::Play),
+            "GET_PARAMETER" | "SET_PARAMETER" => {
+                (good.with("Session", session), RequestEffect::None)
+            }
+            "TEARDOWN" => (good, RequestEffect::TornDown),
+            _ => (RtspResponse::new(501), RequestEffect::None),
         }
     }
 
-    /// The first of the client's ways that the camera can go.
-    fn way(&self, offered: &str) -> Option<Way> {
+    /// The first of the client's transports that the camera supports.
+    fn way(&self, offered: &str) -> Option<PacketWay> {
         let ways = offered.split(',').filter_map(way);
-        let can = |way: &Way| match way {
-            Way::Channel(_) => self.takes != Takes::Udp,
-            Way::Ports(..) => self.takes != Takes::Tcp,
+        let can = |way: &PacketWay| match way {
+            PacketWay::Channel(_) => self.takes != Takes::Udp,
+            PacketWay::Ports(..) => self.takes != Takes::Tcp,
         };
         ways.into_iter().find(can)
     }
 
-    fn transport(&self, way: Way) -> String {
+    fn transport(&self, way: PacketWay) -> String {
         match way {
-            Way::Channel(channel) => {
+            PacketWay::Channel(channel) => {
                 format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1)
             }
-            Way::Ports(packets, reports) => {
+            PacketWay::Ports(packets, reports) => {
                 let (ours, our_reports) = self.ports;
                 format!(
                     "RTP/AVP;unicast;client_port={packets}-{reports};server_port={ours}-{our_reports}"
@@ -156,8 +150,8 @@ impl Conversation {
         }
     }
 
-    /// The answer to who is not, or not rightly, logged in.
-    fn refused(&mut self, request: &Request) -> Option<(Response, Outcome)> {
+    /// The answer to a request without a valid login.
+    fn refused(&mut self, request: &RtspRequest) -> Option<(RtspResponse, RequestEffect)> {
         let login = self.login.clone()?;
         let given = request.header("authorization");
         let wanted = match login.scheme {
@@ -173,8 +167,8 @@ impl Conversation {
             Scheme::Basic => given == wanted,
             _ => field(given, "response") == Some(&wanted),
         });
-        let worn = matches!(login.scheme, Scheme::DigestFor(uses) if self.nonce_uses >= uses);
-        if right && !worn {
+        let is_stale = matches!(login.scheme, Scheme::DigestFor(uses) if self.nonce_uses >= uses);
+        if right && !is_stale {
             self.nonce_uses += 1;
             return None;
         }
@@ -194,11 +188,11 @@ impl Conversation {
             }
         };
         let outcome = match given {
-            Some(_) if !old => Outcome::WrongLogin,
-            _ => Outcome::Told,
+            Some(_) if !old => RequestEffect::WrongLogin,
+            _ => RequestEffect::None,
         };
         Some((
-            Response::new(401).with("WWW-Authenticate", challenge),
+            RtspResponse::new(401).with("WWW-Authenticate", challenge),
             outcome,
         ))
     }
@@ -207,13 +201,16 @@ impl Conversation {
         format!("{}{number:04x}", self.session)
     }
 
-    fn digest(&self, login: &Login, request: &Request, nonce: u32) -> String {
-        // The URL of the header is what was hashed, as some clients shorten it.
+    fn digest(&self, login: &Login, request: &RtspRequest, nonce: u32) -> String {
+        // The client hashed the URL of the header, which some clients shorten.
         let given = request.header("authorization").unwrap_or_default();
         let url = field(given, "uri").unwrap_or(&request.url);
-        let who = md5(&format!("{}:{REALM}:{}", login.user, login.password));
-        let what = md5(&format!("{}:{url}", request.method));
-        md5(&format!("{who}:{}:{what}", self.nonce(nonce)))
+        let login_hash = md5(&format!("{}:{REALM}:{}", login.user, login.password));
+        let request_hash = md5(&format!("{}:{url}", request.method));
+        md5(&format!(
+            "{login_hash}:{}:{request_hash}",
+            self.nonce(nonce)
+        ))
     }
 }
 
@@ -232,16 +229,16 @@ fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     found.map(|value| value.trim_end_matches('"'))
 }
 
-/// What a client offers; `None` for what is not known here.
-fn way(offered: &str) -> Option<Way> {
+/// A transport that a client offers; `None` if it is unknown here.
+fn way(offered: &str) -> Option<PacketWay> {
     let pair = |name: &str| {
         let pair = offered.split_once(name)?.1.split(';').next()?;
         let (first, second) = pair.split_once('-')?;
         Some((first.parse().ok()?, second.parse().ok()?))
     };
     match pair("interleaved=") {
-        Some((channel, _)) => u8::try_from(channel).ok().map(Way::Channel),
-        None => pair("client_port=").map(|(packets, reports)| Way::Ports(packets, reports)),
+        Some((channel, _)) => u8::try_from(channel).ok().map(PacketWay::Channel),
+        None => pair("client_port=").map(|(packets, reports)| PacketWay::Ports(packets, reports)),
     }
 }
 
@@ -249,7 +246,7 @@ fn way(offered: &str) -> Option<Way> {
 mod tests {
     use super::{super::message::*, *};
 
-    fn request(method: &str, authorization: Option<&str>) -> Request {
+    fn request(method: &str, authorization: Option<&str>) -> RtspRequest {
         let transport = "RTP/AVP/TCP;unicast;interleaved=2-3";
         let mut text = format!("{method} rtsp://h/x RTSP/1.0\r\nTransport: {transport}\r\n");
         if let Some(value) = authorization {
@@ -271,7 +268,7 @@ mod tests {
         Conversation::new(0, Some(login), "v=0\r\n".into(), 60)
     }
 
-    fn log_in(camera: &mut Conversation, password: &str) -> (u16, Outcome, bool) {
+    fn log_in(camera: &mut Conversation, password: &str) -> (u16, RequestEffect, bool) {
         let login = Login {
             scheme: Scheme::Digest,
             user: "viewer",
@@ -306,13 +303,23 @@ mod tests {
         ]
         .map(|method| camera.on(&request(method, None)))
         .map(|(answer, outcome)| (answer.status == 200).then_some(outcome).unwrap());
-        use Outcome::{Play, SetUp, Told, TornDown};
-        let set_up = SetUp(Way::Channel(2));
-        assert_eq!(outcomes, [Told, Told, set_up, Play, Told, TornDown]);
+        use RequestEffect::{Play, SetUp, TornDown};
+        let set_up = SetUp(PacketWay::Channel(2));
+        assert_eq!(
+            outcomes,
+            [
+                RequestEffect::None,
+                RequestEffect::None,
+                set_up,
+                Play,
+                RequestEffect::None,
+                TornDown
+            ]
+        );
     }
 
     #[test]
-    fn a_way_is_found_that_both_can_go_or_none_is() {
+    fn the_first_common_transport_is_chosen_or_none() {
         let tcp = "RTP/AVP/TCP;unicast;interleaved=2-3";
         let udp = "RTP/AVP;unicast;client_port=5000-5001";
         let both = format!("{udp},{tcp}");
@@ -320,8 +327,8 @@ mod tests {
             let camera = Conversation::new(0, None, String::new(), 60);
             camera.sending(takes, (1, 2)).way(offered)
         };
-        assert_eq!(way(Takes::Both, &both), Some(Way::Ports(5000, 5001)));
-        assert_eq!(way(Takes::Tcp, &both), Some(Way::Channel(2)));
+        assert_eq!(way(Takes::Both, &both), Some(PacketWay::Ports(5000, 5001)));
+        assert_eq!(way(Takes::Tcp, &both), Some(PacketWay::Channel(2)));
         assert_eq!(way(Takes::Udp, tcp), None);
         assert_eq!(way(Takes::Tcp, udp), None);
     }
@@ -329,25 +336,40 @@ mod tests {
     #[test]
     fn basic_and_digest_want_the_right_password() {
         let mut basic = guarded(Scheme::Basic);
-        assert_eq!(basic.on(&request("OPTIONS", None)).1, Outcome::Told);
+        assert_eq!(basic.on(&request("OPTIONS", None)).1, RequestEffect::None);
         let right = format!("Basic {}", base64_encode(b"viewer:right"));
         assert_eq!(basic.on(&request("OPTIONS", Some(&right))).0.status, 200);
         let wrong = format!("Basic {}", base64_encode(b"viewer:wrong"));
         let (answer, outcome) = basic.on(&request("OPTIONS", Some(&wrong)));
-        assert_eq!((answer.status, outcome), (401, Outcome::WrongLogin));
+        assert_eq!((answer.status, outcome), (401, RequestEffect::WrongLogin));
 
         let mut digest = guarded(Scheme::Digest);
         assert_eq!(digest.on(&request("OPTIONS", None)).0.status, 401);
-        assert_eq!(log_in(&mut digest, "right"), (200, Outcome::Told, false));
-        assert_eq!(log_in(&mut digest, "no"), (401, Outcome::WrongLogin, false));
+        assert_eq!(
+            log_in(&mut digest, "right"),
+            (200, RequestEffect::None, false)
+        );
+        assert_eq!(
+            log_in(&mut digest, "no"),
+            (401, RequestEffect::WrongLogin, false)
+        );
     }
 
     #[test]
-    fn a_worn_nonce_is_stale_and_no_wrong_login() {
+    fn an_old_nonce_is_stale_and_no_wrong_login() {
         let mut camera = guarded(Scheme::DigestFor(1));
         assert_eq!(camera.on(&request("OPTIONS", None)).0.status, 401);
-        assert_eq!(log_in(&mut camera, "right"), (200, Outcome::Told, false));
-        assert_eq!(log_in(&mut camera, "right"), (401, Outcome::Told, true));
-        assert_eq!(log_in(&mut camera, "right"), (200, Outcome::Told, false));
+        assert_eq!(
+            log_in(&mut camera, "right"),
+            (200, RequestEffect::None, false)
+        );
+        assert_eq!(
+            log_in(&mut camera, "right"),
+            (401, RequestEffect::None, true)
+        );
+        assert_eq!(
+            log_in(&mut camera, "right"),
+            (200, RequestEffect::None, false)
+        );
     }
 }

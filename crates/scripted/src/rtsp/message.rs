@@ -1,26 +1,24 @@
 //! RTSP 1.0 on the wire, as far as a camera needs it (RFC 2326): bytes to requests, answers to bytes. Pure.
 
-/// What a client sent.
+/// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// It asks.
-    Request(Request),
-    /// A packet inside of the connection: its receiver reports.
+    Request(RtspRequest),
+    /// An interleaved packet: receiver reports.
     Packet,
 }
 
-/// What a client asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct RtspRequest {
     /// In capitals.
     pub method: String,
-    /// As it stands in the first line.
+    /// As in the first line.
     pub url: String,
     headers: Vec<(String, String)>,
 }
 
-impl Request {
-    /// The value of a header, whatever the case of its name.
+impl RtspRequest {
+    /// The value of a header; its name ignores case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self
             .headers
@@ -45,7 +43,7 @@ impl Request {
     }
 }
 
-/// Takes the first whole message out of what was received; `None` when more is to come.
+/// Removes the first whole message from the received bytes; `None` if it is not complete.
 pub fn take(received: &mut Vec<u8>) -> Option<Incoming> {
     if let [b'$', _, high, low, ..] = **received {
         let end = 4 + usize::from(u16::from_be_bytes([high, low]));
@@ -55,7 +53,8 @@ pub fn take(received: &mut Vec<u8>) -> Option<Incoming> {
         });
     }
     let head = received.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let request = Request::parse(&String::from_utf8_lossy(&received[..head])).unwrap_or_default();
+    let request =
+        RtspRequest::parse(&String::from_utf8_lossy(&received[..head])).unwrap_or_default();
     let length = request.header("content-length");
     let end = head + 4 + length.and_then(|text| text.parse().ok()).unwrap_or(0);
     (received.len() >= end).then(|| {
@@ -64,10 +63,8 @@ pub fn take(received: &mut Vec<u8>) -> Option<Incoming> {
     })
 }
 
-/// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// The status.
+pub struct RtspResponse {
     pub status: u16,
     /// Name and value.
     pub headers: Vec<(&'static str, String)>,
@@ -75,8 +72,7 @@ pub struct Response {
     pub body: String,
 }
 
-impl Response {
-    /// A status alone.
+impl RtspResponse {
     pub fn new(status: u16) -> Self {
         Self {
             status,
@@ -85,15 +81,15 @@ impl Response {
         }
     }
 
-    /// With a header more.
+    /// With one more header.
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 
-    /// As the answer to the request with this number.
+    /// The answer to the request with this number.
     pub fn bytes(&self, sequence: &str) -> Vec<u8> {
-        let mut text = format!("RTSP/1.0 {} Said\r\nCSeq: {sequence}\r\n", self.status);
+        let mut text = format!("RTSP/1.0 {} Scripted\r\nCSeq: {sequence}\r\n", self.status);
         for (name, value) in &self.headers {
             text += &format!("{name}: {value}\r\n");
         }
@@ -105,7 +101,7 @@ impl Response {
     }
 }
 
-/// A packet on a channel inside of the connection (RFC 2326 section 10.12).
+/// An interleaved packet (RFC 2326 section 10.12).
 pub fn interleaved(channel: u8, packet: &[u8]) -> Vec<u8> {
     let length = u16::try_from(packet.len()).unwrap();
     [&[b'$', channel], &length.to_be_bytes()[..], packet].concat()
@@ -116,20 +112,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_and_packets_come_out_whole_and_in_order() {
+    fn requests_and_packets_are_whole_and_in_order() {
         let text = "DESCRIBE rtsp://h/x RTSP/1.0\r\nCSeq: 2\r\nContent-Length: 3\r\n\r\nabc";
         let mut bytes = [&interleaved(1, &[1, 2, 3]), text.as_bytes()].concat();
         bytes.push(b'$');
         let mut received = Vec::new();
-        let mut came = Vec::new();
+        let mut incoming = Vec::new();
         for byte in bytes {
             received.push(byte);
-            came.extend(take(&mut received));
+            incoming.extend(take(&mut received));
         }
         assert_eq!(received, b"$");
-        assert_eq!(came[0], Incoming::Packet);
-        let Incoming::Request(request) = &came[1] else {
-            panic!("{came:?}");
+        assert_eq!(incoming[0], Incoming::Packet);
+        let Incoming::Request(request) = &incoming[1] else {
+            panic!("{incoming:?}");
         };
         assert_eq!(
             (&*request.method, &*request.url),

@@ -1,7 +1,7 @@
-//! A camera that does what a script says, the wrong things above all, over real sockets on loopback.
+//! A scripted camera, mainly for faults, over real sockets on loopback.
 //!
-//! `conversation`, `message`, `play` and `paint` are pure, `tape` encodes once with GStreamer, `server` is the only one with
-//! sockets. GStreamer's own server, which never does wrong, is in `demo`.
+//! `conversation`, `message`, `play` and `paint` are pure, `tape` encodes once with GStreamer, only `server` has sockets.
+//! `spotter_street::rtsp` has a camera without faults, with GStreamer's own server.
 
 pub mod conversation;
 mod message;

@@ -1,7 +1,7 @@
-//! Pictures that tell their number: large blocks, black or white. Pure.
+//! Pictures that encode their number in large black or white blocks. Pure.
 //!
-//! From one picture to the next one block changes, and all others are to stay. So a decoder that lost one picture of a group
-//! shows a wrong block until the group's end, and [`read`] finds it.
+//! From one picture to the next, one block changes. So a decoder that lost one picture of a group shows a wrong block until the
+//! end of the group, and [`read`] finds it.
 
 /// Blocks across and down.
 const GRID: (usize, usize) = (8, 8);
@@ -10,10 +10,10 @@ const BLOCKS: usize = GRID.0 * GRID.1;
 pub const NUMBERS: usize = 2 * BLOCKS;
 const BLACK: u8 = 30;
 const WHITE: u8 = 220;
-/// What a codec may do to a block's middle.
+/// Allowed difference in the middle of a block after a codec.
 const SLACK: u8 = 40;
 
-/// Whether the block is white: each is painted over in its turn, white first.
+/// Whether the block is white: each is repainted in its turn, white first.
 fn is_white(number: usize, block: usize) -> bool {
     let painted = (number % NUMBERS + BLOCKS - 1 - block) / BLOCKS;
     painted % 2 == 1
@@ -38,7 +38,7 @@ pub fn picture(number: usize, width: usize, height: usize) -> Vec<u8> {
     bytes
 }
 
-/// The number of a picture whose luma is `luma(x, y)`; `None` when no picture is like it.
+/// The number of a picture whose luma is `luma(x, y)`; `None` if there is no such picture.
 pub fn read(width: usize, height: usize, luma: impl Fn(usize, usize) -> u8) -> Option<usize> {
     let mut white = [false; BLOCKS];
     for (block, white) in white.iter_mut().enumerate() {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_read_back_and_a_wrong_block_is_none() {
+    fn every_number_is_read_and_a_wrong_block_is_none() {
         for number in 0..NUMBERS {
             let (width, height) = (66, 50);
             let mut bytes = picture(number, width, height);

@@ -1,15 +1,15 @@
-//! A tape as packets: numbers, times and what goes wrong on the way. Pure.
+//! A tape as packets: numbers, times and damage. Pure.
 
 use std::{sync::Arc, time::Duration};
 
-use super::tape::{Codec, Picture, Tape};
+use super::tape::{Codec, EncodedPicture, Tape};
 
 /// RTP ticks a second.
 pub const CLOCK_RATE: u32 = 90_000;
 /// Seconds from 1900 (NTP) to 1970 (Unix).
 const NTP_TO_UNIX_S: u64 = 2_208_988_800;
 
-/// What the packets of a connection are numbered from.
+/// First numbers of the packets of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
     /// Of the first packet.
@@ -20,37 +20,34 @@ pub struct Stamps {
     pub ssrc: u32,
 }
 
-/// What happens to packets between the camera and us; by numbers, so that it is the same each time.
+/// Damage of packets; it depends on their numbers, so that it is the same each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Nothing.
     None,
-    /// Of so many packets one is lost.
+    /// One of this number of packets is lost.
     LoseOneOf(u64),
-    /// Of so many packets one comes after its next three.
+    /// One of this number of packets is sent after the next three.
     DelayOneOf(u64),
-    /// In so many packets one has a wrong byte.
+    /// One of this number of packets has a wrong byte.
     FlipOneOf(u64),
     /// The picture with this number is lost.
     LosePicture(usize),
-    /// With each key picture come another sender's name and numbers.
+    /// Each key picture begins with another SSRC and other numbers.
     Renamed,
-    /// A session that ended before speaks on, a packet before each picture.
+    /// An ended session sends on, a packet before each picture.
     Foreign,
 }
 
-/// What a camera says of its clock.
+/// Sender reports of a camera.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reports {
-    /// Nothing.
     Missing,
-    /// Its clock is off by so many seconds.
+    /// Its clock is off by these seconds.
     Off(i64),
-    /// Its clock is set by so many seconds with each report.
+    /// Its clock steps by these seconds with each report.
     Stepping(i64),
 }
 
-/// One connection's packets.
 #[derive(Clone, Debug)]
 pub struct Player {
     reel: Arc<[Arc<Tape>]>,
@@ -76,7 +73,7 @@ impl Player {
         }
     }
 
-    /// How many pictures were played.
+    /// Number of played pictures.
     pub fn pictures(&self) -> usize {
         self.picture
     }
@@ -86,7 +83,7 @@ impl Player {
         self.delayed.is_some()
     }
 
-    /// The packets of the next picture, as they reach us.
+    /// The packets of the next picture, with damage.
     pub fn next_picture(&mut self) -> Vec<Vec<u8>> {
         let (payload_type, picture) = self.current();
         let rtp = self.rtp(self.picture);
@@ -114,7 +111,7 @@ impl Player {
         packets
     }
 
-    /// A sender report about the picture that was played last (RFC 3550 section 6.4.1), made at `unix` by a right clock.
+    /// A sender report about the picture that was played last (RFC 3550 section 6.4.1), made at `unix` by a correct clock.
     pub fn report(&self, reports: Reports, number: i64, unix: Duration) -> Option<Vec<u8>> {
         let off_s = match reports {
             Reports::Missing => return None,
@@ -128,14 +125,14 @@ impl Player {
         for word in [self.stamps.ssrc, seconds, fraction as u32, rtp, 1, 1] {
             packet.extend(word.to_be_bytes());
         }
-        // A name belongs to each report (section 6.1).
+        // Each report needs a CNAME (section 6.1).
         packet.extend([0x81, 202, 0, 2]);
         packet.extend(self.stamps.ssrc.to_be_bytes());
         packet.extend([1, 1, b'c', 0]);
         Some(packet)
     }
 
-    fn current(&self) -> (u8, Picture) {
+    fn current(&self) -> (u8, EncodedPicture) {
         let length: usize = self.reel.iter().map(|tape| tape.pictures.len()).sum();
         let mut at = self.picture % length;
         for tape in self.reel.iter() {
@@ -154,7 +151,7 @@ impl Player {
     }
 
     fn pass(&mut self, mut packet: Vec<u8>, out: &mut Vec<Vec<u8>>) {
-        // The first pictures come whole: a stream that never starts shows nothing.
+        // The first pictures are undamaged: a stream that never starts tests nothing.
         let due = |of: u64| self.picture >= 10 && mixed(self.sent).is_multiple_of(of);
         match self.damage {
             Damage::LoseOneOf(of) if due(of) => {}
@@ -163,7 +160,7 @@ impl Player {
                 self.delayed = Some((self.sent + 3, packet));
             }
             Damage::FlipOneOf(of) if due(of) => {
-                // Not the RTP header, which TCP would not let through wrong either.
+                // Not in the RTP header.
                 let at = 12 + mixed(self.sent ^ 0xff) as usize % (packet.len() - 12);
                 packet[at] ^= 1 << (self.sent % 8);
                 out.push(packet);
@@ -212,7 +209,7 @@ mod tests {
     use super::*;
 
     fn player(damage: Damage) -> Player {
-        let picture = |key| Picture {
+        let picture = |key| EncodedPicture {
             key,
             payloads: vec![vec![1, 2, 3], vec![4, 5, 6]],
         };
@@ -254,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_what_it_is_called() {
+    fn damage_is_as_named() {
         let whole = sequences(Damage::None);
         let lost = sequences(Damage::LoseOneOf(20));
         assert!((920..980).contains(&lost.len()), "{}", lost.len());

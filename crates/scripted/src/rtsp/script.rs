@@ -1,4 +1,4 @@
-//! What a camera of the tests does, one script for each connection.
+//! Behaviour of a scripted camera, one script for each connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,35 +8,33 @@ use super::{
     tape::Tape,
 };
 
-/// What it does instead of what is asked for.
+/// What the camera does instead of the right answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// Answers with this status.
     Refuse(u16),
-    /// Says nothing any more, and keeps the connection open.
+    /// Sends nothing any more, and keeps the connection open.
     Silence,
     /// Leaves this request without an answer.
     Ignore,
     /// Closes the connection.
     Close,
-    /// Breaks the connection: what is on its way is lost.
+    /// Resets the connection: bytes in transit are lost.
     Reset,
-    /// Says what is no RTSP.
+    /// Sends bytes that are no RTSP.
     Babble,
 }
 
-/// When a stream is over, and how.
+/// When and how a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ending {
-    /// After so many pictures.
+pub struct StreamEnding {
+    /// Number of pictures before the end.
     pub pictures: usize,
     /// In the middle of the next packet.
     pub torn: bool,
-    /// What happens then.
     pub deed: Deed,
 }
 
-/// One connection.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// Tapes that are played one after the other, in a loop; the first is what the SDP describes.
@@ -45,32 +43,30 @@ pub struct Script {
     pub before: &'static str,
     /// Sections of the SDP after the video.
     pub after: &'static str,
-    /// Who may watch.
     pub login: Option<Login>,
-    /// The ways in which it sends packets.
+    /// Supported transports.
     pub takes: Takes,
-    /// Requests that are not answered as they should be, by their method.
+    /// Faults by the method of the request.
     pub deeds: Vec<(&'static str, Deed)>,
-    /// The session ends without a request for so long, as is announced.
+    /// Announced session timeout: the session ends without a request for this time.
     pub timeout: Duration,
-    /// From picture to picture.
+    /// Time between two pictures.
     pub every: Duration,
-    /// Where numbers and times start.
+    /// First numbers and times.
     pub stamps: Stamps,
-    /// What happens on the way.
     pub damage: Damage,
-    /// What it says of its clock.
+    /// Sender reports.
     pub reports: Reports,
-    /// From report to report.
+    /// Time between two reports.
     pub report_every: Duration,
-    /// After so many pictures it starts anew as another sender.
+    /// After this number of pictures it continues as another sender.
     pub restart: Option<(usize, Stamps)>,
     /// The end of the stream.
-    pub ending: Option<Ending>,
+    pub ending: Option<StreamEnding>,
 }
 
 impl Script {
-    /// A good camera with 20 pictures a second.
+    /// A camera without faults, 20 pictures a second.
     pub fn good(tape: &Arc<Tape>) -> Self {
         Self {
             reel: [Arc::clone(tape)].into(),
@@ -94,15 +90,15 @@ impl Script {
         }
     }
 
-    /// Which does that when it is asked for this.
+    /// With a fault at a request.
     pub fn at(mut self, method: &'static str, deed: Deed) -> Self {
         self.deeds.push((method, deed));
         self
     }
 
-    /// Which does that after so many pictures.
+    /// With a fault after a number of pictures.
     pub fn after(mut self, pictures: usize, deed: Deed) -> Self {
-        self.ending = Some(Ending {
+        self.ending = Some(StreamEnding {
             pictures,
             torn: false,
             deed,
@@ -110,9 +106,9 @@ impl Script {
         self
     }
 
-    /// Which does that after so many pictures and the half of a packet.
+    /// With a fault after a number of pictures and half a packet.
     pub fn within(mut self, pictures: usize, deed: Deed) -> Self {
-        self.ending = Some(Ending {
+        self.ending = Some(StreamEnding {
             pictures,
             torn: true,
             deed,
@@ -120,13 +116,12 @@ impl Script {
         self
     }
 
-    /// What is done at a request instead of the answer.
+    /// The fault at a request.
     pub fn deed(&self, method: &str) -> Option<Deed> {
         let found = self.deeds.iter().find(|(known, _)| *known == method);
         found.map(|(_, deed)| *deed)
     }
 
-    /// The description of its stream.
     pub fn sdp(&self) -> String {
         let video = media(&self.reel[0], "video");
         let session = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=camera\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\na=control:*\r\n";

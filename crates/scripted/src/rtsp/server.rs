@@ -1,4 +1,4 @@
-//! The thin part: sockets on loopback, timers, and what is remembered.
+//! Sockets on loopback, timers, and the memory of a server.
 
 use std::{
     io,
@@ -15,36 +15,33 @@ use tokio::{
 };
 
 use super::{
-    conversation::{Conversation, Outcome, Way},
-    message::{Incoming, Request, interleaved, take},
+    conversation::{Conversation, PacketWay, RequestEffect},
+    message::{Incoming, RtspRequest, RtspResponse, interleaved, take},
     play::{Damage, Player},
     script::{Deed, Script},
 };
 use spotter_core::{Clock, SystemClock};
 
-/// Who was hung up on has so long to hang up too.
+/// How long the server waits for the client to close.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// What a server remembers of its clients.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
-    /// Connections so far.
+pub struct CameraMemory {
     pub connections: usize,
-    /// Connections that are open.
     pub open: usize,
-    /// Requests, by the number of their connection: method and URL.
+    /// Number of the connection, method and URL.
     pub requests: Vec<(usize, String, String)>,
-    /// Logins that were given and wrong.
     pub wrong_logins: usize,
     /// Sessions that were set up.
     pub sessions: usize,
-    /// Sessions that were ended by the client as is proper.
+    /// Sessions that the client ended with TEARDOWN.
     pub torn_down: usize,
-    /// Since when the last connection has been sent pictures without a fault.
+    /// Start of the last stream without faults, while it runs.
     pub streams_since: Option<Instant>,
 }
 
-impl Memory {
+impl CameraMemory {
     /// Requests with this method.
     pub fn count(&self, method: &str) -> usize {
         let same = |(_, known, _): &&(usize, String, String)| known == method;
@@ -52,15 +49,15 @@ impl Memory {
     }
 }
 
-/// A camera; dropping it breaks all connections.
+/// A camera; dropping it closes all connections.
 pub struct Server {
     address: SocketAddr,
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Mutex<CameraMemory>>,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    /// Listens on loopback. `script` is asked for each connection, numbered from 0.
+    /// Listens on loopback. `script` gives the script of each connection, numbered from 0.
     pub async fn start(script: impl Fn(usize) -> Script + Send + 'static) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), script).await
     }
@@ -72,7 +69,7 @@ impl Server {
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let memory = Arc::<Mutex<Memory>>::default();
+        let memory = Arc::<Mutex<CameraMemory>>::default();
         let task = tokio::spawn(listen(listener, Arc::clone(&memory), script));
         Self {
             address,
@@ -81,18 +78,16 @@ impl Server {
         }
     }
 
-    /// What a camera is configured with.
+    /// URL for the configuration.
     pub fn url(&self) -> String {
         format!("rtsp://{}/x", self.address)
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What happened so far.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> CameraMemory {
         self.memory.lock().unwrap().clone()
     }
 }
@@ -105,7 +100,7 @@ impl Drop for Server {
 
 async fn listen(
     listener: TcpListener,
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Mutex<CameraMemory>>,
     script: impl Fn(usize) -> Script,
 ) {
     let mut open = JoinSet::new();
@@ -125,7 +120,10 @@ async fn listen(
     }
 }
 
-fn remember<T>(memory: &Mutex<Memory>, note: impl FnOnce(&mut MutexGuard<'_, Memory>) -> T) -> T {
+fn remember<T>(
+    memory: &Mutex<CameraMemory>,
+    note: impl FnOnce(&mut MutexGuard<'_, CameraMemory>) -> T,
+) -> T {
     note(&mut memory.lock().unwrap())
 }
 
@@ -133,10 +131,10 @@ struct Connection {
     socket: TcpStream,
     number: usize,
     conversation: Conversation,
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Mutex<CameraMemory>>,
     received: Vec<u8>,
-    way: Way,
-    /// Where datagrams come from: packets, and reports.
+    way: PacketWay,
+    /// Sockets of the datagrams: packets, and reports.
     datagrams: [UdpSocket; 2],
     player: Player,
     playing: bool,
@@ -144,21 +142,20 @@ struct Connection {
     reports: i64,
     next_picture: Instant,
     next_report: Instant,
-    /// The last request, from when the session's end is reckoned.
-    heard: Instant,
+    /// Time of the last request; the session's timeout starts there.
+    last_request: Instant,
     clock: SystemClock,
     script: Script,
 }
 
-/// Why a connection is at its end.
-enum End {
+enum ConnectionEnd {
     Deed(Deed),
-    Theirs,
+    ByClient,
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for ConnectionEnd {
     fn from(_: io::Error) -> Self {
-        Self::Theirs
+        Self::ByClient
     }
 }
 
@@ -167,7 +164,7 @@ impl Connection {
         socket: TcpStream,
         number: usize,
         script: Script,
-        memory: Arc<Mutex<Memory>>,
+        memory: Arc<Mutex<CameraMemory>>,
     ) -> Self {
         let datagrams = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0"));
         let [packets, reports] = datagrams;
@@ -183,7 +180,7 @@ impl Connection {
                 .sending(script.takes, ports),
             memory,
             received: Vec::new(),
-            way: Way::Channel(0),
+            way: PacketWay::Channel(0),
             datagrams,
             player: Player::new(
                 Arc::clone(&script.reel),
@@ -196,7 +193,7 @@ impl Connection {
             reports: 0,
             next_picture: now,
             next_report: now,
-            heard: now,
+            last_request: now,
             clock: SystemClock::new(),
             script,
         }
@@ -210,45 +207,46 @@ impl Connection {
         };
         remember(&self.memory, |memory| memory.streams_since = None);
         match end {
-            End::Deed(Deed::Reset) => self.socket.set_zero_linger().unwrap(),
-            End::Deed(_) => self.hang_up().await,
-            End::Theirs => {}
+            ConnectionEnd::Deed(Deed::Reset) => self.socket.set_zero_linger().unwrap(),
+            ConnectionEnd::Deed(_) => self.close().await,
+            ConnectionEnd::ByClient => {}
         }
         remember(&self.memory, |memory| memory.open -= 1);
     }
 
-    /// Closes, and waits for the other side to close, because what it still says would make a reset of it.
-    async fn hang_up(&mut self) {
+    /// Closes, and waits for the client to close: bytes that still arrive would turn the end into a reset.
+    async fn close(&mut self) {
         if self.socket.shutdown().await.is_ok() {
             let mut rest = [0; 4096];
-            let theirs = async { while matches!(self.socket.read(&mut rest).await, Ok(1..)) {} };
-            let _ = timeout(LINGER, theirs).await;
+            let client_closes =
+                async { while matches!(self.socket.read(&mut rest).await, Ok(1..)) {} };
+            let _ = timeout(LINGER, client_closes).await;
         }
     }
 
-    async fn step(&mut self) -> Result<(), End> {
+    async fn step(&mut self) -> Result<(), ConnectionEnd> {
         let streams = self.playing && !self.silent;
-        let over = self.heard + self.script.timeout;
+        let over = self.last_request + self.script.timeout;
         tokio::select! {
             read = self.socket.read_buf(&mut self.received) => {
                 if read? == 0 {
-                    return Err(End::Theirs);
+                    return Err(ConnectionEnd::ByClient);
                 }
                 while let Some(incoming) = take(&mut self.received) {
                     if let Incoming::Request(request) = incoming {
-                        self.heard = Instant::now();
+                        self.last_request = Instant::now();
                         self.answer(&request).await?;
                     }
                 }
             }
             () = sleep_until(self.next_picture), if streams => self.pictures().await?,
             () = sleep_until(self.next_report), if streams => self.report().await?,
-            () = sleep_until(over), if streams => return Err(End::Deed(Deed::Close)),
+            () = sleep_until(over), if streams => return Err(ConnectionEnd::Deed(Deed::Close)),
         }
         Ok(())
     }
 
-    async fn answer(&mut self, request: &Request) -> Result<(), End> {
+    async fn answer(&mut self, request: &RtspRequest) -> Result<(), ConnectionEnd> {
         let (method, url) = (request.method.clone(), request.url.clone());
         let number = self.number;
         remember(&self.memory, |memory| {
@@ -259,17 +257,17 @@ impl Connection {
             return Ok(());
         }
         let deed = self.script.deed(&request.method);
-        // Who may not log in is told so first.
+        // The login is checked before the scripted fault.
         let (mut answer, outcome) = self.conversation.on(request);
         match deed {
             Some(Deed::Refuse(status)) if answer.status != 401 => {
-                answer = super::message::Response::new(status);
+                answer = RtspResponse::new(status);
             }
             Some(Deed::Refuse(_)) | None => self.note(&outcome),
             Some(deed) => return self.act(deed).await,
         }
         self.socket.write_all(&answer.bytes(sequence)).await?;
-        if deed.is_none() && outcome == Outcome::Play {
+        if deed.is_none() && outcome == RequestEffect::Play {
             self.playing = true;
             let is_whole = matches!(self.script.damage, Damage::None | Damage::Renamed);
             let since = is_whole.then(Instant::now);
@@ -280,21 +278,21 @@ impl Connection {
         Ok(())
     }
 
-    fn note(&mut self, outcome: &Outcome) {
+    fn note(&mut self, outcome: &RequestEffect) {
         remember(&self.memory, |memory| match outcome {
-            Outcome::WrongLogin => memory.wrong_logins += 1,
-            Outcome::SetUp(_) => memory.sessions += 1,
-            Outcome::TornDown => memory.torn_down += 1,
-            Outcome::Told | Outcome::Play => {}
+            RequestEffect::WrongLogin => memory.wrong_logins += 1,
+            RequestEffect::SetUp(_) => memory.sessions += 1,
+            RequestEffect::TornDown => memory.torn_down += 1,
+            RequestEffect::None | RequestEffect::Play => {}
         });
         match outcome {
-            Outcome::SetUp(way) => self.way = *way,
-            Outcome::TornDown => self.playing = false,
+            RequestEffect::SetUp(way) => self.way = *way,
+            RequestEffect::TornDown => self.playing = false,
             _ => {}
         }
     }
 
-    async fn act(&mut self, deed: Deed) -> Result<(), End> {
+    async fn act(&mut self, deed: Deed) -> Result<(), ConnectionEnd> {
         match deed {
             Deed::Silence => {
                 self.silent = true;
@@ -306,14 +304,14 @@ impl Connection {
                 self.socket.write_all(&babble).await?;
                 self.silent = true;
             }
-            Deed::Refuse(_) | Deed::Close | Deed::Reset => return Err(End::Deed(deed)),
+            Deed::Refuse(_) | Deed::Close | Deed::Reset => return Err(ConnectionEnd::Deed(deed)),
         }
         Ok(())
     }
 
-    /// The next picture; with it those that overtake one of its packets, at once, so that how late that is does not depend on
-    /// this machine.
-    async fn pictures(&mut self) -> Result<(), End> {
+    /// Sends the next picture, and at once those that overtake one of its packets, so that its delay does not depend on the
+    /// speed of this machine.
+    async fn pictures(&mut self) -> Result<(), ConnectionEnd> {
         self.picture().await?;
         while self.player.holds_one() {
             self.picture().await?;
@@ -321,7 +319,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn picture(&mut self) -> Result<(), End> {
+    async fn picture(&mut self) -> Result<(), ConnectionEnd> {
         self.next_picture += self.script.every;
         let played = self.player.pictures();
         if let Some((_, stamps)) = self.script.restart.take_if(|(at, _)| played >= *at) {
@@ -347,19 +345,18 @@ impl Connection {
         Ok(())
     }
 
-    /// On its way to the client: a packet, or a report.
     async fn send(&mut self, packet: &[u8], is_report: bool) -> io::Result<()> {
         match self.way {
-            Way::Channel(channel) => {
+            PacketWay::Channel(channel) => {
                 let bytes = interleaved(channel + u8::from(is_report), packet);
                 self.socket.write_all(&bytes).await
             }
-            Way::Ports(packets, reports) => {
+            PacketWay::Ports(packets, reports) => {
                 let (from, to) = match is_report {
                     false => (&self.datagrams[0], packets),
                     true => (&self.datagrams[1], reports),
                 };
-                // Nobody may listen any more, which is no matter of the sender's.
+                // The client may have closed its port.
                 let _ = from.send_to(packet, ("127.0.0.1", to)).await;
                 Ok(())
             }
@@ -368,15 +365,15 @@ impl Connection {
 
     async fn send_half(&mut self, packet: &[u8]) -> io::Result<()> {
         match self.way {
-            Way::Channel(channel) => {
+            PacketWay::Channel(channel) => {
                 let bytes = interleaved(channel, packet);
                 self.socket.write_all(&bytes[..bytes.len() / 2]).await
             }
-            Way::Ports(..) => self.send(&packet[..packet.len() / 2], false).await,
+            PacketWay::Ports(..) => self.send(&packet[..packet.len() / 2], false).await,
         }
     }
 
-    async fn report(&mut self) -> Result<(), End> {
+    async fn report(&mut self) -> Result<(), ConnectionEnd> {
         self.next_report += self.script.report_every;
         self.reports += 1;
         let now_ns = self.clock.wall().unix_nanos();

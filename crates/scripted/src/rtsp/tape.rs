@@ -1,4 +1,4 @@
-//! Encoded pictures, once for all connections: what a camera would send, without its numbers and times.
+//! Encoded pictures, once for all connections: packets without their numbers and times.
 
 use std::collections::VecDeque;
 
@@ -10,30 +10,26 @@ use super::paint;
 /// How pictures are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// By x264.
     H264,
-    /// By x265.
     H265,
-    /// Motion JPEG.
     Jpeg,
 }
 
-/// What a tape holds.
+/// Content of a tape.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// How.
     pub codec: Codec,
     /// Pixels across and down.
     pub size: (usize, usize),
-    /// So many pictures; a tape is played in a loop.
+    /// Length of the tape, which is played in a loop.
     pub pictures: usize,
     /// Pictures from one key picture to the next.
     pub gop: usize,
-    /// Half-pictures, one after the other.
+    /// In fields, not in full pictures.
     pub interlaced: bool,
-    /// H.264 in several slices a picture, as cameras with several encoders in one do.
+    /// H.264 in several slices a picture, as cameras with several encoders send it.
     pub sliced: bool,
-    /// The stream says how many pictures a second there are.
+    /// The stream contains its frame rate.
     pub says_rate: bool,
 }
 
@@ -89,10 +85,9 @@ impl Recording {
     }
 }
 
-/// One encoded picture.
 #[derive(Clone, Debug)]
-pub struct Picture {
-    /// It can be decoded alone.
+pub struct EncodedPicture {
+    /// It is decoded without others.
     pub key: bool,
     /// Payloads of its packets, in order.
     pub payloads: Vec<Vec<u8>>,
@@ -103,9 +98,7 @@ pub struct Picture {
 pub struct Tape {
     /// How they are encoded.
     pub codec: Codec,
-    /// In order.
-    pub pictures: Vec<Picture>,
-    /// RTP payload type.
+    pub pictures: Vec<EncodedPicture>,
     pub payload_type: u8,
     /// `H264/90000` and the format parameters of the SDP.
     pub rtpmap: String,
@@ -157,7 +150,7 @@ impl Tape {
             if last {
                 let payloads = std::mem::take(&mut payloads);
                 let key = payloads.iter().any(|payload| starts_key(codec, payload));
-                pictures.push(Picture { key, payloads });
+                pictures.push(EncodedPicture { key, payloads });
             }
         }
         let text = |name: &str| {
@@ -184,7 +177,7 @@ impl Tape {
         }
     }
 
-    /// Without the NAL units of these types inside of the stream; what the SDP says stays.
+    /// Without the NAL units of these types in the stream; the SDP keeps them.
     pub fn without(mut self, types: &[u8]) -> Self {
         let codec = self.codec;
         let kept = |payload: &Vec<u8>| !types.contains(&nal_type(codec, payload));

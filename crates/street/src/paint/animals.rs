@@ -3,14 +3,30 @@
 use std::f32::consts::TAU;
 
 use super::{
-    figure::{Figure, Point},
+    figure::Figure,
     shade::{Rgb, paint_of, pick, tone},
 };
-use crate::scene::Object;
+use crate::scene::SceneObject;
 
-/// Four legs at `xs`, moving in pairs.
-fn legs(figure: &mut Figure, (back_x, front_x): Point, hip_y: f32, swing: f32, paint: (f32, Rgb)) {
-    let (width, colour) = paint;
+/// Four legs, which move in pairs.
+struct Legs {
+    back_x: f32,
+    front_x: f32,
+    hip_y: f32,
+    swing: f32,
+    width: f32,
+    colour: Rgb,
+}
+
+fn legs(figure: &mut Figure, legs: Legs) {
+    let Legs {
+        back_x,
+        front_x,
+        hip_y,
+        swing,
+        width,
+        colour,
+    } = legs;
     for (x, side, factor) in [
         (back_x, -1.0, 0.75),
         (front_x, 1.0, 0.75),
@@ -30,7 +46,7 @@ fn legs(figure: &mut Figure, (back_x, front_x): Point, hip_y: f32, swing: f32, p
     }
 }
 
-pub(super) fn dog(figure: &mut Figure, object: &Object) {
+pub(super) fn dog(figure: &mut Figure, object: &SceneObject) {
     let fur = pick(
         object.look,
         1,
@@ -48,14 +64,32 @@ pub(super) fn dog(figure: &mut Figure, object: &Object) {
         0 => {
             let swing = (object.phase * TAU).sin() * 0.2;
             figure.line(&[(-0.48, 0.66), (-0.62, 0.8), (-0.66, 0.96)], 0.1, fur);
-            legs(figure, (-0.38, 0.34), 0.5, swing, (0.12, fur));
+            legs(
+                figure,
+                Legs {
+                    back_x: -0.38,
+                    front_x: 0.34,
+                    hip_y: 0.5,
+                    swing,
+                    width: 0.12,
+                    colour: fur,
+                },
+            );
             figure.smooth(
                 &[(-0.54, 0.44), (0.5, 0.42), (0.56, 0.78), (-0.5, 0.76)],
                 0.2,
                 fur,
             );
             figure.line(&[(0.42, 0.66), (0.58, 0.88)], 0.24, fur);
-            dog_head(figure, (0.66, 0.94), fur, dark);
+            dog_head(
+                figure,
+                AnimalHead {
+                    x: 0.66,
+                    y: 0.94,
+                    main: fur,
+                    accent: dark,
+                },
+            );
         }
         1 => {
             // sitting
@@ -68,25 +102,66 @@ pub(super) fn dog(figure: &mut Figure, object: &Object) {
             );
             figure.line(&[(0.2, 0.6), (0.22, 0.07)], 0.13, fur);
             figure.ellipse((-0.06, 0.07), (0.22, 0.07), dark);
-            dog_head(figure, (0.3, 0.98), fur, dark);
+            dog_head(
+                figure,
+                AnimalHead {
+                    x: 0.3,
+                    y: 0.98,
+                    main: fur,
+                    accent: dark,
+                },
+            );
         }
         _ => {
             // long and low
             let swing = (object.phase * TAU).sin() * 0.12;
             figure.line(&[(-0.68, 0.46), (-0.9, 0.62)], 0.08, fur);
-            legs(figure, (-0.5, 0.44), 0.3, swing, (0.13, fur));
+            legs(
+                figure,
+                Legs {
+                    back_x: -0.5,
+                    front_x: 0.44,
+                    hip_y: 0.3,
+                    swing,
+                    width: 0.13,
+                    colour: fur,
+                },
+            );
             figure.smooth(
                 &[(-0.74, 0.24), (0.66, 0.24), (0.68, 0.56), (-0.72, 0.54)],
                 0.2,
                 fur,
             );
             figure.line(&[(0.58, 0.46), (0.7, 0.62)], 0.22, fur);
-            dog_head(figure, (0.76, 0.68), fur, dark);
+            dog_head(
+                figure,
+                AnimalHead {
+                    x: 0.76,
+                    y: 0.68,
+                    main: fur,
+                    accent: dark,
+                },
+            );
         }
     }
 }
 
-fn dog_head(figure: &mut Figure, (x, y): Point, fur: Rgb, dark: Rgb) {
+/// A head by its middle.
+struct AnimalHead {
+    x: f32,
+    y: f32,
+    main: Rgb,
+    /// Of ears or beak.
+    accent: Rgb,
+}
+
+fn dog_head(figure: &mut Figure, head: AnimalHead) {
+    let AnimalHead {
+        x,
+        y,
+        main: fur,
+        accent: dark,
+    } = head;
     figure.ellipse((x, y), (0.18, 0.16), fur);
     figure.panel(
         (x + 0.05, y - 0.13),
@@ -108,7 +183,7 @@ fn dog_head(figure: &mut Figure, (x, y): Point, fur: Rgb, dark: Rgb) {
     figure.ellipse((x + 0.08, y + 0.06), (0.03, 0.03), [18, 16, 16]);
 }
 
-pub(super) fn cat(figure: &mut Figure, object: &Object) {
+pub(super) fn cat(figure: &mut Figure, object: &SceneObject) {
     let fur = pick(
         object.look,
         1,
@@ -131,7 +206,17 @@ pub(super) fn cat(figure: &mut Figure, object: &Object) {
                 0.08,
                 fur,
             );
-            legs(figure, (-0.3, 0.26), 0.34, swing, (0.09, fur));
+            legs(
+                figure,
+                Legs {
+                    back_x: -0.3,
+                    front_x: 0.26,
+                    hip_y: 0.34,
+                    swing,
+                    width: 0.09,
+                    colour: fur,
+                },
+            );
             figure.smooth(
                 &[(-0.44, 0.28), (0.36, 0.28), (0.38, 0.52), (-0.42, 0.52)],
                 0.14,
@@ -140,7 +225,15 @@ pub(super) fn cat(figure: &mut Figure, object: &Object) {
             for x in [-0.24, -0.08, 0.08] {
                 figure.line(&[(x, 0.5), (x + 0.03, 0.38)], 0.05, stripe);
             }
-            cat_head(figure, (0.46, 0.6), fur, stripe);
+            cat_head(
+                figure,
+                AnimalHead {
+                    x: 0.46,
+                    y: 0.6,
+                    main: fur,
+                    accent: stripe,
+                },
+            );
         }
         1 => {
             // sitting, seen from the front, tail round the side
@@ -158,7 +251,15 @@ pub(super) fn cat(figure: &mut Figure, object: &Object) {
             for x in [-0.09, 0.09] {
                 figure.line(&[(x, 0.34), (x, 0.06)], 0.1, fur);
             }
-            cat_head(figure, (0.0, 0.7), fur, stripe);
+            cat_head(
+                figure,
+                AnimalHead {
+                    x: 0.0,
+                    y: 0.7,
+                    main: fur,
+                    accent: stripe,
+                },
+            );
         }
         _ => {
             // lying like a loaf
@@ -171,12 +272,26 @@ pub(super) fn cat(figure: &mut Figure, object: &Object) {
             for x in [-0.26, -0.1, 0.06] {
                 figure.line(&[(x, 0.38), (x - 0.02, 0.22)], 0.05, stripe);
             }
-            cat_head(figure, (0.36, 0.46), fur, stripe);
+            cat_head(
+                figure,
+                AnimalHead {
+                    x: 0.36,
+                    y: 0.46,
+                    main: fur,
+                    accent: stripe,
+                },
+            );
         }
     }
 }
 
-fn cat_head(figure: &mut Figure, (x, y): Point, fur: Rgb, stripe: Rgb) {
+fn cat_head(figure: &mut Figure, head: AnimalHead) {
+    let AnimalHead {
+        x,
+        y,
+        main: fur,
+        accent: stripe,
+    } = head;
     for side in [-1.0, 1.0] {
         let ear = [
             (x + 0.04 * side, y + 0.1),
@@ -198,7 +313,7 @@ fn cat_head(figure: &mut Figure, (x, y): Point, fur: Rgb, stripe: Rgb) {
     figure.ellipse((x, y - 0.05), (0.03, 0.022), [226, 128, 130]);
 }
 
-pub(super) fn bird(figure: &mut Figure, object: &Object) {
+pub(super) fn bird(figure: &mut Figure, object: &SceneObject) {
     let colour = object
         .colour
         .map_or([90, 90, 90], |c| paint_of(c, object.look));
@@ -230,7 +345,15 @@ pub(super) fn bird(figure: &mut Figure, object: &Object) {
                 0.1,
                 wing,
             );
-            bird_head(figure, (0.25, 0.56), colour, beak);
+            bird_head(
+                figure,
+                AnimalHead {
+                    x: 0.25,
+                    y: 0.56,
+                    main: colour,
+                    accent: beak,
+                },
+            );
         }
         _ => {
             // seen from behind and above, wings spread in a glide
@@ -290,7 +413,15 @@ fn flying(figure: &mut Figure, beat: f32, colour: Rgb, wing: Rgb, beak: Rgb) {
         wing,
     );
     figure.ellipse((0.0, 0.0), (0.34, 0.14), colour);
-    bird_head(figure, (0.34, 0.1), colour, beak);
+    bird_head(
+        figure,
+        AnimalHead {
+            x: 0.34,
+            y: 0.1,
+            main: colour,
+            accent: beak,
+        },
+    );
     figure.smooth(
         &[
             (0.2, 0.04),
@@ -303,7 +434,13 @@ fn flying(figure: &mut Figure, beat: f32, colour: Rgb, wing: Rgb, beak: Rgb) {
     );
 }
 
-fn bird_head(figure: &mut Figure, (x, y): Point, colour: Rgb, beak: Rgb) {
+fn bird_head(figure: &mut Figure, head: AnimalHead) {
+    let AnimalHead {
+        x,
+        y,
+        main: colour,
+        accent: beak,
+    } = head;
     figure.poly(
         &[
             (x + 0.08, y + 0.06),

@@ -1,15 +1,15 @@
-//! Sky, ground and what stands at the far end. Everything follows from the scene and its backdrop's seed.
+//! Sky, ground and what is at the far end. Everything follows from the scene and its backdrop's seed.
 
 use rand::RngExt;
 use rand_pcg::Pcg32;
 
 use super::{
-    figure::{Figure, Point, Shape},
+    figure::{Figure, FigurePoint, FigureShape},
     shade::{Rgb, Shade, mix, sky_high, sky_low, tone},
 };
 use crate::{
     chance,
-    scene::{Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Layout, Scene, Weather},
+    scene::{Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Scene, SceneLayout, Weather},
 };
 
 /// Full rows of the canvas from `y.0` to `y.1`, canvas units, blended from `top` to `bottom`.
@@ -19,8 +19,8 @@ pub(super) struct Band {
     pub bottom: Rgb,
 }
 
-/// What lies behind all items: bands first, then shapes.
-pub(super) fn backdrop(scene: &Scene) -> (Vec<Band>, Vec<Shape>) {
+/// What is behind all items: bands first, then shapes.
+pub(super) fn backdrop(scene: &Scene) -> (Vec<Band>, Vec<FigureShape>) {
     let place = &scene.backdrop;
     let mut rng = chance::rng(place.seed, chance::HOUSES);
     let mut bands = vec![Band {
@@ -41,13 +41,13 @@ pub(super) fn backdrop(scene: &Scene) -> (Vec<Band>, Vec<Shape>) {
     );
     let mut far = Figure::on_canvas(Shade::at(scene, place.ground_y + 12.0));
     match place.layout {
-        Layout::Street | Layout::Square => houses(&mut far, place, &mut rng),
-        Layout::Avenue => {
+        SceneLayout::Street | SceneLayout::Square => houses(&mut far, place, &mut rng),
+        SceneLayout::Avenue => {
             houses(&mut far, place, &mut rng);
             avenue_road(&mut far, scene);
         }
-        Layout::Park => tree_line(&mut far, place, &mut rng),
-        Layout::CarPark => {
+        SceneLayout::Park => tree_line(&mut far, place, &mut rng),
+        SceneLayout::CarPark => {
             if rng.random_bool(0.5) {
                 houses(&mut far, place, &mut rng)
             } else {
@@ -87,18 +87,18 @@ fn ground(scene: &Scene, rng: &mut Pcg32, bands: &mut Vec<Band>) {
     let grass = tone([98, 142, 70], vary);
     let sand = tone([190, 170, 134], vary);
     let (outer, road) = match place.layout {
-        Layout::Street => (paving, asphalt),
-        Layout::Avenue => (if rng.random_bool(0.5) { paving } else { grass }, asphalt),
-        Layout::Park => (grass, sand),
-        Layout::CarPark => (asphalt, asphalt),
-        Layout::Square => (paving, paving),
+        SceneLayout::Street => (paving, asphalt),
+        SceneLayout::Avenue => (if rng.random_bool(0.5) { paving } else { grass }, asphalt),
+        SceneLayout::Park => (grass, sand),
+        SceneLayout::CarPark => (asphalt, asphalt),
+        SceneLayout::Square => (paving, paving),
     };
     let mut band = |y: (f32, f32), colour: Rgb| {
         let top = Shade::at(scene, y.0).apply(colour);
         let bottom = Shade::at(scene, y.1).apply(tone(colour, 0.95));
         bands.push(Band { y, top, bottom });
     };
-    if place.layout == Layout::Avenue {
+    if place.layout == SceneLayout::Avenue {
         return band((place.ground_y, CANVAS_HEIGHT), outer);
     }
     band((place.ground_y, place.road_y.0), outer);
@@ -106,7 +106,7 @@ fn ground(scene: &Scene, rng: &mut Pcg32, bands: &mut Vec<Band>) {
     band((place.road_y.1, CANVAS_HEIGHT), outer);
 }
 
-fn sky_things(scene: &Scene, rng: &mut Pcg32, shapes: &mut Vec<Shape>) {
+fn sky_things(scene: &Scene, rng: &mut Pcg32, shapes: &mut Vec<FigureShape>) {
     let far = Shade::at(scene, scene.backdrop.ground_y);
     let mut sky = Figure::on_canvas(far.shining());
     let height = scene.backdrop.ground_y;
@@ -166,7 +166,14 @@ fn houses(figure: &mut Figure, place: &Backdrop, rng: &mut Pcg32) {
         let wide = rng.random_range(70.0..150.0);
         let high = rng.random_range(0.45..0.98) * place.ground_y;
         let colour = WALLS[rng.random_range(0..WALLS.len())];
-        house(figure, (x, place.ground_y), (wide, high), colour, rng);
+        let house = House {
+            left: x,
+            ground_y: place.ground_y,
+            wide,
+            high,
+            colour,
+        };
+        house.draw(figure, rng);
         x += wide
             + if rng.random_bool(0.25) {
                 rng.random_range(8.0..40.0)
@@ -176,46 +183,65 @@ fn houses(figure: &mut Figure, place: &Backdrop, rng: &mut Pcg32) {
     }
 }
 
-fn house(figure: &mut Figure, (x, base): Point, (wide, high): Point, colour: Rgb, rng: &mut Pcg32) {
-    let top = base - high;
-    if rng.random_bool(0.4) {
-        let roof = [
-            (x - 3.0, top),
-            (x + wide * 0.2, top - 20.0),
-            (x + wide * 0.8, top - 20.0),
-            (x + wide + 3.0, top),
-        ];
-        figure.poly(&roof, [110, 70, 60]);
-    }
-    figure.rect((x, top), (x + wide, base), colour);
-    figure.rect((x, top), (x + wide, top + 3.0), tone(colour, 0.8));
-    let columns = (wide / rng.random_range(20.0..30.0)) as usize;
-    let step = wide / columns as f32;
-    let (pane_w, pane_h, storey) = (
-        step * 0.46,
-        rng.random_range(12.0..17.0),
-        rng.random_range(25.0..32.0),
-    );
-    let mut y = top + 9.0;
-    while y + pane_h < base - 26.0 {
-        for column in 0..columns {
-            let left = x + step * (column as f32 + 0.27);
-            window(figure, (left, y), (pane_w, pane_h), rng);
+/// Canvas units.
+struct House {
+    left: f32,
+    ground_y: f32,
+    wide: f32,
+    high: f32,
+    colour: Rgb,
+}
+
+impl House {
+    fn draw(&self, figure: &mut Figure, rng: &mut Pcg32) {
+        let Self {
+            left: x,
+            ground_y: base,
+            wide,
+            high,
+            colour,
+        } = *self;
+        let top = base - high;
+        if rng.random_bool(0.4) {
+            let roof = [
+                (x - 3.0, top),
+                (x + wide * 0.2, top - 20.0),
+                (x + wide * 0.8, top - 20.0),
+                (x + wide + 3.0, top),
+            ];
+            figure.poly(&roof, [110, 70, 60]);
         }
-        y += storey;
-    }
-    // ground floor: a door and a shop window
-    let door = x + step * 0.25;
-    figure.rect((door, base - 22.0), (door + 11.0, base), tone(colour, 0.45));
-    if wide > 90.0 {
-        window(figure, (door + 20.0, base - 21.0), (wide * 0.5, 14.0), rng);
+        figure.rect((x, top), (x + wide, base), colour);
+        figure.rect((x, top), (x + wide, top + 3.0), tone(colour, 0.8));
+        let columns = (wide / rng.random_range(20.0..30.0)) as usize;
+        let step = wide / columns as f32;
+        let (pane_w, pane_h, storey) = (
+            step * 0.46,
+            rng.random_range(12.0..17.0),
+            rng.random_range(25.0..32.0),
+        );
+        let mut y = top + 9.0;
+        while y + pane_h < base - 26.0 {
+            for column in 0..columns {
+                let left = x + step * (column as f32 + 0.27);
+                window(figure, (left, y), (left + pane_w, y + pane_h), rng);
+            }
+            y += storey;
+        }
+        // ground floor: a door and a shop window
+        let door = x + step * 0.25;
+        figure.rect((door, base - 22.0), (door + 11.0, base), tone(colour, 0.45));
+        if wide > 90.0 {
+            let (left, top) = (door + 20.0, base - 21.0);
+            window(figure, (left, top), (left + wide * 0.5, top + 14.0), rng);
+        }
     }
 }
 
 /// A window; at night some are lit.
-fn window(figure: &mut Figure, (x, y): Point, (wide, high): Point, rng: &mut Pcg32) {
+fn window(figure: &mut Figure, low: FigurePoint, high: FigurePoint, rng: &mut Pcg32) {
     let lit = rng.random_bool(0.35);
-    figure.window((x, y), (x + wide, y + high), lit);
+    figure.window(low, high, lit);
 }
 
 fn tree_line(figure: &mut Figure, place: &Backdrop, rng: &mut Pcg32) {
@@ -288,7 +314,7 @@ fn ground_marks(figure: &mut Figure, scene: &Scene, rng: &mut Pcg32) {
         figure.haze_ellipse(at, (size, size * 0.16), dark, 22);
     }
     match place.layout {
-        Layout::Street => {
+        SceneLayout::Street => {
             for (y, high) in [(top, 3.0), (low, 5.0)] {
                 figure.rect((0.0, y - 1.0), (CANVAS_WIDTH, y + high), [190, 188, 182]);
             }
@@ -299,7 +325,7 @@ fn ground_marks(figure: &mut Figure, scene: &Scene, rng: &mut Pcg32) {
             }
             crossing(figure, place, rng);
         }
-        Layout::CarPark => {
+        SceneLayout::CarPark => {
             for i in 0..9 {
                 let x = (i as f32 - 4.0) * 90.0;
                 let at = |y: f32| {
@@ -314,7 +340,7 @@ fn ground_marks(figure: &mut Figure, scene: &Scene, rng: &mut Pcg32) {
                 figure.poly(&stripe, [222, 220, 210]);
             }
         }
-        Layout::Square => {
+        SceneLayout::Square => {
             for i in 1..8 {
                 let share = i as f32 / 8.0;
                 let y = place.ground_y + (CANVAS_HEIGHT - place.ground_y) * share * share;
@@ -329,7 +355,7 @@ fn ground_marks(figure: &mut Figure, scene: &Scene, rng: &mut Pcg32) {
                 figure.line(&line, 1.2, [130, 126, 120]);
             }
         }
-        Layout::Avenue | Layout::Park => {}
+        SceneLayout::Avenue | SceneLayout::Park => {}
     }
 }
 

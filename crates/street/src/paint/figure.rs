@@ -3,11 +3,11 @@
 use tiny_skia::{Path, PathBuilder, Rect, Stroke, Transform};
 
 use super::shade::{Rgb, Shade};
-use crate::scene::{Facing, Object, Prop, View};
+use crate::scene::{Facing, Prop, SceneObject, View};
 
 /// What an outline is for the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ShapePart {
     /// Of the thing itself: counts for its box and covers what is behind.
     Body,
     /// Carries the thing, as a pole does: covers what is behind, does not count.
@@ -18,27 +18,27 @@ pub(crate) enum Part {
 
 /// One filled outline, canvas units.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct FigureShape {
     pub path: Path,
     pub colour: Rgb,
     /// 255 is opaque.
     pub alpha: u8,
-    pub part: Part,
+    pub part: ShapePart,
 }
 
 /// Builds shapes in local metres: origin at the foot, x the way the thing looks, y up.
 pub(crate) struct Figure {
-    shapes: Vec<Shape>,
+    shapes: Vec<FigureShape>,
     to_canvas: Transform,
     shade: Shade,
-    part: Part,
+    part: ShapePart,
 }
 
 /// A point in local metres.
-pub(super) type Point = (f32, f32);
+pub(super) type FigurePoint = (f32, f32);
 
 impl Figure {
-    pub fn of_object(object: &Object, view: &View, shade: Shade) -> Self {
+    pub fn of_object(object: &SceneObject, view: &View, shade: Shade) -> Self {
         let per_m = view.units_per_m(object.foot_y);
         let (scale, lift) = (per_m * object.size, object.lift_m * per_m);
         // Signs are never mirrored: their letters would be.
@@ -68,32 +68,38 @@ impl Figure {
             shapes: Vec::with_capacity(24),
             to_canvas,
             shade,
-            part: Part::Body,
+            part: ShapePart::Body,
         }
     }
 
     /// What the outlines that follow are.
-    pub fn part(&mut self, part: Part) -> &mut Self {
+    pub fn part(&mut self, part: ShapePart) -> &mut Self {
         self.part = part;
         self
     }
 
-    pub fn into_shapes(self) -> Vec<Shape> {
+    pub fn into_shapes(self) -> Vec<FigureShape> {
         self.shapes
     }
 
-    pub fn rect(&mut self, low: Point, high: Point, colour: Rgb) {
+    pub fn rect(&mut self, low: FigurePoint, high: FigurePoint, colour: Rgb) {
         if let Some(rect) = rect_from(low, high) {
             self.add(PathBuilder::from_rect(rect), colour, 255);
         }
     }
 
-    pub fn ellipse(&mut self, centre: Point, radius: Point, colour: Rgb) {
+    pub fn ellipse(&mut self, centre: FigurePoint, radius: FigurePoint, colour: Rgb) {
         self.haze_ellipse(centre, radius, colour, 255);
     }
 
     /// An ellipse of `alpha` of 255.
-    pub fn haze_ellipse(&mut self, centre: Point, radius: Point, colour: Rgb, alpha: u8) {
+    pub fn haze_ellipse(
+        &mut self,
+        centre: FigurePoint,
+        radius: FigurePoint,
+        colour: Rgb,
+        alpha: u8,
+    ) {
         let low = (centre.0 - radius.0, centre.1 - radius.1);
         let high = (centre.0 + radius.0, centre.1 + radius.1);
         if let Some(path) = rect_from(low, high).and_then(PathBuilder::from_oval) {
@@ -102,7 +108,7 @@ impl Figure {
     }
 
     /// A polygon with sharp corners.
-    pub fn poly(&mut self, points: &[Point], colour: Rgb) {
+    pub fn poly(&mut self, points: &[FigurePoint], colour: Rgb) {
         let mut builder = PathBuilder::with_capacity(points.len() + 1, points.len() + 1);
         for (i, &(x, y)) in points.iter().enumerate() {
             if i == 0 {
@@ -118,7 +124,7 @@ impl Figure {
     }
 
     /// A polygon whose corners are cut by curves that begin `radius` metres before each corner.
-    pub fn smooth(&mut self, points: &[Point], radius: f32, colour: Rgb) {
+    pub fn smooth(&mut self, points: &[FigurePoint], radius: f32, colour: Rgb) {
         let mut builder = PathBuilder::new();
         let n = points.len();
         for i in 0..n {
@@ -141,7 +147,7 @@ impl Figure {
     }
 
     /// A rectangle with round corners.
-    pub fn panel(&mut self, low: Point, high: Point, radius: f32, colour: Rgb) {
+    pub fn panel(&mut self, low: FigurePoint, high: FigurePoint, radius: f32, colour: Rgb) {
         self.smooth(
             &[low, (high.0, low.1), high, (low.0, high.1)],
             radius,
@@ -150,7 +156,7 @@ impl Figure {
     }
 
     /// A bent line of `width` metres with round ends.
-    pub fn line(&mut self, points: &[Point], width: f32, colour: Rgb) {
+    pub fn line(&mut self, points: &[FigurePoint], width: f32, colour: Rgb) {
         let mut builder = PathBuilder::new();
         for (i, &(x, y)) in points.iter().enumerate() {
             if i == 0 {
@@ -165,14 +171,14 @@ impl Figure {
     }
 
     /// A circle's rim of `width` metres.
-    pub fn ring(&mut self, centre: Point, radius: f32, width: f32, colour: Rgb) {
+    pub fn ring(&mut self, centre: FigurePoint, radius: f32, width: f32, colour: Rgb) {
         if let Some(path) = PathBuilder::from_circle(centre.0, centre.1, radius) {
             self.stroke(&path, width, colour);
         }
     }
 
     /// An outline that shines: it keeps its colour at night.
-    pub fn lamp(&mut self, centre: Point, radius: Point, colour: Rgb) {
+    pub fn lamp(&mut self, centre: FigurePoint, radius: FigurePoint, colour: Rgb) {
         let shade = self.shade;
         self.shade = shade.shining();
         self.ellipse(centre, radius, colour);
@@ -180,7 +186,7 @@ impl Figure {
     }
 
     /// A pane of glass; at night a `lit` one shines.
-    pub fn window(&mut self, low: Point, high: Point, lit: bool) {
+    pub fn window(&mut self, low: FigurePoint, high: FigurePoint, lit: bool) {
         let shade = self.shade;
         let colour = if lit && shade.glow_strength() > 0.0 {
             self.shade = shade.shining();
@@ -193,13 +199,13 @@ impl Figure {
     }
 
     /// Light around a lamp, when it is dark.
-    pub fn glow(&mut self, centre: Point, radius: Point, colour: Rgb) {
+    pub fn glow(&mut self, centre: FigurePoint, radius: FigurePoint, colour: Rgb) {
         let strength = self.shade.glow_strength();
         if strength <= 0.0 {
             return;
         }
         let (shade, part) = (self.shade, self.part);
-        (self.shade, self.part) = (shade.shining(), Part::Air);
+        (self.shade, self.part) = (shade.shining(), ShapePart::Air);
         for share in [1.0, 0.72, 0.45] {
             self.haze_ellipse(
                 centre,
@@ -214,7 +220,7 @@ impl Figure {
     /// A soft shadow on the ground, `half_width` metres to both sides.
     pub fn shadow(&mut self, half_width: f32, depth: f32) {
         let part = self.part;
-        self.part = Part::Air;
+        self.part = ShapePart::Air;
         let alpha = self.shade.shadow_alpha();
         for share in [1.08, 0.9, 0.7] {
             self.haze_ellipse(
@@ -245,7 +251,7 @@ impl Figure {
             return;
         }
         if let Some(path) = path.transform(self.to_canvas) {
-            self.shapes.push(Shape {
+            self.shapes.push(FigureShape {
                 path,
                 colour: self.shade.apply(colour),
                 alpha,
@@ -255,11 +261,11 @@ impl Figure {
     }
 }
 
-fn rect_from(low: Point, high: Point) -> Option<Rect> {
+fn rect_from(low: FigurePoint, high: FigurePoint) -> Option<Rect> {
     Rect::from_ltrb(low.0, low.1, high.0, high.1)
 }
 
-fn towards(from: Point, to: Point, distance: f32) -> Point {
+fn towards(from: FigurePoint, to: FigurePoint, distance: f32) -> FigurePoint {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let share = (distance / (dx * dx + dy * dy).sqrt().max(1e-6)).min(0.5);
     (from.0 + dx * share, from.1 + dy * share)

@@ -4,19 +4,19 @@ use tiny_skia::Rect;
 
 use super::{
     animals,
-    figure::{Figure, Part, Shape},
+    figure::{Figure, FigureShape, ShapePart},
     people, props,
     shade::Shade,
     things, vehicles,
 };
-use crate::scene::{Class, Object, Prop, PropKind, Scene};
+use crate::scene::{Class, Prop, PropKind, Scene, SceneObject};
 
 /// One thing with its outlines.
 pub(crate) struct Item {
     /// Place in [`Scene::objects`]; `None` for scenery.
     pub object: Option<usize>,
     /// Canvas units; back to front.
-    pub shapes: Vec<Shape>,
+    pub shapes: Vec<FigureShape>,
 }
 
 /// All props and objects, far ones first, so that nearer ones cover them.
@@ -35,7 +35,7 @@ pub(crate) fn items(scene: &Scene) -> Vec<Item> {
     all.into_iter().map(|(_, item)| item).collect()
 }
 
-/// A puddle lies flat: it covers nothing that stands.
+/// A puddle is flat: it covers no upright thing.
 fn depth_of(prop: &Prop) -> f32 {
     if prop.kind == PropKind::Puddle {
         0.0
@@ -53,7 +53,7 @@ pub(crate) fn item_of_prop(scene: &Scene, prop: &Prop) -> Item {
     }
 }
 
-pub(crate) fn item_of_object(scene: &Scene, index: usize, object: &Object) -> Item {
+pub(crate) fn item_of_object(scene: &Scene, index: usize, object: &SceneObject) -> Item {
     let mut figure = Figure::of_object(object, &scene.view, Shade::at(scene, object.foot_y));
     let paint = match object.class {
         Class::Person => people::person,
@@ -77,8 +77,8 @@ pub(crate) fn item_of_object(scene: &Scene, index: usize, object: &Object) -> It
 }
 
 /// Extents of the outlines that belong to the thing, canvas units, not clipped. `None` when nothing has an area.
-pub(crate) fn bounds(shapes: &[Shape]) -> Option<Rect> {
-    let own = shapes.iter().filter(|shape| shape.part == Part::Body);
+pub(crate) fn bounds(shapes: &[FigureShape]) -> Option<Rect> {
+    let own = shapes.iter().filter(|shape| shape.part == ShapePart::Body);
     own.filter_map(|shape| shape.path.compute_tight_bounds())
         .reduce(|a, b| {
             let (left, top) = (a.left().min(b.left()), a.top().min(b.top()));

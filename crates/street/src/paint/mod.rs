@@ -1,7 +1,6 @@
 //! Drawing: from a [`Scene`] to pixels. One file for each kind of thing, all built from the outlines of `figure`.
 //!
-//! Belongs here: shapes, colours, light, camera effects. Does not belong here: what is where (`random`, `street`) and
-//! what counts as seen (`truth`).
+//! `random` and `street` decide what is where, `truth` what counts as visible.
 //!
 //! [`Scene`]: crate::scene::Scene
 
@@ -17,6 +16,6 @@ mod shade;
 mod things;
 mod vehicles;
 
-pub(super) use figure::Part;
+pub(super) use figure::ShapePart;
 pub(super) use items::{Item, bounds, item_of_object, item_of_prop, items};
 pub use picture::{draw, draw_i420};

@@ -3,12 +3,12 @@
 use std::f32::consts::TAU;
 
 use super::{
-    figure::{Figure, Point},
+    figure::{Figure, FigurePoint},
     shade::{Rgb, paint_of, pick, tone},
 };
-use crate::scene::Object;
+use crate::scene::SceneObject;
 
-struct Look {
+struct PersonColours {
     clothes: Rgb,
     sleeve: Rgb,
     trousers: Rgb,
@@ -16,12 +16,12 @@ struct Look {
     hair: Rgb,
 }
 
-pub(super) fn person(figure: &mut Figure, object: &Object) {
+pub(super) fn person(figure: &mut Figure, object: &SceneObject) {
     let clothes = object
         .colour
         .map_or([120, 120, 120], |c| paint_of(c, object.look));
     let bright = clothes.iter().any(|&c| c > 90);
-    let look = Look {
+    let look = PersonColours {
         clothes,
         sleeve: if bright {
             tone(clothes, 0.84)
@@ -63,7 +63,7 @@ pub(super) fn person(figure: &mut Figure, object: &Object) {
     }
 }
 
-fn walking(figure: &mut Figure, look: &Look, phase: f32) {
+fn walking(figure: &mut Figure, look: &PersonColours, phase: f32) {
     figure.shadow(0.5, 0.09);
     let swing = (phase * TAU).sin();
     let arm = |side: f32| {
@@ -95,7 +95,7 @@ fn leg(figure: &mut Figure, swing: f32, colour: Rgb) {
     figure.ellipse((foot_x + 0.06, 0.06 + lift), (0.14, 0.06), [36, 32, 34]);
 }
 
-fn standing(figure: &mut Figure, look: &Look) {
+fn standing(figure: &mut Figure, look: &PersonColours) {
     figure.shadow(0.42, 0.09);
     for side in [-1.0, 1.0] {
         figure.line(
@@ -116,7 +116,7 @@ fn standing(figure: &mut Figure, look: &Look) {
     head(figure, 0.0, look, false);
 }
 
-fn in_coat(figure: &mut Figure, look: &Look, phase: f32) {
+fn in_coat(figure: &mut Figure, look: &PersonColours, phase: f32) {
     figure.shadow(0.42, 0.09);
     let swing = (phase * TAU).sin() * 0.1;
     for side in [-1.0, 1.0] {
@@ -145,12 +145,12 @@ fn in_coat(figure: &mut Figure, look: &Look, phase: f32) {
 }
 
 /// Fits a bicycle (see `things::bicycle`) of the same place, size and facing.
-fn riding(figure: &mut Figure, look: &Look, phase: f32) {
+fn riding(figure: &mut Figure, look: &PersonColours, phase: f32) {
     let turn = phase * TAU;
     for (offset, factor) in [(std::f32::consts::PI, 0.8), (0.0, 1.0)] {
         let (sin, cos) = (turn + offset).sin_cos();
-        let foot: Point = (-0.04 + 0.15 * cos, 0.34 + 0.15 * sin);
-        let knee: Point = (0.2 + 0.05 * cos, 0.78 + 0.08 * sin);
+        let foot: FigurePoint = (-0.04 + 0.15 * cos, 0.34 + 0.15 * sin);
+        let knee: FigurePoint = (0.2 + 0.05 * cos, 0.78 + 0.08 * sin);
         figure.line(
             &[(-0.24, 1.0), knee, foot],
             0.17,
@@ -180,12 +180,12 @@ fn riding(figure: &mut Figure, look: &Look, phase: f32) {
     figure.ellipse((0.19, 1.79), (0.16, 0.1), look.hair);
 }
 
-fn limb(figure: &mut Figure, points: &[Point; 3], width: f32, sleeve: Rgb, skin: Rgb) {
+fn limb(figure: &mut Figure, points: &[FigurePoint; 3], width: f32, sleeve: Rgb, skin: Rgb) {
     figure.line(points, width, sleeve);
     figure.ellipse(points[2], (width * 0.56, width * 0.6), skin);
 }
 
-fn head(figure: &mut Figure, x: f32, look: &Look, from_side: bool) {
+fn head(figure: &mut Figure, x: f32, look: &PersonColours, from_side: bool) {
     figure.rect((x - 0.06, 1.42), (x + 0.06, 1.54), tone(look.skin, 0.85));
     figure.ellipse((x, 1.62), (0.125, 0.15), look.skin);
     let back = if from_side { 0.05 } else { 0.0 };

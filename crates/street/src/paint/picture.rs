@@ -4,8 +4,8 @@ use tiny_skia::{Color, FillRule, Paint, Pixmap, Shader, Transform};
 
 use super::{
     backdrop::{Band, backdrop},
-    effects,
-    figure::Shape,
+    effects::{RgbaPicture, i420_from_rgba},
+    figure::FigureShape,
     items::items,
 };
 use crate::scene::{CANVAS_HEIGHT, CANVAS_WIDTH, Scene};
@@ -30,7 +30,7 @@ pub fn draw_i420(scene: &Scene, width: u32, height: u32) -> Vec<u8> {
     let Some(pixmap) = render(scene, width, height) else {
         return Vec::new();
     };
-    effects::i420_from_rgba(pixmap.data(), width as usize, height as usize)
+    i420_from_rgba(pixmap.data(), width as usize, height as usize)
 }
 
 fn render(scene: &Scene, width: u32, height: u32) -> Option<Pixmap> {
@@ -49,11 +49,16 @@ fn render(scene: &Scene, width: u32, height: u32) -> Option<Pixmap> {
             fill(&mut pixmap, shape, pixel_from_canvas);
         }
     }
-    effects::apply(scene, pixmap.data_mut(), width as usize, height as usize);
+    let mut picture = RgbaPicture {
+        bytes: pixmap.data_mut(),
+        width: width as usize,
+        height: height as usize,
+    };
+    picture.apply_effects(scene);
     Some(pixmap)
 }
 
-fn fill(pixmap: &mut Pixmap, shape: &Shape, transform: Transform) {
+fn fill(pixmap: &mut Pixmap, shape: &FigureShape, transform: Transform) {
     let [r, g, b] = shape.colour;
     let paint = Paint {
         shader: Shader::SolidColor(Color::from_rgba8(r, g, b, shape.alpha)),

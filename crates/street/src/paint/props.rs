@@ -1,4 +1,4 @@
-//! Scenery that stands on the ground and is none of the classes.
+//! Scenery on the ground that is none of the classes.
 
 use super::{
     figure::Figure,

@@ -17,7 +17,7 @@ pub(crate) struct Shade {
 }
 
 impl Shade {
-    /// For a thing that stands at `foot_y`, canvas units: the farther, the more air.
+    /// For a thing at `foot_y`, canvas units: the farther, the more air.
     pub fn at(scene: &Scene, foot_y: f32) -> Self {
         let (dark, strength) = (scene.darkness, scene.weather_strength);
         let near =
@@ -70,7 +70,7 @@ impl Shade {
     }
 }
 
-/// Day is neutral, dusk warm, night blue and dark, but never so dark that colours die.
+/// Day is neutral, dusk warm, night blue and dark, but not so dark that colours are lost.
 fn gain_of(darkness: f32) -> [f32; 3] {
     const KEYS: [[f32; 3]; 3] = [[1.0, 1.0, 1.0], [0.88, 0.76, 0.72], [0.52, 0.54, 0.66]];
     let place = darkness.clamp(0.0, 1.0) * 2.0;
@@ -150,7 +150,7 @@ pub(super) fn paint_of(colour: Colour, look: u32) -> Rgb {
     })
 }
 
-/// One of `options`, chosen by some bits of `look` (`at` tells choices of one thing apart).
+/// One of `options`, chosen by some bits of `look` (`at` distinguishes the choices of one thing).
 pub(super) fn pick<T: Copy, const N: usize>(look: u32, at: u32, options: [T; N]) -> T {
     let mixed = (look ^ at.wrapping_mul(0x9E37_79B9)).wrapping_mul(0x85EB_CA6B);
     options[(mixed >> 16) as usize % N]

@@ -3,16 +3,16 @@
 use std::f32::consts::TAU;
 
 use super::{
-    figure::{Figure, Part, Point},
+    figure::{Figure, FigurePoint, ShapePart},
     shade::{Rgb, paint_of, pick, tone},
 };
-use crate::scene::Object;
+use crate::scene::SceneObject;
 
-pub(super) fn bicycle(figure: &mut Figure, object: &Object) {
+pub(super) fn bicycle(figure: &mut Figure, object: &SceneObject) {
     let colour = object
         .colour
         .map_or([90, 90, 90], |c| paint_of(c, object.look));
-    let (back, front): (Point, Point) = ((-0.55, 0.36), (0.57, 0.36));
+    let (back, front): (FigurePoint, FigurePoint) = ((-0.55, 0.36), (0.57, 0.36));
     figure.shadow(0.95, 0.07);
     for hub in [back, front] {
         figure.ring(hub, 0.33, 0.065, [30, 30, 32]);
@@ -26,7 +26,8 @@ pub(super) fn bicycle(figure: &mut Figure, object: &Object) {
             );
         }
     }
-    let (crank, seat, head): (Point, Point, Point) = ((-0.06, 0.34), (-0.22, 0.84), (0.4, 0.86));
+    let (crank, seat, head): (FigurePoint, FigurePoint, FigurePoint) =
+        ((-0.06, 0.34), (-0.22, 0.84), (0.4, 0.86));
     figure.line(&[back, crank, seat, back], 0.06, colour);
     match object.variant {
         0 => figure.line(&[seat, head, crank], 0.08, colour),
@@ -48,7 +49,7 @@ pub(super) fn bicycle(figure: &mut Figure, object: &Object) {
     }
 }
 
-pub(super) fn ball(figure: &mut Figure, object: &Object) {
+pub(super) fn ball(figure: &mut Figure, object: &SceneObject) {
     const R: f32 = 0.3;
     let colour = object
         .colour
@@ -88,7 +89,7 @@ pub(super) fn ball(figure: &mut Figure, object: &Object) {
     figure.ellipse((-0.1, R + 0.13), (0.06, 0.045), tone(colour, 1.55));
 }
 
-pub(super) fn parcel(figure: &mut Figure, object: &Object) {
+pub(super) fn parcel(figure: &mut Figure, object: &SceneObject) {
     let card = pick(
         object.look,
         1,
@@ -152,7 +153,7 @@ pub(super) fn parcel(figure: &mut Figure, object: &Object) {
     );
 }
 
-pub(super) fn traffic_light(figure: &mut Figure, object: &Object) {
+pub(super) fn traffic_light(figure: &mut Figure, object: &SceneObject) {
     const LIT: [Rgb; 3] = [[255, 58, 46], [255, 190, 40], [60, 236, 110]];
     const UNLIT: [Rgb; 3] = [[82, 26, 24], [84, 62, 20], [18, 66, 34]];
     let casing = pick(object.look, 1, [[34, 36, 38], [40, 44, 40], [54, 52, 34]]);
@@ -161,9 +162,9 @@ pub(super) fn traffic_light(figure: &mut Figure, object: &Object) {
         p if p < 0.55 => 1,
         _ => 0,
     };
-    figure.part(Part::Fixture).shadow(0.3, 0.06);
+    figure.part(ShapePart::Fixture).shadow(0.3, 0.06);
     figure.rect((-0.06, 0.0), (0.06, 2.2), [92, 94, 98]);
-    figure.part(Part::Body);
+    figure.part(ShapePart::Body);
     let across = object.variant == 1;
     let centre = (0.0, 2.6);
     let half = if across { (0.76, 0.28) } else { (0.28, 0.76) };
@@ -198,14 +199,14 @@ pub(super) fn traffic_light(figure: &mut Figure, object: &Object) {
     );
 }
 
-pub(super) fn stop_sign(figure: &mut Figure, object: &Object) {
+pub(super) fn stop_sign(figure: &mut Figure, object: &SceneObject) {
     // Seen straight on, or turned a little to either side.
     let narrow = [1.0, 0.86, 0.72][usize::from(object.variant % 3)];
     let centre = 2.3;
-    figure.part(Part::Fixture).shadow(0.28, 0.06);
+    figure.part(ShapePart::Fixture).shadow(0.28, 0.06);
     figure.rect((-0.05, 0.0), (0.05, 1.95), [136, 138, 142]);
-    figure.part(Part::Body);
-    let octagon = |radius: f32| -> [Point; 8] {
+    figure.part(ShapePart::Body);
+    let octagon = |radius: f32| -> [FigurePoint; 8] {
         std::array::from_fn(|i| {
             let (sin, cos) = ((i as f32 + 0.5) * TAU / 8.0).sin_cos();
             (radius * cos * narrow, centre + radius * sin)
@@ -218,7 +219,7 @@ pub(super) fn stop_sign(figure: &mut Figure, object: &Object) {
 
 /// STOP, in strokes.
 fn letters(figure: &mut Figure, centre: f32, narrow: f32) {
-    const S: &[Point] = &[
+    const S: &[FigurePoint] = &[
         (1.0, 0.9),
         (0.1, 1.0),
         (0.0, 0.6),
@@ -226,10 +227,10 @@ fn letters(figure: &mut Figure, centre: f32, narrow: f32) {
         (0.9, 0.0),
         (0.0, 0.1),
     ];
-    const T: &[Point] = &[(0.0, 1.0), (1.0, 1.0)];
-    const T_STEM: &[Point] = &[(0.5, 1.0), (0.5, 0.0)];
-    const O: &[Point] = &[(0.1, 0.1), (0.1, 0.9), (0.9, 0.9), (0.9, 0.1), (0.1, 0.1)];
-    const P: &[Point] = &[
+    const T: &[FigurePoint] = &[(0.0, 1.0), (1.0, 1.0)];
+    const T_STEM: &[FigurePoint] = &[(0.5, 1.0), (0.5, 0.0)];
+    const O: &[FigurePoint] = &[(0.1, 0.1), (0.1, 0.9), (0.9, 0.9), (0.9, 0.1), (0.1, 0.1)];
+    const P: &[FigurePoint] = &[
         (0.1, 0.0),
         (0.1, 1.0),
         (0.95, 0.95),
@@ -240,8 +241,9 @@ fn letters(figure: &mut Figure, centre: f32, narrow: f32) {
     let (wide, high, step) = (0.13, 0.28, 0.2);
     for (i, letter) in [(0, S), (1, T), (1, T_STEM), (2, O), (3, P)] {
         let left = -1.5 * step - wide / 2.0 + i as f32 * step;
-        let place = |&(x, y): &Point| ((left + x * wide) * narrow, centre - high / 2.0 + y * high);
-        let points: Vec<Point> = letter.iter().map(place).collect();
+        let place =
+            |&(x, y): &FigurePoint| ((left + x * wide) * narrow, centre - high / 2.0 + y * high);
+        let points: Vec<FigurePoint> = letter.iter().map(place).collect();
         figure.line(&points, 0.05, [248, 246, 244]);
     }
 }

@@ -1,16 +1,16 @@
 //! Cars, trucks and buses: from the side (most) and from the front (the last variant of each).
 
 use super::{
-    figure::{Figure, Point},
+    figure::{Figure, FigurePoint},
     shade::{Rgb, paint_of, pick, tone},
 };
-use crate::scene::Object;
+use crate::scene::SceneObject;
 
 const GLASS: Rgb = [66, 84, 104];
 const TYRE: Rgb = [26, 26, 28];
 const CHASSIS: Rgb = [48, 48, 52];
 
-fn paint(object: &Object) -> (Rgb, Rgb) {
+fn paint(object: &SceneObject) -> (Rgb, Rgb) {
     let colour = object
         .colour
         .map_or([128, 128, 128], |c| paint_of(c, object.look));
@@ -30,8 +30,8 @@ fn wheel(figure: &mut Figure, x: f32, radius: f32) {
     figure.ellipse((x, radius), (radius * 0.55, radius * 0.55), [168, 170, 176]);
 }
 
-/// Front lamp at `x`, `y` with its light on the way ahead at night, and a rear lamp.
-fn side_lamps(figure: &mut Figure, (front_x, back_x): Point, y: f32) {
+/// A front lamp, at night with its light on the road, and a rear lamp.
+fn side_lamps(figure: &mut Figure, front_x: f32, back_x: f32, y: f32) {
     figure.lamp((front_x, y), (0.11, 0.1), [255, 246, 206]);
     figure.lamp((back_x, y), (0.08, 0.11), [216, 30, 30]);
     figure.glow((front_x + 0.5, y - 0.1), (1.1, 0.5), [255, 240, 190]);
@@ -40,10 +40,10 @@ fn side_lamps(figure: &mut Figure, (front_x, back_x): Point, y: f32) {
 /// Outlines of a car from the side, metres.
 struct CarOutline {
     /// From the rear sill on, against the clock: sill, sill, nose, bonnet, tail, tail.
-    body: [Point; 6],
-    roof: [Point; 4],
+    body: [FigurePoint; 6],
+    roof: [FigurePoint; 4],
     /// Rear and front.
-    windows: [[Point; 4]; 2],
+    windows: [[FigurePoint; 4]; 2],
     wheel_radius: f32,
 }
 
@@ -98,7 +98,7 @@ const OFF_ROADER: CarOutline = CarOutline {
     wheel_radius: 0.4,
 };
 
-pub(super) fn car(figure: &mut Figure, object: &Object) {
+pub(super) fn car(figure: &mut Figure, object: &SceneObject) {
     let (colour, darker) = paint(object);
     match object.variant {
         0 => car_side(figure, &SALOON, colour, darker),
@@ -126,7 +126,8 @@ fn car_side(figure: &mut Figure, outline: &CarOutline, colour: Rgb, darker: Rgb)
     figure.line(&[(-0.62, 0.84), (-0.42, 0.84)], 0.05, darker);
     side_lamps(
         figure,
-        (front.0 - 0.06, rear.0 + 0.02),
+        front.0 - 0.06,
+        rear.0 + 0.02,
         (sill + nose.1) / 2.0 + 0.1,
     );
     wheel(figure, -1.3, outline.wheel_radius);
@@ -160,7 +161,7 @@ fn car_front(figure: &mut Figure, colour: Rgb, darker: Rgb) {
     }
 }
 
-pub(super) fn truck(figure: &mut Figure, object: &Object) {
+pub(super) fn truck(figure: &mut Figure, object: &SceneObject) {
     let (colour, darker) = paint(object);
     if object.variant == 3 {
         return truck_front(figure, object, colour, darker);
@@ -216,13 +217,13 @@ pub(super) fn truck(figure: &mut Figure, object: &Object) {
     );
     figure.line(&[(2.15, 0.7), (2.15, 2.45)], 0.04, darker);
     figure.rect((3.1, 0.4), (3.52, 0.7), CHASSIS);
-    side_lamps(figure, (3.4, -3.4), 0.9);
+    side_lamps(figure, 3.4, -3.4, 0.9);
     for x in [-2.6, -1.55, 2.5] {
         wheel(figure, x, 0.5);
     }
 }
 
-fn truck_front(figure: &mut Figure, object: &Object, colour: Rgb, darker: Rgb) {
+fn truck_front(figure: &mut Figure, object: &SceneObject, colour: Rgb, darker: Rgb) {
     figure.shadow(1.4, 0.18);
     for side in [-1.0_f32, 1.0] {
         let (a, b) = (0.7 * side, 1.1 * side);
@@ -249,7 +250,7 @@ fn truck_front(figure: &mut Figure, object: &Object, colour: Rgb, darker: Rgb) {
     }
 }
 
-pub(super) fn bus(figure: &mut Figure, object: &Object) {
+pub(super) fn bus(figure: &mut Figure, object: &SceneObject) {
     let (colour, darker) = paint(object);
     match object.variant {
         0 => bus_side(figure, colour, darker, 4.4, &[1.55]),
@@ -289,7 +290,7 @@ fn bus_side(figure: &mut Figure, colour: Rgb, darker: Rgb, half: f32, decks: &[f
     );
     figure.line(&[(half - 0.9, 0.55), (half - 0.9, low + 0.8)], 0.05, colour);
     figure.lamp((half - 1.9, top - 0.3), (0.55, 0.12), [255, 190, 60]);
-    side_lamps(figure, (half - 0.08, -half + 0.06), 0.8);
+    side_lamps(figure, half - 0.08, -half + 0.06, 0.8);
     wheel(figure, -half * 0.62, 0.5);
     wheel(figure, half * 0.5, 0.5);
 }

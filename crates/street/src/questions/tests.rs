@@ -1,24 +1,24 @@
 use super::*;
 use crate::{
-    scene::{Identity, Layout, Light, Weather},
-    truth::Standing,
+    scene::{Daylight, ObjectIdentity, SceneLayout, Weather},
+    truth::Visibility,
 };
 
-fn seen(class: Class, colour: Option<Colour>, standing: Standing) -> Seen {
-    Seen {
-        identity: Identity::Nobody,
+fn seen(class: Class, colour: Option<Colour>, visibility: Visibility) -> SeenObject {
+    SeenObject {
+        identity: ObjectIdentity::Anonymous,
         class,
         colour,
         box_in_frame: NormBox::from_corners(0.1, 0.1, 0.3, 0.2),
         visible: 0.8,
-        standing,
+        visibility,
     }
 }
 
-fn ask(seen: Vec<Seen>, text: &str) -> Option<Expected> {
+fn ask(seen: Vec<SeenObject>, text: &str) -> Option<Expected> {
     let truth = Truth {
-        layout: Layout::Park,
-        light: Light::Day,
+        layout: SceneLayout::Park,
+        light: Daylight::Day,
         weather: Weather::Clear,
         seen,
     };
@@ -35,7 +35,7 @@ fn text(answer: &str) -> Option<Expected> {
 
 #[test]
 fn answers_follow_from_the_truth() {
-    let bus = |colour| seen(Class::Bus, Some(colour), Standing::Present);
+    let bus = |colour| seen(Class::Bus, Some(colour), Visibility::Present);
     let two = || vec![bus(Colour::Red), bus(Colour::Blue)];
     assert_eq!(ask(two(), "How many buses are there?"), text("2"));
     assert_eq!(ask(two(), "Is there a bus?"), text("Yes"));
@@ -59,9 +59,9 @@ fn answers_follow_from_the_truth() {
 }
 
 #[test]
-fn nothing_is_asked_about_a_class_with_an_ignored_object() {
-    let bus = |standing| seen(Class::Bus, Some(Colour::Red), standing);
-    let both = || vec![bus(Standing::Present), bus(Standing::Ignored)];
+fn a_class_with_an_ignored_object_has_no_questions() {
+    let bus = |visibility| seen(Class::Bus, Some(Colour::Red), visibility);
+    let both = || vec![bus(Visibility::Present), bus(Visibility::Ignored)];
     for text in [
         "bus",
         "buses",

@@ -27,7 +27,7 @@ fn counts(matches: Matches) -> (u64, u64, u64) {
 #[test]
 fn overlaps_by_hand() {
     // 0.4 x 0.4 moved by 0.1 to the right: 0.12 shared, 0.20 together, IoU 0.6. The second thing is missed, the
-    // third box lies on nothing.
+    // third box is on nothing.
     let truth = [
         required(bounds(0.0, 0.0, 0.4, 0.4)),
         required(bounds(0.6, 0.6, 0.8, 0.8)),
@@ -86,7 +86,7 @@ fn ignored_things_are_neither_required_nor_false() {
 }
 
 #[test]
-fn points_lie_inside_of_one_thing_each() {
+fn each_point_is_inside_of_one_thing() {
     let truth = [
         required(bounds(0.0, 0.0, 0.4, 0.4)),
         required(bounds(0.6, 0.0, 0.8, 0.4)),
@@ -112,7 +112,7 @@ fn nothing_to_find_has_no_score() {
         ),
         (None, None, None, None)
     );
-    assert_eq!(Share::default().value(), None);
+    assert_eq!(HitShare::default().value(), None);
 }
 
 #[test]

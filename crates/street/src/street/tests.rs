@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::{
     records::MAX_OBJECTS,
-    truth::{Standing, truth},
+    truth::{Visibility, truth},
 };
 
 fn at_ms(ms: i64) -> WallTime {
@@ -67,9 +67,9 @@ fn things_move_smoothly() {
 #[test]
 fn vehicles_enter_and_leave_outside_of_the_picture() {
     let street = Street::new(4);
-    let outside = |o: &Object| !(60.0..580.0).contains(&o.x);
-    let known = |all: &[Object], o: &Object| all.iter().any(|other| other.look == o.look);
-    let mut there: Option<Vec<Object>> = None;
+    let outside = |o: &SceneObject| !(60.0..580.0).contains(&o.x);
+    let known = |all: &[SceneObject], o: &SceneObject| all.iter().any(|other| other.look == o.look);
+    let mut there: Option<Vec<SceneObject>> = None;
     for tick in 0..15_000 {
         let mut now = street.at(at_ms(tick * 40)).objects;
         now.retain(|o| o.class.is_vehicle());
@@ -90,7 +90,7 @@ fn the_street_is_neither_empty_nor_crowded() {
         truth(scene)
             .seen
             .iter()
-            .filter(|s| s.standing == Standing::Present)
+            .filter(|s| s.visibility == Visibility::Present)
             .count()
     };
     let scenes = (0..360).map(|i| street.at(at_ms(i * 10_000)));
@@ -114,21 +114,21 @@ fn no_passage_is_longer_than_its_slot() {
     }
 }
 
-/// Whoever scores something that follows things needs to know who is who.
+/// The score of a tracker needs it.
 #[test]
-fn everybody_has_a_name_through_one_stay_and_nobody_else_has_it() {
+fn an_identity_is_constant_during_a_stay_and_unique() {
     let street = Street::new(5);
-    let mut known: BTreeMap<Identity, Object> = BTreeMap::new();
+    let mut known: BTreeMap<ObjectIdentity, SceneObject> = BTreeMap::new();
     let mut passed = BTreeSet::new();
     for tick in 0..1_500 {
         let objects = street.at(at_ms(tick * 400)).objects;
-        let mut now: BTreeMap<Identity, Object> = Default::default();
+        let mut now: BTreeMap<ObjectIdentity, SceneObject> = Default::default();
         for object in objects {
             assert_eq!(now.insert(object.identity, object), None, "twice at a time");
         }
         for (identity, object) in &now {
             let Some(before) = known.get(identity) else {
-                assert!(passed.insert(*identity), "{identity:?} came back");
+                assert!(passed.insert(*identity), "{identity:?} appeared again");
                 continue;
             };
             assert_eq!((before.class, before.look), (object.class, object.look));

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     draw, random,
     records::MAX_OBJECTS,
-    scene::{Backdrop, Facing, Identity, Lens, Object, View},
+    scene::{Backdrop, Facing, Lens, ObjectIdentity, SceneObject, View},
 };
 
 /// An empty square under a grey sky, which makes weak shadows, seen by a perfect camera.
@@ -13,7 +13,7 @@ fn empty_square() -> Scene {
             camera_m: 3.2,
         },
         backdrop: Backdrop {
-            layout: Layout::Square,
+            layout: SceneLayout::Square,
             ground_y: 130.0,
             road_y: (150.0, 300.0),
             seed: 3,
@@ -21,17 +21,24 @@ fn empty_square() -> Scene {
         darkness: 0.0,
         weather: Weather::Overcast,
         weather_strength: 1.0,
-        lens: Lens::IDEAL,
+        lens: Lens {
+            brightness: 0.0,
+            contrast: 1.0,
+            grain: 0.0,
+            soft: false,
+            vignette: 0.0,
+            seed: 0,
+        },
         props: Vec::new(),
         objects: Vec::new(),
     }
 }
 
-fn object(class: Class, x: f32, foot_y: f32) -> Object {
-    Object {
-        identity: Identity::Nobody,
+fn object(class: Class, x: f32, foot_y: f32) -> SceneObject {
+    SceneObject {
+        identity: ObjectIdentity::Anonymous,
         class,
-        colour: class.coloured().then_some(Colour::Purple),
+        colour: class.is_coloured().then_some(Colour::Purple),
         x,
         foot_y,
         lift_m: 0.0,
@@ -43,14 +50,14 @@ fn object(class: Class, x: f32, foot_y: f32) -> Object {
     }
 }
 
-fn with(objects: Vec<Object>) -> Scene {
+fn with(objects: Vec<SceneObject>) -> Scene {
     Scene {
         objects,
         ..empty_square()
     }
 }
 
-fn only(truth: &Truth) -> &Seen {
+fn only(truth: &Truth) -> &SeenObject {
     assert_eq!(truth.seen.len(), 1, "{truth:?}");
     &truth.seen[0]
 }
@@ -84,7 +91,7 @@ fn boxes_are_the_extents_of_the_drawn_pixels() {
     for class in Class::ALL {
         for variant in 0..class.variants() {
             for facing in [Facing::Left, Facing::Right] {
-                let scene = with(vec![Object {
+                let scene = with(vec![SceneObject {
                     variant,
                     facing,
                     ..object(class, 320.0, 300.0)
@@ -106,10 +113,10 @@ fn boxes_are_the_extents_of_the_drawn_pixels() {
 }
 
 #[test]
-fn what_stands_alone_is_wholly_visible() {
+fn an_uncovered_thing_is_fully_visible() {
     let truth = truth(&with(vec![object(Class::Car, 320.0, 300.0)]));
     assert_eq!(only(&truth).visible, 1.0);
-    assert_eq!(only(&truth).standing, Standing::Present);
+    assert_eq!(only(&truth).visibility, Visibility::Present);
 }
 
 #[test]
@@ -153,25 +160,28 @@ fn depth_decides_and_not_the_order_of_the_list() {
 }
 
 #[test]
-fn what_leaves_the_picture_is_first_ignored_and_then_gone() {
-    let standing = |x| {
+fn a_leaving_thing_is_first_ignored_and_then_absent() {
+    let visibility = |x| {
         truth(&with(vec![object(Class::Bus, x, 300.0)]))
             .seen
             .first()
-            .map(|seen| seen.standing)
+            .map(|seen| seen.visibility)
     };
-    assert_eq!(standing(320.0), Some(Standing::Present));
-    assert_eq!(standing(-150.0), Some(Standing::Ignored));
-    assert_eq!(standing(-300.0), None);
+    assert_eq!(visibility(320.0), Some(Visibility::Present));
+    assert_eq!(visibility(-150.0), Some(Visibility::Ignored));
+    assert_eq!(visibility(-300.0), None);
 }
 
 #[test]
 fn tiny_things_are_ignored() {
-    let ball = Object {
+    let ball = SceneObject {
         size: 0.3,
         ..object(Class::Ball, 320.0, 200.0)
     };
-    assert_eq!(only(&truth(&with(vec![ball]))).standing, Standing::Ignored);
+    assert_eq!(
+        only(&truth(&with(vec![ball]))).visibility,
+        Visibility::Ignored
+    );
 }
 
 #[test]
@@ -183,8 +193,8 @@ fn random_scenes_are_reproducible_and_mostly_clear() {
         assert!(scene.objects.len() <= MAX_OBJECTS);
         for seen in truth(&scene).seen {
             assert!((IGNORE_BELOW..=1.0).contains(&seen.visible));
-            assert_eq!(seen.colour.is_some(), seen.class.coloured());
-            present += i32::from(seen.standing == Standing::Present);
+            assert_eq!(seen.colour.is_some(), seen.class.is_coloured());
+            present += i32::from(seen.visibility == Visibility::Present);
             clear += i32::from(seen.visible >= 0.6);
             classes[seen.class.index()] += 1;
         }
@@ -209,4 +219,31 @@ fn drawing_is_reproducible_at_any_size() {
         assert_eq!(rgb, draw(&scene, width, height));
     }
     assert!(draw(&scene, 0, 10).is_empty());
+}
+
+#[test]
+fn things_are_those_of_the_class_and_colour() {
+    let car = |colour, x0, visibility| SeenObject {
+        identity: ObjectIdentity::Anonymous,
+        class: Class::Car,
+        colour: Some(colour),
+        box_in_frame: NormBox::from_corners(x0, 0.4, x0 + 0.2, 0.6),
+        visible: 0.5,
+        visibility,
+    };
+    let red = car(Colour::Red, 0.1, Visibility::Present);
+    let blue = car(Colour::Blue, 0.6, Visibility::Ignored);
+    let truth = Truth {
+        seen: vec![red, blue],
+        ..truth(&empty_square())
+    };
+    let ignored = |class, colour| -> Vec<bool> {
+        let things = truth.things(class, colour);
+        things.iter().map(|thing| thing.ignored).collect()
+    };
+    assert_eq!(ignored(Class::Car, None), [false, true]);
+    assert_eq!(ignored(Class::Car, Some(Colour::Red)), [false]);
+    assert_eq!(ignored(Class::Car, Some(Colour::Blue)), [true]);
+    assert!(ignored(Class::Dog, None).is_empty());
+    assert_eq!(truth.things(Class::Car, None)[0].bounds, red.box_in_frame);
 }

@@ -1,32 +1,32 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{scene::Identity, truth::Standing};
+use crate::{scene::ObjectIdentity, truth::Visibility};
 use spotter_core::NormBox;
 
-fn seen(class: Class, colour: Option<Colour>) -> Seen {
+fn seen(class: Class, colour: Option<Colour>) -> SeenObject {
     let box_in_frame = NormBox::from_corners(0.1, 0.1, 0.2, 0.2);
-    Seen {
-        identity: Identity::Nobody,
+    SeenObject {
+        identity: ObjectIdentity::Anonymous,
         class,
         colour,
         box_in_frame,
         visible: 1.0,
-        standing: Standing::Present,
+        visibility: Visibility::Present,
     }
 }
 
-fn night_street(seen: Vec<Seen>) -> Truth {
+fn night_street(seen: Vec<SeenObject>) -> Truth {
     Truth {
-        layout: Layout::Street,
-        light: Light::Night,
+        layout: SceneLayout::Street,
+        light: Daylight::Night,
         weather: Weather::Rain,
         seen,
     }
 }
 
 #[test]
-fn captions_say_what_is_there() {
+fn captions_name_what_is_visible() {
     let car = |colour| seen(Class::Car, Some(colour));
     let [short, usual, long] = captions(&night_street(vec![
         seen(Class::Dog, None),
@@ -49,8 +49,8 @@ fn captions_say_what_is_there() {
 
 #[test]
 fn ignored_things_are_not_named() {
-    let hidden = Seen {
-        standing: Standing::Ignored,
+    let hidden = SeenObject {
+        visibility: Visibility::Ignored,
         ..seen(Class::Bus, Some(Colour::Red))
     };
     assert_eq!(
@@ -63,13 +63,17 @@ fn any_truth() -> impl Strategy<Value = Truth> {
     let one = (0..Class::ALL.len(), 0..Colour::ALL.len()).prop_map(|(c, k)| {
         seen(
             Class::ALL[c],
-            Class::ALL[c].coloured().then_some(Colour::ALL[k]),
+            Class::ALL[c].is_coloured().then_some(Colour::ALL[k]),
         )
     });
-    let place = (0..Layout::ALL.len(), 0..Weather::ALL.len(), 0.0_f32..1.0);
+    let place = (
+        0..SceneLayout::ALL.len(),
+        0..Weather::ALL.len(),
+        0.0_f32..1.0,
+    );
     (prop::collection::vec(one, 0..32), place).prop_map(|(seen, (layout, weather, dark))| Truth {
-        layout: Layout::ALL[layout],
-        light: Light::from_darkness(dark),
+        layout: SceneLayout::ALL[layout],
+        light: Daylight::from_darkness(dark),
         weather: Weather::ALL[weather],
         seen,
     })

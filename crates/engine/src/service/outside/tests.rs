@@ -11,12 +11,9 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
 use crate::{
-    scheduler::backend::{
-        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
-    },
+    scheduler::backend::{Backend, BackendError, Committed, BackendLimits, PageId, RowMask, SlotId, Step},
     service::{Engine, handle, inside, wire::WireOutcome},
-    sim::SimBackend,
-    testing::simulated,
+    testing::simulated::{self, FragileDevice},
 };
 use spotter_core::{ManualClock, Mono, Picture, Task};
 
@@ -26,15 +23,14 @@ const PERMITS: usize = 2;
 const START: Mono = Mono::from_nanos(5_000_000_000);
 const WHENEVER: Mono = Mono::from_nanos(u64::MAX);
 
-/// A device that waits before each step until the gate is open, and breaks when it has run so many steps.
-struct Device {
-    device: SimBackend,
+/// A device that waits before each step until the gate is open.
+struct GatedDevice {
+    device: FragileDevice,
     launched: mpsc::Sender<()>,
     gate: mpsc::Receiver<()>,
-    steps_left: usize,
 }
 
-impl Backend for Device {
+impl Backend for GatedDevice {
     fn limits(&self) -> BackendLimits {
         self.device.limits()
     }
@@ -48,8 +44,6 @@ impl Backend for Device {
         self.device.finalize(slot, masks)
     }
     fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
-        let left = self.steps_left.checked_sub(1);
-        self.steps_left = left.ok_or_else(|| BackendError("it fell off the bus".into()))?;
         self.device.commit(slot)
     }
     fn release(&mut self, pages: &[PageId]) {
@@ -60,15 +54,14 @@ impl Backend for Device {
 /// What a test has of a device: the gate, open when it is dropped, and a word of each step that comes to it.
 type Gate = (mpsc::Sender<()>, mpsc::Receiver<()>);
 
-/// An engine on a device.
+/// An engine whose device fails after so many steps.
 fn engine(steps: usize, clock: Arc<dyn Clock>) -> (Engine, Gate) {
     let (open, gate) = mpsc::channel();
     let (launched, launches) = mpsc::channel();
-    let device = Device {
-        device: simulated::device(3),
+    let device = GatedDevice {
+        device: FragileDevice::new(simulated::device(3), steps),
         launched,
         gate,
-        steps_left: steps,
     };
     let engine = simulated::engine(device, clock);
     (engine, (open, launches))

@@ -3,9 +3,9 @@ use rand::RngExt as _;
 use super::*;
 
 #[test]
-fn a_delay_that_grows_is_told_from_one_that_only_shakes() {
-    // Noise of ±5 ms without chance, and a growth of 36 ms an hour.
-    let shaken = |slope: f64| {
+fn a_growing_delay_differs_from_a_noisy_one() {
+    // Deterministic noise of ±5 ms, and a growth of 36 ms an hour.
+    let noisy = |slope: f64| {
         let point = |i: usize| {
             (
                 i as f64,
@@ -14,23 +14,23 @@ fn a_delay_that_grows_is_told_from_one_that_only_shakes() {
         };
         (0..600).map(point).collect::<Vec<_>>()
     };
-    let still = Trend::of(&shaken(0.0)).unwrap();
+    let still = Trend::of(&noisy(0.0)).unwrap();
     assert!(!still.grows(), "{still:?}");
-    let growing = Trend::of(&shaken(0.01)).unwrap();
+    let growing = Trend::of(&noisy(0.01)).unwrap();
     assert!(growing.grows(), "{growing:?}");
     assert!((growing.ms_per_hour - 36.0).abs() < growing.ci95_ms_per_hour);
-    // A short run knows little, and says so.
-    let short = Trend::of(&shaken(0.01)[..20]).unwrap();
+    // The interval of a short run is wide.
+    let short = Trend::of(&noisy(0.01)[..20]).unwrap();
     assert!(short.ci95_ms_per_hour > 5.0 * growing.ci95_ms_per_hour);
-    assert_eq!(Trend::of(&shaken(0.0)[..9]), None);
+    assert_eq!(Trend::of(&noisy(0.0)[..9]), None);
     assert_eq!(Trend::of(&[(1.0, 2.0); 20]), None);
 }
 
-/// A disturbance that lasts: each point is nine tenths of the one before, and something new.
+/// A correlated disturbance: each point is nine tenths of the one before, plus noise.
 #[test]
-fn what_wanders_is_seldom_taken_for_growth() {
+fn correlated_noise_is_rarely_called_growth() {
     let mut random = rand_pcg::Pcg64::new(7, 7);
-    let mut wanders = || {
+    let mut grows = || {
         let mut off_ms = 0.0;
         let points = (0..60).map(|i| {
             off_ms = 0.9 * off_ms + random.random_range(-1.0..1.0);
@@ -38,15 +38,15 @@ fn what_wanders_is_seldom_taken_for_growth() {
         });
         Trend::of(&points.collect::<Vec<_>>()).unwrap().grows()
     };
-    // 10 if sixty points showed all of what lasts so long; 127 if each counted for one.
-    let growing = (0..400).filter(|_| wanders()).count();
+    // 10 would be right for long runs; 127 if each point counted fully.
+    let growing = (0..400).filter(|_| grows()).count();
     assert!(growing <= 60, "{growing} of 400");
 }
 
 #[test]
-fn delays_are_spread_and_followed_without_growing_in_memory() {
+fn delays_have_a_spread_and_a_trend_in_constant_memory() {
     let mut delays = Delays::new(100, 10);
-    let room = (delays.recent_ms.capacity(), delays.medians_ms.capacity());
+    let capacities = (delays.recent_ms.capacity(), delays.medians_ms.capacity());
     for i in 0..20_000 {
         let at_s = f64::from(i) * 0.01;
         // Nine of ten take 5 ms, one takes 40.
@@ -60,7 +60,7 @@ fn delays_are_spread_and_followed_without_growing_in_memory() {
     assert_eq!((trend.ms_per_hour, trend.grows()), (0.0, false));
     assert_eq!(
         (delays.recent_ms.capacity(), delays.medians_ms.capacity()),
-        room
+        capacities
     );
     assert_eq!(
         Delays::new(1, 1).spread(),

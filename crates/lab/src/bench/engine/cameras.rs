@@ -1,27 +1,46 @@
-//! Speed with the model on this machine: depth 2 against depth 1, by prompts on a frame and by cameras, with the cost
-//! model's figures beside what was observed.
+//! Speed with the model on this machine: depth 2 against depth 1, by prompts on a frame and by cameras, with predicted and
+//! observed gain.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
 use super::{
-    depth::{COLUMNS, DepthCost, Sums, percent},
+    depth::{COLUMNS, DepthCost, StepSums, percent},
     street::prompts,
-    watch::{Asking, Build, StreetWatch, WatchedLook, drive, share},
+    street_camera::{
+        EngineBuilder, PromptGrouping, StreetCamera, StreetDriver, StreetMotion, share,
+    },
 };
-use crate::bench::{ask::MeasureError, progress::ProgressLine, stages::Spread};
+use crate::bench::{ask::MeasureError, progress::ProgressLine, spread::Spread};
 use spotter_core::{Clock, Picture, Task};
 use spotter_engine::{
     scheduler::{Options, timeline::Timeline},
     service::Engine,
 };
 
-/// Cameras, and prompts on each frame.
-const LOADS: [(usize, usize); 6] = [(1, 1), (1, 2), (1, 4), (1, 8), (4, 4), (16, 4)];
+/// Cameras, and prompts on each frame of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CameraLoad {
+    cameras: usize,
+    prompts: usize,
+}
+
+const fn load(cameras: usize, prompts: usize) -> CameraLoad {
+    CameraLoad { cameras, prompts }
+}
+
+const LOADS: [CameraLoad; 6] = [
+    load(1, 1),
+    load(1, 2),
+    load(1, 4),
+    load(1, 8),
+    load(4, 4),
+    load(16, 4),
+];
 /// The load whose timeline is kept, at depth 2.
-const TRACED: (usize, usize) = (4, 4);
-/// Depths take turns, so that a machine that slows down slows both.
+const TRACED: CameraLoad = load(4, 4);
+/// Turns of each depth; both alternate, so that a machine that slows down slows both.
 const TURNS: usize = 2;
 /// Frames between the first frames of two cameras, so that they do not all show the same.
 const APART: usize = 5;
@@ -37,10 +56,10 @@ pub struct EngineCamerasRow {
     pub blocking: DepthRun,
     /// Depth 2.
     pub pipelined: DepthRun,
-    /// Gain that the cost model predicts from the costs at depth 1 and the zombies at depth 2, each of which it takes
-    /// to cost what a row costs.
+    /// Gain that the cost model predicts from the costs at depth 1 and the zombies at depth 2, if a zombie costs what a row
+    /// costs.
     pub predicted_percent: f64,
-    /// The same on a device where zombies cost nothing, as on this one.
+    /// The same if zombies cost nothing, as on this device.
     pub predicted_free_zombies_percent: f64,
     /// Gain in looks a second.
     pub observed_percent: f64,
@@ -55,19 +74,15 @@ pub struct DepthRun {
     pub looks_per_s: f64,
     /// From a frame to its last answer.
     pub look: Spread,
-    /// Of its steps.
     #[serde(flatten)]
     pub cost: DepthCost,
 }
 
-/// What is printed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineCamerasReport {
-    /// Which model answered.
     pub model: String,
     /// Looks of each row and depth.
     pub looks: usize,
-    /// By load.
     pub rows: Vec<EngineCamerasRow>,
 }
 
@@ -78,12 +93,12 @@ pub(super) fn progress_steps(looks: usize) -> usize {
 
 /// Runs every load at both depths; returns the timeline of one of them too. Blocks for all of it.
 pub(super) fn cameras(
-    build: &mut Build,
+    build: &mut EngineBuilder,
     looks: usize,
     clock: &dyn Clock,
     progress: &mut ProgressLine,
 ) -> Result<(EngineCamerasReport, Option<Timeline>), MeasureError> {
-    let pictures = WatchedLook::Moving.frames(looks)?;
+    let pictures = StreetMotion::Moving.frames(looks)?;
     let mut engine = |depth| {
         let options = Options {
             depth,
@@ -99,7 +114,13 @@ pub(super) fn cameras(
         if load == TRACED {
             engines[1].worker().record();
         }
-        let [blocking, pipelined] = run(&mut engines, load, (&pictures, looks), (clock, progress))?;
+        let run = LoadRun {
+            load,
+            pictures: &pictures,
+            looks,
+            clock,
+        };
+        let [blocking, pipelined] = run.at_both_depths(&mut engines, progress)?;
         rows.push(row(load, &blocking, &pipelined));
         if load == TRACED {
             timeline = engines[1].worker().timeline().cloned();
@@ -109,36 +130,54 @@ pub(super) fn cameras(
     Ok((report, timeline))
 }
 
-/// One load in both engines, in turns.
-fn run(
-    engines: &mut [Engine; 2],
-    (cameras, prompts): (usize, usize),
-    (pictures, looks): (&Arc<[Picture]>, usize),
-    (clock, progress): (&dyn Clock, &mut ProgressLine),
-) -> Result<[Turns; 2], MeasureError> {
-    let watch = |i| {
-        let asked = (tasks(prompts), Asking::Together);
-        StreetWatch::new((i, i * APART), asked, Arc::clone(pictures))
-    };
-    let watches = || (0..cameras).map(watch).collect::<Result<Vec<_>, _>>();
-    let mut watches = [watches()?, watches()?];
-    // Every camera's first answer is the draft of its second, and wakes the machine up.
-    for (engine, watches) in engines.iter_mut().zip(&mut watches) {
-        drive(
-            engine,
-            watches,
-            cameras,
-            (clock, &mut ProgressLine::silent()),
-        )?;
-    }
-    let mut runs = [Turns::default(), Turns::default()];
-    for turn in 0..TURNS {
-        let looks = share(looks, turn, TURNS);
-        for ((engine, watches), turns) in engines.iter_mut().zip(&mut watches).zip(&mut runs) {
-            turns.run(engine, watches, looks, (clock, progress))?;
+/// The run of one load.
+struct LoadRun<'a> {
+    load: CameraLoad,
+    pictures: &'a Arc<[Picture]>,
+    looks: usize,
+    clock: &'a dyn Clock,
+}
+
+impl LoadRun<'_> {
+    /// Both engines in turns.
+    fn at_both_depths(
+        &self,
+        engines: &mut [Engine; 2],
+        progress: &mut ProgressLine,
+    ) -> Result<[DepthTotals; 2], MeasureError> {
+        let mut cameras = [self.cameras()?, self.cameras()?];
+        // Every camera's first answer is the draft of its second; the first looks also warm up the machine.
+        let mut warm_up = StreetDriver {
+            clock: self.clock,
+            progress: &mut ProgressLine::silent(),
+        };
+        for (engine, cameras) in engines.iter_mut().zip(&mut cameras) {
+            warm_up.drive(engine, cameras, self.load.cameras)?;
         }
+        let mut driver = StreetDriver {
+            clock: self.clock,
+            progress,
+        };
+        let mut totals = [DepthTotals::default(), DepthTotals::default()];
+        for turn in 0..TURNS {
+            let looks = share(self.looks, turn, TURNS);
+            for ((engine, cameras), totals) in engines.iter_mut().zip(&mut cameras).zip(&mut totals)
+            {
+                totals.add_turn(engine, cameras, looks, &mut driver)?;
+            }
+        }
+        Ok(totals)
     }
-    Ok(runs)
+
+    fn cameras(&self) -> Result<Vec<StreetCamera>, MeasureError> {
+        let camera = |i| {
+            let pictures = Arc::clone(self.pictures);
+            let tasks = tasks(self.load.prompts);
+            let camera = StreetCamera::new(i, tasks, PromptGrouping::Together, pictures)?;
+            Ok(camera.starting_at(i * APART))
+        };
+        (0..self.load.cameras).map(camera).collect()
+    }
 }
 
 /// Up to eight detect prompts; the first four are the demo's.
@@ -149,28 +188,28 @@ pub(in crate::bench) fn tasks(count: usize) -> Vec<Task> {
     prompts().chain(more).take(count).collect()
 }
 
-/// What the turns of a run add up to.
+/// What the turns at one depth add up to.
 #[derive(Clone, Debug, Default)]
-struct Turns {
+struct DepthTotals {
     took: Duration,
     look_ms: Vec<f64>,
-    sums: Sums,
+    sums: StepSums,
 }
 
-impl Turns {
-    fn run(
+impl DepthTotals {
+    fn add_turn(
         &mut self,
         engine: &mut Engine,
-        watches: &mut [StreetWatch],
+        cameras: &mut [StreetCamera],
         looks: usize,
-        shell: (&dyn Clock, &mut ProgressLine),
+        driver: &mut StreetDriver,
     ) -> Result<(), MeasureError> {
         let before = engine.worker().work();
         engine.worker().reset_costs();
-        let driven = drive(engine, watches, looks, shell)?;
+        let times = driver.drive(engine, cameras, looks)?;
         let after = engine.worker().work();
-        self.took += driven.took;
-        self.look_ms.extend(driven.frame_ms);
+        self.took += times.took;
+        self.look_ms.extend(times.frame_ms);
         self.sums
             .add(engine.worker().costs().clone(), &before, &after);
         Ok(())
@@ -186,16 +225,12 @@ impl Turns {
     }
 }
 
-fn row(
-    (cameras, prompts): (usize, usize),
-    blocking: &Turns,
-    pipelined: &Turns,
-) -> EngineCamerasRow {
+fn row(load: CameraLoad, blocking: &DepthTotals, pipelined: &DepthTotals) -> EngineCamerasRow {
     let sums = &blocking.sums;
     let (blocking, pipelined) = (blocking.report(1), pipelined.report(2));
     EngineCamerasRow {
-        cameras,
-        prompts,
+        cameras: load.cameras,
+        prompts: load.prompts,
         predicted_percent: sums.predicted_percent(pipelined.cost.zombies),
         predicted_free_zombies_percent: sums.predicted_percent(0.0),
         observed_percent: percent(pipelined.looks_per_s / blocking.looks_per_s),

@@ -1,4 +1,4 @@
-//! What steps cost at one depth, summed over the stretches of a measurement, with the gain that the cost model predicts.
+//! Costs of steps at one depth over the parts of a measurement, with the gain that the cost model predicts.
 
 use std::{fmt, time::Duration};
 
@@ -14,11 +14,10 @@ use spotter_engine::scheduler::{
 pub struct DepthCost {
     /// Images, prefill and forward pass.
     pub forward_ms: f64,
-    /// Decisions.
     pub sampling_ms: f64,
     /// Plan, launch, finalize, commit.
     pub bookkeeping_ms: f64,
-    /// The part of it in which the device did nothing.
+    /// The part of it in which the device was idle.
     pub exposed_ms: f64,
     /// From one step to the next.
     pub period_ms: f64,
@@ -26,9 +25,9 @@ pub struct DepthCost {
     pub idle_host_ms: f64,
     /// It waited for masks.
     pub idle_masks_ms: f64,
-    /// Nobody asked anything.
+    /// The device waited for requests.
     pub idle_empty_ms: f64,
-    /// Share of the rows whose result nobody wanted.
+    /// Share of the rows that were zombies.
     pub zombies: f64,
 }
 
@@ -66,16 +65,16 @@ impl fmt::Display for DepthCost {
     }
 }
 
-/// What the stretches of a measurement add up to.
+/// Sums over the parts of a measurement.
 #[derive(Clone, Debug, Default)]
-pub(in crate::bench) struct Sums {
+pub(in crate::bench) struct StepSums {
     costs: Vec<Costs>,
     rows: u64,
     zombies: u64,
 }
 
-impl Sums {
-    /// A stretch with its costs, and the engine's work before and after it.
+impl StepSums {
+    /// Adds a part: its costs, and the engine's work before and after it.
     pub fn add(&mut self, costs: Costs, before: &Work, after: &Work) {
         let rows = |work: &Work| work.prefills + work.decodes;
         self.costs.push(costs);
@@ -83,7 +82,6 @@ impl Sums {
         self.zombies += after.zombies - before.zombies;
     }
 
-    /// Steps in all stretches.
     pub fn steps(&self) -> u64 {
         self.costs.iter().map(|costs| costs.steps).sum()
     }
@@ -104,7 +102,6 @@ impl Sums {
         }
     }
 
-    /// Of a step.
     pub fn cost(&self) -> DepthCost {
         let idle = |of: fn(&Costs) -> Duration| self.mean(|costs| of(costs).as_secs_f64() * 1e3);
         let step = self.step();

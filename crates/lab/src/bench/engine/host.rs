@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use serde::Serialize;
 
 use super::simulated_grammar;
-use crate::bench::{ask::MeasureError, stages::Spread};
+use crate::bench::{ask::MeasureError, spread::Spread};
 use spotter_core::{Clock, ManualClock, Mono, Picture, WallTime};
 use spotter_engine::{
     model::Skill,
@@ -32,7 +32,7 @@ const PROMPTS: usize = 4;
 const OBJECTS: usize = 50;
 /// Steps recorded of each answer: three for each box, less the first and the last, where not all rows decode.
 const STEPS: usize = 3 * OBJECTS - 20;
-/// How often the looks are asked.
+/// How often all looks are submitted.
 const ROUNDS: usize = 8;
 const PROMPT_TOKENS: usize = 6;
 
@@ -48,8 +48,8 @@ const LIMITS: BackendLimits = BackendLimits {
     tokens: 4096,
 };
 
-/// A model that never ends an answer by itself. Its vocabulary is small, because it looks for its token among all of them,
-/// and that would be measured too.
+/// A model that never ends an answer by itself. Its vocabulary is small, because the search for its token would be measured
+/// too.
 const MODEL: SimModel = SimModel {
     vocab: 32,
     objects: u64::MAX,
@@ -57,7 +57,6 @@ const MODEL: SimModel = SimModel {
     memory: false,
 };
 
-/// Who decides, and with what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HostWorkKind {
     DeviceDecides,
@@ -80,28 +79,24 @@ impl HostWorkKind {
 /// The host's work for steps of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostRow {
-    /// What the rows are.
     pub kind: &'static str,
-    /// Steps measured.
     pub steps: usize,
     /// Chooses the rows of the next step.
     pub plan: Spread,
-    /// Hands it over; with the simulated device's own work.
+    /// Launches it; with the simulated device's own work.
     pub launch: Spread,
-    /// Makes masks and hands them over; with the simulated device's own work. `None` where there are none.
+    /// Computes the masks and finalizes; with the simulated device's own work. `None` without masks.
     pub finalize: Option<Spread>,
-    /// Takes decisions and answers out.
+    /// Reads decisions and completes answers.
     pub commit: Spread,
     /// Plan and commit of a step together.
     pub plan_commit: Spread,
 }
 
-/// What is printed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostReport {
     /// Rows of each step.
     pub step_rows: usize,
-    /// By kind.
     pub rows: Vec<HostRow>,
 }
 
@@ -120,14 +115,14 @@ pub(super) fn host(clock: &Arc<dyn Clock>) -> Result<HostReport, MeasureError> {
 fn row(kind: HostWorkKind, clock: &Arc<dyn Clock>) -> Result<HostRow, MeasureError> {
     let fatal = |e: DeviceError| MeasureError::Engine(EngineError::Device(e));
     let mut worker = worker(kind, Arc::clone(clock));
-    let mut spans = Spans::default();
+    let mut spans = HostSpans::default();
     for _ in 0..ROUNDS {
         spans.add(&round(kind, &mut worker).map_err(fatal)?);
     }
     Ok(spans.row(kind))
 }
 
-/// Asks all looks, and records steps while all rows decode.
+/// Submits all looks, and records steps while all rows decode.
 fn round(kind: HostWorkKind, worker: &mut Worker) -> Result<Timeline, DeviceError> {
     let before = worker.work().prefills;
     let looks: Vec<LookId> = (0..LOOKS).map(|_| worker.admit(request(kind))).collect();
@@ -155,14 +150,14 @@ fn round(kind: HostWorkKind, worker: &mut Worker) -> Result<Timeline, DeviceErro
 
 /// Milliseconds of the recorded spans, by kind.
 #[derive(Default)]
-struct Spans {
+struct HostSpans {
     plan: Vec<f64>,
     launch: Vec<f64>,
     finalize: Vec<f64>,
     commit: Vec<f64>,
 }
 
-impl Spans {
+impl HostSpans {
     fn add(&mut self, timeline: &Timeline) {
         let of = |what| host_spans(timeline, what).map(ms);
         self.plan.extend(of(Host::Plan));
@@ -195,7 +190,7 @@ fn ms(span: TimeSpan) -> f64 {
     span.duration().as_secs_f64() * 1e3
 }
 
-/// The device lives in virtual time that does not pass, the host in real time.
+/// The device has a clock that does not advance, the host has real time.
 fn worker(kind: HostWorkKind, clock: Arc<dyn Clock>) -> Worker {
     let costs = SimCosts::constant(Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let device_clock = ManualClock::at(WallTime::default());
@@ -288,7 +283,7 @@ fn micros(spread: Spread) -> String {
 mod tests {
     use super::*;
 
-    /// The measured steps must be what the title says: every row in every step, and plans that belong to commits.
+    /// Every row must be in every measured step, and each plan must have its commit.
     #[test]
     fn every_measured_step_carries_all_rows() {
         for kind in HostWorkKind::ALL {

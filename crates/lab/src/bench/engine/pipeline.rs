@@ -5,14 +5,13 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::published::{CONFIGURATIONS, Configuration, run};
+use super::published::{CONFIGURATIONS, PublishedConfiguration, run};
 use spotter_engine::scheduler::worker::DeviceError;
 
 /// One device under one number of streams, at depth 1 and 2. Times in milliseconds a step, gains in percent of tokens a
 /// second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PipelineRow {
-    /// Device.
     pub device: &'static str,
     /// Requests at a time.
     pub streams: usize,
@@ -30,7 +29,6 @@ pub struct PipelineRow {
     pub whole_percent: (f64, f64),
 }
 
-/// All published configurations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PipelineReport(pub Vec<PipelineRow>);
 
@@ -40,13 +38,13 @@ pub fn pipeline() -> Result<PipelineReport, DeviceError> {
     rows.map(PipelineReport)
 }
 
-fn row(published: &Configuration) -> Result<PipelineRow, DeviceError> {
+fn row(published: &PublishedConfiguration) -> Result<PipelineRow, DeviceError> {
     let (block, pipe) = (run(published, 1)?, run(published, 2)?);
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
     let steady = percent(pipe.steady_tokens_per_s / block.steady_tokens_per_s);
     let whole = percent(block.whole.as_secs_f64() / pipe.whole.as_secs_f64());
     Ok(PipelineRow {
-        device: published.name,
+        device: published.device.name,
         streams: published.streams,
         blocking_ms: (block.cost.period_ms, published.blocking_ms),
         pipelined_ms: (pipe.cost.period_ms, published.pipelined_ms),

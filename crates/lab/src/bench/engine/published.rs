@@ -1,5 +1,5 @@
 //! The check of the pipeline's structure without a GPU: the simulated device gets published step costs, the host gets the
-//! published blocking period less these, and the engine runs at depth 1 and 2. Nothing else is set, and nothing is tuned.
+//! rest of the published blocking period, and the engine runs at depth 1 and 2. Nothing else is set, and nothing is tuned.
 //!
 //! Source: Moondream's article on its engine Photon: forward and sampling of a decode step at 1, 8 and 32 streams, the
 //! period of the blocking loop, and the gain of the pipelined one, predicted and measured.
@@ -21,55 +21,106 @@ use spotter_engine::{
     sim::{SimBackend, SimCosts, SimModel},
 };
 
+/// A device with its published step costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PublishedDevice {
+    pub name: &'static str,
+    /// At 1, 8 and 32 streams.
+    pub steps: [PublishedStep; 3],
+}
+
+/// Milliseconds of a decode step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PublishedStep {
+    pub forward_ms: f64,
+    pub sampling_ms: f64,
+}
+
 /// A device under a number of streams, each always decoding one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Configuration {
-    /// Device.
-    pub name: &'static str,
+pub struct PublishedConfiguration {
+    pub device: PublishedDevice,
     /// Requests at a time.
     pub streams: usize,
-    /// Milliseconds of the forward pass and of sampling at 1, 8 and 32 streams.
-    pub steps: [(f64, f64); 3],
-    /// Published period of the blocking loop, milliseconds.
+    /// Period of the blocking loop, milliseconds.
     pub blocking_ms: f64,
-    /// Published period of the pipelined loop.
+    /// Period of the pipelined loop, milliseconds.
     pub pipelined_ms: f64,
-    /// Published prediction of the gain in tokens per second.
+    /// Prediction of the gain in tokens per second.
     pub predicted_gain_percent: f64,
-    /// Published gain of a whole run.
+    /// Gain of a whole run.
     pub measured_gain_percent: f64,
 }
 
 /// Streams of the published step costs.
 const STREAMS: [usize; 3] = [1, 8, 32];
-const RTX_3090: [(f64, f64); 3] = [(4.87, 0.20), (6.66, 0.27), (10.24, 0.26)];
-const B200: [(f64, f64); 3] = [(2.45, 0.14), (3.12, 0.14), (3.80, 0.14)];
 
-const fn configuration(
-    (name, steps): (&'static str, [(f64, f64); 3]),
-    streams: usize,
-    (blocking_ms, pipelined_ms): (f64, f64),
-    (predicted_gain_percent, measured_gain_percent): (f64, f64),
-) -> Configuration {
-    Configuration {
-        name,
-        streams,
-        steps,
-        blocking_ms,
-        pipelined_ms,
-        predicted_gain_percent,
-        measured_gain_percent,
+const fn step(forward_ms: f64, sampling_ms: f64) -> PublishedStep {
+    PublishedStep {
+        forward_ms,
+        sampling_ms,
     }
 }
 
+const RTX_3090: PublishedDevice = PublishedDevice {
+    name: "RTX 3090",
+    steps: [step(4.87, 0.20), step(6.66, 0.27), step(10.24, 0.26)],
+};
+const B200: PublishedDevice = PublishedDevice {
+    name: "B200",
+    steps: [step(2.45, 0.14), step(3.12, 0.14), step(3.80, 0.14)],
+};
+
 /// The six published ones.
-pub const CONFIGURATIONS: [Configuration; 6] = [
-    configuration(("RTX 3090", RTX_3090), 1, (5.44, 5.10), (5.7, 6.5)),
-    configuration(("RTX 3090", RTX_3090), 8, (7.52, 6.97), (7.6, 7.8)),
-    configuration(("RTX 3090", RTX_3090), 32, (11.74, 10.52), (11.1, 11.6)),
-    configuration(("B200", B200), 1, (3.11, 2.63), (17.2, 17.6)),
-    configuration(("B200", B200), 8, (4.04, 3.30), (22.2, 21.9)),
-    configuration(("B200", B200), 32, (5.55, 3.98), (39.1, 35.4)),
+pub const CONFIGURATIONS: [PublishedConfiguration; 6] = [
+    PublishedConfiguration {
+        device: RTX_3090,
+        streams: 1,
+        blocking_ms: 5.44,
+        pipelined_ms: 5.10,
+        predicted_gain_percent: 5.7,
+        measured_gain_percent: 6.5,
+    },
+    PublishedConfiguration {
+        device: RTX_3090,
+        streams: 8,
+        blocking_ms: 7.52,
+        pipelined_ms: 6.97,
+        predicted_gain_percent: 7.6,
+        measured_gain_percent: 7.8,
+    },
+    PublishedConfiguration {
+        device: RTX_3090,
+        streams: 32,
+        blocking_ms: 11.74,
+        pipelined_ms: 10.52,
+        predicted_gain_percent: 11.1,
+        measured_gain_percent: 11.6,
+    },
+    PublishedConfiguration {
+        device: B200,
+        streams: 1,
+        blocking_ms: 3.11,
+        pipelined_ms: 2.63,
+        predicted_gain_percent: 17.2,
+        measured_gain_percent: 17.6,
+    },
+    PublishedConfiguration {
+        device: B200,
+        streams: 8,
+        blocking_ms: 4.04,
+        pipelined_ms: 3.30,
+        predicted_gain_percent: 22.2,
+        measured_gain_percent: 21.9,
+    },
+    PublishedConfiguration {
+        device: B200,
+        streams: 32,
+        blocking_ms: 5.55,
+        pipelined_ms: 3.98,
+        predicted_gain_percent: 39.1,
+        measured_gain_percent: 35.4,
+    },
 ];
 
 /// Tokens of a request, the end included.
@@ -77,9 +128,9 @@ const TOKENS: std::ops::RangeInclusive<usize> = 104..=115;
 /// Requests of each stream: enough that the first fill of the pipeline does not show.
 const REQUESTS: usize = 24;
 
-/// What a run showed.
+/// Figures of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
+pub struct PublishedRun {
     /// Of a step, while all streams decode.
     pub cost: StepCost,
     /// Share of the rows that were zombies then.
@@ -91,7 +142,10 @@ pub struct Run {
 }
 
 /// Runs the configuration at a depth. Every token is chosen under a mask that the host makes, as in the published engine.
-pub fn run(configuration: &Configuration, depth: usize) -> Result<Run, DeviceError> {
+pub fn run(
+    configuration: &PublishedConfiguration,
+    depth: usize,
+) -> Result<PublishedRun, DeviceError> {
     let clock = ManualClock::at(WallTime::default());
     let mut worker = worker(configuration, depth, clock.clone());
     let mut streams: Vec<(LookId, usize)> = (0..configuration.streams)
@@ -117,14 +171,14 @@ pub fn run(configuration: &Configuration, depth: usize) -> Result<Run, DeviceErr
     }
     let whole = clock.now().since(Mono::default());
     let steady = steady.unwrap_or_else(|| measure(&worker, &clock));
-    Ok(Run { whole, ..steady })
+    Ok(PublishedRun { whole, ..steady })
 }
 
-fn measure(worker: &Worker, clock: &ManualClock) -> Run {
+fn measure(worker: &Worker, clock: &ManualClock) -> PublishedRun {
     let (work, so_far) = (worker.work(), clock.now().since(Mono::default()));
     let rows = (work.prefills + work.decodes) as f64;
     let useful = rows - work.zombies as f64;
-    Run {
+    PublishedRun {
         cost: worker.costs().per_step(),
         zombies: 1.0 - useful / rows,
         steady_tokens_per_s: useful / so_far.as_secs_f64(),
@@ -132,8 +186,8 @@ fn measure(worker: &Worker, clock: &ManualClock) -> Run {
     }
 }
 
-fn worker(configuration: &Configuration, depth: usize, clock: ManualClock) -> Worker {
-    let limits = BackendLimits {
+fn worker(configuration: &PublishedConfiguration, depth: usize, clock: ManualClock) -> Worker {
+    let limits = Limits {
         slots: depth,
         rows: configuration.streams,
         pages: configuration.streams * 9,
@@ -150,13 +204,13 @@ fn worker(configuration: &Configuration, depth: usize, clock: ManualClock) -> Wo
         crops: 1,
         memory: false,
     };
-    let steps = configuration.steps;
+    let steps = configuration.device.steps;
     let at = STREAMS.iter().position(|&n| n == configuration.streams);
-    let (forward, sampling) = steps[at.unwrap_or_default()];
+    let step = steps[at.unwrap_or_default()];
     let costs = SimCosts {
         step: Arc::new(move |rows, _| interpolated(&steps, rows)),
         crop: Duration::ZERO,
-        bookkeeping: ms(configuration.blocking_ms - forward - sampling),
+        bookkeeping: ms(configuration.blocking_ms - step.forward_ms - step.sampling_ms),
     };
     let backend = SimBackend::new(limits, model, costs, clock.clone());
     let options = Options {
@@ -167,14 +221,17 @@ fn worker(configuration: &Configuration, depth: usize, clock: ManualClock) -> Wo
     Worker::new(Box::new(backend), model.vocab, options, Arc::new(clock))
 }
 
-/// Step costs between the published ones lie on lines.
-fn interpolated(steps: &[(f64, f64); 3], rows: usize) -> (Duration, Duration) {
+/// Forward pass and sampling of a step of `rows` rows, interpolated between the published costs.
+fn interpolated(steps: &[PublishedStep; 3], rows: usize) -> (Duration, Duration) {
     let above = usize::from(rows > STREAMS[1]) + 1;
     let (a, b) = (STREAMS[above - 1] as f64, STREAMS[above] as f64);
     let share = ((rows as f64 - a) / (b - a)).clamp(0.0, 1.0);
     let between = |a: f64, b: f64| ms(a + (b - a) * share);
     let (low, high) = (steps[above - 1], steps[above]);
-    (between(low.0, high.0), between(low.1, high.1))
+    (
+        between(low.forward_ms, high.forward_ms),
+        between(low.sampling_ms, high.sampling_ms),
+    )
 }
 
 fn ms(ms: f64) -> Duration {

@@ -1,4 +1,4 @@
-//! The parts that were asked for, one after the other, and what they found.
+//! Runs the chosen parts in their order and collects their reports.
 
 use std::{fmt, sync::Arc};
 
@@ -9,14 +9,13 @@ use super::{
     host::{self, HostReport},
     pipeline::{PipelineReport, pipeline},
     street::{self, StreetReport},
-    watch::Build,
+    street_camera::EngineBuilder,
 };
 use crate::bench::{ask::MeasureError, progress::ProgressLine};
 use spotter::ops::machine::Machine;
 use spotter_core::Clock;
 use spotter_engine::{scheduler::timeline::Timeline, service::EngineError};
 
-/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnginePart {
     /// Gains on a simulated device, beside published ones.
@@ -30,14 +29,11 @@ pub enum EnginePart {
 }
 
 impl EnginePart {
-    /// Every part.
     pub const ALL: [Self; 4] = [Self::Published, Self::Step, Self::Street, Self::Cameras];
 }
 
-/// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Which parts.
     pub parts: Vec<EnginePart>,
     /// Frames or looks of each row that the model answers.
     pub looks: usize,
@@ -48,7 +44,7 @@ impl EngineOptions {
         self.parts.contains(&part)
     }
 
-    /// Looks that the progress counts; the parts without a model take a second.
+    /// Steps of the progress line; the parts without a model take a second.
     pub fn steps(&self) -> u64 {
         let steps = |part| match part {
             EnginePart::Published | EnginePart::Step => 0,
@@ -60,21 +56,16 @@ impl EngineOptions {
     }
 }
 
-/// What is printed; `Display` gives the tables, serde the JSON. A part that was not asked for is `None`.
+/// `Display` gives the tables, serde the JSON. A part that was not chosen is `None`.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineReport {
-    /// Where it ran.
     pub machine: Machine,
-    /// [`EnginePart::Published`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<PipelineReport>,
-    /// [`EnginePart::Step`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<HostReport>,
-    /// [`EnginePart::Street`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub street: Option<StreetReport>,
-    /// [`EnginePart::Cameras`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cameras: Option<EngineCamerasReport>,
     /// Four cameras at depth 2, of [`EnginePart::Cameras`].
@@ -84,7 +75,7 @@ pub struct EngineReport {
 
 /// Measures the parts in their order. Blocks for all of it.
 pub fn engine(
-    build: &mut Build,
+    build: &mut EngineBuilder,
     options: &EngineOptions,
     clock: &Arc<dyn Clock>,
     progress: &mut ProgressLine,

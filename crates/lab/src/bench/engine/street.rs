@@ -1,12 +1,14 @@
-//! Work that the engine saves on the demo's street, counted: four prompts on every frame, each feature off and on. Every
+//! Counts of the work that the engine saves on the demo's street: four prompts on every frame, each feature off and on. Every
 //! case gives the same answers.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::watch::{Asking, Build, StreetWatch, WatchedLook, drive};
-use crate::bench::{ask::MeasureError, progress::ProgressLine, stages::Spread};
+use super::street_camera::{
+    EngineBuilder, PromptGrouping, StreetCamera, StreetDriver, StreetMotion,
+};
+use crate::bench::{ask::MeasureError, progress::ProgressLine, spread::Spread};
 use spotter_core::{Clock, Task};
 use spotter_engine::scheduler::{Options, request::Work};
 
@@ -15,56 +17,55 @@ const OBJECTS: [&str; 4] = ["person", "car", "red car", "dog"];
 /// Cameras that share steps in the case of several looks.
 const CAMERAS: usize = 4;
 
-/// The four prompts of the demo's camera that look for things.
+/// The four detect prompts of the demo's camera.
 pub(super) fn prompts() -> impl Iterator<Item = Task> + Clone {
     OBJECTS.into_iter().map(|object| Task::Detect {
         object: object.into(),
     })
 }
 
-/// What one case changes.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct StreetCase {
     name: &'static str,
-    asking: Asking,
+    grouping: PromptGrouping,
     draft: bool,
     tile_reuse: bool,
     cameras: usize,
 }
 
-const OFF: Case = Case {
+const OFF: StreetCase = StreetCase {
     name: "nothing shared, all off",
-    asking: Asking::Apart,
+    grouping: PromptGrouping::Apart,
     draft: false,
     tile_reuse: false,
     cameras: 1,
 };
-const TOGETHER: Case = Case {
+const TOGETHER: StreetCase = StreetCase {
     name: "image prefix shared",
-    asking: Asking::Together,
+    grouping: PromptGrouping::Together,
     ..OFF
 };
-const ALL_ON: Case = Case {
+const ALL_ON: StreetCase = StreetCase {
     name: "  + draft + tile reuse (default)",
     draft: true,
     tile_reuse: true,
     ..TOGETHER
 };
-const CASES: [Case; 6] = [
+const CASES: [StreetCase; 6] = [
     OFF,
     TOGETHER,
-    Case {
+    StreetCase {
         name: "  + draft",
         draft: true,
         ..TOGETHER
     },
-    Case {
+    StreetCase {
         name: "  + tile reuse",
         tile_reuse: true,
         ..TOGETHER
     },
     ALL_ON,
-    Case {
+    StreetCase {
         name: "  default, 4 cameras in a batch",
         cameras: CAMERAS,
         ..ALL_ON
@@ -76,15 +77,13 @@ const CASES: [Case; 6] = [
 pub struct StreetRow {
     /// `moving`, `still` or `frozen`.
     pub street: &'static str,
-    /// What is on.
     pub case: &'static str,
-    /// Frames looked at.
     pub frames: usize,
     /// Boxes found in all of them.
     pub boxes: u64,
     /// Crops through the vision encoder.
     pub crops_encoded: f64,
-    /// Crops that did not have to.
+    /// Crops that were reused.
     pub crops_reused: f64,
     /// Positions prefilled: image prefixes, prompts and drafts.
     pub prefill_positions: f64,
@@ -96,32 +95,34 @@ pub struct StreetRow {
     pub decode_rows_per_box: Option<f64>,
     /// Decisions offered as drafts, all frames.
     pub drafted: u64,
-    /// Of these, made by the model.
+    /// Of these, confirmed by the model.
     pub accepted: u64,
     /// From the frame to its last answer.
     pub frame_ms: Spread,
 }
 
-/// What is printed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StreetReport {
-    /// Which model answered.
     pub model: String,
     /// By street and case.
     pub rows: Vec<StreetRow>,
 }
 
 /// Streets of the table.
-const STREETS: [WatchedLook; 3] = [WatchedLook::Moving, WatchedLook::Still, WatchedLook::Frozen];
+const STREETS: [StreetMotion; 3] = [
+    StreetMotion::Moving,
+    StreetMotion::Still,
+    StreetMotion::Frozen,
+];
 
 /// Frames that the progress counts.
 pub(super) fn progress_steps(frames: usize) -> usize {
     STREETS.len() * CASES.len() * frames
 }
 
-/// Runs every case on both streets, each in an engine of its own that has seen nothing. Blocks for all of it.
+/// Runs every case on every street, each in a new engine. Blocks for all of it.
 pub(super) fn street(
-    build: &mut Build,
+    build: &mut EngineBuilder,
     frames: usize,
     clock: &dyn Clock,
     progress: &mut ProgressLine,
@@ -130,8 +131,9 @@ pub(super) fn street(
         model: String::new(),
         rows: Vec::new(),
     };
-    for shown in STREETS {
-        let pictures = shown.frames(frames)?;
+    let mut driver = StreetDriver { clock, progress };
+    for motion in STREETS {
+        let pictures = motion.frames(frames)?;
         for case in CASES {
             let options = Options {
                 draft: case.draft,
@@ -140,46 +142,56 @@ pub(super) fn street(
             };
             let (mut engine, model) = build(options).map_err(MeasureError::Build)?;
             report.model = model;
-            let watch = |i| {
-                // Together they see what one camera sees.
-                let first = i * frames / case.cameras;
-                let asked = (prompts().collect(), case.asking);
-                StreetWatch::new((i, first), asked, pictures.clone())
+            let camera = |i| {
+                let tasks = prompts().collect();
+                let camera = StreetCamera::new(i, tasks, case.grouping, pictures.clone())?;
+                // Together they show what one camera shows.
+                Ok::<_, MeasureError>(camera.starting_at(i * frames / case.cameras))
             };
-            let cameras: Result<Vec<_>, _> = (0..case.cameras).map(watch).collect();
-            let driven = drive(&mut engine, &mut cameras?, frames, (clock, progress))?;
-            let prefix = engine.model().0.prefix_positions() as u64;
-            let work = engine.worker().work();
-            let spread = Spread::of(driven.frame_ms);
-            report
-                .rows
-                .push(row((shown, &case), (work, prefix), frames, spread));
+            let cameras: Result<Vec<_>, _> = (0..case.cameras).map(camera).collect();
+            let times = driver.drive(&mut engine, &mut cameras?, frames)?;
+            let run = CaseRun {
+                frames,
+                work: engine.worker().work(),
+                prefix: engine.model().0.prefix_positions() as u64,
+                frame_ms: Spread::of(times.frame_ms),
+            };
+            report.rows.push(case.row(motion, &run));
         }
     }
     Ok(report)
 }
 
-fn row(
-    (shown, case): (WatchedLook, &Case),
-    (work, prefix): (Work, u64),
+/// What one case did with its frames.
+struct CaseRun {
     frames: usize,
+    work: Work,
+    /// Positions of an image prefix.
+    prefix: u64,
     frame_ms: Spread,
-) -> StreetRow {
-    let each = |count: u64| count as f64 / frames.max(1) as f64;
-    StreetRow {
-        street: shown.name(),
-        case: case.name,
-        frames,
-        boxes: work.objects,
-        crops_encoded: each(work.crops_encoded),
-        crops_reused: each(work.crops_reused),
-        prefill_positions: each(work.images * prefix + work.prefill_positions),
-        known_positions: each(work.known_positions),
-        steps: each(work.steps),
-        decode_rows_per_box: (work.objects > 0).then(|| work.decodes as f64 / work.objects as f64),
-        drafted: work.drafted,
-        accepted: work.accepted,
-        frame_ms,
+}
+
+impl StreetCase {
+    fn row(&self, motion: StreetMotion, run: &CaseRun) -> StreetRow {
+        let work = &run.work;
+        let each = |count: u64| count as f64 / run.frames.max(1) as f64;
+        let prefilled = work.images * run.prefix + work.prefill_positions;
+        let decodes_per_box = || work.decodes as f64 / work.objects as f64;
+        StreetRow {
+            street: motion.name(),
+            case: self.name,
+            frames: run.frames,
+            boxes: work.objects,
+            crops_encoded: each(work.crops_encoded),
+            crops_reused: each(work.crops_reused),
+            prefill_positions: each(prefilled),
+            known_positions: each(work.known_positions),
+            steps: each(work.steps),
+            decode_rows_per_box: (work.objects > 0).then(decodes_per_box),
+            drafted: work.drafted,
+            accepted: work.accepted,
+            frame_ms: run.frame_ms,
+        }
     }
 }
 
@@ -192,11 +204,11 @@ impl fmt::Display for StreetReport {
              known: prompt positions found in the cache. Prompts of one step do not find each other, and looks share none",
             self.model
         )?;
-        for shown in STREETS {
+        for motion in STREETS {
             let mut rows = self
                 .rows
                 .iter()
-                .filter(|row| row.street == shown.name())
+                .filter(|row| row.street == motion.name())
                 .peekable();
             let Some(first) = rows.peek() else { continue };
             writeln!(

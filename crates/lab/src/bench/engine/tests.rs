@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    EngineOptions, EnginePart, EngineReport, StreetRow, chrome_trace, engine,
-    street::prompts,
-    watch::{Asking, StreetWatch, WatchedLook, drive},
+    EngineOptions, EnginePart, chrome_trace, engine,
+    report::EngineReport,
+    street::{StreetRow, prompts},
+    street_camera::{PromptGrouping, StreetCamera, StreetDriver, StreetMotion},
 };
 use crate::bench::{ProgressLine, tests::micro_engine_with};
 use spotter_core::{Clock, SystemClock};
@@ -22,9 +23,9 @@ fn measure(part: EnginePart, looks: usize) -> EngineReport {
 }
 
 #[test]
-fn what_is_shared_and_reused_is_not_done_again() {
+fn shared_and_reused_work_is_not_repeated() {
     let report = measure(EnginePart::Street, 4);
-    let street = report.street.as_ref().expect("the part that was asked for");
+    let street = report.street.as_ref().expect("the chosen part");
     let row = |street: &'static str, case: &str| -> &StreetRow {
         let mut rows = report.street.iter().flat_map(|report| &report.rows);
         let found = rows.find(|row| row.street == street && row.case.contains(case));
@@ -50,39 +51,37 @@ fn what_is_shared_and_reused_is_not_done_again() {
     assert!(report.to_string().contains("still street, 4 frames"));
 }
 
-/// A step in flight that nobody wants would be booked, with all the time until then, in the next measurement.
+/// The next measurement would count a step that is still in flight, with all the time until then.
 #[test]
 fn a_drive_leaves_nothing_in_flight() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut engine = micro_engine_with(Options::default(), &clock);
-    let frames = WatchedLook::Frozen.frames(2).expect("frames");
-    let asked = (prompts().collect(), Asking::Together);
-    let mut watches = [StreetWatch::new((0, 0), asked, frames).expect("a camera")];
-    let mut silent = ProgressLine::silent();
-    let shell = (clock.as_ref(), &mut silent);
-    let driven = drive(&mut engine, &mut watches, 3, shell).expect("answers");
-    assert_eq!(driven.frame_ms.len(), 3);
+    let frames = StreetMotion::Frozen.frames(2).expect("frames");
+    let tasks = prompts().collect();
+    let camera = StreetCamera::new(0, tasks, PromptGrouping::Together, frames);
+    let mut driver = StreetDriver {
+        clock: clock.as_ref(),
+        progress: &mut ProgressLine::silent(),
+    };
+    let times = driver
+        .drive(&mut engine, &mut [camera.expect("a camera")], 3)
+        .expect("answers");
+    assert_eq!(times.frame_ms.len(), 3);
     assert!(engine.is_idle());
     assert!(
         engine.worker().work().zombies > 0,
-        "or there was nothing to leave"
+        "without zombies the test proves nothing"
     );
 }
 
 #[test]
 fn every_load_runs_at_both_depths_and_leaves_a_timeline() {
     let report = measure(EnginePart::Cameras, 2);
-    let cameras = report
-        .cameras
-        .as_ref()
-        .expect("the part that was asked for");
+    let cameras = report.cameras.as_ref().expect("the chosen part");
     for row in &cameras.rows {
         let (block, pipe) = (&row.blocking, &row.pipelined);
         assert_eq!((block.depth, pipe.depth), (1, 2));
-        assert_eq!(
-            block.cost.zombies, 0.0,
-            "a blocking loop launches nothing for nobody"
-        );
+        assert_eq!(block.cost.zombies, 0.0, "a blocking loop has no zombies");
         assert!(block.looks_per_s > 0.0 && pipe.looks_per_s > 0.0);
     }
     let trace = chrome_trace(&report.timeline.expect("a timeline"));

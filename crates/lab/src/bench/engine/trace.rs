@@ -11,12 +11,11 @@ use spotter_engine::scheduler::{
     timeline::Timeline,
 };
 
-/// Rows of the picture.
+/// Rows of the timeline.
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
-/// For tables and traces.
-pub fn host_name(what: Host) -> &'static str {
+fn host_name(what: Host) -> &'static str {
     match what {
         Host::Plan => "plan",
         Host::Launch => "launch",

@@ -3,7 +3,7 @@ use std::path::Path;
 use super::*;
 use crate::bench::tests::micro_engine;
 
-/// The smallest golden model knows nothing of streets: only the way of the questions through the engine is tested.
+/// The smallest golden model is not trained on streets: the test covers only the path of the questions through the engine.
 #[test]
 fn the_same_seeds_give_the_same_report() {
     let options = EvalOptions {
@@ -19,21 +19,21 @@ fn the_same_seeds_give_the_same_report() {
     let report = run();
     assert_eq!(report, run());
     assert_eq!(report.scenes, 2);
-    let asked = |name| {
+    let questions = |name| {
         let figure = report.figures.iter().find(|f| f.name == name);
         figure.expect("a figure").of
     };
     assert_eq!(
-        asked("boxes for unknown words"),
+        questions("boxes for unknown words"),
         2 * UNKNOWN_PER_SCENE as u64
     );
     for name in ["boxes for an absent class", "yes/no right", "count exact"] {
-        assert!(asked(name) > 0, "{name}");
+        assert!(questions(name) > 0, "{name}");
     }
 }
 
 #[test]
-fn unknown_words_are_held_back_by_the_trainer() {
+fn unknown_words_are_not_trained_on() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/embedded/words_unknown.py");
     let lists = std::fs::read_to_string(path).expect("the trainer's lists");
     let (trained, held_out) = lists.split_once("HELD_OUT").expect("two lists");

@@ -1,4 +1,4 @@
-//! How long a device worked in a stretch of time.
+//! Time in which a device worked.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use spotter_engine::scheduler::{
     cost::{TimeSpan, working},
 };
 
-/// Time between `from` and `to` in which at least one of the steps worked ([`working`]).
-pub(super) fn busy(steps: &[(SlotId, StepTimes)], (from, to): (Mono, Mono)) -> Duration {
-    let mut spans: Vec<TimeSpan> = steps.iter().flat_map(|(_, times)| working(times)).collect();
+/// Time between `from` and `to` in which the device worked ([`working`]) on at least one of the steps.
+pub(super) fn busy(steps: &[(SlotId, StepTimes)], from: Mono, to: Mono) -> Duration {
+    let mut spans: Vec<Span> = steps.iter().flat_map(|(_, times)| working(times)).collect();
     spans.sort_by_key(|span| span.began);
     let mut sum = Duration::ZERO;
     let mut until = from;
@@ -52,9 +52,9 @@ mod tests {
             step(24, 1),
             step(40, 10),
         ];
-        assert_eq!(busy(&steps, (at(0), at(100))), ms(15 + 5 + 10));
-        assert_eq!(busy(&steps, (at(8), at(45))), ms(7 + 5 + 5));
-        assert_eq!(busy(&steps, (at(60), at(70))), ms(0));
+        assert_eq!(busy(&steps, at(0), at(100)), ms(15 + 5 + 10));
+        assert_eq!(busy(&steps, at(8), at(45)), ms(7 + 5 + 5));
+        assert_eq!(busy(&steps, at(60), at(70)), ms(0));
     }
 
     #[test]
@@ -65,6 +65,6 @@ mod tests {
             sampling: ms(1),
             ..times
         };
-        assert_eq!(busy(&[(slot, masked)], (at(0), at(100))), ms(11));
+        assert_eq!(busy(&[(slot, masked)], at(0), at(100)), ms(11));
     }
 }

@@ -1,7 +1,7 @@
-//! A closed loop: some clients, each of which asks again as soon as it is answered.
+//! A closed loop: each client submits its next look as soon as its last one is answered.
 //!
-//! The clients live on the engine's own thread and hand their looks straight to it, so what is measured is the engine and
-//! its device. Nothing keeps them from being more than the device can serve at once; the rest waits inside.
+//! The clients run on the engine's own thread and submit to it directly, so the engine and its device alone are measured.
+//! There may be more clients than the device can serve at once; the other looks wait in the engine.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,33 +16,31 @@ use spotter_engine::{
     service::{Engine, LookNews},
 };
 
-/// Requests that count at least, however short the load.
+/// Least number of requests that count, even in a short load.
 const LEAST: usize = 4;
 
 /// The next look of a client.
 pub(super) type NextLoadLook<'a> = dyn FnMut(usize) -> Result<Look, MeasureError> + 'a;
 
-/// Who asks, and what every answer must have.
+/// The clients and what every answer must have.
 pub(super) struct Clients<'a> {
-    /// How many.
     pub count: usize,
-    /// What they ask next.
     pub next: &'a mut NextLoadLook<'a>,
     /// Objects in every answer.
     pub objects: usize,
 }
 
-/// The part of a load that counts, with the books of all of it.
+/// The part of a load that counts, with the counters of the whole load.
 #[derive(Clone, Debug)]
 pub(super) struct CountWindow {
     pub from: Mono,
     pub to: Mono,
-    /// From asking to the answer, of each request that was answered in it.
+    /// From submission to the answer, of each request that was answered in it.
     pub request_ms: Vec<f64>,
     /// The engine's work before it and after it.
     pub work: [Work; 2],
     pub timeline: Timeline,
-    pub books: LoadCounters,
+    pub counters: LoadCounters,
 }
 
 impl CountWindow {
@@ -51,16 +49,16 @@ impl CountWindow {
     }
 
     pub fn busy(&self) -> Duration {
-        busy(&self.timeline.steps, (self.from, self.to))
+        busy(&self.timeline.steps, self.from, self.to)
     }
 
-    /// What happened in it, by any of the engine's counts.
+    /// Increase of one of the engine's counters.
     pub fn count(&self, of: fn(&Work) -> u64) -> u64 {
         of(&self.work[1]) - of(&self.work[0])
     }
 }
 
-/// Keeps the clients asking for `load`, of which the last half counts. Blocks for it; leaves the engine idle.
+/// Runs the clients for `load`, of which the last half counts. Blocks for it; leaves the engine idle.
 pub(super) fn closed_loop(
     engine: &mut Engine,
     clients: Clients,
@@ -69,7 +67,7 @@ pub(super) fn closed_loop(
 ) -> Result<CountWindow, MeasureError> {
     let began = clock.now();
     let (count, least) = (clients.count, clients.count.max(LEAST));
-    let mut open = OpenRequest::new(engine, clients, clock)?;
+    let mut open = ClosedLoop::new(engine, clients, clock)?;
     let mut window: Option<(Mono, Work)> = None;
     let mut request_ms = Vec::new();
     let (from, before) = loop {
@@ -79,7 +77,7 @@ pub(super) fn closed_loop(
         }
         let past = clock.now().since(began);
         match window {
-            None if past >= load / 2 && open.books.answered >= count => {
+            None if past >= load / 2 && open.counters.answered >= count => {
                 window = Some(open.record())
             }
             None => {}
@@ -92,9 +90,9 @@ pub(super) fn closed_loop(
         }
     };
     let (to, after) = (clock.now(), open.engine.worker().work());
-    let books = LoadCounters {
+    let counters = LoadCounters {
         left: open.inside.len(),
-        ..open.books
+        ..open.counters
     };
     let timeline = open.leave()?;
     Ok(CountWindow {
@@ -103,21 +101,21 @@ pub(super) fn closed_loop(
         request_ms,
         work: [before, after],
         timeline,
-        books,
+        counters,
     })
 }
 
-/// Requests on their way.
-struct OpenRequest<'a, 'b> {
+/// Clients and their requests in the engine.
+struct ClosedLoop<'a, 'b> {
     engine: &'b mut Engine,
     clients: Clients<'a>,
     clock: &'b dyn Clock,
     inside: HashMap<LookId, (usize, Mono)>,
-    books: LoadCounters,
+    counters: LoadCounters,
 }
 
-impl<'a, 'b> OpenRequest<'a, 'b> {
-    /// Every client asks.
+impl<'a, 'b> ClosedLoop<'a, 'b> {
+    /// Every client submits a request.
     fn new(
         engine: &'b mut Engine,
         clients: Clients<'a>,
@@ -128,24 +126,24 @@ impl<'a, 'b> OpenRequest<'a, 'b> {
             clients,
             clock,
             inside: HashMap::new(),
-            books: LoadCounters::default(),
+            counters: LoadCounters::default(),
         };
         for client in 0..open.clients.count {
-            open.ask(client)?;
+            open.submit(client)?;
         }
         Ok(open)
     }
 
-    fn ask(&mut self, client: usize) -> Result<(), MeasureError> {
+    fn submit(&mut self, client: usize) -> Result<(), MeasureError> {
         let at = self.clock.now();
         let look = (self.clients.next)(client)?;
         let id = self.engine.submit(look, false)?;
         self.inside.insert(id, (client, at));
-        self.books.asked += 1;
+        self.counters.asked += 1;
         Ok(())
     }
 
-    /// One turn; who was answered asks again. Milliseconds of the requests that ended.
+    /// One turn of the engine; answered clients submit again. Returns the milliseconds of the answered requests.
     fn turn(&mut self) -> Result<Vec<f64>, MeasureError> {
         let mut ended = Vec::new();
         for (id, news) in self.engine.turn()? {
@@ -158,20 +156,20 @@ impl<'a, 'b> OpenRequest<'a, 'b> {
             complete(&outcome, self.clients.objects)?;
             let age = self.clock.now().since(at);
             ended.push(age.as_secs_f64() * 1e3);
-            self.books.answered += 1;
-            self.ask(client)?;
+            self.counters.answered += 1;
+            self.submit(client)?;
         }
         Ok(ended)
     }
 
-    /// From now on it counts.
+    /// Starts the part that counts.
     fn record(&mut self) -> (Mono, Work) {
         let worker = self.engine.worker();
         worker.record();
         (self.clock.now(), worker.work())
     }
 
-    /// Nobody waits any more. Gives all steps since [`Self::record`], those that were in flight too.
+    /// Cancels the open requests. Returns all steps since [`Self::record`], those in flight too.
     fn leave(self) -> Result<Timeline, MeasureError> {
         for id in self.inside.into_keys() {
             self.engine.cancel(id);
@@ -184,7 +182,7 @@ impl<'a, 'b> OpenRequest<'a, 'b> {
     }
 }
 
-/// Fails when the answers are not as long as they were meant to be: the figures would be of other work.
+/// Fails if an answer has another number of objects: the figures would be of other work.
 fn complete(outcome: &Outcome, objects: usize) -> Result<(), MeasureError> {
     let answers = match outcome {
         Outcome::Answered { answers, .. } => answers,

@@ -1,4 +1,4 @@
-//! Frames as a decoder hands them over: NV12 in host memory.
+//! Frames as a decoder outputs them: NV12 in host memory.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use spotter_core::{
 };
 use spotter_street::{Street, draw_i420};
 
-/// Frames of a size, used in turn: more than any cache of pictures would hold of one camera.
+/// Frames of a size, used in turn: more than any cache keeps of one camera.
 const POOL: usize = 16;
-/// The demo's street, at a moment when there is traffic: 2026-01-01 11:00 UTC.
+/// The demo's street at a moment with traffic: 2026-01-01 11:00 UTC.
 const STREET: u64 = 7;
 const MOMENT: WallTime = WallTime::from_unix_millis(1_767_265_200_000);
 
-/// Noise, of which no two frames share a tile.
-pub(super) fn noise((width, height): (usize, usize)) -> Result<Vec<Picture>, PictureError> {
+/// Noise: no two frames share a tile.
+pub(super) fn noise(width: usize, height: usize) -> Result<Vec<Picture>, PictureError> {
     let mut random = Pcg64::seed_from_u64((width * 10_000 + height) as u64);
     let mut frame = || {
         let mut plane = |index| {
@@ -26,13 +26,13 @@ pub(super) fn noise((width, height): (usize, usize)) -> Result<Vec<Picture>, Pic
             random.fill_bytes(&mut bytes);
             bytes
         };
-        nv12((width, height), vec![plane(0), plane(1)])
+        nv12(width, height, vec![plane(0), plane(1)])
     };
     (0..POOL).map(|_| frame()).collect()
 }
 
-/// The drawn street, standing still: one picture.
-pub(super) fn still_street((width, height): (usize, usize)) -> Result<Picture, PictureError> {
+/// One picture of the drawn street.
+pub(super) fn still_street(width: usize, height: usize) -> Result<Picture, PictureError> {
     let scene = Street::still(STREET, MOMENT).at(MOMENT);
     let drawn = draw_i420(&scene, width as u32, height as u32);
     let luma = width * height;
@@ -40,19 +40,17 @@ pub(super) fn still_street((width, height): (usize, usize)) -> Result<Picture, P
     let (y, rest) = drawn.split_at(luma.min(drawn.len()));
     let (u, v) = rest.split_at(chroma.min(rest.len()));
     let uv = u.iter().zip(v).flat_map(|(&u, &v)| [u, v]).collect();
-    nv12((width, height), vec![y.to_vec(), uv])
+    nv12(width, height, vec![y.to_vec(), uv])
 }
 
-fn nv12(size: (usize, usize), planes: Vec<Vec<u8>>) -> Result<Picture, PictureError> {
-    let row = size.0.div_ceil(2) * 2;
-    let colour = (ColourMatrix::Bt601, ColourRange::Limited);
-    let strides = [size.0, row, 0];
+fn nv12(width: usize, height: usize, planes: Vec<Vec<u8>>) -> Result<Picture, PictureError> {
+    let chroma_row = width.div_ceil(2) * 2;
     Picture::new(
         PictureLayout {
             format: PixelFormat::Nv12,
-            size,
-            strides,
-            colour,
+            size: (width, height),
+            strides: [width, chroma_row, 0],
+            colour: (ColourMatrix::Bt601, ColourRange::Limited),
         },
         Arc::new(planes),
     )
@@ -63,8 +61,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_frames_of_noise_are_alike() {
-        let frames = noise((64, 48)).unwrap();
+    fn frames_of_noise_differ() {
+        let frames = noise(64, 48).unwrap();
         for (i, frame) in frames.iter().enumerate() {
             assert_eq!(frame.format(), PixelFormat::Nv12);
             for other in &frames[..i] {
@@ -75,11 +73,11 @@ mod tests {
     }
 
     #[test]
-    fn the_street_keeps_its_colours_on_the_way_to_nv12() {
+    fn the_street_in_nv12_keeps_its_colours() {
         let (width, height) = (64, 36);
         let scene = Street::still(STREET, MOMENT).at(MOMENT);
         let i420 = draw_i420(&scene, width as u32, height as u32);
-        let picture = still_street((width, height)).unwrap();
+        let picture = still_street(width, height).unwrap();
         assert_eq!(picture.row(0, 5), &i420[5 * width..6 * width]);
         let (u, v) = i420[width * height..].split_at(width * height / 4);
         let interleaved: Vec<u8> = (0..width / 2)

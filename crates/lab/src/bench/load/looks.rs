@@ -9,7 +9,7 @@ use super::{
 use crate::bench::{
     ask::MeasureError,
     engine::tasks,
-    stages::Spread,
+    spread::Spread,
     work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work},
 };
 use spotter_core::{CameraId, Look, Picture, Task};
@@ -20,7 +20,7 @@ pub(super) const PROMPTS: [usize; 4] = [1, 2, 4, 8];
 /// Prompts of the steady scene: those of the demo's camera.
 const STEADY_PROMPTS: usize = 4;
 
-/// Fresh frames: nothing is known of the picture before.
+/// Without reuse of earlier answers or pictures.
 const FRESH: Options = Options {
     depth: 2,
     decide: Decide::Device,
@@ -28,9 +28,9 @@ const FRESH: Options = Options {
     tile_reuse: false,
 };
 
-/// What is asked.
+/// The requests of a figure.
 #[derive(Clone, Copy)]
-struct LoadAnswer {
+struct LoadCase {
     size: (usize, usize),
     clients: usize,
     prompts: usize,
@@ -43,16 +43,16 @@ impl LoadBench<'_> {
         let options = self.options;
         let mut rows = Vec::new();
         for &size in &options.sizes {
-            let frames = noise(size)?;
+            let frames = noise(size.0, size.1)?;
             for &objects in &options.objects {
                 for &clients in &options.clients {
-                    let asked = LoadAnswer {
+                    let case = LoadCase {
                         size,
                         clients,
                         prompts: 1,
                         objects,
                     };
-                    rows.push(self.figure(asked, &frames, FRESH)?.0);
+                    rows.push(self.figure(case, &frames, FRESH)?.0);
                 }
             }
         }
@@ -62,17 +62,17 @@ impl LoadBench<'_> {
     /// Prompts on one frame, one client.
     pub(super) fn prompts(&mut self) -> Result<Vec<PromptsRow>, MeasureError> {
         let size = self.options.scene_size();
-        let frames = noise(size)?;
+        let frames = noise(size.0, size.1)?;
         let objects = self.options.objects.first().copied().unwrap_or(1);
         let mut rows: Vec<PromptsRow> = Vec::new();
         for prompts in PROMPTS {
-            let asked = LoadAnswer {
+            let case = LoadCase {
                 size,
                 clients: 1,
                 prompts,
                 objects,
             };
-            let (load, _) = self.figure(asked, &frames, FRESH)?;
+            let (load, _) = self.figure(case, &frames, FRESH)?;
             let one = rows.first().map_or(&load, |row| &row.load).latency;
             let ratio = load.latency.median_ms / one.median_ms;
             rows.push(PromptsRow { load, ratio });
@@ -80,27 +80,27 @@ impl LoadBench<'_> {
         Ok(rows)
     }
 
-    /// The street standing still, without and with reuse.
+    /// The still street, without and with reuse.
     pub(super) fn steady(&mut self) -> Result<Vec<SteadyRow>, MeasureError> {
         let options = self.options;
         let size = options.scene_size();
-        let frames = [still_street(size)?];
+        let frames = [still_street(size.0, size.1)?];
         let objects = options.objects.last().copied().unwrap_or(1);
         let mut rows = Vec::new();
         for &clients in &options.clients {
             for reuse in [false, true] {
-                let asked = LoadAnswer {
+                let case = LoadCase {
                     size,
                     clients,
                     prompts: STEADY_PROMPTS,
                     objects,
                 };
-                let way = Options {
+                let options = Options {
                     draft: reuse,
                     tile_reuse: reuse,
                     ..FRESH
                 };
-                let (load, window) = self.figure(asked, &frames, way)?;
+                let (load, window) = self.figure(case, &frames, options)?;
                 rows.push(steady_row(reuse, load, &window));
             }
         }
@@ -109,34 +109,34 @@ impl LoadBench<'_> {
 
     fn figure(
         &mut self,
-        asked: LoadAnswer,
+        case: LoadCase,
         frames: &[Picture],
         options: Options,
     ) -> Result<(LoadRow, CountWindow), MeasureError> {
         let bounds = Bounds {
-            max_objects: asked.objects,
+            max_objects: case.objects,
             max_tokens: 1,
         };
         self.engine.restart(bounds, options);
-        let tasks = tasks(asked.prompts);
-        let mut cameras = LoadCameras::new(asked.clients, &tasks, frames)?;
+        let tasks = tasks(case.prompts);
+        let mut cameras = LoadCameras::new(case.clients, &tasks, frames)?;
         let clients = Clients {
-            count: asked.clients,
+            count: case.clients,
             next: &mut |client| Ok(cameras.look(client)),
-            objects: asked.objects,
+            objects: case.objects,
         };
         let window = closed_loop(self.engine, clients, self.options.load, self.clock)?;
         self.progress.step();
         self.timeline = Some(window.timeline.clone());
-        Ok((self.row(asked, &tasks, &window), window))
+        Ok((self.row(case, &tasks, &window), window))
     }
 
-    fn row(&self, asked: LoadAnswer, tasks: &[Task], window: &CountWindow) -> LoadRow {
+    fn row(&self, case: LoadCase, tasks: &[Task], window: &CountWindow) -> LoadRow {
         let (requests, seconds) = (window.request_ms.len(), window.seconds());
         let per_s = requests as f64 / seconds.max(1e-9);
         let steps = window.count(|work| work.steps) as f64;
         let busy = window.busy().as_secs_f64();
-        let work = self.work(asked, tasks);
+        let work = self.work(case, tasks);
         let gflop = work.total();
         let tflop_per_s = gflop * per_s * 1e-3;
         let ceilings = self.ceilings;
@@ -144,11 +144,11 @@ impl LoadBench<'_> {
             .gauge
             .and_then(|gauge| gauge.between(window.from, window.to));
         LoadRow {
-            size: asked.size,
-            clients: asked.clients,
-            prompts: asked.prompts,
-            objects: asked.objects,
-            books: window.books,
+            size: case.size,
+            clients: case.clients,
+            prompts: case.prompts,
+            objects: case.objects,
+            counters: window.counters,
             requests,
             requests_per_s: per_s,
             latency: Spread::of(window.request_ms.iter().copied()),
@@ -162,29 +162,26 @@ impl LoadBench<'_> {
                 .map(|ceiling| 100.0 * tflop_per_s / ceiling.per_s),
             floor_ms: ceilings.product_ms(gflop),
             floor_fp8_ms: ceilings.fp8_ms(gflop),
-            floor_alone_ms: self.floor_alone_ms(asked.objects, &work),
+            floor_alone_ms: self.floor_alone_ms(case.objects, &work),
             strain,
             joules: strain.and_then(|s| s.power_w).map(|watts| watts / per_s),
         }
     }
 
-    fn work(&self, asked: LoadAnswer, tasks: &[Task]) -> LookWork {
+    fn work(&self, case: LoadCase, tasks: &[Task]) -> LookWork {
         let (config, tokenizer) = self.engine.model();
         let detect = |task| DetectWork {
-            tokens: config
-                .family
-                .prompt(task, config, tokenizer, false)
-                .map_or(0, |prompt| prompt.inputs.len()),
-            boxes: asked.objects,
+            tokens: prompt_tokens(task, config, tokenizer, false).map_or(0, |tokens| tokens.len()),
+            boxes: case.objects,
         };
         let detects: Vec<DetectWork> = tasks.iter().map(detect).collect();
-        look_work(config, asked.size, &detects)
+        look_work(config, case.size.0, case.size.1, &detects)
     }
 
     fn floor_alone_ms(&self, objects: usize, work: &LookWork) -> Option<f64> {
         let (config, _) = self.engine.model();
         let read_mb = decoder_mb(config) + kv_mb(config, config.prefix_positions());
-        // The first x comes with the prompt.
+        // The prompt's prefill decides the first x.
         let steps = (3 * objects - 1) as f64;
         let first = work.vision + work.prefix + work.prompts;
         Some(self.ceilings.product_ms(first)? + self.ceilings.read_ms(steps * read_mb)?)
@@ -203,8 +200,8 @@ fn steady_row(reuse: bool, load: LoadRow, window: &CountWindow) -> SteadyRow {
     }
 }
 
-/// A camera for each client. They show frames of one pool, one after the other, so that no two requests in a row are of the
-/// same frame where there are several.
+/// A camera for each client. They share one pool of frames, so that no two requests in a row have the same frame unless the
+/// pool has only one.
 struct LoadCameras<'a> {
     looks: Vec<Look>,
     frames: &'a [Picture],

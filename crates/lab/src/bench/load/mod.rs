@@ -1,16 +1,16 @@
-//! `spotter bench load`: the engine as its clients find it, on the device that is there, beside what that device could do.
+//! `spotter-lab load`: throughput and latency of the engine, compared with what its device sustains.
 //!
 //! ```text
-//!   looks    sizes x clients x objects, no two frames in a row alike ─▶ closed loop ─▶ requests/s, latency, power
-//!   prompts  1, 2, 4, 8 prompts on one frame                         ─▶ closed loop ─▶ what another prompt costs
-//!   steady   the street standing still, reuse off and on             ─▶ closed loop ─▶ what is not done again
+//!   looks    sizes x clients x objects, every frame another one      ─▶ closed loop ─▶ requests/s, latency, power
+//!   prompts  1, 2, 4, 8 prompts on one frame                         ─▶ closed loop ─▶ cost of another prompt
+//!   steady   the still street, reuse off and on                      ─▶ closed loop ─▶ work saved by reuse
 //!   text     tokens of many streams, depth 1 and 2 in turns          ─▶ the cost model, predicted and observed
 //! ```
 //!
 //! Answers end at their bounds and never before (`model::without_ends`), so every request is the same work; one that is
-//! not ends the measurement. Each figure is taken from the last half of its load, when the device is as hot as it gets.
-//! Files: `closed` is the loop, `frames` what is shown, `looks` the first three parts, `text` the last, `busy` the share of
-//! time in which the device works, `rows` and `report` what is printed. Not here: how the engine is built (the caller does that).
+//! not ends the measurement. Each figure is taken from the last half of its load, when the device has its final temperature.
+//! `closed` is the loop, `frames` has the pictures, `looks` the first three parts, `text` the last, `busy` the time in which the
+//! device works, `rows` and `report` the tables. The caller builds the engine.
 
 mod busy;
 mod closed;
@@ -23,9 +23,7 @@ mod text;
 use std::time::Duration;
 
 pub use report::LoadReport;
-pub use rows::{LoadCounters, LoadRow, PromptsRow, SteadyRow};
 use serde::Serialize;
-pub use text::{TextRow, TextRun};
 
 use super::{ask::MeasureError, progress::ProgressLine};
 use spotter::ops::machine::Machine;
@@ -36,28 +34,24 @@ use spotter_engine::{
     service::Engine,
 };
 
-/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadPart {
     /// Requests by size, clients and objects.
     Looks,
     /// Several prompts on one frame.
     Prompts,
-    /// The same picture again and again.
+    /// One picture that does not change.
     Steady,
     /// Text, blocking against pipelined.
     Text,
 }
 
 impl LoadPart {
-    /// Every part.
     pub const ALL: [Self; 4] = [Self::Looks, Self::Prompts, Self::Steady, Self::Text];
 }
 
-/// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Which parts.
     pub parts: Vec<LoadPart>,
     /// Pixels across and down of the frames; at least one. `prompts` and `steady` take 1280x720 if it is among them, else
     /// the first.
@@ -74,7 +68,7 @@ pub struct LoadOptions {
     pub load: Duration,
 }
 
-/// What the device sustains, measured in the same run. What was not measured is `None`, and so are floors made of it.
+/// What the device sustains, measured in the same run. What was not measured is `None`, and so are the floors from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct MachineCeilings {
     /// Large products in bf16, or in f32 on a processor, TFLOP.
@@ -85,17 +79,15 @@ pub struct MachineCeilings {
     pub copy_gb: Option<Ceiling>,
 }
 
-/// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ceiling {
-    /// In a second.
     pub per_s: f64,
-    /// The GPU's power and clock meanwhile.
+    /// Power and clock of the GPU.
     pub strain: Option<Strain>,
 }
 
 impl MachineCeilings {
-    /// Milliseconds that so many GFLOP take.
+    /// Milliseconds for this arithmetic.
     fn product_ms(&self, gflop: f64) -> Option<f64> {
         // GFLOP by TFLOP/s are milliseconds, as are MB by GB/s.
         self.product_tflop.map(|ceiling| gflop / ceiling.per_s)
@@ -106,21 +98,20 @@ impl MachineCeilings {
         self.fp8_tflop.map(|ceiling| gflop / ceiling.per_s)
     }
 
-    /// Milliseconds that reading so many MB takes.
+    /// Milliseconds for reading `mb` MB.
     fn read_ms(&self, mb: f64) -> Option<f64> {
         self.copy_gb.map(|ceiling| mb / ceiling.per_s)
     }
 }
 
-/// The engine, and what is known of it.
+/// The engine under load and its device.
 pub struct Load<'a> {
-    /// Its answers must not end by themselves.
+    /// Its answers must end at their bounds only.
     pub engine: &'a mut Engine,
     /// Real time.
     pub clock: &'a dyn Clock,
-    /// Of the GPU, if there is one.
+    /// Of the GPU; `None` on a processor.
     pub gauge: Option<&'a Gauge>,
-    /// Of the same run.
     pub ceilings: MachineCeilings,
     /// Which model, for the report.
     pub model: String,
@@ -181,7 +172,7 @@ impl Load<'_> {
 }
 
 impl LoadOptions {
-    /// Figures that the progress counts, in an engine that has `rows` rows.
+    /// Steps of the progress line, for an engine with `rows` rows.
     pub fn figures(&self, rows: usize) -> usize {
         let of = |part| match part {
             LoadPart::Looks => self.sizes.len() * self.clients.len() * self.objects.len(),
@@ -196,7 +187,7 @@ impl LoadOptions {
         self.streams.iter().copied().filter(move |&n| n <= rows)
     }
 
-    /// The size of the parts that have only one.
+    /// The size for the parts with only one size.
     fn scene_size(&self) -> (usize, usize) {
         let usual = self.sizes.iter().find(|&&size| size == (1280, 720));
         let size = usual.or(self.sizes.first()).copied();
@@ -204,7 +195,6 @@ impl LoadOptions {
     }
 }
 
-/// A measurement under way.
 struct LoadBench<'a> {
     engine: &'a mut Engine,
     clock: &'a dyn Clock,

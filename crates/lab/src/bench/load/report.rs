@@ -1,4 +1,4 @@
-//! What `spotter bench load` found: tables for people, JSON for programs.
+//! The report of `spotter-lab load`.
 
 use std::fmt;
 
@@ -13,12 +13,10 @@ use crate::bench::engine::COLUMNS;
 use spotter::ops::machine::Machine;
 use spotter_engine::scheduler::timeline::Timeline;
 
-/// What is printed; `Display` gives the tables, serde the JSON. A part that was not asked for is empty.
+/// `Display` gives the tables, serde the JSON. A part that was not chosen is empty.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
-    /// Where it ran.
     pub machine: Machine,
-    /// Which model answered.
     pub model: String,
     /// On which device, in which precision.
     pub device: String,
@@ -34,13 +32,12 @@ pub struct LoadReport {
     /// Prompts on one frame.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<PromptsRow>,
-    /// The same picture again and again.
+    /// One picture that does not change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steady: Vec<SteadyRow>,
-    /// Text by streams.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub text: Vec<TextRow>,
-    /// What host and device did in the part of the last figure that counts.
+    /// Host and device in the counted part of the last figure.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
 }

@@ -1,20 +1,19 @@
-//! Rows of the tables of requests, and how they are written.
+//! Rows of the tables of requests.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::bench::stages::Spread;
+use crate::bench::spread::Spread;
 use spotter_engine::gpu_stats::Strain;
 
-/// What became of the requests of a load.
+/// Requests of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LoadCounters {
-    /// Asked.
     pub asked: usize,
     /// Answered, with all their objects.
     pub answered: usize,
-    /// Not waited for when the load ended.
+    /// Cancelled when the load ended.
     pub left: usize,
 }
 
@@ -30,33 +29,34 @@ pub struct LoadRow {
     /// Objects of each answer.
     pub objects: usize,
     /// Requests of the whole load.
-    pub books: LoadCounters,
+    #[serde(rename = "books")]
+    pub counters: LoadCounters,
     /// Requests that count: those that were answered in its last half.
     pub requests: usize,
-    /// They, by the time they took.
+    /// Per second of the last half.
     pub requests_per_s: f64,
-    /// From asking to the answer.
+    /// From submission to the answer.
     pub latency: Spread,
     /// Steps of the device, each of which may carry many requests.
     pub steps_per_request: f64,
     /// Share of the time in which the device worked.
     pub busy_percent: f64,
-    /// Milliseconds in which it did not, for each step.
+    /// Milliseconds in which it did not work, per step.
     pub idle_ms_per_step: f64,
     /// Arithmetic of a request, GFLOP.
     pub gflop: f64,
-    /// The same, by the time.
+    /// Arithmetic of the requests per second, TFLOP.
     pub tflop_per_s: f64,
     /// Of what the device sustains in large products, percent.
     pub of_ceiling_percent: Option<f64>,
-    /// Time that the arithmetic takes at that speed, milliseconds: no device serves requests closer to each other.
+    /// Time of the arithmetic at that speed, milliseconds: the least distance between two requests.
     pub floor_ms: Option<f64>,
     /// The same with all of it in fp8.
     pub floor_fp8_ms: Option<f64>,
     /// Least latency of a request alone, milliseconds: arithmetic up to the first decisions, then a step for every further
     /// one, each of which reads the decoder's weights (bf16) and the image's keys and values.
     pub floor_alone_ms: Option<f64>,
-    /// The GPU's power and clock meanwhile.
+    /// Power and clock of the GPU.
     pub strain: Option<Strain>,
     /// Energy of a request, J.
     pub joules: Option<f64>,
@@ -65,14 +65,13 @@ pub struct LoadRow {
 /// One frame with several prompts, one client.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PromptsRow {
-    /// What it took.
     #[serde(flatten)]
     pub load: LoadRow,
     /// Median against that of one prompt.
     pub ratio: f64,
 }
 
-/// The same picture again and again.
+/// One picture that does not change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SteadyRow {
     /// Draft and tile reuse are on.
@@ -82,15 +81,15 @@ pub struct SteadyRow {
     pub load: LoadRow,
     /// Crops of a request that went through the vision encoder.
     pub crops_encoded: f64,
-    /// Crops that did not have to.
+    /// Crops of a request that were reused.
     pub crops_reused: f64,
     /// Decisions of a request that were offered as drafts.
     pub drafted: f64,
-    /// Of these, made by the model.
+    /// Of these, confirmed by the model.
     pub accepted: f64,
 }
 
-/// Columns of a [`LoadRow`], with others behind them.
+/// Column names of a [`LoadRow`] and of `more` columns.
 pub(super) fn write_heading(f: &mut fmt::Formatter<'_>, more: &[&str]) -> fmt::Result {
     write!(
         f,

@@ -1,4 +1,4 @@
-//! Every part with the smallest golden model: what is asked, answered and counted, never how long it took.
+//! Every part with the smallest golden model: requests, answers and counters, but no times.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,8 @@ use super::{
     frames::noise,
 };
 use crate::bench::{
-    MeasureError, ProgressLine,
+    ProgressLine,
+    ask::MeasureError,
     engine::{chrome_trace, tasks},
     tests::{micro_endless_engine, micro_engine_with},
 };
@@ -72,11 +73,11 @@ fn every_request_is_answered_or_left_and_has_all_its_objects() {
             max_tokens: 1,
         };
         engine.restart(bounds, Options::default());
-        let frames = noise(SIZES[0]).expect("frames");
-        let mut asked = 0;
+        let frames = noise(SIZES[0].0, SIZES[0].1).expect("frames");
+        let mut submitted = 0;
         let mut next = |_| {
-            asked += 1;
-            let frame = frames[asked % frames.len()].clone();
+            submitted += 1;
+            let frame = frames[submitted % frames.len()].clone();
             Ok::<_, MeasureError>(Look::still(frame, tasks(2))?)
         };
         let clients = Clients {
@@ -87,24 +88,24 @@ fn every_request_is_answered_or_left_and_has_all_its_objects() {
         let count = clients.count;
         let window = closed_loop(&mut engine, clients, Duration::ZERO, clock.as_ref());
         let window = window.expect("answers");
-        let books = window.books;
-        assert_eq!(books.asked, asked);
-        assert_eq!(books.asked, books.answered + books.left);
-        assert_eq!(books.left, count, "every client asks again");
+        let counters = window.counters;
+        assert_eq!(counters.asked, submitted);
+        assert_eq!(counters.asked, counters.answered + counters.left);
+        assert_eq!(counters.left, count, "every client submits again");
         assert!(window.request_ms.len() >= count);
         let found = window.work[1].objects;
-        assert!(found >= (books.answered * 2 * objects) as u64);
+        assert!(found >= (counters.answered * 2 * objects) as u64);
         assert!(window.timeline.steps.len() as u64 >= window.count(|work| work.steps));
         assert!(engine.is_idle());
     }
 }
 
-/// A model that may end its answers would be measured at other work than the table says.
+/// The work of a model that ends its answers by itself is not that of the table.
 #[test]
-fn a_model_that_ends_its_answers_is_refused() {
+fn a_model_that_ends_its_answers_is_rejected() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut engine = micro_engine_with(Options::default(), &clock);
-    let frames = noise(SIZES[0]).expect("frames");
+    let frames = noise(SIZES[0].0, SIZES[0].1).expect("frames");
     let mut next = |_| Ok::<_, MeasureError>(Look::still(frames[0].clone(), tasks(1))?);
     let clients = Clients {
         count: 1,
@@ -112,9 +113,9 @@ fn a_model_that_ends_its_answers_is_refused() {
         // The engine's own bound is 2.
         objects: 3,
     };
-    let refused = closed_loop(&mut engine, clients, Duration::ZERO, clock.as_ref());
-    let told = refused.expect_err("too few objects").to_string();
-    assert!(told.contains("must have 3"), "{told}");
+    let rejected = closed_loop(&mut engine, clients, Duration::ZERO, clock.as_ref());
+    let error = rejected.expect_err("too few objects").to_string();
+    assert!(error.contains("must have 3"), "{error}");
 }
 
 #[test]
@@ -132,9 +133,12 @@ fn looks_by_size_objects_and_clients() {
     assert_eq!(kinds, expected);
     for row in &report.looks {
         assert!(row.requests >= row.clients.max(4));
-        assert!(row.books.answered >= row.requests + row.clients);
-        assert_eq!(row.books.asked, row.books.answered + row.books.left);
-        // A request alone has a step for its prompt and one for each decision behind the first.
+        assert!(row.counters.answered >= row.requests + row.clients);
+        assert_eq!(
+            row.counters.asked,
+            row.counters.answered + row.counters.left
+        );
+        // A single request has a step for its prompt and one for each further decision.
         if row.clients == 1 {
             assert!(row.steps_per_request >= (3 * row.objects) as f64 - 1e-9);
         }
@@ -174,7 +178,7 @@ fn prompts_share_a_frame() {
 }
 
 #[test]
-fn a_steady_scene_is_not_encoded_again() {
+fn a_still_scene_is_not_encoded_again() {
     let report = measure(LoadPart::Steady);
     for pair in report.steady.chunks(2) {
         let [off, on] = pair else {

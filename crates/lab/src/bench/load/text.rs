@@ -1,7 +1,7 @@
-//! Tokens of several streams, blocking (depth 1) against pipelined (depth 2): the cost model's figures beside what came.
+//! Tokens of several streams, blocking (depth 1) against pipelined (depth 2), with predicted and observed gain.
 //!
 //! ```text
-//!   round   every stream asks about a frame of its own ─▶ all prefilled ─▶ ▓▓▓ steps that count ▓▓▓ ─▶ cancelled
+//!   round   every stream has a frame of its own ─▶ all prefilled ─▶ ▓▓▓ steps that count ▓▓▓ ─▶ cancelled
 //!   depths  1 2 1 2 1 2 …  in turns, so that a device that gets slower does so for both
 //! ```
 //!
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{LoadBench, frames::noise};
 use crate::bench::{
     ask::MeasureError,
-    engine::{DepthCost, Sums, percent},
+    engine::{DepthCost, StepSums, percent},
     work::{decoder_mb, kv_mb, token_gflop, vocabulary_mb},
 };
 use spotter_core::{CameraId, Look, Picture, Task};
@@ -28,7 +28,7 @@ use spotter_engine::{
 };
 
 /// Pixels across and down: one crop, so that streams begin soon after each other.
-const SIZE: (usize, usize) = (378, 378);
+const SIDE: usize = 378;
 const QUESTION: &str = "What is happening here?";
 /// Turns until the steps that carried prompts are settled.
 const SETTLE: usize = 4;
@@ -44,12 +44,11 @@ pub struct TextRow {
     pub pipelined: TextRun,
     /// Gain in tokens a second that the cost model predicts from the costs at depth 1 and the zombies at depth 2.
     pub predicted_percent: f64,
-    /// Gain that came.
     pub observed_percent: f64,
     /// Least time of a step, milliseconds: arithmetic at the ceiling, or reading weights (bf16), keys and values at the
     /// speed of a copy, whichever is longer.
     pub floor_ms: Option<f64>,
-    /// The GPU's power and clock meanwhile, both depths together.
+    /// Power and clock of the GPU, both depths together.
     pub strain: Option<Strain>,
 }
 
@@ -60,23 +59,21 @@ pub struct TextRun {
     pub depth: usize,
     /// Of all streams together.
     pub tokens_per_s: f64,
-    /// Steps that count.
     pub steps: u64,
-    /// Of a step.
     #[serde(flatten)]
     pub cost: DepthCost,
     /// Share of a step's period in which the device works.
     pub busy_percent: f64,
 }
 
-/// What the rounds of one depth add up to.
+/// Sums over the rounds of one depth.
 #[derive(Default)]
-struct Rounds {
-    sums: Sums,
+struct RoundSums {
+    sums: StepSums,
     took: Duration,
 }
 
-impl Rounds {
+impl RoundSums {
     fn run(&self, depth: usize, streams: usize) -> TextRun {
         let cost = self.sums.cost();
         let steps = self.sums.steps();
@@ -94,7 +91,7 @@ impl Rounds {
 impl LoadBench<'_> {
     /// Every number of streams that the device has rows for.
     pub(super) fn text(&mut self) -> Result<Vec<TextRow>, MeasureError> {
-        let frames = noise(SIZE)?;
+        let frames = noise(SIDE, SIDE)?;
         let rows = self.engine.worker().limits().rows;
         let fitting = self.options.fitting(rows);
         fitting
@@ -104,15 +101,15 @@ impl LoadBench<'_> {
 
     fn streams(&mut self, streams: usize, frames: &[Picture]) -> Result<TextRow, MeasureError> {
         let (began, load) = (self.clock.now(), self.options.load);
-        let mut rounds = [Rounds::default(), Rounds::default()];
-        // The first pair wakes everything up.
+        let mut rounds = [RoundSums::default(), RoundSums::default()];
+        // The first rounds warm up the device.
         let mut counts = false;
         let mut from = began;
         loop {
             for (depth, rounds) in (1..).zip(&mut rounds) {
-                let mut unheard = Rounds::default();
-                let heard = if counts { rounds } else { &mut unheard };
-                self.round(depth, (streams, frames), heard)?;
+                let mut warm_up = RoundSums::default();
+                let counted = if counts { rounds } else { &mut warm_up };
+                self.round(depth, streams, frames, counted)?;
             }
             let past = self.clock.now().since(began);
             if counts && past >= 2 * load {
@@ -144,8 +141,9 @@ impl LoadBench<'_> {
     fn round(
         &mut self,
         depth: usize,
-        (streams, frames): (usize, &[Picture]),
-        rounds: &mut Rounds,
+        streams: usize,
+        frames: &[Picture],
+        rounds: &mut RoundSums,
     ) -> Result<(), MeasureError> {
         let bounds = Bounds {
             max_objects: 1,
@@ -172,7 +170,7 @@ impl LoadBench<'_> {
         let worker = self.engine.worker();
         let (took, after) = (self.clock.now().since(from), worker.work());
         let costs = worker.costs().clone();
-        full(&before, &after, streams)?;
+        check_all_decoded(&before, &after, streams)?;
         rounds.took += took;
         rounds.sums.add(costs, &before, &after);
         for look in looks {
@@ -185,7 +183,7 @@ impl LoadBench<'_> {
         Ok(())
     }
 
-    /// Turns until every stream decodes; how many steps will follow in which all of them do.
+    /// Turns the engine until every stream decodes; returns the number of further steps in which all of them do.
     fn all_decoding(&mut self, streams: usize) -> Result<u64, MeasureError> {
         let work = |bench: &mut Self| bench.engine.worker().work();
         while work(self).prefills < streams as u64 {
@@ -194,12 +192,12 @@ impl LoadBench<'_> {
         for _ in 0..SETTLE {
             self.engine.turn()?;
         }
-        // The oldest stream has decoded in every step but the first. One is left over for the depth.
+        // The oldest stream has decoded in every step but the first. One step is left for the depth.
         let tokens = self.options.tokens as u64;
         let left = tokens.saturating_sub(work(self).steps);
         match left {
             0 => Err(MeasureError::Unanswered(format!(
-                "{streams} streams do not all begin within {tokens} tokens; ask for fewer streams or more tokens"
+                "{streams} streams do not all begin within {tokens} tokens; choose fewer streams or more tokens"
             ))),
             _ => Ok(left),
         }
@@ -207,7 +205,7 @@ impl LoadBench<'_> {
 
     fn floor_ms(&self, streams: usize) -> Option<f64> {
         let (config, _) = self.engine.model();
-        // Half of the answer stands already.
+        // On average half of the answer is decoded.
         let position = config.prefix_positions() + self.options.tokens / 2;
         let gflop = streams as f64 * token_gflop(config, position);
         let read_mb = decoder_mb(config) + vocabulary_mb(config);
@@ -217,7 +215,6 @@ impl LoadBench<'_> {
     }
 }
 
-/// Every stream has a frame of its own.
 fn look(stream: usize, frames: &[Picture]) -> Result<Look, MeasureError> {
     let question = Task::Query {
         question: QUESTION.into(),
@@ -228,15 +225,15 @@ fn look(stream: usize, frames: &[Picture]) -> Result<Look, MeasureError> {
     Ok(look)
 }
 
-/// Fails when a stream was missing in a step that counts: it was sent back to the queue, or had ended.
-fn full(before: &Work, after: &Work, streams: usize) -> Result<(), MeasureError> {
+/// Fails when a stream was missing in a step that counts: it was evicted or had ended.
+fn check_all_decoded(before: &Work, after: &Work, streams: usize) -> Result<(), MeasureError> {
     let decodes = after.decodes - before.decodes;
     let rows = (after.steps - before.steps) * streams as u64;
     if decodes == rows && after.evicted == 0 {
         return Ok(());
     }
     Err(MeasureError::Unanswered(format!(
-        "{decodes} of {rows} rows of text decoded, {} were sent back for want of memory; ask for fewer streams",
+        "{decodes} of {rows} rows of text decoded, {} were evicted for lack of memory; choose fewer streams",
         after.evicted
     )))
 }

@@ -5,7 +5,7 @@ use spotter_street::{questions::questions, random, scene::Class, truth};
 
 const BY_NIGHT: EvalSetting = EvalSetting {
     origin: Origin::Random,
-    light: Light::Night,
+    light: Daylight::Night,
 };
 const CAR: NormBox = NormBox {
     x0: 0.1,
@@ -43,7 +43,7 @@ fn text(text: &str) -> AnswerBody {
 
 fn detect(words: &str, boxes: &[NormBox]) -> Question {
     Question {
-        kind: Kind::Detect,
+        kind: QuestionKind::Detect,
         class: Class::Car,
         task: Task::Detect {
             object: words.into(),
@@ -64,7 +64,7 @@ fn right_answer(question: &Question) -> AnswerBody {
 }
 
 #[test]
-fn right_answers_hold_every_target() {
+fn right_answers_meet_every_target() {
     let mut scores = Scores::default();
     for seed in 0..40 {
         let truth = truth(&random(seed));
@@ -75,7 +75,7 @@ fn right_answers_hold_every_target() {
     for figure in figures(&scores) {
         assert!(
             figure.of > 0 || figure.name.contains("unknown"),
-            "{} was never asked",
+            "{} has no questions",
             figure.name
         );
         assert_eq!(figure.missed_by, None, "{}", figure.name);
@@ -92,10 +92,18 @@ fn wrong_answers_count_where_they_belong() {
         expected: Expected::Text(answer.into()),
         ..detect("car", &[])
     };
-    scores.add(BY_NIGHT, &question(Kind::YesNo, "Yes"), &text("yes."));
-    scores.add(BY_NIGHT, &question(Kind::YesNo, "Yes"), &text("No"));
-    scores.add(BY_NIGHT, &question(Kind::Count, "3"), &text("13"));
-    scores.add(BY_NIGHT, &question(Kind::Colour, "red"), &boxed(&[CAR]));
+    scores.add(
+        BY_NIGHT,
+        &question(QuestionKind::YesNo, "Yes"),
+        &text("yes."),
+    );
+    scores.add(BY_NIGHT, &question(QuestionKind::YesNo, "Yes"), &text("No"));
+    scores.add(BY_NIGHT, &question(QuestionKind::Count, "3"), &text("13"));
+    scores.add(
+        BY_NIGHT,
+        &question(QuestionKind::Colour, "red"),
+        &boxed(&[CAR]),
+    );
     let hits = [scores.yes_no, scores.count, scores.colour].map(|s| (s.hits, s.asked));
     assert_eq!(hits, [(1, 2), (0, 1), (0, 1)]);
 }
@@ -123,7 +131,7 @@ fn boxes_are_divided_by_class_light_scene_and_size() {
 }
 
 #[test]
-fn what_is_absent_is_told_apart_by_class_colour_and_word() {
+fn absent_things_are_counted_by_class_colour_and_word() {
     let mut scores = Scores::default();
     scores.add(BY_NIGHT, &detect("car", &[]), &boxed(&[CAR]));
     scores.add(BY_NIGHT, &detect("cars", &[]), &boxed(&[]));

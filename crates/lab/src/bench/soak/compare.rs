@@ -1,4 +1,4 @@
-//! Whether two answers to one request are as alike as they must be. Pure.
+//! Likeness of two answers to one request. Pure.
 //!
 //! On the CPU an answer does not depend on what else is in a step: the same to the bit. On a GPU it does, a little. Other
 //! numbers of rows choose other kernels and other algorithms of cuBLASLt, which add up in another order, and bf16 keeps three
@@ -9,15 +9,15 @@
 //! | first difference | verdict |
 //! | --- | --- |
 //! | none | same |
-//! | a bin by one | near; what follows was fed other numbers, so a later difference says nothing |
+//! | a bin by one | near; what follows has other inputs, so a later difference proves nothing |
 //! | a bin by more, nine tenths of the mass within two bins of the chosen one | wrong: any other bin is half as likely at most, a margin of 0.6 |
 //! | one object more, at three quarters and above | wrong: a margin of 1.1 |
 //! | a text, and one of the two is as a whole likelier than three quarters | wrong: each of its tokens had a margin of 1.1 |
 //! | anything else | close: it could go either way |
 //!
-//! A mistake that matters, such as pages of another row, does not look for close calls: it shows where the model is sure. A
-//! model of noise is never sure, so with one only crashes, hangs and memory are tested; the report counts the answers of which
-//! the model was sure throughout.
+//! A mistake that matters, such as pages of another row, also changes decisions of which the model is sure. Random weights are
+//! never sure, so with them only crashes, hangs and memory are tested; the report counts the answers of which the model was sure
+//! throughout.
 
 use spotter_engine::model::{ObjectBins, SequenceOutput};
 
@@ -33,7 +33,6 @@ const PEAK_BINS: u16 = 2;
 /// How alike two answers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Likeness {
-    /// All decisions are.
     Same,
     /// Some bins differ by one.
     Near,
@@ -43,7 +42,7 @@ pub enum Likeness {
     Wrong,
 }
 
-/// What a device owes.
+/// What a device guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerPromise {
     /// The same answer to the bit, probabilities included.
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_bin_that_moved_is_no_evidence() {
+    fn differences_after_a_moved_bin_prove_nothing() {
         let sure = |x| object(x, 0.97, 0.99);
         let alone = boxes(&[sure(500), sure(100)]);
         check(&alone, &boxes(&[sure(501), sure(800)]), Likeness::Close);
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_device_owes_every_bit() {
+    fn an_exact_device_gives_the_same_bits() {
         let (a, b) = (
             boxes(&[object(5, 0.5, 0.5)]),
             boxes(&[object(5, 0.5, 0.500_001)]),

@@ -1,4 +1,4 @@
-//! What is asked: a few requests that come again and again, so that each has an answer to be compared with.
+//! A few requests that are submitted again and again, so that each has an answer to compare with.
 
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ use spotter_engine::{
 };
 use spotter_street::{draw, draw_i420, random};
 
-/// Requests.
-const CARDS: usize = 24;
+const REQUESTS: usize = 24;
 /// Pictures; training saw none of these scenes.
 const FIRST_SEED: u64 = 1 << 41;
 const SIZES: [(u32, u32); 5] = [
@@ -30,35 +29,31 @@ const SIZES: [(u32, u32); 5] = [
     (300, 402),
     (1920, 1080),
 ];
-/// Answers that may grow by some pages, which makes them run out of them, and end soon enough.
+/// Answers long enough to need further pages, and short enough to end soon.
 pub const BOUNDS: Bounds = Bounds {
     max_objects: 16,
     max_tokens: 40,
 };
-/// Tokens of a prompt of noise, and the most that one of words has.
+/// Tokens of a random prompt; no prompt of words has more.
 const PROMPT_TOKENS: usize = 12;
 /// Most prompts of a request.
 const PROMPTS: usize = 4;
 
-/// One request. The camera and the times are given when it is asked.
+/// A request without its camera and times.
 #[derive(Clone)]
-pub struct Card {
+pub struct PoolRequest {
     picture: Option<Picture>,
     prompts: Vec<(Prompt, Sequence)>,
 }
 
-impl Card {
-    /// To be asked with nothing remembered of it and nothing remembered used.
-    pub fn alone(&self) -> LookRequest {
+impl PoolRequest {
+    /// Without a camera: no draft and no tile is reused.
+    pub fn alone(&self) -> Request {
         self.request(None, [Mono::from_nanos(u64::MAX); 2])
     }
 
-    /// Asked by a camera, to be started and to be answered by then.
-    pub fn request(
-        &self,
-        camera: Option<&CameraId>,
-        [start_by, answer_by]: [Mono; 2],
-    ) -> LookRequest {
+    /// With a camera, and with the times by which it has to be started and answered.
+    pub fn request(&self, camera: Option<&CameraId>, [start_by, answer_by]: [Mono; 2]) -> Request {
         let ask = |(prompt, sequence): &(Prompt, Sequence)| Ask {
             sequence: sequence.clone(),
             draft: camera.map(|camera| DraftKey::new(camera, prompt)),
@@ -74,23 +69,26 @@ impl Card {
     }
 }
 
-/// Pages with which every request can be answered, prompt after prompt, and no two at once.
-pub fn short_of_pages(limits: &BackendLimits) -> usize {
+/// Pages that suffice for every request alone, prompt after prompt, but not for two at once.
+pub fn short_of_pages(limits: &Limits) -> usize {
     let pages = |positions: usize| positions.div_ceil(limits.page_tokens);
     let own = pages(2 * PROMPT_TOKENS + (3 * BOUNDS.max_objects).max(BOUNDS.max_tokens));
     let needed = 2 * (pages(limits.prefix_positions) + own);
     needed.min(limits.pages)
 }
 
-/// Draws pictures and makes prompts: words when there is a tokenizer, else ids that mean nothing. Blocks for a second.
-pub fn cards(config: &ModelConfig, tokenizer: Option<&Tokenizer>) -> Result<Vec<Card>, SoakError> {
+/// Draws pictures and makes prompts: words if there is a tokenizer, else random ids. Blocks for a second.
+pub fn pool_requests(
+    config: &ModelConfig,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<Vec<PoolRequest>, SoakError> {
     let kinds: Vec<(Prompt, Sequence)> = kinds()
         .into_iter()
         .enumerate()
         .map(|(index, task)| prompt(index, task, config, tokenizer))
         .collect::<Result<_, _>>()?;
-    let card = |index: usize| {
-        // Text alone now and then; else a picture that other requests share.
+    let request = |index: usize| {
+        // One in eight has no picture; the others share pictures.
         let picture = match index % 8 {
             7 => None,
             _ => Some(picture(index % 10)?),
@@ -100,12 +98,12 @@ pub fn cards(config: &ModelConfig, tokenizer: Option<&Tokenizer>) -> Result<Vec<
             .cycle()
             .skip(index * 3)
             .take(1 + index % PROMPTS);
-        Ok(Card {
+        Ok(PoolRequest {
             picture,
             prompts: prompts.cloned().collect(),
         })
     };
-    (0..CARDS).map(card).collect()
+    (0..REQUESTS).map(request).collect()
 }
 
 fn kinds() -> Vec<Task> {
@@ -181,7 +179,7 @@ fn prompt(
     ))
 }
 
-/// Ids that say nothing, none of which is special.
+/// Arbitrary ids, none of which is special.
 fn noise(seed: u64, count: usize, config: &ModelConfig) -> Vec<u32> {
     let above = 16;
     let span = (config.text.vocab_size as u64).saturating_sub(above).max(1);
@@ -189,7 +187,7 @@ fn noise(seed: u64, count: usize, config: &ModelConfig) -> Vec<u32> {
     (0..count as u64).map(id).collect()
 }
 
-/// One of ten pictures: five sizes, in both layouts that decoders give.
+/// One of ten pictures: five sizes, in RGB and I420.
 fn picture(index: usize) -> Result<Picture, SoakError> {
     let (width, height) = SIZES[index % SIZES.len()];
     let scene = random(FIRST_SEED + index as u64);

@@ -1,4 +1,4 @@
-//! What a soak found, and whether that is as it must be.
+//! The report of a soak with its verdict.
 
 use std::fmt;
 
@@ -6,23 +6,21 @@ use serde::Serialize;
 
 use spotter::ops::machine::Machine;
 
-/// SoakMemory that may be taken more at the end than at half time, MiB: graphs of rare shapes, and what allocators keep.
+/// Allowed growth of memory from half time to the end, MiB: graphs of rare shapes, and what allocators keep.
 const GROWTH_MAX_MIB: f64 = 64.0;
 
-/// How looks ended, and how their answers compare with those that they get alone.
+/// Looks by their ends, and answers by their likeness to those of the same request alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SoakTally {
-    /// Looks that were asked.
+    /// Looks.
     pub asked: u64,
-    /// Answered.
     pub answered: u64,
     /// Not begun or not answered in time.
     pub late: u64,
-    /// Nobody wanted them any more.
     pub cancelled: u64,
-    /// The engine said that they can never be answered.
+    /// The engine cannot answer them.
     pub failed: u64,
-    /// Of the prompts: the same answer.
+    /// Prompts with the same answer.
     pub same: u64,
     /// The same but for single bins.
     pub near: u64,
@@ -30,18 +28,18 @@ pub struct SoakTally {
     pub close: u64,
     /// Different where the model was sure.
     pub wrong: u64,
-    /// Compared prompts of which the model was sure throughout, when it was asked alone.
+    /// Compared prompts with a model that was sure of every decision of the answer alone.
     pub sure: u64,
 }
 
 impl SoakTally {
-    /// Every look that was asked has ended.
-    pub fn balanced(&self) -> bool {
+    /// Every look has ended.
+    pub fn is_balanced(&self) -> bool {
         self.asked == self.answered + self.late + self.cancelled + self.failed
     }
 }
 
-/// SoakMemory at a moment, MiB; what is not known is `None`.
+/// Memory at a moment, MiB; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SoakMemory {
     /// Since the beginning, seconds.
@@ -52,24 +50,18 @@ pub struct SoakMemory {
     pub gpu_free_mib: Option<f64>,
 }
 
-/// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SoakReport {
-    /// Where it ran.
     pub machine: Machine,
-    /// On what.
     pub device: String,
-    /// Which model.
     pub model: String,
-    /// How long.
     pub seconds: f64,
-    /// Looks and answers.
     pub tally: SoakTally,
     /// Steps of the device.
     pub steps: u64,
-    /// Rows that were sent back for want of pages.
+    /// Rows that were evicted for lack of pages.
     pub evicted: u64,
-    /// SoakMemory from time to time, from after the first answers to the end.
+    /// From the first answers to the end.
     pub memory: Vec<SoakMemory>,
     /// Pages that were not given back.
     pub pages_lost: usize,
@@ -80,7 +72,7 @@ pub struct SoakReport {
 }
 
 impl SoakReport {
-    /// What is not as it must be; nothing is the verdict that is wanted.
+    /// Violated requirements; none if the verdict is sound.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut wants_zero = |count: u64, what: &str| {
@@ -95,8 +87,8 @@ impl SoakReport {
         wants_zero(self.tally.failed, "looks failed that fit alone");
         wants_zero(self.never_ended, "looks never ended");
         wants_zero(self.pages_lost as u64, "pages were not given back");
-        if !self.tally.balanced() {
-            problems.push(format!("the books do not balance: {:?}", self.tally));
+        if !self.tally.is_balanced() {
+            problems.push(format!("the counters do not balance: {:?}", self.tally));
         }
         let growths = [
             ("the host's memory", self.growth(|m| m.rss_mib)),
@@ -115,13 +107,13 @@ impl SoakReport {
         problems
     }
 
-    /// From half time to the end. `None` when nobody knows, or when there was no second half.
+    /// From half time to the end. `None` if unknown, or without a second half.
     fn growth(&self, of: impl Fn(&SoakMemory) -> Option<f64>) -> Option<f64> {
         let half = self.memory.iter().find(|m| m.at_s >= self.seconds / 2.0)?;
         Some(of(self.memory.last()?)? - of(half)?)
     }
 
-    /// How it stands, in a line.
+    /// The figures in one line.
     pub fn line(&self) -> String {
         let t = &self.tally;
         let memory = self.memory.last().copied().unwrap_or_default();
@@ -184,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_may_grow_at_first_and_not_later() {
+    fn memory_may_grow_in_the_first_half_only() {
         let warming = report(&[
             (0.0, 100.0, 9000.0),
             (50.0, 900.0, 8000.0),

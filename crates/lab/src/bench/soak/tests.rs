@@ -4,9 +4,9 @@ use super::*;
 use crate::bench::tests::micro_parts;
 use spotter_core::ManualClock;
 
-fn soaked(clock: &Arc<dyn Clock>, exact: bool) -> Soaked {
+fn subject(clock: &Arc<dyn Clock>, exact: bool) -> SoakSubject {
     let (backend, config, tokenizer) = micro_parts(Arc::clone(clock));
-    Soaked {
+    SoakSubject {
         backend,
         config,
         tokenizer: Some(tokenizer),
@@ -16,27 +16,28 @@ fn soaked(clock: &Arc<dyn Clock>, exact: bool) -> Soaked {
     }
 }
 
-/// Time that stands still: what comes together, and so whether pages run short, does not hang on how busy the machine is.
-fn still() -> Arc<dyn Clock> {
+/// A clock that does not advance: which looks are inside together, and so whether pages run out, does not depend on the speed
+/// of the machine.
+fn stopped_clock() -> Arc<dyn Clock> {
     Arc::new(ManualClock::default())
 }
 
-fn run(soaked: Soaked, clock: &Arc<dyn Clock>, looks: u64) -> SoakReport {
+fn run(subject: SoakSubject, clock: &Arc<dyn Clock>, looks: u64) -> SoakReport {
     let options = SoakOptions {
         time: Duration::MAX,
         looks,
         seed: 5,
     };
-    soak(soaked, &options, clock, || None, |_| {}).unwrap()
+    soak(subject, &options, clock, || None, |_| {}).unwrap()
 }
 
 #[test]
-fn whatever_happens_answers_are_those_of_the_request_alone() {
-    let clock = still();
-    let report = run(soaked(&clock, true), &clock, 110);
+fn answers_under_load_are_those_of_the_request_alone() {
+    let clock = stopped_clock();
+    let report = run(subject(&clock, true), &clock, 110);
     assert_eq!(report.problems(), [""; 0], "{report}");
     let tally = report.tally;
-    assert!(tally.asked >= 110 && tally.balanced(), "{tally:?}");
+    assert!(tally.asked >= 110 && tally.is_balanced(), "{tally:?}");
     assert!(tally.answered > 50 && tally.cancelled > 0, "{tally:?}");
     assert_eq!(
         tally.same,
@@ -78,10 +79,10 @@ impl Backend for Liar {
 }
 
 #[test]
-fn an_answer_that_is_another_one_is_found() {
-    let clock = still();
-    let honest = soaked(&clock, true);
-    let liar = Soaked {
+fn a_changed_answer_is_found() {
+    let clock = stopped_clock();
+    let honest = subject(&clock, true);
+    let liar = SoakSubject {
         backend: Box::new(Liar {
             device: honest.backend,
             steps: 0,

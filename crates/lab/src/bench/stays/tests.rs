@@ -1,4 +1,4 @@
-//! The tracker on the drawn street, scored against its truth: who was who, and what was told of whom.
+//! The tracker on the drawn street, scored against its truth.
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 use rayon::prelude::*;
 
-use super::Stays;
+use super::{Stays, StreetLook};
 use spotter_core::{
     Answer, AnswerBody, FoundObject, Location, NormBox, Prompt, ScoreSource, StageTimes, WallTime,
     config::{CameraConfig, PromptConfig},
@@ -15,30 +15,30 @@ use spotter_core::{
 use spotter_events::track::Tracker;
 use spotter_street::{
     Street,
-    scene::{Class, Identity},
-    truth::{Seen, Standing, truth},
+    scene::{Class, ObjectIdentity},
+    truth::{SeenObject, Visibility, truth},
 };
 
 const MINUTES: u64 = 30;
-/// The street is looked at so often, or every second time.
+/// Time between two looks at the higher rate.
 const TICK: Duration = Duration::from_millis(500);
 
 /// How a model differs from the truth.
 #[derive(Clone, Copy)]
-struct Eyes {
-    /// Share of what is there that is found.
+struct SimulatedModel {
+    /// Share of present objects that are found.
     recall: f64,
-    /// The same of what is neither there nor not.
+    /// The same share of ignored objects.
     recall_ignored: f64,
     /// How far off each side of a box is: standard deviation, as a share of the size.
     jitter: f64,
-    /// Share of boxes that come twice.
+    /// Share of boxes that are given twice.
     doubles: f64,
-    /// Answers that hold a box of nothing.
+    /// Share of answers with a box on nothing.
     inventions: f64,
 }
 
-const PERFECT: Eyes = Eyes {
+const PERFECT: SimulatedModel = SimulatedModel {
     recall: 1.0,
     recall_ignored: 0.0,
     jitter: 0.0,
@@ -48,7 +48,7 @@ const PERFECT: Eyes = Eyes {
 
 /// Somewhat worse than the embedded model is (BENCHMARKS.md: F1 0.993, mean overlap of boxes 0.962, a box for something
 /// absent in 0.25 % of answers).
-const EMBEDDED: Eyes = Eyes {
+const EMBEDDED: SimulatedModel = SimulatedModel {
     recall: 0.98,
     recall_ignored: 0.5,
     jitter: 0.015,
@@ -56,7 +56,7 @@ const EMBEDDED: Eyes = Eyes {
     inventions: 0.0025,
 };
 
-fn street(minutes: u64) -> Vec<Vec<Seen>> {
+fn street(minutes: u64) -> Vec<Vec<SeenObject>> {
     let street = Street::new(23);
     let ticks = minutes * 60 * 1000 / TICK.as_millis() as u64;
     let at = |tick: u64| WallTime::from_unix_millis(1_790_000_000_000 + (tick * 500) as i64);
@@ -80,17 +80,17 @@ fn site(looks_per_s: usize) -> CameraConfig {
     camera
 }
 
-/// What such eyes find, with whom each box shows.
+/// The boxes that this model finds, and which object each shows.
 fn found<'a>(
-    seen: impl Iterator<Item = &'a Seen>,
-    eyes: Eyes,
+    seen: impl Iterator<Item = &'a SeenObject>,
+    model: SimulatedModel,
     rng: &mut Pcg32,
-) -> Vec<(Option<Identity>, FoundObject<NormBox>)> {
+) -> Vec<(Option<ObjectIdentity>, FoundObject<NormBox>)> {
     let normal = |rng: &mut Pcg32| (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
     let mut all = Vec::new();
-    let mut add = |rng: &mut Pcg32, who, place: NormBox| {
+    let mut add = |rng: &mut Pcg32, identity, place: NormBox| {
         let (w, h) = (place.x1 - place.x0, place.y1 - place.y0);
-        let mut side = |size: f64| eyes.jitter * size * normal(rng);
+        let mut side = |size: f64| model.jitter * size * normal(rng);
         let place = NormBox::from_corners(
             place.x0 + side(w),
             place.y0 + side(h),
@@ -100,7 +100,7 @@ fn found<'a>(
         let score = rng.random_range(0.85..1.0);
         let source = ScoreSource::TokenProb;
         all.push((
-            who,
+            identity,
             FoundObject {
                 place,
                 score,
@@ -110,18 +110,18 @@ fn found<'a>(
         ));
     };
     for seen in seen {
-        let recall = match seen.standing {
-            Standing::Present => eyes.recall,
-            Standing::Ignored => eyes.recall_ignored,
+        let recall = match seen.visibility {
+            Visibility::Present => model.recall,
+            Visibility::Ignored => model.recall_ignored,
         };
         if rng.random_bool(recall) {
             add(rng, Some(seen.identity), seen.box_in_frame);
-            if rng.random_bool(eyes.doubles) {
+            if rng.random_bool(model.doubles) {
                 add(rng, Some(seen.identity), seen.box_in_frame);
             }
         }
     }
-    if rng.random_bool(eyes.inventions) {
+    if rng.random_bool(model.inventions) {
         let (x, y) = (rng.random_range(0.0..0.9), rng.random_range(0.3..0.8));
         add(rng, None, NormBox::from_corners(x, y, x + 0.06, y + 0.15));
     }
@@ -129,7 +129,7 @@ fn found<'a>(
 }
 
 /// Plays the street through the tracker.
-fn play(street: &[Vec<Seen>], looks_per_s: usize, eyes: Eyes) -> Stays {
+fn play(street: &[Vec<SeenObject>], looks_per_s: usize, model: SimulatedModel) -> Stays {
     let site = site(looks_per_s);
     let mut tracker = Tracker::new("b7c1".into(), std::slice::from_ref(&site));
     let mut rng = Pcg32::seed_from_u64(looks_per_s as u64);
@@ -137,27 +137,31 @@ fn play(street: &[Vec<Seen>], looks_per_s: usize, eyes: Eyes) -> Stays {
     let skip = 2 / looks_per_s;
     for (look, all) in street.iter().step_by(skip).enumerate() {
         let frame = frame_at(&site.id, TICK * (look * skip) as u32);
-        let at = (look, frame.times.received);
-        for (class, asked) in Class::ALL.into_iter().zip(&site.prompts) {
+        let look = StreetLook {
+            number: look,
+            at: frame.times.received,
+            seen: all,
+        };
+        for (class, prompt) in Class::ALL.into_iter().zip(&site.prompts) {
             let found = found(
                 all.iter().filter(|seen| seen.class == class),
-                eyes,
+                model,
                 &mut rng,
             );
             let boxes = found.iter().map(|(_, found)| *found).collect();
-            let sighting = tracker.update(&frame, &answer(asked, boxes)).unwrap();
-            stays.look(at, class, all, &sighting, |object| {
+            let tracked = tracker.update(&frame, &answer(prompt, boxes)).unwrap();
+            stays.add(look, class, &tracked, |object| {
                 let mut all = found.iter();
                 let of = all.find(|(_, found)| Location::Box(found.place) == object.location);
-                of.and_then(|(who, _)| *who)
+                of.and_then(|(identity, _)| *identity)
             });
         }
     }
     stays
 }
 
-fn answer(asked: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
-    let (id, task) = (asked.id.clone(), asked.task.clone());
+fn answer(prompt: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
+    let (id, task) = (prompt.id.clone(), prompt.task.clone());
     let revision = 1;
     Answer {
         prompt: Arc::new(Prompt { id, revision, task }),
@@ -167,9 +171,10 @@ fn answer(asked: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
     }
 }
 
-/// What a tracker has to reach with such eyes, as shares of the stays.
-struct Wanted {
-    eyes: (&'static str, Eyes),
+/// What a tracker has to reach with a model, per stay.
+struct Requirement {
+    label: &'static str,
+    model: SimulatedModel,
     switches_max: f64,
     events: RangeInclusive<f64>,
     within_two_min: f64,
@@ -178,46 +183,49 @@ struct Wanted {
 
 /// The figures of BENCHMARKS.md are those that this prints.
 #[test]
-fn everybody_in_the_street_keeps_a_name_and_is_told_once() {
+fn every_stay_has_one_track_id_and_one_event() {
     let street = street(MINUTES);
-    let wanted = [
-        Wanted {
-            eyes: ("the truth", PERFECT),
+    let required = [
+        Requirement {
+            label: "the truth",
+            model: PERFECT,
             switches_max: 0.02,
             events: 0.97..=1.02,
             within_two_min: 0.98,
             in_time_min: 0.995,
         },
-        Wanted {
-            eyes: ("as the embedded model", EMBEDDED),
+        Requirement {
+            label: "as the embedded model",
+            model: EMBEDDED,
             switches_max: 0.02,
             events: 0.95..=1.05,
             within_two_min: 0.94,
             in_time_min: 0.95,
         },
     ];
-    for Wanted {
-        eyes: (label, eyes),
+    for Requirement {
+        label,
+        model,
         switches_max,
         events,
         within_two_min,
         in_time_min,
-    } in wanted
+    } in required
     {
         for looks_per_s in [1, 2] {
-            let stays = play(&street, looks_per_s, eyes);
+            let stays = play(&street, looks_per_s, model);
             for fixture in [Class::TrafficLight, Class::StopSign] {
                 let score = stays.tallies()[&fixture];
-                // That it began, that it stands, and a sign of life each minute.
+                // The start, the change to `stationary`, and an update each minute.
                 let few = score.messages <= 2 + MINUTES as usize;
                 let once = score.stays == 1 && score.events == 1 && few;
                 assert!(once, "{label}: {fixture:?} {score:?}");
             }
             let all = stays.all();
             let share = |part| all.share(part).unwrap();
-            let within_two = share(all.told_by[1]);
+            let within_two = share(all.reported_by[1]);
             println!(
-                "{label}, {looks_per_s} looks/s: {} stays, {:.3} events each, {:.2} % switched, {:.1} % told by the second look, {:.1} % when due",
+                "{label}, {looks_per_s} looks/s: {} stays, {:.3} events each, {:.2} % switched, {:.1} % reported by the second look, {:.1} % when due",
                 all.stays,
                 share(all.events),
                 100.0 * share(all.switches),

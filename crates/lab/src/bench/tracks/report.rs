@@ -1,9 +1,9 @@
-//! The score of stays as it is shown: a table for people, JSON for programs, each asked figure beside what is asked.
+//! The score of stays as a table and as JSON, each figure beside what is required of it.
 
 use std::fmt;
 
 use serde::Serialize;
-use spotter_street::live::LiveScore;
+use spotter_street::score::MatchTally;
 
 use super::TrackOptions;
 use crate::bench::{
@@ -11,48 +11,46 @@ use crate::bench::{
     stays::{StayTally, Stays},
 };
 
-/// How things must be followed, as shares of the stays.
-mod asked {
+/// Required figures, per stay.
+mod required {
     pub const SWITCHES_MAX: f64 = 0.02;
-    pub const EVENTS: (f64, f64) = (0.95, 1.05);
+    pub const EVENTS_MIN: f64 = 0.95;
+    pub const EVENTS_MAX: f64 = 1.05;
 }
 
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrackReport {
-    /// Which model answered.
     pub model: String,
-    /// How long the street was watched.
+    /// Time of the street.
     pub minutes: u32,
-    /// How often.
     pub looks_per_s: u32,
-    /// Which street.
+    /// Seed of the street.
     pub seed: u64,
     /// Rate of the H.264 that the street went through; `None` without.
     pub kbit_per_s: Option<u32>,
     /// Over everything.
     pub figures: Vec<EvalFigure>,
-    /// By class, those of which something was there or told.
+    /// Classes with stays or events.
     pub classes: Vec<ClassStays>,
 }
 
 /// The stays of one class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassStays {
-    /// Which.
     pub class: &'static str,
-    /// How often something was there.
     pub stays: usize,
-    /// Events that were told.
+    /// Events that were started.
     pub events: usize,
-    /// Times that something got another name within a stay.
+    /// Times that an object got another track id within a stay.
     pub switches: usize,
-    /// Share of the stays that were told by the second look from entering; `None` without stays.
-    pub told_by_second: Option<f64>,
+    /// Share of the stays whose event was started by the second look from entering; `None` without stays.
+    #[serde(rename = "told_by_second")]
+    pub reported_by_second: Option<f64>,
 }
 
 impl TrackReport {
-    pub(super) fn new(options: &TrackOptions, stays: &Stays, boxes: &LiveScore) -> Self {
+    pub(super) fn new(options: &TrackOptions, stays: &Stays, boxes: &MatchTally) -> Self {
         let classes = stays
             .tallies()
             .iter()
@@ -62,7 +60,7 @@ impl TrackReport {
                 stays: tally.stays,
                 events: tally.events,
                 switches: tally.switches,
-                told_by_second: tally.share(tally.told_by[1]),
+                reported_by_second: tally.share(tally.reported_by[1]),
             });
         Self {
             model: options.model.clone(),
@@ -74,20 +72,15 @@ impl TrackReport {
             classes: classes.collect(),
         }
     }
-
-    /// The figures that miss what is asked.
-    pub fn missed(&self) -> impl Iterator<Item = &EvalFigure> {
-        self.figures.iter().filter(|f| f.missed_by.is_some())
-    }
 }
 
-fn figures(all: StayTally, boxes: &LiveScore) -> Vec<EvalFigure> {
+fn figures(all: StayTally, boxes: &MatchTally) -> Vec<EvalFigure> {
     let share = |name, part| EvalFigure::new(name, all.share(part), all.stays as u64);
-    let [first, second, third] = all.told_by;
-    let things = boxes.total.found + boxes.total.missed;
+    let [first, second, third] = all.reported_by;
+    let things = boxes.found + boxes.missed;
     vec![
-        share("names that switched", all.switches).at_most(asked::SWITCHES_MAX),
-        share("events a stay", all.events).within(asked::EVENTS),
+        share("names that switched", all.switches).at_most(required::SWITCHES_MAX),
+        share("events a stay", all.events).within(required::EVENTS_MIN, required::EVENTS_MAX),
         share("event by the first look", first),
         share("event by the second look", second),
         share("event by the third look", third),
@@ -114,7 +107,7 @@ impl fmt::Display for TrackReport {
             "by class", "stays", "events", "switches", "event by second"
         )?;
         for class in &self.classes {
-            let by_second = share_text(class.told_by_second);
+            let by_second = share_text(class.reported_by_second);
             writeln!(
                 f,
                 "  {:<24}{:>8}{:>9}{:>11}{by_second:>16}",

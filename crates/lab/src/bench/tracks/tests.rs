@@ -5,7 +5,7 @@ use spotter_core::{
     AnswerBody, Clock, FoundObject, ScoreSource, StageTimes, SystemClock,
     config::{self, ModelSource},
 };
-use spotter_street::truth::Standing;
+use spotter_street::truth::Visibility;
 
 fn options(looks_per_s: u32) -> TrackOptions {
     TrackOptions {
@@ -17,9 +17,9 @@ fn options(looks_per_s: u32) -> TrackOptions {
     }
 }
 
-fn person(slot: i64, left: f64) -> Seen {
-    Seen {
-        identity: Identity::Passing {
+fn person(slot: i64, left: f64) -> SeenObject {
+    SeenObject {
+        identity: ObjectIdentity::Passing {
             route: 0,
             slot,
             rider: false,
@@ -28,7 +28,7 @@ fn person(slot: i64, left: f64) -> Seen {
         colour: None,
         box_in_frame: NormBox::from_corners(left, 0.2, left + 0.2, 0.8),
         visible: 1.0,
-        standing: Standing::Present,
+        visibility: Visibility::Present,
     }
 }
 
@@ -38,50 +38,53 @@ fn object(track: u64, left: f64) -> TrackedObject {
         score: 0.9,
         score_source: ScoreSource::TokenProb,
         sharpness: 0.9,
-        track: name(track),
+        track: track_id(track),
         age: Duration::ZERO,
         zones: Vec::new(),
     }
 }
 
-fn name(track: u64) -> TrackId {
+fn track_id(track: u64) -> TrackId {
     let camera = camera(1).expect("a camera");
     TrackId::new("eval", &camera.id, track)
 }
 
-fn slots(whom: Vec<(TrackId, Identity)>) -> Vec<(TrackId, i64)> {
+fn slots(shown: Vec<(TrackId, ObjectIdentity)>) -> Vec<(TrackId, i64)> {
     let slot = |(track, who)| match who {
-        Identity::Passing { slot, .. } => (track, slot),
+        ObjectIdentity::Passing { slot, .. } => (track, slot),
         other => panic!("{other:?}"),
     };
-    let mut slots: Vec<_> = whom.into_iter().map(slot).collect();
+    let mut slots: Vec<_> = shown.into_iter().map(slot).collect();
     slots.sort();
     slots
 }
 
 #[test]
-fn a_box_shows_who_bore_its_name_while_it_fits_him() {
+fn a_track_keeps_its_object_while_the_box_fits() {
     let (one, two) = (person(1, 0.30), person(2, 0.36));
     let seen = [&one, &two];
-    let nobody = |_| None;
+    let unknown = |_| None;
     // By overlap alone.
-    let fresh = whom(&[object(7, 0.35), object(8, 0.31)], &seen, nobody);
-    assert_eq!(slots(fresh), [(name(7), 2), (name(8), 1)]);
-    // One box fits both: it is still his whose name it bears, though the other is nearer.
-    let of = |who: Identity| (who == one.identity).then(|| name(7));
-    assert_eq!(slots(whom(&[object(7, 0.35)], &seen, of)), [(name(7), 1)]);
-    // It fits him no more.
+    let fresh = shown_objects(&[object(7, 0.35), object(8, 0.31)], &seen, unknown);
+    assert_eq!(slots(fresh), [(track_id(7), 2), (track_id(8), 1)]);
+    // One box fits both: its track keeps its object, though the other one is nearer.
+    let of = |identity: ObjectIdentity| (identity == one.identity).then(|| track_id(7));
+    assert_eq!(
+        slots(shown_objects(&[object(7, 0.35)], &seen, of)),
+        [(track_id(7), 1)]
+    );
+    // It does not fit its object any more.
     let far = person(1, 0.70);
-    let moved = whom(&[object(7, 0.35)], &[&far, &two], of);
-    assert_eq!(slots(moved), [(name(7), 2)]);
-    // A box of nothing is nobody's.
-    assert!(whom(&[object(9, 0.0)], &[&far, &two], nobody).is_empty());
+    let moved = shown_objects(&[object(7, 0.35)], &[&far, &two], of);
+    assert_eq!(slots(moved), [(track_id(7), 2)]);
+    // A box of nothing shows no object.
+    assert!(shown_objects(&[object(9, 0.0)], &[&far, &two], unknown).is_empty());
 }
 
-/// The embedded model looks at a minute of compressed street. A minute has some 25 stays, so one of them is already 4 %:
-/// one may change its name and one be told twice, where ten minutes (`spotter eval --track`) hold what is asked.
+/// The embedded model looks at a minute of the street, uncompressed because encoding 900 frames takes a third of the time. A minute has about 25 stays, so one of them is already 4 %:
+/// one switch and one event too many are allowed here. Ten minutes (`spotter-lab eval --track`) meet the requirements.
 #[test]
-fn the_embedded_model_keeps_the_names_of_a_minute() {
+fn the_embedded_model_keeps_track_ids_for_a_minute() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = config::ModelSettings {
         device: config::DevicePreference::Cpu,
@@ -93,11 +96,7 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
         clock,
     )
     .expect("the embedded model");
-    let options = TrackOptions {
-        kbit_per_s: Some(1000),
-        ..options(1)
-    };
-    let report = track(&mut engine, &options, &mut ProgressLine::silent()).expect("a report");
+    let report = track(&mut engine, &options(1), &mut ProgressLine::silent()).expect("a report");
     println!("{report}");
     let stays: usize = report.classes.iter().map(|class| class.stays).sum();
     let events: usize = report.classes.iter().map(|class| class.events).sum();
@@ -112,17 +111,36 @@ fn the_embedded_model_keeps_the_names_of_a_minute() {
     assert!(value("detect F1 at IoU 0.5") >= 0.9, "{report}");
 }
 
-/// What the camera's prompts are answered when only the one for people finds something, and that is there.
+#[test]
+fn compressed_pictures_show_the_moments_of_the_looks() {
+    let plain = options(1);
+    let compressed = TrackOptions {
+        kbit_per_s: Some(1000),
+        ..plain.clone()
+    };
+    let plain = pictures(&plain).expect("pictures");
+    let compressed = pictures(&compressed).expect("an encoder");
+    for (plain, compressed) in plain.zip(compressed).take(3) {
+        let [plain, compressed] =
+            [plain, compressed].map(|picture| picture.expect("a picture").row(0, 200).to_vec());
+        let differences = plain.iter().zip(&compressed).map(|(a, b)| a.abs_diff(*b));
+        let mean = differences.map(f64::from).sum::<f64>() / f64::from(WIDTH);
+        assert!(mean > 0.0, "compression loses something");
+        assert!(mean < 12.0, "another moment: {mean}");
+    }
+}
+
+/// Answers to the camera's prompts when only the one for people finds a box, at `left`.
 fn people(watched: &WatchedStreet, left: f64) -> Vec<Answer> {
-    let answer = |asked: &config::PromptConfig| {
-        let bounds = bounds(&object(0, left)).filter(|_| asked.id.as_str() == "person");
+    let answer = |prompt: &config::PromptConfig| {
+        let bounds = bounds(&object(0, left)).filter(|_| prompt.id.as_str() == "person");
         let found = |place| FoundObject {
             place,
             score: 0.9,
             source: ScoreSource::TokenProb,
             sharpness: 0.9,
         };
-        let (id, task) = (asked.id.clone(), asked.task.clone());
+        let (id, task) = (prompt.id.clone(), prompt.task.clone());
         Answer {
             prompt: Arc::new(Prompt {
                 id,
@@ -138,7 +156,7 @@ fn people(watched: &WatchedStreet, left: f64) -> Vec<Answer> {
 }
 
 #[test]
-fn who_is_told_under_two_names_misses_what_is_asked() {
+fn a_person_with_two_track_ids_misses_the_requirements() {
     let options = options(1);
     let scene = street_at(options.seed, Duration::ZERO);
     let score = |places: &[f64]| {
@@ -151,22 +169,22 @@ fn who_is_told_under_two_names_misses_what_is_asked() {
                 ..truth(&scene)
             };
             let answers = people(&watched, left);
-            let answered = watched.answered((look as u32, &frame), &answers, &truth);
-            answered.expect("a sighting");
+            let answered = watched.score(look as u32, &frame, &answers, &truth);
+            answered.expect("a detection");
         }
         TrackReport::new(&options, &watched.stays, &watched.boxes)
     };
     let missed = |report: &TrackReport| {
-        let missed = report.missed();
+        let missed = report.figures.iter().filter(|f| f.missed_by.is_some());
         missed.map(|figure| figure.name).collect::<Vec<_>>()
     };
-    let stands = score(&[0.1; 6]);
-    assert!(missed(&stands).is_empty(), "{stands}");
-    let values: Vec<_> = stands.figures.iter().map(|figure| figure.value).collect();
+    let standing = score(&[0.1; 6]);
+    assert!(missed(&standing).is_empty(), "{standing}");
+    let values: Vec<_> = standing.figures.iter().map(|figure| figure.value).collect();
     let [no, all] = [Some(0.0), Some(1.0)];
-    // Confirmed by two looks, so never told by the first.
+    // Two looks confirm, so no event starts with the first.
     assert_eq!(values, [no, all, no, all, all, all, all]);
-    // Nobody crosses half of the picture in a second: to the tracker it is another one, to the truth it is not.
+    // No person crosses half of the picture in a second: to the tracker it is another one, to the truth it is not.
     let jumps = score(&[0.1, 0.1, 0.1, 0.7, 0.7, 0.7]);
     assert_eq!(missed(&jumps), ["names that switched", "events a stay"]);
     assert_eq!(jumps.figures[1].value, Some(2.0));

@@ -10,7 +10,7 @@ use spotter_scripted::{
     broker::Acknowledges,
     rtsp::{
         play::{Damage, Reports, Stamps},
-        script::{Deed, Ending},
+        script::{Deed, StreamEnding},
     },
 };
 
@@ -192,7 +192,7 @@ impl Tapes {
                 "clock missing or hours off".into()
             }
         };
-        script.ending = Some(Ending {
+        script.ending = Some(StreamEnding {
             pictures,
             torn: false,
             deed: Deed::Close,

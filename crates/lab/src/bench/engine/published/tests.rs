@@ -3,19 +3,21 @@
 
 use std::time::Duration;
 
-use super::{CONFIGURATIONS, Configuration, ms, request, run, worker};
+use super::{
+    CONFIGURATIONS, PublishedConfiguration, PublishedDevice, ms, request, run, step, worker,
+};
 use spotter_core::{ManualClock, WallTime};
 use spotter_engine::scheduler::cost::Costs;
 
-/// Of the published figures; a published period holds some microseconds of launch that no published cost names.
+/// Allowed difference, percent: a published period contains some microseconds of launch that no published cost names.
 const POINTS: f64 = 2.0;
 
 #[test]
-fn periods_and_gains_are_the_published_ones() {
+fn periods_and_gains_match_the_published_ones() {
     for published in CONFIGURATIONS {
         let [block, pipe] = [1, 2].map(|depth| run(&published, depth).expect("a sound device"));
         let near = |what: &str, got: f64, want: f64| {
-            let name = format!("{} x {}: {what}", published.name, published.streams);
+            let name = format!("{} x {}: {what}", published.device.name, published.streams);
             println!("{name} {got:.2}, published {want:.2}");
             assert!((got - want).abs() <= POINTS, "{name} {got:.2}, {want:.2}");
         };
@@ -51,11 +53,14 @@ fn periods_and_gains_are_the_published_ones() {
 }
 
 /// Steady costs of a device and host with these milliseconds, in a run where no stream begins or ends.
-fn steady((forward, sampling, bookkeeping): (f64, f64, f64)) -> Costs {
+fn steady(forward_ms: f64, sampling_ms: f64, bookkeeping_ms: f64) -> Costs {
     const TURNS: usize = 50;
-    let configuration = Configuration {
-        steps: [(forward, sampling); 3],
-        blocking_ms: forward + sampling + bookkeeping,
+    let configuration = PublishedConfiguration {
+        device: PublishedDevice {
+            steps: [step(forward_ms, sampling_ms); 3],
+            ..CONFIGURATIONS[1].device
+        },
+        blocking_ms: forward_ms + sampling_ms + bookkeeping_ms,
         ..CONFIGURATIONS[1]
     };
     let clock = ManualClock::at(WallTime::default());
@@ -75,15 +80,15 @@ fn steady((forward, sampling, bookkeeping): (f64, f64, f64)) -> Costs {
 #[test]
 fn a_slow_host_delays_the_masks_as_the_cost_model_says() {
     for (forward, sampling, bookkeeping) in [(2.0, 0.5, 5.0), (4.0, 0.25, 4.5), (5.0, 0.5, 2.0)] {
-        let costs = steady((forward, sampling, bookkeeping));
-        let step = costs.per_step();
+        let costs = steady(forward, sampling, bookkeeping);
+        let per_step = costs.per_step();
         let late = (bookkeeping - forward).max(0.0);
-        assert_eq!(step.pipelined_ms(), forward.max(bookkeeping) + sampling);
+        assert_eq!(per_step.pipelined_ms(), forward.max(bookkeeping) + sampling);
         assert_eq!(costs.idle.masks, ms(late) * costs.steps as u32);
         assert_eq!(costs.idle.host, Duration::ZERO);
         assert!(
-            (step.period_ms - step.pipelined_ms()).abs() < 1e-9,
-            "{step:?}"
+            (per_step.period_ms - per_step.pipelined_ms()).abs() < 1e-9,
+            "{per_step:?}"
         );
     }
 }
