@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     BrokerState, EventBounds, Inbound, Limits, Line, Tally, Topics, Update,
-    broker::{Shared, Task, TlsError, Trust},
+    broker::{ConnectionTiming, Shared, Task, TlsError, Trust},
     message::{Message, Rank},
     outbox::Outbox,
     spool::{Desk, Disk, Folder, Found, Journal, Keeper, time_left},
@@ -92,6 +92,15 @@ pub struct Sent {
     pub latency: Latency,
 }
 
+/// What a publisher is started with; [`Publisher::start`] explains it.
+pub(super) struct PublisherOptions<'a> {
+    pub(super) mqtt: &'a MqttConfig,
+    pub(super) state_dir: Option<&'a Path>,
+    pub(super) identity: &'a Identity,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) timing: ConnectionTiming,
+}
+
 /// Takes updates from any thread. Clones share one connection.
 #[derive(Clone)]
 pub struct Publisher {
@@ -122,7 +131,26 @@ impl Publisher {
         identity: &Identity,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, JoinHandle<()>), TlsError> {
-        let target = Arc::new(ConnectionTarget::new(mqtt, identity)?);
+        Self::start_with(PublisherOptions {
+            mqtt,
+            state_dir,
+            identity,
+            clock,
+            timing: ConnectionTiming::default(),
+        })
+    }
+
+    pub(super) fn start_with(
+        options: PublisherOptions<'_>,
+    ) -> Result<(Self, JoinHandle<()>), TlsError> {
+        let PublisherOptions {
+            mqtt,
+            state_dir,
+            identity,
+            clock,
+            timing,
+        } = options;
+        let target = Arc::new(ConnectionTarget::new(mqtt, identity, timing)?);
         let topics = Arc::clone(&target.topics);
         let limits = Limits {
             events: bounds(&mqtt.spool),

@@ -25,10 +25,6 @@ pub(super) fn busy(code: &dyn Debug) -> End {
     End::Lost(format!("the broker is busy ({code:?})"))
 }
 
-pub(super) fn silent() -> End {
-    End::Lost("no answer from the broker within 10 s".to_owned())
-}
-
 pub(super) fn quiet() -> End {
     End::Lost("the broker did not answer a ping".to_owned())
 }

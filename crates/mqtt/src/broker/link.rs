@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{
     policy::{End, Protocol},
     terms::Terms,
+    timing::ConnectionTiming,
     tls::Trust,
     v5, v311,
 };
@@ -16,12 +17,9 @@ use spotter_core::config::Secret;
 pub(super) const QUEUE: usize = 4;
 /// The largest payload of docs/mqtt.md section 1 with its topic and properties; commands are far smaller.
 pub(super) const PACKET_MAX_BYTES: usize = 512 * 1024;
-/// Half as much again without a word from us, and the broker sends our will.
-pub(super) const KEEP_ALIVE_S: u16 = 10;
 /// As in docs/mqtt.md section 1, for short connection losses. The session ends with the connection, and by the MQTT 5
 /// specification the will is due then; mosquitto waits for the delay all the same.
 pub(super) const WILL_DELAY_S: u32 = 5;
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All that a connection needs, but for TLS.
 #[derive(Clone)]
@@ -32,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) password: Option<Secret>,
     pub(crate) client_id: String,
     pub(crate) status_topic: String,
+    pub(crate) timing: ConnectionTiming,
 }
 
 /// How a connection is opened.
@@ -165,7 +164,7 @@ pub(super) fn open(settings: &Settings, trust: Option<&Trust>, manner: Manner) -
             let options = v311::options(settings, trust, manner.retains);
             let client = rumqttc_v4::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, mut events) = client.build();
-            events.set_network_options(v311::network());
+            events.set_network_options(v311::network(settings.timing.connect_timeout));
             (Sender::V311(sender), Events::V311(Box::new(events)))
         }
     }

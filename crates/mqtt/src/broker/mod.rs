@@ -23,6 +23,7 @@ mod task;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod timing;
 mod tls;
 mod v311;
 mod v5;
@@ -30,5 +31,6 @@ mod v5;
 pub(super) use link::Settings;
 pub use policy::BrokerState;
 pub(super) use task::{Shared, Task};
+pub(super) use timing::ConnectionTiming;
 pub use tls::TlsError;
 pub(super) use tls::Trust;

@@ -123,7 +123,7 @@ impl<'a> Open<'a> {
             queued: 0,
             answers: JoinSet::new(),
             subscriptions: Subscriptions::default(),
-            pulse: Pulse::new(task.clock.now()),
+            pulse: Pulse::new(target.settings.timing.silence.clone(), task.clock.now()),
             terms: Terms::default(),
             late_will: LateWill::default(),
             online_since: None,
@@ -144,7 +144,7 @@ impl<'a> Open<'a> {
                     return None;
                 }
                 if let Some(reason) = self.lost() {
-                    return Some(End::Lost(reason.to_owned()));
+                    return Some(End::Lost(reason));
                 }
                 let (online, stopping) = (self.online_since.is_some(), self.stopping.is_some());
                 tokio::select! {
@@ -216,7 +216,7 @@ impl<'a> Open<'a> {
 
     /// Why the connection must be given up although nobody closed it. A broker that is asked and does not answer is
     /// gone, whatever the socket says.
-    fn lost(&mut self) -> Option<&'static str> {
+    fn lost(&mut self) -> Option<String> {
         // The library limits the time of a connect.
         self.online_since?;
         let now = self.task.clock.now();
@@ -224,7 +224,7 @@ impl<'a> Open<'a> {
             // Nothing changes by it, and a subscription that the broker forgot is there again.
             self.subscribe(self.target.settings.status_topic.clone());
         }
-        self.pulse.is_dead(now)
+        self.pulse.lost(now)
     }
 
     /// Hands over what is due while the library has room. Returns for how long nothing needs to be done.

@@ -2,21 +2,11 @@
 
 use std::time::Duration;
 
-use super::link::Manner;
+use super::{link::Manner, timing::ConnectionTiming};
 use spotter_core::Mono;
 
-const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// A refused login is tried seldom: some brokers ban clients that insist.
-const REFUSED_FIRST: Duration = Duration::from_secs(30);
-const REFUSED_MAX: Duration = Duration::from_secs(300);
-/// Two clients with one id throw each other out; the fight is slowed to one round a minute.
-const TAKEN_OVER_RETRY: Duration = Duration::from_secs(60);
-/// A connection that ends sooner may have been taken over. MQTT 3.1.1 cannot say so, and mosquitto 2.0 does not in 5.
-const QUICK_CLOSE: Duration = Duration::from_secs(10);
+/// So many quick closes in a row mean that another client uses our id.
 const QUICK_CLOSES: u32 = 3;
-/// A certificate that is not trusted is looked at again so often: it or our authority may have been replaced.
-const UNTRUSTED_EVERY: Duration = Duration::from_secs(300);
 /// A broker that is known to speak MQTT 5 and hangs up without a word was killed in that moment, as like as not. Only after
 /// so many times the lesser protocol is tried, because it is kept until the broker next goes away.
 const HANG_UPS: u32 = 2;
@@ -25,6 +15,53 @@ const LATE_WILL_EVERY: Duration = Duration::from_secs(10);
 
 /// Why a broker that is reached is left for a try with MQTT 3.1.1.
 pub(super) const UNSUPPORTED_V5: &str = "broker does not support MQTT 5; trying MQTT 3.1.1";
+
+/// Pauses between attempts to connect.
+#[derive(Clone, Debug)]
+pub(super) struct RetryPauses {
+    /// After the first failure; each further failure doubles the pause.
+    pub(super) backoff_first: Duration,
+    pub(super) backoff_max: Duration,
+    /// Longer than the back-off: some brokers ban clients that repeat a rejected login.
+    pub(super) refused_first: Duration,
+    pub(super) refused_max: Duration,
+    /// Two clients with one id end each other's sessions; this limits the rounds.
+    pub(super) taken_over: Duration,
+    /// The certificate or our authority may be replaced meanwhile.
+    pub(super) untrusted: Duration,
+    /// A connection that ends sooner may have been taken over. MQTT 3.1.1 cannot report that, and mosquitto 2.0 does not
+    /// in MQTT 5.
+    pub(super) quick_close: Duration,
+}
+
+impl Default for RetryPauses {
+    fn default() -> Self {
+        Self {
+            backoff_first: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            refused_first: Duration::from_secs(30),
+            refused_max: Duration::from_secs(300),
+            taken_over: Duration::from_secs(60),
+            untrusted: Duration::from_secs(300),
+            quick_close: Duration::from_secs(10),
+        }
+    }
+}
+
+#[cfg(test)]
+impl RetryPauses {
+    pub(super) fn divided_by(&self, divisor: u32) -> Self {
+        Self {
+            backoff_first: self.backoff_first / divisor,
+            backoff_max: self.backoff_max / divisor,
+            refused_first: self.refused_first / divisor,
+            refused_max: self.refused_max / divisor,
+            taken_over: self.taken_over / divisor,
+            untrusted: self.untrusted / divisor,
+            quick_close: self.quick_close / divisor,
+        }
+    }
+}
 
 /// State of the connection to the broker, for health and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +171,8 @@ pub(super) enum End {
     Closed(String),
     /// It said what we cannot read, or nothing at all.
     Unreadable(String),
+    /// It did not answer CONNECT in time.
+    ConnectTimeout,
     /// No route, broken connection, anything that may be over in a moment.
     Lost(String),
 }
@@ -141,6 +180,7 @@ pub(super) enum End {
 /// Remembers just enough to choose the next try.
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
+    timing: ConnectionTiming,
     protocol: Protocol,
     failures: u32,
     quick_closes: u32,
@@ -154,8 +194,9 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(timing: ConnectionTiming) -> Self {
         Self {
+            timing,
             protocol: Protocol::V5,
             failures: 0,
             quick_closes: 0,
@@ -186,16 +227,16 @@ impl Policy {
     /// `chance` is 0..1 and spreads the tries of many nodes by a fifth either way.
     pub(super) fn ended(&mut self, end: End, now: Mono, chance: f64) -> BrokerState {
         let online_for = self.online_since.take().map(|since| now.since(since));
-        let is_quick = online_for.is_some_and(|time| time < QUICK_CLOSE);
+        let is_quick = online_for.is_some_and(|time| time < self.timing.retry.quick_close);
         self.quick_closes = match (&end, online_for.is_some()) {
             (End::Closed(_), true) if is_quick => self.quick_closes + 1,
             // It was away in between: a broker that restarts, not a rival. Or it is known why this one ended.
-            (End::Lost(_), _) | (_, true) => 0,
+            (End::Lost(_) | End::ConnectTimeout, _) | (_, true) => 0,
             (_, false) => self.quick_closes,
         };
         let was_v311 = self.protocol == Protocol::V311;
         self.choose_protocol(&end, online_for.is_some());
-        if online_for.is_some_and(|time| time >= QUICK_CLOSE) {
+        if online_for.is_some_and(|time| time >= self.timing.retry.quick_close) {
             self.failures = 0;
         } else if online_for.is_some()
             && matches!(end, End::Closed(_) | End::Lost(_) | End::TooLarge)
@@ -209,9 +250,13 @@ impl Policy {
         };
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
+        let taken_over = BrokerState::TakenOver {
+            retry_at: now.after(self.timing.retry.taken_over),
+        };
         if online_for.is_some() && self.quick_closes >= QUICK_CLOSES {
-            return taken_over(now);
+            return taken_over;
         }
+        let pauses = &self.timing.retry;
         match end {
             End::KeepsNothing if self.retains => {
                 self.retains = false;
@@ -222,7 +267,7 @@ impl Policy {
             }
             End::KeepsNothing => BrokerState::Refused {
                 reason: "the broker rejected the connection: RetainNotSupported".to_owned(),
-                retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
+                retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
             },
             End::Unsupported if !was_v311 => BrokerState::Backoff {
                 reason: UNSUPPORTED_V5.to_owned(),
@@ -230,29 +275,36 @@ impl Policy {
             },
             End::Unsupported => BrokerState::Refused {
                 reason: "the broker supports neither MQTT 5 nor 3.1.1; use another broker".to_owned(),
-                retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
+                retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
             },
             End::Refused(reason) => BrokerState::Refused {
                 reason,
-                retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
+                retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
             },
             End::Untrusted(reason) => BrokerState::Untrusted {
                 reason,
-                retry_at: retry_after(UNTRUSTED_EVERY, UNTRUSTED_EVERY, 0),
+                retry_at: retry_after(pauses.untrusted, pauses.untrusted, 0),
             },
             End::TooLarge => BrokerState::Backoff {
                 reason: "the broker closed the connection because a message exceeds its limit; raise its message_size_limit".to_owned(),
-                retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
+                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
             End::Oversized => BrokerState::Backoff {
                 reason: "the broker delivered a message larger than 512 KiB on a command topic; remove it from the broker if it is retained".to_owned(),
-                retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
+                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
             End::Closed(reason) | End::Unreadable(reason) | End::Lost(reason) => BrokerState::Backoff {
                 reason,
-                retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
+                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
-            End::TakenOver => taken_over(now),
+            End::ConnectTimeout => BrokerState::Backoff {
+                reason: format!(
+                    "no answer from the broker within {} s",
+                    self.timing.connect_timeout.as_secs()
+                ),
+                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
+            },
+            End::TakenOver => taken_over,
         }
     }
 
@@ -273,12 +325,6 @@ impl Policy {
                 Protocol::V311 => Protocol::V5,
             };
         }
-    }
-}
-
-fn taken_over(now: Mono) -> BrokerState {
-    BrokerState::TakenOver {
-        retry_at: now.after(TAKEN_OVER_RETRY),
     }
 }
 
@@ -332,7 +378,7 @@ mod tests {
 
     #[test]
     fn backoff_doubles_to_a_minute_and_starts_again_after_success() {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(ConnectionTiming::default());
         let mut waits = Vec::new();
         for _ in 0..8 {
             match policy.ended(lost(), at(0), 0.5) {
@@ -350,7 +396,7 @@ mod tests {
 
     #[test]
     fn an_old_broker_gets_3_1_1_at_once_and_5_is_asked_again_later() {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(ConnectionTiming::default());
         let state = policy.ended(End::Unsupported, at(5), 0.5);
         assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
         assert_eq!(policy.manner().protocol, Protocol::V311);
@@ -361,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_broker_that_hangs_up_is_asked_in_both_tongues() {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(ConnectionTiming::default());
         for expected in [Protocol::V311, Protocol::V5, Protocol::V311] {
             policy.ended(closed(), at(0), 0.5);
             assert_eq!(policy.manner().protocol, expected);
@@ -370,7 +416,7 @@ mod tests {
 
     #[test]
     fn a_broker_known_to_speak_5_may_be_killed_once_while_we_connect() {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(ConnectionTiming::default());
         policy.connected(at(0), true);
         policy.ended(lost(), at(100), 0.5);
         for expected in [Protocol::V5, Protocol::V311, Protocol::V311, Protocol::V5] {
@@ -381,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_line_that_flickers_is_not_waited_out_for_a_minute() {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(ConnectionTiming::default());
         for round in 0..20 {
             policy.connected(at(round * 10), true);
             let now = at(round * 10 + 3);
@@ -396,7 +442,7 @@ mod tests {
 
     #[test]
     fn three_quick_closes_are_a_fight_over_the_id_and_a_restarting_broker_is_not() {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(ConnectionTiming::default());
         let mut states = Vec::new();
         for round in 0..3 {
             policy.connected(at(round * 10), true);
@@ -405,7 +451,7 @@ mod tests {
         assert!(matches!(states[1], BrokerState::Backoff { .. }));
         assert_eq!(states[2], BrokerState::TakenOver { retry_at: at(82) });
 
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(ConnectionTiming::default());
         for round in 0..5 {
             policy.connected(at(round * 10), true);
             for (end, seconds) in [(closed(), 2), (lost(), 3)] {
@@ -418,7 +464,7 @@ mod tests {
     #[test]
     fn what_is_known_is_not_taken_for_a_rival() {
         for end in [End::Oversized, End::Unreadable("?".into())] {
-            let mut policy = Policy::new();
+            let mut policy = Policy::new(ConnectionTiming::default());
             for round in 0..5 {
                 policy.connected(at(round * 10), true);
                 let state = policy.ended(end.clone(), at(round * 10 + 1), 0.5);
@@ -430,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_broker_that_keeps_nothing_gets_another_will_at_once() {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(ConnectionTiming::default());
         assert!(policy.manner().retains);
         let state = policy.ended(End::KeepsNothing, at(5), 0.5);
         assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
@@ -439,7 +485,7 @@ mod tests {
 
     #[test]
     fn refusals_are_slow_and_so_is_mistrust_each_time() {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(ConnectionTiming::default());
         let state = policy.ended(End::Refused("login".into()), at(0), 0.5);
         assert!(matches!(state, BrokerState::Refused { retry_at, .. } if retry_at == at(30)));
         for now in [at(30), at(330), at(630)] {
@@ -449,7 +495,10 @@ mod tests {
                 retry_at: now.after(Duration::from_secs(300)),
             };
             assert_eq!(state, expected);
-            assert_eq!(state.retry_at(), Some(now.after(UNTRUSTED_EVERY)));
+            assert_eq!(
+                state.retry_at(),
+                Some(now.after(RetryPauses::default().untrusted))
+            );
         }
     }
 

@@ -121,7 +121,7 @@ impl Task {
     }
 
     async fn connect_until_stopped(&self) {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(self.target.settings.timing.clone());
         let mut memory = Memory::new(&self.target);
         let mut again = self.again.clone();
         loop {

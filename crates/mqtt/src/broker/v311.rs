@@ -1,5 +1,7 @@
 //! MQTT 3.1.1 as the library speaks it.
 
+use std::time::Duration;
+
 use rumqttc_v4::{
     ConnectReturnCode as Code, ConnectionError, Event, LastWill, MqttOptions, NetworkOptions,
     Outgoing, Packet, PublishOptions, QoS, StateError, SubscribeNoticeError, Transport, mqttbytes,
@@ -7,7 +9,7 @@ use rumqttc_v4::{
 
 use super::{
     ends,
-    link::{CONNECT_TIMEOUT, Happened, KEEP_ALIVE_S, Outcome, PACKET_MAX_BYTES, Settings, Way},
+    link::{Happened, Outcome, PACKET_MAX_BYTES, Settings, Way},
     policy::End,
     terms::Terms,
     tls::Trust,
@@ -18,7 +20,7 @@ pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool)
     let address = (settings.host.clone(), settings.port);
     let mut options = MqttOptions::new(settings.client_id.clone(), address);
     options
-        .set_keep_alive(KEEP_ALIVE_S)
+        .set_keep_alive(settings.timing.keep_alive_s)
         .set_clean_session(true)
         .set_max_packet_size(PACKET_MAX_BYTES, PACKET_MAX_BYTES)
         .set_last_will(LastWill::new(
@@ -42,9 +44,9 @@ pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool)
     options
 }
 
-pub(super) fn network() -> NetworkOptions {
+pub(super) fn network(connect_timeout: Duration) -> NetworkOptions {
     let mut network = NetworkOptions::new();
-    network.set_connection_timeout(CONNECT_TIMEOUT.as_secs());
+    network.set_connection_timeout(connect_timeout.as_secs());
     network.set_tcp_nodelay(true);
     network
 }
@@ -102,7 +104,7 @@ pub(super) fn end(error: ConnectionError) -> End {
         }
         // Not the packet itself: a server that echoes would have us print our own login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::NetworkTimeout => ends::silent(),
+        ConnectionError::NetworkTimeout => End::ConnectTimeout,
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),

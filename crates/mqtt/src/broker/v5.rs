@@ -9,10 +9,7 @@ use rumqttc::{
 
 use super::{
     ends,
-    link::{
-        CONNECT_TIMEOUT, Content, Happened, KEEP_ALIVE_S, Outcome, PACKET_MAX_BYTES, Settings,
-        WILL_DELAY_S, Way,
-    },
+    link::{Content, Happened, Outcome, PACKET_MAX_BYTES, Settings, WILL_DELAY_S, Way},
     policy::End,
     terms::Terms,
     tls::Trust,
@@ -34,11 +31,11 @@ pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool)
     let mut network = NetworkOptions::new();
     network.set_tcp_nodelay(true);
     options
-        .set_keep_alive(KEEP_ALIVE_S)
+        .set_keep_alive(settings.timing.keep_alive_s)
         .set_clean_start(true)
         .set_session_expiry_interval(Some(0))
         .set_max_packet_size(Some(PACKET_MAX_BYTES as u32))
-        .set_connect_timeout(CONNECT_TIMEOUT)
+        .set_connect_timeout(settings.timing.connect_timeout)
         .set_network_options(network)
         .set_last_will(LastWill::new(
             settings.status_topic.clone(),
@@ -172,7 +169,7 @@ pub(super) fn end(error: ConnectionError) -> End {
         }
         // Not the packet itself: a server that echoes would have us print our own login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::Timeout(_) => ends::silent(),
+        ConnectionError::Timeout(_) => End::ConnectTimeout,
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),

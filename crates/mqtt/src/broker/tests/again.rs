@@ -9,8 +9,8 @@ use tokio::{
 
 use super::{
     super::rig::Mosquitto,
-    PATIENCE, certificates, mqtt, publish_states, reach,
-    scripted::{STATUS, comes_back, identity},
+    PATIENCE, certificates, identity, mqtt, publish_states, reach,
+    scripted::{STATUS, comes_back},
     sign, start,
 };
 use crate::{BrokerState, Publisher};

@@ -8,10 +8,13 @@ use std::{
 
 use tokio::time::{sleep, timeout};
 
-use super::{super::rig::Faithful, away, ids, mqtt};
-use crate::{BrokerState, Identity, Publisher, Update, event::tests::event};
+use super::{super::rig::Faithful, away, identity, ids, mqtt};
+use crate::{
+    BrokerState, Publisher, Update, broker::ConnectionTiming, event::tests::event,
+    publisher::PublisherOptions,
+};
 use spotter_core::{
-    Clock, Event, EventStep, Mono, NodeId, SystemClock, TrackId, WallTime, config::SpoolConfig,
+    Clock, Event, EventStep, Mono, SystemClock, TrackId, WallTime, config::SpoolConfig,
 };
 
 pub(super) const EVENTS: &str = "spotter/edge1/cam/+/event/+";
@@ -52,7 +55,6 @@ impl Books {
     /// The node is online and the consumer hears it.
     pub(super) async fn open(port: u16, consumer: Faithful) -> Self {
         let state = tempfile::tempdir().unwrap();
-        let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
         let clock = Arc::new(Hurried {
             machine: SystemClock::new(),
             ahead: Mutex::default(),
@@ -63,8 +65,14 @@ impl Books {
             max_age: Duration::from_secs(3600),
             max_mb: 1,
         };
-        let (publisher, _) =
-            Publisher::start(&settings, Some(state.path()), &identity, clock.clone()).unwrap();
+        let options = PublisherOptions {
+            mqtt: &settings,
+            state_dir: Some(state.path()),
+            identity: &identity(),
+            clock: clock.clone(),
+            timing: ConnectionTiming::quick(),
+        };
+        let (publisher, _) = Publisher::start_with(options).unwrap();
         let mut books = Self {
             publisher,
             clock,
@@ -102,13 +110,22 @@ impl Books {
         away(&self.publisher, why).await;
     }
 
-    /// What is left of the rest before the next try is over.
-    pub(super) fn hurry(&self) {
+    /// True in a pause that is longer than all before the longest: the longest is a fifth longer or shorter by chance.
+    pub(super) fn rests_longest(&self) -> bool {
+        let longest = ConnectionTiming::quick().retry.backoff_max;
+        self.pause_left() > longest.mul_f64(0.7)
+    }
+
+    fn pause_left(&self) -> Duration {
         let state = self.publisher.state();
-        if let BrokerState::Backoff { retry_at, .. } = &*state.borrow() {
-            let left = retry_at.since(self.clock.now());
-            *self.clock.ahead.lock().unwrap() += left;
-        }
+        let retry_at = state.borrow().retry_at();
+        retry_at.map_or(Duration::ZERO, |at| at.since(self.clock.now()))
+    }
+
+    /// Ends the pause before the next attempt.
+    pub(super) fn end_pause(&self) {
+        let left = self.pause_left();
+        *self.clock.ahead.lock().unwrap() += left;
     }
 
     pub(super) async fn online(&self) {

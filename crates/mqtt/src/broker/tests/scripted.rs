@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{join, time::timeout};
 
-use super::{PATIENCE, mqtt, publish_states, reach};
-use crate::{BrokerState, Identity, Publisher, Update, detection::tests::detection};
-use spotter_core::{CameraId, ManualClock, NodeId, PromptId, SystemClock};
+use super::{ConnectionTiming, PATIENCE, identity, mqtt, publish_states, reach};
+use crate::{BrokerState, Publisher, Update, detection::tests::detection};
+use spotter_core::{CameraId, ManualClock, PromptId, SystemClock};
 use spotter_scripted::broker::{
     Acknowledges, Broker, Script,
     codec::{self, Packet, Term},
@@ -14,10 +14,6 @@ use spotter_scripted::broker::{
 
 pub(super) const STATUS: &str = "spotter/edge1/status";
 const COUNT: &str = "spotter/edge1/cam/gate/count/person";
-
-pub(super) fn identity() -> Identity {
-    Identity::of_this_machine(NodeId::new("edge1").unwrap())
-}
 
 /// A publisher with states, on real time.
 pub(super) fn start(broker: &Broker) -> Publisher {
@@ -436,6 +432,7 @@ async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
         password: None,
         client_id: "spotter".into(),
         status_topic: STATUS.into(),
+        timing: ConnectionTiming::default(),
     };
     let manner = Manner {
         protocol: Protocol::V5,
