@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use super::{
     Identity, Publisher, Update,
     discovery::{self, Rebirth},
-    retained::{self, Leaving, Retained},
+    retained::{self, ObsoleteTopic, RetainedList},
 };
 use spotter_core::{
     Mono,
@@ -15,7 +15,7 @@ use spotter_core::{
 /// Tells Home Assistant of us, and has the broker forget what is not published any more. Made once, at the start.
 #[derive(Debug)]
 pub struct Announcer {
-    retained: Retained,
+    retained: RetainedList,
     /// Records that are cleared when Home Assistant knows their entities from others.
     moved: BTreeSet<String>,
     rebirth: Rebirth,
@@ -25,7 +25,7 @@ impl Announcer {
     /// Knows from `state_dir` what earlier runs left with the broker. Blocks to read it.
     pub fn open(state_dir: &Path, identity: &Identity) -> Self {
         Self {
-            retained: Retained::open(state_dir, identity.machine()),
+            retained: RetainedList::open(state_dir, identity.machine()),
             moved: BTreeSet::new(),
             rebirth: Rebirth::default(),
         }
@@ -47,8 +47,8 @@ impl Announcer {
         self.moved.clear();
         for leaving in self.retained.want(topics) {
             publisher.publish(match leaving {
-                Leaving::Gone(topic) => Update::Clear(topic),
-                Leaving::Moved(topic) => {
+                ObsoleteTopic::Gone(topic) => Update::Clear(topic),
+                ObsoleteTopic::Moved(topic) => {
                     self.moved.insert(topic.clone());
                     Update::Moved(topic)
                 }

@@ -6,7 +6,7 @@
 mod json;
 mod reply;
 
-pub use reply::{Reply, Value};
+pub use reply::{Reply, ReplyValue};
 
 use super::{Inbound, ReplyTo, Topics};
 use spotter_core::{CameraId, Command, PromptId, Refusal, RefusalCode, Setting, config::Commands};
@@ -18,9 +18,9 @@ pub(super) const REQUEST_MAX_BYTES: usize = 16 * 1024;
 
 /// What a message from the broker is to us.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum InboundKind {
     /// Somebody asks for something.
-    Request(Box<Asked>),
+    Request(Box<CommandRequest>),
     /// It would be a request, but the broker kept it from some other day: it is never acted on.
     Old,
     /// Home Assistant has started.
@@ -31,9 +31,9 @@ pub enum Heard {
 
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct CommandRequest {
     /// What its answer repeats.
-    pub head: Head,
+    pub head: RequestHead,
     /// What is to be done, or why that cannot be.
     pub command: Result<Command, Refusal>,
     /// Where the answer goes; `None` = the usual topic.
@@ -42,7 +42,7 @@ pub struct Asked {
 
 /// The part of a request that its answer repeats, as far as it could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct RequestHead {
     /// The sender's name for it.
     pub id: Option<String>,
     /// Which operation.
@@ -66,11 +66,11 @@ pub fn filters(topics: &Topics, commands: Commands) -> Vec<String> {
 }
 
 /// Reads a message. `ha_status` is where Home Assistant says that it is there.
-pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> Heard {
+pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> InboundKind {
     if Some(message.topic.as_str()) == ha_status {
         return match message.payload == b"online" && !message.retained {
-            true => Heard::HomeAssistant,
-            false => Heard::Other,
+            true => InboundKind::HomeAssistant,
+            false => InboundKind::Other,
         };
     }
     let asked = match topics.levels_of(&message.topic).as_deref() {
@@ -79,17 +79,17 @@ pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> Hea
         Some(["cam", camera, "prompt", prompt, field, "set"]) => {
             set(camera, Some(prompt), field, &message.payload)
         }
-        _ => return Heard::Other,
+        _ => return InboundKind::Other,
     };
     if message.retained {
         // Without a word it is the one that clears.
         return match message.payload.is_empty() {
-            true => Heard::Other,
-            false => Heard::Old,
+            true => InboundKind::Other,
+            false => InboundKind::Old,
         };
     }
     let (head, command) = asked;
-    Heard::Request(Box::new(Asked {
+    InboundKind::Request(Box::new(CommandRequest {
         head,
         command,
         reply_to: message.reply_to.clone(),
@@ -102,17 +102,17 @@ fn set(
     prompt: Option<&str>,
     field: &str,
     payload: &[u8],
-) -> (Head, Result<Command, Refusal>) {
+) -> (RequestHead, Result<Command, Refusal>) {
     let op = if prompt.is_some() {
         "prompt_set"
     } else {
         "camera_set"
     };
-    let mut head = Head {
+    let mut head = RequestHead {
         op: op.to_owned(),
         camera: Some(camera.to_owned()),
         prompt: prompt.map(str::to_owned),
-        ..Head::default()
+        ..RequestHead::default()
     };
     let command = camera_id(camera).and_then(|camera| {
         let prompt = prompt.map(prompt_id).transpose()?;

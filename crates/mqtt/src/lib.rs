@@ -19,28 +19,28 @@ mod event;
 mod inbound;
 mod line;
 mod message;
+mod message_counters;
 mod outbox;
 mod publisher;
 mod report;
 pub mod retained;
 mod spool;
-mod tally;
 mod target;
 mod topic;
 
 pub use announcer::Announcer;
 pub use broker::{BrokerState, TlsError};
-pub use command::{Asked, Head, Heard, Reply, Value, filters, heard};
+pub use command::{CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, filters, heard};
 pub use inbound::{Inbound, ReplyTo};
-pub use line::Line;
+pub use line::JsonLine;
 pub use message::Update;
-pub use outbox::{EventBounds, Limits};
-pub use publisher::{Identity, Publisher, Sent};
+pub use message_counters::MessageCounters;
+pub use outbox::{EventBounds, OutboxLimits};
+pub use publisher::{Identity, Publisher, SentDetection};
 pub use report::{
-    CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, DaemonInfo, GpuStats, Info,
-    ModelInfo, Off, Stats,
+    CameraClockHealth, CameraHealth, CameraInfo, ConfigReport, ConfigState, DaemonInfo, GpuStats,
+    Info, ModelInfo, Off, Stats,
 };
-pub use tally::Tally;
 pub use topic::Topics;
 
 #[cfg(test)]

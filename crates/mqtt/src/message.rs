@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     ReplyTo, Topics,
-    discovery::{self, Record},
+    discovery::{self, DiscoveryRecord},
     report::{self, CameraHealth, ConfigReport, Info, Stats},
 };
 use spotter_core::{CameraId, Detection, Event, Presence, PromptId, PromptState, Setting};
@@ -71,7 +71,7 @@ pub enum Update {
         again: bool,
     },
     /// What Home Assistant is told.
-    Discovery(Record),
+    Discovery(DiscoveryRecord),
     /// The entities of this record are told of at another topic from now on.
     Moved(String),
     /// The broker is to forget what it keeps at this topic: it is not published any more.
@@ -95,7 +95,7 @@ pub(super) enum Rank {
 
 /// What a message says, and by that how it is delivered.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub(super) enum MessageContent {
     /// What is true now: retained, QoS 1. An equal payload is not sent again before `refresh` (`None` = never).
     State {
         rank: Rank,
@@ -103,7 +103,7 @@ pub(super) enum Content {
         payload: Arc<[u8]>,
     },
     /// Worth something only now: QoS 0.
-    Stream(Stream),
+    Stream(StreamMessage),
     /// Happened once: QoS 1, kept until the broker has it.
     Event(Box<Event>),
     /// QoS 1, while we are connected.
@@ -115,7 +115,7 @@ pub(super) enum Content {
 
 /// What is worth something only now.
 #[derive(Clone, Debug)]
-pub(super) enum Stream {
+pub(super) enum StreamMessage {
     /// An answer of a camera.
     Answer(Box<Detection>),
     /// A JPEG of a camera.
@@ -128,7 +128,7 @@ pub(super) enum Stream {
     Figures(Arc<[u8]>),
 }
 
-impl Stream {
+impl StreamMessage {
     /// Whose rate it uses.
     pub(super) fn camera(&self) -> Option<&CameraId> {
         match self {
@@ -152,7 +152,7 @@ pub(super) enum Body {
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) topic: String,
-    pub(super) content: Content,
+    pub(super) content: MessageContent,
 }
 
 /// An unchanged health record is repeated so often.
@@ -168,7 +168,9 @@ impl Message {
             Update::Config(result) => Self::state(topics.config(), report::to_json(&result)),
             Update::Stats(stats) => Self {
                 topic: topics.stats(),
-                content: Content::Stream(Stream::Figures(report::to_json(&stats).into())),
+                content: MessageContent::Stream(StreamMessage::Figures(
+                    report::to_json(&stats).into(),
+                )),
             },
             Update::CameraStatus { camera, online } => Self::state(
                 topics.camera_status(&camera),
@@ -176,7 +178,7 @@ impl Message {
             ),
             Update::Health { camera, health } => Self {
                 topic: topics.camera_health(&camera),
-                content: Content::State {
+                content: MessageContent::State {
                     rank: Rank::Usual,
                     refresh: Some(HEALTH_REFRESH),
                     payload: report::to_json(&*health).into(),
@@ -184,11 +186,11 @@ impl Message {
             },
             Update::Detection(detection) => Self {
                 topic: topics.detections(detection.camera(), &detection.prompt.id),
-                content: Content::Stream(Stream::Answer(detection)),
+                content: MessageContent::Stream(StreamMessage::Answer(detection)),
             },
             Update::Event(event) => Self {
                 topic: topics.event(&event.camera, &event.prompt),
-                content: Content::Event(event),
+                content: MessageContent::Event(event),
             },
             Update::Snapshot {
                 camera,
@@ -197,7 +199,7 @@ impl Message {
                 retain,
             } => Self {
                 topic: topics.snapshot(&camera, &prompt),
-                content: Content::Stream(Stream::Picture {
+                content: MessageContent::Stream(StreamMessage::Picture {
                     camera,
                     jpeg,
                     retain,
@@ -265,7 +267,7 @@ impl Message {
     fn state(topic: String, payload: Vec<u8>) -> Self {
         Self {
             topic,
-            content: Content::State {
+            content: MessageContent::State {
                 rank: Rank::Usual,
                 refresh: None,
                 payload: payload.into(),
@@ -275,14 +277,14 @@ impl Message {
 
     /// An unchanged state goes out again when the last one is so old.
     fn refreshed_after(mut self, age: Duration) -> Self {
-        if let Content::State { refresh, .. } = &mut self.content {
+        if let MessageContent::State { refresh, .. } = &mut self.content {
             *refresh = Some(age);
         }
         self
     }
 
     fn ranked(mut self, new: Rank) -> Self {
-        if let Content::State { rank, .. } = &mut self.content {
+        if let MessageContent::State { rank, .. } = &mut self.content {
             *rank = new;
         }
         self
@@ -297,7 +299,7 @@ impl Message {
         };
         Self {
             topic,
-            content: Content::Reply {
+            content: MessageContent::Reply {
                 correlation,
                 payload: payload.into(),
             },

@@ -15,11 +15,11 @@ use tokio::{
 };
 
 use super::{
-    BrokerState, EventBounds, Inbound, Limits, Line, Tally, Topics, Update,
-    broker::{ConnectionTiming, Shared, Task, TlsError, Trust},
+    BrokerState, EventBounds, Inbound, JsonLine, MessageCounters, OutboxLimits, Topics, Update,
+    broker::{BrokerTask, ConnectionTiming, Shared, TlsError, Trust},
     message::{Message, Rank},
     outbox::Outbox,
-    spool::{Desk, Disk, Folder, Found, Journal, Keeper, time_left},
+    spool::{Disk, Folder, FoundEvents, Journal, SpoolStatus, SpoolWriter, time_left},
     target::ConnectionTarget,
 };
 use spotter_core::{
@@ -83,7 +83,7 @@ impl Identity {
 
 /// A detection went to the client library.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct SentDetection {
     /// Where to.
     pub topic: Arc<str>,
     /// What.
@@ -108,11 +108,11 @@ pub struct Publisher {
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
     state: watch::Receiver<BrokerState>,
-    sent: broadcast::Sender<Sent>,
-    lines: broadcast::Sender<Line>,
+    sent: broadcast::Sender<SentDetection>,
+    lines: broadcast::Sender<JsonLine>,
     again: Arc<watch::Sender<()>>,
     stop: Arc<watch::Sender<bool>>,
-    spool: Arc<Desk>,
+    spool: Arc<SpoolStatus>,
     filters: Arc<watch::Sender<Vec<String>>>,
     inbox: Arc<Mutex<Option<mpsc::Receiver<Inbound>>>>,
 }
@@ -152,9 +152,9 @@ impl Publisher {
         } = options;
         let target = Arc::new(ConnectionTarget::new(mqtt, identity, timing)?);
         let topics = Arc::clone(&target.topics);
-        let limits = Limits {
+        let limits = OutboxLimits {
             events: bounds(&mqtt.spool),
-            ..Limits::default()
+            ..OutboxLimits::default()
         };
         let mut outbox = Outbox::new(limits, Arc::clone(&identity.boot), identity.seed);
         outbox.push(Message::node_status(&topics, true), clock.now());
@@ -175,7 +175,7 @@ impl Publisher {
         let (lines, _) = broadcast::channel(LINES_KEPT);
         let (filters, wanted) = watch::channel(Vec::new());
         let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
-        let task = Task {
+        let task = BrokerTask {
             target: Arc::clone(&target),
             shared: Arc::clone(&shared),
             clock: Arc::clone(&clock),
@@ -187,8 +187,8 @@ impl Publisher {
             again,
             stop,
         };
-        let (keeper, desk) = match spool {
-            Some(spool) => spool.keeper(&shared, &clock),
+        let (writer, status) = match spool {
+            Some(spool) => spool.writer(&shared, &clock),
             None => (None, Arc::default()),
         };
         let publisher = Self {
@@ -200,13 +200,13 @@ impl Publisher {
             lines,
             again: Arc::new(again_sender),
             stop: Arc::new(stop_sender),
-            spool: desk,
+            spool: status,
             filters: Arc::new(filters),
             inbox: Arc::new(Mutex::new(Some(inbound))),
         };
         let all = async move {
             let (end, ended) = oneshot::channel();
-            let keeping = keeper.map(|keeper| tokio::spawn(keeper.run(ended)));
+            let keeping = writer.map(|writer| tokio::spawn(writer.run(ended)));
             task.run().await;
             drop(end);
             if let Some(keeping) = keeping {
@@ -230,7 +230,7 @@ impl Publisher {
         self.shared.outbox().push(message, self.clock.now());
         self.shared.wake();
         if is_event {
-            self.spool.ring();
+            self.spool.wake_writer();
         }
     }
 
@@ -250,13 +250,13 @@ impl Publisher {
     }
 
     /// Every detection from now on, when it is handed over.
-    pub fn sent(&self) -> broadcast::Receiver<Sent> {
+    pub fn sent(&self) -> broadcast::Receiver<SentDetection> {
         self.sent.subscribe()
     }
 
     /// Every message of JSON from now on, but for Home Assistant's, when it is handed over. Who reads too slowly misses the
     /// oldest and hears how many.
-    pub fn lines(&self) -> broadcast::Receiver<Line> {
+    pub fn lines(&self) -> broadcast::Receiver<JsonLine> {
         self.lines.subscribe()
     }
 
@@ -298,8 +298,8 @@ impl Publisher {
     }
 
     /// What became of messages so far.
-    pub fn tally(&self) -> Tally {
-        self.shared.tally()
+    pub fn counters(&self) -> MessageCounters {
+        self.shared.counters()
     }
 
     /// `spool_msgs`: events that the broker does not have, on disk and in memory.
@@ -346,7 +346,7 @@ fn disk_bytes(spool: &config::SpoolConfig) -> u64 {
 /// The spool as it was found.
 struct Spool {
     path: PathBuf,
-    opened: io::Result<(Journal<Folder>, Found)>,
+    opened: io::Result<(Journal<Folder>, FoundEvents)>,
 }
 
 impl Spool {
@@ -368,7 +368,11 @@ impl Spool {
         }
     }
 
-    fn keeper(self, shared: &Arc<Shared>, clock: &Arc<dyn Clock>) -> (Option<Keeper>, Arc<Desk>) {
+    fn writer(
+        self,
+        shared: &Arc<Shared>,
+        clock: &Arc<dyn Clock>,
+    ) -> (Option<SpoolWriter>, Arc<SpoolStatus>) {
         let (journal, trouble) = match self.opened {
             Ok((journal, _)) => (Some(journal), None),
             Err(error) => {
@@ -376,15 +380,15 @@ impl Spool {
                 (None, Some(format!("cannot keep events in {path}: {error}")))
             }
         };
-        let desk = Arc::new(Desk::new(trouble));
-        let keeper = Keeper {
+        let status = Arc::new(SpoolStatus::new(trouble));
+        let writer = SpoolWriter {
             journal,
             path: self.path,
             shared: Arc::clone(shared),
-            desk: Arc::clone(&desk),
+            status: Arc::clone(&status),
             clock: Arc::clone(clock),
         };
-        (Some(keeper), desk)
+        (Some(writer), status)
     }
 }
 
@@ -392,7 +396,7 @@ impl Spool {
 fn write<D: Disk>(journal: &mut Journal<D>, outbox: &mut Outbox, clock: &dyn Clock) {
     let batch = outbox.unwritten(clock.now());
     if journal.write(&batch, clock.now(), clock.wall()).is_err() {
-        // The keeper tries again, and tells why it cannot.
+        // The writer tries again and reports the error.
         outbox.still_unwritten(batch);
     }
 }
@@ -401,7 +405,7 @@ fn write<D: Disk>(journal: &mut Journal<D>, outbox: &mut Outbox, clock: &dyn Clo
 pub(super) fn take_over(
     outbox: &mut Outbox,
     topics: &Topics,
-    found: &Found,
+    found: &FoundEvents,
     bounds: &EventBounds,
     clock: &dyn Clock,
 ) {

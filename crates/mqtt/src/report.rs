@@ -293,12 +293,12 @@ pub struct CameraHealth {
     /// Pipelines that did not end and were left behind since the start; after some of them the daemon ends.
     pub abandoned: u32,
     /// The camera's clock against ours.
-    pub clock: ClockHealth,
+    pub clock: CameraClockHealth,
 }
 
 /// A camera's clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct ClockHealth {
+pub struct CameraClockHealth {
     /// Whether its sender reports date the frames.
     pub trusted: bool,
     /// Camera minus ours.

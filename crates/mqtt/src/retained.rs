@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Topics,
-    discovery::{self, Entities, Record},
+    discovery::{self, DiscoveryRecord, EntityPlatforms},
 };
 use spotter_core::{
     Setting, Task,
@@ -29,18 +29,18 @@ const FILE: &str = "retained.json";
 
 /// What is in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct List {
+struct RetainedFile {
     /// Which machine wrote it. On a copy of the disk in another box the list is that of a stranger, who lives.
     machine: String,
-    topics: Topicwise,
+    topics: RetainedTopics,
 }
 
 /// Topics; those of records with the entities that they ever named.
-pub type Topicwise = BTreeMap<String, Entities>;
+pub type RetainedTopics = BTreeMap<String, EntityPlatforms>;
 
 /// A topic that is not wanted any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum ObsoleteTopic {
     /// To be cleared.
     Gone(String),
     /// The record of a device that is told of in another way now. To be cleared when Home Assistant has taken that over.
@@ -52,43 +52,47 @@ const ENTITIES_MAX: usize = 1000;
 
 /// The list, with what is wanted and what is to go.
 #[derive(Debug)]
-pub struct Retained {
+pub struct RetainedList {
     file: PathBuf,
     machine: String,
-    wanted: Topicwise,
+    wanted: RetainedTopics,
     /// Not wanted any more; the broker may still keep them.
-    stale: Topicwise,
+    stale: RetainedTopics,
     /// The file says all of this.
     is_saved: bool,
 }
 
-impl Retained {
+impl RetainedList {
     /// What an earlier run left in `state_dir` on this `machine`. Blocks to read the file. One that is missing or damaged is
     /// an empty list: some topics may stay with the broker, and nothing else is lost.
     pub fn open(state_dir: &Path, machine: &str) -> Self {
         let file = state_dir.join(FILE);
         let list = match read(&file) {
             Ok(list) => list,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => List::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => RetainedFile::default(),
             Err(error) => {
                 let file = file.display();
                 tracing::warn!(%file, %error, "cannot read retained.json; topics of earlier runs that are no longer published stay retained on the broker");
-                List::default()
+                RetainedFile::default()
             }
         };
         let ours = list.machine == machine;
         Self {
             file,
             machine: machine.to_owned(),
-            wanted: Topicwise::new(),
-            stale: if ours { list.topics } else { Topicwise::new() },
+            wanted: RetainedTopics::new(),
+            stale: if ours {
+                list.topics
+            } else {
+                RetainedTopics::new()
+            },
             is_saved: false,
         }
     }
 
     /// From now on these topics are published and no others. Returns what is to become of all others, some of which may have
     /// been returned before. Blocks to write the file when that is news.
-    pub fn want(&mut self, wanted: Topicwise) -> Vec<Leaving> {
+    pub fn want(&mut self, wanted: RetainedTopics) -> Vec<ObsoleteTopic> {
         let listed = self.all();
         let before = std::mem::replace(&mut self.wanted, wanted);
         self.stale.extend(before);
@@ -104,16 +108,16 @@ impl Retained {
         }
         let leaving = |topic: &String| {
             if discovery::is_moved(topic, self.wanted.keys()) {
-                Leaving::Moved(topic.clone())
+                ObsoleteTopic::Moved(topic.clone())
             } else {
-                Leaving::Gone(topic.clone())
+                ObsoleteTopic::Gone(topic.clone())
             }
         };
         self.stale.keys().map(leaving).collect()
     }
 
     /// The record with the entities that it named before and does not name any more, so that they are removed.
-    pub fn complete(&self, record: Record) -> Record {
+    pub fn complete(&self, record: DiscoveryRecord) -> DiscoveryRecord {
         match self.wanted.get(&record.topic) {
             Some(known) => record.forgetting(known),
             None => record,
@@ -134,14 +138,14 @@ impl Retained {
         self.stale.is_empty()
     }
 
-    fn all(&self) -> Topicwise {
+    fn all(&self) -> RetainedTopics {
         let all = self.wanted.iter().chain(&self.stale);
         all.map(|(topic, entities)| (topic.clone(), entities.clone()))
             .collect()
     }
 
     fn save(&mut self) {
-        let list = List {
+        let list = RetainedFile {
             machine: self.machine.clone(),
             topics: self.all(),
         };
@@ -154,12 +158,12 @@ impl Retained {
     }
 }
 
-fn read(file: &Path) -> io::Result<List> {
+fn read(file: &Path) -> io::Result<RetainedFile> {
     Ok(serde_json::from_slice(&fs::read(file)?)?)
 }
 
 /// Whole or not at all: the old list is there until the new one is.
-fn write(file: &Path, list: &List) -> io::Result<()> {
+fn write(file: &Path, list: &RetainedFile) -> io::Result<()> {
     if let Some(directory) = file.parent() {
         fs::create_dir_all(directory)?;
     }
@@ -172,14 +176,18 @@ fn write(file: &Path, list: &List) -> io::Result<()> {
 }
 
 /// Every topic at which a daemon of this name at its broker, with these cameras and records, has the broker keep something.
-pub fn topics(config: &Config, cameras: &[CameraConfig], records: &[Record]) -> Topicwise {
+pub fn topics(
+    config: &Config,
+    cameras: &[CameraConfig],
+    records: &[DiscoveryRecord],
+) -> RetainedTopics {
     let topics = &Topics::new(&config.mqtt.base, &config.node.name);
     let of_node = [topics.status(), topics.info(), topics.config()];
     let of_cameras = cameras.iter().flat_map(|camera| of_camera(topics, camera));
     let pictures = cameras.iter().flat_map(|camera| pictures(topics, camera));
     let pictures = pictures.filter(|_| config.mqtt.retain_snapshots);
     let states = of_node.into_iter().chain(of_cameras).chain(pictures);
-    let states = states.map(|topic| (topic, Entities::new()));
+    let states = states.map(|topic| (topic, EntityPlatforms::new()));
     let records = records.iter();
     let records = records.map(|record| (record.topic.clone(), record.entities()));
     states.chain(records).collect()

@@ -97,8 +97,8 @@ impl MotionFilter {
     pub fn seen(mut self, place: Location) -> Self {
         let seen = Measurement::new(self.whole(place));
         let happened = self
-            .offs(&seen, self.values())
-            .is_some_and(|offs| judge(&offs).happened);
+            .residuals(&seen, &self.values())
+            .is_some_and(|residuals| judge(&residuals).happened);
         for i in 0..2 {
             self.centre[i].correct(seen.centre[i], seen.centre_error[i], happened);
         }
@@ -121,46 +121,45 @@ impl MotionFilter {
     /// has left the picture, or the one is a point and the other a box. It has left when it is expected outside and the look
     /// before missed it already: one that was seen a look ago may be slower than it seemed.
     pub fn surprise(&self, place: Location) -> Option<f64> {
-        let offs = match self.place() {
+        let residuals = match self.place() {
             Some(part) => {
                 let Measurement { centre, size, .. } = Measurement::new(part);
-                self.offs(&Measurement::new(place), (centre, size))
+                self.residuals(&Measurement::new(place), &CentreAndSize { centre, size })
             }
             None if self.missed => None,
-            None => self.offs(&Measurement::new(self.whole(place)), self.values()),
+            None => self.residuals(&Measurement::new(self.whole(place)), &self.values()),
         };
-        Some(judge(&offs?).surprise)
+        Some(judge(&residuals?).surprise)
     }
 
-    /// How far `seen` is off from these values, number by number. `None` for a point and a box.
-    fn offs(&self, seen: &Measurement, (centre, size): CentreAndSize) -> Option<Vec<Residual<'_>>> {
-        let off = |axis, seen, value, error| Residual {
-            axis,
-            off: seen - value,
-            error,
+    /// The difference of `seen` and `expected` in each number. `None` for a point and a box.
+    fn residuals(&self, seen: &Measurement, expected: &CentreAndSize) -> Option<Vec<Residual<'_>>> {
+        let of_centre = |i: usize| Residual {
+            axis: &self.centre[i],
+            off: seen.centre[i] - expected.centre[i],
+            error: seen.centre_error[i],
         };
-        let mut offs: Vec<Residual> = (0..2)
-            .map(|i| {
-                off(
-                    &self.centre[i],
-                    seen.centre[i],
-                    centre[i],
-                    seen.centre_error[i],
-                )
-            })
-            .collect();
-        match (&self.size, seen.size, size) {
+        let mut residuals = vec![of_centre(0), of_centre(1)];
+        match (&self.size, seen.size, expected.size) {
             (None, None, None) => {}
-            (Some(axes), Some(seen_size), Some(size)) => offs
-                .extend((0..2).map(|i| off(&axes[i], seen_size[i], size[i], seen.size_error[i]))),
+            (Some(axes), Some(seen_size), Some(size)) => {
+                residuals.extend((0..2).map(|i| Residual {
+                    axis: &axes[i],
+                    off: seen_size[i] - size[i],
+                    error: seen.size_error[i],
+                }));
+            }
             _ => return None,
         }
-        Some(offs)
+        Some(residuals)
     }
 
     fn values(&self) -> CentreAndSize {
         let values = |axes: &[Axis; 2]| [axes[0].value, axes[1].value];
-        (values(&self.centre), self.size.as_ref().map(values))
+        CentreAndSize {
+            centre: values(&self.centre),
+            size: self.size.as_ref().map(values),
+        }
     }
 
     /// The part in the picture; `None` when it is outside.
@@ -184,14 +183,31 @@ impl MotionFilter {
         let (Location::Box(seen), Some(size)) = (place, &self.size) else {
             return place;
         };
-        let [(x0, x1), (y0, y1)] =
-            [(0, (seen.x0, seen.x1)), (1, (seen.y0, seen.y1))].map(|(i, span)| {
-                let half = size[i].value / 2.0;
-                let centre = self.centre[i].value;
-                over_the_edge(span, (centre - half, centre + half))
-            });
+        let expected = |i: usize| {
+            let half = size[i].value / 2.0;
+            let centre = self.centre[i].value;
+            AxisRange {
+                from: centre - half,
+                to: centre + half,
+            }
+        };
+        let seen_x = AxisRange {
+            from: seen.x0,
+            to: seen.x1,
+        };
+        let seen_y = AxisRange {
+            from: seen.y0,
+            to: seen.y1,
+        };
+        let x = over_the_edge(seen_x, expected(0));
+        let y = over_the_edge(seen_y, expected(1));
         // Not through the constructors, which would cut it again.
-        Location::Box(NormBox { x0, y0, x1, y1 })
+        Location::Box(NormBox {
+            x0: x.from,
+            y0: y.from,
+            x1: x.to,
+            y1: y.to,
+        })
     }
 
     fn axes(&mut self) -> impl Iterator<Item = &mut Axis> {
@@ -199,19 +215,36 @@ impl MotionFilter {
     }
 }
 
-/// The span `seen` with the end that the picture's edge hides put where `expected` has it.
-fn over_the_edge(seen: (f64, f64), expected: (f64, f64)) -> (f64, f64) {
-    match (seen.0 <= EDGE, seen.1 >= 1.0 - EDGE) {
-        (true, false) => (seen.0.min(expected.0 + (seen.1 - expected.1)), seen.1),
-        (false, true) => (seen.0, seen.1.max(expected.1 + (seen.0 - expected.0))),
+/// A box along one axis, shares of the picture.
+#[derive(Clone, Copy)]
+struct AxisRange {
+    from: f64,
+    to: f64,
+}
+
+/// `seen`; if the picture's edge hides one of its ends, that end is where `expected` has it.
+fn over_the_edge(seen: AxisRange, expected: AxisRange) -> AxisRange {
+    match (seen.from <= EDGE, seen.to >= 1.0 - EDGE) {
+        (true, false) => AxisRange {
+            from: seen.from.min(expected.from + (seen.to - expected.to)),
+            ..seen
+        },
+        (false, true) => AxisRange {
+            to: seen.to.max(expected.to + (seen.from - expected.from)),
+            ..seen
+        },
         _ => seen,
     }
 }
 
-/// Centre and size.
-type CentreAndSize = ([f64; 2], Option<[f64; 2]>);
+/// The values of a filter, or of the part of its box in the picture.
+struct CentreAndSize {
+    centre: [f64; 2],
+    /// `None` for a point.
+    size: Option<[f64; 2]>,
+}
 
-/// One number of a look beside what was expected.
+/// The difference of one number of a look and its expected value.
 struct Residual<'a> {
     axis: &'a Axis,
     off: f64,
@@ -226,11 +259,11 @@ struct Judgement {
 }
 
 /// It happens to the whole thing: that is what is rare, and then any of its numbers may be far off.
-fn judge(offs: &[Residual]) -> Judgement {
+fn judge(residuals: &[Residual]) -> Judgement {
     let plain = |o: &Residual| o.axis.surprise(o.off, o.error);
     let pushed = |o: &Residual| o.axis.pushed().surprise(o.off, o.error).min(plain(o));
-    let nothing: f64 = offs.iter().map(plain).sum();
-    let something = offs.iter().map(pushed).sum::<f64>() + PUSHED_SURPRISE;
+    let nothing: f64 = residuals.iter().map(plain).sum();
+    let something = residuals.iter().map(pushed).sum::<f64>() + PUSHED_SURPRISE;
     Judgement {
         surprise: nothing.min(something),
         happened: something < nothing,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    policy::{End, Protocol},
+    policy::{ConnectionEnd, Protocol},
     terms::Terms,
     timing::ConnectionTiming,
     tls::Trust,
@@ -35,7 +35,7 @@ pub(crate) struct Settings {
 
 /// How a connection is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Manner {
+pub(super) struct ConnectMode {
     pub(super) protocol: Protocol,
     /// The broker is asked to keep our will. Some keep nothing and refuse who asks.
     pub(super) retains: bool,
@@ -43,12 +43,12 @@ pub(super) struct Manner {
 
 /// How a payload travels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct DeliveryOptions {
     /// QoS 1, else QoS 0.
     pub(super) acknowledged: bool,
     /// The broker keeps it for who comes later.
     pub(super) retained: bool,
-    pub(super) content: Content,
+    pub(super) content: PayloadFormat,
     /// MQTT 5 brokers forget it then.
     pub(super) expiry: Option<Duration>,
     /// What the sender of a request knows it by (MQTT 5).
@@ -57,14 +57,14 @@ pub(super) struct Way {
 
 /// What a payload is (MQTT 5 tells it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum PayloadFormat {
     #[default]
     Text,
     Json,
     Jpeg,
 }
 
-impl Content {
+impl PayloadFormat {
     /// By its first bytes.
     pub(super) fn of(payload: &[u8]) -> Self {
         match payload {
@@ -86,7 +86,7 @@ impl Content {
 
 /// What a connection reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Happened {
+pub(super) enum ConnectionEvent {
     /// The broker accepted us, on its terms.
     Connected(Terms),
     /// A request left the library's queue.
@@ -103,7 +103,7 @@ pub(super) enum Happened {
 
 /// What became of a request that the broker answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum RequestOutcome {
     /// The broker has it.
     Acked,
     /// It does not want it, and says why with this code.
@@ -114,7 +114,7 @@ pub(super) enum Outcome {
 
 /// The request cannot be handed over: the library's queue is full or closed, or it does not take such a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotTaken;
+pub(super) struct HandOverError;
 
 /// Puts requests in.
 pub(super) enum Sender {
@@ -137,14 +137,14 @@ pub(super) enum Notice {
 }
 
 impl Notice {
-    pub(super) async fn outcome(self) -> Outcome {
+    pub(super) async fn outcome(self) -> RequestOutcome {
         match self {
             Self::PublishV5(notice) => v5::published(notice.wait_completion_async().await),
             Self::SubscribeV5(notice) => v5::subscribed(notice.wait_completion_async().await),
             // MQTT 3.1.1 cannot refuse a message: it acknowledges, or closes.
             Self::PublishV311(notice) => match notice.wait_async().await {
-                Ok(_) => Outcome::Acked,
-                Err(_) => Outcome::Lost,
+                Ok(_) => RequestOutcome::Acked,
+                Err(_) => RequestOutcome::Lost,
             },
             Self::SubscribeV311(notice) => v311::subscribed(notice.wait_completion_async().await),
         }
@@ -152,16 +152,20 @@ impl Notice {
 }
 
 /// Prepares a connection, with TLS when there is a `trust`; it is opened by the first [`Events::next`].
-pub(super) fn open(settings: &Settings, trust: Option<&Trust>, manner: Manner) -> (Sender, Events) {
-    match manner.protocol {
+pub(super) fn open(
+    settings: &Settings,
+    trust: Option<&Trust>,
+    mode: ConnectMode,
+) -> (Sender, Events) {
+    match mode.protocol {
         Protocol::V5 => {
-            let options = v5::options(settings, trust, manner.retains);
+            let options = v5::options(settings, trust, mode.retains);
             let client = rumqttc::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, events) = client.build();
             (Sender::V5(sender), Events::V5(Box::new(events)))
         }
         Protocol::V311 => {
-            let options = v311::options(settings, trust, manner.retains);
+            let options = v311::options(settings, trust, mode.retains);
             let client = rumqttc_v4::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, mut events) = client.build();
             events.set_network_options(v311::network(settings.timing.connect_timeout));
@@ -176,62 +180,62 @@ impl Sender {
         &self,
         topic: &str,
         payload: Vec<u8>,
-        way: &Way,
-    ) -> Result<Option<Notice>, NotTaken> {
+        delivery: &DeliveryOptions,
+    ) -> Result<Option<Notice>, HandOverError> {
         match self {
-            Self::V5(client) if way.acknowledged => client
-                .try_publish_tracked(topic, payload, v5::publish_options(way))
+            Self::V5(client) if delivery.acknowledged => client
+                .try_publish_tracked(topic, payload, v5::publish_options(delivery))
                 .map(|notice| Some(Notice::PublishV5(notice)))
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
             Self::V5(client) => client
-                .try_publish(topic, payload, v5::publish_options(way))
+                .try_publish(topic, payload, v5::publish_options(delivery))
                 .map(|()| None)
-                .map_err(|_| NotTaken),
-            Self::V311(client) if way.acknowledged => client
-                .try_publish_tracked(topic, payload, v311::publish_options(way))
+                .map_err(|_| HandOverError),
+            Self::V311(client) if delivery.acknowledged => client
+                .try_publish_tracked(topic, payload, v311::publish_options(delivery))
                 .map(|notice| Some(Notice::PublishV311(notice)))
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
             Self::V311(client) => client
-                .try_publish(topic, payload, v311::publish_options(way))
+                .try_publish(topic, payload, v311::publish_options(delivery))
                 .map(|()| None)
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
         }
     }
 
     /// Asks for the messages of a filter, QoS 1; MQTT 5 is told not to send what was retained.
-    pub(super) fn subscribe(&self, filter: &str) -> Result<Notice, NotTaken> {
+    pub(super) fn subscribe(&self, filter: &str) -> Result<Notice, HandOverError> {
         match self {
             Self::V5(client) => client
                 .try_subscribe_many_tracked([v5::subscription(filter)])
                 .map(Notice::SubscribeV5)
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
             Self::V311(client) => client
                 .try_subscribe_tracked(filter, rumqttc_v4::QoS::AtLeastOnce)
                 .map(Notice::SubscribeV311)
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
         }
     }
 
     /// Asks for them no more.
-    pub(super) fn unsubscribe(&self, filter: &str) -> Result<(), NotTaken> {
+    pub(super) fn unsubscribe(&self, filter: &str) -> Result<(), HandOverError> {
         match self {
-            Self::V5(client) => client.try_unsubscribe(filter).map_err(|_| NotTaken),
-            Self::V311(client) => client.try_unsubscribe(filter).map_err(|_| NotTaken),
+            Self::V5(client) => client.try_unsubscribe(filter).map_err(|_| HandOverError),
+            Self::V311(client) => client.try_unsubscribe(filter).map_err(|_| HandOverError),
         }
     }
 
     /// Says good-bye after everything that was handed over, so that the broker sends no will.
-    pub(super) fn disconnect(&self) -> Result<(), NotTaken> {
+    pub(super) fn disconnect(&self) -> Result<(), HandOverError> {
         match self {
-            Self::V5(client) => client.try_disconnect().map_err(|_| NotTaken),
-            Self::V311(client) => client.try_disconnect().map_err(|_| NotTaken),
+            Self::V5(client) => client.try_disconnect().map_err(|_| HandOverError),
+            Self::V311(client) => client.try_disconnect().map_err(|_| HandOverError),
         }
     }
 }
 
 impl Events {
     /// Waits for the next thing that happens. Not to be cancelled before the connection is up: that would begin it anew.
-    pub(super) async fn next(&mut self) -> Result<Happened, End> {
+    pub(super) async fn next(&mut self) -> Result<ConnectionEvent, ConnectionEnd> {
         match self {
             Self::V5(events) => match events.poll().await {
                 Ok(event) => v5::happened(event),

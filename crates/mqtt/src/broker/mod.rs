@@ -30,7 +30,7 @@ mod v5;
 
 pub(super) use link::Settings;
 pub use policy::BrokerState;
-pub(super) use task::{Shared, Task};
+pub(super) use task::{BrokerTask, Shared};
 pub(super) use timing::ConnectionTiming;
 pub use tls::TlsError;
 pub(super) use tls::Trust;

@@ -9,19 +9,22 @@ use tokio::{
 };
 
 use super::{
-    link::{self, Content, Events, Happened, Manner, Outcome, QUEUE, Sender, Way},
-    policy::{BrokerState, End, LateWill, Policy},
+    link::{
+        self, ConnectMode, ConnectionEvent, DeliveryOptions, Events, PayloadFormat, QUEUE,
+        RequestOutcome, Sender,
+    },
+    policy::{BrokerState, ConnectionEnd, LateWill, ReconnectPolicy},
     pulse::Pulse,
     subscriptions::{SubscriptionChange, Subscriptions},
-    task::{TURN, Task, asked_to_stop},
+    task::{BrokerTask, TURN, asked_to_stop},
     terms::{Terms, publish_bytes, subscribe_bytes},
     tls::Trust,
 };
 use crate::{
-    Inbound, Line, detection,
+    Inbound, JsonLine, detection,
     message::{Body, status_text},
     outbox::{Outgoing, Ticket},
-    publisher::Sent,
+    publisher::SentDetection,
     target::ConnectionTarget,
 };
 use spotter_core::{Latency, LogThrottle, Mono};
@@ -49,13 +52,13 @@ pub(super) enum Trouble {
 }
 
 /// What outlives a connection.
-pub(super) struct Memory {
+pub(super) struct ReconnectState {
     told: LogThrottle<Trouble>,
     /// `None` = plain TCP.
     trust: Option<Trust>,
 }
 
-impl Memory {
+impl ReconnectState {
     /// Before the first connection to a place.
     pub(super) fn new(target: &ConnectionTarget) -> Self {
         Self {
@@ -78,21 +81,21 @@ impl Memory {
 }
 
 /// What the broker is to answer.
-enum Asked {
+enum BrokerRequest {
     Message { topic: String, ticket: Ticket },
     Filter(String),
 }
 
-pub(super) struct Open<'a> {
-    task: &'a Task,
+pub(super) struct BrokerConnection<'a> {
+    task: &'a BrokerTask,
     target: &'a ConnectionTarget,
-    memory: &'a mut Memory,
-    manner: Manner,
+    memory: &'a mut ReconnectState,
+    mode: ConnectMode,
     filters: watch::Receiver<Vec<String>>,
     sender: Sender,
     /// Requests in the library's queue.
     queued: usize,
-    answers: JoinSet<(Asked, Outcome)>,
+    answers: JoinSet<(BrokerRequest, RequestOutcome)>,
     subscriptions: Subscriptions,
     pulse: Pulse<Ticket>,
     terms: Terms,
@@ -103,21 +106,21 @@ pub(super) struct Open<'a> {
     stopping: Option<(Mono, bool)>,
 }
 
-impl<'a> Open<'a> {
+impl<'a> BrokerConnection<'a> {
     /// Prepares a connection; [`run`](Self::run) opens it.
     pub(super) fn new(
-        task: &'a Task,
+        task: &'a BrokerTask,
         target: &'a ConnectionTarget,
-        policy: &Policy,
-        memory: &'a mut Memory,
+        policy: &ReconnectPolicy,
+        memory: &'a mut ReconnectState,
     ) -> (Self, Events) {
-        let manner = policy.manner();
-        let (sender, events) = link::open(&target.settings, memory.trust.as_ref(), manner);
+        let mode = policy.mode();
+        let (sender, events) = link::open(&target.settings, memory.trust.as_ref(), mode);
         let open = Self {
             task,
             target,
             memory,
-            manner,
+            mode,
             filters: task.filters.clone(),
             sender,
             queued: 0,
@@ -133,7 +136,11 @@ impl<'a> Open<'a> {
     }
 
     /// Runs the connection until it ends; `None` when we ended it.
-    pub(super) async fn run(mut self, mut events: Events, policy: &mut Policy) -> Option<End> {
+    pub(super) async fn run(
+        mut self,
+        mut events: Events,
+        policy: &mut ReconnectPolicy,
+    ) -> Option<ConnectionEnd> {
         let mut stop = self.task.stop.clone();
         loop {
             let mut next = pin!(events.next());
@@ -144,7 +151,7 @@ impl<'a> Open<'a> {
                     return None;
                 }
                 if let Some(reason) = self.lost() {
-                    return Some(End::Lost(reason));
+                    return Some(ConnectionEnd::Lost(reason));
                 }
                 let (online, stopping) = (self.online_since.is_some(), self.stopping.is_some());
                 tokio::select! {
@@ -157,15 +164,15 @@ impl<'a> Open<'a> {
                 }
             };
             match happened {
-                Ok(Happened::Connected(terms)) => {
+                Ok(ConnectionEvent::Connected(terms)) => {
                     policy.connected(self.task.clock.now(), terms.retains);
                     self.greet(terms);
                 }
-                Ok(Happened::Sent) => self.queued = self.queued.saturating_sub(1),
-                Ok(Happened::Message(inbound)) => self.take_in(inbound),
-                Ok(Happened::Heard) => self.pulse.heard(self.task.clock.now()),
-                Ok(Happened::Disconnected) => return None,
-                Ok(Happened::Other) => {}
+                Ok(ConnectionEvent::Sent) => self.queued = self.queued.saturating_sub(1),
+                Ok(ConnectionEvent::Message(inbound)) => self.take_in(inbound),
+                Ok(ConnectionEvent::Heard) => self.pulse.heard(self.task.clock.now()),
+                Ok(ConnectionEvent::Disconnected) => return None,
+                Ok(ConnectionEvent::Other) => {}
                 Err(_) if self.stopping.is_some() => return None,
                 Err(end) => return Some(end),
             }
@@ -180,7 +187,7 @@ impl<'a> Open<'a> {
         self.pulse.heard(now);
         self.task.shared.outbox().connected();
         self.listen();
-        let protocol = self.manner.protocol.name();
+        let protocol = self.mode.protocol.name();
         self.task.show(BrokerState::Online { protocol });
     }
 
@@ -267,7 +274,7 @@ impl<'a> Open<'a> {
     fn subscribe(&mut self, filter: String) {
         if !self
             .terms
-            .allows(subscribe_bytes(self.manner.protocol, &filter))
+            .allows(subscribe_bytes(self.mode.protocol, &filter))
         {
             return self.warn_rejected(filter, "the filter exceeds the broker's packet size");
         }
@@ -275,7 +282,7 @@ impl<'a> Open<'a> {
             Ok(notice) => {
                 self.queued += 1;
                 self.answers
-                    .spawn(async move { (Asked::Filter(filter), notice.outcome().await) });
+                    .spawn(async move { (BrokerRequest::Filter(filter), notice.outcome().await) });
             }
             // Only when it is no filter: we know that there was room.
             Err(_) if self.queued < QUEUE => self.warn_rejected(filter, "the filter is invalid"),
@@ -293,20 +300,28 @@ impl<'a> Open<'a> {
             (Body::Detection(_), None) => return self.decline(&outgoing, 0),
         };
         let ticket = outgoing.promise.ticket();
-        let way = Way {
+        let delivery = DeliveryOptions {
             acknowledged: ticket.is_some(),
             retained: outgoing.promise.is_retained() && self.terms.retains,
-            content: Content::of(&payload),
+            content: PayloadFormat::of(&payload),
             expiry: outgoing.promise.expiry(),
             correlation: outgoing.promise.correlation(),
         };
         let is_detection = matches!(outgoing.body, Body::Detection(_));
-        let bytes = publish_bytes(self.manner.protocol, &outgoing.topic, payload.len(), &way);
+        let bytes = publish_bytes(
+            self.mode.protocol,
+            &outgoing.topic,
+            payload.len(),
+            &delivery,
+        );
         if is_detection && payload.len() > DETECTION_MAX_BYTES || !self.terms.allows(bytes) {
             return self.decline(&outgoing, bytes);
         }
-        let line = self.line(&outgoing.topic, &payload, way.content);
-        match (self.sender.publish(&outgoing.topic, payload, &way), ticket) {
+        let line = self.line(&outgoing.topic, &payload, delivery.content);
+        match (
+            self.sender.publish(&outgoing.topic, payload, &delivery),
+            ticket,
+        ) {
             (Ok(notice), ticket) => {
                 if let Some(line) = line {
                     _ = self.task.lines.send(line);
@@ -318,13 +333,16 @@ impl<'a> Open<'a> {
                 if let (Some(notice), Some(ticket)) = (notice, ticket) {
                     let topic = outgoing.topic.clone();
                     self.answers.spawn(async move {
-                        (Asked::Message { topic, ticket }, notice.outcome().await)
+                        (
+                            BrokerRequest::Message { topic, ticket },
+                            notice.outcome().await,
+                        )
                     });
                 }
                 if let Body::Detection(detection) = outgoing.body {
                     let latency = Latency::of(&detection, now);
                     // Nobody has to listen.
-                    _ = self.task.sent.send(Sent {
+                    _ = self.task.sent.send(SentDetection {
                         topic: outgoing.topic.into(),
                         detection: detection.into(),
                         latency,
@@ -344,11 +362,11 @@ impl<'a> Open<'a> {
     }
 
     /// What else it is told as, when somebody listens: JSON of our own, but not what is for Home Assistant.
-    fn line(&self, topic: &str, payload: &[u8], content: Content) -> Option<Line> {
+    fn line(&self, topic: &str, payload: &[u8], content: PayloadFormat) -> Option<JsonLine> {
         let is_heard = self.task.lines.receiver_count() > 0;
         let is_ours = || self.target.topics.levels_of(topic).is_some();
-        let told = is_heard && content == Content::Json && is_ours();
-        told.then(|| Line::new(topic, payload))
+        let told = is_heard && content == PayloadFormat::Json && is_ours();
+        told.then(|| JsonLine::new(topic, payload))
     }
 
     /// Does not send what the broker would close the connection for.
@@ -371,15 +389,15 @@ impl<'a> Open<'a> {
         }
     }
 
-    fn settle(&mut self, answer: Result<(Asked, Outcome), JoinError>) {
+    fn settle(&mut self, answer: Result<(BrokerRequest, RequestOutcome), JoinError>) {
         let now = self.task.clock.now();
         match answer {
-            Ok((Asked::Message { ticket, .. }, Outcome::Acked)) => {
+            Ok((BrokerRequest::Message { ticket, .. }, RequestOutcome::Acked)) => {
                 self.pulse.answered(&ticket);
                 self.task.shared.outbox().acked(ticket, now);
             }
             // No right to this topic, a limit: sending it again would only be refused again, and the next connect tries.
-            Ok((Asked::Message { topic, ticket }, Outcome::Refused(code))) => {
+            Ok((BrokerRequest::Message { topic, ticket }, RequestOutcome::Refused(code))) => {
                 self.pulse.answered(&ticket);
                 self.task.shared.outbox().declined(ticket, now);
                 if let Some(suppressed) = self.memory.told.admit(Trouble::Refused, now) {
@@ -391,11 +409,12 @@ impl<'a> Open<'a> {
                     );
                 }
             }
-            Ok((Asked::Filter(filter), Outcome::Refused(code))) => {
+            Ok((BrokerRequest::Filter(filter), RequestOutcome::Refused(code))) => {
                 self.warn_rejected(filter, &code);
             }
             // An answer that will never come ends the connection, and the outbox begins anew on the next.
-            Ok((_, Outcome::Lost) | (Asked::Filter(_), Outcome::Acked)) | Err(_) => {}
+            Ok((_, RequestOutcome::Lost) | (BrokerRequest::Filter(_), RequestOutcome::Acked))
+            | Err(_) => {}
         }
     }
 

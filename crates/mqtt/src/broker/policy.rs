@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{link::Manner, timing::ConnectionTiming};
+use super::{link::ConnectMode, timing::ConnectionTiming};
 use spotter_core::Mono;
 
 /// So many quick closes in a row mean that another client uses our id.
@@ -152,7 +152,7 @@ impl Protocol {
 
 /// Why a try failed or a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// The broker does not speak this protocol.
     Unsupported,
     /// It refuses clients that want their will retained.
@@ -179,7 +179,7 @@ pub(super) enum End {
 
 /// Remembers just enough to choose the next try.
 #[derive(Clone, Debug)]
-pub(super) struct Policy {
+pub(super) struct ReconnectPolicy {
     timing: ConnectionTiming,
     protocol: Protocol,
     failures: u32,
@@ -193,7 +193,7 @@ pub(super) struct Policy {
     retains: bool,
 }
 
-impl Policy {
+impl ReconnectPolicy {
     pub(super) fn new(timing: ConnectionTiming) -> Self {
         Self {
             timing,
@@ -209,8 +209,8 @@ impl Policy {
 
     /// For the next try: MQTT 5, unless the broker just showed that it does not know it; a retained will, unless it
     /// refused one.
-    pub(super) fn manner(&self) -> Manner {
-        Manner {
+    pub(super) fn mode(&self) -> ConnectMode {
+        ConnectMode {
             protocol: self.protocol,
             retains: self.retains,
         }
@@ -225,13 +225,13 @@ impl Policy {
 
     /// Chooses the state to show; it says when the next try comes.
     /// `chance` is 0..1 and spreads the tries of many nodes by a fifth either way.
-    pub(super) fn ended(&mut self, end: End, now: Mono, chance: f64) -> BrokerState {
+    pub(super) fn ended(&mut self, end: ConnectionEnd, now: Mono, chance: f64) -> BrokerState {
         let online_for = self.online_since.take().map(|since| now.since(since));
         let is_quick = online_for.is_some_and(|time| time < self.timing.retry.quick_close);
         self.quick_closes = match (&end, online_for.is_some()) {
-            (End::Closed(_), true) if is_quick => self.quick_closes + 1,
+            (ConnectionEnd::Closed(_), true) if is_quick => self.quick_closes + 1,
             // It was away in between: a broker that restarts, not a rival. Or it is known why this one ended.
-            (End::Lost(_) | End::ConnectTimeout, _) | (_, true) => 0,
+            (ConnectionEnd::Lost(_) | ConnectionEnd::ConnectTimeout, _) | (_, true) => 0,
             (_, false) => self.quick_closes,
         };
         let was_v311 = self.protocol == Protocol::V311;
@@ -239,7 +239,10 @@ impl Policy {
         if online_for.is_some_and(|time| time >= self.timing.retry.quick_close) {
             self.failures = 0;
         } else if online_for.is_some()
-            && matches!(end, End::Closed(_) | End::Lost(_) | End::TooLarge)
+            && matches!(
+                end,
+                ConnectionEnd::Closed(_) | ConnectionEnd::Lost(_) | ConnectionEnd::TooLarge
+            )
         {
             // It does take us: a line that flickers is not waited out for a minute.
             self.failures = self.failures.min(1);
@@ -258,61 +261,64 @@ impl Policy {
         }
         let pauses = &self.timing.retry;
         match end {
-            End::KeepsNothing if self.retains => {
+            ConnectionEnd::KeepsNothing if self.retains => {
                 self.retains = false;
                 BrokerState::Backoff {
                     reason: "the broker does not support retained messages; new subscribers see a state only when it changes".to_owned(),
                     retry_at: now,
                 }
             }
-            End::KeepsNothing => BrokerState::Refused {
+            ConnectionEnd::KeepsNothing => BrokerState::Refused {
                 reason: "the broker rejected the connection: RetainNotSupported".to_owned(),
                 retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
             },
-            End::Unsupported if !was_v311 => BrokerState::Backoff {
+            ConnectionEnd::Unsupported if !was_v311 => BrokerState::Backoff {
                 reason: UNSUPPORTED_V5.to_owned(),
                 retry_at: now,
             },
-            End::Unsupported => BrokerState::Refused {
+            ConnectionEnd::Unsupported => BrokerState::Refused {
                 reason: "the broker supports neither MQTT 5 nor 3.1.1; use another broker".to_owned(),
                 retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
             },
-            End::Refused(reason) => BrokerState::Refused {
+            ConnectionEnd::Refused(reason) => BrokerState::Refused {
                 reason,
                 retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
             },
-            End::Untrusted(reason) => BrokerState::Untrusted {
+            ConnectionEnd::Untrusted(reason) => BrokerState::Untrusted {
                 reason,
                 retry_at: retry_after(pauses.untrusted, pauses.untrusted, 0),
             },
-            End::TooLarge => BrokerState::Backoff {
+            ConnectionEnd::TooLarge => BrokerState::Backoff {
                 reason: "the broker closed the connection because a message exceeds its limit; raise its message_size_limit".to_owned(),
                 retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
-            End::Oversized => BrokerState::Backoff {
+            ConnectionEnd::Oversized => BrokerState::Backoff {
                 reason: "the broker delivered a message larger than 512 KiB on a command topic; remove it from the broker if it is retained".to_owned(),
                 retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
-            End::Closed(reason) | End::Unreadable(reason) | End::Lost(reason) => BrokerState::Backoff {
+            ConnectionEnd::Closed(reason) | ConnectionEnd::Unreadable(reason) | ConnectionEnd::Lost(reason) => BrokerState::Backoff {
                 reason,
                 retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
-            End::ConnectTimeout => BrokerState::Backoff {
+            ConnectionEnd::ConnectTimeout => BrokerState::Backoff {
                 reason: format!(
                     "no answer from the broker within {} s",
                     self.timing.connect_timeout.as_secs()
                 ),
                 retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
-            End::TakenOver => taken_over,
+            ConnectionEnd::TakenOver => taken_over,
         }
     }
 
-    fn choose_protocol(&mut self, end: &End, was_online: bool) {
-        let hung_up = !was_online && matches!(end, End::Closed(_));
+    fn choose_protocol(&mut self, end: &ConnectionEnd, was_online: bool) {
+        let hung_up = !was_online && matches!(end, ConnectionEnd::Closed(_));
         self.hang_ups = if hung_up { self.hang_ups + 1 } else { 0 };
         // A broker that knows only the other one answers in its format.
-        let is_other = matches!(end, End::Unsupported | End::Unreadable(_));
+        let is_other = matches!(
+            end,
+            ConnectionEnd::Unsupported | ConnectionEnd::Unreadable(_)
+        );
         if was_online {
             // Brokers get upgraded; asking costs one refusal.
             if self.quick_closes == 0 {
@@ -368,17 +374,17 @@ mod tests {
         Mono::default().after(Duration::from_secs(seconds))
     }
 
-    fn lost() -> End {
-        End::Lost("gone".into())
+    fn lost() -> ConnectionEnd {
+        ConnectionEnd::Lost("gone".into())
     }
 
-    fn closed() -> End {
-        End::Closed("closed".into())
+    fn closed() -> ConnectionEnd {
+        ConnectionEnd::Closed("closed".into())
     }
 
     #[test]
     fn backoff_doubles_to_a_minute_and_starts_again_after_success() {
-        let mut policy = Policy::new(ConnectionTiming::default());
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         let mut waits = Vec::new();
         for _ in 0..8 {
             match policy.ended(lost(), at(0), 0.5) {
@@ -396,38 +402,38 @@ mod tests {
 
     #[test]
     fn an_old_broker_gets_3_1_1_at_once_and_5_is_asked_again_later() {
-        let mut policy = Policy::new(ConnectionTiming::default());
-        let state = policy.ended(End::Unsupported, at(5), 0.5);
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let state = policy.ended(ConnectionEnd::Unsupported, at(5), 0.5);
         assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
-        assert_eq!(policy.manner().protocol, Protocol::V311);
+        assert_eq!(policy.mode().protocol, Protocol::V311);
         policy.connected(at(5), true);
         policy.ended(lost(), at(500), 0.5);
-        assert_eq!(policy.manner().protocol, Protocol::V5);
+        assert_eq!(policy.mode().protocol, Protocol::V5);
     }
 
     #[test]
     fn a_broker_that_hangs_up_is_asked_in_both_tongues() {
-        let mut policy = Policy::new(ConnectionTiming::default());
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for expected in [Protocol::V311, Protocol::V5, Protocol::V311] {
             policy.ended(closed(), at(0), 0.5);
-            assert_eq!(policy.manner().protocol, expected);
+            assert_eq!(policy.mode().protocol, expected);
         }
     }
 
     #[test]
     fn a_broker_known_to_speak_5_may_be_killed_once_while_we_connect() {
-        let mut policy = Policy::new(ConnectionTiming::default());
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         policy.connected(at(0), true);
         policy.ended(lost(), at(100), 0.5);
         for expected in [Protocol::V5, Protocol::V311, Protocol::V311, Protocol::V5] {
             policy.ended(closed(), at(101), 0.5);
-            assert_eq!(policy.manner().protocol, expected);
+            assert_eq!(policy.mode().protocol, expected);
         }
     }
 
     #[test]
     fn a_line_that_flickers_is_not_waited_out_for_a_minute() {
-        let mut policy = Policy::new(ConnectionTiming::default());
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for round in 0..20 {
             policy.connected(at(round * 10), true);
             let now = at(round * 10 + 3);
@@ -442,7 +448,7 @@ mod tests {
 
     #[test]
     fn three_quick_closes_are_a_fight_over_the_id_and_a_restarting_broker_is_not() {
-        let mut policy = Policy::new(ConnectionTiming::default());
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         let mut states = Vec::new();
         for round in 0..3 {
             policy.connected(at(round * 10), true);
@@ -451,7 +457,7 @@ mod tests {
         assert!(matches!(states[1], BrokerState::Backoff { .. }));
         assert_eq!(states[2], BrokerState::TakenOver { retry_at: at(82) });
 
-        let mut policy = Policy::new(ConnectionTiming::default());
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for round in 0..5 {
             policy.connected(at(round * 10), true);
             for (end, seconds) in [(closed(), 2), (lost(), 3)] {
@@ -463,33 +469,36 @@ mod tests {
 
     #[test]
     fn what_is_known_is_not_taken_for_a_rival() {
-        for end in [End::Oversized, End::Unreadable("?".into())] {
-            let mut policy = Policy::new(ConnectionTiming::default());
+        for end in [
+            ConnectionEnd::Oversized,
+            ConnectionEnd::Unreadable("?".into()),
+        ] {
+            let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
             for round in 0..5 {
                 policy.connected(at(round * 10), true);
                 let state = policy.ended(end.clone(), at(round * 10 + 1), 0.5);
                 assert!(matches!(state, BrokerState::Backoff { .. }), "{state:?}");
-                assert_eq!(policy.manner().protocol, Protocol::V5);
+                assert_eq!(policy.mode().protocol, Protocol::V5);
             }
         }
     }
 
     #[test]
     fn a_broker_that_keeps_nothing_gets_another_will_at_once() {
-        let mut policy = Policy::new(ConnectionTiming::default());
-        assert!(policy.manner().retains);
-        let state = policy.ended(End::KeepsNothing, at(5), 0.5);
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        assert!(policy.mode().retains);
+        let state = policy.ended(ConnectionEnd::KeepsNothing, at(5), 0.5);
         assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
-        assert!(!policy.manner().retains);
+        assert!(!policy.mode().retains);
     }
 
     #[test]
     fn refusals_are_slow_and_so_is_mistrust_each_time() {
-        let mut policy = Policy::new(ConnectionTiming::default());
-        let state = policy.ended(End::Refused("login".into()), at(0), 0.5);
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let state = policy.ended(ConnectionEnd::Refused("login".into()), at(0), 0.5);
         assert!(matches!(state, BrokerState::Refused { retry_at, .. } if retry_at == at(30)));
         for now in [at(30), at(330), at(630)] {
-            let state = policy.ended(End::Untrusted("ca".into()), now, 0.5);
+            let state = policy.ended(ConnectionEnd::Untrusted("ca".into()), now, 0.5);
             let expected = BrokerState::Untrusted {
                 reason: "ca".into(),
                 retry_at: now.after(Duration::from_secs(300)),

@@ -211,12 +211,12 @@ fn spawn(directory: &Path) -> Child {
 
 /// A consumer whose session outlives the broker's deaths, where the broker keeps it: `mosquitto_sub`, which comes back by
 /// itself.
-pub(super) struct Faithful {
+pub(super) struct PersistentConsumer {
     child: Child,
     heard: mpsc::Receiver<String>,
 }
 
-impl Faithful {
+impl PersistentConsumer {
     /// Gives the payloads on `filter`, by MQTT `5` or `311`.
     pub(super) fn on(port: u16, filter: &str, protocol: &str) -> Self {
         // In 3.1.1 a session that is kept has no end.
@@ -226,7 +226,7 @@ impl Faithful {
         };
         let mut child = Command::new("mosquitto_sub")
             .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", protocol])
-            .args(["-c", "-i", "faithful", "-q", "1", "-t", filter])
+            .args(["-c", "-i", "persistent", "-q", "1", "-t", filter])
             .args(kept)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -241,7 +241,7 @@ impl Faithful {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("faithful".into());
+        let thread = std::thread::Builder::new().name("persistent".into());
         thread.spawn(read).unwrap();
         Self { child, heard }
     }
@@ -254,12 +254,12 @@ impl Faithful {
     }
 
     /// What came and was not taken yet.
-    pub(super) fn heard_already(&mut self) -> Option<String> {
+    pub(super) fn received_already(&mut self) -> Option<String> {
         self.heard.try_recv().ok()
     }
 }
 
-impl Drop for Faithful {
+impl Drop for PersistentConsumer {
     fn drop(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
@@ -267,7 +267,7 @@ impl Drop for Faithful {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Heard {
+pub(super) struct ReceivedMessage {
     pub(super) topic: String,
     pub(super) payload: String,
     pub(super) qos: QoS,
@@ -278,7 +278,7 @@ pub(super) struct Heard {
 
 /// A consumer with its own connection, subscribed to `filter`.
 pub(super) struct Listener {
-    heard: mpsc::Receiver<Heard>,
+    heard: mpsc::Receiver<ReceivedMessage>,
     pub(super) client: AsyncClient,
     task: JoinHandle<()>,
 }
@@ -312,7 +312,7 @@ impl Listener {
                     }
                     Event::Incoming(Packet::Publish(publish)) => {
                         let properties = publish.properties.unwrap_or_default();
-                        let heard = Heard {
+                        let heard = ReceivedMessage {
                             topic: String::from_utf8(publish.topic.to_vec()).unwrap(),
                             payload: String::from_utf8(publish.payload.to_vec()).unwrap(),
                             qos: publish.qos,
@@ -336,14 +336,14 @@ impl Listener {
         }
     }
 
-    pub(super) async fn next(&mut self) -> Heard {
+    pub(super) async fn next(&mut self) -> ReceivedMessage {
         timeout(PATIENCE, self.heard.recv())
             .await
             .expect("no message came")
             .unwrap()
     }
 
-    pub(super) async fn until(&mut self, topic: &str, payload: &str) -> Heard {
+    pub(super) async fn until(&mut self, topic: &str, payload: &str) -> ReceivedMessage {
         loop {
             let heard = self.next().await;
             if heard.topic.ends_with(topic) && heard.payload == payload {

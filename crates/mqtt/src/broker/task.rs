@@ -14,10 +14,13 @@ use tokio::{
 };
 
 use super::{
-    open::{Memory, Open},
-    policy::{BrokerState, Policy, UNSUPPORTED_V5},
+    open::{BrokerConnection, ReconnectState},
+    policy::{BrokerState, ReconnectPolicy, UNSUPPORTED_V5},
 };
-use crate::{Inbound, Line, Tally, outbox::Outbox, publisher::Sent, target::ConnectionTarget};
+use crate::{
+    Inbound, JsonLine, MessageCounters, outbox::Outbox, publisher::SentDetection,
+    target::ConnectionTarget,
+};
 use spotter_core::{Clock, Mono};
 
 /// The task turns at least so often, so that its progress shows that it lives.
@@ -79,23 +82,23 @@ impl Shared {
     }
 
     /// What became of messages, both ways.
-    pub(crate) fn tally(&self) -> Tally {
-        Tally {
+    pub(crate) fn counters(&self) -> MessageCounters {
+        MessageCounters {
             inbound_dropped: self.inbound_dropped.load(Ordering::Relaxed),
             inbound_retained: self.inbound_retained.load(Ordering::Relaxed),
-            ..self.outbox().tally()
+            ..self.outbox().counters()
         }
     }
 }
 
 /// Everything the task owns.
-pub(crate) struct Task {
+pub(crate) struct BrokerTask {
     pub(crate) target: Arc<ConnectionTarget>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: watch::Sender<BrokerState>,
-    pub(crate) sent: broadcast::Sender<Sent>,
-    pub(crate) lines: broadcast::Sender<Line>,
+    pub(crate) sent: broadcast::Sender<SentDetection>,
+    pub(crate) lines: broadcast::Sender<JsonLine>,
     /// What to listen to besides our own status, and where it goes.
     pub(crate) filters: watch::Receiver<Vec<String>>,
     pub(crate) inbox: mpsc::Sender<Inbound>,
@@ -105,7 +108,7 @@ pub(crate) struct Task {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
-impl Task {
+impl BrokerTask {
     /// Runs until stopped: one connection after the other, with a pause in between.
     pub(crate) async fn run(self) {
         self.show(BrokerState::Connecting);
@@ -121,20 +124,20 @@ impl Task {
     }
 
     async fn connect_until_stopped(&self) {
-        let mut policy = Policy::new(self.target.settings.timing.clone());
-        let mut memory = Memory::new(&self.target);
+        let mut policy = ReconnectPolicy::new(self.target.settings.timing.clone());
+        let mut memory = ReconnectState::new(&self.target);
         let mut again = self.again.clone();
         loop {
             // Whoever asks from here on gets another try: this one may have read the files already.
             again.mark_unchanged();
             memory.renew_trust(self.clock.now()).await;
-            let (open, events) = Open::new(self, &self.target, &policy, &mut memory);
+            let (open, events) = BrokerConnection::new(self, &self.target, &policy, &mut memory);
             let Some(end) = open.run(events, &mut policy).await else {
                 return;
             };
             self.shared.outbox().disconnected();
             if self.state.borrow().is_online() {
-                // Asked for when there was nothing to do.
+                // BrokerRequest for when there was nothing to do.
                 again.mark_unchanged();
             }
             let state = policy.ended(end, self.clock.now(), fastrand::f64());

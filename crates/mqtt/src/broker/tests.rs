@@ -29,7 +29,7 @@ use spotter_core::{
 };
 
 mod again;
-mod books;
+mod delivery_audit;
 mod heard;
 mod limits;
 mod outages;
@@ -183,7 +183,7 @@ async fn states_are_retained_status_comes_last_and_a_stop_is_clean() {
     live.until("edge1/status", "offline").await;
     timeout(PATIENCE, task).await.unwrap().unwrap();
     assert_eq!(*publisher.state().borrow(), BrokerState::Stopped);
-    assert!(publisher.tally().states_acked >= 7);
+    assert!(publisher.counters().states_acked >= 7);
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn a_broker_that_lost_everything_gets_everything_again() {
     later.until("count/person", "9").await;
     later.until("status", "online").await;
     assert_eq!(
-        publisher.tally().dropped_offline,
+        publisher.counters().dropped_offline,
         1,
         "frames are not sent late"
     );

@@ -9,8 +9,8 @@ use rumqttc_v4::{
 
 use super::{
     ends,
-    link::{Happened, Outcome, PACKET_MAX_BYTES, Settings, Way},
-    policy::End,
+    link::{ConnectionEvent, DeliveryOptions, PACKET_MAX_BYTES, RequestOutcome, Settings},
+    policy::ConnectionEnd,
     terms::Terms,
     tls::Trust,
 };
@@ -51,52 +51,54 @@ pub(super) fn network(connect_timeout: Duration) -> NetworkOptions {
     network
 }
 
-pub(super) fn publish_options(way: &Way) -> PublishOptions {
-    let qos = if way.acknowledged {
+pub(super) fn publish_options(delivery: &DeliveryOptions) -> PublishOptions {
+    let qos = if delivery.acknowledged {
         QoS::AtLeastOnce
     } else {
         QoS::AtMostOnce
     };
-    PublishOptions::new(qos).retain(way.retained)
+    PublishOptions::new(qos).retain(delivery.retained)
 }
 
-pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> Outcome {
+pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> RequestOutcome {
     match result {
-        Ok(()) => Outcome::Acked,
-        Err(SubscribeNoticeError::V4SubAckFailure(_)) => Outcome::Refused("refused".to_owned()),
-        Err(_) => Outcome::Lost,
+        Ok(()) => RequestOutcome::Acked,
+        Err(SubscribeNoticeError::V4SubAckFailure(_)) => {
+            RequestOutcome::Refused("refused".to_owned())
+        }
+        Err(_) => RequestOutcome::Lost,
     }
 }
 
-pub(super) fn happened(event: Event) -> Happened {
+pub(super) fn happened(event: Event) -> ConnectionEvent {
     match event {
-        Event::Incoming(Packet::ConnAck(_)) => Happened::Connected(Terms::default()),
-        Event::Incoming(Packet::Publish(publish)) => Happened::Message(Inbound {
+        Event::Incoming(Packet::ConnAck(_)) => ConnectionEvent::Connected(Terms::default()),
+        Event::Incoming(Packet::Publish(publish)) => ConnectionEvent::Message(Inbound {
             topic: String::from_utf8_lossy(&publish.topic).into_owned(),
             payload: publish.payload.to_vec(),
             retained: publish.retain,
             reply_to: None,
         }),
-        Event::Incoming(_) => Happened::Heard,
+        Event::Incoming(_) => ConnectionEvent::Heard,
         Event::Outgoing(
             Outgoing::Publish(_) | Outgoing::Subscribe(_) | Outgoing::Unsubscribe(_),
-        ) => Happened::Sent,
-        Event::Outgoing(Outgoing::Disconnect) => Happened::Disconnected,
-        _ => Happened::Other,
+        ) => ConnectionEvent::Sent,
+        Event::Outgoing(Outgoing::Disconnect) => ConnectionEvent::Disconnected,
+        _ => ConnectionEvent::Other,
     }
 }
 
-pub(super) fn end(error: ConnectionError) -> End {
+pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
     match error {
         ConnectionError::ConnectionRefused(code) => match code {
-            Code::RefusedProtocolVersion => End::Unsupported,
+            Code::RefusedProtocolVersion => ConnectionEnd::Unsupported,
             Code::BadUserNamePassword | Code::NotAuthorized => ends::login_refused(&code),
             Code::ServiceUnavailable => ends::busy(&code),
-            code => End::Refused(format!("the broker rejected the connection: {code:?}")),
+            code => ConnectionEnd::Refused(format!("the broker rejected the connection: {code:?}")),
         },
         ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
             mqttbytes::Error::Io(error) => ends::io(&error),
-            mqttbytes::Error::PayloadSizeLimitExceeded(_) => End::Oversized,
+            mqttbytes::Error::PayloadSizeLimitExceeded(_) => ConnectionEnd::Oversized,
             error => ends::unreadable(&error),
         },
         ConnectionError::MqttState(StateError::ProtocolViolation(error)) => {
@@ -104,12 +106,12 @@ pub(super) fn end(error: ConnectionError) -> End {
         }
         // Not the packet itself: a server that echoes would have us print our own login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::NetworkTimeout => End::ConnectTimeout,
+        ConnectionError::NetworkTimeout => ConnectionEnd::ConnectTimeout,
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),
         ConnectionError::MqttState(StateError::AwaitPingResp) => ends::quiet(),
         ConnectionError::MqttState(StateError::ConnectionAborted) => ends::closed(),
-        error => End::Lost(error.to_string()),
+        error => ConnectionEnd::Lost(error.to_string()),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{Head, ID_MAX_CHARS, REQUEST_MAX_BYTES, camera_id, prompt_id, shown};
+use super::{ID_MAX_CHARS, REQUEST_MAX_BYTES, RequestHead, camera_id, prompt_id, shown};
 use spotter_core::{
     Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Task, ZoneId,
     config::choices,
@@ -92,14 +92,14 @@ struct OfLog {
 }
 
 /// Reads a request.
-pub(super) fn asked(payload: &[u8]) -> (Head, Result<Command, Refusal>) {
-    let mut head = Head::default();
+pub(super) fn asked(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
+    let mut head = RequestHead::default();
     let command = parts(payload, &mut head).and_then(|rest| command(&head.op, rest));
     (head, command)
 }
 
 /// Fills the head in, as far as it can be read, and gives the rest.
-fn parts(payload: &[u8], head: &mut Head) -> Result<Map<String, Value>, Refusal> {
+fn parts(payload: &[u8], head: &mut RequestHead) -> Result<Map<String, Value>, Refusal> {
     if payload.len() > REQUEST_MAX_BYTES {
         let text = format!("{} bytes, limit {REQUEST_MAX_BYTES}", payload.len());
         return Err(Refusal::new(RefusalCode::TooLong, text));

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, json};
 
-use super::Head;
+use super::RequestHead;
 use crate::{Info, detection::SCHEMA};
 use spotter_core::{CameraId, Refusal, Setting, WallTime};
 
 /// What an answer brings, besides that something was done.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum ReplyValue {
     /// Nothing.
     Done,
     /// The words of a prompt changed: their number.
@@ -32,9 +32,9 @@ pub enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// Of the request.
-    pub head: Head,
+    pub head: RequestHead,
     /// How it went.
-    pub result: Result<Value, Refusal>,
+    pub result: Result<ReplyValue, Refusal>,
     /// When.
     pub at: WallTime,
 }
@@ -62,21 +62,21 @@ impl Reply {
             Err(refusal) => {
                 message["error"] = json!({"code": refusal.code.as_str(), "text": refusal.text});
             }
-            Ok(Value::Done) => {}
-            Ok(Value::Revision(revision)) => message["rev"] = json!(revision),
-            Ok(Value::Answer { text, score }) => {
+            Ok(ReplyValue::Done) => {}
+            Ok(ReplyValue::Revision(revision)) => message["rev"] = json!(revision),
+            Ok(ReplyValue::Answer { text, score }) => {
                 message["value"] = json!(text);
                 message["score"] = json!((score * 1000.0).round() / 1000.0);
             }
-            Ok(Value::Info(info)) => message["value"] = json!(info),
-            Ok(Value::Settings(cameras)) => {
+            Ok(ReplyValue::Info(info)) => message["value"] = json!(info),
+            Ok(ReplyValue::Settings(cameras)) => {
                 let of = |(camera, settings): &(CameraId, Vec<Setting>)| {
                     (camera.to_string(), of_camera(settings))
                 };
                 let cameras: Map<String, serde_json::Value> = cameras.iter().map(of).collect();
                 message["value"] = json!(cameras);
             }
-            Ok(Value::Overrides(changed)) => {
+            Ok(ReplyValue::Overrides(changed)) => {
                 let entry = |(camera, file, now): &(CameraId, Setting, Setting)| {
                     json!({
                         "cam": camera.as_str(),

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     Topics,
-    device::{Device, Entity},
+    device::{DiscoveryDevice, Entity},
     node,
 };
 use crate::Off;
@@ -30,7 +30,7 @@ const HEALTH_STATES: [&str; 7] = [
 const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value_json.reason, 'event': value_json.event, \
      'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'score': value_json.score} | tojson }}";
 
-pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> Device {
+pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> DiscoveryDevice {
     let (node, id) = (node::id(config), &camera.id);
     let availability = [topics.status(), topics.camera_status(id)];
     let made_by = match camera.source {
@@ -40,14 +40,15 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
         SourceConfig::Test => "Test picture",
     };
     let name = title(id.as_str());
-    let mut device = Device::new(&format!("{node}_{id}"), &name, made_by, &availability).via(&node);
+    let mut device =
+        DiscoveryDevice::new(&format!("{node}_{id}"), &name, made_by, &availability).via(&node);
     add_health(&mut device, topics, id);
     let settable = config.mqtt.commands != Commands::Off;
     if settable {
         add_settings(&mut device, topics, camera);
     }
     for prompt in &camera.prompts {
-        let mut entities = Entities {
+        let mut entities = CameraEntities {
             device: &mut device,
             topics,
             camera,
@@ -66,7 +67,7 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
 }
 
 /// Both are there as long as the node is: they say why a camera is not.
-fn add_health(device: &mut Device, topics: &Topics, camera: &CameraId) {
+fn add_health(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraId) {
     let of_health = |entity: Entity, template: &str| {
         entity
             .with("state_topic", topics.camera_health(camera))
@@ -94,7 +95,7 @@ fn add_health(device: &mut Device, topics: &Topics, camera: &CameraId) {
     device.add("problem", problem);
 }
 
-fn add_settings(device: &mut Device, topics: &Topics, camera: &CameraConfig) {
+fn add_settings(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraConfig) {
     let at = |setting| topics.setting(&camera.id, &setting);
     // Not greyed out by what it does: a camera that is switched off is offline.
     let enabled = Entity::new("switch", "Analysis")
@@ -114,14 +115,14 @@ fn add_settings(device: &mut Device, topics: &Topics, camera: &CameraConfig) {
 }
 
 /// The entities of one prompt.
-struct Entities<'a> {
-    device: &'a mut Device,
+struct CameraEntities<'a> {
+    device: &'a mut DiscoveryDevice,
     topics: &'a Topics,
     camera: &'a CameraConfig,
     prompt: &'a PromptConfig,
 }
 
-impl Entities<'_> {
+impl CameraEntities<'_> {
     fn add(&mut self, kind: &str, entity: Entity) {
         self.device
             .add(&format!("{}_{kind}", self.prompt.id), entity);

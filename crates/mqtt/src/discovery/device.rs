@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::Record;
+use super::DiscoveryRecord;
 
 /// Of what Home Assistant subscribes and commands. It stands in every entity: said of a device, it is not heard.
 const QOS: u8 = 1;
@@ -13,7 +13,7 @@ const QOS: u8 = 1;
 const COMPONENTS: &str = "components";
 
 /// Keys of entities with their platforms.
-pub type Entities = BTreeMap<String, String>;
+pub type EntityPlatforms = BTreeMap<String, String>;
 
 /// One thing that Home Assistant shows.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,14 +60,14 @@ impl Entity {
 
 /// A camera or the node.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Device {
+pub(super) struct DiscoveryDevice {
     id: String,
     /// What all entities have in common: whose they are, who says so, and when they can be believed.
     common: Map<String, Value>,
     entities: BTreeMap<String, Entity>,
 }
 
-impl Device {
+impl DiscoveryDevice {
     /// `id` is unique among all devices of the broker. Its entities can be believed while every topic of `availability`
     /// says `online`.
     pub(super) fn new(id: &str, name: &str, model: &str, availability: &[String]) -> Self {
@@ -120,7 +120,7 @@ impl Device {
     }
 
     /// All in one record (Home Assistant 2024.11 and later).
-    pub(super) fn record(self, prefix: &str) -> Record {
+    pub(super) fn record(self, prefix: &str) -> DiscoveryRecord {
         let topic = format!("{prefix}/device/{}/config", self.id);
         let components = self.entities.into_iter().map(|(key, entity)| {
             let mut fields = entity.fields;
@@ -130,14 +130,14 @@ impl Device {
         });
         let mut payload = self.common;
         payload.insert(COMPONENTS.into(), Value::Object(components.collect()));
-        Record {
+        DiscoveryRecord {
             topic,
             content: Value::Object(payload),
         }
     }
 
     /// A record for each entity. What an entity says for itself goes before what they have in common.
-    pub(super) fn records(self, prefix: &str) -> Vec<Record> {
+    pub(super) fn records(self, prefix: &str) -> Vec<DiscoveryRecord> {
         let Self {
             id,
             common,
@@ -148,7 +148,7 @@ impl Device {
             let mut payload = common.clone();
             payload.extend(entity.fields);
             payload.insert("unique_id".into(), unique_id(&id, &key).into());
-            Record {
+            DiscoveryRecord {
                 topic,
                 content: Value::Object(payload),
             }
@@ -157,10 +157,10 @@ impl Device {
     }
 }
 
-impl Record {
+impl DiscoveryRecord {
     /// The entities of a device's record, and the platform of each. Of one entity's record there is nothing to say: its topic
     /// says it.
-    pub(crate) fn entities(&self) -> Entities {
+    pub(crate) fn entities(&self) -> EntityPlatforms {
         let components = self.content[COMPONENTS].as_object().into_iter().flatten();
         let platform = |(key, fields): (&String, &Value)| {
             let platform = fields["platform"].as_str()?;
@@ -171,7 +171,7 @@ impl Record {
 
     /// Has Home Assistant remove all of `known` that are not in the record: an entity that is only left out stays there.
     #[must_use]
-    pub(crate) fn forgetting(mut self, known: &Entities) -> Self {
+    pub(crate) fn forgetting(mut self, known: &EntityPlatforms) -> Self {
         if let Some(components) = self
             .content
             .get_mut(COMPONENTS)

@@ -2,7 +2,7 @@
 //! goes in, retained messages come out.
 //!
 //! ```text
-//!   Config ──camera, node──▶ Device ──device──▶ Record, Record, ..
+//!   Config ──camera, node──▶ DiscoveryDevice ──device──▶ DiscoveryRecord, DiscoveryRecord, ..
 //!                            entities, keys     one a device, or one an entity
 //! ```
 //!
@@ -17,7 +17,7 @@ mod device;
 mod node;
 mod rebirth;
 
-pub use device::Entities;
+pub use device::EntityPlatforms;
 pub use rebirth::Rebirth;
 
 use std::collections::{HashMap, HashSet};
@@ -29,14 +29,14 @@ use spotter_core::config::{Config, Discovery, HomeAssistantConfig};
 
 /// One retained message to Home Assistant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct DiscoveryRecord {
     /// Where Home Assistant looks for it.
     pub topic: String,
     content: Value,
 }
 
 /// All records of this node; none when discovery is off. `gpu`: the figures of a GPU are published.
-pub fn records(config: &Config, gpu: bool) -> Vec<Record> {
+pub fn records(config: &Config, gpu: bool) -> Vec<DiscoveryRecord> {
     let topics = Topics::new(&config.mqtt.base, &config.node.name);
     let prefix = &config.mqtt.ha.prefix;
     let cameras = config.cameras.iter();

@@ -2,7 +2,7 @@
 
 use super::{
     Topics,
-    device::{Device, Entity},
+    device::{DiscoveryDevice, Entity},
 };
 use spotter_core::config::Config;
 
@@ -15,9 +15,9 @@ pub(super) fn id(config: &Config) -> String {
 }
 
 /// The node, with `gpu` also how busy its GPU is.
-pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> Device {
+pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> DiscoveryDevice {
     let name = format!("Spotter {}", config.node.name);
-    let mut device = Device::new(&id(config), &name, "Spotter", &[topics.status()]);
+    let mut device = DiscoveryDevice::new(&id(config), &name, "Spotter", &[topics.status()]);
     let figure = |name, key| {
         Entity::new("sensor", name)
             .with("state_topic", topics.stats())

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::discovery::device::{Device, Entity};
+use crate::discovery::device::{DiscoveryDevice, Entity};
 use spotter_core::config::{Commands, Environment, check};
 
 /// A configuration of the two tables that every one needs, and `more`.
@@ -33,7 +33,7 @@ url = "file:///video.mp4"
 prompt.car.detect = "car"
 "#;
 
-fn json_of(record: &Record) -> Value {
+fn json_of(record: &DiscoveryRecord) -> Value {
     serde_json::from_slice(&record.payload()).unwrap()
 }
 
@@ -206,7 +206,7 @@ fn the_node_tells_of_its_gpu_when_it_has_one() {
 
 #[test]
 fn two_entities_never_share_a_key() {
-    let mut device = Device::new("spotter_edge1_gate", "Gate", "RTSP camera", &[]);
+    let mut device = DiscoveryDevice::new("spotter_edge1_gate", "Gate", "RTSP camera", &[]);
     // Zone "count" of prompt "p", and the count of a prompt "p_zone".
     for name in ["a", "b", "c"] {
         device.add("p_zone_count", Entity::new("sensor", name));

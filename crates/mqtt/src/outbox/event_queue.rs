@@ -13,8 +13,8 @@ use std::{
 use super::rates::RateLimit;
 use crate::{
     event,
-    spool::{Batch, Kept},
-    tally::Tally,
+    message_counters::MessageCounters,
+    spool::{Batch, SpooledEvent},
 };
 use spotter_core::{Event, Mono};
 
@@ -63,7 +63,7 @@ enum EventPhase {
 #[derive(Debug)]
 struct QueuedEvent {
     topic: Arc<str>,
-    kept: Arc<Kept>,
+    kept: Arc<SpooledEvent>,
     bytes: u64,
     since: Mono,
     expires: Mono,
@@ -153,11 +153,11 @@ impl EventQueue {
         id: String,
         event: Event,
         now: Mono,
-        tally: &mut Tally,
+        counters: &mut MessageCounters,
     ) {
         let number = self.next_number;
         self.next_number += 1;
-        let kept = Arc::new(Kept { number, id, event });
+        let kept = Arc::new(SpooledEvent { number, id, event });
         let expires = now.after(self.bounds.max_age);
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.keep(Arc::clone(&kept), expires);
@@ -167,18 +167,18 @@ impl EventQueue {
             expires,
         };
         self.insert(topic, kept, times, !self.connected);
-        self.expire(now, tally);
-        self.keep_to_bounds(tally);
+        self.expire(now, counters);
+        self.keep_to_bounds(counters);
     }
 
     /// Takes over an event of an earlier run, which the disk has. In the order of their numbers, before any new one.
     pub(super) fn restore(
         &mut self,
         topic: &str,
-        kept: Arc<Kept>,
+        kept: Arc<SpooledEvent>,
         left: Duration,
         now: Mono,
-        tally: &mut Tally,
+        counters: &mut MessageCounters,
     ) {
         self.next_number = self.next_number.max(kept.number + 1);
         let times = EventTimes {
@@ -186,11 +186,11 @@ impl EventQueue {
             expires: now.after(left),
         };
         self.insert(topic, kept, times, true);
-        self.expire(now, tally);
-        self.keep_to_bounds(tally);
+        self.expire(now, counters);
+        self.keep_to_bounds(counters);
     }
 
-    fn insert(&mut self, topic: &str, kept: Arc<Kept>, times: EventTimes, late: bool) {
+    fn insert(&mut self, topic: &str, kept: Arc<SpooledEvent>, times: EventTimes, late: bool) {
         let EventTimes { since, mut expires } = times;
         // No event outlives a younger one, though the machine's clock may have been set between them.
         if let Some((_, before)) = self.entries.last_key_value() {
@@ -221,10 +221,10 @@ impl EventQueue {
     }
 
     /// What is not delivered by now is late.
-    pub(super) fn disconnected(&mut self, tally: &mut Tally) {
+    pub(super) fn disconnected(&mut self, counters: &mut MessageCounters) {
         self.connected = false;
         self.all_wait_as_late();
-        self.keep_to_bounds(tally);
+        self.keep_to_bounds(counters);
     }
 
     fn all_wait_as_late(&mut self) {
@@ -241,8 +241,8 @@ impl EventQueue {
     }
 
     /// The next event, when the rates and the acknowledgements allow one.
-    pub(super) fn take(&mut self, now: Mono, tally: &mut Tally) -> Option<DueEvent> {
-        self.expire(now, tally);
+    pub(super) fn take(&mut self, now: Mono, counters: &mut MessageCounters) -> Option<DueEvent> {
+        self.expire(now, counters);
         if self.in_flight >= EVENTS_IN_FLIGHT_MAX || self.rate.ready_at(now) > now {
             return None;
         }
@@ -300,10 +300,10 @@ impl EventQueue {
     }
 
     /// The broker refused the event. Counted the first time.
-    pub(super) fn declined(&mut self, number: u64, tally: &mut Tally) {
+    pub(super) fn declined(&mut self, number: u64, counters: &mut MessageCounters) {
         self.set_phase(number, EventPhase::Declined);
         if let Some(entry) = self.entries.get_mut(&number) {
-            tally.events_declined += u64::from(!std::mem::replace(&mut entry.declined, true));
+            counters.events_declined += u64::from(!std::mem::replace(&mut entry.declined, true));
         }
     }
 
@@ -330,18 +330,18 @@ impl EventQueue {
     }
 
     /// Drops the events whose time is over.
-    pub(super) fn expire(&mut self, now: Mono, tally: &mut Tally) {
+    pub(super) fn expire(&mut self, now: Mono, counters: &mut MessageCounters) {
         let over = self.entries.iter();
         let over = over.take_while(|(_, entry)| entry.expires <= now);
         let over = over.filter(|(_, entry)| entry.phase != EventPhase::InFlight);
         for number in over.map(|(&number, _)| number).collect::<Vec<_>>() {
             self.remove(number);
-            tally.events_too_old += 1;
+            counters.events_too_old += 1;
         }
     }
 
     /// Drops the oldest events beyond the bounds; those on their way stay.
-    fn keep_to_bounds(&mut self, tally: &mut Tally) {
+    fn keep_to_bounds(&mut self, counters: &mut MessageCounters) {
         let events = match self.connected {
             true => self.bounds.events.max(CONNECTED_MIN),
             false => self.bounds.events,
@@ -353,7 +353,7 @@ impl EventQueue {
                 return;
             };
             self.remove(number);
-            tally.events_over_bound += 1;
+            counters.events_over_bound += 1;
         }
     }
 
@@ -399,8 +399,8 @@ impl EventQueue {
     }
 
     /// Takes the changes since the last write to the disk.
-    pub(super) fn unwritten(&mut self, now: Mono, tally: &mut Tally) -> Batch {
-        self.expire(now, tally);
+    pub(super) fn unwritten(&mut self, now: Mono, counters: &mut MessageCounters) -> Batch {
+        self.expire(now, counters);
         self.unwritten
             .as_mut()
             .map(std::mem::take)

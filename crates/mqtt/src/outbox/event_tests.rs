@@ -9,9 +9,9 @@ fn topics() -> Topics {
 }
 
 fn with(events: EventBounds) -> Outbox {
-    let limits = Limits {
+    let limits = OutboxLimits {
         events,
-        ..Limits::default()
+        ..OutboxLimits::default()
     };
     Outbox::new(limits, "b7c1".into(), 7)
 }
@@ -110,7 +110,7 @@ fn an_event_is_sent_until_it_is_acknowledged_and_keeps_its_id() {
     outbox.acked(ticket(&again), ms(3_600_001));
     assert!(outbox.is_settled() && outbox.events() == 0);
     assert_eq!(
-        (outbox.tally().events_acked, outbox.tally().dropped()),
+        (outbox.counters().events_acked, outbox.counters().dropped()),
         (1, 0)
     );
 }
@@ -210,12 +210,12 @@ fn beyond_the_bounds_exactly_the_oldest_are_lost_and_counted() {
     let sent = deliver(&mut outbox, ms(100), 2);
     let sent: Vec<Outgoing> = sent.into_iter().map(|(_, sent)| sent).collect();
     assert_eq!(numbers(&sent), (15..25).collect::<Vec<_>>());
-    let tally = outbox.tally();
+    let counters = outbox.counters();
     assert_eq!(
         (
-            tally.events_over_bound,
-            tally.spool_dropped(),
-            tally.dropped()
+            counters.events_over_bound,
+            counters.spool_dropped(),
+            counters.dropped()
         ),
         (15, 15, 15)
     );
@@ -238,15 +238,18 @@ fn megabytes_and_age_are_bounds_too() {
     for number in 10..20 {
         comes(&mut outbox, "gate", number, ms(1000 * number));
     }
-    assert_eq!((outbox.events(), outbox.tally().events_over_bound), (4, 6));
+    assert_eq!(
+        (outbox.events(), outbox.counters().events_over_bound),
+        (4, 6)
+    );
     // Of the four, which came in the seconds 16 to 19, two are older than a minute by now.
     outbox.connected();
     let now = ms(78_000);
     let sent = drain(&mut outbox, now);
     assert_eq!(numbers(&sent), [19]);
     assert_eq!(sent[0].promise.expiry(), Some(Duration::from_secs(1)));
-    assert_eq!(outbox.tally().events_too_old, 3);
-    assert_eq!(outbox.tally().spool_dropped(), 9);
+    assert_eq!(outbox.counters().events_too_old, 3);
+    assert_eq!(outbox.counters().spool_dropped(), 9);
 }
 
 #[test]
@@ -261,7 +264,7 @@ fn with_no_spool_events_are_sent_while_the_broker_is_there_and_no_later() {
     assert_eq!(drain(&mut outbox, ms(0)).len(), 1);
     outbox.disconnected();
     comes(&mut outbox, "gate", 2, ms(1));
-    assert_eq!((outbox.events(), outbox.tally().spool_dropped()), (0, 2));
+    assert_eq!((outbox.events(), outbox.counters().spool_dropped()), (0, 2));
 }
 
 #[test]
@@ -285,9 +288,9 @@ fn what_the_broker_declines_is_tried_again_and_counted_once() {
         assert!(outbox.is_settled(), "a stop does not wait for it");
         outbox.disconnected();
     }
-    let tally = outbox.tally();
-    assert_eq!((tally.states_declined, tally.events_declined), (3, 1));
-    assert_eq!((outbox.events(), tally.dropped()), (1, 0), "it is kept");
+    let counters = outbox.counters();
+    assert_eq!((counters.states_declined, counters.events_declined), (3, 1));
+    assert_eq!((outbox.events(), counters.dropped()), (1, 0), "it is kept");
 
     // On a connection that lasts, too: a minute after the first of them was declined, until both are taken.
     outbox.connected();
@@ -363,7 +366,7 @@ fn the_farewell_follows_the_ends_and_leaves_a_backlog_in_the_spool() {
         201 - (sent.len() - 1),
         "the rest waits for the next start"
     );
-    assert_eq!(outbox.tally().dropped(), 0);
+    assert_eq!(outbox.counters().dropped(), 0);
 }
 
 fn reply(to: Option<ReplyTo>, payload: &str) -> Update {
@@ -375,7 +378,7 @@ fn reply(to: Option<ReplyTo>, payload: &str) -> Update {
 fn a_reply_goes_where_it_is_wanted_and_only_while_somebody_waits() {
     let mut outbox = outbox();
     push(&mut outbox, reply(None, "{\"id\":0}"), ms(0));
-    assert_eq!(outbox.tally().replies_dropped, 1, "nobody is there");
+    assert_eq!(outbox.counters().replies_dropped, 1, "nobody is there");
     outbox.connected();
     let wanted = |topic: &str| {
         Some(ReplyTo {
@@ -402,8 +405,8 @@ fn a_reply_goes_where_it_is_wanted_and_only_while_somebody_waits() {
     outbox.disconnected();
     outbox.connected();
     assert!(outbox.take(ms(3)).is_none(), "not after a reconnect");
-    let tally = outbox.tally();
-    assert_eq!((tally.replies_acked, tally.replies_dropped), (4, 2));
+    let counters = outbox.counters();
+    assert_eq!((counters.replies_acked, counters.replies_dropped), (4, 2));
 }
 
 #[test]
@@ -424,7 +427,7 @@ fn replies_are_bounded_and_the_oldest_is_dropped() {
         .map(|(_, s)| json(s)["id"].as_u64().unwrap())
         .collect();
     assert_eq!(ids, (10..asked).collect::<Vec<_>>());
-    assert_eq!(outbox.tally().replies_dropped, 10);
+    assert_eq!(outbox.counters().replies_dropped, 10);
 }
 
 fn picture(bytes: usize, first: u8, retain: bool) -> Update {
@@ -459,13 +462,13 @@ fn pictures_come_once_a_second_the_newest_and_not_too_large() {
         }
     }
     assert_eq!(sent, [(0, 0), (10, 10), (20, 20)]);
-    assert_eq!(outbox.tally().dropped_replaced, 21);
+    assert_eq!(outbox.counters().dropped_replaced, 21);
     assert_eq!(outbox.next_at(ms(2500)), Some(ms(3000)));
     drain(&mut outbox, ms(3000));
 
     push(&mut outbox, picture(256 * 1024 + 1, 0, false), ms(5000));
     assert!(outbox.take(ms(5000)).is_none());
-    assert_eq!(outbox.tally().dropped_refused, 1);
+    assert_eq!(outbox.counters().dropped_refused, 1);
     push(&mut outbox, picture(256 * 1024, 0, true), ms(5000));
     let kept = outbox.take(ms(5000)).unwrap();
     // A picture that the broker keeps must not be forgotten after some seconds.

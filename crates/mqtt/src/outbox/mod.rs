@@ -45,9 +45,9 @@ use std::{
 };
 
 use super::{
-    message::{Body, Content, Message, Rank},
-    spool::{Batch, Kept},
-    tally::Tally,
+    message::{Body, Message, MessageContent, Rank},
+    message_counters::MessageCounters,
+    spool::{Batch, SpooledEvent},
 };
 #[cfg(test)]
 use spotter_core::CameraId;
@@ -69,7 +69,7 @@ const RETRY_DECLINED_AFTER: Duration = Duration::from_secs(60);
 
 /// Bounds; the defaults are those of docs/mqtt.md section 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct OutboxLimits {
     /// Stream messages a second of one camera.
     pub camera_per_s: usize,
     /// Messages a second of the node.
@@ -80,7 +80,7 @@ pub struct Limits {
     pub events: EventBounds,
 }
 
-impl Default for Limits {
+impl Default for OutboxLimits {
     fn default() -> Self {
         Self {
             camera_per_s: 20,
@@ -147,12 +147,12 @@ pub(super) struct Outbox {
     ids: MessageIds,
     /// Time in the last event's id: ids sort in the order of publishing even when a clock is set back.
     event_ms: u64,
-    tally: Tally,
+    counters: MessageCounters,
 }
 
 impl Outbox {
     /// `boot` names this run; `id_seed` is random, so that message ids of two runs differ.
-    pub(super) fn new(limits: Limits, boot: Arc<str>, id_seed: u64) -> Self {
+    pub(super) fn new(limits: OutboxLimits, boot: Arc<str>, id_seed: u64) -> Self {
         let streams = StreamLimits {
             camera_per_s: limits.camera_per_s,
             node_per_s: limits.node_per_s,
@@ -174,7 +174,7 @@ impl Outbox {
                 serial: 0,
             },
             event_ms: 0,
-            tally: Tally::default(),
+            counters: MessageCounters::default(),
         }
     }
 
@@ -184,22 +184,29 @@ impl Outbox {
     }
 
     /// Queues an event that an earlier run did not deliver; in their order, before any other push. It expires after `left`.
-    pub(super) fn restore(&mut self, topic: &str, kept: Arc<Kept>, left: Duration, now: Mono) {
-        self.events.restore(topic, kept, left, now, &mut self.tally);
+    pub(super) fn restore(
+        &mut self,
+        topic: &str,
+        kept: Arc<SpooledEvent>,
+        left: Duration,
+        now: Mono,
+    ) {
+        self.events
+            .restore(topic, kept, left, now, &mut self.counters);
     }
 
     /// Never fails: what does not fit is dropped by the rules of its queue and counted.
     pub(super) fn push(&mut self, message: Message, now: Mono) {
         let topic = message.topic;
         match message.content {
-            Content::State {
+            MessageContent::State {
                 rank,
                 refresh,
                 payload,
             } => {
                 if payload.is_empty() {
                     // A retained picture that is sent later would undo the clearing.
-                    self.streams.drop_pictures_of(&topic, &mut self.tally);
+                    self.streams.drop_pictures_of(&topic, &mut self.counters);
                 }
                 let state = NewState {
                     topic: topic.clone(),
@@ -213,14 +220,14 @@ impl Outbox {
                     self.in_flight.retain(|_, (sent, _)| !is_of_topic(sent));
                 }
             }
-            Content::Stream(stream) => {
+            MessageContent::Stream(stream) => {
                 let message = NewStream { topic, stream };
-                let (ids, tally) = (&mut self.ids, &mut self.tally);
-                self.streams.push(message, now, ids, tally);
+                let (ids, counters) = (&mut self.ids, &mut self.counters);
+                self.streams.push(message, now, ids, counters);
             }
-            Content::Event(event) => self.push_event(&topic, *event, now),
-            Content::Reply { .. } if !self.connected => self.tally.replies_dropped += 1,
-            Content::Reply {
+            MessageContent::Event(event) => self.push_event(&topic, *event, now),
+            MessageContent::Reply { .. } if !self.connected => self.counters.replies_dropped += 1,
+            MessageContent::Reply {
                 correlation,
                 payload,
             } => {
@@ -229,7 +236,7 @@ impl Outbox {
                     correlation: correlation.map(Arc::from),
                     payload,
                 };
-                self.replies.push(reply, &mut self.tally);
+                self.replies.push(reply, &mut self.counters);
             }
         }
     }
@@ -238,7 +245,7 @@ impl Outbox {
         let at = event.ended.unwrap_or(event.last_seen).unix_millis();
         self.event_ms = self.event_ms.max(u64::try_from(at).unwrap_or(0));
         let id = self.ids.next(self.event_ms);
-        self.events.push(topic, id, event, now, &mut self.tally);
+        self.events.push(topic, id, event, now, &mut self.counters);
     }
 
     /// Accepts the final status. Streams that still wait `at_latest` then are dropped for it; events stay.
@@ -260,9 +267,9 @@ impl Outbox {
     pub(super) fn disconnected(&mut self) {
         self.connected = false;
         self.in_flight.clear();
-        self.streams.disconnected(&mut self.tally);
-        self.replies.disconnected(&mut self.tally);
-        self.events.disconnected(&mut self.tally);
+        self.streams.disconnected(&mut self.counters);
+        self.replies.disconnected(&mut self.counters);
+        self.events.disconnected(&mut self.counters);
     }
 
     /// The message to send now, if any; the module's documentation gives the order.
@@ -274,7 +281,7 @@ impl Outbox {
         let is_late =
             matches!(self.final_status, FinalStatus::Due { at_latest, .. } if at_latest <= now);
         if is_late {
-            self.streams.drop_all(&mut self.tally);
+            self.streams.drop_all(&mut self.counters);
         }
         if let Some(reply) = self.take_reply(now) {
             return Some(reply);
@@ -286,7 +293,7 @@ impl Outbox {
         if let Some(event) = self.take_event(now) {
             return Some(event);
         }
-        if let Some(stream) = self.streams.take(now, &mut self.tally) {
+        if let Some(stream) = self.streams.take(now, &mut self.counters) {
             return Some(stream);
         }
         let others_wait = self.events.is_waiting() || !self.replies.is_settled();
@@ -347,7 +354,7 @@ impl Outbox {
         if !self.has_space() {
             return None;
         }
-        let due = self.events.take(now, &mut self.tally)?;
+        let due = self.events.take(now, &mut self.counters)?;
         let ticket = self.ticket(SentMessage::Event(due.number), now);
         let expiry = due.expiry;
         Some(Outgoing {
@@ -398,15 +405,15 @@ impl Outbox {
         }
         match sent {
             SentMessage::State(topic) => {
-                self.tally.states_acked += 1;
+                self.counters.states_acked += 1;
                 self.states.acked(&topic, now);
             }
             SentMessage::Event(number) => {
-                self.tally.events_acked += 1;
+                self.counters.events_acked += 1;
                 self.events.acked(number);
             }
             SentMessage::Reply(_) => {
-                self.tally.replies_acked += 1;
+                self.counters.replies_acked += 1;
                 self.replies.settled();
             }
         }
@@ -427,14 +434,14 @@ impl Outbox {
     pub(super) fn declined(&mut self, ticket: Ticket, now: Mono) {
         match self.in_flight.remove(&ticket) {
             Some((SentMessage::State(topic), _)) => {
-                self.tally.states_declined += 1;
+                self.counters.states_declined += 1;
                 self.states.declined(&topic);
             }
             Some((SentMessage::Event(number), _)) => {
-                self.events.declined(number, &mut self.tally);
+                self.events.declined(number, &mut self.counters);
             }
             Some((SentMessage::Reply(_), _)) => {
-                self.tally.replies_dropped += 1;
+                self.counters.replies_dropped += 1;
                 self.replies.settled();
             }
             None => {}
@@ -454,7 +461,7 @@ impl Outbox {
 
     /// A stream message that was taken was too large, or the client library refused it.
     pub(super) fn refused(&mut self, topic: &str, body: &Body) {
-        self.streams.refused(topic, body, &mut self.tally);
+        self.streams.refused(topic, body, &mut self.counters);
     }
 
     /// True when the broker has answered everything that was sent, and the final status was sent if one is wanted.
@@ -490,7 +497,7 @@ impl Outbox {
 
     /// Takes the changes since the last write to the disk.
     pub(super) fn unwritten(&mut self, now: Mono) -> Batch {
-        self.events.unwritten(now, &mut self.tally)
+        self.events.unwritten(now, &mut self.counters)
     }
 
     /// A batch could not be written.
@@ -498,8 +505,8 @@ impl Outbox {
         self.events.still_unwritten(batch);
     }
 
-    pub(super) fn tally(&self) -> Tally {
-        self.tally
+    pub(super) fn counters(&self) -> MessageCounters {
+        self.counters
     }
 
     /// 95th percentile of hand-over to acknowledgement over the last 128 messages that were acknowledged.

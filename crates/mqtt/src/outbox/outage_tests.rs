@@ -11,7 +11,7 @@ use crate::{
     Topics, Update,
     event::tests::event,
     publisher::take_over,
-    spool::{Journal, memory::Memory},
+    spool::{Journal, memory::MemoryDisk},
 };
 use spotter_core::{Clock, EndReason, EventStep, ManualClock, NodeId, UpdateReason, WallTime};
 
@@ -19,19 +19,19 @@ const OUTAGES: usize = 1000;
 const CAMERAS: [&str; 3] = ["dock", "gate", "yard"];
 
 /// One thing that was said: which step of which thing.
-type Said = (String, String);
+type PublishedStep = (String, String);
 
 /// One life of our process.
 struct Process {
     outbox: Outbox,
-    journal: Journal<Memory>,
+    journal: Journal<MemoryDisk>,
 }
 
 /// What the broker heard, and what we owe it.
-struct World {
+struct OutageModel {
     random: Pcg32,
     clock: ManualClock,
-    disk: Memory,
+    disk: MemoryDisk,
     topics: Topics,
     process: Process,
     lives: u64,
@@ -41,25 +41,25 @@ struct World {
     things: u64,
     open: Vec<(usize, u64)>,
     /// In the order of each topic, what the disk or the broker has taken from us.
-    owed: BTreeMap<String, Vec<Said>>,
+    owed: BTreeMap<String, Vec<PublishedStep>>,
     /// In the order of first hearing, each with its ids.
-    heard: BTreeMap<String, Vec<Said>>,
-    ids: BTreeMap<Said, BTreeSet<String>>,
+    heard: BTreeMap<String, Vec<PublishedStep>>,
+    ids: BTreeMap<PublishedStep, BTreeSet<String>>,
     copies: usize,
 }
 
-fn start(disk: &Memory, clock: &ManualClock, topics: &Topics, life: u64) -> Process {
-    let limits = Limits::default();
+fn start(disk: &MemoryDisk, clock: &ManualClock, topics: &Topics, life: u64) -> Process {
+    let limits = OutboxLimits::default();
     let (journal, found) = Journal::open(disk.clone(), 20_000_000).unwrap();
     let mut outbox = Outbox::new(limits, format!("{life:04x}").into(), life);
     take_over(&mut outbox, topics, &found, &limits.events, clock);
     Process { outbox, journal }
 }
 
-impl World {
+impl OutageModel {
     fn new(seed: u64) -> Self {
         let clock = ManualClock::at(WallTime::from_unix_millis(1_787_393_730_000));
-        let disk = Memory::default();
+        let disk = MemoryDisk::default();
         let topics = Topics::new("spotter", &NodeId::new("edge1").unwrap());
         let process = start(&disk, &clock, &topics, 0);
         Self {
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// The keeper writes. False: we were killed in the middle of it.
+    /// The spool writer writes. False: the process was killed while writing.
     fn keep(&mut self) -> bool {
         let now = self.clock.now();
         let batch = self.process.outbox.unwritten(now);
@@ -269,9 +269,9 @@ impl World {
             assert_eq!(ids.len(), 1, "{said:?} was told under several ids: {ids:?}");
         }
         for (topic, owed) in &self.owed {
-            let owed_set: BTreeSet<&Said> = owed.iter().collect();
+            let owed_set: BTreeSet<&PublishedStep> = owed.iter().collect();
             let heard = self.heard.get(topic).cloned().unwrap_or_default();
-            let heard: Vec<&Said> = heard
+            let heard: Vec<&PublishedStep> = heard
                 .iter()
                 .filter(|said| owed_set.contains(said))
                 .collect();
@@ -286,14 +286,14 @@ fn a_thousand_outages_lose_nothing_double_nothing_and_keep_the_order() {
     let (mut lives, mut owed, mut copies, mut restarts) = (0, 0, 0, 0);
     while outages < OUTAGES {
         seed += 1;
-        let mut world = World::new(seed);
+        let mut world = OutageModel::new(seed);
         for _ in 0..50 {
             world.outage();
         }
         outages += 50;
         world.settle();
         world.check();
-        assert_eq!(world.process.outbox.tally().dropped(), 0);
+        assert_eq!(world.process.outbox.counters().dropped(), 0);
         lives += world.lives;
         copies += world.copies;
         owed += world.owed.values().map(Vec::len).sum::<usize>();

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::tally::Tally;
+use crate::message_counters::MessageCounters;
 
 /// Replies that wait or are in flight; beyond it the oldest that waits is dropped.
 pub(super) const REPLIES_MAX: usize = 64;
@@ -25,17 +25,17 @@ pub(super) struct ReplyQueue {
 
 impl ReplyQueue {
     /// Drops the oldest that waits beyond [`REPLIES_MAX`].
-    pub(super) fn push(&mut self, reply: QueuedReply, tally: &mut Tally) {
+    pub(super) fn push(&mut self, reply: QueuedReply, counters: &mut MessageCounters) {
         self.waiting.push_back(reply);
         if self.waiting.len() + self.in_flight > REPLIES_MAX {
             self.waiting.pop_front();
-            tally.replies_dropped += 1;
+            counters.replies_dropped += 1;
         }
     }
 
     /// Drops all replies: their receivers wait on a connection that has ended.
-    pub(super) fn disconnected(&mut self, tally: &mut Tally) {
-        tally.replies_dropped += (self.waiting.len() + self.in_flight) as u64;
+    pub(super) fn disconnected(&mut self, counters: &mut MessageCounters) {
+        counters.replies_dropped += (self.waiting.len() + self.in_flight) as u64;
         *self = Self::default();
     }
 

@@ -8,9 +8,9 @@ use std::{
 
 use super::{MessageIds, Outgoing, Promise, rates::RateLimit};
 use crate::{
-    Tally,
+    MessageCounters,
     detection::Label,
-    message::{Body, Stream},
+    message::{Body, StreamMessage},
 };
 use spotter_core::{CameraId, Detection, Mono, SkippedSinceLast};
 
@@ -26,7 +26,7 @@ const PICTURE_MAX_BYTES: usize = 256 * 1024;
 #[derive(Clone, Debug)]
 pub(super) struct QueuedStream {
     topic: String,
-    stream: Stream,
+    stream: StreamMessage,
     /// Of answers.
     label: Option<Label>,
     since: Mono,
@@ -36,7 +36,7 @@ pub(super) struct QueuedStream {
 #[derive(Clone, Debug)]
 pub(super) struct NewStream {
     pub(super) topic: String,
-    pub(super) stream: Stream,
+    pub(super) stream: StreamMessage,
 }
 
 /// What is remembered about a topic.
@@ -89,9 +89,9 @@ impl StreamQueue {
         self.connected = true;
     }
 
-    pub(super) fn disconnected(&mut self, tally: &mut Tally) {
+    pub(super) fn disconnected(&mut self, counters: &mut MessageCounters) {
         self.connected = false;
-        self.drop_all(tally);
+        self.drop_all(counters);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -117,9 +117,9 @@ impl StreamQueue {
     }
 
     /// A stream message that was taken was too large, or the client library refused it.
-    pub(super) fn refused(&mut self, topic: &str, body: &Body, tally: &mut Tally) {
-        tally.streams_sent = tally.streams_sent.saturating_sub(1);
-        tally.dropped_refused += 1;
+    pub(super) fn refused(&mut self, topic: &str, body: &Body, counters: &mut MessageCounters) {
+        counters.streams_sent = counters.streams_sent.saturating_sub(1);
+        counters.dropped_refused += 1;
         if let Body::Detection(detection) = body {
             self.carry_of(topic, detection);
         }
@@ -130,18 +130,18 @@ impl StreamQueue {
         message: NewStream,
         now: Mono,
         ids: &mut MessageIds,
-        tally: &mut Tally,
+        counters: &mut MessageCounters,
     ) {
         let NewStream { topic, stream } = message;
         let place = self.waiting.iter().rposition(|item| item.topic == topic);
         let label = match &stream {
-            Stream::Figures(_) => None,
-            Stream::Picture { jpeg, .. } if jpeg.len() > PICTURE_MAX_BYTES => {
-                tally.dropped_refused += 1;
+            StreamMessage::Figures(_) => None,
+            StreamMessage::Picture { jpeg, .. } if jpeg.len() > PICTURE_MAX_BYTES => {
+                counters.dropped_refused += 1;
                 return;
             }
-            Stream::Picture { .. } => None,
-            Stream::Answer(detection) => {
+            StreamMessage::Picture { .. } => None,
+            StreamMessage::Answer(detection) => {
                 let line = self.history.entry(topic.clone()).or_default();
                 let recent = line
                     .empty_since
@@ -149,7 +149,7 @@ impl StreamQueue {
                 let follows_empty = place.map_or(recent, |place| self.waiting[place].is_empty());
                 if detection.is_empty() && follows_empty {
                     line.carried.add(detection.since_last);
-                    tally.empties_skipped += 1;
+                    counters.empties_skipped += 1;
                     return;
                 }
                 line.seq += 1;
@@ -169,21 +169,21 @@ impl StreamQueue {
             since: now,
         };
         if !self.connected {
-            tally.dropped_offline += 1;
+            counters.dropped_offline += 1;
             self.carry(&item);
         } else if let Some(place) = place.filter(|&place| {
             let waits = &self.waiting[place];
             // Of pictures only the newest is worth a message, of answers each, as long as the rates allow it.
-            matches!(waits.stream, Stream::Picture { .. }) || self.ready_at(waits, now) > now
+            matches!(waits.stream, StreamMessage::Picture { .. }) || self.ready_at(waits, now) > now
         }) {
             // It keeps the place in the queue, so a busy topic does not fall behind for ever.
             let replaced = std::mem::replace(&mut self.waiting[place], item);
-            tally.dropped_replaced += 1;
+            counters.dropped_replaced += 1;
             self.carry(&replaced);
         } else {
             self.waiting.push_back(item);
             if self.waiting.len() > self.limits.waiting {
-                tally.dropped_full += 1;
+                counters.dropped_full += 1;
                 if let Some(lost) = self.waiting.pop_front() {
                     self.carry(&lost);
                 }
@@ -192,15 +192,15 @@ impl StreamQueue {
     }
 
     /// The topic is to be cleared: what waits for it would be kept by the broker for ever.
-    pub(super) fn drop_pictures_of(&mut self, topic: &str, tally: &mut Tally) {
+    pub(super) fn drop_pictures_of(&mut self, topic: &str, counters: &mut MessageCounters) {
         let before = self.waiting.len();
         self.waiting.retain(|item| item.topic != topic);
-        tally.dropped_replaced += (before - self.waiting.len()) as u64;
+        counters.dropped_replaced += (before - self.waiting.len()) as u64;
     }
 
-    pub(super) fn take(&mut self, now: Mono, tally: &mut Tally) -> Option<Outgoing> {
+    pub(super) fn take(&mut self, now: Mono, counters: &mut MessageCounters) -> Option<Outgoing> {
         while let Some(index) = self.waiting.iter().position(|item| expired(item, now)) {
-            tally.dropped_expired += 1;
+            counters.dropped_expired += 1;
             if let Some(lost) = self.waiting.remove(index) {
                 self.carry(&lost);
             }
@@ -216,21 +216,21 @@ impl StreamQueue {
             let rate = self.camera_rates.entry(camera.clone());
             rate.or_insert_with(|| RateLimit::new(per_s)).count(now);
         }
-        tally.streams_sent += 1;
+        counters.streams_sent += 1;
         let (body, expiry, retain) = match item.stream {
-            Stream::Answer(mut detection) => {
+            StreamMessage::Answer(mut detection) => {
                 let line = self.history.entry(item.topic.clone()).or_default();
                 detection.since_last.add(std::mem::take(&mut line.carried));
                 line.empty_since = detection.is_empty().then_some(now);
                 (Body::Detection(detection), Some(STREAM_MAX_AGE), false)
             }
-            Stream::Picture { jpeg, retain, .. } => {
+            StreamMessage::Picture { jpeg, retain, .. } => {
                 let line = self.history.entry(item.topic.clone()).or_default();
                 line.picture_at = Some(now);
                 let expiry = (!retain).then_some(STREAM_MAX_AGE);
                 (Body::Bytes(jpeg), expiry, retain)
             }
-            Stream::Figures(bytes) => (Body::Bytes(bytes), None, false),
+            StreamMessage::Figures(bytes) => (Body::Bytes(bytes), None, false),
         };
         Some(Outgoing {
             topic: item.topic,
@@ -245,8 +245,10 @@ impl StreamQueue {
         let rate = item.stream.camera().and_then(|c| self.camera_rates.get(c));
         let camera = rate.map_or(now, |rate| rate.ready_at(now));
         let picture = match &item.stream {
-            Stream::Picture { .. } => self.history.get(&item.topic).and_then(|l| l.picture_at),
-            Stream::Answer(_) | Stream::Figures(_) => None,
+            StreamMessage::Picture { .. } => {
+                self.history.get(&item.topic).and_then(|l| l.picture_at)
+            }
+            StreamMessage::Answer(_) | StreamMessage::Figures(_) => None,
         };
         let topic = picture.map_or(now, |at| at.after(PICTURE_EVERY));
         node.max(camera).max(topic)
@@ -254,7 +256,7 @@ impl StreamQueue {
 
     /// Keeps the counts of a message that will not be sent for its successor.
     fn carry(&mut self, lost: &QueuedStream) {
-        if let Stream::Answer(detection) = &lost.stream {
+        if let StreamMessage::Answer(detection) = &lost.stream {
             self.carry_of(&lost.topic, detection);
         }
     }
@@ -265,8 +267,8 @@ impl StreamQueue {
     }
 
     /// Stream messages that wait are dropped: there is no broker for them, or no time.
-    pub(super) fn drop_all(&mut self, tally: &mut Tally) {
-        tally.dropped_offline += self.waiting.len() as u64;
+    pub(super) fn drop_all(&mut self, counters: &mut MessageCounters) {
+        counters.dropped_offline += self.waiting.len() as u64;
         while let Some(lost) = self.waiting.pop_front() {
             self.carry(&lost);
         }
@@ -275,7 +277,7 @@ impl StreamQueue {
 
 impl QueuedStream {
     fn is_empty(&self) -> bool {
-        matches!(&self.stream, Stream::Answer(detection) if detection.is_empty())
+        matches!(&self.stream, StreamMessage::Answer(detection) if detection.is_empty())
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::Kept;
+use super::SpooledEvent;
 use spotter_core::Mono;
 
 /// Of events that are done but could not be written, so many of the newest are tried again: they tell what was open.
@@ -16,13 +16,13 @@ const DONE_KEPT: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// With the moment from which nobody wants it any more.
-    pub(super) keep: BTreeMap<u64, (Arc<Kept>, Mono)>,
+    pub(super) keep: BTreeMap<u64, (Arc<SpooledEvent>, Mono)>,
     pub(super) done: BTreeSet<u64>,
 }
 
 impl Batch {
     /// An event is to be kept.
-    pub(crate) fn keep(&mut self, kept: Arc<Kept>, expires: Mono) {
+    pub(crate) fn keep(&mut self, kept: Arc<SpooledEvent>, expires: Mono) {
         self.keep.insert(kept.number, (kept, expires));
     }
 

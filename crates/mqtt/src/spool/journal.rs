@@ -13,9 +13,9 @@ use std::{
 };
 
 use super::{
-    Batch, Kept,
+    Batch, SpooledEvent,
     disk::Disk,
-    record::{self, Record},
+    record::{self, SpoolRecord},
 };
 use spotter_core::{Event, EventStep, Mono, TrackId, WallTime};
 
@@ -27,8 +27,8 @@ const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 64 * 1024..=1024 * 1024;
 
 /// An event that is needed.
 #[derive(Debug)]
-struct Needed {
-    kept: Arc<Kept>,
+struct JournalEntry {
+    kept: Arc<SpooledEvent>,
     expires_ms: i64,
     /// Where its newest record is.
     segment: u64,
@@ -38,16 +38,16 @@ struct Needed {
 }
 
 #[derive(Debug, Default)]
-struct Segment {
+struct JournalSegment {
     bytes: u64,
     needed: usize,
 }
 
 /// What an earlier run left.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundEvents {
     /// To be delivered, in order, with the end of their time in Unix milliseconds.
-    pub(crate) waiting: Vec<(Arc<Kept>, i64)>,
+    pub(crate) waiting: Vec<(Arc<SpooledEvent>, i64)>,
     /// The last event of each thing that had not ended.
     pub(crate) open: Vec<Event>,
     /// The first event of this run has this number or a later one.
@@ -63,11 +63,11 @@ pub(crate) struct Found {
 pub(crate) struct Journal<D> {
     disk: D,
     max_bytes: u64,
-    segments: BTreeMap<u64, Segment>,
+    segments: BTreeMap<u64, JournalSegment>,
     /// The one that is appended to.
     active: Option<u64>,
     next_segment: u64,
-    needed: BTreeMap<u64, Needed>,
+    needed: BTreeMap<u64, JournalEntry>,
     /// The last event of each thing that has not ended.
     open: HashMap<TrackId, u64>,
     /// The active one has bytes that may not be on the medium.
@@ -76,7 +76,7 @@ pub(crate) struct Journal<D> {
 
 impl<D: Disk> Journal<D> {
     /// Reads what is there. Keeps to about `max_bytes` on the disk. Fails when nobody can tell what is there.
-    pub(crate) fn open(disk: D, max_bytes: u64) -> io::Result<(Self, Found)> {
+    pub(crate) fn open(disk: D, max_bytes: u64) -> io::Result<(Self, FoundEvents)> {
         let mut journal = Self {
             disk,
             max_bytes,
@@ -96,15 +96,15 @@ impl<D: Disk> Journal<D> {
             }
         }
         let open = journal.open.values();
-        let mut open: Vec<&Needed> = open.filter_map(|n| journal.needed.get(n)).collect();
+        let mut open: Vec<&JournalEntry> = open.filter_map(|n| journal.needed.get(n)).collect();
         open.sort_unstable_by_key(|needed| needed.kept.number);
         found.open = open.into_iter().map(|n| n.kept.event.clone()).collect();
         journal.remove_unneeded();
         Ok((journal, found))
     }
 
-    fn read_all(&mut self) -> io::Result<Found> {
-        let mut found = Found::default();
+    fn read_all(&mut self) -> io::Result<FoundEvents> {
+        let mut found = FoundEvents::default();
         let mut names = self.disk.list()?;
         names.sort_unstable();
         let (mut keeps, mut done) = (BTreeMap::new(), BTreeSet::new());
@@ -122,21 +122,21 @@ impl<D: Disk> Journal<D> {
             found.unreadable += read.unknown;
             for record in read.records {
                 match record {
-                    Record::Keep {
+                    SpoolRecord::Keep {
                         kept,
                         expires_ms,
                         superseded,
                     } => {
                         keeps.insert(kept.number, (kept, expires_ms, superseded, segment));
                     }
-                    Record::Done(numbers) => done.extend(numbers),
+                    SpoolRecord::Done(numbers) => done.extend(numbers),
                 }
             }
         }
         // In the order of the events, not of the records: some were written twice.
         for (number, (kept, expires_ms, superseded, segment)) in keeps {
             let mut bytes = Vec::new();
-            let record = Record::Keep {
+            let record = SpoolRecord::Keep {
                 kept: Arc::clone(&kept),
                 expires_ms,
                 superseded,
@@ -160,7 +160,7 @@ impl<D: Disk> Journal<D> {
         for (kept, expires) in batch.keep.values() {
             let before = bytes.len();
             let expires_ms = wall.unix_millis() + expires.since(now).as_millis() as i64;
-            let record = Record::Keep {
+            let record = SpoolRecord::Keep {
                 kept: Arc::clone(kept),
                 expires_ms,
                 superseded: false,
@@ -169,7 +169,7 @@ impl<D: Disk> Journal<D> {
             lengths.push((Arc::clone(kept), expires_ms, (bytes.len() - before) as u64));
         }
         if !batch.done.is_empty() {
-            Record::Done(batch.done.iter().copied().collect()).write(&mut bytes);
+            SpoolRecord::Done(batch.done.iter().copied().collect()).write(&mut bytes);
         }
         if bytes.is_empty() {
             return Ok(());
@@ -259,7 +259,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Learns of an event whether its thing is there.
-    fn follow(&mut self, kept: &Kept) {
+    fn follow(&mut self, kept: &SpooledEvent) {
         let track = &kept.event.track;
         let before = match kept.event.step {
             EventStep::End(_) => self.open.remove(track),
@@ -277,10 +277,10 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    fn need(&mut self, kept: Arc<Kept>, expires_ms: i64, segment: u64, bytes: u64) {
+    fn need(&mut self, kept: Arc<SpooledEvent>, expires_ms: i64, segment: u64, bytes: u64) {
         self.segments.entry(segment).or_default().needed += 1;
         let number = kept.number;
-        let needed = Needed {
+        let needed = JournalEntry {
             kept,
             expires_ms,
             segment,
@@ -348,7 +348,7 @@ impl<D: Disk> Journal<D> {
                 continue;
             }
             let event = &needed.kept.event;
-            let record = Record::Keep {
+            let record = SpoolRecord::Keep {
                 kept: Arc::clone(&needed.kept),
                 expires_ms: needed.expires_ms,
                 superseded: !matches!(event.step, EventStep::End(_))
@@ -359,7 +359,7 @@ impl<D: Disk> Journal<D> {
             done.extend(needed.done.then_some(number));
         }
         if !done.is_empty() {
-            Record::Done(done).write(&mut bytes);
+            SpoolRecord::Done(done).write(&mut bytes);
         }
         if bytes.is_empty() {
             return Ok(()); // It could not be removed.

@@ -24,9 +24,9 @@ pub(crate) struct Medium {
 
 /// Clones share one medium, as processes that follow each other do.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memory(Arc<Mutex<Medium>>);
+pub(crate) struct MemoryDisk(Arc<Mutex<Medium>>);
 
-impl Memory {
+impl MemoryDisk {
     pub(crate) fn medium(&self) -> MutexGuard<'_, Medium> {
         self.0.lock().unwrap()
     }
@@ -40,7 +40,7 @@ impl Memory {
     }
 }
 
-impl Disk for Memory {
+impl Disk for MemoryDisk {
     fn list(&mut self) -> io::Result<Vec<u64>> {
         Ok(self.medium().files.keys().rev().copied().collect())
     }

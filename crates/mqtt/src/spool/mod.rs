@@ -1,7 +1,7 @@
 //! Events on disk, so that neither an outage of the broker nor our own end loses one.
 //!
 //! ```text
-//!   outbox ──Batch──▶ keeper ──▶ journal ──▶ disk        <state_dir>/spool/0000000001.log, 0000000002.log, …
+//!   outbox ──Batch──▶ writer ──▶ journal ──▶ disk        <state_dir>/spool/0000000001.log, 0000000002.log, …
 //!   what to keep,     a task;    pure: which  the file
 //!   what is done      blocking   segment,     system, or
 //!                     I/O apart  what is open one of tests
@@ -19,12 +19,12 @@
 mod batch;
 mod disk;
 mod journal;
-mod keeper;
 #[cfg(test)]
 pub(super) mod memory;
 mod record;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::time::Duration;
 
@@ -34,15 +34,15 @@ use spotter_core::Event;
 
 pub(super) use batch::Batch;
 pub(super) use disk::{Disk, Folder};
-pub(super) use journal::{Found, Journal, time_left};
-pub(super) use keeper::{Desk, Keeper};
+pub(super) use journal::{FoundEvents, Journal, time_left};
+pub(super) use writer::{SpoolStatus, SpoolWriter};
 
 /// What was written is forced to the medium after so much time, when something in it is still to be delivered.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// An event that is kept until the broker has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct SpooledEvent {
     /// Orders the events of all runs.
     pub(super) number: u64,
     /// Of its message, however often that is sent.

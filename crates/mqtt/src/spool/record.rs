@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Kept;
+use super::SpooledEvent;
 
 /// A length beyond it is no length.
 const BODY_MAX_BYTES: usize = 1 << 24;
@@ -19,12 +19,12 @@ const HEAD_BYTES: usize = 12;
 
 /// What a line of the journal says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Record {
+pub(super) enum SpoolRecord {
     /// An event is to be delivered.
     #[serde(rename = "keep")]
     Keep {
         /// Which.
-        kept: Arc<Kept>,
+        kept: Arc<SpooledEvent>,
         /// Until when, Unix milliseconds.
         expires_ms: i64,
         /// Something newer is known of its thing: it does not tell whether that is still there.
@@ -36,7 +36,7 @@ pub(super) enum Record {
     Done(Vec<u64>),
 }
 
-impl Record {
+impl SpoolRecord {
     /// Adds the record's bytes.
     pub(super) fn write(&self, to: &mut Vec<u8>) {
         // Numbers, texts and lists under text keys always serialise.
@@ -49,8 +49,8 @@ impl Record {
 
 /// What a file held.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Read {
-    pub(super) records: Vec<Record>,
+pub(super) struct DecodedRecords {
+    pub(super) records: Vec<SpoolRecord>,
     /// Something follows that is not a whole record.
     pub(super) torn: bool,
     /// Whole records that say nothing we know: of another version.
@@ -58,8 +58,8 @@ pub(super) struct Read {
 }
 
 /// Reads a file, whatever is in it.
-pub(super) fn read(mut bytes: &[u8]) -> Read {
-    let mut read = Read::default();
+pub(super) fn read(mut bytes: &[u8]) -> DecodedRecords {
+    let mut read = DecodedRecords::default();
     while !bytes.is_empty() {
         let Some((body, rest)) = whole(bytes) else {
             read.torn = true;

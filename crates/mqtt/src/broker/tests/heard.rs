@@ -140,7 +140,7 @@ async fn too_many_commands() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     timeout(PATIENCE, async {
-        while publisher.tally().inbound_dropped < 36 {
+        while publisher.counters().inbound_dropped < 36 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })

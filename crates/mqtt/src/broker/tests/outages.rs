@@ -9,9 +9,9 @@ use tokio::{
 };
 
 use super::{
-    super::rig::{Faithful, Listener, Mosquitto},
+    super::rig::{Listener, Mosquitto, PersistentConsumer},
     PATIENCE, away,
-    books::{Books, EVENTS},
+    delivery_audit::{DeliveryAudit, EVENTS},
     ids, mqtt, publish_states, reach, start, start_quick,
 };
 use crate::{BrokerState, Publisher, Update};
@@ -72,58 +72,70 @@ async fn outages_leave_every_state_right_and_lose_no_event() {
 /// under its own id.
 async fn twenty_outages_lose_no_event_and_double_none() {
     let mut broker = Mosquitto::that_keeps();
-    let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "5")).await;
+    let mut audit = DeliveryAudit::open(
+        broker.port,
+        PersistentConsumer::on(broker.port, EVENTS, "5"),
+    )
+    .await;
     for round in 0..20_u64 {
         // Its consumer gives up after a goodbye, so the broker says none.
         broker.kill();
         for _ in 0..5 {
-            books.tell();
+            audit.publish_event();
             sleep(Duration::from_millis(40 * (round % 7))).await;
         }
         // Not only noticed, but looked for: a broker back at once, three times, would look like a rival with our id.
-        books.away("cannot reach").await;
-        books.tell();
+        audit.away("cannot reach").await;
+        audit.publish_event();
         broker.restart();
-        books.comes_back().await;
+        audit.reconnect().await;
     }
-    books.balance();
+    audit.check();
 }
 
 /// What was written to its socket may still reach the broker when it goes on.
 async fn a_freeze_that_is_noticed_loses_no_event() {
     let mut broker = Mosquitto::that_keeps();
-    let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "5")).await;
+    let mut audit = DeliveryAudit::open(
+        broker.port,
+        PersistentConsumer::on(broker.port, EVENTS, "5"),
+    )
+    .await;
     broker.signal("STOP");
     // Closed because of a ping without an answer, or of silence; then the next connection gets no answer.
     for why in ["", "no answer from the broker within 2 s"] {
         for _ in 0..5 {
-            books.tell();
+            audit.publish_event();
         }
-        books.away(why).await;
+        audit.away(why).await;
     }
-    books.tell();
+    audit.publish_event();
     broker.signal("CONT");
-    books.comes_back().await;
-    books.balance();
+    audit.reconnect().await;
+    audit.check();
 }
 
 /// The pauses between attempts double until they are as long as they get, and an event comes with every second of such an
 /// outage: two minutes with the daemon's pauses.
 async fn an_outage_up_to_the_longest_pause_loses_no_event() {
     let mut broker = Mosquitto::that_keeps();
-    let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "5")).await;
+    let mut audit = DeliveryAudit::open(
+        broker.port,
+        PersistentConsumer::on(broker.port, EVENTS, "5"),
+    )
+    .await;
     broker.kill();
     let mut events = 0;
-    while events < 125 || !books.rests_longest() {
-        books.tell();
+    while events < 125 || !audit.rests_longest() {
+        audit.publish_event();
         events += 1;
         sleep(Duration::from_millis(40)).await;
     }
-    books.away("cannot reach").await;
+    audit.away("cannot reach").await;
     broker.restart();
-    books.end_pause();
-    books.comes_back().await;
-    books.balance();
+    audit.end_pause();
+    audit.reconnect().await;
+    audit.check();
 }
 
 async fn twenty_outages_leave_every_state_right() {

@@ -97,12 +97,12 @@ async fn tiny_packets() {
     broker.until_retained(STATUS, "online").await;
     broker.until_retained(COUNT, "2").await;
     // Birth and health are larger.
-    assert_eq!(publisher.tally().states_declined, 2);
+    assert_eq!(publisher.counters().states_declined, 2);
     count(&publisher, 3);
     broker.until_retained(COUNT, "3").await;
     assert_eq!(broker.connects().len(), 1, "nothing closed the connection");
     assert_eq!(
-        publisher.tally().states_declined,
+        publisher.counters().states_declined,
         2,
         "and no try was made again"
     );
@@ -170,14 +170,14 @@ async fn refused() {
     broker.until_retained(STATUS, "online").await;
     let mut sent = broker.messages().len();
     timeout(PATIENCE, async {
-        while publisher.tally().states_declined < sent as u64 {
+        while publisher.counters().states_declined < sent as u64 {
             tokio::task::yield_now().await;
             sent = broker.messages().len();
         }
     })
     .await
     .unwrap();
-    assert_eq!((publisher.tally().states_acked, sent), (0, 7));
+    assert_eq!((publisher.counters().states_acked, sent), (0, 7));
     broker.script(|script| script.acknowledges = Acknowledges::Always);
     count(&publisher, 3);
     broker.until_retained(COUNT, "3").await;
@@ -223,7 +223,7 @@ async fn answered_late() {
     let publisher = start(&broker);
     broker.until_retained(STATUS, "online").await;
     timeout(PATIENCE, async {
-        while publisher.tally().states_acked < 7 {
+        while publisher.counters().states_acked < 7 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -354,7 +354,7 @@ async fn taken_over(broker: &Broker, kick: impl Fn(), times: usize) {
     for time in 1..=times {
         online(&publisher).await;
         broker.until_retained(STATUS, "online").await;
-        while publisher.tally().states_acked < 7 * time as u64 {
+        while publisher.counters().states_acked < 7 * time as u64 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         kick();
@@ -421,7 +421,7 @@ async fn busy() {
 #[tokio::test]
 async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
     use super::super::{
-        link::{self, Happened, Manner, Settings, Way},
+        link::{self, ConnectMode, ConnectionEvent, DeliveryOptions, Settings},
         policy::Protocol,
     };
     let broker = Broker::start(Script::default()).await;
@@ -434,21 +434,21 @@ async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
         status_topic: STATUS.into(),
         timing: ConnectionTiming::default(),
     };
-    let manner = Manner {
+    let mode = ConnectMode {
         protocol: Protocol::V5,
         retains: true,
     };
-    let (sender, mut events) = link::open(&settings, None, manner);
-    let way = Way {
+    let (sender, mut events) = link::open(&settings, None, mode);
+    let delivery = DeliveryOptions {
         acknowledged: true,
         correlation: Some(vec![0, 1, 0xff]),
-        ..Way::default()
+        ..DeliveryOptions::default()
     };
     let notice = sender
-        .publish("answers/here", b"{}".to_vec(), &way)
+        .publish("answers/here", b"{}".to_vec(), &delivery)
         .unwrap();
     assert!(notice.is_some());
-    while events.next().await.unwrap() != Happened::Sent {}
+    while events.next().await.unwrap() != ConnectionEvent::Sent {}
     broker
         .until("an answer", |b| !b.messages().is_empty())
         .await;

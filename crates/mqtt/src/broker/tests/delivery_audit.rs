@@ -1,4 +1,4 @@
-//! What a node told beside what a consumer got: nothing is missing, and nothing came under two ids.
+//! Compares the events that a node published with those that a consumer received: none is missing, none has two ids.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::{sleep, timeout};
 
-use super::{super::rig::Faithful, away, identity, ids, mqtt};
+use super::{super::rig::PersistentConsumer, PATIENCE, away, identity, ids, mqtt};
 use crate::{
     BrokerState, Publisher, Update, broker::ConnectionTiming, event::tests::event,
     publisher::PublisherOptions,
@@ -18,16 +18,13 @@ use spotter_core::{
 };
 
 pub(super) const EVENTS: &str = "spotter/edge1/cam/+/event/+";
-/// The longest rest between two tries, with its spread, and what a busy machine needs.
-const BACK: Duration = Duration::from_secs(72 + 20);
-
-/// The machine's clock, which can be put forward.
-struct Hurried {
+/// The machine's clock, which a test can set forward.
+struct AdjustableClock {
     machine: SystemClock,
     ahead: Mutex<Duration>,
 }
 
-impl Clock for Hurried {
+impl Clock for AdjustableClock {
     fn now(&self) -> Mono {
         self.machine.now().after(*self.ahead.lock().unwrap())
     }
@@ -37,25 +34,26 @@ impl Clock for Hurried {
     }
 }
 
-/// A node that tells of one thing after the other, and a consumer that outlives its broker.
-pub(super) struct Books {
+/// A node that publishes events of one track after the other, and a consumer whose session survives the broker.
+pub(super) struct DeliveryAudit {
     publisher: Publisher,
-    clock: Arc<Hurried>,
-    /// Where the node keeps what is waiting.
+    clock: Arc<AdjustableClock>,
+    /// The state directory with the spool.
     _state: tempfile::TempDir,
-    consumer: Faithful,
-    /// The number of the last thing.
-    told: u64,
-    /// The things that came, in order, by the ids of their messages.
-    came: Vec<String>,
+    consumer: PersistentConsumer,
+    /// Number of the last track.
+    published: u64,
+    /// Tracks in the order of their first message.
+    received: Vec<String>,
+    /// Tracks by the ids of their messages.
     by_id: HashMap<String, String>,
 }
 
-impl Books {
-    /// The node is online and the consumer hears it.
-    pub(super) async fn open(port: u16, consumer: Faithful) -> Self {
+impl DeliveryAudit {
+    /// Returns when the node is online and the consumer receives its events.
+    pub(super) async fn open(port: u16, consumer: PersistentConsumer) -> Self {
         let state = tempfile::tempdir().unwrap();
-        let clock = Arc::new(Hurried {
+        let clock = Arc::new(AdjustableClock {
             machine: SystemClock::new(),
             ahead: Mutex::default(),
         });
@@ -73,44 +71,44 @@ impl Books {
             timing: ConnectionTiming::quick(),
         };
         let (publisher, _) = Publisher::start_with(options).unwrap();
-        let mut books = Self {
+        let mut audit = Self {
             publisher,
             clock,
             _state: state,
             consumer,
-            told: 0,
-            came: Vec::new(),
+            published: 0,
+            received: Vec::new(),
             by_id: HashMap::new(),
         };
-        books.online().await;
-        // Its session stands when something of it comes.
-        while books.came.is_empty() {
-            books.tell();
+        audit.online().await;
+        // The subscription exists when an event arrives.
+        while audit.received.is_empty() {
+            audit.publish_event();
             sleep(Duration::from_millis(200)).await;
-            while let Some(message) = books.consumer.heard_already() {
-                books.enter(&message);
+            while let Some(message) = audit.consumer.received_already() {
+                audit.record(&message);
             }
         }
-        books
+        audit
     }
 
-    pub(super) fn tell(&mut self) {
-        self.told += 1;
+    pub(super) fn publish_event(&mut self) {
+        self.published += 1;
         let now = self.clock.wall();
         let event = Event {
             started: now,
             last_seen: now,
-            ..event("gate", self.told, EventStep::New)
+            ..event("gate", self.published, EventStep::New)
         };
         self.publisher.publish(Update::Event(Box::new(event)));
     }
 
-    /// Waits until the node knows that its broker is away, for this reason.
+    /// Waits until the node reports that the broker is unavailable for this reason.
     pub(super) async fn away(&self, why: &str) {
         away(&self.publisher, why).await;
     }
 
-    /// True in a pause that is longer than all before the longest: the longest is a fifth longer or shorter by chance.
+    /// True in one of the longest pauses. They vary by a fifth, and the pause before them is half as long.
     pub(super) fn rests_longest(&self) -> bool {
         let longest = ConnectionTiming::quick().retry.backoff_max;
         self.pause_left() > longest.mul_f64(0.7)
@@ -130,47 +128,47 @@ impl Books {
 
     pub(super) async fn online(&self) {
         let mut state = self.publisher.state();
-        let online = timeout(BACK, state.wait_for(BrokerState::is_online)).await;
+        let online = timeout(PATIENCE, state.wait_for(BrokerState::is_online)).await;
         let is_online = online.is_ok();
         assert!(is_online, "{:?}", self.publisher.state().borrow());
     }
 
-    /// Waits for the connection, and until all has come that was told, also since.
-    pub(super) async fn comes_back(&mut self) {
+    /// Waits for the connection, publishes one more event and receives all.
+    pub(super) async fn reconnect(&mut self) {
         self.online().await;
-        self.tell();
-        self.all_came().await;
+        self.publish_event();
+        self.receive_all().await;
     }
 
-    /// Waits for what was told last.
-    pub(super) async fn all_came(&mut self) {
-        let last = self.thing(self.told);
-        while self.came.last() != Some(&last) {
+    /// Waits for the last event that was published.
+    pub(super) async fn receive_all(&mut self) {
+        let last = self.track(self.published);
+        while self.received.last() != Some(&last) {
             let message = self.consumer.next().await;
-            self.enter(&message);
+            self.record(&message);
         }
     }
 
-    /// Everything came since the consumer was there, in the order in which it was told, and under one id each.
-    pub(super) fn balance(&self) {
-        let of_first = |number: &u64| self.came.first() == Some(&self.thing(*number));
-        let first = (1..=self.told).find(of_first).unwrap();
-        let told: Vec<String> = (first..=self.told).map(|n| self.thing(n)).collect();
-        assert_eq!(self.came, told);
+    /// The consumer received every event since its first, in the order of publishing.
+    pub(super) fn check(&self) {
+        let of_first = |number: &u64| self.received.first() == Some(&self.track(*number));
+        let first = (1..=self.published).find(of_first).unwrap();
+        let published: Vec<String> = (first..=self.published).map(|n| self.track(n)).collect();
+        assert_eq!(self.received, published);
     }
 
-    fn thing(&self, number: u64) -> String {
+    fn track(&self, number: u64) -> String {
         TrackId::new("b7c1", &ids().0, number).as_str().to_owned()
     }
 
-    /// A message that comes once more has the id that it had, and is about the same.
-    fn enter(&mut self, message: &str) {
+    /// A repeated message has the same id and the same track.
+    fn record(&mut self, message: &str) {
         let json: serde_json::Value = serde_json::from_str(message).unwrap();
         let text = |key: &str| json[key].as_str().unwrap().to_owned();
-        let (id, thing) = (text("id"), text("event"));
-        match self.by_id.insert(id, thing.clone()) {
-            None => self.came.push(thing),
-            Some(before) => assert_eq!(before, thing, "{json}"),
+        let (id, track) = (text("id"), text("event"));
+        match self.by_id.insert(id, track.clone()) {
+            None => self.received.push(track),
+            Some(before) => assert_eq!(before, track, "{json}"),
         }
     }
 }

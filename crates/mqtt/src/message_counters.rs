@@ -2,7 +2,7 @@
 
 /// What became of messages since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct MessageCounters {
     /// States acknowledged by the broker.
     pub states_acked: u64,
     /// Stream messages handed to the client library.
@@ -40,7 +40,7 @@ pub struct Tally {
     pub inbound_retained: u64,
 }
 
-impl Tally {
+impl MessageCounters {
     /// `mqtt_dropped` in docs/mqtt.md section 2: all that was to be sent and never will be.
     pub fn dropped(&self) -> u64 {
         self.drops().iter().map(|(_, count)| count).sum()

@@ -1,5 +1,5 @@
-//! The task that keeps the journal as the outbox says. Blocking I/O is done on tokio's threads for it, so a slow disk
-//! delays nobody; while it fails, events are in memory only, and the operator is told.
+//! The task that writes the outbox's events to the journal. It uses tokio's blocking threads, so a slow disk delays no other
+//! task. While the disk fails, events are in memory only, and a log message reports it.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -28,14 +28,14 @@ enum ForceToDisk {
     AndClose,
 }
 
-/// What others see of the keeper.
+/// What the publisher knows of the writer.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct SpoolStatus {
     news: Notify,
     trouble: watch::Sender<Option<String>>,
 }
 
-impl Desk {
+impl SpoolStatus {
     /// `trouble`: why there is no journal.
     pub(crate) fn new(trouble: Option<String>) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Desk {
     }
 
     /// There is something to keep.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake_writer(&self) {
         self.news.notify_one();
     }
 
@@ -56,16 +56,16 @@ impl Desk {
 }
 
 /// Everything the task owns.
-pub(crate) struct Keeper {
+pub(crate) struct SpoolWriter {
     /// `None` = there is none in this run.
     pub(crate) journal: Option<Journal<Folder>>,
     pub(crate) path: PathBuf,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) status: Arc<SpoolStatus>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl Keeper {
+impl SpoolWriter {
     /// Runs until `stop`, whose end counts too. Then writes what is left, within [`CLOSE_WITHIN`].
     pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
         let mut told = None;
@@ -82,7 +82,7 @@ impl Keeper {
         let mut stopping = false;
         while !stopping {
             tokio::select! {
-                () = self.desk.news.notified() => {}
+                () = self.status.news.notified() => {}
                 () = sleep(SYNC_EVERY) => {}
                 _ = &mut stop => stopping = true,
             }
@@ -118,7 +118,7 @@ impl Keeper {
             } else if told.take().is_some() {
                 tracing::info!(path = %self.path.display(), "events are written to disk again");
             }
-            self.desk.trouble.send_if_modified(|shown| {
+            self.status.trouble.send_if_modified(|shown| {
                 let news = *shown != trouble;
                 *shown = trouble;
                 news
@@ -159,7 +159,7 @@ impl Keeper {
 
     /// Says at once and then once a minute what is wrong.
     fn tell(&self, told: &mut Option<Mono>) {
-        let Some(trouble) = self.desk.trouble() else {
+        let Some(trouble) = self.status.trouble() else {
             return;
         };
         let now = self.clock.now();

@@ -1,5 +1,4 @@
-//! Overrides on disk: one small file in the state directory, replaced whole, so that a crash leaves the old one or the new
-//! one.
+//! Overrides and revisions on disk: one small file in the state directory, replaced as a whole.
 
 use std::{
     fs,
@@ -9,63 +8,53 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Layer, Overrides, revisions::Kept};
+use super::{EffectiveCameras, OverrideSet, revisions::RevisionRecord};
 
 const FILE: &str = "overrides.json";
-/// Rises when an older program could not read it.
+/// Rises with each change that an older program could not read.
 const VERSION: u32 = 1;
 
-/// Where overrides are kept. Its calls block on the disk.
+/// The file in a state directory. Its calls block on the disk.
 #[derive(Clone, Debug)]
-pub struct Store(PathBuf);
+pub struct OverrideFile(PathBuf);
 
-/// Why overrides could not be read or kept.
+/// Overrides cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The disk.
+pub enum OverrideFileError {
     #[error("{}: {error}; run-time changes do not survive a restart until this is mended", path.display())]
-    Disk {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        error: io::Error,
-    },
-    /// The contents.
+    Disk { path: PathBuf, error: io::Error },
     #[error("{}: not what Spotter wrote ({error}); it is set aside as {}", path.display(), aside.display())]
     Damaged {
-        /// Which file.
         path: PathBuf,
         /// Its new name.
         aside: PathBuf,
-        /// What is wrong.
         error: serde_json::Error,
     },
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Contents {
+struct OverrideFileContents {
     v: u32,
-    overrides: Overrides,
+    overrides: OverrideSet,
     #[serde(default)]
-    revisions: Vec<Kept>,
+    revisions: Vec<RevisionRecord>,
 }
 
-impl Store {
-    /// In that directory, which is made when something is to be kept.
+impl OverrideFile {
+    /// The directory is made by the first [`save`](Self::save).
     pub fn new(state_dir: PathBuf) -> Self {
         Self(state_dir)
     }
 
-    /// What an earlier run left; nothing when there was none. A damaged file is set aside, so that the next start does not
-    /// stumble again.
-    pub fn load(&self) -> Result<(Overrides, Vec<Kept>), StoreError> {
+    /// The overrides of an earlier run. A damaged file is renamed, so that it is reported once.
+    pub fn load(&self) -> Result<(OverrideSet, Vec<RevisionRecord>), OverrideFileError> {
         let path = self.0.join(FILE);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
-            Err(error) => return Err(StoreError::Disk { path, error }),
+            Err(error) => return Err(OverrideFileError::Disk { path, error }),
         };
-        let read = serde_json::from_slice::<Contents>(&bytes).and_then(|contents| {
+        let read = serde_json::from_slice::<OverrideFileContents>(&bytes).and_then(|contents| {
             let newer = || serde::de::Error::custom("written by a newer version");
             (contents.v <= VERSION)
                 .then_some(contents)
@@ -75,27 +64,27 @@ impl Store {
             Ok(contents) => Ok((contents.overrides, contents.revisions)),
             Err(error) => {
                 let aside = path.with_extension("damaged");
-                // Where even that fails, the file is replaced by the next change.
+                // If this fails too, the next change replaces the file.
                 let _ = fs::rename(&path, &aside);
-                Err(StoreError::Damaged { path, aside, error })
+                Err(OverrideFileError::Damaged { path, aside, error })
             }
         }
     }
 
-    /// Forgets what an earlier run left.
-    pub fn forget(&self) -> Result<(), StoreError> {
+    /// Removes the file.
+    pub fn forget(&self) -> Result<(), OverrideFileError> {
         let path = self.0.join(FILE);
         match fs::remove_file(&path) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(StoreError::Disk { path, error }),
+            Err(error) => Err(OverrideFileError::Disk { path, error }),
         }
     }
 
-    /// Keeps what the layer has to keep.
-    pub fn save(&self, layer: &Layer) -> Result<(), StoreError> {
-        let (overrides, revisions) = layer.kept();
-        let contents = Contents {
+    /// Replaces the file.
+    pub fn save(&self, cameras: &EffectiveCameras) -> Result<(), OverrideFileError> {
+        let (overrides, revisions) = cameras.stored();
+        let contents = OverrideFileContents {
             v: VERSION,
             overrides: overrides.clone(),
             revisions,
@@ -109,7 +98,7 @@ impl Store {
             file.sync_all()?;
             fs::rename(&new, &path)
         };
-        write().map_err(|error| StoreError::Disk {
+        write().map_err(|error| OverrideFileError::Disk {
             path: path.clone(),
             error,
         })
