@@ -1,6 +1,7 @@
 //! The nouns of Spotter, shared by every stage: ids, time, frame, prompt, look, answer, event, command, geometry.
 //!
-//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O, wire formats (what
+//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O (but for the configuration and the
+//! one way to replace a file), wire formats (what
 //! goes over MQTT is known to `publish` alone; serde carries nouns between two processes of one version, `service::wire`) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
 
 mod anchor;
@@ -9,6 +10,7 @@ mod command;
 pub mod config;
 mod detection;
 mod event;
+mod file;
 mod frame;
 mod frame_counters;
 mod geometry;
@@ -35,6 +37,7 @@ pub use answer::{
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
 pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
+pub use file::write_file_atomically;
 pub use frame::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
     PictureError, PictureLayout, PixelFormat, Planes,

@@ -1,0 +1,105 @@
+//! Files that are replaced as a whole.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::Path,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// Replaces the file at `path`: after a crash or a power failure it has either its old or its new content. Creates the folder.
+/// With several writers of one path, in one process or several, the last one wins.
+pub fn write_file_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path has no file name",
+        ));
+    };
+    // `Path::new("file").parent()` is empty, and an empty path cannot be opened.
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    fs::create_dir_all(folder)?;
+    let temporary = folder.join(temporary_name(name.to_owned()));
+    let replaced =
+        write_and_sync(&temporary, bytes).and_then(|()| fs::rename(&temporary, folder.join(name)));
+    if let Err(error) = replaced {
+        // The cause is returned; the rest of a file that cannot be removed either adds nothing to it.
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    // Without this, a power failure can undo the rename.
+    fs::File::open(folder)?.sync_all()
+}
+
+/// A name that no other writer uses at the same time.
+fn temporary_name(mut name: OsString) -> OsString {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}-{count}.tmp", std::process::id()));
+    name
+}
+
+fn write_and_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::File::create_new(path)?;
+    io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(folder: &Path) -> Vec<OsString> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn second_write_replaces_the_first_and_leaves_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/state.json");
+        write_file_atomically(&path, b"a long first content").unwrap();
+        write_file_atomically(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(files(path.parent().unwrap()), ["state.json"]);
+    }
+
+    #[test]
+    fn failed_write_keeps_the_target_and_leaves_no_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        // A folder cannot be replaced by a file.
+        let path = folder.path().join("state.json");
+        fs::create_dir(&path).unwrap();
+        write_file_atomically(&path, b"content").unwrap_err();
+        assert!(path.is_dir());
+        assert_eq!(files(folder.path()), ["state.json"]);
+    }
+
+    #[test]
+    fn path_without_file_name_is_rejected() {
+        let error = write_file_atomically(Path::new("/"), b"").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn writers_of_one_path_at_the_same_time_write_whole_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = &folder.path().join("state.json");
+        std::thread::scope(|scope| {
+            for writer in 0..4u8 {
+                scope.spawn(move || {
+                    for _ in 0..8 {
+                        write_file_atomically(path, &[writer; 4096]).unwrap();
+                    }
+                });
+            }
+        });
+        let content = fs::read(path).unwrap();
+        assert_eq!(content, [content[0]; 4096]);
+        assert_eq!(files(folder.path()), ["state.json"]);
+    }
+}
