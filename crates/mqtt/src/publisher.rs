@@ -302,7 +302,7 @@ impl Publisher {
         self.shared.counters()
     }
 
-    /// `spool_msgs`: events that the broker does not have, on disk and in memory.
+    /// `spool_msgs`: events that the broker has not acknowledged, on disk or in memory.
     pub fn spool_msgs(&self) -> u64 {
         self.shared.outbox().events() as u64
     }

@@ -195,7 +195,7 @@ pub struct Stats {
     pub mqtt_puback_p95_ms: Option<f64>,
     /// Messages dropped since the start.
     pub mqtt_dropped: u64,
-    /// Events waiting on disk.
+    /// Events that the broker has not acknowledged, on disk or in memory.
     pub spool_msgs: u64,
     /// Resident memory.
     pub rss_mib: Option<f64>,
@@ -347,6 +347,78 @@ mod tests {
             ..Stats::default()
         }));
         assert_eq!(with["gpu0_mem_mib"], 5120);
+    }
+
+    fn keys(bytes: &[u8]) -> Vec<String> {
+        let mut keys: Vec<String> = value(bytes).as_object().unwrap().keys().cloned().collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    #[test]
+    fn health_and_stats_have_these_keys() {
+        let health = [
+            "abandoned",
+            "attempts",
+            "clock",
+            "codec",
+            "decoder",
+            "fps_declared",
+            "fps_measured",
+            "frames_corrupt",
+            "frames_late",
+            "gop_s",
+            "h",
+            "next_retry_s",
+            "reason",
+            "reconnects_1h",
+            "rtp_foreign",
+            "rtp_lost",
+            "since_ms",
+            "stalls_1h",
+            "state",
+            "transport",
+            "v",
+            "w",
+        ];
+        assert_eq!(keys(&to_json(&CameraHealth::default())), health);
+        let stats = [
+            "batch_mean",
+            "cams_online",
+            "cams_total",
+            "cpu_pct",
+            "frames_analysed_ps",
+            "frames_gated_ps",
+            "frames_in_ps",
+            "frames_late_ps",
+            "gpu0_busy_pct",
+            "gpu0_mem_mib",
+            "gpu0_temp_c",
+            "gpu0_util_pct",
+            "lat_budget_ms",
+            "lat_e2e_p95_ms",
+            "lat_over_budget",
+            "lat_total_p50_ms",
+            "lat_total_p95_ms",
+            "lat_total_p99_ms",
+            "mqtt_dropped",
+            "mqtt_puback_p95_ms",
+            "nvdec_pct",
+            "rss_mib",
+            "spool_msgs",
+            "time_ms",
+            "uptime_s",
+            "v",
+        ];
+        let with_gpu = Stats {
+            gpu: Some(GpuStats::default()),
+            ..Stats::default()
+        };
+        assert_eq!(keys(&to_json(&with_gpu)), stats);
+        // The counters of streams are in health only.
+        for counter in StreamCounters::ALL {
+            assert!(health.contains(&counter.key) && !stats.contains(&counter.key));
+        }
     }
 
     #[test]
