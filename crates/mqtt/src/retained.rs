@@ -22,6 +22,7 @@ use super::{
 use spotter_core::{
     Setting, Task,
     config::{CameraConfig, Config, PromptConfig},
+    write_file_atomically,
 };
 
 /// Its name in the state directory.
@@ -149,7 +150,9 @@ impl RetainedList {
             machine: self.machine.clone(),
             topics: self.all(),
         };
-        let written = write(&self.file, &list);
+        let written = serde_json::to_vec_pretty(&list)
+            .map_err(io::Error::from)
+            .and_then(|text| write_file_atomically(&self.file, &text));
         self.is_saved = written.is_ok();
         if let Err(error) = written {
             let file = self.file.display();
@@ -160,19 +163,6 @@ impl RetainedList {
 
 fn read(file: &Path) -> io::Result<RetainedFile> {
     Ok(serde_json::from_slice(&fs::read(file)?)?)
-}
-
-/// Whole or not at all: the old list is there until the new one is.
-fn write(file: &Path, list: &RetainedFile) -> io::Result<()> {
-    if let Some(directory) = file.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    let half = file.with_extension("json.new");
-    let text = serde_json::to_vec_pretty(list)?;
-    let mut new = fs::File::create(&half)?;
-    io::Write::write_all(&mut new, &text)?;
-    new.sync_all()?;
-    fs::rename(&half, file)
 }
 
 /// Every topic at which a daemon of this name at its broker, with these cameras and records, has the broker keep something.

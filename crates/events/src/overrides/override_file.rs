@@ -1,10 +1,6 @@
 //! Overrides and revisions on disk: one small file in the state directory, replaced as a whole.
 
-use std::{
-    fs,
-    io::{self, Write as _},
-    path::PathBuf,
-};
+use std::{fs, io, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -90,17 +86,9 @@ impl OverrideFile {
             revisions,
         };
         let path = self.0.join(FILE);
-        let write = || {
-            fs::create_dir_all(&self.0)?;
-            let new = path.with_extension("new");
-            let mut file = fs::File::create(&new)?;
-            file.write_all(&serde_json::to_vec(&contents)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(|error| OverrideFileError::Disk {
-            path: path.clone(),
-            error,
-        })
+        let written = serde_json::to_vec(&contents)
+            .map_err(io::Error::from)
+            .and_then(|bytes| spotter_core::write_file_atomically(&path, &bytes));
+        written.map_err(|error| OverrideFileError::Disk { path, error })
     }
 }
