@@ -19,7 +19,7 @@ use crate::{
 use spotter_core::{Event, Mono};
 
 /// Events without an acknowledgement.
-pub(super) const EVENTS_IN_FLIGHT_MAX: usize = 8;
+const EVENTS_IN_FLIGHT_MAX: usize = 8;
 /// Events a second at most, all topics together; what is over waits.
 const EVENTS_PER_S: usize = 100;
 /// Of them late ones.
@@ -134,11 +134,6 @@ impl EventQueue {
     /// How many are not delivered.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    #[cfg(test)]
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Some could go when the rates and the acknowledgements allow it.
@@ -412,5 +407,223 @@ impl EventQueue {
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.put_back(batch);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::tests::event;
+    use spotter_core::EventStep;
+
+    fn ms(ms: u64) -> Mono {
+        Mono::default().after(Duration::from_millis(ms))
+    }
+
+    /// An [`EventQueue`] with its counters.
+    struct CountedEventQueue {
+        queue: EventQueue,
+        counters: MessageCounters,
+    }
+
+    impl CountedEventQueue {
+        fn new(bounds: EventBounds) -> Self {
+            Self {
+                queue: EventQueue::new(bounds),
+                counters: MessageCounters::default(),
+            }
+        }
+
+        fn online() -> Self {
+            let mut counted = Self::new(EventBounds::default());
+            counted.queue.connected();
+            counted
+        }
+
+        fn push(&mut self, camera: &str, track: u64, now: Mono) {
+            let event = event(camera, track, EventStep::New);
+            let id = format!("id-{track}");
+            self.queue.push(camera, id, event, now, &mut self.counters);
+        }
+
+        fn take(&mut self, now: Mono) -> Option<DueEvent> {
+            self.queue.take(now, &mut self.counters)
+        }
+
+        fn take_all(&mut self, now: Mono) -> Vec<DueEvent> {
+            std::iter::from_fn(|| self.take(now)).collect()
+        }
+
+        /// Takes what is due within some seconds and acknowledges each event at once.
+        fn deliver(&mut self, from: Mono, seconds: u64) -> Vec<(Mono, DueEvent)> {
+            let mut all = Vec::new();
+            for step in 0..seconds * 100 {
+                let now = from.after(Duration::from_millis(10 * step));
+                while let Some(due) = self.take(now) {
+                    self.queue.acked(due.number);
+                    all.push((now, due));
+                }
+            }
+            all
+        }
+    }
+
+    fn json(due: &DueEvent) -> serde_json::Value {
+        serde_json::from_slice(&due.payload).unwrap()
+    }
+
+    /// The number at the end of the track's name.
+    fn track(due: &DueEvent) -> u64 {
+        let json = json(due);
+        let name = json["event"].as_str().unwrap();
+        name.rsplit('-').next().unwrap().parse().unwrap()
+    }
+
+    fn tracks(due: &[DueEvent]) -> Vec<u64> {
+        due.iter().map(track).collect()
+    }
+
+    #[test]
+    fn few_events_are_in_flight_and_none_overtakes_another() {
+        let mut counted = CountedEventQueue::online();
+        for number in 0..20 {
+            counted.push("gate", number, ms(0));
+        }
+        let first = counted.take_all(ms(0));
+        assert_eq!(first.len(), EVENTS_IN_FLIGHT_MAX);
+        let next_at = counted.queue.next_at(ms(0));
+        assert_eq!(next_at, None, "it waits for an acknowledgement");
+        // The client library had no room: the same event is the next.
+        counted.queue.failed(first[7].number);
+        assert_eq!(tracks(&counted.take_all(ms(0))), [7]);
+        for due in &first[..7] {
+            counted.queue.acked(due.number);
+        }
+        let next = tracks(&counted.take_all(ms(1)));
+        assert_eq!(next, [8, 9, 10, 11, 12, 13, 14]);
+    }
+
+    #[test]
+    fn late_events_leave_slowly_and_fresh_ones_of_other_topics_at_once() {
+        let mut counted = CountedEventQueue::new(EventBounds::default());
+        for number in 0..200 {
+            counted.push("gate", number, ms(number));
+        }
+        counted.queue.connected();
+        let mut sent = counted.deliver(ms(10_000), 1);
+        // Half of them still wait when something happens at two cameras.
+        counted.push("yard", 1000, ms(11_000));
+        counted.push("gate", 1001, ms(11_000));
+        sent.extend(counted.deliver(ms(11_000), 9));
+
+        let (times, sent): (Vec<Mono>, Vec<DueEvent>) = sent.into_iter().unzip();
+        let tracks = tracks(&sent);
+        let mut of_gate: Vec<u64> = tracks.clone();
+        of_gate.retain(|&track| track != 1000);
+        let expected: Vec<u64> = (0..200).chain([1001]).collect();
+        assert_eq!(of_gate, expected, "the order of a topic is kept");
+        let index = |track| tracks.iter().position(|&other| other == track).unwrap();
+        assert_eq!(times[index(1000)], ms(11_000), "the yard has no backlog");
+        let of_1001 = times[index(1001)];
+        assert!(of_1001 >= ms(13_000) && of_1001 <= ms(14_100));
+        for (first, last) in times.iter().zip(&times[51..]) {
+            assert!(
+                last.since(*first) >= Duration::from_millis(900),
+                "50 a second and a fresh one"
+            );
+        }
+        let delayed = |track| json(&sent[index(track)])["delayed"].as_bool();
+        assert_eq!((delayed(0), delayed(199)), (Some(true), Some(true)));
+        assert_eq!((delayed(1000), delayed(1001)), (Some(false), Some(false)));
+    }
+
+    #[test]
+    fn beyond_the_bound_exactly_the_oldest_are_dropped_and_counted() {
+        let mut counted = CountedEventQueue::new(EventBounds {
+            events: 10,
+            ..EventBounds::default()
+        });
+        for number in 0..25 {
+            counted.push("gate", number, ms(number));
+        }
+        assert_eq!(counted.queue.len(), 10);
+        counted.queue.connected();
+        let sent = counted.deliver(ms(100), 2);
+        let sent: Vec<u64> = sent.iter().map(|(_, due)| track(due)).collect();
+        assert_eq!(sent, (15..25).collect::<Vec<_>>());
+        assert_eq!(counted.counters.events_over_bound, 15);
+    }
+
+    #[test]
+    fn bytes_and_age_are_bounds_too() {
+        let one = {
+            let mut counted = CountedEventQueue::online();
+            counted.push("gate", 10, ms(0));
+            counted.queue.bytes
+        };
+        let mut counted = CountedEventQueue::new(EventBounds {
+            events: 1000,
+            max_age: Duration::from_secs(60),
+            // The number of the last event has a digit more.
+            max_bytes: 4 * one + 1,
+        });
+        for number in 10..20 {
+            counted.push("gate", number, ms(1000 * number));
+        }
+        assert_eq!(counted.queue.len(), 4);
+        assert_eq!(counted.counters.events_over_bound, 6);
+        // Of the four, which were pushed in the seconds 16 to 19, three are older than a minute now.
+        counted.queue.connected();
+        let sent = counted.take_all(ms(78_000));
+        assert_eq!(tracks(&sent), [19]);
+        assert_eq!(sent[0].expiry, Duration::from_secs(1));
+        assert_eq!(counted.counters.events_too_old, 3);
+        assert_eq!(counted.counters.spool_dropped(), 9);
+    }
+
+    #[test]
+    fn bound_of_zero_sends_while_connected_and_keeps_nothing_after_it() {
+        let mut counted = CountedEventQueue::new(EventBounds {
+            events: 0,
+            ..EventBounds::default()
+        });
+        counted.queue.connected();
+        counted.push("gate", 1, ms(0));
+        assert_eq!(counted.take_all(ms(0)).len(), 1);
+        counted.queue.disconnected(&mut counted.counters);
+        counted.push("gate", 2, ms(1));
+        assert_eq!(counted.queue.len(), 0);
+        assert_eq!(counted.counters.spool_dropped(), 2);
+    }
+
+    #[test]
+    fn declined_event_is_kept_counted_once_and_waits_for_the_retry() {
+        let mut counted = CountedEventQueue::online();
+        counted.push("gate", 1, ms(0));
+        for _ in 0..2 {
+            let due = counted.take(ms(0)).unwrap();
+            counted.queue.declined(due.number, &mut counted.counters);
+            assert!(counted.take(ms(0)).is_none() && counted.queue.len() == 1);
+            counted.queue.retry_declined();
+        }
+        assert_eq!(counted.counters.events_declined, 1);
+    }
+
+    #[test]
+    fn changes_for_the_disk_are_collected_until_they_are_taken() {
+        let mut counted = CountedEventQueue::online();
+        counted.queue.keep_on_disk(7);
+        counted.push("gate", 1, ms(0));
+        counted.push("gate", 2, ms(0));
+        let due = counted.take(ms(0)).unwrap();
+        assert_eq!(due.number, 7, "numbers go on after those of the disk");
+        counted.queue.acked(due.number);
+        let batch = counted.queue.unwritten(ms(1), &mut counted.counters);
+        assert_eq!(batch.kept_numbers(), [7, 8]);
+        assert_eq!(batch.done_numbers(), [7]);
+        counted.queue.still_unwritten(batch);
+        let again = counted.queue.unwritten(ms(2), &mut counted.counters);
+        assert_eq!(again.kept_numbers(), [7, 8]);
+        assert_eq!(again.done_numbers(), [7]);
     }
 }

@@ -284,3 +284,233 @@ impl QueuedStream {
 fn expired(item: &QueuedStream, now: Mono) -> bool {
     now.since(item.since) > STREAM_MAX_AGE
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detection::tests::{detection, empty};
+
+    fn ms(ms: u64) -> Mono {
+        Mono::default().after(Duration::from_millis(ms))
+    }
+
+    /// A [`StreamQueue`] with what the mixer passes to it.
+    struct CountedStreamQueue {
+        queue: StreamQueue,
+        ids: MessageIds,
+        counters: MessageCounters,
+    }
+
+    impl CountedStreamQueue {
+        fn offline() -> Self {
+            let limits = StreamLimits {
+                camera_per_s: 20,
+                node_per_s: 200,
+                waiting: 4,
+            };
+            Self {
+                queue: StreamQueue::new(limits, "b7c1".into()),
+                ids: MessageIds { seed: 7, serial: 0 },
+                counters: MessageCounters::default(),
+            }
+        }
+
+        fn online() -> Self {
+            let mut counted = Self::offline();
+            counted.queue.connected();
+            counted
+        }
+
+        fn push(&mut self, topic: &str, stream: StreamMessage, now: Mono) {
+            let message = NewStream {
+                topic: topic.into(),
+                stream,
+            };
+            let (ids, counters) = (&mut self.ids, &mut self.counters);
+            self.queue.push(message, now, ids, counters);
+        }
+
+        fn push_answer(&mut self, detection: Detection, now: Mono) {
+            let topic = format!("cam/{}/det/person", detection.camera());
+            self.push(&topic, StreamMessage::Answer(Box::new(detection)), now);
+        }
+
+        fn push_picture(&mut self, bytes: usize, first: u8, now: Mono) {
+            let mut jpeg = vec![0; bytes];
+            jpeg[0] = first;
+            let picture = StreamMessage::Picture {
+                camera: CameraId::new("gate").unwrap(),
+                jpeg: jpeg.into(),
+                retain: false,
+            };
+            self.push("cam/gate/snapshot/person", picture, now);
+        }
+
+        fn take(&mut self, now: Mono) -> Option<Outgoing> {
+            self.queue.take(now, &mut self.counters)
+        }
+
+        fn take_all(&mut self, now: Mono) -> Vec<Outgoing> {
+            std::iter::from_fn(|| self.take(now)).collect()
+        }
+    }
+
+    fn with_gated(found: Detection, gated: u64) -> Detection {
+        let since_last = SkippedSinceLast {
+            gated,
+            ..SkippedSinceLast::default()
+        };
+        Detection {
+            since_last,
+            ..found
+        }
+    }
+
+    fn gated(sent: &Outgoing) -> u64 {
+        match &sent.body {
+            Body::Detection(detection) => detection.since_last.gated,
+            Body::Bytes(_) => panic!("not a detection"),
+        }
+    }
+
+    fn seq(sent: &Outgoing) -> u64 {
+        sent.label.as_ref().unwrap().seq
+    }
+
+    #[test]
+    fn empty_answer_follows_objects_and_then_comes_every_ten_seconds() {
+        let mut counted = CountedStreamQueue::online();
+        let mut sent_at = Vec::new();
+        for second in 0..=25 {
+            let now = ms(second * 1000);
+            let found = if second == 3 {
+                detection("gate")
+            } else {
+                empty("gate")
+            };
+            counted.push_answer(with_gated(found, 1), now);
+            if let Some(sent) = counted.take(now) {
+                sent_at.push((second, seq(&sent), gated(&sent)));
+            }
+        }
+        // No gap in `seq`: an empty answer that is left out is not lost, and `since_last` counts every frame.
+        assert_eq!(
+            sent_at,
+            [(0, 1, 1), (3, 2, 3), (4, 3, 1), (14, 4, 10), (24, 5, 10)]
+        );
+        assert_eq!(counted.counters.dropped(), 0);
+    }
+
+    #[test]
+    fn camera_above_its_rate_sends_its_newest_answer() {
+        let mut counted = CountedStreamQueue::online();
+        let mut sent = 0;
+        for step in 0..1000 {
+            counted.push_answer(detection("gate"), ms(step));
+            sent += counted.take_all(ms(step)).len();
+        }
+        assert_eq!(sent, 20);
+        assert_eq!(counted.queue.next_at(ms(999)), Some(ms(1000)));
+        let last = counted.take(ms(1000)).unwrap();
+        assert_eq!(seq(&last), 1000);
+        assert_eq!(counted.counters.dropped_replaced, 979);
+    }
+
+    #[test]
+    fn answers_pushed_at_once_are_all_sent_in_their_order() {
+        let mut counted = CountedStreamQueue::online();
+        // The engine may finish several looks of a camera in one step.
+        for found in [
+            empty("gate"),
+            detection("gate"),
+            detection("gate"),
+            empty("gate"),
+        ] {
+            counted.push_answer(found, ms(0));
+        }
+        // A second empty answer in a row is left out.
+        counted.push_answer(empty("gate"), ms(1));
+        let sent = counted.take_all(ms(2));
+        assert_eq!(sent.iter().map(seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        let counters = counted.counters;
+        assert_eq!((counters.empties_skipped, counters.dropped()), (1, 0));
+    }
+
+    #[test]
+    fn answers_without_a_connection_or_older_than_five_seconds_are_dropped() {
+        let mut counted = CountedStreamQueue::offline();
+        counted.push_answer(detection("gate"), ms(0));
+        counted.queue.connected();
+        assert!(counted.take(ms(1)).is_none());
+        counted.push_answer(detection("gate"), ms(2));
+        assert!(counted.take(ms(5003)).is_none());
+        let counters = counted.counters;
+        assert_eq!((counters.dropped_offline, counters.dropped_expired), (1, 1));
+    }
+
+    #[test]
+    fn oldest_message_is_dropped_when_too_many_wait() {
+        let mut counted = CountedStreamQueue::online();
+        for number in 0..6 {
+            counted.push_answer(detection(&format!("cam{number}")), ms(0));
+        }
+        let sent = counted.take_all(ms(0));
+        let topics: Vec<&str> = sent.iter().map(|sent| sent.topic.as_str()).collect();
+        assert_eq!(topics.len(), 4);
+        assert_eq!(topics[0], "cam/cam2/det/person");
+        assert_eq!(counted.counters.dropped_full, 2);
+    }
+
+    #[test]
+    fn next_answer_carries_the_counts_of_a_refused_one() {
+        let mut counted = CountedStreamQueue::online();
+        counted.push_answer(with_gated(detection("gate"), 3), ms(0));
+        let refused = counted.take(ms(0)).unwrap();
+        let counters = &mut counted.counters;
+        counted
+            .queue
+            .refused(&refused.topic, &refused.body, counters);
+        counted.push_answer(with_gated(detection("gate"), 4), ms(1));
+        assert_eq!(gated(&counted.take(ms(1)).unwrap()), 7);
+        let counters = counted.counters;
+        assert_eq!((counters.streams_sent, counters.dropped_refused), (1, 1));
+    }
+
+    #[test]
+    fn messages_of_other_queues_count_in_the_rate_of_the_node() {
+        let mut counted = CountedStreamQueue::online();
+        (0..200).for_each(|_| counted.queue.count_other(ms(0)));
+        counted.push_answer(detection("gate"), ms(1));
+        assert!(counted.take(ms(999)).is_none());
+        assert!(counted.take(ms(1000)).is_some());
+    }
+
+    #[test]
+    fn newest_picture_of_a_topic_is_sent_once_a_second() {
+        let mut counted = CountedStreamQueue::online();
+        let mut sent = Vec::new();
+        for step in 0..25 {
+            let now = ms(u64::from(step) * 100);
+            counted.push_picture(1000, step, now);
+            for outgoing in counted.take_all(now) {
+                let Body::Bytes(jpeg) = outgoing.body else {
+                    panic!("not bytes")
+                };
+                sent.push((step, jpeg[0]));
+            }
+        }
+        assert_eq!(sent, [(0, 0), (10, 10), (20, 20)]);
+        assert_eq!(counted.counters.dropped_replaced, 21);
+        assert_eq!(counted.queue.next_at(ms(2500)), Some(ms(3000)));
+    }
+
+    #[test]
+    fn too_large_picture_is_dropped() {
+        let mut counted = CountedStreamQueue::online();
+        counted.push_picture(PICTURE_MAX_BYTES + 1, 0, ms(0));
+        assert!(counted.take(ms(0)).is_none());
+        assert_eq!(counted.counters.dropped_refused, 1);
+        counted.push_picture(PICTURE_MAX_BYTES, 0, ms(0));
+        assert!(counted.take(ms(0)).is_some());
+    }
+}

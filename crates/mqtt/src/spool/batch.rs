@@ -31,6 +31,16 @@ impl Batch {
         self.done.insert(number);
     }
 
+    #[cfg(test)]
+    pub(crate) fn kept_numbers(&self) -> Vec<u64> {
+        self.keep.keys().copied().collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn done_numbers(&self) -> Vec<u64> {
+        self.done.iter().copied().collect()
+    }
+
     /// Puts back an older batch that could not be written.
     pub(crate) fn put_back(&mut self, mut older: Self) {
         older.keep.append(&mut self.keep);
