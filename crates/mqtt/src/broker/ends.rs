@@ -1,4 +1,4 @@
-//! What the ends of both protocols have in common: sockets, TLS, refusals.
+//! Ends that both protocols have in common: sockets, TLS, rejections.
 
 use std::{
     error::Error,
@@ -20,7 +20,7 @@ pub(super) fn closed() -> ConnectionEnd {
     ConnectionEnd::Closed("the broker closed the connection".to_owned())
 }
 
-/// Not a refusal: it is what a broker says that just starts.
+/// Not a rejection: brokers answer so while they start.
 pub(super) fn busy(code: &dyn Debug) -> ConnectionEnd {
     ConnectionEnd::Lost(format!("the broker is busy ({code:?})"))
 }
@@ -58,7 +58,7 @@ pub(super) fn tls(error: &TlsError) -> ConnectionEnd {
 fn rustls(error: &rustls::Error) -> ConnectionEnd {
     use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
     match error {
-        // Not for ever: a box without a battery begins its life in 1970, and certificates are renewed.
+        // Not `Untrusted`: a machine without a battery starts in 1970, and certificates are renewed.
         rustls::Error::InvalidCertificate(
             Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
         ) => ConnectionEnd::Refused(format!(
@@ -74,7 +74,7 @@ fn rustls(error: &rustls::Error) -> ConnectionEnd {
 }
 
 /// The first error of type `T` among `error` and its causes. An `io::Error` hides the error that it wraps from
-/// `source`, so that one is looked at too.
+/// `source`, so that one is checked too.
 fn in_chain<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,5 +1,5 @@
-//! One connection, MQTT 5 or 3.1.1, behind one face. Dropped at its end and never reused: what was not acknowledged is
-//! known to the outbox, so nothing of the library's own queue is worth keeping.
+//! One interface to a connection with MQTT 5 or 3.1.1. A connection is dropped at its end and never reused: the outbox knows
+//! what was not acknowledged, so the client library's queue holds nothing that must be kept.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use super::{
 use crate::Inbound;
 use spotter_core::config::Secret;
 
-/// The library may hold so many messages. Few, because they are dated when they are put in.
+/// Messages in the client library's queue. Few, because their time of publication is set before they wait there.
 pub(super) const QUEUE: usize = 4;
 /// The largest payload of docs/mqtt.md section 1 with its topic and properties; commands are far smaller.
 pub(super) const PACKET_MAX_BYTES: usize = 512 * 1024;
 /// As in docs/mqtt.md section 1, for short connection losses. The session ends with the connection, and by the MQTT 5
-/// specification the will is due then; mosquitto waits for the delay all the same.
+/// specification the will is due then; mosquitto waits for the delay nevertheless.
 pub(super) const WILL_DELAY_S: u32 = 5;
 
-/// All that a connection needs, but for TLS.
+/// What a connection needs, without TLS.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) host: String,
@@ -37,25 +37,25 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectMode {
     pub(super) protocol: Protocol,
-    /// The broker is asked to keep our will. Some keep nothing and refuse who asks.
+    /// The will is retained. Brokers without retained messages reject such a connection.
     pub(super) retains: bool,
 }
 
-/// How a payload travels.
+/// How a message is published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeliveryOptions {
     /// QoS 1, else QoS 0.
     pub(super) acknowledged: bool,
-    /// The broker keeps it for who comes later.
+    /// The broker keeps it for later subscribers.
     pub(super) retained: bool,
     pub(super) content: PayloadFormat,
-    /// MQTT 5 brokers forget it then.
+    /// An MQTT 5 broker discards it then.
     pub(super) expiry: Option<Duration>,
-    /// What the sender of a request knows it by (MQTT 5).
+    /// Correlation data of the request (MQTT 5).
     pub(super) correlation: Option<Vec<u8>>,
 }
 
-/// What a payload is (MQTT 5 tells it).
+/// The content type of a payload, for MQTT 5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PayloadFormat {
     #[default]
@@ -65,7 +65,7 @@ pub(super) enum PayloadFormat {
 }
 
 impl PayloadFormat {
-    /// By its first bytes.
+    /// Decides by the first bytes.
     pub(super) fn of(payload: &[u8]) -> Self {
         match payload {
             [b'{', ..] => Self::Json,
@@ -74,7 +74,7 @@ impl PayloadFormat {
         }
     }
 
-    /// As MQTT 5 says it; plain text needs no saying.
+    /// The content type of MQTT 5; none for plain text.
     pub(super) fn mime(self) -> Option<&'static str> {
         match self {
             Self::Text => None,
@@ -84,39 +84,36 @@ impl PayloadFormat {
     }
 }
 
-/// What a connection reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionEvent {
-    /// The broker accepted us, on its terms.
+    /// The broker accepted the connection, with these limits.
     Connected(Terms),
-    /// A request left the library's queue.
+    /// A request left the client library's queue.
     Sent,
-    /// Somebody's message, or our own status.
+    /// A message on a subscribed topic.
     Message(Inbound),
-    /// The broker said something that only shows that it lives.
+    /// Another packet of the broker.
     Heard,
-    /// We said good-bye.
+    /// DISCONNECT was sent.
     Disconnected,
-    /// Nothing of interest.
     Other,
 }
 
-/// What became of a request that the broker answers.
+/// The broker's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RequestOutcome {
-    /// The broker has it.
     Acked,
-    /// It does not want it, and says why with this code.
+    /// Rejected, with this code.
     Refused(String),
-    /// The connection ended before an answer came.
+    /// The connection ended before an answer arrived.
     Lost,
 }
 
-/// The request cannot be handed over: the library's queue is full or closed, or it does not take such a request.
+/// The client library did not accept the request: its queue is full or closed, or the request is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HandOverError;
 
-/// Puts requests in.
+/// Hands requests to the client library.
 pub(super) enum Sender {
     V5(rumqttc::AsyncClient),
     V311(rumqttc_v4::AsyncClient),
@@ -128,7 +125,7 @@ pub(super) enum Events {
     V311(Box<rumqttc_v4::EventLoop>),
 }
 
-/// Resolves when the broker has answered a request, or never will.
+/// Resolves when the broker has answered a request or cannot answer it any more.
 pub(super) enum Notice {
     PublishV5(rumqttc::PublishNotice),
     SubscribeV5(rumqttc::SubscribeNotice),
@@ -141,7 +138,7 @@ impl Notice {
         match self {
             Self::PublishV5(notice) => v5::published(notice.wait_completion_async().await),
             Self::SubscribeV5(notice) => v5::subscribed(notice.wait_completion_async().await),
-            // MQTT 3.1.1 cannot refuse a message: it acknowledges, or closes.
+            // In MQTT 3.1.1 a broker cannot reject a message: it acknowledges or closes the connection.
             Self::PublishV311(notice) => match notice.wait_async().await {
                 Ok(_) => RequestOutcome::Acked,
                 Err(_) => RequestOutcome::Lost,
@@ -175,7 +172,7 @@ pub(super) fn open(
 }
 
 impl Sender {
-    /// Hands a message over. Never waits. One that is acknowledged comes with a notice.
+    /// Hands a message over without waiting. Returns a notice if the message is acknowledged.
     pub(super) fn publish(
         &self,
         topic: &str,
@@ -202,7 +199,7 @@ impl Sender {
         }
     }
 
-    /// Asks for the messages of a filter, QoS 1; MQTT 5 is told not to send what was retained.
+    /// Subscribes with QoS 1; in MQTT 5 without retained messages.
     pub(super) fn subscribe(&self, filter: &str) -> Result<Notice, HandOverError> {
         match self {
             Self::V5(client) => client
@@ -216,7 +213,6 @@ impl Sender {
         }
     }
 
-    /// Asks for them no more.
     pub(super) fn unsubscribe(&self, filter: &str) -> Result<(), HandOverError> {
         match self {
             Self::V5(client) => client.try_unsubscribe(filter).map_err(|_| HandOverError),
@@ -224,7 +220,7 @@ impl Sender {
         }
     }
 
-    /// Says good-bye after everything that was handed over, so that the broker sends no will.
+    /// Sends DISCONNECT after everything that was handed over, so that the broker publishes no will.
     pub(super) fn disconnect(&self) -> Result<(), HandOverError> {
         match self {
             Self::V5(client) => client.try_disconnect().map_err(|_| HandOverError),
@@ -234,7 +230,7 @@ impl Sender {
 }
 
 impl Events {
-    /// Waits for the next thing that happens. Not to be cancelled before the connection is up: that would begin it anew.
+    /// Waits for the next event. Must not be cancelled before the connection is open: that would start the attempt again.
     pub(super) async fn next(&mut self) -> Result<ConnectionEvent, ConnectionEnd> {
         match self {
             Self::V5(events) => match events.poll().await {

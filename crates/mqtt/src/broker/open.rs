@@ -1,4 +1,4 @@
-//! One connection from CONNECT to its end: hands over what is due, settles what is answered, notices when nothing is.
+//! One connection from CONNECT to its end: sends what is due, handles answers, and ends when there are none.
 
 use std::{pin::pin, time::Duration};
 
@@ -31,56 +31,54 @@ use spotter_core::{Latency, LogThrottle, Mono};
 
 /// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
-/// A clean stop waits so long until what the rates hold back has gone; the rest is dropped.
+/// A clean stop sends waiting stream messages for this time at most; the others are dropped.
 const STREAMS_WITHIN: Duration = Duration::from_secs(1);
-/// A clean stop waits so long for the broker to acknowledge.
+/// A clean stop waits for acknowledgements for this time at most.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
-/// What goes wrong without ending a connection; each is told once a minute.
+/// Failures that do not end a connection; each kind is logged once a minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// A message is larger than the broker takes.
+    /// A message exceeds the broker's limit.
     TooLarge,
-    /// The broker refused a message.
     Refused,
-    /// The broker refused this filter, or it cannot be asked for it.
+    /// The broker rejected this filter, or it cannot be sent.
     SubscriptionRejected(String),
-    /// Commands come faster than they are read.
+    /// Commands arrive faster than they are processed.
     InboxFull,
-    /// The files of TLS are no good at the moment.
+    /// The TLS files cannot be read.
     Files,
 }
 
-/// What outlives a connection.
+/// State that is kept from one connection to the next.
 pub(super) struct ReconnectState {
-    told: LogThrottle<Trouble>,
+    throttle: LogThrottle<Trouble>,
     /// `None` = plain TCP.
     trust: Option<Trust>,
 }
 
 impl ReconnectState {
-    /// Before the first connection to a place.
     pub(super) fn new(target: &ConnectionTarget) -> Self {
         Self {
-            told: LogThrottle::default(),
+            throttle: LogThrottle::default(),
             trust: target.trust.clone(),
         }
     }
 
-    /// Reads the files of TLS again, for the next connection.
+    /// Reads the TLS files again, for the next connection.
     pub(super) async fn renew_trust(&mut self, now: Mono) {
         let Some(trust) = &mut self.trust else {
             return;
         };
         if let Err(error) = trust.renew().await
-            && let Some(suppressed) = self.told.admit(Trouble::Files, now)
+            && let Some(suppressed) = self.throttle.admit(Trouble::Files, now)
         {
             tracing::warn!(%error, suppressed, "cannot read the TLS files; the certificates read before stay in use");
         }
     }
 }
 
-/// What the broker is to answer.
+/// A request that the broker answers.
 enum BrokerRequest {
     Message { topic: String, ticket: Ticket },
     Filter(String),
@@ -93,16 +91,15 @@ pub(super) struct BrokerConnection<'a> {
     mode: ConnectMode,
     filters: watch::Receiver<Vec<String>>,
     sender: Sender,
-    /// Requests in the library's queue.
+    /// Requests in the client library's queue.
     queued: usize,
     answers: JoinSet<(BrokerRequest, RequestOutcome)>,
     subscriptions: Subscriptions,
     pulse: Pulse<Ticket>,
     terms: Terms,
     late_will: LateWill,
-    /// Since when the broker accepts us.
     online_since: Option<Mono>,
-    /// Since when we are stopping, and whether good-bye was said.
+    /// Start of a clean stop, and whether DISCONNECT was sent.
     stopping: Option<(Mono, bool)>,
 }
 
@@ -135,7 +132,7 @@ impl<'a> BrokerConnection<'a> {
         (open, events)
     }
 
-    /// Runs the connection until it ends; `None` when we ended it.
+    /// Runs the connection until it ends; `None` after a clean stop.
     pub(super) async fn run(
         mut self,
         mut events: Events,
@@ -179,7 +176,7 @@ impl<'a> BrokerConnection<'a> {
         }
     }
 
-    /// The broker accepted: we listen, then everything true is published, `status` last.
+    /// The broker accepted the connection: subscribes, then publishes all states, `status` last.
     fn greet(&mut self, terms: Terms) {
         let now = self.task.clock.now();
         self.online_since = Some(now);
@@ -191,7 +188,7 @@ impl<'a> BrokerConnection<'a> {
         self.task.show(BrokerState::Online { protocol });
     }
 
-    /// Works out what has to be asked for. Our own status first: a will that comes late is noticed by it.
+    /// Determines the subscriptions. The node's own status comes first: it shows a late will.
     fn listen(&mut self) {
         let mut filters = vec![self.target.settings.status_topic.clone()];
         filters.extend(self.filters.borrow_and_update().iter().cloned());
@@ -206,7 +203,7 @@ impl<'a> BrokerConnection<'a> {
         self.task.shared.outbox().end_with(final_status, at_latest);
     }
 
-    /// True when a stop has nothing left to wait for.
+    /// True when a clean stop is complete or its time is over.
     fn is_over(&mut self) -> bool {
         let Some((since, sent_disconnect)) = self.stopping else {
             return false;
@@ -221,20 +218,19 @@ impl<'a> BrokerConnection<'a> {
         false
     }
 
-    /// Why the connection must be given up although nobody closed it. A broker that is asked and does not answer is
-    /// gone, whatever the socket says.
+    /// Why the connection must be closed although the socket is open: the broker does not answer a request.
     fn lost(&mut self) -> Option<String> {
-        // The library limits the time of a connect.
+        // The client library limits the time of CONNECT.
         self.online_since?;
         let now = self.task.clock.now();
         if self.pulse.asks(now) {
-            // Nothing changes by it, and a subscription that the broker forgot is there again.
+            // A repeated subscription changes nothing, and the broker must answer it.
             self.subscribe(self.target.settings.status_topic.clone());
         }
         self.pulse.lost(now)
     }
 
-    /// Hands over what is due while the library has room. Returns for how long nothing needs to be done.
+    /// Hands over what is due while the client library has room. Returns the time until the next call.
     fn pump(&mut self) -> Duration {
         let (task, now) = (self.task, self.task.clock.now());
         if self.late_will.take(now) {
@@ -261,7 +257,7 @@ impl<'a> BrokerConnection<'a> {
         let next = task.shared.outbox().next_at(now);
         let waits = [next, self.late_will.next_at()];
         let wake = waits.into_iter().flatten().map(|at| at.since(now));
-        // When the library is full, the next thing that happens wakes us; a spin would not make it faster.
+        // When the client library is full, its next event wakes the task.
         let has_room = self.queued < QUEUE && self.pulse.unanswered() < self.terms.in_flight_max;
         let shortest = if has_room {
             Duration::from_millis(1)
@@ -284,15 +280,15 @@ impl<'a> BrokerConnection<'a> {
                 self.answers
                     .spawn(async move { (BrokerRequest::Filter(filter), notice.outcome().await) });
             }
-            // Only when it is no filter: we know that there was room.
+            // There was room, so the filter is invalid.
             Err(_) if self.queued < QUEUE => self.warn_rejected(filter, "the filter is invalid"),
-            // The question whether the broker lives, while nothing moves; that is an answer too.
+            // The queue is full. A silent broker is noticed without this request.
             Err(_) => {}
         }
     }
 
     fn hand_over(&mut self, outgoing: Outgoing) {
-        // The last moment before the bytes leave us: `publish_ms` and the stage `out` are read here.
+        // `publish_ms` and the stage `out` are read here, immediately before the hand-over.
         let now = self.task.clock.now();
         let payload = match (&outgoing.body, &outgoing.label) {
             (Body::Bytes(bytes), _) => bytes.to_vec(),
@@ -341,7 +337,7 @@ impl<'a> BrokerConnection<'a> {
                 }
                 if let Body::Detection(detection) = outgoing.body {
                     let latency = Latency::of(&detection, now);
-                    // Nobody has to listen.
+                    // There may be no receiver.
                     _ = self.task.sent.send(SentDetection {
                         topic: outgoing.topic.into(),
                         detection: detection.into(),
@@ -350,7 +346,7 @@ impl<'a> BrokerConnection<'a> {
                 }
             }
             (Err(_), ticket) => {
-                // The library has less room than we counted; its next event brings us back.
+                // The client library has less room than was counted; its next event wakes the task.
                 self.queued = QUEUE;
                 let mut outbox = self.task.shared.outbox();
                 match ticket {
@@ -361,18 +357,18 @@ impl<'a> BrokerConnection<'a> {
         }
     }
 
-    /// What else it is told as, when somebody listens: JSON of our own, but not what is for Home Assistant.
+    /// The line for standard output, if there is a receiver: JSON of this node, without discovery records.
     fn line(&self, topic: &str, payload: &[u8], content: PayloadFormat) -> Option<JsonLine> {
         let is_heard = self.task.lines.receiver_count() > 0;
         let is_ours = || self.target.topics.levels_of(topic).is_some();
-        let told = is_heard && content == PayloadFormat::Json && is_ours();
-        told.then(|| JsonLine::new(topic, payload))
+        let is_printed = is_heard && content == PayloadFormat::Json && is_ours();
+        is_printed.then(|| JsonLine::new(topic, payload))
     }
 
-    /// Does not send what the broker would close the connection for.
+    /// Does not send a message that would make the broker close the connection.
     fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
         let now = self.task.clock.now();
-        if let Some(suppressed) = self.memory.told.admit(Trouble::TooLarge, now) {
+        if let Some(suppressed) = self.memory.throttle.admit(Trouble::TooLarge, now) {
             let (topic, max) = (outgoing.topic.as_str(), self.terms.packet_max_bytes);
             tracing::warn!(
                 topic,
@@ -396,11 +392,11 @@ impl<'a> BrokerConnection<'a> {
                 self.pulse.answered(&ticket);
                 self.task.shared.outbox().acked(ticket, now);
             }
-            // No right to this topic, a limit: sending it again would only be refused again, and the next connect tries.
+            // The broker would reject it again now; the outbox retries it later.
             Ok((BrokerRequest::Message { topic, ticket }, RequestOutcome::Refused(code))) => {
                 self.pulse.answered(&ticket);
                 self.task.shared.outbox().declined(ticket, now);
-                if let Some(suppressed) = self.memory.told.admit(Trouble::Refused, now) {
+                if let Some(suppressed) = self.memory.throttle.admit(Trouble::Refused, now) {
                     tracing::warn!(
                         topic,
                         code,
@@ -412,7 +408,7 @@ impl<'a> BrokerConnection<'a> {
             Ok((BrokerRequest::Filter(filter), RequestOutcome::Refused(code))) => {
                 self.warn_rejected(filter, &code);
             }
-            // An answer that will never come ends the connection, and the outbox begins anew on the next.
+            // A missing answer ends the connection, and the outbox sends the message on the next one.
             Ok((_, RequestOutcome::Lost) | (BrokerRequest::Filter(_), RequestOutcome::Acked))
             | Err(_) => {}
         }
@@ -422,33 +418,42 @@ impl<'a> BrokerConnection<'a> {
         let now = self.task.clock.now();
         if let Some(suppressed) = self
             .memory
-            .told
+            .throttle
             .admit(Trouble::SubscriptionRejected(filter.clone()), now)
         {
-            tracing::warn!(
-                filter,
-                why,
-                suppressed,
-                "subscription rejected; commands on this topic are ignored"
-            );
+            if filter == self.target.settings.status_topic {
+                tracing::warn!(
+                    filter,
+                    why,
+                    suppressed,
+                    "subscription to the node's own status rejected; a late offline will is not corrected"
+                );
+            } else {
+                tracing::warn!(
+                    filter,
+                    why,
+                    suppressed,
+                    "subscription rejected; commands on this topic are ignored"
+                );
+            }
         }
     }
 
-    /// Something came on a topic that we listen to.
+    /// Handles a message on a subscribed topic.
     fn take_in(&mut self, inbound: Inbound) {
         let now = self.task.clock.now();
         self.pulse.heard(now);
         if inbound.topic == self.target.settings.status_topic {
-            // A retained copy is old news: the broker sends it because we subscribed, and our `online` follows it.
-            let is_news = !inbound.retained && inbound.payload == status_text(false).as_bytes();
-            if is_news && self.stopping.is_none() {
+            // A retained copy is older than this connection, and `online` follows it.
+            let is_current = !inbound.retained && inbound.payload == status_text(false).as_bytes();
+            if is_current && self.stopping.is_none() {
                 self.late_will.seen(now);
             }
             return;
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
             self.task.shared.drop_inbound();
-            if let Some(suppressed) = self.memory.told.admit(Trouble::InboxFull, now) {
+            if let Some(suppressed) = self.memory.throttle.admit(Trouble::InboxFull, now) {
                 let topic = dropped.topic;
                 tracing::warn!(
                     topic,

@@ -1,4 +1,4 @@
-//! What the end of a connection means and what to do next. Pure: `now` and chance go in, a decision comes out.
+//! Decides after the end of a connection when and how to connect again. Pure: takes `now` and a random number.
 
 use std::time::Duration;
 
@@ -7,13 +7,12 @@ use spotter_core::Mono;
 
 /// So many quick closes in a row mean that another client uses our id.
 const QUICK_CLOSES: u32 = 3;
-/// A broker that is known to speak MQTT 5 and hangs up without a word was killed in that moment, as like as not. Only after
-/// so many times the lesser protocol is tried, because it is kept until the broker next goes away.
+/// A broker that is known to support MQTT 5 and closes a connection before it answers CONNECT may have been killed in that
+/// moment. MQTT 3.1.1 is tried only after this number of closes, because it is then used until the connection ends.
 const HANG_UPS: u32 = 2;
-/// `online` is repeated at most so often when a late will said `offline`.
+/// Shortest time between two corrections of a late will.
 const LATE_WILL_EVERY: Duration = Duration::from_secs(10);
 
-/// Why a broker that is reached is left for a try with MQTT 3.1.1.
 pub(super) const UNSUPPORTED_V5: &str = "broker does not support MQTT 5; trying MQTT 3.1.1";
 
 /// Pauses between attempts to connect.
@@ -66,37 +65,27 @@ impl RetryPauses {
 /// State of the connection to the broker, for health and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrokerState {
-    /// A try is under way.
+    /// The first attempt is not finished.
     Connecting,
-    /// The broker accepted us.
     Online {
         /// `5` or `3.1.1`.
         protocol: &'static str,
     },
-    /// It is away; the next try comes at `retry_at`.
-    Backoff {
-        /// What is wrong.
-        reason: String,
-        /// When.
-        retry_at: Mono,
-    },
-    /// It does not want us, or shows a certificate out of its dates: login, rights, a limit of the broker. Tried seldom.
+    /// The broker is unavailable.
+    Backoff { reason: String, retry_at: Mono },
+    /// The broker rejected the connection (login, rights, a limit), or its certificate is outside its dates. Attempts are rare.
     Refused {
-        /// What is wrong and what to do.
+        /// What is wrong, and what the operator can do.
         reason: String,
-        /// When.
         retry_at: Mono,
     },
-    /// Another client with our id took the session; tried once a minute.
-    TakenOver {
-        /// When.
-        retry_at: Mono,
-    },
-    /// Its certificate is not trusted. Tried seldom, with our files as they are then, and never without TLS or unchecked.
+    /// Another client with our id took the session; one attempt a minute.
+    TakenOver { retry_at: Mono },
+    /// The broker's certificate is not trusted. Attempts are rare, read the TLS files again, and never go without TLS or
+    /// without the check.
     Untrusted {
-        /// What is wrong and what to do.
+        /// What is wrong, and what the operator can do.
         reason: String,
-        /// When.
         retry_at: Mono,
     },
     /// We closed the connection and will not open it again.
@@ -104,12 +93,11 @@ pub enum BrokerState {
 }
 
 impl BrokerState {
-    /// True while messages reach the broker.
     pub fn is_online(&self) -> bool {
         matches!(self, Self::Online { .. })
     }
 
-    /// What keeps messages from the broker and what to do, without any login; `None` when nothing is known to.
+    /// What is wrong, and what the operator can do; never contains the login.
     pub fn trouble(&self) -> Option<&str> {
         match self {
             Self::Backoff { reason, .. }
@@ -122,7 +110,7 @@ impl BrokerState {
         }
     }
 
-    /// When it is tried again, unless somebody asks for that before; `None` when there is nothing to try.
+    /// The time of the next attempt.
     pub fn retry_at(&self) -> Option<Mono> {
         match self {
             Self::Backoff { retry_at, .. }
@@ -134,7 +122,6 @@ impl BrokerState {
     }
 }
 
-/// Which MQTT is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     V5,
@@ -150,46 +137,44 @@ impl Protocol {
     }
 }
 
-/// Why a try failed or a connection ended.
+/// Why an attempt failed or a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionEnd {
     /// The broker does not speak this protocol.
     Unsupported,
-    /// It refuses clients that want their will retained.
+    /// The broker rejects clients whose will is retained.
     KeepsNothing,
-    /// It refused us.
     Refused(String),
-    /// Its certificate is not trusted.
     Untrusted(String),
-    /// Another client has our id.
+    /// Another client with our id took the session.
     TakenOver,
-    /// It sent a message that is larger than we take.
+    /// The broker sent a message that is larger than [`PACKET_MAX_BYTES`](super::link::PACKET_MAX_BYTES).
     Oversized,
-    /// It ended it for a message that it finds too large.
+    /// The broker closed the connection because one of our messages is too large.
     TooLarge,
-    /// It closed without a word of why.
+    /// The broker closed the connection without a reason.
     Closed(String),
-    /// It said what we cannot read, or nothing at all.
+    /// The broker sent data that is not MQTT.
     Unreadable(String),
-    /// It did not answer CONNECT in time.
+    /// The broker did not answer CONNECT in time.
     ConnectTimeout,
-    /// No route, broken connection, anything that may be over in a moment.
+    /// No route, a broken connection, or another failure that may end soon.
     Lost(String),
 }
 
-/// Remembers just enough to choose the next try.
+/// The state that decides about the next attempt.
 #[derive(Clone, Debug)]
 pub(super) struct ReconnectPolicy {
     timing: ConnectionTiming,
     protocol: Protocol,
     failures: u32,
     quick_closes: u32,
-    /// In a row and in the same protocol, before an answer.
+    /// Closes before an answer to CONNECT, in a row and with the same protocol.
     hang_ups: u32,
-    /// It accepted us in MQTT 5 once.
+    /// The broker accepted MQTT 5 before.
     knows_v5: bool,
     online_since: Option<Mono>,
-    /// The broker is asked to keep our will.
+    /// The will is retained.
     retains: bool,
 }
 
@@ -207,8 +192,7 @@ impl ReconnectPolicy {
         }
     }
 
-    /// For the next try: MQTT 5, unless the broker just showed that it does not know it; a retained will, unless it
-    /// refused one.
+    /// For the next attempt: MQTT 5 unless the broker just rejected it, a retained will unless the broker rejected one.
     pub(super) fn mode(&self) -> ConnectMode {
         ConnectMode {
             protocol: self.protocol,
@@ -216,21 +200,21 @@ impl ReconnectPolicy {
         }
     }
 
-    /// The broker accepted the connection and says whether it keeps retained messages.
+    /// The broker accepted the connection. `keeps`: it supports retained messages.
     pub(super) fn connected(&mut self, now: Mono, keeps: bool) {
         self.online_since = Some(now);
         self.retains |= keeps;
         self.knows_v5 |= self.protocol == Protocol::V5;
     }
 
-    /// Chooses the state to show; it says when the next try comes.
-    /// `chance` is 0..1 and spreads the tries of many nodes by a fifth either way.
+    /// The new state, with the time of the next attempt. `chance` is 0..1 and varies the pause by a fifth either way, so
+    /// that many nodes do not connect at the same time.
     pub(super) fn ended(&mut self, end: ConnectionEnd, now: Mono, chance: f64) -> BrokerState {
         let online_for = self.online_since.take().map(|since| now.since(since));
         let is_quick = online_for.is_some_and(|time| time < self.timing.retry.quick_close);
         self.quick_closes = match (&end, online_for.is_some()) {
             (ConnectionEnd::Closed(_), true) if is_quick => self.quick_closes + 1,
-            // It was away in between: a broker that restarts, not a rival. Or it is known why this one ended.
+            // A broker that was unavailable in between has restarted. Any other end has a known reason.
             (ConnectionEnd::Lost(_) | ConnectionEnd::ConnectTimeout, _) | (_, true) => 0,
             (_, false) => self.quick_closes,
         };
@@ -244,7 +228,7 @@ impl ReconnectPolicy {
                 ConnectionEnd::Closed(_) | ConnectionEnd::Lost(_) | ConnectionEnd::TooLarge
             )
         {
-            // It does take us: a line that flickers is not waited out for a minute.
+            // The broker accepts us, so a line with short losses does not lead to long pauses.
             self.failures = self.failures.min(1);
         }
         let retry_after = |first: Duration, max: Duration, failures: u32| {
@@ -314,13 +298,13 @@ impl ReconnectPolicy {
     fn choose_protocol(&mut self, end: &ConnectionEnd, was_online: bool) {
         let hung_up = !was_online && matches!(end, ConnectionEnd::Closed(_));
         self.hang_ups = if hung_up { self.hang_ups + 1 } else { 0 };
-        // A broker that knows only the other one answers in its format.
+        // A broker that supports only the other protocol answers in its format.
         let is_other = matches!(
             end,
             ConnectionEnd::Unsupported | ConnectionEnd::Unreadable(_)
         );
         if was_online {
-            // Brokers get upgraded; asking costs one refusal.
+            // The broker may have been upgraded; an attempt with MQTT 5 costs one rejection.
             if self.quick_closes == 0 {
                 self.protocol = Protocol::V5;
             }
@@ -334,7 +318,7 @@ impl ReconnectPolicy {
     }
 }
 
-/// Corrects our retained status after a will that came late said `offline` while we are online.
+/// Corrects the retained status when a late will sets it to `offline` while the node is online.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LateWill {
     due: Option<Mono>,
@@ -342,7 +326,7 @@ pub(super) struct LateWill {
 }
 
 impl LateWill {
-    /// Somebody else's `offline` was seen on our status topic.
+    /// An `offline` arrived on the node's status topic.
     pub(super) fn seen(&mut self, now: Mono) {
         let earliest = self
             .last
@@ -350,7 +334,7 @@ impl LateWill {
         self.due.get_or_insert(earliest);
     }
 
-    /// True once when the status must be repeated now.
+    /// True once when the status must be published again now.
     pub(super) fn take(&mut self, now: Mono) -> bool {
         let due = self.due.is_some_and(|at| at <= now);
         if due {
@@ -360,7 +344,7 @@ impl LateWill {
         due
     }
 
-    /// When [`take`](Self::take) will say yes.
+    /// When [`take`](Self::take) returns true.
     pub(super) fn next_at(&self) -> Option<Mono> {
         self.due
     }

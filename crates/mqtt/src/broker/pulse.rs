@@ -1,7 +1,7 @@
-//! Whether the broker still lives. Pure: takes `now`.
+//! Whether the broker still answers. Pure: takes `now`.
 //!
-//! Why not the client library's keep-alive alone: it pings only when nothing was sent for a while, and QoS 0 messages are
-//! sent all the time and never answered; and while it waits for a socket that takes nothing it does not look at its timer.
+//! The client library's keep-alive is not enough: it pings only when nothing was sent for a while, but QoS 0 messages are sent
+//! all the time and never answered; and it does not check its timer while it waits for a full socket.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -40,13 +40,13 @@ impl SilenceLimits {
     }
 }
 
-/// One connection's signs of life. `K` names a message that is on its way.
+/// The packets of one connection. `K` identifies a message in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse<K> {
     limits: SilenceLimits,
     heard: Mono,
     asked: bool,
-    /// Messages without an acknowledgement, oldest first, and since when.
+    /// Messages in flight with the time of their hand-over, oldest first.
     unanswered: VecDeque<(K, Mono)>,
 }
 
@@ -60,7 +60,7 @@ impl<K: PartialEq> Pulse<K> {
         }
     }
 
-    /// The broker said something.
+    /// The broker sent a packet.
     pub(super) fn heard(&mut self, now: Mono) {
         self.heard = now;
         self.asked = false;
@@ -71,24 +71,23 @@ impl<K: PartialEq> Pulse<K> {
         self.unanswered.push_back((message, now));
     }
 
-    /// The broker acknowledged or refused it.
+    /// The broker acknowledged or rejected the message.
     pub(super) fn answered(&mut self, message: &K) {
         self.unanswered.retain(|(waiting, _)| waiting != message);
     }
 
-    /// Messages without an acknowledgement.
     pub(super) fn unanswered(&self) -> usize {
         self.unanswered.len()
     }
 
-    /// True once in a silence, when it is time to ask.
+    /// True once in a silence, when a request must be sent.
     pub(super) fn asks(&mut self, now: Mono) -> bool {
         let asks = !self.asked && now.since(self.heard) >= self.limits.ask_after;
         self.asked |= asks;
         asks
     }
 
-    /// Why the connection must be given up, if it must.
+    /// Why the connection must be closed, if it must.
     pub(super) fn lost(&self, now: Mono) -> Option<String> {
         let SilenceLimits {
             silence_max,

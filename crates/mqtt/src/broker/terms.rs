@@ -1,15 +1,15 @@
-//! What the broker said that it takes, when it accepted us. Pure.
+//! The broker's limits, from its answer to CONNECT. Pure.
 
 use super::{link::DeliveryOptions, policy::Protocol};
 
-/// The broker's limits. MQTT 3.1.1 cannot tell any, so there are none by default.
+/// The limits of one connection. MQTT 3.1.1 has none, which is the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// It closes the connection on a larger packet.
+    /// The broker closes the connection on a larger packet.
     pub(super) packet_max_bytes: Option<usize>,
-    /// So many messages may wait for their acknowledgement.
+    /// Messages without an acknowledgement.
     pub(super) in_flight_max: usize,
-    /// It keeps the last value of a topic.
+    /// The broker supports retained messages.
     pub(super) retains: bool,
 }
 
@@ -29,7 +29,7 @@ impl Terms {
     }
 }
 
-/// Size of PUBLISH as it goes over the wire.
+/// Size of a PUBLISH packet.
 pub(super) fn publish_bytes(
     protocol: Protocol,
     topic: &str,
@@ -41,7 +41,7 @@ pub(super) fn publish_bytes(
         rest += 2;
     }
     if protocol == Protocol::V5 {
-        // An identifier of one byte each, and the length of texts in two.
+        // Each property has an identifier of one byte; texts have a length of two bytes.
         let properties = 2
             + delivery.expiry.map_or(0, |_| 5)
             + delivery.content.mime().map_or(0, |mime| 3 + mime.len())
@@ -61,7 +61,7 @@ pub(super) fn subscribe_bytes(protocol: Protocol, filter: &str) -> usize {
     1 + length_bytes(rest) + rest
 }
 
-/// Bytes that a length of MQTT takes: seven bits in each.
+/// Bytes of an encoded length: seven bits in each.
 fn length_bytes(length: usize) -> usize {
     match length {
         0..0x80 => 1,

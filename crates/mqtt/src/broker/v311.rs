@@ -1,4 +1,4 @@
-//! MQTT 3.1.1 as the library speaks it.
+//! MQTT 3.1.1 with its client library.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
         ConnectionError::MqttState(StateError::ProtocolViolation(error)) => {
             ends::unreadable(&error)
         }
-        // Not the packet itself: a server that echoes would have us print our own login.
+        // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
         ConnectionError::NetworkTimeout => ConnectionEnd::ConnectTimeout,
         ConnectionError::Tls(error) => ends::tls(&error),

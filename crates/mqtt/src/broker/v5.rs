@@ -1,4 +1,4 @@
-//! MQTT 5 as the library speaks it.
+//! MQTT 5 with its client library.
 
 use rumqttc::{
     ConnectReturnCode as Code, ConnectionError, DisconnectReasonCode, Event, LastWill,
@@ -86,8 +86,8 @@ pub(super) fn subscription(filter: &str) -> SubscribeFilterInput {
         .preserve_retain(is_of_commands(filter))
 }
 
-/// A command that is published to be retained would be done again at every start, so it has to say so also when it comes at
-/// once. Other topics are heard as they are: a will is retained, and it is news.
+/// A retained command would be executed again at every start, so a command carries its retain flag also when it arrives live.
+/// The flag of other topics has no meaning here: a will is retained, and it is current.
 fn is_of_commands(filter: &str) -> bool {
     filter.ends_with("/set") || filter.ends_with("/cmd")
 }
@@ -145,7 +145,7 @@ pub(super) fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
     })
 }
 
-/// What the broker gave as its reason. Never its free text: nobody knows what it repeats there.
+/// The broker's reason. Its free text is never used: it may contain the login.
 fn said_goodbye(reason: DisconnectReasonCode) -> ConnectionEnd {
     match reason {
         DisconnectReasonCode::SessionTakenOver => ConnectionEnd::TakenOver,
@@ -174,7 +174,7 @@ pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
         ConnectionError::MqttState(StateError::ProtocolViolation(error)) => {
             ends::unreadable(&error)
         }
-        // Not the packet itself: a server that echoes would have us print our own login.
+        // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
         ConnectionError::Timeout(_) => ConnectionEnd::ConnectTimeout,
         ConnectionError::Tls(error) => ends::tls(&error),
